@@ -93,23 +93,12 @@ def draw(
 
 def _time_axis(peers: Sequence[Rows]) -> tuple[Clock, float, str]:
     """The clock, the end of the run on it, and its unit."""
-    seen: list[tuple[float, float]] = []
-    for rows in peers:
-        unix_s, down_s = _calendar(rows)
-        # A first row comes after the training that it reports.
-        seen += [(row["unix_s"] - row.get("time_s", 0.0), 0.0) for row in rows[:1]]
-        seen += zip(unix_s.tolist(), down_s.tolist(), strict=True)
-    knots, down_s = np.array(sorted(seen) or [(0.0, 0.0)]).T
-    gaps = np.diff(knots)
-    for index in np.argsort(-gaps):
-        # A run that is resumed days later would be two slivers at the edges.
-        if gaps[index] > gaps.sum() / 2 and down_s[index + 1] > gaps[index] / 2:
-            gaps[index] = 0.0
-    elapsed = np.concatenate([[0.0], np.cumsum(gaps)])
-    long = (each for each in UNITS if elapsed[-1] >= UNITS_MIN * each[0])
+    # A first row comes after the training that it reports.
+    begin_s = min((r[0]["unix_s"] - r[0].get("time_s", 0.0) for r in peers if r), default=0.0)
+    elapsed_s = max((r[-1]["unix_s"] for r in peers if r), default=begin_s) - begin_s
+    long = (each for each in UNITS if elapsed_s >= UNITS_MIN * each[0])
     size, unit = next(long, UNITS[-1])
-    end = float(elapsed[-1] / size) or 1.0
-    return lambda unix_s: np.interp(unix_s, knots, elapsed / size), end, unit
+    return lambda unix_s: (unix_s - begin_s) / size, elapsed_s / size or 1.0, unit
 
 
 def _calendar(rows: Rows) -> tuple[Floats, Floats]:

@@ -1,6 +1,5 @@
 """Pictures of simulated runs, and what those of live runs share with them."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from textwrap import wrap
@@ -73,8 +72,6 @@ FAULTS_CLOSE = 0.03
 
 FAULT_LABELS_MAX, FAULT_LETTERS_MAX = 16, 36
 """Lines that are labelled, and letters that fit along a panel's height."""
-
-PLURALS = {"crash": "crashes", "mass-restart": "mass restarts", "pause": "pauses", "loss": "loss"}
 
 NOT_SHADED = ("slow", "delay", "loss", "duplicate", "replay", "reset")
 """Kinds of faults that often last for most of a run."""
@@ -173,21 +170,10 @@ def fault_labels(faults: Mappings, end_s: float) -> dict[float, str]:
 
 def _fault_words(group: Mappings) -> str:
     """The label of faults that share a line: as exact as fits."""
-    counts, peers = Counter[str](), dict[str, Any]()
-    for fault in group:
-        counts[fault["kind"]] += fault.get("count", 1)
-        peers[fault["kind"]] = fault.get("peer")
-    plain = {
-        kind: kind if count == 1 else f"{count} {PLURALS.get(kind, kind + 's')}"
-        for kind, count in counts.items()
-    }
-    named = [
-        text if counts[kind] > 1 or peers[kind] is None else f"{kind} {peers[kind]}"
-        for kind, text in plain.items()
-    ]
-    texts = (", ".join(named), ", ".join(plain.values()))
-    fitting = (text for text in texts if len(text) <= FAULT_LETTERS_MAX)
-    return next(fitting, f"{counts.total()} faults")
+    kinds = [f"{n} {f['kind']}s" if (n := f.get("count", 1)) > 1 else f["kind"] for f in group]
+    named = [f"{k} {f['peer']}" if f.get("peer") else k for k, f in zip(kinds, group, strict=True)]
+    texts = (", ".join(named), ", ".join(kinds))
+    return next((text for text in texts if len(text) <= FAULT_LETTERS_MAX), f"{len(group)} faults")
 
 
 # Inches.
@@ -195,9 +181,6 @@ WIDTH, PANEL_HEIGHT, HEADER_LINE = 11.0, 2.6, 0.22
 
 TITLE_MAX, WORLD_MAX = 95, 140
 """Letters of a line above the panels, where it says what is run and in what world."""
-
-MILESTONES_MAX = 3
-"""Accuracies whose time is marked, the best ones."""
 
 WEIGHTS_APART = 0.05
 """Founders that a picture of weights spans at least, to either side."""
@@ -331,22 +314,10 @@ def _draw_quality(axes: "Axes", summary: Summary, series: Series, name: str) -> 
     _line(axes, time_s, merged, color=ACCENT, label="merged")
     if groups is not None:
         axes.plot([], [], color=INK, linewidth=1.1, linestyle="--", label="merged in each part")
-    if name == "accuracy":
-        _mark_milestones(axes, summary, time_s, merged)
     _mark_last(axes, time_s, merged, "{:.4g}")
     # The panels of both look alike: one legend will do.
     if name == "accuracy" or not _has_any(series.get("accuracy")):
         axes.legend(loc="lower right" if name == "accuracy" else "upper right", ncols=2)
-
-
-def _mark_milestones(axes: "Axes", summary: Summary, time_s: Floats, accuracy: Floats) -> None:
-    times = {float(level): at_s for level, at_s in (summary.get("time_to") or {}).items()}
-    reached = [(level, at) for level, at in times.items() if at is not None and at < time_s[-1]]
-    for level, at_s in sorted(reached)[-MILESTONES_MAX:]:
-        # The legend says which they are: next to the dots, words would lie over the bands.
-        place = at_s, float(np.interp(at_s, time_s, accuracy))
-        style: Any = {"color": ACCENT, "marker": "o", "markersize": 4.5, "linestyle": "none"}
-        axes.plot(*place, label=f"{level:g} after {at_s:.3g} s", zorder=5, **style)
 
 
 def _draw_disagreement(axes: "Axes", summary: Summary, series: Series) -> None:
@@ -391,10 +362,11 @@ def _draw_members(axes: "Axes", summary: Summary, series: Series) -> None:
 
 
 def _draw_traffic(axes: "Axes", summary: Summary, series: Series) -> None:
-    chosen = _spaced(series["time_s"])
-    time_s, total = series["time_s"][chosen], series["bytes_sent"][chosen]
+    time_s, total = series["time_s"], series["bytes_sent"]
     lasted, grown = np.diff(time_s, prepend=0.0), np.diff(total, prepend=0.0)
-    values = np.divide(grown, lasted, out=np.full(len(time_s), np.nan), where=lasted > 0)
+    # A run may end just after a measurement: a rate over next to no time means nothing.
+    usable = lasted > GAP_MIN * float(np.median(lasted[1:])) if len(lasted) > 1 else lasted > 0
+    values = np.divide(grown, lasted, out=np.full(len(time_s), np.nan), where=usable)
     most = np.nanmax(values, initial=0.0)
     unit, name = next((pair for pair in RATES if most >= pair[0]), RATES[-1])
     axes.set_ylabel(name)
@@ -402,8 +374,7 @@ def _draw_traffic(axes: "Axes", summary: Summary, series: Series) -> None:
 
 
 def _draw_steps(axes: "Axes", summary: Summary, series: Series, name: str) -> None:
-    chosen = _spaced(series["time_s"])
-    _stairs(axes, series["time_s"][chosen], series[name][chosen])
+    _stairs(axes, series["time_s"], series[name])
     if name == "idle":
         axes.yaxis.set_major_formatter(lambda part, _: f"{100 * part:g} %")
 
@@ -450,19 +421,3 @@ def _stairs(axes: "Axes", time_s: Floats, values: Floats) -> None:
         edges = np.concatenate([[0.0], time_s[later]])
         axes.stairs(values[later], edges, baseline=None, color=INK, linewidth=1.4)
     axes.set_ylim(bottom=0)
-
-
-def _spaced(time_s: Floats) -> NDArray[np.int64]:
-    """Choose points that are far enough apart for rates between them to mean something.
-
-    The last one is always chosen: a run may end just after a measurement.
-
-    >>> _spaced(np.array([0.0, 1.0, 2.0, 3.0, 3.001])).tolist()
-    [0, 1, 2, 4]
-    """
-    gap_s = GAP_MIN * float(np.median(np.diff(time_s))) if len(time_s) > 1 else 0.0
-    chosen: list[int] = []
-    for index in reversed(range(len(time_s))):
-        if not chosen or time_s[chosen[-1]] - time_s[index] > gap_s:
-            chosen.append(index)
-    return np.array(chosen[::-1], np.int64)

@@ -323,5 +323,5 @@ def test_faults_are_lines_in_the_picture_and_those_that_last_are_shaded(busy: Ru
 def test_faults_that_are_close_share_a_line() -> None:
     many = [fault(10 + k / 100, "crash", peer=k) for k in range(30)]
     found = fault_labels([*many, fault(90.0, "heal"), fault(200.0, "crash", peer=1)], 100.0)
-    assert list(found.values()) == ["30 crashes", "heal"]
+    assert list(found.values()) == ["30 faults", "heal"]
     assert all(later - earlier > 2 for earlier, later in pairwise(found))

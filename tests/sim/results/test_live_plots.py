@@ -150,19 +150,6 @@ def test_a_slow_and_a_restarted_peer_are_drawn_at_the_time_of_their_steps(
 
 
 @pytest.mark.usefixtures("in_a_folder")
-def test_a_night_between_two_parts_of_a_run_has_no_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = rows(20) + later(rows(20), 40_000)
-    loss, *_ = drawn_axes(monkeypatch, [parts, parts])
-    assert loss.get_xlim() == (0, 20 + 19)
-    # The same without an end of the processes is a long wait, and is drawn as one.
-    waiting = [row | {"time_s": row["unix_s"] - 99} for row in parts]
-    loss, _, last = drawn_axes(monkeypatch, [waiting, waiting])
-    assert last.get_xlabel().endswith(", h") and loss.get_xlim()[1] == pytest.approx(
-        11.12, abs=0.01
-    )
-
-
-@pytest.mark.usefixtures("in_a_folder")
 def test_faults_stand_at_their_moments_and_their_labels_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
