@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from rumor.cli.app import app
 from rumor.gossip.errors import ConfigError
-from rumor.gossip.weight import ONE, UNIT
+from rumor.gossip.weight import UNIT
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Chunk
 from rumor.sim.replay.replay import replay
@@ -192,57 +192,64 @@ def test_a_live_swarm_is_repeated_bit_for_bit(swarm: Path) -> None:
     assert as_json["identical"] and as_json["peers"] == 3 and as_json["steps"] == 180
 
 
+DIGITS = ("--task", "digits", "--steps", "40", "--set", "eval_every=20", "--set=journal")
+LARGE = ("--task", "noisytask:large", *JOURNALED[2:])
+TRACKING = ("--rule", "gradient-tracking", "--lr", "0.00001", "--set", "momentum=0")
+SHARDS = ("--set=exact", "--set=shards=3", "--set=shards_per_push=2", "--set=shard_order=random")
+COSINE = "--set=lr_schedule=cosine:warmup=0.2"
+
+
 @pytest.mark.live
-def test_rounds_that_wait_and_their_registers_are_repeated_bit_for_bit(
-    place: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("peers", "settings", "told"),
+    [
+        (3, (*LARGE, "--rule", "diloco:h=3"), ("combine ",)),
+        (3, (*DIGITS, "--rule", "gosgd:p=0.5,robust=clip:tau=1"), ("mix ",)),
+        (3, (*DIGITS, "--rule", "gosgd:p=0.5,layers=3"), ("snapshot x of shard 2",)),
+        (
+            2,
+            (*TRACKING, *LARGE, "--wire", "int8", COSINE),
+            ("snapshot out/0 and beside/0 as int8",),
+        ),
+        (
+            4,
+            (*DIGITS, "--rule", "choco", "--wire", "int8", "--topology", "ring"),
+            ("snapshot difference as int8 by itself", "combine estimate: 1.0 estimate, 1.0 snapsh"),
+        ),
+        (
+            4,
+            (*DIGITS, "--rule", "sparseloco:h=3", "--wire", "topk2bit:0.1"),
+            ("snapshot error as topk2bit:0.1 by itself", "combine error: 1.0 error, -1.0 snapsh"),
+        ),
+        *(
+            pytest.param(peers, settings, told, marks=pytest.mark.slow)
+            for peers, settings, told in (
+                (3, (*QUICK, "--wire", "int8", "--set=shards=3"), ("as int8",)),
+                (3, (*QUICK, *SHARDS), ("snapshot x of shard 2",)),
+                (2, (*TRACKING, *LARGE, "--set=shared_memory=false"), ("out/0 and beside/0",)),
+                (
+                    4,
+                    (*DIGITS, "--rule", "relaysgd", "--wire", "int8", "--topology", "path"),
+                    ("snapshot out as int8", "combine from/peer-1: 1.0 peer-1#1"),
+                ),
+            )
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
+)
+def test_rules_formats_and_shards_are_repeated_bit_for_bit(
+    peers: int, settings: tuple[str, ...], told: tuple[str, ...], place: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    given = ("--task", "noisytask:large", "--rule", "diloco:h=3", "--peers", "3")
-    launched(*given, "--out", str(run), settings=JOURNALED)
+    launched("--peers", str(peers), "--out", str(run), settings=settings)
     found = replay(run)
     assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
-    # Ten rounds, and two shares from others in each.
-    assert all(peer.compared and peer.mixed >= 20 for peer in found.peers)
-
-
-@pytest.mark.live
-def test_what_was_measured_is_repeated_and_so_is_what_was_decided_on_it(
-    place: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    given = (
-        "--rule",
-        "gosgd:p=0.5,robust=clip:tau=1",
-        "--steps",
-        "60",
-        "--peers",
-        "3",
-        "--set=journal",
-    )
-    launched("--task", "digits", *given, "--out", str(run), settings=())
-    found = replay(run)
-    assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
-    distances = [
-        distance
-        for peer in found.peers
-        for told in calls(records_of(peer.folder / JOURNAL), "measured")
-        for distance in told["distances"].values()
-    ]
-    assert min(distances) <= 1 < max(distances) and len(distances) > 20
-
-
-@pytest.mark.live
-def test_pushes_within_a_step_are_repeated_where_they_happened(place: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    given = ("--rule", "gosgd:p=0.5,layers=3", "--steps", "60", "--peers", "3", "--set=journal")
-    launched("--task", "digits", *given, "--out", str(run), settings=())
-    found = replay(run)
-    assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
+    assert all(peer.compared and peer.mixed for peer in found.peers)
     records = records_of(run / "peers" / "peer-0" / JOURNAL)
-    within = [told["shard"] for told in calls(records, "trained_shard")]
-    assert within == [2, 1, 0] * 60
-    at = records.index(Call("trained_shard", {"shard": 0}))
-    assert any(isinstance(record, Trained) for record in records[at:])
+    words = " ".join(record.words for record in records if isinstance(record, Decided))
+    assert all(each in words for each in told)
+    assert bool(calls(records, "measured")) == ("gosgd:p=0.5,robust=clip:tau=1" in settings)
+    assert bool(calls(records, "trained_shard")) == ("gosgd:p=0.5,layers=3" in settings)
 
 
 @pytest.mark.live
@@ -282,35 +289,6 @@ def test_exchanges_with_a_shared_segment_are_repeated_in_their_order(
 
 
 @pytest.mark.live
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("--wire", "int8", "--set", "shards=3"),
-        (
-            "--set=exact",
-            "--set",
-            "shards=3",
-            "--set",
-            "shards_per_push=2",
-            "--set",
-            "shard_order=random",
-        ),
-    ],
-    ids=" ".join,
-)
-def test_formats_and_shards_are_repeated_bit_for_bit(
-    settings: tuple[str, ...], place: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    launched(*settings, "--peers", "3", "--out", str(run))
-    found = replay(run)
-    assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
-    assert sum(peer.mixed for peer in found.peers) > 20
-    assert all(peer.compared for peer in found.peers)
-
-
-@pytest.mark.live
 @pytest.mark.parametrize(
     ("settings", "in_memory"),
     [
@@ -334,89 +312,6 @@ def test_large_shares_are_repeated_however_they_travelled(
     chunks = [body for body in received if isinstance(body, Chunk)]
     assert all(attached) and (len(attached) > 2) == in_memory
     assert (len(chunks) > 2) != in_memory
-
-
-@pytest.mark.live
-@pytest.mark.parametrize(
-    ("settings", "wire"),
-    [
-        (("--wire", "int8", "--set", "lr_schedule=cosine:warmup=0.2"), " as int8"),
-        pytest.param((), "", marks=pytest.mark.slow),
-        pytest.param(("--set=shared_memory=false",), "", marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_shares_of_several_registers_are_repeated_bit_for_bit(
-    settings: tuple[str, ...], wire: str, place: Path, tmp_path: Path
-) -> None:
-    """In one message, and of full precision in frames or from memory."""
-    run = tmp_path / "run"
-    rule = "--rule", "gradient-tracking", "--lr", "0.00001", "--set", "momentum=0", "--peers", "2"
-    launched(*rule, *settings, "--task", "noisytask:large", "--out", str(run), settings=JOURNALED)
-    found = replay(run)
-    assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
-    assert all(peer.compared and peer.steps == 30 for peer in found.peers)
-    words = [
-        record.words
-        for peer in found.peers
-        for record in records_of(peer.folder / JOURNAL)
-        if isinstance(record, Decided)
-    ]
-    assert sum(f"snapshot out/0 and beside/0{wire}" in word for word in words) > 20
-    assert sum("part 1 of peer-" in word for word in words) > 40
-    steps = calls(records_of(run / "peers" / "peer-0" / JOURNAL), "step")
-    rates = {told.get("lr") for told in steps}
-    # Each step's own, and none of calls without a step.
-    assert None in rates and len(rates) == (31 if wire else 2)
-
-
-@pytest.mark.live
-@pytest.mark.parametrize(
-    ("rule", "settings", "told"),
-    [
-        (
-            "choco",
-            ("--wire", "int8", "--topology", "ring"),
-            ("snapshot difference as int8 by itself", "combine estimate: 1.0 estimate, 1.0 snapsh"),
-        ),
-        pytest.param(
-            "choco",
-            ("--wire", "topk:0.1", "--topology", "ring", "--set=shared_memory=false"),
-            ("snapshot difference as topk:0.1 by itself",),
-            marks=pytest.mark.slow,
-        ),
-        (
-            "sparseloco:h=3",
-            ("--wire", "topk2bit:0.1"),
-            ("snapshot error as topk2bit:0.1 by itself", "combine error: 1.0 error, -1.0 snapsh"),
-        ),
-        pytest.param(
-            "relaysgd",
-            ("--wire", "int8", "--topology", "path"),
-            ("snapshot out as int8", "combine from/peer-1: 1.0 peer-1#1"),
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=str,
-)
-def test_shares_that_are_kept_are_repeated_bit_for_bit(
-    rule: str, settings: tuple[str, ...], told: tuple[str, ...], place: Path, tmp_path: Path
-) -> None:
-    """Four peers learn to read digits, and their journals have all that they did."""
-    run = tmp_path / "run"
-    given = "--rule", rule, "--peers", "4", "--steps", "40", "--out", str(run)
-    launched(
-        *given, *settings, settings=("--task", "digits", "--set", "eval_every=20", "--set=journal")
-    )
-    found = replay(run)
-    assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
-    assert all(peer.compared and peer.steps == 40 for peer in found.peers)
-    records = records_of(run / "peers" / "peer-0" / JOURNAL)
-    words = " ".join(record.words for record in records if isinstance(record, Decided))
-    assert all(each in words for each in told)
-    summary = json.loads((run / "summary.json").read_text())
-    assert summary["weight_units_total"] == summary["weight_units_expected"] == 4 * ONE // UNIT
-    assert summary["accuracy"] > 0.7
 
 
 def records_of(journal: Path) -> list[object]:
