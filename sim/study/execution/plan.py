@@ -15,7 +15,6 @@ from ...batched.values import find_task, free_gib
 from ...batched.vector_tasks import VectorTask
 from ...config import SimulationConfig
 from ...simulate import Simulation
-from ..format import count
 from ..study import Study, Trial
 from .backends import Backend, read_backend
 from .store import Store
@@ -29,6 +28,8 @@ __all__ = [
     "check_trials",
     "plan_study",
 ]
+
+_LISTED_MAX = 3
 
 # What a process takes that has loaded torch and has computed nothing yet, as measured.
 _PROCESS_GIB = 0.45
@@ -68,31 +69,20 @@ class InvalidTrials(ConfigError):
             f"{some} cannot run, and nothing was started. Change them, or leave them out by "
             "[[skip]]:"
         )
-        super().__init__("\n".join([headline, *_reasons(bad, trials)]))
+        super().__init__("\n".join([headline, *_reasons(bad)]))
         self.bad = tuple(bad)
 
 
-def _reasons(bad: Sequence[InvalidTrial], trials: Sequence[Trial]) -> Iterator[str]:
-    """Every reason once, and below it the trials that it holds for."""
-    reasons: dict[str, list[Trial]] = {}
+def _reasons(bad: Sequence[InvalidTrial]) -> Iterator[str]:
+    """Every reason once, and the first trials that it holds for."""
+    reasons: dict[str, list[str]] = {}
     for one in bad:
-        reasons.setdefault(one.why, []).append(one.trial)
-    places = [(*trial.group, str(trial.seed)) for trial in trials]
-    for why, these in reasons.items():
+        reasons.setdefault(one.why, []).append(str(one.trial))
+    for why, trials in reasons.items():
         yield f"- {why}"
-        here = [(*trial.group, str(trial.seed)) for trial in these]
-        wanted = [dict.fromkeys(labels) for labels in zip(*here, strict=True)]
-        if sum(all(map(dict.__contains__, wanted, place)) for place in places) > len(these):
-            # Others have these labels, too.
-            yield from (f"    {trial}" for trial in these)
-            continue
-        names = [*these[0].labels, "seed"]
-        said = [
-            f"{name} {' or '.join(labels)}"
-            for name, labels, known in zip(names, wanted, zip(*places, strict=True), strict=True)
-            if len(labels) < len(set(known))
-        ]
-        yield f"    {', '.join(said) or 'all'} ({count(len(these), 'trial')})"
+        yield from (f"    {trial}" for trial in trials[:_LISTED_MAX])
+        if len(trials) > _LISTED_MAX:
+            yield f"    and {len(trials) - _LISTED_MAX} more"
 
 
 def check_trials(trials: Iterable[Trial]) -> tuple[list[ReadyTrial], list[InvalidTrial]]:

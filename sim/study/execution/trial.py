@@ -4,7 +4,6 @@ import json
 import os
 import platform
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -61,10 +60,6 @@ _LIBRARIES: Final = (
     *("mlxtend", "msgpack", "networkx", "numpy"),
     *("safetensors", "scikit-learn", "scipy", "torch", "xxhash"),
 )
-
-
-_WHEN_LOADED: Final[dict[Path, str]] = {}
-"""The hash that was seen first after a user's module was loaded."""
 
 
 def trial_key(settings: Mapping[str, Any]) -> str:
@@ -186,22 +181,10 @@ def _hash_own(what: str, module: str) -> str:
     """Hash the code of a user's task, partition or rule: its module, or all of its package.
 
     Raises:
-        ConfigError: It cannot be read, or this process has loaded other code.
+        ConfigError: It cannot be read.
     """
     sources = _sources(what, Path.cwd(), module.partition(".")[0])
-    now = _hash({name: _hash_file(what, path) for name, path in sources.items()})
-    if module in sys.modules:
-        loaded = Path(str(sys.modules[module].__file__)).resolve()
-        if loaded not in {path.resolve() for path in sources.values()}:
-            raise ConfigError(
-                f"{what} {module}: this process (start it anew) has loaded {loaded} as {module}"
-            )
-        if _WHEN_LOADED.setdefault(loaded, now) != now:
-            raise ConfigError(
-                f"{what} {module}: its code has changed since this process (start it anew)"
-                " loaded it"
-            )
-    return now
+    return _hash({name: _hash_file(what, path) for name, path in sources.items()})
 
 
 def _sources(what: str, folder: Path, top: str) -> dict[str, Path]:

@@ -114,8 +114,8 @@ def test_every_bad_trial_is_listed_before_anything_runs() -> None:
     assert (done.exit_code, done.stdout) == (2, "")
     assert "4 of 6 trials cannot run, and nothing was started" in done.stderr
     assert "did you mean 'hypercube'" in done.stderr
-    assert "    topology hypercubes (2 trials)" in done.stderr
-    assert "    topology grid:rows=3,cols=3 (2 trials)" in done.stderr
+    assert "    hypercubes, seed 0\n    hypercubes, seed 1\n" in done.stderr
+    assert "    grid:rows=3,cols=3, seed 0\n" in done.stderr
     assert not Path("runs").exists()
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from rumor.gossip.effects.effects import Drop, Mix, Part, Reclaim
+from rumor.gossip.effects.effects import Reclaim
 from rumor.gossip.effects.events import PeerDied
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.exchange.escrow import EscrowEvent
@@ -142,18 +142,6 @@ def _impatient(shard_state: ShardState) -> None:
     _patch(outbox, "query_due", query_due)
 
 
-def _number_reused(shard_state: ShardState) -> None:
-    """The number of a share that came back whole is used again."""
-    outbox = shard_state.outbox
-
-    def record(write: Callable[..., None], entry: Entry) -> None:
-        write(entry)
-        if entry.kind is Kind.SETTLED and not entry.weight:
-            outbox.last_seq[entry.peer] -= 1
-
-    _patch(shard_state.log, "record", record)
-
-
 def _snapshot_kept(protocol: Protocol) -> None:
     """A snapshot that two pushes read is let go by neither."""
     refs = protocol.state.snapshot_refs
@@ -163,19 +151,6 @@ def _snapshot_kept(protocol: Protocol) -> None:
             drop(snapshot, abandoned=abandoned)
 
     _patch(refs, "remove", remove)
-
-
-def _staged_kept(shard_state: ShardState) -> None:
-    """What came of a share that stalled is not dropped."""
-    log, inbox = shard_state.log, shard_state.inbox
-
-    def expire(give_up: Callable[..., None], now: float) -> None:
-        ask = log.ask
-        log.ask = lambda effect: None if type(effect) is Drop else ask(effect)
-        give_up(now)
-        log.ask = ask
-
-    _patch(inbox, "expire", expire)
 
 
 def _exact_without_values(shard_state: ShardState) -> None:
@@ -209,17 +184,6 @@ def _first_shard_asked(shard_state: ShardState) -> None:
     _patch(log, "send", send)
 
 
-def _copy_blended(shard_state: ShardState) -> None:
-    """A newcomer blends the copy that it gets with what it started with."""
-
-    def ask(add: Callable[..., None], effect: object) -> None:
-        if type(effect) is Mix and effect.form.copy:
-            effect = replace(effect, fraction=0.5)
-        add(effect)
-
-    _patch(shard_state.log, "ask", ask)
-
-
 def _unwritten_fence(shard_state: ShardState) -> None:
     """A share that is fenced is decided in memory, and not in the ledger."""
     log, inbox = shard_state.log, shard_state.inbox
@@ -231,27 +195,6 @@ def _unwritten_fence(shard_state: ShardState) -> None:
         log.record = record  # type: ignore[method-assign]
 
     _patch(inbox, "query", query)
-
-
-def _credit_lost(shard_state: ShardState) -> None:
-    """A share that is written off uses up credit for ever."""
-    outbox = shard_state.outbox
-
-    def note(write: Callable[..., None], kind: Kind, transfer: Any) -> None:
-        outbox.in_flight += kind is Kind.WRITTEN_OFF
-        write(kind, transfer)
-
-    _patch(outbox, "_note", note)
-
-
-def _stall_never_over(shard_state: ShardState) -> None:
-    """A transfer that has stalled is looked at just too early, for ever."""
-    inbox = shard_state.inbox
-
-    def give_up(end: Callable[..., bool], transfer: Any, now: float) -> bool:
-        return now > inbox._stalls_s(transfer) + 1e-9 and end(transfer, now)
-
-    _patch(inbox, "_give_up_if_stalled", give_up)
 
 
 # Bugs in who is there: joining, leaving, the member table, and the clock of all steps.
@@ -271,28 +214,6 @@ def _never_dead(protocol: Protocol) -> None:
     _patch(table, "tick", tick)
 
 
-def _dead_for_ever(protocol: Protocol) -> None:
-    """One that was considered dead does not come back to life."""
-
-    def recover(revive: Callable[..., None], known: Any) -> None:
-        if known.alive:
-            revive(known)
-
-    _patch(protocol.state.table, "_recover", recover)
-
-
-def _dead_not_dialled(protocol: Protocol) -> None:
-    """Nobody who is considered dead is ever asked again, at no address."""
-
-    def greet_seeds(greet: Callable[..., None], now: float) -> None:
-        if protocol.phase <= Phase.JOINING:
-            greet(now)
-
-    assert protocol._membership is not None
-    _patch(protocol._membership._backoff, "due", lambda due, *rest: [])
-    _patch(protocol._joining, "greet_seeds", greet_seeds)
-
-
 def _later_life_ignored(protocol: Protocol) -> None:
     """The next life of a peer that is known is taken for the last one."""
     table = protocol.state.table
@@ -303,11 +224,6 @@ def _later_life_ignored(protocol: Protocol) -> None:
     _patch(table, "_admit", admit)
 
 
-def _old_addressee(protocol: Protocol) -> None:
-    """What was meant for an earlier life is taken in by the next one."""
-    _patch(protocol._filter, "_is_addressed_here", lambda asked, envelope: True)
-
-
 def _any_swarm(protocol: Protocol) -> None:
     """Shares of another swarm are let in."""
 
@@ -315,24 +231,6 @@ def _any_swarm(protocol: Protocol) -> None:
         return bool(protocol.swarm) or asked(envelope, now)
 
     _patch(protocol._filter, "_is_of_my_swarm", check)
-
-
-def _no_tombstones(protocol: Protocol) -> None:
-    """Who has left is forgotten at once, and believed in when others still tell of it."""
-    table: Any = protocol.state.table
-
-    def tick(look: Callable[..., Iterator[Any]], now: float) -> Iterator[Any]:
-        yield from look(now)
-        left = [peer for peer, known in table._others.items() if known.member.phase is Phase.LEFT]
-        for peer in left:
-            table.disown(peer)
-            yield Part(peer)
-
-    def admit(take: Callable[..., Iterator[Any]], member: Member, now: float, **_: Any) -> Any:
-        return take(member, now, direct=True)
-
-    _patch(table, "tick", tick)
-    _patch(table, "_admit", admit)
 
 
 def _asks_once(protocol: Protocol) -> None:
@@ -346,18 +244,6 @@ def _asks_once(protocol: Protocol) -> None:
     _patch(joining, "_ask", ask)
 
 
-def _hasty_leave(protocol: Protocol) -> None:
-    """A leaver goes before it knows what became of its shares."""
-    leaving = protocol._leaving
-
-    def advance(go_on: Callable[..., None], now: float) -> None:
-        go_on(now)
-        if protocol.phase is Phase.LEAVING and not protocol.state.weight:
-            leaving._go()
-
-    _patch(leaving, "advance", advance)
-
-
 def _leaver_keeps_weight(protocol: Protocol) -> None:
     """A leaver that finds no heir goes with its weight."""
     leaving = protocol._leaving
@@ -369,18 +255,6 @@ def _leaver_keeps_weight(protocol: Protocol) -> None:
             leaving._go()
 
     _patch(leaving, "_hand_on", hand_on)
-
-
-def _leaver_lets_in(protocol: Protocol) -> None:
-    """One that leaves goes on to let shares in."""
-    for shard_state in protocol.state.shard_states:
-        _patch(
-            shard_state.inbox,
-            "_validate",
-            lambda asked, share, offer: (
-                "" if protocol.phase is Phase.LEAVING else asked(share, offer)
-            ),
-        )
 
 
 def _steps_added(protocol: Protocol) -> None:
@@ -412,27 +286,16 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         "accepts-more": _each(_accepts_more),
         "partial-as-whole": _each(_partial_as_whole),
         "impatient": _each(_impatient),
-        "number-reused": _each(_number_reused),
         "snapshot-kept": _snapshot_kept,
-        "staged-kept": _each(_staged_kept),
         "exact-without-values": _each(_exact_without_values),
         "wrong-part-back": _each(_wrong_part_back),
         "first-shard-asked": _each(_first_shard_asked),
-        "copy-blended": _each(_copy_blended),
         "unwritten-fence": _each(_unwritten_fence),
-        "credit-lost": _each(_credit_lost),
-        "stall-never-over": _each(_stall_never_over),
         "never-dead": _never_dead,
-        "dead-for-ever": _dead_for_ever,
-        "dead-not-dialled": _dead_not_dialled,
         "later-life-ignored": _later_life_ignored,
-        "old-addressee": _old_addressee,
         "any-swarm": _any_swarm,
-        "no-tombstones": _no_tombstones,
         "asks-once": _asks_once,
-        "hasty-leave": _hasty_leave,
         "leaver-keeps-weight": _leaver_keeps_weight,
-        "leaver-lets-in": _leaver_lets_in,
         "steps-added": _steps_added,
         "merge-by-count": _merge_by_count,
     }

@@ -36,8 +36,8 @@ lr = 0.05
 faults = [{ at_s = 1.0, kind = "crash", peer = 2 }]
 
 [[skip]]
-topology = "comp*"
-p = ">0.5"
+topology = "complete"
+p = 1
 """
 
 

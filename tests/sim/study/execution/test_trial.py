@@ -1,8 +1,6 @@
 """Names of trials: what is the same has the same, and what is not has another."""
 
-import importlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,26 +112,6 @@ def test_a_task_in_a_package_counts_with_all_modules_of_it() -> None:
 def test_a_module_that_is_nowhere_is_named(what: str) -> None:
     with pytest.raises(ConfigError, match=f"{what} nowhere_at_all: there is no such module"):
         trial_key({what: "nowhere_at_all:make"})
-
-
-def test_a_process_that_has_loaded_other_code_of_a_task_is_told_to_start_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    Path("task_of_mine.py").write_text("x = 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "task_of_mine", raising=False)
-    settings = {"task": "task_of_mine:make"}
-    before = trial_key(settings)
-    importlib.import_module("task_of_mine")
-    assert trial_key(settings) == before
-    Path("task_of_mine.py").write_text("x = 2\n")
-    with pytest.raises(ConfigError, match="its code has changed since this process"):
-        trial_key(settings)
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    Path("task_of_mine.py").write_text("x = 1\n")
-    with pytest.raises(ConfigError, match=r"has loaded .*task_of_mine\.py as task_of_mine"):
-        trial_key(settings)
 
 
 def test_settings_survive_being_written_down() -> None:
