@@ -12,7 +12,7 @@ from typing import Final
 from ...gossip.protocol.protocol import Protocol
 from ...gossip.weight import founders
 from ...gossip.wire.messages import Member, Phase
-from ..tensors.blocks import all_finite
+from ..tensors.blocks import is_finite_tensor
 from .runner import PeerRuntime
 
 __all__ = ["MergeResult", "leave", "merge", "nap_s"]
@@ -153,7 +153,7 @@ def leave(runtime: PeerRuntime, timeout_s: float, pace_s: float) -> None:
     Raises:
         TrainingError, TransportError: As for `PeerRuntime.call`: the weight is lost, as in a crash.
     """
-    runtime.call("leave", burn=not all(map(all_finite, runtime.vector.flats)))
+    runtime.call("leave", burn=not all(map(is_finite_tensor, runtime.vector.flats)))
     patience_s = max(_PATIENCE_S, _PATIENCE_STEPS * pace_s)
     now = moved_s = time.monotonic()
     give_up_s, before = now + timeout_s, _position(runtime)

@@ -20,7 +20,6 @@ from ...gossip.wire.messages import SKETCH_NUMBERS
 __all__ = [
     "BLOCK",
     "Given",
-    "all_finite",
     "block_numbers",
     "blocks",
     "copy_finite",
@@ -43,42 +42,28 @@ _BLOCK_BYTES: Final = 2 << 20
 
 
 def is_finite_tensor(numbers: Tensor) -> bool:
-    """Whether all *numbers* are finite, at the speed of a sum.
+    """Whether all *numbers*, which have one axis, are finite, at the speed of a sum.
 
     One that is not finite makes the sum so; the exact look is only needed where it overflowed.
     """
-    # Not torch.isfinite: on a single number it takes as long as the sum of a frame.
-    if math.isfinite(overflowing_sum(numbers).item()):
-        return True
-    return bool(torch.isfinite(numbers).all())
+    # PyTorch makes a float32 copy of what it sums of 16-bit numbers, which is slow unless small.
+    # Not torch.isfinite at first: on a single number it takes as long as the sum of a frame.
+    return all(
+        math.isfinite(overflowing_sum(block).item()) or bool(torch.isfinite(block).all())
+        for block in numbers.split(block_numbers(numbers.device))
+    )
 
 
-def copy_finite(
-    target: Tensor, source: Tensor, copied: Callable[[int], None] | None = None
-) -> bool:
-    """Copy numbers and look at them on the way.
-
-    Args:
-        target: Flat, of the dtype and length of *source*.
-        source: What is copied whole, finite or not.
-        copied: Told how many bytes are there, each time that there are more, unless what was
-            copied may not be finite.
-
-    Returns:
-        Whether all of them are finite.
-    """
+def copy_finite(target: Tensor, source: Tensor) -> bool:
+    """Copy flat numbers, finite or not, and look at them on the way; whether all are finite."""
     size = _BLOCK_BYTES // source.element_size()
     if source.numel() <= 2 * size:
         # It stays in the cache as a whole, and two calls are faster than six.
         return is_finite_tensor(target.copy_(source))
-    total, done_bytes = 0.0, 0
+    total = 0.0
     for into, block in zip(target.split(size), source.split(size), strict=True):
-        into.copy_(block)
-        total += overflowing_sum(into).item()
-        done_bytes += into.numel() * into.element_size()
-        if copied is not None and math.isfinite(total):
-            copied(done_bytes)
-    return math.isfinite(total) or bool(torch.isfinite(target).all())
+        total += overflowing_sum(into.copy_(block)).item()
+    return math.isfinite(total) or is_finite_tensor(target)
 
 
 def overflowing_sum(numbers: Tensor) -> Tensor:
@@ -197,14 +182,6 @@ def no_anchor(numbers: Tensor) -> Tensor:
             no memory.
     """
     return numbers.new_zeros(1).expand(numbers.numel())
-
-
-def all_finite(numbers: Tensor) -> bool:
-    """Whether all *numbers* are finite, looked at block by block.
-
-    PyTorch makes a float32 copy of what it sums of 16-bit numbers, which is slow unless small.
-    """
-    return all(is_finite_tensor(block) for block in numbers.split(block_numbers(numbers.device)))
 
 
 def widened(numbers: Tensor) -> torch.dtype:

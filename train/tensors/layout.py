@@ -31,7 +31,7 @@ from ..model import (
     plain_names,
     sort_out,
 )
-from .blocks import blocks, is_finite_tensor, scratch
+from .blocks import blocks, scratch
 from .wires import formats
 
 __all__ = [
@@ -346,8 +346,8 @@ class Part(NamedTuple):
     """Where it ends, padding included."""
     dtype: torch.dtype
     """Of the numbers."""
-    wire: Wire | None
-    """In what format they lie there; None for as they are."""
+    wire: Wire
+    """In what format they lie there."""
     bare: bool = False
     """Whether the numbers are written by themselves: those of the first register, unless the form
     says so, are written as their difference from the anchor."""
@@ -376,15 +376,12 @@ class Part(NamedTuple):
 
     def is_finite(self, payload: Tensor) -> bool:
         """Whether all that a payload brings for it is finite."""
-        room = self.room(payload)
-        if self.wire is None:
-            return is_finite_tensor(room.view(self.dtype))
-        return formats.is_finite(room, self.wire, self.dtype, self.high - self.low)
+        return formats.is_finite(self.room(payload), self.wire, self.dtype, self.high - self.low)
 
-    def moved(self, offset_bytes: int) -> "Part":
-        """The same numbers, in a room that lies so much further on."""
-        start, stop = self.start_bytes + offset_bytes, self.stop_bytes + offset_bytes
-        return self._replace(start_bytes=start, stop_bytes=stop)
+    @property
+    def is_native(self) -> bool:
+        """Whether the numbers lie there as they are."""
+        return not formats.converts(self.wire, self.dtype)
 
 
 class Plan(NamedTuple):
@@ -397,21 +394,9 @@ class Plan(NamedTuple):
     anchor: tuple[Part, ...]
     size_bytes: int
 
-    @property
-    def is_native(self) -> bool:
-        """Whether all numbers lie in it as they are."""
-        return all(part.wire is None for part in self.parts)
-
     def of_register(self, index: int) -> tuple[Part, ...]:
         """The parts of one of the registers."""
         return tuple(part for part in self.parts if part.register == index)
-
-    def between(self, start_bytes: int, stop_bytes: int) -> Iterator[tuple[Part, int, int]]:
-        """The parts that lie, in part, between two places, and what of their rooms does."""
-        for part in (*self.parts, *self.anchor):
-            low, high = max(part.start_bytes, start_bytes), min(part.stop_bytes, stop_bytes)
-            if low < high:
-                yield part, low, high
 
 
 def plan(schema: Schema, segments: Sequence[Segment], form: Form, shard: int) -> Plan:
@@ -426,45 +411,41 @@ def plan(schema: Schema, segments: Sequence[Segment], form: Form, shard: int) ->
     Raises:
         TrainingError: Numbers of one dtype are to be converted that lie on several devices.
     """
-    wire, pieces = parse_wire(form.wire), schema.pieces(shard)
-    alone = tuple(_parts(pieces, segments, wire))
-    stop = alone[-1].stop_bytes
-    parts = tuple(
-        part.moved(register * stop)._replace(register=register, bare=form.bare or register > 0)
-        for register in range(form.registers)
-        for part in alone
-    )
-    stop *= form.registers
+    pieces, parts, stop = schema.pieces(shard), list[Part](), 0
+    for register in range(form.registers):
+        bare = form.bare or register > 0
+        for part in _parts(pieces, segments, parse_wire(form.wire), stop):
+            parts.append(part._replace(register=register, bare=bare))
+        stop = parts[-1].stop_bytes
     has_local = form.copy and shard == 0
     local = stop, stop + (schema.copy_bytes - schema.share_bytes if has_local else 0)
-    anchor = tuple(_parts(pieces, segments, parse_wire(Form().wire))) if form.anchor else ()
-    moved = tuple(part.moved(local[1]) for part in anchor)
-    return Plan(parts, local, moved, form.size_bytes(schema, shard))
+    native = parse_wire(Form().wire)
+    anchor = tuple(_parts(pieces, segments, native, local[1])) if form.anchor else ()
+    return Plan(tuple(parts), local, anchor, form.size_bytes(schema, shard))
 
 
 def _as_lines(flat: Tensor) -> Tensor:
     return flat.view(-1, ALIGNMENT_BYTES // flat.element_size())
 
 
-def _parts(pieces: Sequence[Piece], segments: Sequence[Segment], wire: Wire) -> Iterator[Part]:
-    start = 0
+def _parts(
+    pieces: Sequence[Piece], segments: Sequence[Segment], wire: Wire, start: int
+) -> Iterator[Part]:
+    """The parts of one register, in rooms from a place on."""
     for piece in pieces:
         dtype: torch.dtype = getattr(torch, piece.dtype)
-        size = dtype.itemsize
-        room = wire.room_bytes(piece.dtype, piece.n_numbers, size)
-        used = wire if wire.converts(piece.dtype) else None
+        size, converts = dtype.itemsize, wire.converts(piece.dtype)
         runs = list(_runs(piece, segments))
-        if used is not None and len(runs) > 1:
+        if converts and len(runs) > 1:
             raise TrainingError(
                 f"the model's {piece.dtype} tensors lie on several devices: only wire=float32 "
                 f"can carry them"
             )
-        at = start
         for index, low, high, lines in runs:
-            stop = at + (room if used is not None else high - low)
-            yield Part(index, low // size, high // size, at, stop, dtype, used, lines=lines)
-            at = stop
-        start += room
+            room = wire.room_bytes(piece.dtype, piece.n_numbers, size) if converts else high - low
+            low, high = low // size, high // size
+            yield Part(index, low, high, start, start + room, dtype, wire, lines=lines)
+            start += room
 
 
 def _runs(

@@ -16,7 +16,7 @@ from ...gossip.effects.registers import OnDemand, is_pattern
 from ...gossip.errors import LocalProtocolError, TrainingError
 from ...gossip.wire.formats import Form
 from ...gossip.wire.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema
-from .blocks import all_finite, copy_finite, exchange, is_finite_tensor
+from .blocks import exchange, is_finite_tensor
 from .buffers import Memory
 from .cuda import DONE, CudaQueue, Mark, Marks, depart, queue_of
 from .layout import Constants, Layout, Part, Plan, plan
@@ -204,7 +204,7 @@ class Vector:
         Raises:
             TrainingError: One is not.
         """
-        if not all(map(all_finite, self.flats)):
+        if not all(map(is_finite_tensor, self.flats)):
             raise not_finite(_WHOLE)
 
     def plan(self, form: Form, shard: int = 0) -> Plan:
@@ -275,16 +275,14 @@ class Vector:
         with self._in_order():
             for part, flats, name in leaving:
                 room, numbers = part.room(host), part.of(flats)
-                write = None if part.wire is None else partial(self._write, name, rng, part)
+                write = partial(self._write, name, rng, part)
                 queue = self._queues.get(numbers.device)
-                if queue is not None:
-                    mark, look = depart(queue, room, numbers, write)
-                    marks.append(mark)
-                    looks.append(look)
-                elif write is None:
-                    is_finite &= copy_finite(room.view(part.dtype), numbers)
-                else:
+                if queue is None:
                     is_finite &= write(room, numbers)
+                    continue
+                mark, look = depart(queue, room, numbers, None if part.is_native else write)
+                marks.append(mark)
+                looks.append(look)
             start, stop = layout.local_bytes
             if start < stop:
                 if self.extra_state is not None:
@@ -319,12 +317,15 @@ class Vector:
             bytes are not made of cache lines.
         """
         layout, stop_bytes = self.plan(form, shard), start_bytes + raw.numel()
-        if not layout.is_native or start_bytes % ALIGNMENT_BYTES or stop_bytes % ALIGNMENT_BYTES:
+        if start_bytes % ALIGNMENT_BYTES or stop_bytes % ALIGNMENT_BYTES:
             return None
-        return all(
-            is_finite_tensor(raw[low - start_bytes : high - start_bytes].view(part.dtype))
-            for part, low, high in layout.between(start_bytes, stop_bytes)
-        )
+        for part in (*layout.parts, *layout.anchor):
+            if not part.is_native:
+                return None
+            low, high = max(part.start_bytes - start_bytes, 0), part.stop_bytes - start_bytes
+            if not is_finite_tensor(raw[low : max(low, high)].view(part.dtype)):
+                return False
+        return True
 
     def follow(self) -> None:
         """Take the streams that are current on this thread for those that train, from now on."""
@@ -431,10 +432,9 @@ class Vector:
         room: Tensor,
         numbers: Tensor,
     ) -> bool:
-        """Fill a room in another format; False where something is not finite."""
-        assert part.wire is not None
+        """Fill a room; False where something is not finite."""
         sent = None
-        if not (part.wire.is_dense or part.bare):
+        if not (part.wire.is_dense or part.bare or part.is_native):
             if self._sent is None or register != X:
                 raise LocalProtocolError(f"what was last sent of {register!r} is not noted")
             sent = part.of(self._sent)
@@ -448,17 +448,10 @@ class Vector:
 
     def _mix(self, part: Part, raw: Tensor, fraction: float) -> None:
         numbers = part.of(self.flats)
-        if part.wire is not None:
-            formats.mix(numbers, raw, part.wire, fraction, anchor=self._anchor_of(part))
-        elif fraction == 1.0:
-            numbers.copy_(raw.view(part.dtype))
-        else:
-            numbers.lerp_(raw.view(part.dtype), fraction)
+        formats.mix(numbers, raw, part.wire, fraction, anchor=self._anchor_of(part))
         part.put(self.flats, numbers)
 
     def _read(self, part: Part, raw: Tensor) -> Tensor:
-        if part.wire is None:
-            return raw.view(part.dtype)
         anchor, n_numbers = self._anchor_of(part), part.of(self.flats).numel()
         return formats.read(raw, part.wire, part.dtype, n_numbers, anchor=anchor, bare=part.bare)
 
@@ -502,7 +495,7 @@ class Vector:
 
     def _anchor_of(self, part: Part) -> Tensor | None:
         """What the numbers of a part are written as differences from, if from anything."""
-        if part.wire is None or not part.wire.needs_anchor or part.bare:
+        if not part.wire.needs_anchor or part.bare or part.is_native:
             return None
         return part.of(self._anchor())
 

@@ -46,7 +46,7 @@ def test_what_is_not_converted_may_lie_on_several_devices_in_any_format() -> Non
         ("float64", 64, "cpu"), ("bfloat16", 64, "cpu"), ("bfloat16", 32, "meta")
     )
     layout = plan(schema, segments, Form("float16"), 0)
-    assert [(p.start_bytes, p.stop_bytes, p.wire is None) for p in layout.parts] == [
+    assert [(p.start_bytes, p.stop_bytes, p.is_native) for p in layout.parts] == [
         (0, 128, False),
         (128, 256, True),
         (256, 320, True),

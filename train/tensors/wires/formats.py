@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ....gossip.wire.formats import Wire
 from ....gossip.wire.schema import ALIGNMENT_BYTES
-from ..blocks import Given, all_finite, copy_finite, no_anchor
+from ..blocks import Given, copy_finite, is_finite_tensor, no_anchor
 
-__all__ = ["Coder", "arrays_in", "is_finite", "mix", "read", "write"]
+__all__ = ["Coder", "arrays_in", "converts", "is_finite", "mix", "read", "write"]
 
 
 class Coder(Protocol):
@@ -71,7 +71,7 @@ def write(
         ValueError: What the format needs is missing; the room is unchanged.
     """
     parts = arrays_in(room, wire, numbers.dtype, numbers.numel(), padded=True)
-    if not _converts(wire, numbers.dtype):
+    if not converts(wire, numbers.dtype):
         return copy_finite(parts[0], numbers)
     if sent is None and not (bare or wire.is_dense):
         raise ValueError("sent is missing")
@@ -99,7 +99,7 @@ def mix(
         ValueError: The anchor is missing; nothing has moved.
     """
     parts = arrays_in(room, wire, numbers.dtype, numbers.numel())
-    if _converts(wire, numbers.dtype):
+    if converts(wire, numbers.dtype):
         anchor = _anchor(wire, numbers, anchor, bare=False)
         _coder(wire.coder).mix(numbers, parts, wire, fraction, anchor)
     elif fraction == 1.0:
@@ -135,7 +135,7 @@ def read(
         ValueError: The anchor is missing, or the format does not hold every number.
     """
     parts = arrays_in(room, wire, dtype, n_numbers)
-    if not _converts(wire, dtype):
+    if not converts(wire, dtype):
         return parts[0]
     if not (wire.is_dense or bare):
         raise ValueError(f"{wire} does not hold every number")
@@ -157,8 +157,8 @@ def is_finite(room: Tensor, wire: Wire, dtype: torch.dtype, n_numbers: int) -> b
         n_numbers: How many there are.
     """
     parts = arrays_in(room, wire, dtype, n_numbers)
-    if not _converts(wire, dtype):
-        return all_finite(parts[0])
+    if not converts(wire, dtype):
+        return is_finite_tensor(parts[0])
     return _coder(wire.coder).is_sound(parts, wire, n_numbers)
 
 
@@ -171,7 +171,7 @@ def arrays_in(
     room: Tensor, wire: Wire, dtype: torch.dtype, n: int, *, padded: bool = False
 ) -> list[Tensor]:
     """A room as the arrays that lie in it; with *padded*, the bytes after each are zeroed."""
-    told = wire.parts(n) if _converts(wire, dtype) else ((_name(dtype), n),)
+    told = wire.parts(n) if converts(wire, dtype) else ((_name(dtype), n),)
     parts, start = [], 0
     for name, length in told:
         kind: torch.dtype = getattr(torch, name)
@@ -191,7 +191,8 @@ def _anchor(wire: Wire, numbers: Tensor, anchor: Tensor | None, bare: bool) -> T
     return anchor
 
 
-def _converts(wire: Wire, dtype: torch.dtype) -> bool:
+def converts(wire: Wire, dtype: torch.dtype) -> bool:
+    """Whether numbers of *dtype* do not travel as they are."""
     return wire.converts(_name(dtype))
 
 

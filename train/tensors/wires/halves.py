@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ....gossip.wire.formats import Wire
-from ..blocks import Given, all_finite, blocks, difference_of, mix_blocks
+from ..blocks import Given, blocks, difference_of, is_finite_tensor, mix_blocks
 
 __all__ = ["is_sound", "mix", "write"]
 
@@ -34,7 +34,7 @@ def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) ->
         half.copy_(difference)
         torch.dot(difference, difference, out=square)
     # No number is larger than the root of the sum of squares: where that is in range, all are.
-    return bool((squares < _PROOF[halves.dtype]).all()) or all_finite(halves)
+    return bool((squares < _PROOF[halves.dtype]).all()) or is_finite_tensor(halves)
 
 
 def mix(
@@ -46,7 +46,7 @@ def mix(
 
 def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
     """Whether all differences are finite."""
-    return all_finite(parts[0])
+    return is_finite_tensor(parts[0])
 
 
 def _decode(out: Tensor, anchor: Tensor, halves: Tensor) -> None:

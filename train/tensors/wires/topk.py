@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ....gossip.wire.formats import Wire
-from ..blocks import Given, all_finite, block_numbers, no_anchor, scratch
+from ..blocks import Given, block_numbers, is_finite_tensor, no_anchor, scratch
 
 __all__ = ["is_sound", "mix", "write"]
 
@@ -37,7 +37,7 @@ def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) ->
         return False
     indices.copy_(chosen)
     values.copy_(numbers.index_select(0, chosen))
-    if not all_finite(values):
+    if not is_finite_tensor(values):
         return False
     if sent is not None:
         sent.index_copy_(0, chosen, values.to(sent.dtype))
@@ -68,7 +68,7 @@ def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
     """Whether places ascend, none twice and none out of range, and all values are finite."""
     indices, values = parts
     in_range = bool(indices[0] >= 0) and bool(indices[-1] < n_numbers)
-    return in_range and bool((indices[1:] > indices[:-1]).all()) and all_finite(values)
+    return in_range and bool((indices[1:] > indices[:-1]).all()) and is_finite_tensor(values)
 
 
 def _largest(numbers: Tensor, sent: Tensor, k: int) -> Tensor | None:
@@ -78,7 +78,7 @@ def _largest(numbers: Tensor, sent: Tensor, k: int) -> Tensor | None:
     size = block_numbers(numbers.device)
     for here, last in zip(numbers.split(size), sent.split(size), strict=True):
         move = torch.sub(here, last, out=scratch(here, here.dtype)).abs_()
-        if not all_finite(move) and not all_finite(here):
+        if not is_finite_tensor(move) and not is_finite_tensor(here):
             return None
         above = _above(move, threshold)
         moves.append(move.index_select(0, above))

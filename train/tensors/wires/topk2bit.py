@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ....gossip.wire.formats import CHUNK, Wire
-from ..blocks import Given, all_finite
+from ..blocks import Given, is_finite_tensor
 
 __all__ = ["is_sound", "mix", "write"]
 
@@ -22,7 +22,7 @@ def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) ->
     """
     places, codes, levels = parts
     levels = levels.view(-1, 2)
-    if not all_finite(numbers):
+    if not is_finite_tensor(numbers):
         return False
     found, coded = [], []
     for row, chunks in enumerate(_chunks(numbers)):
@@ -65,7 +65,7 @@ def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
     levels = parts[2]
     _, at = _unpacked_places(parts[0], wire, n_numbers)
     ascends = bool((at[1:] > at[:-1]).all()) and bool(at[-1] < n_numbers)
-    return ascends and all_finite(levels) and bool((levels >= 0).all())
+    return ascends and is_finite_tensor(levels) and bool((levels >= 0).all())
 
 
 def _chunks(numbers: Tensor) -> list[Tensor]:
