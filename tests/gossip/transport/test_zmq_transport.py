@@ -1,7 +1,6 @@
 """Real ZeroMQ on the loopback interface, ports chosen by the system."""
 
 import os
-import random
 import resource
 import signal
 import socket as sockets
@@ -131,30 +130,6 @@ def test_messages_go_to_an_address_and_come_back_on_the_same_way(
     assert there.send("here", [b"answer"], bulk=bulk)
     (answer,) = receive(here)
     assert contents([answer]) == [[b"answer"]] and answer.route == b""
-
-
-def test_dialling_leaves_the_random_stream_of_the_users_task_alone(
-    here: Transport, there: Transport
-) -> None:
-    before = random.getstate()
-    here.meet("there", [listens_at(there)])
-    insist(here, "there", [b"header"], bulk=True)
-    assert random.getstate() == before
-
-
-def test_two_that_listen_send_both_ways_at_once(here: Transport, there: Transport) -> None:
-    here.meet("there", [listens_at(there)])
-    there.meet("here", [listens_at(here)])
-    for index in range(50):
-        insist(here, "there", [b"to there", bytes([index])], bulk=index % 2 == 0)
-        insist(there, "here", [b"to here", bytes([index])], bulk=index % 2 == 0)
-    to_there, to_here = contents(receive(there, 50)), contents(receive(here, 50))
-    # Each class of messages keeps its order.
-    for came, what in ((to_there, b"to there"), (to_here, b"to here")):
-        for parity in (0, 1):
-            assert [m for m in came if m[1][0] % 2 == parity] == [
-                [what, bytes([index])] for index in range(parity, 50, 2)
-            ]
 
 
 def test_a_peer_that_only_dials_out_is_answered_on_its_own_way(there: Transport) -> None:
@@ -304,17 +279,6 @@ def test_a_frame_is_received_where_it_belongs(here: Transport, there: Transport)
         assert message.frame_into(memoryview(room)[50:250]) == 200
         assert not message.more
     assert room == bytes(50) + bytes(range(200)) + bytes(50)
-
-
-def test_a_frame_that_is_too_long_for_its_room_is_cut_off_and_says_so(
-    here: Transport, there: Transport
-) -> None:
-    here.meet("there", [listens_at(there)])
-    insist(here, "there", [b"header", bytes(range(200))], bulk=True)
-    room = bytearray(100)
-    for message in _next(there):
-        assert message.frame_into(memoryview(room)[:50]) == 200
-    assert room == bytes(range(50)) + bytes(50)
 
 
 def test_a_frame_that_nobody_asks_for_is_thrown_away(here: Transport, there: Transport) -> None:
@@ -547,21 +511,6 @@ def test_more_addresses_than_a_process_may_have_files_are_passed_over(there: Tra
         insist(crowded, "there", [b"y"], bulk=True)
 
 
-def test_a_process_without_limits_on_files_has_one_on_sockets(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    no_limit = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-    monkeypatch.setattr(resource, "getrlimit", lambda _: no_limit)
-    Transport().close()
-
-
-def test_parts_may_be_any_kind_of_buffer(here: Transport, there: Transport) -> None:
-    here.meet("there", [listens_at(there)])
-    parts: list[Buffer] = [b"a", memoryview(bytearray(b"b" * 100_000))]
-    insist(here, "there", parts, bulk=True)
-    assert contents(receive(there)) == [[b"a", b"b" * 100_000]]
-
-
 def test_ipv6_is_listened_at_and_dialled() -> None:
     if not sockets.has_ipv6:
         pytest.skip("no IPv6 here")
@@ -592,20 +541,6 @@ def test_ipv4_and_ipv6_are_listened_at_together(here: Transport) -> None:
         assert not both.greet(second, [b"to itself"])
 
 
-def test_who_listens_nowhere_has_no_address() -> None:
-    for bind in (None, ()):
-        with closing(Transport(bind)) as hidden:
-            assert (hidden.address, hidden.addresses) == (None, ())
-
-
-@needs_proc
-def test_of_several_addresses_one_in_use_closes_the_others(there: Transport) -> None:
-    before = files()
-    with pytest.raises(TransportError, match=f"cannot listen at {listens_at(there)}: .*in use"):
-        Transport(("tcp://127.0.0.1:*", listens_at(there)))
-    until(lambda: files() == before)
-
-
 def test_what_reached_a_peer_last_is_used_again(here: Transport, there: Transport) -> None:
     closed = Transport()
     closed.close()
@@ -617,18 +552,6 @@ def test_what_reached_a_peer_last_is_used_again(here: Transport, there: Transpor
             insist(here, "there", [bytes([index])], bulk=False)
         came = contents(receive(there, 6))
     assert came == [[b"first"], *([bytes([index])] for index in range(5))]
-
-
-def test_the_other_address_is_used_where_the_one_that_worked_is_gone(
-    here: Transport, there: Transport
-) -> None:
-    with closing(Transport()) as other:
-        here.meet("there", [listens_at(other)])
-        insist(here, "there", [b"x"], bulk=True)
-        assert contents(receive(other)) == [[b"x"]]
-        here.meet("there", [listens_at(other), listens_at(there)])
-    # What is sent before the end of the other is noticed is lost with it.
-    until(lambda: here.send("there", [b"y"], bulk=True) and any(there.poll(0.01)))
 
 
 def test_a_peer_is_not_sent_what_is_for_another_that_moved_to_its_place(
@@ -788,41 +711,6 @@ def test_sockets_do_not_redial_in_lockstep(here: Transport) -> None:
     }
     assert len(waits) > 8
     assert all(20 <= first <= 40 and 2500 <= last <= 5000 for first, last in waits)
-
-
-def test_ways_that_are_reset_lose_what_waits_and_are_dialled_again(
-    here: Transport, there: Transport
-) -> None:
-    here.meet("there", there.addresses)
-    insist(here, "there", [b"bulk", bytes(MIB)], bulk=True)
-    insist(here, "there", [b"control"], bulk=False)
-    receive(there, 2)
-    (before,) = here._ways._ways.values()
-    sent, full_s = 0, time.monotonic() + FULL_S
-    while time.monotonic() < full_s:
-        if here.send("there", [b"bulk", bytes(MIB)], bulk=True):
-            sent, full_s = sent + 1, time.monotonic() + FULL_S
-    here.reset(["there", "nobody"])
-    assert before.control.closed and before.bulk is not None and before.bulk.closed
-    insist(here, "there", [b"last", b"one"], bulk=True)
-    insist(here, "there", [b"control"], bulk=False)
-    came: list[list[bytes]] = []
-    while [b"last", b"one"] not in came:
-        came += contents(receive(there))
-    assert came.count([b"bulk", bytes(MIB)]) < sent
-
-
-def test_a_way_that_carries_control_alone_does_so_after_a_reset(
-    here: Transport, there: Transport
-) -> None:
-    address = listens_at(there)
-    until(lambda: here.greet(address, [b"hello"]))
-    here._peers["there"] = (address,)
-    here.reset(["there"])
-    (way,) = here._ways._ways.values()
-    assert way.bulk is None
-    until(lambda: here.greet(address, [b"again"]))
-    until(lambda: [b"again"] in contents(receive(there)))
 
 
 def test_the_way_toward_a_host_says_which_address_is_ours() -> None:

@@ -20,7 +20,6 @@ from rumor.gossip.wire.codec import (
     Buffer,
     checksum,
     decode,
-    decode_header,
     encode,
     encoded_bytes,
     is_version_notice,
@@ -512,15 +511,6 @@ def test_a_vector_in_more_shards_than_it_has_cache_lines_is_refused() -> None:
     object.__setattr__(schema, "shards", 3)
     with pytest.raises(DecodeError, match="schema must be valid: shards is"):
         decode(encode(sample(Describe(schema))))
-
-
-@pytest.mark.parametrize("kind", SAMPLES)
-def test_a_header_can_be_read_before_its_frame_is_there(kind: str) -> None:
-    first, *frames = SAMPLES[kind]
-    envelope, check = decode_header(first)
-    assert envelope == decode(SAMPLES[kind])
-    assert check == checksum(frames[0] if frames else b"")
-    assert (check == 0) == (not frames)
 
 
 @pytest.mark.parametrize("n_parts", [0, 3, 4])
