@@ -139,9 +139,9 @@ class Simulation:
             config = replace(config, task=task)
         self.config = config
         if isinstance(task, Task):
-            task = task.with_optimizer(config.optimizer).with_momentum(config.momentum)
+            task = task.trained_with(optimizer=config.optimizer, momentum=config.momentum)
             full = "float32" if task.precision == "auto" else None
-            task = task.with_precision(config.precision or full)
+            task = task.trained_with(precision=config.precision or full)
         self._task = task
         given = config.lr, config.lr_schedule
         self._trained_by = trained_by(task, *given) if isinstance(task, Task) else {}

@@ -25,7 +25,7 @@ from .tasks.lr_schedule import LR_SCHEDULES, parse_lr_schedule
 from .tasks.precision import check_precision
 
 __all__ = [
-    *("CHECKPOINTS", "CheckpointConfig", "EndSettings", "GossipSettings", "Interval"),
+    *("CHECKPOINTS", "CheckpointConfig", "EndSettings", "GossipSettings"),
     *("MetricsSettings", "PeerConfig", "Recurrence", "RunConfig", "SeedSettings"),
     *("ShardSettings", "TrainingSettings", "TrustSettings", "ValueSettings", "parse_interval"),
 ]
@@ -38,52 +38,40 @@ _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _TERM = re.compile(r"(\d+(?:\.\d+)?)(s|min|h|steps?)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """Between two times that something is done; neither for never."""
-
-    every_s: float | None = None
-    """Seconds."""
-
-    every_steps: int | None = None
-    """Optimizer steps of the peer itself."""
-
-    def due(self, elapsed_s: float, steps: int) -> bool:
-        """Whether so many seconds and steps after the last time it is time again."""
-        by_clock = self.every_s is not None and elapsed_s >= self.every_s
-        return by_clock or (self.every_steps is not None and steps >= self.every_steps)
-
-
 class Recurrence:
-    """Says when it is time again."""
+    """Says when it is time again: after so many seconds or steps, whichever comes first.
 
-    def __init__(self, interval: Interval, steps: int = 0) -> None:
-        self._interval = interval
-        self._steps = steps
+    With neither, never. Steps count from *steps* on.
+    """
+
+    def __init__(
+        self, every_s: float | None = None, every_steps: int | None = None, steps: int = 0
+    ) -> None:
+        self._every_s, self._every_steps, self._steps = every_s, every_steps, steps
         self._since_s = time.monotonic()
 
     def is_due(self, steps: int) -> bool:
         """Whether it is time again, now that so many steps were taken."""
-        return self._interval.due(time.monotonic() - self._since_s, steps - self._steps)
+        by_steps = self._every_steps is not None and steps - self._steps >= self._every_steps
+        passed_s = time.monotonic() - self._since_s
+        return by_steps or (self._every_s is not None and passed_s >= self._every_s)
 
     def done(self, steps: int) -> None:
         """Count from now on."""
         self._steps, self._since_s = steps, time.monotonic()
 
 
-def parse_interval(text: str) -> Interval:
-    """Read an interval as people type it.
+def parse_interval(text: str) -> tuple[float | None, int | None]:
+    """Read an interval as people type it: seconds and steps, None for those that are not given.
 
     Raises:
         ConfigError: It has another form.
 
-    >>> parse_interval("5min,500steps")
-    Interval(every_s=300.0, every_steps=500)
-    >>> parse_interval("never")
-    Interval(every_s=None, every_steps=None)
+    >>> parse_interval("5min,500steps"), parse_interval("never")
+    ((300.0, 500), (None, None))
     """
     if text.strip() == "never":
-        return Interval()
+        return None, None
     every_s: float | None = None
     every_steps: int | None = None
     for term in text.split(","):
@@ -99,7 +87,7 @@ def parse_interval(text: str) -> Interval:
             every_steps = int(number)
         else:
             every_s = number * _SECONDS[match[2]]
-    return Interval(every_s=every_s, every_steps=every_steps)
+    return every_s, every_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +123,6 @@ class CheckpointConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
         check_settings(self)
-
-    @property
-    def interval(self) -> Interval:
-        """How often one is written."""
-        return Interval(every_s=self.every_s, every_steps=self.every_steps)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,9 +51,10 @@ def training_job(
         sizes = tuple(
             read_batch_sizes(batch_sizes, config.ids(), training.batch_size, "--set batch_sizes")
         )
-    task = load_task(training.task, seed=config.seed).with_optimizer(training.optimizer)
-    task.with_momentum(training.momentum)
-    task.with_precision(training.precision).split(training.partition, config.peers, config.seed)
+    task = load_task(training.task, seed=config.seed).trained_with(
+        optimizer=training.optimizer, momentum=training.momentum, precision=training.precision
+    )
+    task.split(training.partition, config.peers, config.seed)
     if training.steps is None and training.total_steps is None:
         training = replace(training, steps=task.steps)
     if config.slow and not training.step_s_min:

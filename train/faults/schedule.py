@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from ...gossip.errors import ConfigError, did_you_mean
 from ...gossip.types import PeerId
@@ -25,63 +25,105 @@ __all__ = [
 ]
 
 
+NEWCOMERS_MAX = 100_000
+"""Peers that may join in the course of one run; more than anybody has simulated."""
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_above_zero(value: object) -> bool:
+    return _is_number(value) and value > 0
+
+
+def _is_count(value: object, least: int, most: float = math.inf) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _is_peer(value: object) -> bool:
+    return (isinstance(value, str) and value != "") or _is_count(value, 0)
+
+
+def _is_list(value: object, fits: Callable[[object], bool]) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 0 and all(map(fits, value))
+
+
+def _are_peers(value: object) -> bool:
+    return _is_list(value, _is_peer)
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _given_as(fits: Callable[[Any], bool], words: str) -> Any:
+    """A field that is None where it is not given, else must fit; *words* say what it must be."""
+    return field(default=None, metadata={"fits": fits, "words": words})
+
+
+_PEER: Final = "a peer's name, or its index from 0"
+_DURATION: Final = "a number above 0 and finite, in seconds"
+_FACTOR: Final = "a number above 0 and finite"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One thing that goes wrong. What is not given is None; its kind says what it takes."""
 
-    at_s: float
-    """When, seconds from the start."""
-
-    kind: str
+    at_s: float = _given_as(
+        lambda value: _is_number(value) and value >= 0, "a number, 0 or more and finite, in seconds"
+    )
+    """When, from the start."""
+    kind: str = _given_as(lambda value: isinstance(value, str), "a kind of fault")
     """A key of `KINDS`."""
-
-    peer: str | int | None = None
+    peer: str | int | None = _given_as(_is_peer, _PEER)
     """Of whom: a name, or a position in the list of peers of a run."""
-
-    to: str | int | None = None
+    to: str | int | None = _given_as(_is_peer, _PEER)
     """The other end of a cut."""
-
-    peers: tuple[str | int, ...] | None = None
+    peers: tuple[str | int, ...] | None = _given_as(
+        _are_peers, "a list of peers, each a name or an index from 0"
+    )
     """Of whom, where these are several."""
-
-    groups: tuple[tuple[str | int, ...], ...] | None = None
+    groups: tuple[tuple[str | int, ...], ...] | None = _given_as(
+        lambda value: _is_list(value, _are_peers),
+        "a list of lists of peers, each a name or an index from 0",
+    )
     """Who can still reach one another."""
-
-    for_s: float | None = None
-    """How long it lasts, seconds; to the end of the run where it is not given."""
-
-    factor: float | None = None
+    for_s: float | None = _given_as(_is_above_zero, _DURATION)
+    """How long it lasts; to the end of the run where it is not given."""
+    factor: float | None = _given_as(_is_above_zero, _FACTOR)
     """How many times as long steps take."""
-
-    by_s: float | None = None
-    """How far a clock jumps or how much later messages come, seconds."""
-
-    rate: float | None = None
-    """Probability for each message."""
-
-    every_s: float | None = None
-    """How often it happens again, seconds."""
-
-    count: int | None = None
+    by_s: float | None = _given_as(_is_above_zero, _DURATION)
+    """How far a clock jumps or how much later messages come."""
+    rate: float | None = _given_as(
+        lambda value: _is_number(value) and 0 <= value <= 1, "a probability in [0, 1]"
+    )
+    """Of each message."""
+    every_s: float | None = _given_as(_is_above_zero, _DURATION)
+    """How often it happens again."""
+    count: int | None = _given_as(
+        lambda value: _is_count(value, 1, NEWCOMERS_MAX),
+        f"a whole number from 1 to {NEWCOMERS_MAX:,}",
+    )
     """How many."""
-
-    state: str | None = None
-    """Whether a checkpoint is ``kept`` or ``lost``."""
-
-    one_way: bool | None = None
+    state: str | None = _given_as(lambda value: value in ["kept", "lost"], '"kept" or "lost"')
+    """Of a checkpoint."""
+    one_way: bool | None = _given_as(_is_flag, "true or false")
     """Whether only one direction is cut."""
-
-    after: int | None = None
+    after: int | None = _given_as(
+        lambda value: _is_count(value, 0), "a whole number, 0 or more, of effects"
+    )
     """Effects of the next event that are still carried out."""
-
-    accepting: bool | None = None
+    accepting: bool | None = _given_as(_is_flag, "true or false")
     """Whether it happens as soon as something has been accepted."""
-
-    strength: float | None = None
+    strength: float | None = _given_as(_is_above_zero, _FACTOR)
     """How strong an attack is; what that means, its kind says."""
-
     row: int | None = field(default=None, compare=False, repr=False)
     """Where it stands in its file, counted from 1; messages name it."""
+
+
+_FIELDS: Final = {each.name: each.metadata for each in fields(Fault) if each.metadata}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,70 +307,6 @@ RANDOM_KINDS = ("loss", "duplicate", "replay", "delay")
 NETWORK_KINDS = ("cut", "partition", "heal", *RANDOM_KINDS, "reset")
 """Kinds that are done to the network."""
 
-NEWCOMERS_MAX = 100_000
-"""Peers that may join in the course of one run; more than anybody has simulated."""
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_above_zero(value: object) -> bool:
-    return _is_number(value) and value > 0
-
-
-def _is_count(value: object, least: int, most: float = math.inf) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
-def _is_peer(value: object) -> bool:
-    return (isinstance(value, str) and value != "") or _is_count(value, 0)
-
-
-def _is_list(value: object, fits: Callable[[object], bool]) -> bool:
-    return isinstance(value, list | tuple) and len(value) > 0 and all(map(fits, value))
-
-
-def _are_peers(value: object) -> bool:
-    return _is_list(value, _is_peer)
-
-
-_PEER = (_is_peer, "a peer's name, or its index from 0")
-_DURATION = (_is_above_zero, "a number above 0 and finite, in seconds")
-_FACTOR = (_is_above_zero, "a number above 0 and finite")
-_FLAG = (lambda value: isinstance(value, bool), "true or false")
-
-_FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "at_s": (
-        lambda value: _is_number(value) and value >= 0,
-        "a number, 0 or more and finite, in seconds",
-    ),
-    "kind": (lambda value: isinstance(value, str) and value in KINDS, f"one of {', '.join(KINDS)}"),
-    "peer": _PEER,
-    "to": _PEER,
-    "peers": (_are_peers, "a list of peers, each a name or an index from 0"),
-    "groups": (
-        lambda value: _is_list(value, _are_peers),
-        "a list of lists of peers, each a name or an index from 0",
-    ),
-    "for_s": _DURATION,
-    "factor": _FACTOR,
-    "by_s": _DURATION,
-    "rate": (lambda value: _is_number(value) and 0 <= value <= 1, "a probability in [0, 1]"),
-    "every_s": _DURATION,
-    "strength": _FACTOR,
-    "count": (
-        lambda value: _is_count(value, 1, NEWCOMERS_MAX),
-        f"a whole number from 1 to {NEWCOMERS_MAX:,}",
-    ),
-    "state": (lambda value: value in ["kept", "lost"], '"kept" or "lost"'),
-    "one_way": _FLAG,
-    "after": (lambda value: _is_count(value, 0), "a whole number, 0 or more, of effects"),
-    "accepting": _FLAG,
-}
-
-_NAMES = tuple(entry.name for entry in fields(Fault) if entry.name != "row")
-
 
 def read_faults(source: str | Path) -> tuple[Fault, ...]:
     """Read a schedule from a file, or from the JSON itself, a text that begins with a bracket.
@@ -446,8 +424,8 @@ def _check(given: Mapping[str, Any], where: str) -> None:
     """Hold what was given of one fault against what its kind takes."""
     for name in ("at_s", "kind"):
         if name not in given:
-            raise ConfigError(f"{where} needs {name}: {_FIELDS[name][1]}")
-    if not _FIELDS["kind"][0](given["kind"]):
+            raise ConfigError(f"{where} needs {name}: {_FIELDS[name]['words']}")
+    if not isinstance(given["kind"], str) or given["kind"] not in KINDS:
         hint = did_you_mean(str(given["kind"]), KINDS)
         raise ConfigError(
             f"{where} is of unknown kind {_shown(given['kind'])}{hint} Kinds are {', '.join(KINDS)}"
@@ -456,12 +434,13 @@ def _check(given: Mapping[str, Any], where: str) -> None:
     where, takes = f"{where} ({given['kind']})", ("at_s", "kind", *kind.takes)
     for name in kind.needs:
         if name not in given:
-            raise ConfigError(f"{where} needs {name}: {_FIELDS[name][1]}")
+            raise ConfigError(f"{where} needs {name}: {_FIELDS[name]['words']}")
     for name, value in given.items():
         if name not in takes:
             raise ConfigError(f"{where} takes no {name!r}; its fields are {', '.join(takes)}")
-        if not _FIELDS[name][0](value):
-            raise ConfigError(f"{where}: {name} is {_shown(value)}: it must be {_FIELDS[name][1]}")
+        if not _FIELDS[name]["fits"](value):
+            words = _FIELDS[name]["words"]
+            raise ConfigError(f"{where}: {name} is {_shown(value)}: it must be {words}")
 
 
 def _check_peer(peer: str | int, peers: Sequence[str], known: Collection[str], where: str) -> None:
@@ -494,7 +473,7 @@ def _peers_of(fault: Fault) -> list[tuple[str, str | int]]:
 
 
 def _given(fault: Fault) -> dict[str, Any]:
-    return {name: value for name in _NAMES if (value := getattr(fault, name)) is not None}
+    return {name: value for name in _FIELDS if (value := getattr(fault, name)) is not None}
 
 
 def _frozen(value: Any) -> Any:

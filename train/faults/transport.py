@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
@@ -24,7 +24,7 @@ from ...gossip.types import PeerId
 from ...gossip.wire.codec import Buffer, decode_header
 from ..storage.files import read_json, write_json
 from .network import NetworkFaults
-from .schedule import Fault, check_faults, faults_as_json, read_faults
+from .schedule import Fault, faults_as_json, read_faults
 
 __all__ = ["FaultyTransport", "NetworkPlan"]
 
@@ -32,8 +32,6 @@ _log = logging.getLogger("rumor")
 
 # Between two looks at a file that does not say yet when the run began.
 _LOOK_S: Final = 0.05
-
-_HELD_BYTES_MAX: Final = 256 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,15 +56,7 @@ class NetworkPlan:
         Raises:
             OSError: It cannot be written; what was there still is.
         """
-        write_json(
-            path,
-            {
-                "ids": list(self.ids),
-                "seed": self.seed,
-                "faults": faults_as_json(self.faults),
-                "began_unix_s": self.began_unix_s,
-            },
-        )
+        write_json(path, asdict(self) | {"faults": faults_as_json(self.faults)})
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -77,17 +67,10 @@ class NetworkPlan:
         """
         try:
             content = read_json(path)
-            began_unix_s = content["began_unix_s"]
-            plan = cls(
-                ids=tuple(content["ids"]),
-                seed=int(content["seed"]),
-                faults=read_faults(json.dumps(content["faults"])),
-                began_unix_s=None if began_unix_s is None else float(began_unix_s),
-            )
-            check_faults(plan.faults, plan.ids)
+            faults = read_faults(json.dumps(content["faults"]))
+            return cls(**content | {"ids": tuple(content["ids"]), "faults": faults})
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise ConfigError(f"{path} does not say what happens to the network: {error}") from None
-        return plan
 
 
 class _Held:
@@ -106,10 +89,6 @@ class _Held:
     @property
     def more(self) -> bool:
         return self._read < len(self._parts)
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.header) + sum(map(len, self._parts))
 
     def frame_into(self, room: memoryview) -> int:
         part = self.frame()
@@ -141,8 +120,6 @@ class FaultyTransport(Transport):
     Args:
         path: The file of a `NetworkPlan`.
         bind: This, *bulk_messages_max* and *keyring* are as for `Transport`.
-        held_bytes_max: How much may be kept in memory. Beyond it, copies are dropped, and messages
-            that would be late come at once.
         clock: Seconds from any instant that only go forward.
 
     Raises:
@@ -158,7 +135,6 @@ class FaultyTransport(Transport):
         *,
         bulk_messages_max: int = 80,
         keyring: Keyring | None = None,
-        held_bytes_max: int = _HELD_BYTES_MAX,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         plan = NetworkPlan.read(path)
@@ -166,8 +142,6 @@ class FaultyTransport(Transport):
         if id not in self._indices:
             raise ConfigError(f"{path} is of a run without a peer {id!r}")
         super().__init__(bind, bulk_messages_max=bulk_messages_max, keyring=keyring)
-        self.crowded = 0
-        """Messages that were not kept, as too much was."""
         self._path = path
         self._me = self._indices[id]
         self._faults = NetworkFaults(plan.faults, plan.ids, plan.seed)
@@ -177,8 +151,6 @@ class FaultyTransport(Transport):
         self._seen_ns = 0
         self._held: list[tuple[float, int, _Held]] = []
         """What comes later: when, in which order of those of one time, and what."""
-        self._held_bytes = 0
-        self._held_bytes_max = held_bytes_max
         self._order = count()
         self._reset_s = -math.inf
         """Until when resets have been done."""
@@ -196,7 +168,6 @@ class FaultyTransport(Transport):
             yield from self._passing(received, self._clock() - began_s)
         while self._due_s <= self._clock() - began_s:
             message = heappop(self._held)[2]
-            self._held_bytes -= message.size_bytes
             yield message
             self.malformed += message.finish()
 
@@ -241,12 +212,13 @@ class FaultyTransport(Transport):
             return
         message = _whole(received)
         first_s, *copies_s = times_s
-        is_held = first_s > now_s and self._hold(message, first_s)
         for copy_s in copies_s:
             self._hold(message.again(), copy_s)
-        if not is_held:
-            yield message
-            self.malformed += message.finish()
+        if first_s > now_s:
+            self._hold(message, first_s)
+            return
+        yield message
+        self.malformed += message.finish()
 
     def _times_s(self, received: Received, now_s: float) -> tuple[float, ...]:
         """When a message comes that has arrived now."""
@@ -260,16 +232,9 @@ class FaultyTransport(Transport):
         # When it was sent, nobody says; on one machine that is nearly now.
         return self._faults.arrivals(now_s, index, self._me, (now_s,))
 
-    def _hold(self, message: _Held, due_s: float) -> bool:
-        """Keep a message until it is due; False where there is no room."""
-        if self._held_bytes + message.size_bytes > self._held_bytes_max:
-            if not self.crowded:
-                _log.warning("too many messages are late: no more are kept, or come twice")
-            self.crowded += 1
-            return False
-        self._held_bytes += message.size_bytes
+    def _hold(self, message: _Held, due_s: float) -> None:
+        """Keep a message until it is due."""
         heappush(self._held, (due_s, next(self._order), message))
-        return True
 
 
 def _whole(received: Received) -> _Held:

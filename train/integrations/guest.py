@@ -15,7 +15,6 @@ from ...gossip import ConfigError, TransportError
 from ...gossip.errors import did_you_mean
 from ...gossip.protocol.rule import requirements_of
 from ..config import PeerConfig
-from ..loop.average import Evaluate
 from ..loop.metrics import Loss
 from ..loop.signals import SignalHandling
 from ..peer import Peer
@@ -66,20 +65,12 @@ class Guest:
     None, *config* and the environment say whether SIGTERM, SIGINT and SIGUSR1 end training.
     """
 
-    def __init__(
-        self,
-        config: PeerConfig,
-        *,
-        signals: bool | None = None,
-        evaluate: Evaluate | None = None,
-        evaluate_every: int | None = None,
-    ) -> None:
+    def __init__(self, config: PeerConfig, *, signals: bool | None = None) -> None:
         self.peer: Peer | None = None
         """The peer, from the first step on; what it says stays there to be read afterwards."""
         self.is_inside = False
         """Whether it is a member now."""
         self._config, self._asked = config, signals
-        self._evaluate, self._evaluate_every = evaluate, evaluate_every
         self._signals: SignalHandling | None = None
         self._lr: float | None = None
         self._pid = 0
@@ -102,13 +93,7 @@ class Guest:
             # Its folder is the earlier one's.
             config = replace(config, id=self.peer.id)
         asked = resolve_config(config, {"signals": self._asked}, environment()).signals
-        peer = Peer(
-            model,
-            replace(config, signals=False),
-            evaluate=self._evaluate,
-            evaluate_every=self._evaluate_every,
-            checkpoints=False,
-        )
+        peer = Peer(model, replace(config, signals=False), checkpoints=False)
         if state is not None:
             peer.load_state_dict(state)
         signals = SignalHandling(peer._stop)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ...gossip import ConfigError
 from ..config import PeerConfig
-from ..loop.average import Evaluate
 from ..peer import Peer
 from .guest import Guest, settings_of
 
@@ -38,8 +37,6 @@ class RumorCallback(Callback):
         accuracy_metric: What the module logs on validation, told to the peer's metrics.
         loss_metric: Likewise.
         samples: How many a step takes, for rules that weigh steps by them.
-        evaluate: Measures the average of all peers' models, see `Peer`.
-        evaluate_every: Steps between two such measurements.
         settings: Fields of a `PeerConfig`, such as ``join="tcp://node-a:7700"`` and
             ``rule=GoSGD(p=0.1)``.
 
@@ -55,17 +52,10 @@ class RumorCallback(Callback):
         accuracy_metric: str = "val_acc",
         loss_metric: str = "val_loss",
         samples: int | None = None,
-        evaluate: Evaluate | None = None,
-        evaluate_every: int | None = None,
         **settings: Any,
     ) -> None:
         super().__init__()
-        self._guest = Guest(
-            settings_of(config, settings),
-            signals=settings.get("signals"),
-            evaluate=evaluate,
-            evaluate_every=evaluate_every,
-        )
+        self._guest = Guest(settings_of(config, settings), signals=settings.get("signals"))
         self._metrics, self._samples = (accuracy_metric, loss_metric), samples
         self._past: Mapping[str, Any] | None = None
         self._steps = 0

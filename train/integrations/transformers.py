@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 
 from ...gossip import ConfigError
 from ..config import PeerConfig
-from ..loop.average import Evaluate
 from ..peer import Peer
 from .guest import Guest, settings_of
 
@@ -44,8 +43,6 @@ class RumorCallback(TrainerCallback):
         config: All settings; the others here change some of them.
         accuracy_metric: Of `Trainer.evaluate`, told to the peer's metrics where it is there.
         loss_metric: Likewise.
-        evaluate: Measures the average of all peers' models, see `Peer`.
-        evaluate_every: Steps between two such measurements.
         settings: Fields of a `PeerConfig`, such as ``join="tcp://node-a:7700"`` and
             ``rule=GoSGD(p=0.1)``.
 
@@ -60,16 +57,9 @@ class RumorCallback(TrainerCallback):
         *,
         accuracy_metric: str = "eval_accuracy",
         loss_metric: str = "eval_loss",
-        evaluate: Evaluate | None = None,
-        evaluate_every: int | None = None,
         **settings: Any,
     ) -> None:
-        self._guest = Guest(
-            settings_of(config, settings),
-            signals=settings.get("signals"),
-            evaluate=evaluate,
-            evaluate_every=evaluate_every,
-        )
+        self._guest = Guest(settings_of(config, settings), signals=settings.get("signals"))
         self._metrics = accuracy_metric, loss_metric
         self._loss: float | None = None
 

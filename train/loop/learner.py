@@ -44,8 +44,9 @@ class Learner:
         self._peer = peer
         self._is_users_own = config.task not in BUILT_IN
         task = load_task(config.task, seed=config.seed)
-        task = task.with_optimizer(config.optimizer).with_momentum(config.momentum)
-        self.task: Task = task.with_precision(config.precision)
+        self.task: Task = task.trained_with(
+            optimizer=config.optimizer, momentum=config.momentum, precision=config.precision
+        )
         self.steps: int | None = config.steps
         """How many there are to be; None where the swarm's clock alone says when to stop."""
         if config.steps is None and config.total_steps is None:

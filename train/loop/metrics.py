@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...gossip.errors import ConfigError
 from ...gossip.types import stream
 from ..loggers.writer import LogWriter
 from ..runtime.telling.stats import METRICS, AverageEvaluation, PeerStats
@@ -40,18 +39,11 @@ class RandomProjection:
         width: Numbers in the sketch, >= 1.
         seed: Peers whose sketches are to be compared must use the same.
 
-    Raises:
-        ConfigError: *n_params* is negative or *width* less than 1.
-
     Source: Charikar, Chen and Farach-Colton, ICALP 2002, with one row; the variance is in
     Weinberger et al., ICML 2009.
     """
 
     def __init__(self, n_params: int, width: int = 256, seed: int = 0) -> None:
-        if n_params < 0 or width < 1:
-            raise ConfigError(
-                f"n_params is {n_params} and width {width}: they must be at least 0 and 1"
-            )
         self.n_params = n_params
         self.width = width
         self.seed = seed

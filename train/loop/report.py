@@ -1,8 +1,6 @@
 """The end of a peer: how it went, in ``peer.json``, and its model."""
 
 import json
-import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,18 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from ...gossip.weight import Units, founders, from_units, in_units
-from ..config import PeerConfig
-from ..loggers.logger import LoggedRun
 from ..model import frozen_names, named_state
 from ..runtime.shutdown import MergeResult
 from ..runtime.telling.stats import PeerStats
 from ..storage.files import write_json
-from ..storage.ledger_file import ledger_paths
 from ..storage.merge import as_text, runs_of, save_model, with_aliases
-from ..tasks.task import Evaluation
 from ..tensors.vector import Vector
 
-__all__ = ["Report", "State", "logged_run", "report_of", "save_peer_model"]
+__all__ = ["Report", "State", "save_peer_model"]
 
 State = Literal["finished", "left", "failed"]
 
@@ -88,72 +82,6 @@ class Report:
             OSError: It cannot be written; what was there still is.
         """
         write_json(folder / "peer.json", self.as_json())
-
-
-def report_of(
-    stats: PeerStats,
-    state: State,
-    error: str | None,
-    *,
-    merge: MergeResult | None,
-    folder: Path | None,
-    steps_before: int,
-    wall_s: float,
-    evaluation: Evaluation | None,
-    index: int = 0,
-) -> Report:
-    """Say how a peer ended.
-
-    Args:
-        folder: The peer's, which knows of earlier incarnations; None where there is none.
-        steps_before: That those took.
-        wall_s: From this incarnation's first step to its last, seconds.
-        index: Which part of the data it had.
-    """
-    counters = stats.counters
-    return Report(
-        id=stats.id,
-        index=index,
-        state=state,
-        error=error,
-        address=stats.address,
-        swarm=stats.swarm,
-        steps=stats.steps,
-        ended_by=stats.ended_by,
-        swarm_steps=stats.swarm_steps,
-        lives=1 if folder is None else max(1, len(ledger_paths(folder))),
-        steps_per_s=(stats.steps - steps_before) / wall_s if wall_s else 0.0,
-        wall_s=wall_s,
-        accuracy=evaluation.accuracy if evaluation else None,
-        loss=evaluation.loss if evaluation and math.isfinite(evaluation.loss) else None,
-        weight_units=stats.weight_units,
-        shards=len(stats.weights),
-        messages=counters.messages,
-        bytes_sent=counters.bytes_sent,
-        pushes=counters.pushes,
-        skipped=counters.skipped,
-        refusals=counters.refusals,
-        rule=stats.rule,
-        p=stats.p,
-        topology=stats.topology,
-        merge=merge,
-    )
-
-
-def logged_run(
-    stats: PeerStats, config: PeerConfig, settings: Mapping[str, Any] | None = None
-) -> LoggedRun:
-    """What loggers are told of a peer that has been let in, and, in *settings*, of its training."""
-    own = {
-        **{"rule": stats.rule, "p": stats.p, "topology": stats.topology},
-        **{"seed": config.seed, "shards": config.shards, "wire": config.protocol.wire},
-    }
-    return LoggedRun(
-        name=f"swarm-{stats.swarm[:8]}",
-        peer=stats.id,
-        folder=config.out,
-        config={**own, **(settings or {})},
-    )
 
 
 def save_peer_model(

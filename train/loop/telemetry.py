@@ -12,16 +12,18 @@ from torch import Tensor, nn
 
 from ...gossip import ConfigError, RumorError, TransportError
 from ..config import PeerConfig
+from ..loggers.logger import LoggedRun
 from ..loggers.registry import make_loggers
 from ..loggers.writer import LogWriter
 from ..runtime.shutdown import MergeResult
 from ..runtime.telling.stats import AverageEvaluation, PeerStats
+from ..storage.ledger_file import ledger_paths
 from ..tasks.task import Evaluation
 from ..tensors.vector import Vector
 from .average import Average, AverageEvaluator, Evaluate, evaluation_of
 from .exporter import Exporter
 from .metrics import Loss, Recorder
-from .report import Report, State, logged_run, report_of, save_peer_model
+from .report import Report, State, save_peer_model
 
 __all__ = ["Telemetry"]
 
@@ -131,7 +133,11 @@ class Telemetry:
             before_s=self.before_s,
             loggers=self._loggers,
         )
-        self._loggers.open(logged_run(first, self._config, self.settings))
+        own = {"rule": first.rule, "p": first.p, "topology": first.topology}
+        own |= {"seed": self._config.seed, "shards": self._config.shards}
+        own |= {"wire": self._config.protocol.wire, **(self.settings or {})}
+        name = f"swarm-{first.swarm[:8]}"
+        self._loggers.open(LoggedRun(name=name, peer=first.id, folder=out, config=own))
 
     @property
     def _writes_end(self) -> bool:
@@ -241,16 +247,34 @@ class Telemetry:
         folder, evaluate = self._config.out, self.evaluate_end
         if evaluate is not None and state != "failed":
             self._evaluation = evaluate()
-        report = self.report = report_of(
-            stats,
-            state,
-            None if error is None else _in_words(error),
-            merge=merge,
-            folder=folder,
-            steps_before=self._steps_before,
-            wall_s=self._stepped_s - self._started_s,
-            evaluation=self._evaluation,
+        counters, found = stats.counters, self._evaluation
+        wall_s = self._stepped_s - self._started_s
+        report = self.report = Report(
+            id=stats.id,
             index=self.index,
+            state=state,
+            error=None if error is None else _in_words(error),
+            address=stats.address,
+            swarm=stats.swarm,
+            steps=stats.steps,
+            ended_by=stats.ended_by,
+            swarm_steps=stats.swarm_steps,
+            lives=1 if folder is None else max(1, len(ledger_paths(folder))),
+            steps_per_s=(stats.steps - self._steps_before) / wall_s if wall_s else 0.0,
+            wall_s=wall_s,
+            accuracy=found.accuracy if found else None,
+            loss=found.loss if found and math.isfinite(found.loss) else None,
+            weight_units=stats.weight_units,
+            shards=len(stats.weights),
+            messages=counters.messages,
+            bytes_sent=counters.bytes_sent,
+            pushes=counters.pushes,
+            skipped=counters.skipped,
+            refusals=counters.refusals,
+            rule=stats.rule,
+            p=stats.p,
+            topology=stats.topology,
+            merge=merge,
         )
         if folder is not None and self._writes_end:
             try:

@@ -203,8 +203,9 @@ def _placed(config: RunConfig, peer_config: PeerConfig) -> PeerConfig:
     id = peer_config.id or (last_id(out) if config.resume else None) or peer_config.named()
     checkpoint = peer_config.checkpoint
     if checkpoint is None and (config.resume or config.checkpoint_every != "never"):
-        every = parse_interval(config.checkpoint_every)
-        checkpoint = CheckpointConfig(folder=out / CHECKPOINTS, **asdict(every))
+        every_s, every_steps = parse_interval(config.checkpoint_every)
+        folder = out / CHECKPOINTS
+        checkpoint = CheckpointConfig(folder=folder, every_s=every_s, every_steps=every_steps)
     return replace(peer_config, id=id, checkpoint=checkpoint)
 
 

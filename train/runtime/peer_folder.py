@@ -18,7 +18,7 @@ from ...gossip.transport.addresses import parse_address
 from ...gossip.types import Incarnation, PeerId
 from ...gossip.wire.messages import Phase
 from ...gossip.wire.schema import FrozenTensor, Schema, TensorSpec
-from ..config import Interval, PeerConfig, Recurrence
+from ..config import PeerConfig, Recurrence
 from ..model import travelling_tensors
 from ..storage.checkpoint import (
     Checkpoint,
@@ -41,7 +41,7 @@ __all__ = ["PeerFolder", "peer_folders"]
 _log = logging.getLogger("rumor")
 
 # Between two looks whether the table of peers has changed.
-_TABLE_EVERY: Final = Interval(every_s=2.0)
+_TABLE_EVERY_S: Final = 2.0
 
 _TAKEN: Final = ("model", "anchor", "rng", "own")
 _JOB: Final = "the checkpoint"
@@ -73,10 +73,10 @@ class PeerFolder:
         self._constants = vector.constants
         self._writer = WriterThread()
         self._checkpoints: CheckpointFolder | None = None
-        interval = Interval()
-        if config.checkpoint is not None:
-            interval = config.checkpoint.interval
-            self._checkpoints = CheckpointFolder(config.checkpoint.folder, config.checkpoint.kept)
+        self._save = Recurrence()
+        if (checkpoint := config.checkpoint) is not None:
+            self._save = Recurrence(checkpoint.every_s, checkpoint.every_steps)
+            self._checkpoints = CheckpointFolder(checkpoint.folder, checkpoint.kept)
             self._constants.changed(self._constants.buffers())  # what they are at first
         self._registered: dict[str, Stateful] = {}
         self._loaded: Checkpoint | None = None
@@ -85,8 +85,7 @@ class PeerFolder:
         self._resumes = False
         self._last_incarnation = 0
         self._lock: IO[bytes] | None = None
-        self._save = Recurrence(interval)
-        self._note = Recurrence(_TABLE_EVERY)
+        self._note = Recurrence(_TABLE_EVERY_S)
 
     @property
     def owner(self) -> PeerId | None:

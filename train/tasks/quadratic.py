@@ -11,7 +11,7 @@ from torch.nn import functional
 from ...gossip.types import stream
 from .task import Task
 
-__all__ = ["optimum", "quadratic"]
+__all__ = ["quadratic"]
 
 N_SAMPLES = 2048
 N_FEATURES = 32
@@ -45,17 +45,6 @@ def quadratic(*, seed: int) -> Task:
         batch_size=32,
         steps=500,
     )
-
-
-def optimum(inputs: Tensor, targets: Tensor) -> Tensor:
-    """Solve the least-squares problem of *inputs*, ``(n_samples, n_features)``, and *targets*.
-
-    Returns:
-        x*, the weight that a model of this task has at its optimum: float64, axes
-        ``(1, n_features)``.
-    """
-    solution: Tensor = torch.linalg.lstsq(inputs.double(), targets.double()).solution
-    return solution.T
 
 
 def _excess(inputs: NDArray[np.float64], targets: NDArray[np.float64]) -> tuple[Tensor, Tensor]:

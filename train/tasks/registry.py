@@ -52,7 +52,8 @@ def build_task(spec: str | Callable[..., Any], *kinds: type, seed: int) -> Any:
     """
     if isinstance(spec, str):
         if spec in BUILT_IN:
-            return _call(BUILT_IN[spec], seed)
+            function: Callable[..., Any] = BUILT_IN[spec]
+            return function(**_arguments(function, seed))
         name, colon, attribute = spec.partition(":")
         if not (colon and attribute.isidentifier() and name):
             also = ", or module:function, a function of yours that returns a Task"
@@ -60,9 +61,15 @@ def build_task(spec: str | Callable[..., Any], *kinds: type, seed: int) -> Any:
         function, name = function_of(spec, "task"), spec
     else:
         function, name = spec, name_of(spec)
-    _check_call(function, name)
+    # bind() finds a wrong signature before the call, so that it is not taken for an error inside.
     try:
-        task = _call(function, seed)
+        inspect.signature(function).bind(**(arguments := _arguments(function, seed)))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"task {name} cannot be called: it must take no argument, or only seed ({error})"
+        ) from error
+    try:
+        task = function(**arguments)
     except (Exception, SystemExit) as error:
         raise ConfigError(
             f"task {name} raised {what_was_raised(error)}\nat {where_it_was_raised(error)}"
@@ -72,19 +79,5 @@ def build_task(spec: str | Callable[..., Any], *kinds: type, seed: int) -> Any:
     return task
 
 
-def _check_call(function: Callable[..., Any], spec: str) -> None:
-    # bind() finds a wrong signature before the call, so that it is not taken for an error inside.
-    try:
-        inspect.signature(function).bind(**_arguments(function, seed=0))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"task {spec} cannot be called: it must take no argument, or only seed ({error})"
-        ) from error
-
-
 def _arguments(function: Callable[..., Any], seed: int) -> dict[str, int]:
     return {"seed": seed} if "seed" in inspect.signature(function).parameters else {}
-
-
-def _call(function: Callable[..., Any], seed: int) -> Any:
-    return function(**_arguments(function, seed))

@@ -176,35 +176,25 @@ class Task:
             if (value := getattr(self, field)) < 1:
                 raise ConfigError(f"{field} is {value}: it must be 1 or more")
 
-    def with_optimizer(self, name: str | None) -> "Task":
-        """The same task with another optimizer, one of `OPTIMIZERS`; None for the one it has.
+    def trained_with(
+        self,
+        *,
+        optimizer: str | None = None,
+        momentum: float | None = None,
+        precision: str | None = None,
+    ) -> "Task":
+        """The same task with another optimizer, one of `OPTIMIZERS`, momentum of it, or precision.
 
         Raises:
-            ConfigError: There is no such optimizer.
+            ConfigError: There is no such one, a momentum is out of range, or, once the optimizer
+                is made, that has none.
         """
-        if name is None:
-            return self
-        return replace(self, optimizer=find("optimizer", name, OPTIMIZERS))
-
-    def with_momentum(self, momentum: float | None) -> "Task":
-        """The same task, its optimizer with another momentum; None for the one it has.
-
-        Raises:
-            ConfigError: It is out of range, or, once the optimizer is made, that has none.
-        """
-        if momentum is None:
-            return self
-        if not 0 <= momentum < 1:
-            raise ConfigError(f"momentum is {momentum}: it must be at least 0 and below 1")
-        return replace(self, optimizer=partial(_with_momentum, self.optimizer, momentum))
-
-    def with_precision(self, precision: str | None) -> "Task":
-        """The same task, computing with other numbers; None for those that it has.
-
-        Raises:
-            ConfigError: There is no such precision.
-        """
-        return self if precision is None else replace(self, precision=precision)
+        make = self.optimizer if optimizer is None else find("optimizer", optimizer, OPTIMIZERS)
+        if momentum is not None:
+            if not 0 <= momentum < 1:
+                raise ConfigError(f"momentum is {momentum}: it must be at least 0 and below 1")
+            make = partial(_with_momentum, make, momentum)
+        return replace(self, optimizer=make, precision=precision or self.precision)
 
     def split(self, partition: str, n: int, seed: int) -> list[NDArray[np.int64]]:
         """Say which samples each of *n* peers trains on, see `rumor.train.tasks.partition.split`.

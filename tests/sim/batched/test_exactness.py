@@ -166,7 +166,7 @@ def trained_by_hand(task: Task, names: list[str], steps: int, seed: int) -> dict
 @pytest.mark.extended
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule not in NOT_PLAIN_ALONE])
 def test_one_worker_is_plain_training_to_the_last_bit(rule: str) -> None:
-    task = load_task("digits", seed=3).with_momentum(0.0 if rule in PLAIN_SGD else None)
+    task = load_task("digits", seed=3).trained_with(momentum=0.0 if rule in PLAIN_SGD else None)
     run = simulate(task=task, workers=1, rule=rule, steps=30, seed=3)
     by_hand = trained_by_hand(task, ["peer-0"], 30, seed=3)
     assert run.model is not None and run.model.keys() == by_hand.keys()

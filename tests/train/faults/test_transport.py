@@ -232,27 +232,6 @@ def test_a_reset_loses_what_is_queued_and_then_messages_pass_again(scene: Scene)
     assert {message.frame for message in came} == {FRAME}
 
 
-def test_a_reset_of_others_breaks_nothing_off(scene: Scene) -> None:
-    scene.plan(fault("reset", peer="c"))
-    a, _ = scene.open("a"), scene.open("b")
-    ways = dict(a._ways._ways)
-    take(a)
-    assert a._ways._ways == ways
-
-
-def test_nothing_is_late_that_would_take_too_much_memory(scene: Scene) -> None:
-    scene.plan(fault("delay", by_s=5.0), fault("duplicate", rate=1.0))
-    _, b = scene.open("a"), scene.open("b", held_bytes_max=3 * len(FRAME))
-    scene.pass_by("a", "b", count=4, frame=FRAME)
-    # The first is held with its copy. Of the others nothing is, and they come once.
-    assert numbers(taken(b)) == [2, 3, 4]
-    assert b.crowded == 6
-    scene.now_s = 1e6
-    assert numbers(take(b)) == [1, 1]
-    scene.pass_by("a", "b", frame=FRAME)
-    assert taken(b) == []
-
-
 def test_what_cannot_be_read_is_no_matter_of_the_network(scene: Scene) -> None:
     scene.plan(fault("loss", rate=1.0))
     a, b = scene.open("a"), scene.open("b")
@@ -295,13 +274,6 @@ def test_faults_begin_when_the_file_says_that_the_run_did(scene: Scene) -> None:
     scene.now_s = 0.2
     scene.pass_by("a", "b")
     assert taken(b) == []
-
-
-def test_a_plan_is_read_as_it_was_written(scene: Scene) -> None:
-    scene.plan(fault("partition", groups=[["a"], ["b", "c"]]), fault("reset", every_s=0.2), seed=3)
-    plan = NetworkPlan.read(scene.path)
-    assert (plan.ids, plan.seed) == (IDS, 3)
-    assert [each.kind for each in plan.faults] == ["partition", "reset"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from rumor.gossip.errors import ConfigError
 from rumor.train.loop import metrics as module
 from rumor.train.loop.metrics import RandomProjection
 
@@ -85,9 +84,3 @@ def test_a_vector_on_the_gpu_has_the_sketch_of_its_copy() -> None:
 def test_a_vector_of_another_length_is_refused() -> None:
     with pytest.raises(ValueError, match="has 4 numbers, the sketch was made for 5"):
         RandomProjection(5).of(torch.ones(4))
-
-
-@pytest.mark.parametrize(("n_params", "width"), [(-1, 4), (4, 0)])
-def test_sizes_out_of_range_are_refused(n_params: int, width: int) -> None:
-    with pytest.raises(ConfigError, match="at least 0 and 1"):
-        RandomProjection(n_params, width)

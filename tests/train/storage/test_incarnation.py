@@ -8,7 +8,7 @@ import pytest
 from rumor.gossip import ConfigError, audit
 from rumor.gossip.effects.ledger import Account, Entry, Kind
 from rumor.gossip.wire.messages import Member, Phase
-from rumor.train.config import Interval, Recurrence, parse_interval
+from rumor.train.config import Recurrence, parse_interval
 from rumor.train.storage.incarnation import (
     PeerTable,
     last_id,
@@ -173,7 +173,7 @@ def test_other_files_are_no_ledgers(tmp_path: Path) -> None:
 def test_intervals_are_read_as_people_type_them(
     text: str, every_s: float | None, every_steps: int | None
 ) -> None:
-    assert parse_interval(text) == Interval(every_s=every_s, every_steps=every_steps)
+    assert parse_interval(text) == (every_s, every_steps)
 
 
 @pytest.mark.parametrize("text", ["", "60", "0s", "-5s", "2.5steps", "steps", "60s,", "3d"])
@@ -182,15 +182,8 @@ def test_what_is_no_interval_is_refused(text: str) -> None:
         parse_interval(text)
 
 
-def test_whichever_comes_first_is_due() -> None:
-    either = Interval(every_s=10.0, every_steps=5)
-    assert not either.due(9.0, 4)
-    assert either.due(10.0, 0) and either.due(0.0, 5)
-    assert not Interval().due(1e9, 10**9)
-
-
 def test_what_was_done_is_due_again_after_as_many_steps() -> None:
-    recurrence = Recurrence(Interval(every_steps=3), steps=10)
+    recurrence = Recurrence(every_steps=3, steps=10)
     assert [recurrence.is_due(step) for step in (10, 12, 13)] == [False, False, True]
     recurrence.done(13)
     assert not recurrence.is_due(15) and recurrence.is_due(16)

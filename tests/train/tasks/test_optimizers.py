@@ -18,7 +18,7 @@ from rumor.train.tasks.task import OPTIMIZERS, Task, require_optimizer, trained_
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_lowers_a_loss(name: str) -> None:
-    task = digits().with_optimizer(name)
+    task = digits().trained_with(optimizer=name)
     torch.manual_seed(0)
     model = task.model()
     optimizer = task.optimizer(model.parameters(), 0.01)
@@ -36,21 +36,21 @@ def test_every_optimizer_lowers_a_loss(name: str) -> None:
 def test_what_a_task_is_trained_by_is_told() -> None:
     task = digits()
     assert trained_by(task) == {"optimizer": "SGD", "momentum": 0.9, "lr": 0.1}
-    assert trained_by(task.with_momentum(0.5), 0.2) == {
+    assert trained_by(task.trained_with(momentum=0.5), 0.2) == {
         "optimizer": "SGD", "momentum": 0.5, "lr": 0.2,
     }  # fmt: skip
-    assert trained_by(task.with_optimizer("nesterov"))["optimizer"] == "SGD (Nesterov)"
-    assert trained_by(task.with_optimizer("adam"))["momentum"] is None
-    assert trained_by(noisy_digits().with_optimizer(None))["momentum"] == 0.0
+    assert trained_by(task.trained_with(optimizer="nesterov"))["optimizer"] == "SGD (Nesterov)"
+    assert trained_by(task.trained_with(optimizer="adam"))["momentum"] is None
+    assert trained_by(noisy_digits().trained_with(optimizer=None))["momentum"] == 0.0
 
 
 def test_an_unknown_optimizer_and_a_momentum_without_one_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"unknown optimizer 'lion'\. Valid names: sgd, nes"):
-        digits().with_optimizer("lion")
+        digits().trained_with(optimizer="lion")
     with pytest.raises(
         ConfigError, match=r"momentum is 0\.5: the task's optimizer, Adam, has none"
     ):
-        trained_by(digits().with_optimizer("adam").with_momentum(0.5))
+        trained_by(digits().trained_with(optimizer="adam", momentum=0.5))
 
 
 def test_an_optimizer_that_wants_a_whole_model_is_told_by_the_name_of_its_function() -> None:
@@ -83,4 +83,4 @@ def test_a_rule_that_goes_by_the_rate_of_a_step_is_refused_where_there_are_sever
     with pytest.raises(ConfigError, match=r"from 0\.05 to 0\.1: give all"):
         simulate(task=replace(task, lr=0.05), rule=rule, workers=2, steps=1, threads=1)
     require_optimizer(make_rule("dpsgd"), task, task.model())
-    require_optimizer(make_rule(rule), task.with_momentum(0.0), nn.Linear(1, 1, bias=False))
+    require_optimizer(make_rule(rule), task.trained_with(momentum=0.0), nn.Linear(1, 1, bias=False))
