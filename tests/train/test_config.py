@@ -4,10 +4,9 @@ import logging
 from pathlib import Path
 
 import pytest
-from torch import nn
 
 from rumor.gossip import ConfigError
-from rumor.train import CheckpointConfig, Peer, PeerConfig
+from rumor.train import CheckpointConfig, PeerConfig
 from rumor.train.config import RunConfig
 from rumor.train.runtime.search import advertised
 
@@ -89,12 +88,6 @@ def test_advertised_addresses_stand_for_the_bound_ones() -> None:
 
 def test_one_address_may_be_given_as_a_text() -> None:
     assert PeerConfig(advertise="node-a:9").advertise == ("tcp://node-a:9",)
-
-
-def test_one_address_to_join_needs_no_list() -> None:
-    one, several = "node-a:9", ("tcp://node-a:9",)
-    assert PeerConfig(join=one).join == Peer(nn.Linear(2, 1), join=one).config.join == several
-    assert Peer(nn.Linear(2, 1), join=[one, "b:1"]).config.join == (*several, "tcp://b:1")
 
 
 def test_of_several_addresses_those_that_others_can_reach_are_told() -> None:

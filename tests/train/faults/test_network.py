@@ -44,14 +44,6 @@ def test_a_cut_may_be_of_one_direction_and_toward_all_others() -> None:
     assert found.arrivals(5.0, 1, 0, (5.1,)) == (5.1,)
 
 
-def test_a_partition_separates_groups_and_those_that_it_does_not_name() -> None:
-    found = weather(fault(1.0, "partition", groups=[["a"], ["b"]]))
-    reach = {(s, t) for s in range(4) for t in range(4) if found.arrivals(2.0, s, t, (2.1,))}
-    assert reach == {(0, 0), (1, 1), (2, 2), (2, 3), (3, 2), (3, 3)}
-    assert found.groups(2.0, range(4)) == ((0,), (1,), (2, 3))
-    assert found.groups(0.5, range(4)) == ()
-
-
 def test_healing_ends_all_cuts_that_have_begun() -> None:
     found = weather(
         fault(1.0, "cut", peer="a"),
@@ -93,11 +85,6 @@ def test_as_many_messages_are_lost_as_was_asked_for() -> None:
     assert np.mean([not times for times in found]) == pytest.approx(0.3, abs=0.04)
 
 
-def test_two_losses_at_a_time_add_up_as_chances_do() -> None:
-    found = sent(weather(fault(0.0, "loss", rate=0.3), fault(0.0, "loss", rate=0.5)), 0, 1)
-    assert np.mean([not times for times in found]) == pytest.approx(0.65, abs=0.04)
-
-
 def test_what_concerns_one_peer_leaves_links_of_others_alone() -> None:
     found = weather(fault(0.0, "loss", rate=1.0, peer="a"))
     assert found.arrivals(1.0, 0, 1, (1.1,)) == found.arrivals(1.0, 2, 0, (1.1,)) == ()
@@ -131,15 +118,6 @@ def test_to_take_a_fault_away_shifts_no_draw_of_another() -> None:
     alone = sent(weather(loss), 0, 1)
     assert [bool(times) for times in alone] == [bool(times) for times in both]
     assert all(one[0] == two[0] for one, two in zip(alone, both, strict=True) if one)
-
-
-def test_chance_is_another_with_another_seed_and_on_another_link() -> None:
-    loss = fault(0.0, "loss", rate=0.5)
-    draws = {
-        tuple(bool(times) for times in sent(weather(loss, seed=seed), source, to, 100))
-        for seed, source, to in ((0, 0, 1), (1, 0, 1), (0, 1, 0), (0, 0, 2))
-    }
-    assert len(draws) == 4
 
 
 def test_a_partition_splits_a_fleet_and_healing_unites_it() -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, TrainingError
-from rumor.train import PeerConfig
+from rumor.gossip import ConfigError, GoSGD, ProtocolConfig
 from rumor.train.storage.jsonl import read_metrics
 
-from ...waiting import LIMIT_S
 from .restart import SAVED, kill_and_resume
 
 transformers: Any = pytest.importorskip("transformers", reason="needs rumor[transformers]")
@@ -108,15 +105,6 @@ def test_it_evaluates_saves_and_ends_as_without_a_peer(tmp_path: Path) -> None:
     assert (tmp_path / "peer" / "model.safetensors").exists()
 
 
-def test_what_is_saved_has_all_tensors(tmp_path: Path) -> None:
-    rumor = callback()
-    first = trainer(tmp_path, rumor, max_steps=10)
-    first.train()
-    again = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "checkpoint-10")
-    for name, tensor in first.model.state_dict().items():
-        assert torch.equal(tensor, again.state_dict()[name]), name
-
-
 def test_resumed_it_is_the_next_incarnation_and_ends_like_one_that_never_stopped(
     tmp_path: Path,
 ) -> None:
@@ -190,12 +178,6 @@ def test_a_compiled_model_trains(tmp_path: Path) -> None:
     )
 
 
-def test_rules_are_told_samples_and_learning_rates(tmp_path: Path) -> None:
-    rumor = callback(rule="gosgd:p=0.1,samples=8")
-    trainer(tmp_path, rumor, max_steps=3, gradient_accumulation_steps=2).train()
-    assert rumor.peer.steps == 3
-
-
 def test_a_signal_saves_leaves_and_ends_the_process(tmp_path: Path) -> None:
     asked: list[int] = []
     before = signal.signal(signal.SIGUSR1, lambda number, frame: asked.append(number))
@@ -214,49 +196,6 @@ def test_a_signal_saves_leaves_and_ends_the_process(tmp_path: Path) -> None:
     again = trainer(tmp_path / "t", back := callback(out=tmp_path / "peer"))
     again.train(resume_from_checkpoint=True)
     assert back.peer.steps == 20
-
-
-def test_without_a_handler_a_signal_exits(tmp_path: Path) -> None:
-    before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-    try:
-        kill = After(3, lambda control: os.kill(os.getpid(), signal.SIGUSR1))
-        with pytest.raises(SystemExit) as exited:
-            trainer(tmp_path, kill, callback(signals=True)).train()
-        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert exited.value.code == 128 + signal.SIGUSR1
-
-
-def test_training_that_fails_and_begins_anew_joins_anew(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(control: Any) -> None:
-        loop.remove_callback(After)
-        raise RuntimeError("out of memory")
-
-    rumor = callback(out=tmp_path / "peer")
-    loop = trainer(tmp_path / "t", rumor, After(3, fail))
-    with pytest.raises(RuntimeError, match="out of memory"):
-        loop.train()
-    first = rumor.peer
-    loop.train()
-    assert rumor.peer is not first and rumor.peer.steps == 20
-    assert "the peer of the time before leaves" in caplog.text
-    assert first.stats().has_left
-
-
-def test_a_model_that_is_not_finite_ends_training(tmp_path: Path) -> None:
-    model = gpt2()
-    rumor = callback(rule=GoSGD(p=1.0))
-
-    def spoil(control: Any) -> None:
-        with torch.no_grad():
-            next(model.parameters()).fill_(float("nan"))
-
-    loop = trainer(tmp_path, rumor, After(3, spoil), model=model, save_strategy="no")
-    with pytest.raises(TrainingError, match="not finite"):
-        loop.train()
 
 
 def test_evaluating_outside_of_training_needs_no_peer(tmp_path: Path) -> None:
@@ -287,33 +226,6 @@ def test_groups_of_processes_are_refused(
 
     with pytest.raises(ConfigError, match=message):
         rumor.on_train_begin(Arguments(), loop.state, loop.control, model=loop.model)
-
-
-def test_a_model_on_several_devices_is_refused(tmp_path: Path) -> None:
-    model: Any = gpt2()
-    model.hf_device_map = {"transformer.wte": 0, "transformer.h.0": "cpu"}
-    rumor = callback()
-    loop = trainer(tmp_path, rumor)
-    with pytest.raises(ConfigError, match="device_map has spread the model"):
-        rumor.on_train_begin(loop.args, loop.state, loop.control, model=model)
-    model.hf_device_map = {"": "cpu"}
-    rumor.on_train_begin(loop.args, loop.state, loop.control, model=model)
-    rumor.on_train_end(loop.args, loop.state, loop.control)
-
-
-def test_on_another_thread_signals_are_left_alone(tmp_path: Path) -> None:
-    rumor = callback(signals=True)
-    thread = threading.Thread(target=trainer(tmp_path, rumor, max_steps=3).train)
-    thread.start()
-    thread.join(LIMIT_S)
-    assert rumor.peer.steps == 3
-
-
-def test_settings_are_a_config_or_its_fields() -> None:
-    config = PeerConfig(rule=GoSGD(p=0.25), linger_s=3.0)
-    assert callback(config=config)._guest._config.rule.p == 0.25
-    with pytest.raises(ConfigError, match="takes no 'linger', did you mean 'linger_s'"):
-        callback(linger=0.1)
 
 
 def test_killed_it_resumes_and_weight_is_exact(tmp_path: Path) -> None:

@@ -1,8 +1,5 @@
 """The average of a swarm that trains: exact where it stands still, and nothing moves."""
 
-import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -377,52 +374,3 @@ def test_a_peer_that_is_silent_holds_up_a_measurement_no_longer_than_reading_tak
 def test_what_is_to_be_measured_and_when_go_together(given: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         Peer(nn.Linear(2, 1), **given)
-
-
-PROGRAM = """
-import json, sys, time
-from pathlib import Path
-import torch
-from rumor.gossip import GoSGD, ProtocolConfig
-from rumor.train import Peer, PeerConfig
-
-index, folder = int(sys.argv[1]), sys.argv[2]
-torch.manual_seed(0)
-model = torch.nn.Linear(40, 30)
-protocol = ProtocolConfig(gossip_s=0.1, seek_s=0.05, inline_bytes_max=1)
-given = dict(protocol=protocol, rule=GoSGD(p=0.0), founders=3, rendezvous=Path(folder))
-with Peer(model, PeerConfig(id=f"p{index}", **given)) as peer:
-    while len(peer.members) < 3:
-        peer.step(); time.sleep(0.01)
-    with torch.no_grad():
-        model.bias.fill_(2.0 ** index)
-    if index == 0:
-        found = peer.average(60.0)
-        while abs(float(found.state["bias"][0]) - 7 / 3) > 1e-6:  # not all have filled it
-            found = peer.average(60.0)
-        weights = dict(found.weights)
-        bias = found.state["bias"].tolist()
-        print(json.dumps({"weights": weights, "bias": bias}), flush=True)
-        (Path(folder) / "done").touch()
-    while not (Path(folder) / "done").exists():
-        peer.step(); time.sleep(0.01)
-    peer.leave()
-"""
-
-
-@pytest.mark.extended
-def test_processes_read_one_another(tmp_path: Path) -> None:
-    run = [sys.executable, "-c", PROGRAM]
-    started = [
-        subprocess.Popen([*run, str(index), str(tmp_path)], stdout=subprocess.PIPE)
-        for index in range(3)
-    ]
-    try:
-        said = [process.communicate(timeout=LIMIT_S)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    assert [process.returncode for process in started] == [0, 0, 0]
-    told = json.loads(said[0])
-    assert told["weights"] == {"p0": 1.0, "p1": 1.0, "p2": 1.0}
-    assert told["bias"] == [float(np.float32(7 / 3))] * 30

@@ -40,25 +40,10 @@ def test_paper_the_square_of_a_distance_is_unbiased_with_the_stated_error(width:
     assert np.std(ratios) == pytest.approx(stated, rel=0.2)
 
 
-def test_a_vector_on_few_coordinates_is_estimated_too() -> None:
-    # Collisions of its only two coordinates make all the error: +2 or -2 in one case of 256.
-    x = torch.zeros(10_000)
-    x[[17, 9000]] = 1
-    squares = [
-        sum(value**2 for value in RandomProjection(10_000, seed=seed).of(x)) for seed in range(50)
-    ]
-    assert set(squares) <= {0.0, 2.0, 4.0} and squares.count(2.0) >= 45
-
-
 def test_a_sketch_is_the_same_in_every_process_and_version() -> None:
     # Written down once: peers with other versions of numpy must come to the same numbers.
     expected = [-417.0, 1030.0, 5296.0, -5110.0, 6799.0, 11994.0, 4042.0, 2582.0]
     assert RandomProjection(1000, 8).of(torch.arange(1000)) == expected
-
-
-def test_another_seed_is_another_projection() -> None:
-    x = normal(1000)
-    assert RandomProjection(1000, seed=0).of(x) != RandomProjection(1000, seed=1).of(x)
 
 
 def test_chunks_and_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:

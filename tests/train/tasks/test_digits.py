@@ -7,8 +7,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
@@ -33,23 +31,6 @@ def test_the_data_are_those_of_scikit_learn_bit_for_bit() -> None:
     assert torch.equal(task.test[0], test.float() / 16)
     assert torch.equal(task.train[1], train_labels.long())
     assert torch.equal(task.test[1], test_labels.long())
-
-
-@given(
-    counts=st.lists(st.integers(2, 60), min_size=2, max_size=12),
-    part=st.floats(0.2, 0.6),
-    order=st.integers(0, 99),
-)
-def test_any_labels_are_split_as_scikit_learn_does(
-    counts: list[int], part: float, order: int
-) -> None:
-    labels = np.repeat(np.arange(len(counts)), counts)
-    np.random.default_rng(order).shuffle(labels)
-    n_test = min(max(len(counts), int(part * len(labels))), len(labels) - len(counts))
-    train, test = digits._stratified(labels, n_test)
-    indices = np.arange(len(labels))
-    expected = train_test_split(indices, test_size=n_test, stratify=labels, random_state=0)
-    assert np.array_equal(train, expected[0]) and np.array_equal(test, expected[1])
 
 
 @pytest.mark.extended
