@@ -6,10 +6,9 @@ tenths of a second, without torch, scipy or networkx.
 
 import re
 import sys
-from dataclasses import dataclass
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import typer
 from typer.core import TyperCommand
@@ -27,117 +26,80 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(NamedTuple):
     """One command of ``rumor``: where its function is, and what ``rumor --help`` says of it."""
 
     home: str
     """``module:function`` inside this package; ``module:app`` where it has commands itself."""
-
-    panel: str
-    """Of ``rumor --help``."""
-
     summary: str
     """First sentence of the function's docstring, kept here so that nothing need be imported."""
 
-    forks: bool = False
-    """Whether it forks peers, so that what they share may be imported while options are read."""
 
+_FORKS: Final = ("launch", "demo")
+"""They fork peers: what these share is imported while options are read."""
 
-_TRAIN = "Train"
-_WATCH = "Watch and administer"
-_SIMULATE = "Simulate and measure"
-_LOOK_UP = "Look up"
-
-COMMANDS = {
-    "launch": Command(
-        home="commands.launch:launch",
-        forks=True,
-        panel=_TRAIN,
-        summary="Train one model with several processes of this machine.",
-    ),
-    "run": Command(
-        home="commands.run:run",
-        panel=_TRAIN,
-        summary="Start your own training script as the peers of one swarm.",
-    ),
-    "peer": Command(
-        home="commands.peer:peer",
-        panel=_TRAIN,
-        summary="Be one peer: found a swarm, or join one by any member's address.",
-    ),
-    "merge": Command(
-        home="runs.merge:merge",
-        panel=_TRAIN,
-        summary="Average the models of several peers, by their weights.",
-    ),
-    "demo": Command(
-        home="commands.demo:demo",
-        forks=True,
-        panel=_TRAIN,
-        summary="Show in a minute how a swarm takes slow, dying and late machines.",
-    ),
-    "top": Command(
-        home="live.top:top",
-        panel=_WATCH,
-        summary="Show who is in a swarm, and how each of them is doing.",
-    ),
-    "stop": Command(
-        home="live.stop:stop",
-        panel=_WATCH,
-        summary="End a whole swarm in good order, by any member's address.",
-    ),
-    "doctor": Command(
-        home="live.doctor:doctor",
-        panel=_WATCH,
-        summary="Say why a peer on this machine cannot join, and what to do.",
-    ),
-    "keys": Command(
-        home="commands.keys:keys",
-        panel=_WATCH,
-        summary="Make machines' keys, and rosters of those that may take part.",
-    ),
-    "simulate": Command(
-        home="commands.simulate:simulate",
-        panel=_SIMULATE,
-        summary="Train one model with many simulated workers.",
-    ),
-    "study": Command(
-        home="commands.study:study",
-        panel=_SIMULATE,
-        summary="Compare topologies, rules, sizes or networks on one page.",
-    ),
-    "calibrate": Command(
-        home="runs.calibrate:calibrate",
-        panel=_SIMULATE,
-        summary="Measure real peers, for `rumor simulate --from FILE`.",
-    ),
-    "advise": Command(
-        home="runs.advise:advise",
-        panel=_SIMULATE,
-        summary="Say which rule, topology and wire suit measured machines.",
-    ),
-    "compare": Command(
-        home="runs.compare:compare",
-        panel=_SIMULATE,
-        summary="Put a live run and a simulation side by side.",
-    ),
-    "rules": Command(
-        home="commands.rules:rules",
-        panel=_LOOK_UP,
-        summary="List the rules by which peers exchange, or explain one.",
-    ),
-    "topology": Command(
-        home="commands.topology:topology",
-        panel=_LOOK_UP,
-        summary="Say who pushes to whom in a topology, and how fast it mixes.",
-    ),
-    "config": Command(
-        home="commands.config:config",
-        panel=_LOOK_UP,
-        summary="List and explain settings that are no options of a command.",
-    ),
+_PANELS: Final = {
+    "Train": {
+        "launch": Command(
+            "commands.launch:launch", "Train one model with several processes of this machine."
+        ),
+        "run": Command(
+            "commands.run:run", "Start your own training script as the peers of one swarm."
+        ),
+        "peer": Command(
+            "commands.peer:peer", "Be one peer: found a swarm, or join one by any member's address."
+        ),
+        "merge": Command(
+            "runs.merge:merge", "Average the models of several peers, by their weights."
+        ),
+        "demo": Command(
+            "commands.demo:demo",
+            "Show in a minute how a swarm takes slow, dying and late machines.",
+        ),
+    },
+    "Watch and administer": {
+        "top": Command("live.top:top", "Show who is in a swarm, and how each of them is doing."),
+        "stop": Command(
+            "live.stop:stop", "End a whole swarm in good order, by any member's address."
+        ),
+        "doctor": Command(
+            "live.doctor:doctor", "Say why a peer on this machine cannot join, and what to do."
+        ),
+        "keys": Command(
+            "commands.keys:keys", "Make machines' keys, and rosters of those that may take part."
+        ),
+    },
+    "Simulate and measure": {
+        "simulate": Command(
+            "commands.simulate:simulate", "Train one model with many simulated workers."
+        ),
+        "study": Command(
+            "commands.study:study", "Compare topologies, rules, sizes or networks on one page."
+        ),
+        "calibrate": Command(
+            "runs.calibrate:calibrate", "Measure real peers, for `rumor simulate --from FILE`."
+        ),
+        "advise": Command(
+            "runs.advise:advise", "Say which rule, topology and wire suit measured machines."
+        ),
+        "compare": Command("runs.compare:compare", "Put a live run and a simulation side by side."),
+    },
+    "Look up": {
+        "rules": Command(
+            "commands.rules:rules", "List the rules by which peers exchange, or explain one."
+        ),
+        "topology": Command(
+            "commands.topology:topology",
+            "Say who pushes to whom in a topology, and how fast it mixes.",
+        ),
+        "config": Command(
+            "commands.config:config", "List and explain settings that are no options of a command."
+        ),
+    },
 }
+"""Panels of ``rumor --help``."""
+
+COMMANDS: Final = {name: each for panel in _PANELS.values() for name, each in panel.items()}
 """By name, in the order in which ``rumor --help`` lists them."""
 
 app = typer.Typer(
@@ -174,15 +136,11 @@ def _imported(home: str) -> Any:
     return getattr(import_module(f".{module}", __package__), function)
 
 
-def _register(name: str, command: Command) -> None:
-    decorate = app.command(
-        name, help=command.summary, rich_help_panel=command.panel, cls=_LazyCommand
-    )
-    decorate(lambda: None)
-
-
-for _name, _command in COMMANDS.items():
-    _register(_name, _command)
+for _panel, _commands in _PANELS.items():
+    for _name, _command in _commands.items():
+        app.command(_name, help=_command.summary, rich_help_panel=_panel, cls=_LazyCommand)(
+            lambda: None
+        )
 
 
 def _say_version(wanted: bool) -> None:
@@ -226,8 +184,7 @@ def run() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        command = COMMANDS.get(sys.argv[1]) if len(sys.argv) > 1 else None
-        if command is not None and command.forks and not {"-h", "--help"} & {*sys.argv}:
+        if {*sys.argv[1:2]} & {*_FORKS} and not {"-h", "--help"} & {*sys.argv}:
             _imported("launch.processes:begin_forking")()
         status = app(prog_name="rumor", standalone_mode=False)
     except Exception as error:

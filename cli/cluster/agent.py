@@ -16,7 +16,6 @@ import shutil
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -60,9 +59,8 @@ class Agent:
         self._group: ProcessGroup | None = None
         self._copied: tuple[str, ...] = COPIED
         self._leave_s = 0.0
-        # On a thread of its own, since it may have to wait until the launcher takes what it says.
-        self._teller = threading.Thread(target=self._tell, daemon=True)
-        self._has_told = threading.Event()
+        self._offsets: dict[Path, int] = {}
+        self._running: list[tuple[Place, Any]] | None = None
         self._lost = ""
 
     def run(self) -> int:
@@ -76,12 +74,14 @@ class Agent:
             signal.signal(number, lambda *_: self._lose("a signal came"))
         heard_s = time.monotonic()
         try:
-            while not (self._lost or self._has_told.is_set()):
+            # Without running peers, once they have been started, all is told.
+            while not self._lost and self._running != []:
                 if select.select([self._orders], [], [], _LOOK_S)[0]:
                     heard_s = time.monotonic()
                     self._take_in()
                 elif time.monotonic() - heard_s > LOST_S:
                     self._lose(f"nothing was heard of the launcher for {LOST_S:g} s")
+                self._tell()
             if self._lost and self._group is not None:
                 self._let_leave(self._group)
         finally:
@@ -136,7 +136,7 @@ class Agent:
             self._say(failed=str(error))
             self._lose("a peer could not be started")
         else:
-            self._teller.start()
+            self._running = [*zip(places, self._group.processes, strict=True)]
 
     def _say(self, **news: Any) -> None:
         text = json.dumps(news).encode() + b"\n"
@@ -148,23 +148,17 @@ class Agent:
 
     def _tell(self) -> None:
         """Say all that is new of the peers; the end of each comes after all of its files."""
-        assert self._group is not None
-        offsets: dict[Path, int] = {}
-        running = [*zip(self._group.places, self._group.processes, strict=True)]
-        while running and not self._lost:
-            for place, process in tuple(running):
-                status = process.poll()
-                names = STREAMED if status is None else (*STREAMED, *self._copied)
-                for path in sorted(path for name in names for path in place.folder.glob(name)):
-                    with suppress(OSError):
-                        for data in _pieces(path, offsets):
-                            text = base64.b64encode(data).decode()
-                            self._say(peer=place.index, file=path.name, data=text)
-                if status is not None:
-                    running.remove((place, process))
-                    self._say(peer=place.index, exit=status)
-            time.sleep(_LOOK_S)
-        self._has_told.set()
+        for place, process in tuple(self._running or ()):
+            status = process.poll()
+            names = STREAMED if status is None else (*STREAMED, *self._copied)
+            for path in sorted(path for name in names for path in place.folder.glob(name)):
+                with suppress(OSError):
+                    for data in _pieces(path, self._offsets):
+                        text = base64.b64encode(data).decode()
+                        self._say(peer=place.index, file=path.name, data=text)
+            if status is not None and self._running is not None:
+                self._running.remove((place, process))
+                self._say(peer=place.index, exit=status)
 
 
 def _pieces(path: Path, offsets: dict[Path, int]) -> Iterator[bytes]:

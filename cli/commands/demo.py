@@ -65,11 +65,7 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoConfig:
-    """What `rumor demo` shows, and for how long.
-
-    Raises:
-        ConfigError: A field is out of range.
-    """
+    """What `rumor demo` shows, and for how long."""
 
     target: float = setting(
         TARGET, "Accuracy on held-out data that the three are to reach.", metavar="PART"

@@ -195,12 +195,7 @@ def kept_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """The options of a peer that resumes: those that it had, and those that are changed now.
-
-    Raises:
-        ConfigError: There is no such peer, or something was typed that it cannot go on with; the
-            option is named.
-    """
+    """The options of a peer that resumes: those that it had, and those that are changed now."""
     folder: Path = options["resume"]
     kept = _read_options(folder)
     declared = {name: each for owner in _OWNERS for name, each in settings_of(owner).items()}
@@ -239,11 +234,7 @@ def _code_in(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _read_options(folder: Path) -> dict[str, Any]:
-    """What the peer whose folder this is was told.
-
-    Raises:
-        ConfigError: There is no such folder, or it is none of a peer.
-    """
+    """What the peer whose folder this is was told."""
     if not os.path.isdir(folder):
         raise ConfigError(f"--resume {folder}: there is no such folder")
     path = folder / _FILE

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from ..settings.options import Json, Source, options_of
 
 if TYPE_CHECKING:
     from ...sim.study import Results, StudyPlan, StudyProgress
-    from ...sim.study.analysis.ranking import Comparison, Row
+    from ...sim.study.analysis.ranking import Comparison
 
 __all__ = ["StudyConfig", "display_on", "outline", "progress_words", "study"]
 
@@ -369,34 +369,21 @@ def _print_results(results: "Results", folder: Path, console: Console, report: P
 
 
 def _print_comparison(comparison: "Comparison", console: Console) -> None:
+    from ...sim.study.analysis.verdicts import verdict_words
+
     at = ", ".join(f"{axis} {label}" for axis, label in comparison.at.items())
-    metrics = [comparison.metric.name]
-    if comparison.has_target:
-        metrics = [*dict.fromkeys([*metrics, "bytes_to_target", "accuracy"])]
-    title = f"{comparison.axis} by {comparison.metric.words}{at and f', {at}'}"
-    heads = [f">{fill(head, 14)}" for head in _cells(comparison, None, metrics)]
-    table = plain_table(comparison.axis, *heads, title=title)
+    metric = comparison.metric
+    title = f"{comparison.axis} by {metric.words}{at and f', {at}'}"
+    table = plain_table(comparison.axis, f">{fill(metric.words, 14)}", "", title=title)
     table.columns[0].style, table.columns[0].no_wrap = "bold", False
     table.columns[0].overflow = "fold"
     for row in comparison.rows[:ROWS_MAX]:
-        table.add_row(*map(Text, (row.label, *_cells(comparison, row, metrics))))
+        figure = metric.spread(row.figures.get(metric.name))
+        table.add_row(*map(Text, (row.label, figure, verdict_words(row, comparison))))
     console.print()
     console.print(table)
     if len(comparison.rows) > ROWS_MAX:
         console.print(f"and {len(comparison.rows) - ROWS_MAX} more", highlight=False)
-
-
-def _cells(comparison: "Comparison", row: "Row | None", metrics: Sequence[str]) -> Iterable[str]:
-    """Of a row, or, for None, the heads of its columns."""
-    from ...sim.study.analysis.verdicts import verdict_words
-    from ...sim.study.metrics import METRICS
-
-    for name in metrics:
-        yield METRICS[name].words if row is None else METRICS[name].spread(row.figures.get(name))
-        if name == comparison.metric.name and comparison.has_target:
-            reached = f"reached {comparison.study.target:g}"
-            yield reached if row is None else f"{comparison.reached(row)} of {row.n}"
-    yield "" if row is None else verdict_words(row, comparison)
 
 
 def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str, Any]:

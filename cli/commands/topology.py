@@ -39,11 +39,7 @@ TAKEN = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyConfig:
-    """What is asked about a topology, or about all.
-
-    Raises:
-        ConfigError: A field is out of range.
-    """
+    """What is asked about a topology, or about all."""
 
     nodes: int | None = setting(
         None,
@@ -107,11 +103,7 @@ def topology(
 
 
 def _check_given(typed: set[str], asked: str) -> None:
-    """Refuse what would change nothing.
-
-    Raises:
-        ConfigError: Such an option is given.
-    """
+    """Refuse what would change nothing."""
     known = dict.fromkeys(name for taken in TAKEN.values() for name in taken)
     for name in known:
         if name in typed and name not in TAKEN[asked]:
@@ -121,12 +113,7 @@ def _check_given(typed: set[str], asked: str) -> None:
 
 
 def _check_size(spec: str, n: int | None) -> None:
-    """Refuse what no machine holds, before anything is built.
-
-    Raises:
-        ConfigError: Too many nodes.
-        TopologyError: The spec is not well formed.
-    """
+    """Refuse what no machine holds, before anything is built."""
     asked = read(spec)
     if n is None:
         # What is wrong with a file is better said by who builds it.

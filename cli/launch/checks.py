@@ -159,12 +159,7 @@ def check_settings(config: LaunchConfig, out: Path, *, trains: bool = False) -> 
 def _find_folder(
     config: LaunchConfig, name: str, *, here: bool = True, trains: bool = False
 ) -> Path:
-    """Where a run goes, if it can go there; nothing is made yet.
-
-    Raises:
-        ConfigError: The folder is taken, or cannot be written to, or what was asked for does not go
-            together.
-    """
+    """Where a run goes, if it can go there; nothing is made yet."""
     from ...train.loop.exporter import require_free_ports
     from ...train.storage.files import check_folder
     from .resume import require_same

@@ -62,9 +62,6 @@ class FaultInjector:
     A slowed peer is stopped and let go on in turns (SIGSTOP, SIGCONT), so that it runs a FACTOR-th
     of the time. Unlike sleep within its steps, that slows all of it, its network thread too, as on
     a machine that is busy with something else; and the peer need not cooperate.
-
-    Raises:
-        OSError: The file for the peers cannot be written.
     """
 
     def __init__(

@@ -111,11 +111,7 @@ def require_same(config: LaunchConfig, out: Path) -> None:
 
 
 def _require_over(out: Path, folders: Mapping[str, Sequence[Path]]) -> None:
-    """See that no peer of a run has outlived its launcher: its next life could not begin.
-
-    Raises:
-        ConfigError: One still runs; it says how to stop it.
-    """
+    """See that no peer of a run has outlived its launcher: its next life could not begin."""
     from ...train.storage.incarnation import is_locked
 
     running = [

@@ -87,11 +87,7 @@ def doctor(
 
 
 def _newcomer(config: DoctorConfig, *, has_rule: bool) -> "Newcomer":
-    """The peer that would join; *has_rule* where its rule counts.
-
-    Raises:
-        ConfigError: A setting is out of range, or the roster here does not let the key in.
-    """
+    """The peer that would join; *has_rule* where its rule counts."""
     from ...gossip.protocol.rule import requirements_of
     from ...gossip.rules.registry import make_rule
     from ...gossip.transport.addresses import parse_address
@@ -109,11 +105,7 @@ def _newcomer(config: DoctorConfig, *, has_rule: bool) -> "Newcomer":
 
 
 def _schema(task: str, config: DoctorConfig) -> "Schema":
-    """What the model would look like to other peers.
-
-    Raises:
-        ConfigError: There is no such task, or the rule cannot cut it so.
-    """
+    """What the model would look like to other peers."""
     from ...gossip.protocol.rule import requirements_of
     from ...train.config import PeerConfig
     from ...train.loop.model_check import ModelCheck

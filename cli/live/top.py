@@ -57,11 +57,7 @@ Members = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class TopConfig(TrustSettings):
-    """How a swarm is watched.
-
-    Raises:
-        ConfigError: A field is out of range.
-    """
+    """How a swarm is watched."""
 
     every_s: float = setting(
         1.0, "From one question to all members to the next, seconds.", low=0.2, high=3600

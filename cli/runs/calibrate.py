@@ -33,11 +33,7 @@ MEASURING = "What is measured"
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateConfig(TrustSettings):
-    """What is measured of running peers.
-
-    Raises:
-        ConfigError: A field is out of range.
-    """
+    """What is measured of running peers."""
 
     join: tuple[str, ...] = setting(
         (),

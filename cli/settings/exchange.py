@@ -15,11 +15,7 @@ __all__ = ["ExchangeConfig", "parse_rate"]
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeConfig(ProtocolConfig, ValueSettings):
-    """What a push carries, at what rate, and when it is mixed.
-
-    Raises:
-        ConfigError: A field is out of range.
-    """
+    """What a push carries, at what rate, and when it is mixed."""
 
     bandwidth: str | None = setting(
         None,
