@@ -383,7 +383,7 @@ def index(out: Path) -> str:
         "",
         "<!-- Written by docs/studies.py: run `make studies` instead of editing. -->",
         "",
-        "What came of the studies that come with rumor. `rumor study NAME` repeats one, "
+        "Results of the built-in studies. `rumor study NAME` repeats one, "
         "`rumor study NAME --copy mine.toml`",
         "gives you its file to change; [studies.md](../how-to/studies.md) says how.",
         "",
