@@ -1,15 +1,16 @@
 """Watches a swarm from outside: finds all members from the address of one, and asks each.
 
-An observer is no peer. It gets into nobody's view, holds no weight and asks for none; whoever it
-asks answers some times a second at most, see `rumor.train.runtime.telling.status`. What it is told
-comes from strangers: everything is bounded, and what could command a terminal is not let in.
+An observer is no peer. It gets into no peer's view, holds no weight and asks for none; a peer
+answers some times a second at most, see `rumor.train.runtime.telling.status`. The answers come from
+strangers: everything is bounded, and what could command a terminal is not let in.
 """
 
+import math
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Self
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, Self
 
 from ...gossip import ConfigError, TransportError
 from ...gossip.errors import RemoteProtocolError
@@ -19,12 +20,22 @@ from ...gossip.transport.received import Received
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import Incarnation, PeerId
 from ...gossip.wire.codec import decode_header, encode
-from ...gossip.wire.messages import Body, Envelope, EventNote, Inquire, Sighting, Standing, Status
+from ...gossip.wire.messages import (
+    Body,
+    Envelope,
+    EventNote,
+    Inquire,
+    Member,
+    Phase,
+    Sighting,
+    Standing,
+    Status,
+)
 from ..runtime.search import with_keys
 from ..runtime.telling.model_sample import distances
-from .members import Answers, Opinion, links_of, opinions_of, view_of
+from ..runtime.telling.stats import METRICS
 from .probe import asker_name, bare_address, question
-from .view import GONE, EventView, SwarmView
+from .view import GONE, EventView, LinkView, PeerView, State, SwarmView
 
 __all__ = ["ASKED_MAX", "Observer"]
 
@@ -34,13 +45,13 @@ ASKED_MAX: Final = 256
 _KNOWN_MAX: Final = 4096
 """Members that are shown."""
 
-# So many are asked at a time whom they see: in a large swarm others the next time.
+# So many are asked at a time for the members that they see: in a large swarm others the next time.
 _TELLERS: Final = 16
 
 # So long what a member has said of others counts, after it was asked for the last time.
 _TABLE_S: Final = 15.0
 
-# Answers to what was posted, until somebody takes them.
+# Answers to what was posted, until they are taken.
 _OTHERS_MAX: Final = 1024
 
 _NAP_S: Final = 0.02
@@ -48,21 +59,100 @@ _NAP_S: Final = 0.02
 _HINT: Final = "is a peer listening there? (a swarm with keys answers nobody without its keys)"
 _NO_PEER: Final = "is it a peer of this version?"
 
-# Of one that nobody tells of any more.
+# Of one that no other tells of any more.
 _SHOWN_S: Final = 60.0
 _MISSES_MAX: Final = 30
+
+# Rates are those of so many seconds: a slow peer takes a step in one of them.
+_WINDOW_S: Final = 5.0
+
+_STATES: Final[Mapping[Phase, State]] = {
+    Phase.SEEKING: "seeking",
+    Phase.JOINING: "joining",
+    Phase.TRAINING: "training",
+    Phase.FINISHED: "finished",
+    Phase.QUIET: "quiet",
+    Phase.LEAVING: "leaving",
+    Phase.LEFT: "left",
+}
+
+
+class _Answers:
+    """What one incarnation of one peer has answered lately."""
+
+    def __init__(self, status: Status, now: float) -> None:
+        self.status = status
+        """The last one."""
+        self.answered_s = now
+        """When that came, on the observer's clock."""
+        self.event = 0
+        """Number of the last event that it has told."""
+        self.pages: list[Sighting] = []
+        """What it has said so far of others, while it has more to say."""
+        self._recent: deque[Status] = deque()
+
+    def add(self, status: Status, now: float) -> None:
+        """Take in an answer; one that is older than the last is passed over."""
+        if self._recent and status.uptime_s <= self.status.uptime_s:
+            return
+        self.status, self.answered_s = status, now
+        self._recent.append(replace(status, members=(), events=(), sample=()))
+        # The first of them is to lie at least so far back, where there is one that does.
+        while len(self._recent) > 2 and status.uptime_s - self._recent[1].uptime_s >= _WINDOW_S:
+            self._recent.popleft()
+
+    def grown(self, count: Callable[[Status], float | None]) -> float | None:
+        """By how much a count grew over the last seconds; None where it is not told."""
+        first, last = count(self._recent[0]), count(self._recent[-1])
+        return None if first is None or last is None else last - first
+
+    def rate(self, count: Callable[[Status], float | None]) -> float | None:
+        """How fast a count grows, per second; None after only one answer."""
+        grown, span_s = self.grown(count), self.status.uptime_s - self._recent[0].uptime_s
+        # What goes back was never a count: its sender lies, or has forgotten.
+        return None if grown is None or span_s <= 0 else max(0.0, grown / span_s)
+
+
+@dataclass(slots=True)
+class _Opinion:
+    """What others say of one member."""
+
+    member: Member
+    """The latest entry."""
+    said: Counter[Standing]
+
+    def count(self, sighting: Sighting) -> None:
+        self.said[sighting.standing] += 1
+        # An entry of one that has left has nothing but its steps.
+        self.member = max(
+            *(self.member, sighting.member), key=lambda m: (m.incarnation, m.heartbeat, m.step)
+        )
+
+    @property
+    def state(self) -> State:
+        """What most of them say."""
+        live, suspected, dead, left = (
+            self.said[each]
+            for each in (Standing.LIVE, Standing.SUSPECTED, Standing.DEAD, Standing.LEFT)
+        )
+        voters = live + suspected + dead
+        if left > voters:
+            return "left"
+        if 2 * dead > voters:
+            return "dead"
+        return "suspected" if 2 * (dead + suspected) > voters else _STATES[self.member.phase]
 
 
 @dataclass(slots=True)
 class _Target:
-    """Somebody who is asked."""
+    """A member, or an address, that is asked."""
 
     places: tuple[str, ...]
     """Addresses, of which the first that answers is kept to."""
     asker: str
-    """The name in which it is asked. It knows no other, so that it can answer for nobody else."""
+    """The name in which it is asked. It knows no other, so that it can answer for no other peer."""
     id: PeerId = ""
-    """Who should be there; empty for whoever is."""
+    """Id of the peer that should be there; empty for any."""
     is_sent: bool = False
     """Whether the question is out, this time."""
     has_answered: bool = False
@@ -79,6 +169,8 @@ class _Target:
 class Observer:
     """Watches one swarm, from the address of any member.
 
+    Not for several threads at once.
+
     Args:
         address: Of a member, as ``host:port``, or several: the first that answers will do.
         keyring: Of a swarm that has keys.
@@ -87,9 +179,7 @@ class Observer:
 
     Raises:
         ConfigError: This is no address.
-        TransportError: No sockets can be had.
-
-    Not for several threads at once.
+        TransportError: No sockets can be opened.
     """
 
     def __init__(
@@ -103,15 +193,16 @@ class Observer:
         seeds = (address,) if isinstance(address, str) else tuple(address)
         if not seeds:
             raise ConfigError("an observer needs the address of a member")
-        self._seeds = [parse_address(each) for each in seeds]
-        self._clock, self._wall = clock, wall
-        self._keyring = keyring
+        self._clock, self._wall, self._keyring = clock, wall, keyring
+        parsed = [parse_address(each) for each in seeds]
+        # With keys, an address stands for one for each machine of the roster.
+        self._seeds = [tuple(with_keys([seed], keyring)) for seed in parsed]
         allow_more_files()
         self._transport = Transport(None, keyring=keyring)
         self._targets: list[_Target] = []
-        for seed in self._seeds:
-            self._add(self._places(seed))
-        self._peers: dict[PeerId, Answers] = {}
+        for places in self._seeds:
+            self._add(places)
+        self._peers: dict[PeerId, _Answers] = {}
         self._tables: dict[PeerId, tuple[float, Sequence[Sighting]]] = {}
         self._events = _Events()
         self._turn = 0
@@ -132,26 +223,25 @@ class Observer:
         self._transport.close(0)
 
     def poll(self, timeout_s: float = 2.0) -> SwarmView:
-        """Ask everybody, and say what came of it.
-
-        It returns as soon as all have answered that did so the last time.
+        """Ask all members; returns as soon as all have answered that did so the last time.
 
         Args:
-            timeout_s: How long to wait for answers, seconds; until somebody has answered for the
-                first time, at least five seconds.
+            timeout_s: How long to wait for answers, seconds; for the very first one, at least five
+                seconds.
 
         Returns:
-            The swarm as it is now. When nobody answers any more, `SwarmView.answered` is 0, and the
-            rest is as it was: the next call asks again.
+            The swarm as it is now. When no member answers any more, `SwarmView.answered` is 0, and
+            the rest is as it was: the next call asks again.
 
         Raises:
-            TransportError: Nobody has ever answered; the message says why.
+            TransportError: No member has ever answered; the message says why.
         """
         self._begin()
-        began_s = self._clock()
-        give_up_s = began_s + (timeout_s if self._has_met else max(timeout_s, 5.0))
+        give_up_s = self._clock() + (timeout_s if self._has_met else max(timeout_s, 5.0))
         while True:
-            self._ask()
+            for target in self._targets:
+                if not target.is_sent:
+                    target.is_sent = any(self._send(target, place) for place in target.places)
             if not self._is_waiting() or (rest_s := give_up_s - self._clock()) <= 0:
                 break
             for received in self._transport.poll(min(rest_s, _NAP_S)):
@@ -183,7 +273,7 @@ class Observer:
         return found
 
     def _begin(self) -> None:
-        """Look at who is to be asked this time."""
+        """Choose the members that are asked this time."""
         self._forget_gone()
         answering = sorted(t.id for t in self._targets if t.id and t.is_awaited)
         first = self._turn % max(1, len(answering))
@@ -200,11 +290,6 @@ class Observer:
         self._targets.append(_Target(places, asker_name("observer", self._keyring)))
         return self._targets[-1]
 
-    def _ask(self) -> None:
-        for target in self._targets:
-            if not target.is_sent:
-                target.is_sent = any(self._send(target, place) for place in target.places)
-
     def _send(self, target: _Target, place: str) -> bool:
         known = self._peers.get(target.id)
         body = Inquire(
@@ -218,7 +303,7 @@ class Observer:
         if not self._has_met:
             return True
         awaited = [target.has_answered for target in self._targets if target.is_awaited]
-        # Where nobody has answered the last time, anybody will do.
+        # Where no member has answered the last time, any will do.
         return not all(awaited) if awaited else not any(t.has_answered for t in self._targets)
 
     def _take(self, received: Received) -> None:
@@ -235,10 +320,12 @@ class Observer:
             self._others.append(envelope)
             return
         self._schema = envelope.schema
-        life = status.me.id, status.me.incarnation
+        id, life = status.me.id, (status.me.id, status.me.incarnation)
+        # Where a peer of that name answers elsewhere, another is no more than a name.
+        is_elsewhere = any(t.id == id and t.is_awaited for t in self._targets)
         if life != (envelope.source, envelope.source_incarnation):
             self._odd += 1
-        elif status.me.id != target.id and self._is_answering(status.me.id):
+        elif id != target.id and is_elsewhere:
             if target.id:
                 self._odd += 1
             else:
@@ -250,10 +337,6 @@ class Observer:
                 target.places = (received.place, *others)
             self._answered(target, status, envelope.swarm)
 
-    def _is_answering(self, id: PeerId) -> bool:
-        """Whether a peer of that name answers elsewhere: then another is no more than a name."""
-        return any(t.id == id and t.is_awaited for t in self._targets)
-
     def _answered(self, target: _Target, status: Status, swarm: bytes) -> None:
         id = status.me.id
         if target.id != id:
@@ -262,7 +345,7 @@ class Observer:
         self._has_met = target.has_answered = True
         known = self._peers.get(id)
         if known is None or known.status.me.incarnation < status.me.incarnation:
-            known = self._peers[id] = Answers(status, self._clock())
+            known = self._peers[id] = _Answers(status, self._clock())
         elif known.status.me.incarnation > status.me.incarnation:
             return
         known.add(status, self._clock())
@@ -274,7 +357,7 @@ class Observer:
         if target.wants_members:
             self._told_members(target, known, status)
 
-    def _told_members(self, target: _Target, known: Answers, status: Status) -> None:
+    def _told_members(self, target: _Target, known: _Answers, status: Status) -> None:
         told = status.members
         known.pages = known.pages if target.after else []
         known.pages.extend(told)
@@ -284,14 +367,14 @@ class Observer:
             target.after, target.is_sent, target.has_answered = last, False, False
         else:
             target.wants_members, now = False, self._clock()
-            self._tables[known.status.me.id] = now, tuple(known.pages)
+            self._tables[status.me.id] = now, tuple(known.pages)
             self._tables = {
                 id: table for id, table in self._tables.items() if now - table[0] <= _TABLE_S
             }
         self._discover(told)
 
     def _discover(self, told: Iterable[Sighting]) -> None:
-        """Ask those, too, of whom somebody tells that they are there."""
+        """Ask those, too, that are said to be there."""
         known = {target.id: target for target in self._targets}
         for sighting in told:
             member = sighting.member
@@ -303,84 +386,181 @@ class Observer:
                 if fresh and not target.has_answered and not target.is_awaited:
                     target.places = (*fresh, *target.places)[:8]
             elif len(self._targets) < ASKED_MAX:
-                # Of one that was given up, it is not news that it has been silent.
                 is_first = len(self._targets) < _TELLERS
                 target = known[member.id] = self._add(member.addresses)
                 target.id, target.wants_members = member.id, is_first
+                # Of one that was given up, it is not news that it has been silent.
                 target.misses = 2 if member.id in self._peers else 0
 
     def _forget_gone(self) -> None:
-        """Ask nobody any more who has long been silent, and of whom nobody says that it is there;
-        where all are, ask those again whose addresses were given."""
+        """Ask a member no more that has long been silent, and that no other says is there; where
+        all are silent, ask those again whose addresses were given."""
         if any(target.is_awaited for target in self._targets):
             opinions = self._opinions()
             for target in [t for t in self._targets if t.misses >= _MISSES_MAX]:
                 opinion = opinions.get(target.id)
                 if opinion is None or opinion.state in GONE:
                     self._targets.remove(target)
-                    self._close(target)
+                    used = {place for each in self._targets for place in each.places}
+                    for place in {*target.places} - used:
+                        # It stays open if something has come since this was last called.
+                        self._transport.dismiss(place)
+                        self._transport.dismiss(place)
             return
         known = {place for target in self._targets for place in target.places}
-        for seed in self._seeds:
-            places = self._places(seed)
+        for places in self._seeds:
             if not known & {*places}:
                 self._add(places)
 
-    def _close(self, target: _Target) -> None:
-        used = {place for each in self._targets for place in each.places}
-        for place in {*target.places} - used:
-            # It stays open if something has come since this was last called.
-            self._transport.dismiss(place)
-            self._transport.dismiss(place)
-
-    def _places(self, seed: str) -> tuple[str, ...]:
-        """The addresses that one stands for: with keys, one for each machine of the roster."""
-        return (seed,) if self._keyring is None else tuple(with_keys([seed], self._keyring))
-
-    def _opinions(self) -> dict[PeerId, Opinion]:
-        """What members say of one another, the latest word of each."""
-        return opinions_of({id: table for id, (_, table) in self._tables.items()}, _KNOWN_MAX)
+    def _opinions(self) -> dict[PeerId, _Opinion]:
+        """What members say of one another, the latest word of each; what one says of itself does
+        not count."""
+        found: dict[PeerId, _Opinion] = {}
+        for teller, (_, table) in self._tables.items():
+            for sighting in table:
+                id = sighting.member.id
+                if id != teller and (id in found or len(found) < _KNOWN_MAX):
+                    found.setdefault(id, _Opinion(sighting.member, Counter())).count(sighting)
+        return found
 
     def _view(self) -> SwarmView:
         now, opinions = self._clock(), self._opinions()
         there = {t.id for t in self._targets if t.has_answered or t.misses <= 1}
+        recent = {id for id, each in self._peers.items() if now - each.answered_s < _SHOWN_S}
         names = sorted({*self._peers, *opinions})[:_KNOWN_MAX]
-        shown = [id for id in names if id in opinions or id in there or self._is_recent(id, now)]
+        shown = [id for id in names if id in opinions or id in there or id in recent]
         for id in {*self._peers} - {*shown}:
             del self._peers[id]
         peers = [
-            view_of(id, self._peers.get(id), opinions.get(id), now, is_there=id in there)
+            _peer_view(id, self._peers.get(id), opinions.get(id), now, is_there=id in there)
             for id in shown
         ]
-        told = [(id, self._peers[id]) for id in shown if id in self._peers]
         samples = [self._peers[p.id].status.sample if p.source == "self" else () for p in peers]
         pairs = zip(peers, distances(samples), strict=True)
-        peers = [replace(peer, distance=distance) for peer, distance in pairs]
-        links = [each for id, h in told for each in links_of(id, h, is_there=id in there)]
-        steps = [h.status.swarm_steps for _, h in told]
+        told = [(id, self._peers[id]) for id in shown if id in self._peers]
         return SwarmView(
             time_s=self._wall(),
             swarm=self._swarm,
-            swarm_step=max(steps, default=0),
+            swarm_step=max((answers.status.swarm_steps for _, answers in told), default=0),
             answered=sum(target.has_answered for target in self._targets),
-            peers=tuple(peers),
-            links=tuple(links),
+            peers=tuple(replace(peer, distance=distance) for peer, distance in pairs),
+            links=tuple(
+                link
+                for id, answers in told
+                for link in _link_views(id, answers, is_there=id in there)
+            ),
             events=self._events.all(),
             odd=self._odd,
         )
 
-    def _is_recent(self, id: PeerId, now: float) -> bool:
-        return now - self._peers[id].answered_s < _SHOWN_S
-
     def _silence(self) -> str:
-        """Why nobody has answered."""
-        seed, places = self._seeds[0], self._places(self._seeds[0])
+        """Why no member has answered."""
+        places = self._seeds[0]
+        silent = f"{bare_address(places[0])} does not answer"
         if why := self._transport.unresolved(places[0]):
-            return f"{bare_address(seed)} does not answer: the name does not resolve ({why})"
+            return f"{silent}: the name does not resolve ({why})"
         if any(target.is_sent for target in self._targets):
-            return f"{bare_address(seed)} took the question and did not answer: {_NO_PEER}"
+            return f"{bare_address(places[0])} took the question and did not answer: {_NO_PEER}"
         told = next(filter(None, map(self._transport.refusal, places)), "")
-        return f"{bare_address(seed)} does not answer: {told or _HINT}"
+        return f"{silent}: {told or _HINT}"
+
+
+def _peer_view(
+    id: PeerId, answers: _Answers | None, opinion: _Opinion | None, now: float, *, is_there: bool
+) -> PeerView:
+    """What is known of one member: its own word where it answers, else what the others say.
+
+    Args:
+        answers: None if it never answered.
+        opinion: What others say; None where none says anything.
+        now: The observer's time.
+        is_there: Whether it answers.
+    """
+    told: dict[str, Any] = {}
+    if opinion is not None:
+        told = {
+            "suspected_by": opinion.said[Standing.SUSPECTED],
+            "dead_by": opinion.said[Standing.DEAD],
+        }
+    if answers is None:
+        assert opinion is not None, "some member must have named it"
+        return PeerView(id=id, state=opinion.state, source="others", **told, **_of(opinion.member))
+    status, settings = answers.status, dict(answers.status.settings)
+    waits = bool(status.awaits) and status.me.phase is Phase.TRAINING
+    told |= {
+        **_of(status.me),
+        "state": "waiting" if waits else _STATES[status.me.phase],
+        "figures": dict(_known(status.figures)),
+        "host": settings.get("host", ""),
+        "steps_s": answers.rate(lambda status: status.me.step),
+        "staleness_mean": _staleness(answers),
+        "reasons": status.reasons,
+        "bytes_out_s": answers.rate(_figure("bytes_sent")),
+        "bytes_in_s": answers.rate(_figure("bytes_received")),
+        "uptime_s": status.uptime_s,
+        "awaits": status.awaits,
+        "settings": settings,
+        "silent_s": max(0.0, now - answers.answered_s),
+    }
+    if is_there:
+        return PeerView(id=id, source="self", **told)
+    told |= {"steps_s": None, "bytes_out_s": None, "bytes_in_s": None, "state": "silent"}
+    if opinion is not None:
+        # Others go on hearing of one that only this observer does not reach any more.
+        told["step"] = max(told["step"], opinion.member.step)
+        if opinion.state in ("left", "dead", "suspected"):
+            told["state"] = opinion.state
+    return PeerView(id=id, source="others", **told)
+
+
+def _link_views(id: PeerId, answers: _Answers, *, is_there: bool) -> Iterator[LinkView]:
+    """The links that a member tells of."""
+
+    def rate(peer: PeerId, name: str) -> float | None:
+        return answers.rate(
+            lambda status: next((getattr(x, name) for x in status.links if x.peer == peer), None)
+        )
+
+    for link in answers.status.links:
+        told = asdict(link)
+        told |= {"target": told.pop("peer"), "roundtrip_s": link.roundtrip_s or None}
+        yield LinkView(
+            source=id,
+            bytes_out_s=rate(link.peer, "bytes_sent") if is_there else None,
+            bytes_in_s=rate(link.peer, "bytes_received") if is_there else None,
+            **told,
+        )
+
+
+def _figure(name: str) -> Callable[[Status], float | None]:
+    return lambda status: dict(status.figures).get(name)
+
+
+def _of(member: Member) -> dict[str, Any]:
+    return {
+        "incarnation": None if member.phase is Phase.LEFT else member.incarnation,
+        "address": bare_address(member.addresses[0]) if member.addresses else "",
+        "step": member.step,
+    }
+
+
+def _known(figures: Sequence[tuple[str, float]]) -> Iterator[tuple[str, float]]:
+    """Those of the table, without what can be no count."""
+    for name, value in figures:
+        metric = METRICS.get(name)
+        if metric is not None and metric.unit in ("", "founders"):
+            yield name, value
+        elif metric is not None and math.isfinite(value) and not (metric.is_counter and value < 0):
+            yield name, int(value)
+
+
+def _staleness(answers: _Answers) -> float | None:
+    """The mean of the shares mixed lately, or of all where none was."""
+    mixed, steps = map(_figure, ("mixed", "staleness_steps_sum"))
+    count, behind = answers.grown(mixed), answers.grown(steps)
+    if not count or count < 0 or behind is None:
+        count, behind = mixed(answers.status), steps(answers.status)
+    return None if not count or behind is None else max(0.0, float(behind / count))
 
 
 _KEPT_MAX: Final = 1000
@@ -405,52 +585,42 @@ class _Events:
 
     def __init__(self) -> None:
         self._events: OrderedDict[int, EventView] = OrderedDict()
-        self._alike: dict[tuple[str, PeerId], list[int]] = {}
+        self._alike: dict[tuple[str, PeerId], deque[int]] = {}
         self._number = 0
 
     def add(self, teller: PeerId, note: EventNote, time_s: float) -> None:
-        """Take in what a member tells.
-
-        Args:
-            teller: The member.
-            note: What; one that no peer of this version tells is passed over.
-            time_s: When that was, on the observer's clock.
-        """
+        """Take in what a member tells that happened at *time_s*, on the observer's clock."""
         if not note.event.isidentifier():
-            return
+            return  # no peer of this version tells it
         is_own = note.event in _OF_TELLER
         peer, donor = (teller, note.peer) if is_own else (note.peer or teller, "")
-        alike = self._alike.setdefault((note.event, peer), [])
-        near = [self._events[n] for n in alike if teller not in self._events[n].told_by]
-        near = [each for each in near if abs(each.time_s - time_s) <= _SAME_S]
+        alike = self._alike.setdefault((note.event, peer), deque(maxlen=_TIMES))
+        near = [
+            each
+            for each in map(self._events.get, alike)
+            if each and teller not in each.told_by and abs(each.time_s - time_s) <= _SAME_S
+        ]
         if near:
             same = min(near, key=lambda each: abs(each.time_s - time_s))
             told_by = (*same.told_by, teller)[:_TOLD_BY_MAX]
-            same = replace(same, time_s=min(same.time_s, time_s), told_by=told_by)
-            self._events[same.number] = same
+            first_s = min(same.time_s, time_s)
+            self._events[same.number] = replace(same, time_s=first_s, told_by=told_by)
             return
-        number = self._number = self._number + 1
-        self._events[number] = EventView(
-            number=number,
+        self._number += 1
+        self._events[self._number] = EventView(
+            number=self._number,
             time_s=time_s,
             event=note.event,
             peer=peer,
             donor=donor,
             told_by=(teller,),
         )
-        alike.append(number)
-        del alike[:-_TIMES]
+        alike.append(self._number)
         if len(self._events) > _KEPT_MAX:
-            self._forget()
+            _, first = self._events.popitem(last=False)
+            if self._alike[first.event, first.peer][-1] == first.number:
+                del self._alike[first.event, first.peer]
 
     def all(self) -> tuple[EventView, ...]:
         """All that are remembered, in the order in which they happened."""
         return tuple(sorted(self._events.values(), key=lambda each: (each.time_s, each.number)))
-
-    def _forget(self) -> None:
-        number, first = self._events.popitem(last=False)
-        alike = self._alike.get((first.event, first.peer), [])
-        if number in alike:
-            alike.remove(number)
-        if not alike:
-            self._alike.pop((first.event, first.peer), None)
