@@ -1,15 +1,14 @@
-"""Questions to single peers of a swarm, from somebody who is not one of it.
+"""Questions to single peers of a swarm, from outside of it.
 
-A hello of a peer that trains another model is answered at once with what model is trained here,
-and is forgotten: the asker gets into nobody's view, holds no weight and asks for none. The time
-until the answer is a round trip; with bytes beside the question, which are dropped, it says how
-fast these travel. A hello of the same model that names no member is answered with the view of the
-peer.
+A peer answers a hello for another model at once with the model that is trained here, and forgets
+it: the asker gets into no view, holds no weight and asks for none. The time until the answer is a
+round trip; with bytes beside the question, which are dropped, it says how fast these travel. A peer
+answers a hello for its own model that names no member with its view.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
@@ -41,7 +40,7 @@ _NO_MODEL: Final = b"\xff" * 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkProbe:
-    """The way from here to one peer and back."""
+    """The link from here to one peer and back."""
 
     address: str
     roundtrip_s: float
@@ -55,13 +54,7 @@ class LinkProbe:
 
 
 class Probe:
-    """Asks, measures, and leaves no trace but the bytes that peers have received.
-
-    Args:
-        timeout_s: How long to wait for one answer, seconds.
-        clock: Seconds that only go forward.
-        keyring: Of a swarm that has keys.
-    """
+    """Asks and measures; *timeout_s* is how long to wait for one answer, seconds."""
 
     def __init__(
         self,
@@ -85,12 +78,8 @@ class Probe:
         self._transport.close()
 
     def sound(self, address: str, *, bytes_max: int = 16 << 20) -> LinkProbe:
-        """Measure the way to the peer at *address*.
-
-        Args:
-            address: Where it listens.
-            bytes_max: How much may be sent at a time to find out how fast the way is; with less
-                than what passes in a third of a second, short messages are measured, too slow.
+        """Measure the link to the peer at *address*, with *bytes_max* at a time at most; with less
+        than what passes in a third of a second, the bandwidth is underestimated.
 
         Raises:
             TransportError: It does not answer.
@@ -200,13 +189,14 @@ class Probe:
             for _ in self._transport.poll(_NAP_S):
                 pass
 
-    def _heard(self, timeout_s: float) -> Iterator[Envelope]:
-        """What has come in for the asker, until so many seconds are over.
+    def _await(self, place: str, kind: type[Body]) -> Envelope:
+        """The next envelope with a body of some kind.
 
         Raises:
-            RemoteProtocolError: It does not come from a peer of this version.
+            TransportError: None comes in time.
+            RemoteProtocolError: What comes is not from a peer of this version.
         """
-        until_s = self._clock() + timeout_s
+        until_s = self._clock() + self._timeout_s
         while (rest_s := until_s - self._clock()) > 0:
             for received in self._transport.poll(rest_s):
                 try:
@@ -214,18 +204,8 @@ class Probe:
                 except RemoteProtocolError as error:
                     told = f"what answers is no peer of this version: {error}"
                     raise type(error)(told, error.sender) from None
-                if envelope.destination == self._id:
-                    yield envelope
-
-    def _await(self, place: str, kind: type[Body]) -> Envelope:
-        """The next envelope with a body of some kind.
-
-        Raises:
-            TransportError: None comes in time.
-        """
-        for envelope in self._heard(self._timeout_s):
-            if isinstance(envelope.body, kind):
-                return envelope
+                if envelope.destination == self._id and isinstance(envelope.body, kind):
+                    return envelope
         raise TransportError(
             f"{bare_address(place)} took the question and did not answer within "
             f"{self._timeout_s:g} s"
@@ -233,7 +213,7 @@ class Probe:
 
 
 def question(asker: str, body: Body, schema: bytes = _NO_MODEL) -> Envelope:
-    """What somebody says who is no peer, to whoever listens."""
+    """A message from outside of a swarm to the peer that listens at an address."""
     return Envelope(
         swarm=b"",
         schema=schema,
@@ -247,7 +227,7 @@ def question(asker: str, body: Body, schema: bytes = _NO_MODEL) -> Envelope:
 
 
 def asker_name(word: str, keyring: Keyring | None) -> str:
-    """What somebody is called who asks: with keys, as a peer on its machine may be."""
+    """A name for an asker: with keys, one that a peer on its machine may have."""
     chance = f"{word}-{os.urandom(6).hex()}"
     if keyring is None:
         return chance

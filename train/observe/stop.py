@@ -12,7 +12,7 @@ from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.types import Incarnation, PeerId
 from ...gossip.wire.messages import LIVES_MAX, Phase, Stop, Stopping
 from .observer import Observer
-from .view import PeerView, SwarmView
+from .view import SwarmView
 
 __all__ = ["End", "Stopped", "SwarmStop"]
 
@@ -27,9 +27,7 @@ class End(StrEnum):
     """How far a peer is on its way out."""
 
     ASKED = "asked"
-    """It was named in a request, and has not answered."""
     MERGING = "merging"
-    """It takes no more steps, and agrees with the others."""
     LEAVING = "leaving"
     """It hands its weight on."""
     DONE = "done"
@@ -70,16 +68,15 @@ class Stopped:
 
 
 class SwarmStop:
-    """Asks a swarm to stop, and says how far each peer is.
+    """Asks a swarm to stop, and tells how far each peer is.
 
     Args:
         address: Of any member.
         timeout_s: How long to wait for its first answer, seconds.
         keyring: The roster owner's, where the swarm has keys.
-        clock: Seconds that only go forward.
 
     Raises:
-        TransportError: Nobody answers at *address*, or the peer there belongs to no swarm.
+        TransportError: No peer answers at *address*, or the one there belongs to no swarm.
     """
 
     def __init__(
@@ -125,14 +122,8 @@ class SwarmStop:
         return all(peer.end is End.GONE for peer in self.peers.values())
 
     def run(self, timeout_s: float) -> Iterator[Mapping[PeerId, Stopped]]:
-        """Ask, and ask those again who have not ended.
-
-        Args:
-            timeout_s: How long to wait for the last one, seconds.
-
-        Yields:
-            All peers after each round, for whoever shows progress.
-        """
+        """Ask, and ask those again that have not ended, for so many seconds; yield all peers after
+        each round."""
         yield self.peers
         give_up_s = self._clock() + timeout_s
         while True:
@@ -163,14 +154,12 @@ class SwarmStop:
         if peer.end in (End.DONE, End.LEAVING) or (peer.weight is None and self._agreed):
             # It may be about to connect again, or some others are not through yet.
             return replace(peer, end=End.GONE if silent > 1 else peer.end, silent_rounds=silent)
-        if silent > _SILENT_ROUNDS and not self._is_told_of(peer):
+        # As long as others are left, they may tell how far it is.
+        others = [each for each in self.peers.values() if each.id != peer.id]
+        is_told_of = any(not each.is_over and not each.silent_rounds for each in others)
+        if silent > _SILENT_ROUNDS and not is_told_of:
             return replace(peer, end=End.LOST, silent_rounds=silent)
         return replace(peer, silent_rounds=silent)
-
-    def _is_told_of(self, peer: Stopped) -> bool:
-        """Whether somebody is left who may tell how far a peer is."""
-        others = [each for each in self.peers.values() if each.id != peer.id]
-        return any(not each.is_over and not each.silent_rounds for each in others)
 
     def _follow(self, view: SwarmView) -> None:
         """Note how far all are, by their own words and those of others."""
@@ -184,8 +173,10 @@ class SwarmStop:
             elif (seen.incarnation or 0) > known.incarnation:
                 # One that was asked and has come back was started by somebody who wants it to run.
                 self.peers[seen.id] = replace(known, end=End.BACK)
-            else:
-                self.peers[seen.id] = _as_told(known, seen)
+            elif known.weight is None and not known.is_over:
+                # What others tell counts where it has not answered the request itself.
+                end = _ENDS.get(seen.state, known.end)
+                self.peers[seen.id] = replace(known, end=end, step=seen.step)
         for envelope in self._observer.take_answers():
             told, known = envelope.body, self.peers.get(envelope.source)
             if known is None or not isinstance(told, Stopping):
@@ -213,10 +204,3 @@ _ENDS: Final = {
     "finished": End.MERGING,
     "quiet": End.MERGING,
 }
-
-
-def _as_told(known: Stopped, seen: PeerView) -> Stopped:
-    """A peer as others tell of it, which counts where it has not answered the request itself."""
-    if known.weight is not None or known.is_over:
-        return known
-    return replace(known, end=_ENDS.get(seen.state, known.end), step=seen.step)

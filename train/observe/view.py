@@ -60,22 +60,21 @@ class PeerView:
     """Steps by which shares were behind that it has mixed lately."""
     distance: float | None = None
     """How far its model is from the mean of those of all that answer, over the norm of that mean,
-    estimated from 256 numbers; None where nobody else tells of a model like it."""
+    estimated from 256 numbers; None where no other member tells of a model like it."""
     reasons: tuple[tuple[str, str, int], ...] = ()
     """``skipped`` or ``refused``, why, and how often."""
     bytes_out_s: float | None = None
-    """Handed to the network, bytes per second; models that neighbors on the same machine read where
-    they lie are not among them."""
+    """Handed to the network, bytes per second; what neighbors read in memory is not among them."""
     bytes_in_s: float | None = None
     uptime_s: float | None = None
     silent_s: float | None = None
     """Since it last answered; None if it never did."""
     awaits: tuple[str, ...] = ()
-    """Whom it waits for, under a rule that waits."""
+    """Peers that it waits for, under a rule that waits."""
     suspected_by: int = 0
-    """How many others suspect it, of those that were asked."""
+    """Number of others that suspect it, of those that were asked."""
     dead_by: int = 0
-    """How many consider it dead."""
+    """Number of others that consider it dead."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """``rule``, ``topology``, ``wire`` and the like, by name."""
 
@@ -87,36 +86,29 @@ class PeerView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkView:
-    """What passes between two members, as the first one counts it."""
+    """What passed between two members, as *source* counts it; see `wire.messages.LinkStatus`."""
 
     source: str
-    """Who tells."""
     target: str
     shares_memory: bool
-    """Whether models are read where they lie, so that their bytes are not sent."""
     bytes_out_s: float | None
     """Per second, over the last seconds; None where it was asked only once."""
     bytes_in_s: float | None
     bytes_sent: int
     bytes_received: int
     frames_sent: int
-    """Messages that carried a part of a share."""
     frames_received: int
     pushes: int
     refusals: int
-    """Shares pushed to it that came back whole."""
     mixed: int
     in_flight: int
-    """Shares pushed to it that are not settled."""
     roundtrip_s: float | None
-    """From the last hello to its answer, seconds: the network and a moment of the other's time."""
     silent_s: float
-    """Since something came from it, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventView:
-    """Something that has happened, told once, whoever has noticed it."""
+    """Something that has happened, told once, however many members have noticed it."""
 
     number: int
     """Counts what the observer has heard of, from 1."""
@@ -126,11 +118,11 @@ class EventView:
     """As in ``events.jsonl``: ``founded``, ``joined``, ``met``, ``suspected``, ``recovered``,
     ``died``, ``left``, ``full``."""
     peer: str
-    """Whom it is about."""
+    """The peer that it is about."""
     donor: str = ""
-    """Whose copy it became, of one that joined."""
+    """The peer whose copy it became, of one that joined."""
     told_by: tuple[str, ...] = ()
-    """Who noticed, in the order in which the observer heard of it."""
+    """Members that noticed, in the order in which the observer heard of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,14 +179,9 @@ class SwarmView:
         """The member of a name."""
         return next((peer for peer in self.peers if peer.id == id), None)
 
-    def links_of(self, id: str) -> tuple[LinkView, ...]:
-        """The links that one member tells of."""
-        return tuple(link for link in self.links if link.source == id)
-
     def to_json(self) -> dict[str, Any]:
-        """All of it, and what follows from it, as JSON has it: a member's figures beside its other
-        fields, null where they are not known. Numbers that are not finite, such as the loss of a
-        model that has diverged, are strings, such as ``"inf"``."""
+        """All of it as JSON has it: figures next to a member's other fields, null where they are not
+        known. Numbers that are not finite are strings, such as ``"inf"``."""
         told = asdict(self)
         for peer in told["peers"]:
             peer |= dict.fromkeys(METRICS) | peer.pop("figures")
