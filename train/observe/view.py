@@ -180,7 +180,7 @@ class SwarmView:
         return next((peer for peer in self.peers if peer.id == id), None)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON has it: figures next to a member's other fields, null where they are not
+        """All of it as JSON has it: figures next to other fields of a member, null if they are not
         known. Numbers that are not finite are strings, such as ``"inf"``."""
         told = asdict(self)
         for peer in told["peers"]:

@@ -7,18 +7,16 @@ them is in a swarm yet, the one with the smallest name founds.
 """
 
 import errno
-import logging
+import re
 import socket
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from itertools import product
 from typing import Final
 
 from ....gossip import ConfigError
 from ....gossip.transport.addresses import is_loopback, join_address
 from ....gossip.wire.messages import is_name
-from .hostlist import expand, expand_counts
 
 __all__ = [
     "JOINS_MAX",
@@ -26,11 +24,11 @@ __all__ = [
     "ClusterTask",
     "Scheduler",
     "cluster_task",
+    "expand",
+    "expand_counts",
     "joins",
     "port_of",
 ]
-
-_log = logging.getLogger("rumor")
 
 JOINS_MAX: Final = 8
 """How many others each peer is told of. One that answers is enough: it knows all the others."""
@@ -42,7 +40,10 @@ _BLOCK: Final = 16
 # Jobs that share a host often have neighboring ids, and so neighboring blocks.
 _NEXT: Final = 331 * _BLOCK
 
-_SCONTROL_S_MAX: Final = 30.0
+_HOSTS: Final = re.compile(r"(?:[^][,\s]|\[[^][]*\])+")
+_PART: Final = re.compile(r"\[([^][]*)\]|[^][]+")
+_RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
+_COUNT: Final = re.compile(r"(\d+)(?:\(x(\d+)\))?", re.ASCII)
 
 Variables = Mapping[str, str]
 
@@ -88,7 +89,7 @@ class ClusterTask:
         """What its peer is told, by the variables of `environment`.
 
         Args:
-            port: Of the first task of each host; what follows from the job unless given.
+            port: Of the first task of each host; default: what follows from the job.
             number: How many other peers its process has made before.
         """
         first = self.port - self.local_rank
@@ -130,8 +131,7 @@ def port_of(port: int, number: int, count: int) -> int:
 def joins(places: Sequence[tuple[str, int]], place: tuple[str, int] | None) -> tuple[str, ...]:
     """Addresses by which one of several peers is to join: of those next to it, from its own on.
 
-    All together are connected by them, whoever starts first, and each is told of other hosts before
-    it is told of its own.
+    All together are connected by them, whichever starts first. Other hosts come before the own one.
 
     Args:
         places: Host and port of each.
@@ -152,7 +152,7 @@ def joins(places: Sequence[tuple[str, int]], place: tuple[str, int] | None) -> t
 
 def _bind(host: str, port: int) -> str:
     """Where to listen; at a port of the system's choice where another process has the one that was
-    meant: whoever dials out is found as well."""
+    meant: a peer that dials out is found as well."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # ZeroMQ binds numbers, not names.
     host = "127.0.0.1" if host == "localhost" else host
@@ -205,27 +205,8 @@ def cluster_task(variables: Variables, scheduler: str | None = None) -> ClusterT
     for each in SCHEDULERS.values():
         if all(name in variables for name in each.marks):
             task = each.read(variables)
-            _warn_of_swarms_apart(task, variables)
             return task if task.size > 1 else None
     return None
-
-
-@cache
-def _warn_once(text: str) -> None:
-    _log.warning("%s", text)
-
-
-def _warn_of_swarms_apart(task: ClusterTask, variables: Variables) -> None:
-    """Say so where each node of a job of Slurm trains a swarm of its own."""
-    tasks = variables.get("SLURM_STEP_NUM_TASKS", "1")
-    if task.scheduler == "torchrun" and "SLURM_STEP_ID" in variables and tasks != "1":
-        here = variables.get("LOCAL_WORLD_SIZE") == variables["WORLD_SIZE"]
-        if here or is_loopback(join_address(variables["MASTER_ADDR"], "1")):
-            _warn_once(
-                f"Slurm runs {tasks} torchruns, and this one has workers on its own node alone, so "
-                "that each node trains a swarm of its own: give all torchruns one --rdzv-endpoint "
-                "in place of --standalone, or use `srun rumor run`"
-            )
 
 
 def _read_slurm(variables: Variables) -> ClusterTask:
@@ -233,7 +214,7 @@ def _read_slurm(variables: Variables) -> ClusterTask:
     job, rank = _text(variables, "SLURM_JOB_ID"), _number(variables, "SLURM_PROCID")
     local_rank = _number(variables, "SLURM_LOCALID")
     size = _number(variables, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
-    hosts = _slurm_hosts(_text(variables, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"))
+    hosts = expand(_text(variables, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"))
     tasks = variables.get("SLURM_STEP_TASKS_PER_NODE") or variables.get("SLURM_TASKS_PER_NODE")
     counts = expand_counts(tasks) if tasks else (-(-size // len(hosts)),) * len(hosts)
     if len(counts) != len(hosts):
@@ -256,19 +237,56 @@ def _read_slurm(variables: Variables) -> ClusterTask:
     )
 
 
-def _slurm_hosts(text: str) -> tuple[str, ...]:
-    try:
-        return expand(text)
-    except ConfigError as error:
-        # What is newer than this module, Slurm's own tool understands.
-        words = ("scontrol", "show", "hostnames", text)
-        try:
-            told = subprocess.run(
-                words, capture_output=True, text=True, check=True, timeout=_SCONTROL_S_MAX
-            )
-        except (OSError, subprocess.SubprocessError):
-            raise ConfigError(f"{error}, and scontrol does not read it either") from None
-        return tuple(told.stdout.split())
+def expand(text: str) -> tuple[str, ...]:
+    """Write a list of hosts as Slurm has it out: names with numbers and ranges in brackets.
+
+    Raises:
+        ConfigError: It is not such a list.
+
+    >>> expand("node[01-03,7],gpu-a[1-2]b,login")
+    ('node01', 'node02', 'node03', 'node7', 'gpu-a1b', 'gpu-a2b', 'login')
+    """
+    names = _HOSTS.findall(text)
+    # Joined again, what was found must be the text: else something in it was passed over.
+    if not names or ",".join(names) != text:
+        raise ConfigError(f"{text!r} is no list of hosts such as node[01-03,7],login")
+    hosts: list[str] = []
+    for name in names:
+        parts = [
+            [part[0]] if part[1] is None else _numbers(part[1], name)
+            for part in _PART.finditer(name)
+        ]
+        hosts += map("".join, product(*parts))
+    return tuple(hosts)
+
+
+def _numbers(text: str, name: str) -> list[str]:
+    found: list[str] = []
+    for each in text.split(","):
+        match = _RANGE.fullmatch(each)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise ConfigError(f"{name!r}: {each!r} is no number and no range such as 01-03")
+        range_ = range(int(match[1]), int(match[2] or match[1]) + 1)
+        found += [f"{number:0{len(match[1])}}" for number in range_]
+    return found
+
+
+def expand_counts(text: str) -> tuple[int, ...]:
+    """Write counts of tasks per node out, as in ``SLURM_TASKS_PER_NODE``.
+
+    Raises:
+        ConfigError: It is not such a list.
+
+    >>> expand_counts("2(x3),1")
+    (2, 2, 2, 1)
+    """
+    counts: list[int] = []
+    for each in text.split(","):
+        match = _COUNT.fullmatch(each)
+        if match is None:
+            raise ConfigError(f"{text!r} is no list of counts such as 2(x3),1")
+        counts += [int(match[1])] * int(match[2] or 1)
+    return tuple(counts)
 
 
 def _read_torchrun(variables: Variables) -> ClusterTask:
