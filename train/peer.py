@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn, Self, TypeVar
+from typing import Any, Final, NoReturn, Self
 
 from torch import nn
 from torch.optim import Optimizer
@@ -20,7 +20,6 @@ from torch.optim import Optimizer
 from ..gossip import ConfigError, Rule, RumorError, TransportError
 from ..gossip.errors import LocalProtocolError
 from ..gossip.protocol.leave import STOPPED
-from ..gossip.protocol.protocol import Protocol
 from ..gossip.protocol.rule import require_lr, require_samples, requirements_of
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.types import Incarnation
@@ -45,13 +44,11 @@ from .runtime.shutdown import MergeResult
 from .runtime.telling.counters import Counters
 from .runtime.telling.stats import PeerStats, protocol_stats
 from .storage.checkpoint import Stateful
-from .storage.journal import Journal
 from .tensors.vector import Vector
 
 __all__ = ["Peer"]
 
 _log = logging.getLogger("rumor")
-_T = TypeVar("_T")
 
 # What a step is taken to last before the first two are over.
 _PACE_S: Final = 0.05
@@ -187,14 +184,12 @@ class Peer:
         self._folder.register(objects)
 
     def resume(self) -> bool:
-        """Take up the last checkpoint: the model, all that is registered, and whom the peer knew.
+        """Take up the last checkpoint: the model, all that is registered, and the peers it knew;
+        returns whether there was one. `steps` then says where training goes on.
 
         Call it before the block is entered; from then on other processes are kept out of the
-        folder. Weight is not restored: within the swarm the peer is a newcomer, who becomes a copy
-        of a donor. Random streams go on where they stood when the block is entered.
-
-        Returns:
-            Whether there was a checkpoint; `steps` then says where training goes on.
+        folder. Weight is not restored: within the swarm the peer is a newcomer, which becomes a
+        copy of a donor. Random streams go on where they stood when the block is entered.
 
         Raises:
             ConfigError: It is another peer's, or of another model; or a process is in the folder.
@@ -209,8 +204,8 @@ class Peer:
         return past is not None
 
     def state_dict(self) -> dict[str, Any]:
-        """What others' checkpoints must keep of this peer beside the model: its id, incarnation,
-        steps and swarm, and whom it knows; and, to be read, its weight, which is a donor's to give.
+        """What others' checkpoints must keep of this peer next to the model: its id, incarnation,
+        steps, swarm and known peers; and its weight, for information only.
 
         Values are such as JSON has, but for ``anchor``: tensors, which some wires need.
         """
@@ -234,9 +229,7 @@ class Peer:
     def save_checkpoint(self, *, wait: bool = False) -> bool:
         """Write a checkpoint now, besides those that are written by the clock: training is held up
         while the state is copied; a thread writes it to disk, for which this waits with *wait*.
-
-        Returns:
-            Whether it is being written, or was; False while the last one still is.
+        Returns False while the last one is still being written.
 
         Raises:
             LocalProtocolError: The peer does not run, or no checkpoints are kept.
@@ -248,7 +241,7 @@ class Peer:
         return self.start()
 
     def start(self) -> Self:
-        """Found or join, and say meanwhile what is waited for; `close` is to follow.
+        """Found or join, and log meanwhile what is waited for; `close` is to follow.
 
         Raises:
             ConfigError: An address or the metrics' port cannot be bound, the folder cannot be
@@ -284,9 +277,8 @@ class Peer:
 
     def on_start(self, callback: Callable[[], object]) -> None:
         """Call *callback* once the peer has its initial model: a copy of the founders' or the
-        donor's, or what a checkpoint held. Copies of the model, such as a target network, belong
-        there: those that are made earlier are of a model that the start replaces. Of a peer that
-        runs it is called at once.
+        donor's, or what a checkpoint held; at once if it has. Copies of the model, such as a target
+        network, belong there: those made earlier are of a model that the start replaces.
         """
         if not self._has_begun:
             self._on_start.append(callback)
@@ -353,10 +345,8 @@ class Peer:
         most, merge with them, leave, and write checkpoint and model, where there is a folder.
 
         After `leave` it only closes sockets and files. Called again, or in a forked child, it does
-        nothing. A peer that is not closed when the interpreter ends is closed then.
-
-        Args:
-            error: What ended training; given one, the peer leaves without merging.
+        nothing. A peer that is not closed when the interpreter ends is closed then. Given the
+        *error* that ended training, the peer leaves without merging.
 
         Raises:
             TrainingError: As for `merge`.
@@ -415,11 +405,6 @@ class Peer:
             self._close()
 
     @property
-    def _journal(self) -> Journal | None:
-        """The journal, where one is kept; it is made when the peer starts."""
-        return None if self._runtime is None else self._runtime.journal
-
-    @property
     def steps(self) -> int:
         """Optimizer steps of this peer, those before the checkpoint it resumed from included."""
         return self._folder.steps
@@ -449,7 +434,8 @@ class Peer:
     @property
     def swarm_steps(self) -> int:
         """Optimizer steps of all peers that ever were in the swarm, as known at the last turn."""
-        return self._look(lambda protocol: protocol.state.swarm_steps, 0)
+        runtime = self._runtime
+        return 0 if runtime is None else runtime.look(lambda p: p.state.swarm_steps)
 
     @property
     def ended_by(self) -> str:
@@ -460,7 +446,8 @@ class Peer:
     @property
     def weight(self) -> float:
         """Averaging weight that this peer holds, in founders; with shards, the mean over them."""
-        return founders(sum(self._held())) / self.config.shards
+        held = 0 if self._runtime is None else self._running().look(lambda p: p.state.weight)
+        return founders(held) / self.config.shards
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -477,12 +464,12 @@ class Peer:
     ) -> None:
         """Mix what has arrived and now and then push a share.
 
-        Call it after each ``optimizer.step()``. It waits for nobody, unless the rule is a
+        Call it after each ``optimizer.step()``. It waits for no peer, unless the rule is a
         synchronous one (``dpsgd``, ``allreduce``): then it returns when the round is complete.
 
         Args:
-            loss: On the batch, for metrics, where there is a folder: a number, or a tensor with
-                one, which is read where a row is written.
+            loss: On the batch, for metrics: a number, or a tensor with one, which is read where a
+                row is written.
             samples: How many samples the step took, for a rule that weighs steps by them, such as
                 ``gosgd:emission=per-second,samples=32``: under it, a step of 64 counts twice.
             lr: Learning rate of the step, where it changes from step to step, for rules that keep
@@ -537,25 +524,17 @@ class Peer:
         self._running().call("trained_shard", shard=shard)
 
     def log(self, *, accuracy: float | None = None, loss: float | None = None) -> None:
-        """Note what was measured on held-out data, for metrics, loggers and `stats`.
-
-        Args:
-            accuracy: The fraction that is right, in [0, 1].
-            loss: The mean loss; that of a training batch goes to `step`.
-        """
+        """Note what was measured on held-out data, for metrics, loggers and `stats`: the fraction
+        that is right, and the mean loss; that of a training batch goes to `step`."""
         self._running()
         self._telemetry.evaluated(accuracy, loss)
 
     def model_state_dict(self) -> dict[str, Any]:
-        """The model's state dict, of tensors that each have memory of their own.
+        """The model's state dict, of detached tensors that each have memory of their own.
 
         While a peer runs, its model's parameters are views into one flat tensor, and `torch.save`
         of one of them would write all of it. Names are those of the model that `torch.compile` or
         `DistributedDataParallel` wraps, so that one that is not wrapped loads it.
-
-        Returns:
-            Detached copies, on the devices and in the memory formats of the originals; extra state
-            as the modules give it.
         """
         return state_dict(self._model)
 
@@ -593,16 +572,14 @@ class Peer:
         return self.merged
 
     def average(self, timeout_s: float = 10.0) -> Average:
-        """The average of all live peers' models, weighted, as they are now; for evaluations.
+        """The average of all live peers' models, weighted, as they are now, for evaluations:
+        ``sum w_i x_i / sum w_i``, computed in float64, over what each held when it was read.
 
         Their models are read one after another, each at its peer's next step: no weight moves, and
-        training goes on, unless the rule waits. It costs a model's bytes for each peer, and two to
-        three models of memory here. Call it between two steps, not after `merge`. *timeout_s* is
-        for each of the others, seconds; the result names who does not answer.
-
-        Returns:
-            ``sum w_i x_i / sum w_i``, computed in float64, over what each held when it was read:
-            shares that moved meanwhile count twice or not.
+        training goes on, unless the rule waits. Shares that moved meanwhile count twice or not. It
+        costs a model's bytes for each peer, and two to three models of memory here. Call it between
+        two steps, not after `merge`. Each of the others is waited for *timeout_s* seconds; the
+        result names those that do not answer.
 
         Raises:
             LocalProtocolError: The peer has left, or is not running.
@@ -640,14 +617,6 @@ class Peer:
     def _leave(self) -> None:
         runtime, self._left = self._running(), True
         shutdown.leave(runtime, self.config.leave_s, self._pace_s)
-
-    def _held(self) -> tuple[int, ...]:
-        """Weight of each shard, escrow not counted."""
-        return self._look(lambda p: tuple(a.weight for a in p.accounts), (0,) * self.config.shards)
-
-    def _look(self, glance: Callable[[Protocol], _T], otherwise: _T) -> _T:
-        """Read something of the protocol, where there is one."""
-        return otherwise if self._runtime is None else self._running().look(glance)
 
     def _running(self) -> PeerRuntime:
         if self._runtime is None:

@@ -81,7 +81,7 @@ def journaled(out: Path) -> list[weakref.ref[Any]]:
     peer._journaled = {}
     with peer:
         peer.step()
-        assert peer._journal is not None
+        assert peer._running().journal is not None
         return referred(peer)
 
 
