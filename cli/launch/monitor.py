@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ...gossip.errors import TrainingError
+from ...train.storage.jsonl import Tail
 from ..errors import not_written, with_advice
 from .config import Place
 
@@ -21,7 +22,6 @@ __all__ = [
     "PeerView",
     "Process",
     "State",
-    "Tail",
     "ended_view",
     "last_words",
     "life_in",
@@ -69,29 +69,6 @@ class Process(Protocol):
 
     def poll(self) -> int | None:
         """Exit status, minus the signal's number for a killed one; None while it runs."""
-
-
-class Tail:
-    """Rows of a JSON-lines file as they come, each once and only when it is whole."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._offset = 0
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The rows that were completed since the last call."""
-        try:
-            with open(self.path, "rb") as file:
-                file.seek(self._offset)
-                text = file.read()
-        except FileNotFoundError:
-            return []
-        whole = text[: text.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        # Foreign files are read, too, where a run is resumed.
-        from ...train.storage.jsonl import rows_of
-
-        return rows_of(whole, self.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,10 @@ from typing import Final
 
 from ...gossip.errors import ConfigError
 from ...train.storage.files import read_json
+from ...train.storage.jsonl import Tail
 from ...train.storage.ledger_file import ledger_paths
 from .config import LaunchConfig, Place
-from .monitor import Life, LifeEnd, State, Tail, life_in, read_report
+from .monitor import Life, LifeEnd, State, life_in, read_report
 
 __all__ = [
     "folders_of",

@@ -16,6 +16,7 @@ from ...gossip.effects.ledger import Account
 from ...gossip.errors import TrainingError
 from ...gossip.weight import founders, in_units
 from ...train.model import travelling, with_own_names
+from ...train.storage.jsonl import Tail
 from ...train.storage.ledger_file import read_ledgers
 from ...train.storage.merge import (
     SavedModel,
@@ -29,7 +30,7 @@ from ...train.storage.merge import (
 )
 from ...train.tasks.registry import Evaluation, Task
 from .config import Place
-from .monitor import LifeEnd, PeerView, State, Tail, read_report
+from .monitor import LifeEnd, PeerView, State, read_report
 
 __all__ = [
     "Balance",

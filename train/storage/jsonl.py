@@ -11,7 +11,7 @@ from typing import Any, Self
 from ...gossip.errors import TrainingError
 from .files import DiskFullPolicy, json_of, read_bytes
 
-__all__ = ["JsonlLog", "MetricsLog", "read_metrics", "rows_of"]
+__all__ = ["JsonlLog", "MetricsLog", "Tail", "read_metrics"]
 
 
 class MetricsLog:
@@ -90,17 +90,12 @@ def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         TrainingError: A line before the last is no JSON row.
     """
     try:
-        return rows_of(read_bytes(Path(path)), path)
+        return _rows_of(read_bytes(Path(path)), path)
     except FileNotFoundError:
         return []
 
 
-def rows_of(text: bytes, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The rows of a piece of a file, as `read_metrics` reads them.
-
-    Raises:
-        TrainingError: A line is no JSON row.
-    """
+def _rows_of(text: bytes, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     rows = []
     # What follows the last line break is empty, or a row cut short.
     for number, line in enumerate(text.split(b"\n")[:-1], start=1):
@@ -113,6 +108,27 @@ def rows_of(text: bytes, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
             raise TrainingError(f"{where} is no row of metrics: is it another file?")
         rows.append(row)
     return rows
+
+
+class Tail:
+    """Rows of a file as they come, each once and only when it is whole; the file need not be there
+    yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows that were completed since the last call."""
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._offset)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        whole = text[: text.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return _rows_of(whole, self.path)
 
 
 def _finite(value: object) -> object:

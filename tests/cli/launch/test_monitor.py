@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rumor.cli.launch.config import Place
-from rumor.cli.launch.monitor import LifeEnd, Monitor, PeerView, State, Tail, last_words
+from rumor.cli.launch.monitor import LifeEnd, Monitor, PeerView, State, last_words
+from rumor.train.storage.jsonl import Tail
 
 
 class Ended:

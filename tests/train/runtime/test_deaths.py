@@ -20,6 +20,7 @@ def test_each_death_is_read_once_and_a_torn_line_costs_itself(
         file.write('{"id": "b')  # the disk was full
     assert list(notices.take()) == []
     note_death(tmp_path, "bob", 4)
+    assert list(notices.take()) == []
     note_death(tmp_path, "cyd", 5)
     assert list(notices.take()) == [("cyd", 5)]
     assert list(DeathNotices(None).take()) == []

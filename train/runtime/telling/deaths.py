@@ -2,12 +2,12 @@
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from ....gossip.errors import TrainingError
 from ....gossip.types import Incarnation, PeerId
+from ...storage.jsonl import Tail
 
 __all__ = ["DeathNotices", "note_death"]
 
@@ -28,33 +28,18 @@ def note_death(folder: Path, id: PeerId, incarnation: Incarnation) -> None:
 
 
 class DeathNotices:
-    """Reads what `note_death` writes.
-
-    Args:
-        folder: The peer's; None where it has none.
-    """
+    """Reads what `note_death` writes; None for a peer without a folder."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._path = None if folder is None else folder / DEAD
-        self._offset = 0
+        self._tail = None if folder is None else Tail(folder / DEAD)
         self._due_s = 0.0
 
-    def take(self) -> Iterator[tuple[PeerId, Incarnation]]:
+    def take(self) -> list[tuple[PeerId, Incarnation]]:
         """Peers that have died since the last call; the file is read twice a second at most."""
-        if self._path is None or (now_s := time.monotonic()) < self._due_s:
-            return
+        if self._tail is None or (now_s := time.monotonic()) < self._due_s:
+            return []
         self._due_s = now_s + _EVERY_S
         try:
-            with open(self._path, "rb") as file:
-                file.seek(self._offset)
-                lines = file.read().splitlines(keepends=True)
-        except OSError:
-            return
-        for line in lines:
-            if not line.endswith(b"\n"):
-                return
-            self._offset += len(line)
-            # A disk that was full has cut a line off, and the next one was added to it.
-            with suppress(ValueError, LookupError, TypeError):
-                told = json.loads(line)
-                yield str(told["id"]), int(told["incarnation"])
+            return [(str(row["id"]), int(row["incarnation"])) for row in self._tail.rows()]
+        except (OSError, TrainingError, LookupError, TypeError, ValueError):
+            return []  # a notice less is nothing to fail for

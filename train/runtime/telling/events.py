@@ -4,6 +4,8 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import astuple
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -33,8 +35,41 @@ EVENTS: Final = "events.jsonl"
 
 _HEARD_OR_GONE: Final = frozenset({"met", "recovered", "died", "left"})
 
-# For whoever asks now and then: what is older stands in the file.
+# For observers, which ask now and then: what is older stands in the file.
 _KEPT_MAX: Final = 256
+
+
+_TOLD: Final[Mapping[type[Event], tuple[int, str, str]]] = {
+    Founded: (logging.INFO, "founded a swarm", "founded"),
+    Joined: (logging.INFO, "joined: the model is now a copy of %s's", "joined"),
+    PeerMet: (logging.INFO, "met %s", "met"),
+    PeerSuspected: (
+        logging.INFO,
+        "%s is silent: it gets no shares until it is heard again",
+        "suspected",
+    ),
+    PeerRecovered: (logging.INFO, "%s is heard again", "recovered"),
+    PeerDied: (logging.WARNING, "%s has fallen silent and is considered dead", "died"),
+    PeerLeft: (logging.INFO, "%s has left", "left"),
+    PeerRefused: (logging.WARNING, "%s cannot be one of this swarm: %s", ""),
+    StaleIncarnation: (
+        logging.WARNING,
+        "a later incarnation of this peer's own name is known to others",
+        "",
+    ),
+    SwarmGivenUp: (
+        logging.WARNING,
+        "met another swarm, joining it: steps taken alone are lost",
+        "",
+    ),
+    ViewFull: (
+        logging.WARNING,
+        "%d names are kept in mind, which is all there is room for, and none of them can be "
+        "forgotten: this peer lets no newcomer in",
+        "full",
+    ),
+}
+"""Level and words of the log, and name in the file; empty for none."""
 
 
 class Noted(NamedTuple):
@@ -44,7 +79,7 @@ class Noted(NamedTuple):
     """Counts them, from 1."""
     event: str
     peer: PeerId
-    """Whom it is about; empty where that is this peer."""
+    """The peer that it is about; empty where that is this peer."""
     at_s: float
     """When, by ``time.monotonic``."""
 
@@ -60,60 +95,25 @@ class Events:
         self._rows = JsonlLog(path)
         self._lock = threading.Lock()
         self._started_s = time.monotonic()
-        self._refused: set[str] = set()
+        self._refused: set[Event] = set()
         self._kept: deque[Noted] = deque(maxlen=_KEPT_MAX)
         self._noted = 0
         self._suspected: set[PeerId] = set()
 
     def tell(self, event: Event) -> None:
-        """Say what happened, where it is about members."""
-        match event:
-            case Founded():
-                _log.info("founded a swarm")
-                self._note("founded")
-            case Joined(donor):
-                _log.info("joined: the model is now a copy of %s's", donor)
-                self._note("joined", donor)
-            case PeerMet(peer):
-                _log.info("met %s", peer)
-                self._note("met", peer)
-            case PeerSuspected(peer):
-                _log.info("%s is silent: it gets no shares until it is heard again", peer)
-                self._note("suspected", peer)
-            case PeerRecovered(peer):
-                _log.info("%s is heard again", peer)
-                self._note("recovered", peer)
-            case PeerDied(peer):
-                _log.warning("%s has fallen silent and is considered dead", peer)
-                self._note("died", peer)
-            case PeerLeft(peer):
-                _log.info("%s has left", peer)
-                self._note("left", peer)
-            case PeerRefused(peer, reason):
-                if peer not in self._refused:
-                    self._refused.add(peer)
-                    _log.warning("%s cannot be one of this swarm: %s", peer, reason)
-            case StaleIncarnation():
-                _log.warning("a later incarnation of this peer's own name is known to others")
-            case SwarmGivenUp():
-                _log.warning("met another swarm, joining it: steps taken alone are lost")
-            case ViewFull(names):
-                _log.warning(
-                    "%d names are kept in mind, which is all there is room for, and none of them "
-                    "can be forgotten: whoever comes now is not let in by this peer",
-                    names,
-                )
-                self._note("full")
-            case _:
-                pass
+        """Log what happened, where it is about members, and note it."""
+        if type(event) not in _TOLD or event in self._refused:
+            return
+        if isinstance(event, PeerRefused):
+            self._refused.add(event)
+        level, words, name = _TOLD[type(event)]
+        _log.log(level, words, *astuple(event)[: words.count("%")])
+        if name:
+            self._note(name, getattr(event, "donor", getattr(event, "peer", None)))
 
     def since(self, number: int, count_max: int) -> list[Noted]:
-        """What is remembered of what came after the event of a number, the oldest first.
-
-        Args:
-            number: 0 for the latest ones that there are.
-            count_max: How many at most.
-        """
+        """The latest events, or those after the one of *number*, if that is not 0: *count_max* at
+        most, the oldest first."""
         with self._lock:
             later = [noted for noted in self._kept if noted.number > number]
         return later[:count_max] if number else later[-count_max:]
