@@ -101,11 +101,9 @@ class Diagnosis:
 def diagnose(
     address: str, newcomer: Newcomer, *, timeout_s: float = 5.0, bytes_max: int = 4 << 20
 ) -> Diagnosis:
-    """Find out what a newcomer would meet at an address.
+    """Find out what a newcomer would meet at the address of any member.
 
     Args:
-        address: Address of any member.
-        newcomer: The peer that would join.
         timeout_s: How long to wait for one answer, seconds.
         bytes_max: How much may be sent to measure the bandwidth.
 

@@ -48,14 +48,8 @@ _JOB: Final = "the checkpoint"
 
 
 class PeerFolder:
-    """One peer's folder, as far as it is for its next incarnation.
-
-    Args:
-        config: The peer's.
-        model: The peer's.
-        vector: The same, as a vector.
-        look: Raises a `TrainingError` where a checkpoint would not have all of the model.
-    """
+    """One peer's folder, as far as it is for its next incarnation. *look* raises a `TrainingError`
+    where a checkpoint would not have all of the model."""
 
     def __init__(
         self, config: PeerConfig, model: nn.Module, vector: Vector, look: Callable[[], None]
@@ -124,10 +118,8 @@ class PeerFolder:
             self._registered[name] = each
 
     def resume(self, id: PeerId | None = None) -> Past | None:
-        """Take up what an earlier incarnation left; None where it left no checkpoint.
-
-        Args:
-            id: What the peer is to be called; None for whatever it was.
+        """Take up what an earlier incarnation of the peer called *id*, or of any, left; None if it
+        left no checkpoint.
 
         Raises:
             ConfigError: Another process is in the folder, where nothing was changed; or the folder
@@ -237,13 +229,8 @@ class PeerFolder:
         )
 
     def take_up(self, state: Mapping[str, Any], id: PeerId | None) -> PeerId | None:
-        """Be the next incarnation of a peer whose `state` others have kept.
-
-        Args:
-            id: What this peer is to be called; None for whatever that one was.
-
-        Returns:
-            Its name; None where this is another peer.
+        """Be the next incarnation of a peer whose `state` others have kept; returns its name, None
+        where this is another peer, called *id*.
 
         Raises:
             TrainingError: It is no such state; nothing was changed.

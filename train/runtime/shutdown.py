@@ -37,9 +37,9 @@ class MergeResult:
     `ProtocolConfig.merge_tolerance` of each other, as measured."""
     unfinished: Mapping[str, int] = field(default_factory=dict)
     """Live peers that were waited for and still trained when the call ended, and the optimizer
-    steps that they had taken when they were last heard of."""
+    steps that they had taken when they were last heard."""
     missing: Mapping[str, int] = field(default_factory=dict)
-    """Members that died, so that what they learnt since their last push is in nobody's model, and
+    """Members that died, so that what they learnt since their last push is in no model, and
     their steps. Those that left in good order handed their weight on, and are not missing."""
     distance: float | None = None
     """Largest distance between two peers' models when they were last compared: Euclidean, over the

@@ -190,7 +190,7 @@ _log = logging.getLogger("rumor")
 
 
 class DiskFullPolicy:
-    """Says once that something cannot be written, and once that it can again.
+    """Warns once that something cannot be written, and once that it can again.
 
     A disk that is full stays so for hours, and a warning each step would fill what is left of it.
     """

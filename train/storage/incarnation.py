@@ -49,14 +49,13 @@ def next_incarnation(
     """The next incarnation's number: above the last one, also where the clock went back.
 
     Args:
-        folder: Where the last one was noted; None where nothing is kept, and the clock is all
-            there is.
+        folder: Where the last one was noted; None where nothing is kept.
         unix_s: Seconds by the calendar.
         ahead_ms_max: How far ahead of the calendar others believe an incarnation, milliseconds.
 
     Raises:
-        ConfigError: The folder is another peer's, or what it says cannot be read, or nobody would
-            believe it.
+        ConfigError: The folder is another peer's, or its number cannot be read, or would not be
+            believed.
     """
     now_ms = max(1, int(unix_s * 1000))
     last = None if folder is None else _last(folder)

@@ -195,10 +195,8 @@ class Journal:
 
 
 class JournalFile:
-    """A journal on disk; iterating reads it from its first record on.
-
-    Args:
-        path: A file that a `Journal` wrote, or part of one that a kill cut short.
+    """A journal on disk, or part of one that a kill cut short; iterating reads it from its first
+    record on.
 
     Raises:
         TrainingError: There is no such file, it is no journal, or its head is damaged.
@@ -293,7 +291,6 @@ class Head:
     id: str
     incarnation: int
     addresses: tuple[str, ...]
-    """Where others could reach it."""
     anchor: bytes
     """Hash of its model's vector, 16 bytes."""
     schema: bytes
@@ -301,19 +298,15 @@ class Head:
     rule: Mapping[str, Any]
     """See `rule_settings`."""
     topology: str
-    """Spec of the graph."""
     seed: int
     """Of the peer's choices."""
     protocol: ProtocolConfig
-    """Sizes and times."""
     shards: int
-    """Into how many pieces the vector is cut."""
     host: bytes
-    """Whose memory it can read, 16 bytes; empty for nobody's."""
+    """Hash of the machine whose memory it can read, 16 bytes; empty for none."""
     training: Mapping[str, Any]
     """Fields of the `RunConfig`."""
     machine: Mapping[str, Any]
-    """Versions, threads and processors."""
     unix_s: float
     """When it started, by the calendar, seconds."""
     clock_s: float

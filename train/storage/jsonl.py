@@ -20,9 +20,6 @@ class MetricsLog:
     What a killed process left of its last row is cut off when the file is opened again, and what a
     full disk took of one at once.
 
-    Args:
-        path: Where the rows go; made if it is not there, its folder is not.
-
     Raises:
         OSError: The file cannot be written.
     """

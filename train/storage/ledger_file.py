@@ -93,14 +93,10 @@ def new_ledger_path(folder: Path) -> Path:
 
 
 def read_ledgers(folder: Path) -> tuple[Account, ...]:
-    """Fold all ledgers of a peer's folder, those of its earlier incarnations included.
+    """Fold all ledgers of a peer's folder into accounts by incarnation, then by shard.
 
     An incarnation that was killed before its ledger's first line was whole has changed no weight,
     and is passed over.
-
-    Returns:
-        The accounts by incarnation, then by shard; `Account.life` tells them apart.
-        None where the peer never opened a ledger.
 
     Raises:
         TrainingError: One is no ledger, or its entries contradict one another.

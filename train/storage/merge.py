@@ -177,12 +177,8 @@ def runs_of(schema: Schema) -> Runs:
 
 
 def with_aliases(told: Mapping[str, _T], state: Mapping[str, Any]) -> dict[str, _T]:
-    """Tell of every name of a tied tensor what is told of the one that is shared.
-
-    Args:
-        told: By name.
-        state: The model's state dict, as `named_state` gives it.
-    """
+    """Tell of every name of a tied tensor in a state dict what is told of the one that is
+    shared."""
     by_place = {state[name].data_ptr(): each for name, each in told.items() if name in state}
     found = dict(told)
     for name, tensor in state.items():
@@ -197,14 +193,8 @@ def as_text(told: Mapping[str, tuple[Run, ...] | tuple[int, ...]]) -> str:
 
 
 def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:
-    """Say how much each model counts in the merged one.
-
-    Args:
-        models: Of different peers.
-
-    Returns:
-        By peer, sorted: the weights of the peers that hold some. Where none does, because all
-        of them left, a unit for each.
+    """How much each model counts in the merged one, by peer, sorted: the weights of the peers that
+    hold some. Where none does, because all of them left, a unit for each.
 
     Raises:
         ConfigError: There are no models, or two of one peer.
@@ -348,12 +338,8 @@ def digest(state: Mapping[str, Tensor]) -> str:
 
 
 def save_model(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a state_dict, whole or not at all.
-
-    Args:
-        path: Where to; a file that is there is replaced.
-        state: Tensors on the CPU that share no memory.
-        metadata: Words for the header.
+    """Write tensors on the CPU that share no memory, and words for the header, whole or not at
+    all; a file that is there is replaced.
 
     Raises:
         OSError: The folder is not there or cannot be written; no draft is left behind.

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Final
+from typing import Final, NamedTuple
 
 from ....gossip import ConfigError
 from ....gossip.transport.addresses import is_loopback, join_address
@@ -53,32 +53,21 @@ class ClusterTask:
     """One task of a job: what becomes one peer."""
 
     scheduler: str
-    """As `SCHEDULERS` has it."""
-
     job: str
-    """The job's id, by which its tasks agree on a folder: the same when it is started again."""
-
+    """The job's id, the same when it is started again."""
     rank: int
-    """Which of the tasks this is, from 0."""
-
     size: int
     """Number of tasks."""
-
     local_rank: int
     """Which of the tasks on this host, from 0."""
-
     restarts: int = 0
-    """How often the job was started before: requeued by Slurm, restarted by torchrun."""
-
+    """How often the job was started before."""
     places: tuple[tuple[str, int], ...]
     """Host and port of the tasks that are known, hosts in the job's order."""
-
     place: tuple[str, int] | None
     """Where this one listens; None where its host's name is not known, so that it is left to the
     peer to find its address."""
-
     port: int
-    """Of this one."""
 
     @property
     def id(self) -> str:
@@ -86,7 +75,7 @@ class ClusterTask:
         return f"peer-{self.rank:0{len(str(self.size - 1))}}"
 
     def variables(self, port: int | None = None, number: int = 0) -> dict[str, str]:
-        """What its peer is told, by the variables of `environment`.
+        """The variables of `environment` that its peer is told.
 
         Args:
             port: Of the first task of each host; default: what follows from the job.
@@ -113,12 +102,8 @@ class ClusterTask:
 
 
 def port_of(port: int, number: int, count: int) -> int:
-    """The port at which a process listens with one more peer; each swarm has ports of its own.
-
-    Args:
-        port: Of its first peer.
-        number: How many peers it has made before.
-        count: Number of processes.
+    """The port at which one of *count* processes listens with one more peer, where its first one
+    has *port* and it has made *number* before; each swarm has ports of its own.
 
     >>> port_of(7700, 0, 4), port_of(7701, 2, 4), port_of(21648, 1, 4)
     (7700, 7709, 26944)
@@ -132,10 +117,6 @@ def joins(places: Sequence[tuple[str, int]], place: tuple[str, int] | None) -> t
     """Addresses by which one of several peers is to join: of those next to it, from its own on.
 
     All together are connected by them, whichever starts first. Other hosts come before the own one.
-
-    Args:
-        places: Host and port of each.
-        place: The own ones.
 
     >>> joins([("a", 1), ("a", 2), ("b", 1), ("b", 2)], ("a", 2))
     ('tcp://b:1', 'tcp://b:2', 'tcp://a:1')
@@ -167,26 +148,21 @@ def _bind(host: str, port: int) -> str:
     return join_address(where or ("::" if ":" in host else "0.0.0.0"), text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduler:
+class Scheduler(NamedTuple):
     """How the environment of a scheduler's tasks is told, and read."""
 
     marks: tuple[str, ...]
     """Variables all of which each of its tasks has, and nothing else."""
-
     read: Callable[[Variables], ClusterTask]
     """Raises `ConfigError` where a variable is missing or makes no sense."""
 
 
 def cluster_task(variables: Variables, scheduler: str | None = None) -> ClusterTask | None:
-    """The task that this process is.
+    """The task that this process is; None where no scheduler has started it as one of several.
 
     Args:
         variables: Its environment. ``RUMOR_CLUSTER`` may name the scheduler, or ``none``.
-        scheduler: Its name; found out unless given.
-
-    Returns:
-        None where no scheduler has started it as one of several.
+        scheduler: Its name; default: the one whose variables are there.
 
     Raises:
         ConfigError: A variable makes no sense, or there is no such scheduler.

@@ -29,46 +29,30 @@ class Environment:
     """What a script was told from outside; the defaults hold where nobody told it anything."""
 
     index: int = 0
-    """Which of the processes this is, from 0 to ``count`` - 1: for the script's part of the data,
-    say."""
-
+    """Which of the processes this is, from 0 to ``count`` - 1."""
     count: int = 1
-    """Number of processes."""
-
     local_index: int = 0
     """Which of the processes of this machine, from 0: with device ``auto``, each takes a GPU of its
     own as long as there are some."""
-
     seed: int = 0
     """The same in all of them."""
-
     out: Path | None = None
     """This process's own folder."""
-
     device_name: str = "auto"
     """As it was given: cpu, cuda, cuda:1; auto is a GPU if there is one."""
-
     slow: float = 1.0
-    """How many times as long as they take this peer's steps are to last, asleep: for experiments
-    with machines of unequal speed."""
-
+    """How many times as long as they take this peer's steps are to last, asleep."""
     resume: bool = False
     """Whether the peer goes on from the last checkpoint in its folder, if there is one."""
-
     ready: Path | None = None
     """A file that is there as long as the peer is a member of a swarm: for readiness probes."""
-
     network_faults: Path | None = None
-    """Where it stands what goes wrong between this peer and the others, and since when: the
-    network-faults.json of a run that is started with faults."""
-
+    """The network-faults.json of a run that is started with faults."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields of a `PeerConfig`, by name."""
-
     placed: Mapping[str, Any] = field(default_factory=dict)
     """More of them, which follow from what Slurm or torchrun tells the tasks of a job. They hold
     only where a script does not say itself whom its peer is to join."""
-
     task: ClusterTask | None = None
     """The task from which ``placed`` follows."""
 
@@ -103,8 +87,7 @@ class Environment:
             told[each] = told[each] / swarm
         if number:
             for each in {"advertise", "bind", "join"} & {*told}:
-                moved = self._moved(told[each], number)
-                told[each] = moved
+                told[each] = self._moved(told[each], number)
             if told.get("metrics_port"):
                 told["metrics_port"] += number * self.count
             if self.task is not None:
@@ -183,15 +166,15 @@ _OF_PEER: Final = settings_of(PeerConfig)
 _OF_PROTOCOL: Final = settings_of(ProtocolConfig)
 
 _PLACES: Final = ("id", "bind", "join", "founders", "rendezvous")
-"""Whoever says one of these says where the peer belongs."""
+"""Each of these tells where the peer belongs."""
 
 
 def environment(variables: Mapping[str, str] | None = None) -> Environment:
-    """What this process was told by `rumor run`, or by whoever set the same variables; or else what
-    follows from its being one of several tasks that Slurm or torchrun has started.
+    """What this process was told by `rumor run`, or by the same variables set otherwise; or else
+    what follows from its being one of several tasks that Slurm or torchrun has started.
 
     Args:
-        variables: Those of the process unless given.
+        variables: Default: those of the process.
 
     Raises:
         ConfigError: A variable has a value that makes no sense; it is named.
@@ -211,13 +194,8 @@ _made: Final[dict[tuple[object, ...], list[str]]] = {}
 
 
 def peers_before(told: Environment) -> list[str]:
-    """Names of the swarms of the peers that this process has made, to which the next is added.
-
-    If the environment names no place for peers, each peer has a list of its own.
-
-    Args:
-        told: The environment.
-    """
+    """Names of the swarms of the peers that this process has made, to which the next is added. If
+    the environment names no place for peers, each peer has a list of its own."""
     fields = {**told.placed, **told.fields}
     places = tuple(str(fields.get(name)) for name in ("id", "join", "rendezvous", "out"))
     if fields.keys().isdisjoint((*_PLACES, "out")):
@@ -254,13 +232,8 @@ def _understood(variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str,
 def resolve_config(
     config: PeerConfig | None, given: Mapping[str, Any], told: Environment
 ) -> PeerConfig:
-    """All settings of a peer in a script: what is given counts more than *config*, and the
-    environment says what neither of them does.
-
-    Args:
-        config: None for the defaults.
-        given: Fields of a `PeerConfig`; None where nothing is said.
-        told: The environment.
+    """All settings of a peer in a script: what is *given*, fields of a `PeerConfig` that are not
+    None, counts more than *config*, and the environment tells what neither of them does.
 
     Raises:
         ConfigError: A setting is out of range, or makes no sense.

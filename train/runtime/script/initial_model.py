@@ -39,15 +39,11 @@ def begin_alike(
     stop: threading.Event,
     timeout_s: float | None,
 ) -> None:
-    """Let all processes of a run begin with one model: the first leaves its own, the others adopt
-    it.
+    """Let all *count* processes of a run begin with one model: that of index 0 leaves its own in
+    the folder, the others adopt it.
 
     Args:
-        model: This process's.
         schema: Of what of it is exchanged.
-        folder: Where the first one leaves it.
-        index: Which of the processes this is, from 0.
-        count: How many there are; where it is the only one, nothing is done.
         stop: When set, it is waited for no longer.
         timeout_s: How long to wait, seconds; for ever with None.
 
@@ -86,13 +82,6 @@ def adopt(
     timeout_s: float | None,
 ) -> None:
     """Wait until the first founder has left its model, and become a copy of it.
-
-    Args:
-        model: Changed in place.
-        schema: Of what of it is exchanged.
-        folder: Where the first founder leaves it.
-        stop: When set, it is waited for no longer.
-        timeout_s: How long to wait, seconds; for ever with None.
 
     Raises:
         TransportError: It did not come in time, or before *stop* was set.

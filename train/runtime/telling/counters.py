@@ -31,7 +31,6 @@ class LinkCounts:
     pushes: int = 0
     """Shares pushed to it."""
     refusals: int = 0
-    """Those among them that came back whole."""
     mixed: int = 0
     """Shares of it that were mixed in."""
     heard_s: float = field(default_factory=time.monotonic)
@@ -79,8 +78,8 @@ class Counters:
     _shown: set[tuple[PeerId, Incarnation, int]] = field(default_factory=set, repr=False)
 
     def link(self, peer: PeerId) -> LinkCounts:
-        """The counts of one other peer. Of too many, the one is forgotten that was sent least: who
-        makes names up is sent hellos and no models."""
+        """The counts of one other peer. Of too many, the one sent least is forgotten: made-up
+        names are sent hellos and no models."""
         found = self.links.get(peer)
         if found is None:
             if len(self.links) >= _LINKS_MAX:

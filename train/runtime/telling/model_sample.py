@@ -19,15 +19,12 @@ _EVERY_S: Final = 0.5
 
 
 class ModelSample:
-    """Picks numbers of a model, as they are at that moment.
+    """Picks numbers of a model, given as flat vectors that stay where they are, as they are at
+    that moment.
 
     Sums of squares over them, times n over their number, estimate those over all n numbers of the
     model without bias. It is read while the model is trained: some may be of one step, some of the
     next.
-
-    Args:
-        flats: The model as flat vectors, floating, on any device; they must stay where they are.
-        clock: Seconds that only go forward.
     """
 
     def __init__(
@@ -50,11 +47,8 @@ class ModelSample:
             start += flat.numel()
 
     def __call__(self) -> tuple[float, ...]:
-        """The numbers; those of a moment ago, where that was asked for just then.
-
-        Returns:
-            At most `SAMPLE_NUMBERS_MAX` of them; none where one is not finite.
-        """
+        """`SAMPLE_NUMBERS_MAX` numbers at most, none if one is not finite; those of a moment ago,
+        where that was asked for just then."""
         if (now := self._clock()) - self._taken_s >= _EVERY_S:
             self._taken_s = now
             with torch.no_grad():
@@ -65,15 +59,9 @@ class ModelSample:
 
 
 def distances(samples: Iterable[Sequence[float]]) -> list[float | None]:
-    """How far each of some models is from their mean, over the norm of the mean.
-
-    Their root mean square is the consensus distance.
-
-    Args:
-        samples: Of each model; those of another length than the most common one do not count.
-
-    Returns:
-        For each model a number; None where it has no sample that counts, or nobody else has one.
+    """How far each of some models is from their mean, over the norm of the mean; None where it has
+    no sample of the most common length, or no other has one. Their root mean square is the
+    consensus distance.
 
     >>> distances([(1.0, 0.0), (3.0, 0.0), ()])
     [0.5, 0.5, None]

@@ -1,7 +1,7 @@
-"""What a peer answers to somebody who asks how it is doing.
+"""What a peer answers to an observer, which need not be a peer.
 
-An observer need not be a peer. Its question is no input of the protocol: it changes nothing, stands
-in no journal, and costs nothing where nobody asks.
+Its question is no input of the protocol: it changes nothing, stands in no journal, and costs
+nothing where none asks.
 """
 
 import math
@@ -69,12 +69,8 @@ class StatusDesk:
         look: Callable[[Callable[[Protocol], Status]], Status],
         awaits: Sequence[PeerId] = (),
     ) -> Status:
-        """Answer a question.
-
-        Args:
-            look: Reads the protocol while no event changes it.
-            awaits: Peers that this one waits for now.
-        """
+        """Answer a question; *look* reads the protocol while no event changes it, and *awaits* are
+        the peers that this one waits for now."""
         # Outside of the lock: a loss and a sample may have to come from a device.
         stats, sample, now = self._stats(), self._sample(), self._clock()
         figures = ((name, metric.get(stats)) for name, metric in METRICS.items())
