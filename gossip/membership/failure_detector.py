@@ -36,7 +36,7 @@ class LocalHealth:
         return min(1.0 + self._late_s / self._interval_s, FACTOR_MAX)
 
     def ticked(self, now: float) -> float:
-        """Note a tick; returns how long this peer had stalled: then the silence of others is none."""
+        """Note a tick; returns how long this peer had stalled, so that others were not silent."""
         before, self._last_s = self._last_s, now
         if before is None:
             return 0.0

@@ -283,7 +283,7 @@ class MemberTable:
         return incarnation <= self.me.incarnation + age + self._config.incarnation_ahead_max
 
     def absorb(self, members: Sequence[Member], source: PeerId, now: float) -> list[Member]:
-        """Take in all of a view that only says that somebody goes on; returns the rest, for `learn`."""
+        """Take in all of a view that only says that a member goes on; returns the rest."""
         others, rest = self._others, []
         for member in members:
             known = others.get(member.id)

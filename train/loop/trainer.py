@@ -151,7 +151,7 @@ class _Training:
 
     def _step(self) -> None:
         self._began_s = time.perf_counter()
-        learner, peer, journal = self.learner, self.peer, self.peer._journal
+        learner, peer, journal = self.learner, self.peer, self.peer._running().journal
         if journal is not None:
             journal.began(learner.batch())
         loss = learner.step(swarm_steps=peer.swarm_steps)

@@ -67,14 +67,14 @@ class World:
             account=account,
             accounts=(account,),
             swarm=b"s" * 16,
-            swarm_steps=99,
             staged=2,
-            clock=SimpleNamespace(total=99, rows=lambda: {"old": 7}),
-            live=lambda: (*self.live, self.me),
+            state=SimpleNamespace(swarm_steps=99, shares_memory=lambda peer: peer == "p0"),
+            table=SimpleNamespace(
+                clock=SimpleNamespace(rows=lambda: {"old": 7}), live=lambda: (*self.live, self.me)
+            ),
             known=lambda: (*self.live, *self.dead),
             last_heard=lambda: (*self.live, *self.dead),
             departed=lambda: self.departed,
-            shares_memory=lambda peer: peer == "p0",
         )
         settings = {"rule": "gosgd", "odd": "a\nb" + "x" * 300}
         self.desk = StatusDesk(settings, self.events, self.stats, clock=self.clock)

@@ -247,5 +247,4 @@ def test_a_model_that_cannot_be_written_at_the_end_is_said_in_one_line(
     monkeypatch.setattr(sys.modules["rumor.train.storage.merge"], "save_file", fail)
     with pytest.raises(TrainingError, match=r"its end cannot be written to .*: make room"):
         run(RunConfig(steps=2), PeerConfig(id="a", out=tmp_path))
-    assert json.loads((tmp_path / "peer.json").read_text())["state"] == "failed"
     assert not list(tmp_path.glob("*.draft"))
