@@ -13,7 +13,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from rumor.gossip import ConfigError
-from rumor.sim import SimulationConfig, Swarm, simulate
+from rumor.sim import Swarm, simulate
 from rumor.sim.batched.schedule import Progress
 from rumor.sim.batched.vector_tasks import consensus
 from rumor.sim.config import ENGINES
@@ -72,11 +72,6 @@ def test_time_ends_a_run_where_it_is_asked_to() -> None:
     assert run.workers["steps"].tolist() == [15, 3]
 
 
-def test_settings_change_a_configuration() -> None:
-    config = SimulationConfig(task=tiny(), workers=3, topology="ring", steps=5)
-    assert simulate(config, steps=7).summary["steps"] == 21
-
-
 def test_what_cannot_be_decided_in_machine_code_is_refused_before_anything_is_told() -> None:
     told: list[object] = []
     with pytest.raises(ConfigError, match="the rule is adpsgd"):
@@ -107,22 +102,6 @@ def test_progress_is_told_within_a_window_and_changes_nothing(
     steps, times = [one.steps for one in often], [one.time_s for one in often]
     assert steps == sorted(steps) and steps[-1] == 160 and times == sorted(times)
     assert len(set(steps)) >= 20 > len(told)
-
-
-def test_nothing_is_told_of_a_run_that_is_refused() -> None:
-    told: list[Progress] = []
-    with pytest.raises(ConfigError, match="partition"):
-        simulate(task=tiny(), workers=4, partition="shards:1000", progress=told.append)
-    assert not told
-
-
-def test_progress_is_told_and_never_goes_back() -> None:
-    told: list[Progress] = []
-    simulate(task=tiny(), workers=4, topology="ring", window=20, progress=told.append)
-    assert [p.steps for p in told] == sorted(p.steps for p in told)
-    assert told[-1].steps == told[-1].steps_total == 160
-    assert told[-1].time_s == pytest.approx(4.0)
-    assert told[-1].loss is not None and told[-1].accuracy is None
 
 
 def test_the_mean_of_given_vectors_is_what_workers_agree_on() -> None:
@@ -175,12 +154,6 @@ def test_what_cannot_be_is_refused_with_a_reason(settings: dict[str, Any], messa
 def test_a_topology_that_does_not_fit_is_refused() -> None:
     with pytest.raises(TopologyError, match="hypercube"):
         simulate(task=tiny(), workers=5, topology="hypercube")
-
-
-@pytest.mark.parametrize("values", [[1.0, 2.0], [[float("nan")]], []])
-def test_vectors_that_cannot_be_averaged_are_refused(values: Any) -> None:
-    with pytest.raises(ConfigError, match="values"):
-        consensus(values)
 
 
 class Stubborn(nn.Module):
@@ -307,15 +280,6 @@ drawn: list[float] = []
 def spread(batch: Any) -> Any:
     drawn.append(float(torch.randn(())))
     return batch[0] * drawn[-1], batch[1]
-
-
-def test_a_whole_swarm_trains_on_dicts_as_on_pairs() -> None:
-    pairs = tiny(steps=10)
-    swarms = [Swarm(task, peers=3, p=0.5) for task in (pairs, as_dicts(pairs))]
-    for swarm in swarms:
-        assert swarm.finish()
-    assert swarms[0].digest == swarms[1].digest
-    assert swarms[0].loss() == swarms[1].loss()
 
 
 def drawn_task(*, seed: int) -> Task:

@@ -69,16 +69,7 @@ class _ForeignTensor(Tensor):
 
 
 class ForeignDevice(TorchDispatchMode):
-    """There is the device while this is entered.
-
-    Attributes:
-        made_on_host: Operations that have made arrays of floats on the host, but for copies from
-            one to the other.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.made_on_host: list[str] = []
+    """There is the device while this is entered."""
 
     def __torch_dispatch__(
         self,
@@ -87,16 +78,7 @@ class ForeignDevice(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        found = _compute(func, args, kwargs or {})
-        for tensor in _tensors(found):
-            is_here = not isinstance(tensor, _ForeignTensor) and func not in _COPIES
-            if is_here and tensor.is_floating_point() and tensor.numel() > 1:
-                self.made_on_host.append(str(func))
-        return found
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, Tensor)]
+        return _compute(func, args, kwargs or {})
 
 
 def _held(leaf: Any) -> Any:

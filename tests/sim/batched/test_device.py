@@ -4,7 +4,7 @@ A foreign device stands in for a GPU, so that all of this runs everywhere; a GPU
 there is one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,21 +13,12 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.optim import SGD, Adam
 
 from rumor.gossip import ConfigError
 from rumor.gossip.rules.registry import RULES
 from rumor.sim import Run, simulate
-from rumor.sim.batched.batches import Batches
-from rumor.sim.batched.cores import ONE_CORE
-from rumor.sim.batched.models import Models
-from rumor.sim.batched.parameters import ParameterMatrix
-from rumor.sim.batched.steppers.dense import DenseGradient
-from rumor.sim.batched.steppers.stacked import StackedStepper
-from rumor.sim.batched.steppers.stepper import Failures
 from rumor.sim.batched.values import check_memory
 from rumor.sim.config import SimulationConfig
-from rumor.sim.kernel.program import WHOLE, Level, Program
 from rumor.train.tasks.registry import load_task
 from rumor.train.tasks.task import Task
 
@@ -98,68 +89,6 @@ def test_the_loop_on_a_device_gives_the_very_bits_and_they_are_marked_as_its_own
     assert run.summary["device"] == NAME
     assert run.summary["digest"] == f"{NAME}:{plain.summary['digest']}"
     assert run.summary["model_digest"] == plain.summary["model_digest"]
-
-
-OPTIMIZERS: Mapping[str, Any] = {
-    "momentum": partial(SGD, momentum=0.9, weight_decay=0.01),
-    "nesterov": partial(SGD, momentum=0.9, nesterov=True),
-    "adam": Adam,
-}
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_nothing_that_a_step_makes_lies_on_the_host(optimizer: str) -> None:
-    found, made_on_host = {}, {}
-    with ForeignDevice() as foreign:
-        for device in (torch.device("cpu"), torch.device(NAME)):
-            models = models_on(device, OPTIMIZERS[optimizer])
-            # The first step makes the gradient.
-            models.execute([level_of(0)])
-            foreign.made_on_host.clear()
-            models.execute([level_of(1), level_of(2)])
-            # But for learning rates, a number for each worker.
-            made_on_host[device.type] = [
-                each for each in foreign.made_on_host if each != "aten.lift_fresh.default"
-            ]
-            found[device.type] = models.rows.x[0].to("cpu")
-        assert made_on_host["cpu"] and not made_on_host[NAME]
-        assert models.rows.x[0].device.type == NAME
-    torch.testing.assert_close(found[NAME], found["cpu"], rtol=1e-5, atol=1e-6)
-
-
-def models_on(device: torch.device, optimizer: Any) -> Models:
-    task = replace(
-        load_task("digits", seed=0),
-        optimizer=lambda parameters, lr: optimizer(parameters, lr=lr),
-    )
-    torch.manual_seed(0)
-    ids = ("a", "b", "c")
-    rows = ParameterMatrix(task.model(), len(ids), ids=ids, device=device)
-    batches = Batches(task, ids, "shared", 16, 0, device=device)
-    failures = Failures()
-    given = rows, task, batches, 0.05, failures, ONE_CORE
-    stepper = StackedStepper(*given, DenseGradient(rows, task))
-    return Models(rows, stepper, failures, task)
-
-
-def level_of(step: int) -> Level:
-    """All take a step, and the first sends what it has to the second."""
-    program = Program(3)
-    for worker in range(3):
-        program.step(worker, step)
-    slot = program.snapshot(0, WHOLE, 0)
-    program.mix(1, slot, 0.25)
-    program.let_go(slot)
-    _, level = program.take()
-    return level
-
-
-def test_a_tensor_of_the_host_among_those_of_the_device_is_noticed() -> None:
-    with ForeignDevice():
-        there = torch.zeros(3, device=NAME)
-        with pytest.raises(RuntimeError, match="of the device and of the host"):
-            there + torch.ones(3)
-        assert (there + torch.ones(3).to(NAME)).to("cpu").tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("name", ["normalized", "dropped"])

@@ -124,11 +124,6 @@ def test_a_worker_that_lost_its_disk_starts_from_nothing_and_joins() -> None:
     assert live_on(fleet).audit().founded == 4 * ONE
 
 
-def test_a_restart_leaves_a_worker_alone_that_runs() -> None:
-    fleet = live_on(fleet_of(fault(5.0, "restart", peer=1)), 6.0)
-    assert fleet.workers[1].protocol.account.incarnation == 1
-
-
 @pytest.mark.parametrize("state", ["kept", "lost"])
 def test_a_swarm_that_crashed_as_a_whole_founds_itself_anew_and_trains_on(state: str) -> None:
     fleet = live_on(fleet_of(fault(8.0, "mass-restart", for_s=3.0, state=state)))
@@ -137,12 +132,6 @@ def test_a_swarm_that_crashed_as_a_whole_founds_itself_anew_and_trains_on(state:
     found = fleet.audit()
     # What died is accounted for, and one of them has founded for all.
     assert (found.founded, found.died) == (5 * ONE, 4 * ONE)
-
-
-def test_a_part_of_a_swarm_that_crashed_joins_the_others() -> None:
-    fleet = live_on(fleet_of(fault(8.0, "mass-restart", for_s=3.0, peers=[0, 1, 2]), n=6))
-    assert fleet.audit().founded == 6 * ONE
-    assert stands(fleet) == [300] * 6
 
 
 def test_a_paused_worker_stands_still_and_goes_on_where_it_was() -> None:
@@ -157,22 +146,10 @@ def test_a_paused_worker_stands_still_and_goes_on_where_it_was() -> None:
     assert live_on(fleet).workers[1].protocol.account.incarnation == 1
 
 
-def test_a_paused_worker_goes_on_when_it_is_told_to() -> None:
-    fleet = live_on(fleet_of(fault(5.0, "pause", peer=1), fault(20.0, "continue", peer=1)))
-    assert stands(fleet) == [300] * 4
-    assert fleet.now > 44.0
-
-
 def test_a_worker_that_stands_still_for_ever_keeps_nobody_waiting() -> None:
     fleet = live_on(fleet_of(fault(5.0, "pause", peer=1)), 1000.0)
     assert fleet.over and fleet.faults is not None
     assert fleet.faults.fault_report.stranded == (1,)
-
-
-def test_steps_of_a_slow_worker_take_longer_for_a_while() -> None:
-    fleet = live_on(fleet_of(fault(5.0, "slow", peer=1, factor=10.0, for_s=10.0)), 20.0)
-    slow, others = stands(fleet)[1], stands(fleet)[0]
-    assert others - slow == pytest.approx(90, abs=10)
 
 
 def test_a_clock_that_jumps_stops_nobody() -> None:
@@ -191,14 +168,6 @@ def test_a_leaver_hands_its_weight_on() -> None:
     assert stands(fleet)[1] < 60
 
 
-def test_a_leaver_can_come_back_from_what_it_kept_as_it_left() -> None:
-    fleet = live_on(fleet_of(fault(5.0, "leave", peer=1), fault(15.0, "restart", peer=1)), 15.3)
-    worker = fleet.workers[1]
-    assert worker.kept is not None and worker.kept.steps > 40
-    assert worker.steps >= worker.kept.steps
-    assert live_on(fleet).audit().died == 0
-
-
 def test_a_worker_that_diverges_burns_its_weight() -> None:
     fleet = live_on(fleet_of(fault(5.0, "diverge", peer=1)))
     assert fleet.audit().burned > 0
@@ -212,23 +181,6 @@ def test_a_worker_can_be_told_to_finish_and_mixes_on() -> None:
     assert phase(fleet, 1) is Phase.FINISHED and worker.steps < 60
     live_on(fleet, 25.0)
     assert worker.mixed > mixed
-
-
-@pytest.mark.extended
-def test_newcomers_of_a_storm_all_become_members() -> None:
-    fleet = live_on(fleet_of(fault(5.0, "join", count=12), fault(9.0, "join"), schema=LARGE))
-    assert len(fleet.workers) == 4 + 13
-    assert stands(fleet) == [300] * 17
-    assert fleet.audit().founded == 4 * ONE
-    assert fleet.faults is not None
-    arrivals = fleet.faults.fault_report.arrivals
-    assert all(arrival.admitted_s is not None for arrival in arrivals)
-
-
-def test_a_newcomer_that_comes_after_everybody_has_finished_is_too_late() -> None:
-    fleet = live_on(fleet_of(fault(100.0, "join")))
-    assert fleet.over and fleet.now < 40.0
-    assert not fleet.workers[4].running
 
 
 def test_a_synchronous_rule_says_who_is_missing() -> None:

@@ -50,10 +50,6 @@ def refusal(path: Path, content: object) -> str:
     return text.removeprefix(f"network {path}: ")
 
 
-def test_without_arguments_nothing_happens_to_messages() -> None:
-    assert NetworkConfig() == PRESETS["ideal"] == read_network("ideal")
-
-
 def test_presets_get_worse_from_first_to_last() -> None:
     assert list(PRESETS) == ["ideal", "datacenter", "lan", "wan", "lossy"]
     networks = list(PRESETS.values())
@@ -72,19 +68,6 @@ def test_a_file_starts_from_a_preset_and_null_means_no_limit(tmp_path: Path) -> 
     content = {"preset": "wan", "loss": 0.5, "bandwidth_mbit": None}
     found = read_network(write(tmp_path / "net.json", content))
     assert found == replace(PRESETS["wan"], loss=0.5, bandwidth_mbit=None)
-
-
-def test_a_downlink_is_as_fast_as_the_uplink_unless_it_is_said(tmp_path: Path) -> None:
-    assert PRESETS["wan"].downlink == 100.0 and PRESETS["ideal"].downlink is None
-    assert PRESETS["wan"].with_changes(downlink_mbit=7.0).downlink == 7.0
-    content = {"preset": "wan", "downlink_mbit": None}
-    assert read_network(write(tmp_path / "net.json", content)).downlink is None
-
-
-def test_workers_are_an_id_an_index_or_a_list(tmp_path: Path) -> None:
-    content = {"links": [{"from": "peer-0", "to": [1, "2"]}, {"to": 3, "loss": None}]}
-    links = read_network(write(tmp_path / "any name", content)).links
-    assert links == (Link(source=("peer-0",), to=("1", "2")), Link(to=("3",)))
 
 
 def test_changes_leave_alone_what_is_not_given() -> None:
