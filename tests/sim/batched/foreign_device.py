@@ -71,6 +71,9 @@ class _ForeignTensor(Tensor):
 class ForeignDevice(TorchDispatchMode):
     """There is the device while this is entered."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(
         self,
         func: _Func,
