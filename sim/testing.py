@@ -101,7 +101,8 @@ class Swarm:
     Whenever time has passed, the weight of all peers, alive and dead, is compared with what was
     founded; an `AssertionError` says where it does not add up.
 
-    Times are virtual and in seconds. Faults are given between two runs, or ahead with `at`.
+    Times are virtual and in seconds. Faults are given between two runs, or ahead with `at`. What
+    cannot be done is refused by a `ConfigError`.
 
     >>> swarm = Swarm("quadratic", peers=3, network="wan", p=0.5)
     >>> swarm.run(5.0)
@@ -111,30 +112,23 @@ class Swarm:
     (True, True)
 
     Args:
-        task: What is trained: a `Task`, a built-in name, ``module:function`` or a function
-            that returns a `Task`. Its learning rate and batch size hold; its number of steps does
-            not, peers train until `finish`.
+        task: A `Task`, a built-in name, ``module:function`` or a function that returns a `Task`.
+            Peers train until `finish`, whatever its number of steps.
         peers: Number of founders, then called ``peer-0`` and so on; or their names.
         seed: Seeds everything random: a fault of one peer shifts no draw of another.
-        rule: Name of the algorithm, or what makes one for each peer, such as
+        rule: Spec of the algorithm, or what makes one for each peer, such as
             ``lambda: GoSGD(p=1.0, outstanding_max=4)`` or a class of one's own.
-        p: The named rule's ``p``: for gosgd the probability of a push after a step (default: 0.1).
+        p: The named rule's ``p``.
         network: A preset (``ideal``, ``datacenter``, ``lan``, ``wan``, ``lossy``), a JSON file,
             or a network itself.
         step_s: Mean duration of an optimizer step, seconds.
-        pace: How durations vary: ``constant``, ``lognormal:cv=0.3`` or ``pareto:shape=2.5``.
-        partition: How the data is split among the founders, see
-            `rumor.train.tasks.partition.split`. Those who join later share their parts, in
-            turn.
+        partition: How the data is split among the founders; newcomers share their parts in turn.
         protocol: Sizes and times of the exchange, such as how soon a silent peer is considered
             dead, and the format in which shares travel.
-        shards: Pieces into which the vector is cut, each with weights of its own.
-        faults: What goes wrong when, as ``rumor simulate --faults`` takes it: a file, or a list.
-            It may have all kinds but those of Byzantine peers; calls may add faults.
+        faults: As ``rumor simulate --faults`` takes them, but for those of Byzantine peers.
         checkpoint_every_s: Virtual seconds between two checkpoints of a peer that a fault restarts
             from one.
-        newcomers: How many peers may `join` by calls. Each takes the memory of a model from the
-            start.
+        newcomers: How many may `join`; each takes the memory of a model from the start.
 
     Raises:
         ConfigError: An argument is out of range.
@@ -274,8 +268,6 @@ class Swarm:
         """Let so many virtual seconds pass.
 
         Raises:
-            ConfigError: It is not a finite number of at least 0; or time is passing already, and
-                this is called by what was given to `at`.
             AssertionError: Weight was lost or created.
         """
         _check_time("duration_s", duration_s)
@@ -332,15 +324,7 @@ class Swarm:
         )
 
     def at(self, time_s: float, action: Callable[[], object]) -> None:
-        """Do something at a given time: ``swarm.at(3.0, lambda: swarm.crash("peer-1"))``.
-
-        Args:
-            time_s: Virtual time since the start, seconds. What else is due then comes after it.
-            action: Any calls of this swarm but those that let time pass.
-
-        Raises:
-            ConfigError: The time is past.
-        """
+        """Do something at a given time: ``swarm.at(3.0, lambda: swarm.crash("peer-1"))``."""
         _check_time("time_s", time_s, least=self.now)
         self._fleet.at(time_s, action)
 
@@ -353,11 +337,7 @@ class Swarm:
         self._processes.crash(self._find_running(peer))
 
     def restart(self, peer: PeerId) -> None:
-        """Start a process again that has ended, with the addresses of all others: it joins.
-
-        Raises:
-            ConfigError: It still runs.
-        """
+        """Start a process again that has ended, with the addresses of all others: it joins."""
         worker = self._find(peer)
         if worker.running:
             raise ConfigError(f"peer {peer!r} still runs: crash it, or let it leave, first")
@@ -368,9 +348,6 @@ class Swarm:
 
         Returns:
             Its name: ``join-1`` and so on.
-
-        Raises:
-            ConfigError: Too many have joined.
         """
         row = self._processes.next_newcomer
         if row == len(self._fleet.workers):
@@ -441,11 +418,7 @@ class Swarm:
         return module
 
     def weights(self) -> dict[PeerId, float]:
-        """Weight of each member, in founders; weight on its way belongs to none.
-
-        Members belong to the swarm: they have founded or joined, and have neither left nor
-        crashed.
-        """
+        """Weight of each member of the swarm, in founders; weight on its way belongs to none."""
         return {
             id: founders(worker.protocol.state.weight) / len(worker.protocol.accounts)
             for id, worker in self._started().items()
@@ -457,13 +430,9 @@ class Swarm:
         return self._fleet.audit()
 
     def merged(self) -> dict[str, Tensor]:
-        """Average of the members' models by weight, in float64, as a state_dict; before there are
-        members, the model that all start from.
+        """Average of the members' models by weight, in float64, as a state_dict.
 
         What is not shared, such as integer tensors, is the heaviest member's.
-
-        Raises:
-            ConfigError: There are no members: all have left or crashed.
         """
         members = self._members()
         held = [[account.weight for account in w.protocol.accounts] for w in members]
@@ -475,30 +444,18 @@ class Swarm:
         return self._models.merged(as_units(weights))
 
     def accuracy(self, peer: PeerId | None = None) -> float:
-        """Part of the held-out data that a peer's model gets right (default: the merged one).
-
-        Raises:
-            ConfigError: The task measures none, or there are no members.
-        """
+        """Part of the held-out data that a peer's model gets right (default: the merged one)."""
         accuracy = self._evaluate(peer).accuracy
         if accuracy is None:
             raise ConfigError(f"task {self._task.name!r} measures no accuracy: look at loss()")
         return accuracy
 
     def loss(self, peer: PeerId | None = None) -> float:
-        """Mean loss of a peer's model on the held-out data (default: the merged one).
-
-        Raises:
-            ConfigError: There are no members: all have left or crashed.
-        """
+        """Mean loss of a peer's model on the held-out data (default: the merged one)."""
         return self._evaluate(peer).loss
 
     def consensus_distance(self) -> float:
-        """Distance of the members' models: ``sqrt(mean_i |x_i - mean|^2) / |mean|``, 0 if equal.
-
-        Raises:
-            ConfigError: There are no members: all have left or crashed.
-        """
+        """Distance of the members' models: ``sqrt(mean_i |x_i - mean|^2) / |mean|``, 0 if equal."""
         rows = np.array([worker.index for worker in self._members()])
         return self._models.consensus_distance(rows)
 
@@ -518,11 +475,7 @@ class Swarm:
         return Evaluation(loss=float(losses[0]), accuracy=accuracy)
 
     def _move(self, until_s: float, stop: Callable[[], bool] | None = None) -> bool:
-        """Let time pass, up to what is due at that very time, or until *stop* holds.
-
-        Returns:
-            True if *stop* holds.
-        """
+        """Let time pass, up to what is due at that very time, or until *stop* holds."""
         if self._is_moving:
             raise ConfigError("time is passing already: what was given to `at` cannot let it pass")
         self._is_moving = True
@@ -684,9 +637,8 @@ class _Log:
 
     def _fail(self, worker: Worker) -> None:
         if worker.running and worker.protocol.phase < Phase.LEAVING:
-            self.note(
-                worker.id, Incident("failed", "a parameter does not fit the format of shares")
-            )
+            reason = "a parameter does not fit the format of shares"
+            self.note(worker.id, Incident("failed", reason))
             self.fleet.leave(worker, burn=True)
 
 

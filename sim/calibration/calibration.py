@@ -43,11 +43,7 @@ _HIDDEN: Final = 1.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerPace:
-    """How long the steps of one peer take.
-
-    Raises:
-        ConfigError: A field is out of range.
-    """
+    """How long the steps of one peer take."""
 
     id: str
     """What it is called."""
@@ -73,11 +69,7 @@ class PeerPace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The pace of real peers, the network between them, and what they were told to do.
-
-    Raises:
-        ConfigError: There is no peer, or a setting that a simulation does not have.
-    """
+    """The pace of real peers, the network between them, and what they were told to do."""
 
     source: str
     """Where it was measured, in words."""
@@ -103,12 +95,6 @@ class Calibration:
 
         The fastest peer's pace is 1x, and how long the others take follows from ``slow``. Where
         there are to be more workers than peers, these lend them their paces in turn.
-
-        Args:
-            workers: How many; as many as peers unless given.
-
-        Returns:
-            Fields of `SimulationConfig`.
 
         >>> paces = (PeerPace(id="a", step_s=0.1), PeerPace(id="b", step_s=0.3))
         >>> found = Calibration(source="a test", peers=paces).simulation(workers=3)
@@ -136,11 +122,7 @@ class Calibration:
         }
 
     def write(self, path: Path) -> None:
-        """Write the file; one that is there is replaced when the new one is whole.
-
-        Raises:
-            OSError: It cannot be written; what was there still is.
-        """
+        """Write the file; one that is there is replaced when the new one is whole."""
         write_json(path, self.as_json())
 
     def as_json(self) -> dict[str, Any]:
@@ -159,7 +141,7 @@ def read_calibration(path: Path | str) -> Calibration:
     """Read a file that `Calibration.write` wrote, or that somebody changed since.
 
     Raises:
-        ConfigError: It cannot be read, or is not as that has it; the message names file and key.
+        ConfigError: It cannot be read, or is malformed; the message names file and key.
     """
     path = Path(path)
     content = read_object(path)
@@ -223,12 +205,6 @@ def calibrate(
         run: The live run; one that still goes on is as good.
         network: Between the peers, where it was measured.
         push_mbit: What each peer might send, Mbit/s; None for as much as it liked.
-
-    Returns:
-        The calibration; its notes say what was left out.
-
-    Raises:
-        ConfigError: A peer has not been seen for two steps, or the rule is not known.
     """
     first = run.peers[0].options
     settings = {name: first[name] for name in _ALIKE if first.get(name) is not None}

@@ -50,9 +50,6 @@ class Port:
     It is busy whenever there is something to carry. A message comes in over the time that its
     bytes take, and what others have taken of that time it takes afterwards; so a short one passes a
     long one that is still coming in, as on connections that share a port.
-
-    Args:
-        s_per_byte: How long a byte takes, seconds.
     """
 
     __slots__ = ("_spans_s", "s_per_byte")
@@ -101,9 +98,6 @@ class Links:
         ids: The workers; chance belongs to ids, not to places.
         header_weight: What a byte that is not of a model counts for, where bandwidths are those
             of a smaller model: the large one's headers and member tables are no larger.
-
-    Raises:
-        ConfigError: *config* names a worker that there is not, or puts one on two hosts.
     """
 
     def __init__(

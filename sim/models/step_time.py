@@ -42,9 +42,6 @@ def slowdowns(
         speeds: Classes of speed (`parse_speeds`); None for 1x everywhere.
         slow: Stragglers (`parse_slow`), on top of their class.
 
-    Raises:
-        ConfigError: *speeds* or *slow* is not of its form.
-
     >>> sorted(slowdowns("abcd", speeds="0.5x:25%,4x:75%", slow=[], seed=0))
     [0.25, 0.25, 0.25, 2.0]
     """
@@ -66,9 +63,6 @@ def parse_speeds(text: str) -> list[tuple[float, Fraction]]:
     Args:
         text: ``SPEEDx:PERCENT%`` once or more, commas between. A worker of speed 4x takes a
             quarter of the time for a step.
-
-    Raises:
-        ConfigError: The text is not of that form, a speed is 0, or the sum is another.
 
     >>> parse_speeds("0.5x:25%,1x:75%")
     [(0.5, Fraction(25, 1)), (1.0, Fraction(75, 1))]
@@ -93,9 +87,6 @@ def parse_speeds(text: str) -> list[tuple[float, Fraction]]:
 
 def parse_slow(texts: Sequence[str], ids: Sequence[str]) -> dict[int, float]:
     """Read ``WORKER:FACTOR``, the form that ``rumor launch --slow`` takes.
-
-    Raises:
-        ConfigError: One has another form, names no worker, or one that was named before.
 
     >>> parse_slow(["3:10", "peer-0:1.5"], ids=["peer-0", "peer-1", "peer-2", "peer-3"])
     {3: 10.0, 0: 1.5}
@@ -162,9 +153,6 @@ def make_step_time(
         step_s: Mean duration of a step at speed 1x, seconds, > 0.
         speeds: See `parse_speeds`; None for 1x everywhere.
         slow: Stragglers, ``3:10`` for steps of worker 3 that take 10 times as long.
-
-    Raises:
-        ConfigError: An argument is out of range.
 
     >>> pace = make_step_time("constant", ids=["a", "b"], step_s=0.1, slow=["b:10"], seed=0)
     >>> pace.step_s(0, 0), pace.step_s(1, 0)

@@ -100,10 +100,6 @@ class LiveWorkerTopology:
 def machines_of(rule: Rule, topology: Topology, seed: int, ids: Sequence[PeerId]) -> Machines:
     """Which workers share a machine, for a rule that asks: those of one host of the topology.
 
-    Args:
-        topology: Of those that are there at the start.
-        ids: Names of all workers, newcomers too: hosts grow in proportion.
-
     Returns:
         Names of their machines, 16 bytes each; nothing where all share one.
     """

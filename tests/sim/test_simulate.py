@@ -156,27 +156,6 @@ def test_a_topology_that_does_not_fit_is_refused() -> None:
         simulate(task=tiny(), workers=5, topology="hypercube")
 
 
-class Stubborn(nn.Module):
-    """A model whose forward pass looks at its values, which no batch of workers lets it do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(3, 1)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self.inner(inputs)
-        return outputs if float(outputs.sum().detach()) > 1e9 else outputs * 1.0
-
-
-def test_a_task_whose_steps_cannot_be_taken_at_once_is_looped_and_says_why() -> None:
-    task = tiny(model=Stubborn)
-    summary = simulate(task=task, workers=3, topology="ring", steps=3).summary
-    assert summary["engine"] == "loop"
-    assert "cannot be taken at once" in summary["engine_why"]
-    with pytest.raises(ConfigError, match=r"engine vmap cannot take the task tiny: .*data-dep"):
-        simulate(task=task, workers=3, topology="ring", steps=3, engine="vmap")
-
-
 def test_a_rule_that_waits_is_measured_right_after_a_round() -> None:
     of: dict[str, Any] = {
         "task": "digits",

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,14 +10,12 @@ from rumor.gossip.types import stream
 from rumor.gossip.wire.formats import Form
 from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.steppers.stepper import WorkerCheckpoints
-from rumor.sim.batched.vector_tasks import VectorRows, consensus
 from rumor.sim.kernel.program import (
     Combine,
     Cut,
     Keep,
     Mix,
     Operation,
-    Program,
     Release,
     SlotPart,
     Snapshot,
@@ -154,22 +151,6 @@ def test_a_copy_may_bring_registers_along() -> None:
     assert bits(workers.row(1)) == bits(workers.row(0)) != bits(workers.row(2))
 
 
-@pytest.mark.parametrize("wire", [wire for wire in WIRES if not wire.startswith("topk")])
-def test_several_registers_of_vectors_without_a_model_are_told_apart(wire: str) -> None:
-    values = np.array([[1.0, -2.0, 4.0], [0.0, 1.0, 3.0]])
-    rows = VectorRows(consensus(values), ("ada", "bob"), SEED, ("y",))
-    program = Program(2)
-    program.combine(0, "y", ((0.25, "x"),))
-    slot = program.snapshot(0, Cut(("x", "y"), Form(wire, registers=2)), 1)
-    program.combine(0, "y", ((0.0, "x"),))
-    program.combine(1, "y", ((2.0, (slot, 1)), (1.0, "x")))
-    program.combine(1, "x", ((1.0, slot), (1.0, "y")))
-    program.let_go(slot)
-    rows.execute(program.take())
-    expected = values[0] + 0.5 * values[0] + values[1]
-    np.testing.assert_allclose(rows.x[1], expected, atol=0 if wire == "float32" else 0.1)
-
-
 SCATTERED = pytest.mark.parametrize("scattered", [False, True])
 
 
@@ -212,32 +193,6 @@ def test_what_was_rounded_by_chance_follows_from_names_and_not_from_order() -> N
     third = rows()
     third.shares.carry_out([Snapshot(0, 0, cut, 5), bob, *takes])
     assert bits(third.row(2)) != bits(first.row(2))
-
-
-def test_with_topk_what_has_been_sent_waits_until_all_else_had_its_turn() -> None:
-    workers = rows()
-    start, goal = rows().row(2), workers.row(0)
-    operations: list[Operation] = []
-    for number in range(10):
-        operations += [
-            Snapshot(0, number, Cut("x", Form("topk:0.1")), number),
-            Mix(2, number, 1.0),
-        ]
-    workers.shares.carry_out(operations[:2])
-    part = workers.row(2)[0]
-    n_moved = int((part != start[0]).sum())
-    assert 0 < n_moved <= len(part) // 10 + 1
-    workers.shares.carry_out(operations[2:])
-    assert torch.equal(workers.row(2)[0], goal[0])
-
-
-def test_a_difference_that_is_too_large_for_its_format_is_told() -> None:
-    workers = rows()
-    workers.row(1)[0][5] += 1e6
-    cut = Cut("x", Form("float16"))
-    assert workers.shares.carry_out([Snapshot(0, 0, cut, 1)]) == []
-    assert workers.shares.carry_out([Snapshot(1, 1, cut, 1)]) == [1]
-    assert workers.shares.carry_out([Snapshot(1, 2, Cut("x", Form("bfloat16")), 1)]) == []
 
 
 def test_room_that_was_freed_is_used_again_by_shares_of_its_kind() -> None:
@@ -318,13 +273,3 @@ def test_a_share_is_measured_as_it_would_be_mixed(
     after = [part[1].double() for part in found.x]
     moved = sum(float((a - b).square().sum()) for a, b in zip(after, before, strict=True))
     assert sum(squares) == pytest.approx(moved, rel=1e-3)
-
-
-@pytest.mark.parametrize("shards", [1, 3])
-def test_vectors_are_measured_where_they_lie(shards: int) -> None:
-    found = VectorRows(consensus(dim=20), IDS, SEED, shards=shards)
-    program = Program(len(IDS))
-    slots = [program.snapshot(0, Cut("x", Form(), shard), 1).number for shard in range(shards)]
-    distances = found.measure(program.take(), 1, slots)
-    apart = np.square(found.x[0] - found.x[1]).sum()
-    assert np.square(distances).sum() == pytest.approx(apart, rel=1e-12)

@@ -13,7 +13,7 @@ from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.sim import Run, simulate
-from rumor.sim.batched.vector_tasks import consensus, noise
+from rumor.sim.batched.vector_tasks import consensus
 from rumor.sim.models.network import NetworkConfig
 
 from ...rules import CUTTING
@@ -164,40 +164,6 @@ def digits() -> dict[str, Any]:
     return simulate(task="digits", workers=8, steps=80, p=0.5).summary
 
 
-@pytest.mark.extended
-@pytest.mark.parametrize(
-    ("wire", "margin", "size"),
-    [
-        ("bfloat16", 0.002, 0.53),
-        ("float16", 0.002, 0.53),
-        ("int8", 0.005, 0.29),
-        ("topk:0.1", 0.03, 0.24),
-    ],
-)
-def test_shares_in_fewer_bytes_train_as_well(
-    wire: str, margin: float, size: float, digits: dict[str, Any]
-) -> None:
-    summary = simulate(task="digits", workers=8, steps=80, p=0.5, wire=wire).summary
-    assert summary["wire"] == wire
-    assert abs(summary["loss"] - digits["loss"]) < margin
-    assert summary["accuracy"] > digits["accuracy"] - 0.01
-    assert 0 < summary["bytes_sent"] < size * digits["bytes_sent"]
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize(
-    ("wire", "left"),
-    [("float16", 1e-6), ("bfloat16", 1e-4), ("int8", 1e-2), ("float32", 0.0)],
-)
-def test_rounding_bounds_how_well_vectors_come_to_agree(wire: str, left: float) -> None:
-    run = simulate(
-        task=consensus(dim=64), workers=12, topology="complete", steps=100, p=1.0, wire=wire
-    )
-    curve = run.series["disagreement"]
-    # With the first two it may come to nothing: all hold the same numbers, which are exact there.
-    assert curve[-1] / curve[0] <= max(left, 1e-20)
-
-
 def test_a_vector_that_is_cut_agrees_shard_by_shard() -> None:
     settings: dict[str, Any] = {"workers": 8, "topology": "complete", "steps": 300, "p": 1.0}
     whole = simulate(task=consensus(dim=64), **settings).summary
@@ -205,17 +171,6 @@ def test_a_vector_that_is_cut_agrees_shard_by_shard() -> None:
     assert cut["bytes_sent"] < whole["bytes_sent"]
     # An eighth of each vector at a time: after so many pushes, it is there all the same.
     assert whole["disagreement"] < cut["disagreement"] < 1e-12
-
-
-def test_noise_is_kept_at_bay_by_shares_of_any_format() -> None:
-    levels = {
-        wire: simulate(
-            task=noise(dim=64), workers=8, topology="complete", steps=200, p=0.5, wire=wire
-        ).summary["disagreement_stationary"]
-        for wire in ("float32", "bfloat16", "int8")
-    }
-    assert levels["bfloat16"] == pytest.approx(levels["float32"], rel=0.02)
-    assert levels["int8"] == pytest.approx(levels["float32"], rel=0.05)
 
 
 def test_what_a_worker_may_send_bounds_what_it_sends() -> None:

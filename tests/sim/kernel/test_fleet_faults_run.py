@@ -200,37 +200,6 @@ def test_what_comes_after_the_end_is_named() -> None:
         simulate(task="consensus", workers=3, time_s=30.0, faults=late)
 
 
-OUTER = {
-    "local-sgd:h=10": "complete",
-    "diloco:h=10": "complete",
-    "gasloc:h=10": "random-matching",
-    "noloco:h=10": "random-matching",
-}
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("faults", [[], [fault(3.0, "crash", peer=1)], BUSY], ids=len)
-@pytest.mark.parametrize("rule", OUTER)
-def test_outer_rounds_learn_whoever_comes_and_goes(rule: str, faults: list[Any]) -> None:
-    run = simulate(
-        task="digits",
-        workers=6,
-        rule=rule,
-        topology=OUTER[rule],
-        network="lossy",
-        timing="local",
-        faults=faults,
-        seed=1,
-    )
-    assert balanced(run)
-    assert run.summary["accuracy"] > 0.93
-    # Nobody who was there to the end has stopped before it.
-    assert np.count_nonzero(run.workers["steps"] >= 200) >= 5 - (faults is BUSY)
-    if not faults:
-        assert run.summary["weight_units_total"] == 6 * 2**40
-        assert rule[:3] in ("gas", "nol") or run.summary["consensus_distance"] == 0
-
-
 def test_values_that_are_spoilt_in_a_later_life_end_that_life() -> None:
     task = tiny()
     inputs = task.train[0].clone()

@@ -31,28 +31,6 @@ def test_steps_of_different_workers_share_a_level() -> None:
     assert levels[1].orders == [0, 1, 2]
 
 
-def test_a_worker_takes_one_step_a_level() -> None:
-    program = Program(2)
-    program.step(0, 0)
-    program.step(0, 1)
-    program.step(1, 0)
-    levels = program.take()
-    assert [level.workers for level in levels] == [[], [0, 1], [0]]
-    assert levels[2].steps == [1]
-
-
-def test_a_mix_waits_for_the_step_before_the_snapshot_and_holds_up_the_next_step() -> None:
-    program = Program(2)
-    program.step(0, 0)
-    program.step(0, 1)
-    slot = program.snapshot(0, X, 1)
-    program.mix(1, slot, 0.5)
-    program.step(1, 0)
-    levels = program.take()
-    assert ops(levels[2]) == ["Snapshot", "Mix"]
-    assert levels[3].workers == [1]
-
-
 def test_a_slot_is_freed_after_its_last_reader_and_not_before() -> None:
     program = Program(3)
     slot = program.snapshot(0, X, 1)
@@ -66,18 +44,6 @@ def test_a_slot_is_freed_after_its_last_reader_and_not_before() -> None:
     levels = program.take()
     assert ops(levels[0]) == ["Snapshot", "Mix"]
     assert ops(levels[1]) == ["Mix", "Release"]
-
-
-def test_levels_begin_anew_with_every_window_and_slots_live_on() -> None:
-    program = Program(2)
-    program.step(0, 0)
-    slot = program.snapshot(0, X, 1)
-    assert len(program.take()) == 2
-    program.mix(1, slot, 1.0)
-    program.let_go(slot)
-    levels = program.take()
-    assert levels[0].operations == [Mix(1, slot.number, 1.0), Release(slot.number)]
-    assert program.steps == 1
 
 
 def test_a_combination_waits_for_all_its_terms() -> None:
