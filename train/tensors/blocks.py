@@ -80,8 +80,6 @@ _BLOCK_ON_GPU = 1 << 22
 
 
 class _Kept(threading.local):
-    """What a thread has made so far."""
-
     def __init__(self) -> None:
         self.held: dict[tuple[torch.device, torch.dtype, int], Tensor] = {}
 
@@ -100,11 +98,8 @@ def block_numbers(device: torch.device) -> int:
 def blocks(n_numbers: int, device: torch.device, row: int = 1) -> list[int]:
     """Lengths of the blocks into which so many numbers are cut, as `torch.split` wants them.
 
-    Args:
-        n_numbers: How many there are.
-        device: Where they lie.
-        row: Numbers that belong together, a divisor of `BLOCK`: each block but the last is made
-            of whole rows, and the last is what does not fill one, where there is such a rest.
+    Numbers that belong together are a *row*, a divisor of `BLOCK`: each block but the last is made
+    of whole rows, and the last is what does not fill one, where there is such a rest.
     """
     size = block_numbers(device)
     full, rest = divmod(n_numbers, size)
@@ -113,13 +108,8 @@ def blocks(n_numbers: int, device: torch.device, row: int = 1) -> list[int]:
 
 
 def scratch(like: Tensor, dtype: torch.dtype, slot: int = 0) -> Tensor:
-    """Memory of this thread, as long as *like*, at most a block; what it holds is of no meaning.
-
-    Args:
-        like: Numbers, of which only the length and the device count.
-        dtype: Of the result, shape ``like.shape``, which has one axis.
-        slot: Which of several that are in use at a time.
-    """
+    """Memory of this thread, as long as *like*, at most a block, on its device; what it holds is of
+    no meaning. Several that are in use at a time have a *slot* each."""
     key = like.device, dtype, slot
     held = _kept.held.get(key)
     if held is None:
@@ -147,12 +137,9 @@ def mix_blocks(
     """Move numbers toward what was coded of them, block by block, in place.
 
     Args:
-        numbers: float32 or float64, shape ``(n,)``.
-        anchor: Like *numbers*.
         coded: Arrays, each with one element for so many numbers as *rows* says.
         rows: Divisors of `BLOCK`.
         decode: Called with one block of each: what to fill, the anchor, and what was coded.
-        fraction: In [0, 1].
     """
     sizes = blocks(numbers.numel(), numbers.device, max(rows))
     cut = [part.split([-(-s // row) for s in sizes]) for part, row in zip(coded, rows, strict=True)]
@@ -175,12 +162,7 @@ class Given(NamedTuple):
 
 
 def no_anchor(numbers: Tensor) -> Tensor:
-    """An anchor of zeros, for what is small beside a model: it travels rounded, as it is.
-
-    Args:
-        numbers: What is written or read; of its dtype, device and length is the result, which takes
-            no memory.
-    """
+    """An anchor of zeros, which takes no memory, for numbers that travel by themselves."""
     return numbers.new_zeros(1).expand(numbers.numel())
 
 
@@ -196,7 +178,7 @@ def widened(numbers: Tensor) -> torch.dtype:
 def exchange(
     mine: Sequence[Tensor], shared: Sequence[Tensor], *, taken: float, given: float
 ) -> bool:
-    """Exchange flat tensors with a segment, block by block; see `effects.Exchange`.
+    """Exchange flat tensors with a center, block by block; see `effects.Exchange`.
 
     No operation adds and multiplies at once, so that the bits do not depend on how long blocks are.
 
@@ -232,12 +214,8 @@ def _apart(own: Tensor, center: Tensor) -> Tensor:
 
 
 def squared_distance(numbers: Tensor, others: Tensor) -> float:
-    """``|numbers - others|^2`` in float64, the same bits on a CPU however many threads there are.
-
-    Args:
-        numbers: Of any dtype, one axis.
-        others: As many, on the same device.
-    """
+    """``|numbers - others|^2`` in float64, of flat tensors on one device: the same bits on a CPU
+    however many threads there are."""
     parts = []
     size = block_numbers(numbers.device)
     for own, other in zip(numbers.split(size), others.split(size), strict=True):

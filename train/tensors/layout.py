@@ -72,12 +72,8 @@ class Placed:
         return raw.view(self.tensor.dtype).view(self.tensor.shape)
 
     def view(self, numbers: Tensor, start: int) -> Tensor:
-        """This tensor's numbers among others, in its shape and its own order in memory.
-
-        Args:
-            numbers: Of any tensors that are laid out like these; axes before the last are kept.
-            start: Where in the last axis those of this tensor begin.
-        """
+        """This tensor's numbers among others that are laid out alike, in its shape and order
+        in memory: those of the last axis of *numbers*, from *start* on."""
         found = numbers[..., start : start + self.tensor.numel()]
         plain = found.view((*found.shape[:-1], *self.spec.shape))
         strides = *found.stride()[:-1], *self.tensor.stride()
@@ -156,20 +152,13 @@ class Layout:
         placed = list(_place(shared, local))
         self.schema = Schema(tuple(item.spec for item in placed), shards, scattered)
         self.local: tuple[Placed, ...] = tuple(item for item in placed if not item.spec.shared)
-        grouped = groupby(
-            (item for item in placed if item.spec.shared),
-            key=lambda item: (item.tensor.dtype, item.tensor.device),
-        )
+        self.placed: tuple[Placed, ...] = tuple(item for item in placed if item.spec.shared)
+        """All shared tensors, in their order."""
+        grouped = groupby(self.placed, key=lambda item: (item.tensor.dtype, item.tensor.device))
         self.segments: tuple[Segment, ...] = tuple(Segment(tuple(items)) for _, items in grouped)
         self._within = [tensor for each in self.placed for tensor in each.tensors]
-        self._by_shard: list[list[Tensor]] = []
         self._flats: tuple[Tensor, ...] = ()
         self._places: list[int] = []
-
-    @property
-    def placed(self) -> tuple[Placed, ...]:
-        """All shared tensors, in their order."""
-        return tuple(placed for segment in self.segments for placed in segment.tensors)
 
     @property
     def travelling(self) -> tuple[Tensor, ...]:
@@ -188,33 +177,23 @@ class Layout:
         Tensors count their changes, and backward refuses those that a forward pass has seen others
         of; views made by ``.data =`` do not hear of a change of the flat tensor by themselves.
         """
-        for tensor in self._within if shard is None else self._of_shard(shard):
-            increment_version(tensor)
-
-    def _of_shard(self, shard: int) -> list[Tensor]:
-        if not self._by_shard:
-            shards = self.schema.shards_of
-            self._by_shard = [
-                [t for p in self.placed if each in shards[p.spec.name] for t in p.tensors]
-                for each in range(self.schema.shards)
-            ]
-        return self._by_shard[shard]
+        for placed in self.placed:
+            if shard is None or shard in self.schema.shards_of[placed.spec.name]:
+                for tensor in placed.tensors:
+                    increment_version(tensor)
 
     def part(self) -> None:
         """Give each tensor a storage of its own, as it had before: the numbers stay where they are,
         and so do tensors that are tied by their memory."""
-        for placed, view in self._views():
+        found = self.tensors(self._flats)
+        for placed in self.placed:
+            view = found[placed.spec.name]
             # A storage keeps the memory that it is a part of.
             alone = from_dlpack(view).as_strided(view.shape, view.stride())
             for tensor in placed.tensors:
                 # One that was moved or assigned has numbers of its own.
                 if tensor.data_ptr() == view.data_ptr():
                     tensor.data = alone
-
-    def _views(self) -> Iterator[tuple[Placed, Tensor]]:
-        """The shared tensors, each with its view into the flat ones."""
-        found = self.tensors(self._flats)
-        return ((placed, found[placed.spec.name]) for placed in self.placed)
 
     def require_in_place(self) -> None:
         """Make sure that the tensors still are where they were laid.
@@ -224,9 +203,10 @@ class Layout:
         """
         if list(map(Tensor.data_ptr, self._within)) == self._places:
             return
-        for placed, view in self._views():
-            names = placed.spec.name, *placed.aliases
-            for name, tensor in zip(names, placed.tensors, strict=True):
+        found = self.tensors(self._flats)
+        for placed in self.placed:
+            view = found[placed.spec.name]
+            for name, tensor in {placed.spec.name: placed.tensor, **placed.aliases}.items():
                 # Memory that is to be shared among processes moves as a whole, the flat tensor too.
                 if tensor.data_ptr() != view.data_ptr():
                     raise TrainingError(_parted(name, tensor, view))
@@ -262,13 +242,12 @@ class Layout:
         found = self.tensors(flats)
         # One tensor may have several names.
         places = {_where(placed.tensor): found[placed.spec.name] for placed in self.placed}
-        state = {}
-        for name, value in self.module.state_dict().items():
-            if isinstance(value, Tensor):
-                state[name] = places.get(_where(value), value).detach().clone()
-            else:
-                state[name] = value
-        return state
+        return {
+            name: places.get(_where(value), value).detach().clone()
+            if isinstance(value, Tensor)
+            else value
+            for name, value in self.module.state_dict().items()
+        }
 
 
 def _parted(name: str, tensor: Tensor, view: Tensor) -> str:
@@ -308,7 +287,12 @@ def _place(shared: Iterable[NamedTensor], local: Iterable[NamedTensor]) -> Itera
     offset = 0
     for is_shared, items in ((True, shared), (False, local)):
         for name, tensor, aliases in items:
-            spec = _spec(name, tensor, is_shared)
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            size = ITEMSIZES.get(dtype)
+            if size is None or ALIGNMENT_BYTES % size:
+                raise TrainingError(f"{name} is {dtype}, which {_ADVICE[is_shared]}")
+            order = memory_order(tensor) or () if is_shared else ()
+            spec = TensorSpec(name, tuple(tensor.shape), dtype, is_shared, order)
             yield Placed(spec, tensor, offset, aliases)
             offset += spec.room_bytes
 
@@ -322,40 +306,29 @@ _ADVICE: Final = {
 }
 
 
-def _spec(name: str, tensor: Tensor, shared: bool) -> TensorSpec:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    size = ITEMSIZES.get(dtype)
-    if size is None or ALIGNMENT_BYTES % size:
-        raise TrainingError(f"{name} is {dtype}, which {_ADVICE[shared]}")
-    order = memory_order(tensor) or () if shared else ()
-    return TensorSpec(name, tuple(tensor.shape), dtype, shared, order)
-
-
 class Part(NamedTuple):
     """Numbers of one flat tensor, and the room that they have in a payload."""
 
     flat: int
     """Which flat tensor."""
     low: int
-    """First of its numbers."""
+    """The first of its numbers."""
     high: int
-    """One beyond its last."""
+    """One beyond the last; where it has `lines`, both count in them."""
     start_bytes: int
     """Where the room begins in a payload."""
     stop_bytes: int
     """Where it ends, padding included."""
     dtype: torch.dtype
-    """Of the numbers."""
     wire: Wire
     """In what format they lie there."""
     bare: bool = False
-    """Whether the numbers are written by themselves: those of the first register, unless the form
-    says so, are written as their difference from the anchor."""
+    """Whether they are written by themselves: those of the first register, unless the form says so,
+    are written as their difference from the anchor."""
     register: int = 0
     """Of which of the registers in the payload, in their order."""
     lines: Tensor | None = None
-    """Which cache lines of the flat tensor, int64, on its device; `low` and `high` then count in
-    them. None where they are neighbors."""
+    """Which cache lines of the flat tensor, int64, on its device; None where they are neighbors."""
 
     def of(self, flats: Sequence[Tensor]) -> Tensor:
         """The numbers themselves: a view, or a copy where they are scattered, see `put`."""
@@ -400,13 +373,7 @@ class Plan(NamedTuple):
 
 
 def plan(schema: Schema, segments: Sequence[Segment], form: Form, shard: int) -> Plan:
-    """Lay out the payload of one shard.
-
-    Args:
-        schema: What is cut into shards.
-        segments: Where its flat tensors lie in the vector.
-        form: What the payload consists of.
-        shard: Which.
+    """Lay out the payload of one shard of what lies in *segments*.
 
     Raises:
         TrainingError: Numbers of one dtype are to be converted that lie on several devices.
@@ -487,11 +454,11 @@ class Constants:
 
     def frozen(self) -> dict[str, Tensor]:
         """The parameters among them, by plain name; those that have values."""
-        return self._named(parameters=True)
+        return self._named(self._module.named_parameters())
 
     def buffers(self) -> dict[str, Tensor]:
         """The buffers among them, likewise."""
-        return self._named(parameters=False)
+        return self._named(self._module.named_buffers())
 
     def changed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Those whose bits, shape or dtype are others than when they were first looked at here, at
@@ -514,20 +481,15 @@ class Constants:
             here.data = value.to(here.device)
         return True
 
-    def _named(self, *, parameters: bool) -> dict[str, Tensor]:
+    def _named(self, named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
         plain = plain_names(self._module)
-        named = self._module.named_parameters if parameters else self._module.named_buffers
-        return {
-            plain(name): tensor
-            for name, tensor in named()
-            if id(tensor) not in self._travelling and _is_readable(tensor)
-        }
+        return {plain(name): tensor for name, tensor in named if self._is_constant(tensor)}
 
-
-def _is_readable(tensor: Tensor) -> bool:
-    if isinstance(tensor, nn.Parameter) and tensor.requires_grad:
-        return False  # unfrozen, which is an error of its own
-    return not (is_lazy(tensor) or tensor.is_meta or tensor.is_quantized or tensor.is_nested)
+    def _is_constant(self, tensor: Tensor) -> bool:
+        # One that was unfrozen is an error of its own.
+        is_trained = isinstance(tensor, nn.Parameter) and tensor.requires_grad
+        has_none = tensor.is_meta or tensor.is_quantized or tensor.is_nested or is_lazy(tensor)
+        return not (is_trained or has_none or id(tensor) in self._travelling)
 
 
 def _bits(tensor: Tensor) -> _Bits:
@@ -541,13 +503,9 @@ def _bits(tensor: Tensor) -> _Bits:
             raw = raw.clone()
         words = raw[: n_words * _WORD_BYTES].view(torch.int64)
         for block in words.split(blocks(n_words, words.device)):
-            products = torch.mul(block, _factors(block), out=scratch(block, torch.int64))
-            sums.append(products.sum())
+            # Odd factors, each another, so that words in another order have another sum.
+            factors = torch.arange(len(block), dtype=torch.int64, device=block.device)
+            factors.mul_(2).add_(1).mul_(0x5851F42D4C957F2D)
+            sums.append(torch.mul(block, factors, out=scratch(block, torch.int64)).sum())
     whole = torch.stack(sums).tolist() if sums else []
     return tuple(tensor.shape), tensor.dtype, *tail, *whole
-
-
-def _factors(like: Tensor) -> Tensor:
-    """Odd numbers, each another, so that words in another order have another sum."""
-    numbers = torch.arange(like.numel(), dtype=torch.int64, device=like.device)
-    return numbers.mul_(2).add_(1).mul_(0x5851F42D4C957F2D)

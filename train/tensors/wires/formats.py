@@ -1,8 +1,10 @@
 """One piece of a share, its numbers written into bytes and read back, in any format.
 
-A piece is a run of numbers of one dtype; its room is where they travel, laid out as
-`rumor.gossip.wire.formats.Wire` says. Numbers, anchor and room are on one device, contiguous, and
-begin at a cache line.
+A piece is a run of numbers of one dtype, shape ``(n,)``; its room is where they travel, uint8, laid
+out as `rumor.gossip.wire.formats.Wire` says. The anchor, like the numbers, is what they are written
+as differences from where ``wire.needs_anchor``; *bare* ones are written by themselves. All are on
+one device, contiguous, and begin at a cache line. float32 and float64 are converted, other dtypes
+travel as they are.
 """
 
 from collections.abc import Sequence
@@ -49,19 +51,12 @@ def write(
     rng: np.random.Generator | None = None,
     bare: bool = False,
 ) -> bool:
-    """Put numbers into their room.
+    """Put numbers into their room, padding included.
 
     Args:
-        room: What to fill, padding included: uint8, ``wire.room_bytes(...)`` long.
-        numbers: What to write, shape ``(n,)``; float32 and float64 are converted, other dtypes
-            travel as they are.
-        wire: The format.
-        anchor: Like *numbers*; needed where ``wire.needs_anchor``.
-        sent: Like *numbers*: what this peer last sent of each; needed by ``topk``, which updates
-            it where it writes.
+        sent: What this peer last sent of each number; needed by ``topk``, which updates it where it
+            writes. Of bare numbers it takes the largest.
         rng: Decides how ``int8`` rounds, and is not needed by others.
-        bare: Whether numbers are written by themselves, so that neither *anchor* nor *sent* is
-            needed: ``topk`` takes the largest.
 
     Returns:
         Whether all that was written is finite. It is not where a number is not, or where a
@@ -86,14 +81,8 @@ def mix(
 ) -> None:
     """Move numbers toward those in a room, in place: ``x += fraction * (value - x)``.
 
-    With ``topk`` only the numbers that were sent move, and places out of range do no harm.
-
-    Args:
-        numbers: Shape ``(n,)``.
-        room: What `write` filled, uint8; only read.
-        wire: Its format.
-        fraction: In [0, 1]; 1 makes *numbers* equal to what arrived.
-        anchor: Like *numbers*, that of the writer; needed where ``wire.needs_anchor``.
+    With ``topk`` only the numbers that were sent move, and places out of range do no harm. A
+    fraction of 1 makes numbers equal to what arrived.
 
     Raises:
         ValueError: The anchor is missing; nothing has moved.
@@ -117,19 +106,9 @@ def read(
     anchor: Tensor | None = None,
     bare: bool = False,
 ) -> Tensor:
-    """All numbers in a room.
+    """All numbers in a room; where they travelled as they are, a view of it.
 
-    Args:
-        room: What `write` filled, uint8.
-        wire: Its format; ``topk`` only where *bare*.
-        dtype: Of the numbers.
-        n_numbers: How many there are.
-        anchor: That of the writer; needed where ``wire.needs_anchor``.
-        bare: Whether they were written by themselves, so that *anchor* is not needed, and what
-            ``topk`` has left out is 0.
-
-    Returns:
-        Shape ``(n_numbers,)``; where they travelled as they are, a view of *room*.
+    What ``topk`` has left out of bare numbers is 0.
 
     Raises:
         ValueError: The anchor is missing, or the format does not hold every number.
@@ -148,14 +127,7 @@ def read(
 
 def is_finite(room: Tensor, wire: Wire, dtype: torch.dtype, n_numbers: int) -> bool:
     """Whether what arrived may be mixed: every number is finite, and with ``topk`` the places
-    ascend and are all in range.
-
-    Args:
-        room: Bytes that come from elsewhere, uint8.
-        wire: Their format.
-        dtype: Of the numbers.
-        n_numbers: How many there are.
-    """
+    ascend and are all in range."""
     parts = arrays_in(room, wire, dtype, n_numbers)
     if not converts(wire, dtype):
         return is_finite_tensor(parts[0])
