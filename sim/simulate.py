@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 from ..gossip import TrainingError
@@ -16,7 +15,6 @@ from ..gossip.rules.registry import make_rule
 from ..gossip.wire.schema import Schema
 from ..topology import TopologyError, parse
 from ..train.faults.schedule import KINDS, Fault, check_faults, faults_of, resolve
-from ..train.loggers.logger import LoggerSpec
 from ..train.tasks.task import Task, trained_by
 from .batched import values as values_of
 from .batched.cores import Cores, usable_cores
@@ -49,8 +47,8 @@ from .models.network import NetworkConfig, network_of, read_network
 from .models.stand_in import slowed_network, smaller_exchange
 from .models.step_time import make_step_time
 from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, require_machines
-from .results.measure import Curves, row_of
-from .results.progress import RunLog, Watch
+from .results.measure import Curves
+from .results.progress import Watch
 from .results.run import Run, summarize
 from .storm import Storm, draw_storm
 
@@ -223,7 +221,6 @@ class Simulation:
         stops: Sequence[Stop],
         started_s: float,
         progress: Callable[[Progress], None] | None,
-        measured: Callable[[float, dict[str, float]], None] = lambda time_s, row: None,
     ) -> Run:
         """Run once, from the start to the end.
 
@@ -240,8 +237,7 @@ class Simulation:
                 values.execute(watch.telling(window))
                 ending = window.ending
                 if window.reading is not None:
-                    point = curves.add(window.reading, values)
-                    measured(window.time_s, row_of(point, window.steps))
+                    curves.add(window.reading, values)
                 watch.tell(window.steps, window.time_s)
         finally:
             scheduler.close()
@@ -431,8 +427,6 @@ def simulate(
     config: SimulationConfig | None = None,
     *,
     progress: Callable[[Progress], None] | None = None,
-    loggers: Sequence[LoggerSpec] = (),
-    folder: Path | None = None,
     **settings: Any,
 ) -> Run:
     """Train one model with many simulated workers under virtual time.
@@ -444,16 +438,13 @@ def simulate(
     Args:
         config: All settings; the defaults unless given.
         progress: Called once all settings are valid, after each window, and each second within one.
-        loggers: What gets a row of each measurement, such as ``("tensorboard",)``; see
-            `PeerConfig.loggers`.
-        folder: Loggers name the run after it, and write there; runs/sim-TASK-TIME unless given.
         settings: Fields of `SimulationConfig` that differ from *config*.
 
     Returns:
         Figures, curves over virtual time, and the merged model.
 
     Raises:
-        ConfigError: A setting is out of range, memory is too small, or a logger is not installed.
+        ConfigError: A setting is out of range, or memory is too small.
         TopologyError: The topology is not valid for so many workers.
         TrainingError: Too many workers diverged, or one that a synchronous rule cannot do without.
 
@@ -467,19 +458,11 @@ def simulate(
             hint = did_you_mean(name, known, f": it must be one of {known}")
             raise ConfigError(f"simulate has no setting {name!r}{hint}")
     config = replace(config or SimulationConfig(), **settings)
-    log = RunLog(config, loggers, folder)
-    try:
-        with alone():
-            run = _run_until_finite(config, progress, log)
-        log.summary = run.summary
-        return run
-    finally:
-        log.close()
+    with alone():
+        return _run_until_finite(config, progress)
 
 
-def _run_until_finite(
-    config: SimulationConfig, progress: Callable[[Progress], None] | None, log: RunLog
-) -> Run:
+def _run_until_finite(config: SimulationConfig, progress: Callable[[Progress], None] | None) -> Run:
     """Run, and run again with those stopped whose values were found not to be finite."""
     simulation = Simulation(config)
     simulation.check(rehearse=False)
@@ -490,7 +473,7 @@ def _run_until_finite(
     stops: list[Stop] = []
     while True:
         try:
-            return simulation.run(stops, started_s, progress, log.take)
+            return simulation.run(stops, started_s, progress)
         except Failure as failure:
             stops.append(failure.stop)
             if len(stops) > min(_STOPS_MAX, max(0, config.workers - 1)):

@@ -58,14 +58,6 @@ class SimulateConfig:
 
     plot: bool = setting(True, "Draw a picture.")
 
-    loggers: tuple[str, ...] = setting(
-        (),
-        "Where each measurement goes besides: tensorboard, trackio, wandb or mlflow, each with "
-        "the extra of its name, or NAME:WHERE, as in tensorboard:runs/tb. May be given several "
-        "times.",
-        metavar="SPEC",
-    )
-
 
 @options_of(
     Source(SimulationConfig, GOSSIP),
@@ -123,7 +115,7 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
         config = start_from(own.from_file, config, given(ctx))
     keep_pages()
     with sigterm_as_interrupt(), _folder_of(own.out, config.task_name) as folder:
-        run = _run(config, own.loggers, folder)
+        run = _run(config)
         unwritten = _keep(run, folder, picture=own.plot)
     summary = {**run.summary, "out": None if unwritten else str(folder)}
     if as_json:
@@ -145,7 +137,7 @@ def complaint(summary: Any) -> str:
     return ""
 
 
-def _run(config: SimulationConfig, loggers: tuple[str, ...], folder: Path) -> "Run":
+def _run(config: SimulationConfig) -> "Run":
     """Simulate, and tell stderr how it goes."""
     from ...sim import simulate as run_simulation
     from ...sim.results.figures import describe
@@ -165,7 +157,7 @@ def _run(config: SimulationConfig, loggers: tuple[str, ...], folder: Path) -> "R
                     show = shown.enter_context(display)
                 show(progress)
 
-            return run_simulation(config, progress=take, loggers=loggers, folder=folder)
+            return run_simulation(config, progress=take)
     except KeyboardInterrupt:
         begun = last is not None and last.steps
         where = f"at {reached(last)}" if last is not None and begun else "before the first step"

@@ -58,11 +58,6 @@ class StudyConfig:
         otherwise="what did not fit is shown empty, and --resume goes on with it. No limit",
     )
 
-    quick: bool = setting(
-        False,
-        "Compute the short version that the study's file names: fewer seeds, steps and hours.",
-    )
-
     list_all: bool = setting(False, "List the studies that come with rumor.", flags=("--list",))
 
     copy: Path | None = setting(
@@ -117,9 +112,9 @@ def study(
 
     `rumor study graphs`
 
-    Who gets to a loss first when machines differ and fail, in a night, or a taste of it:
+    Who gets to a loss first when machines differ and fail, in a night:
 
-    `rumor study proof --hours 6` or `rumor study proof --quick`
+    `rumor study proof --hours 6`
 
     Your own question, starting from a copy of a study's file:
 
@@ -156,11 +151,7 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
     check_folder(folder, resume=config.resume or config.dry_run)
     if config.hours is not None and not config.hours > 0:
         raise ConfigError(f"--hours is {config.hours:g}: it must be above 0")
-    hours = config.hours
-    if config.quick:
-        hours = found.quick.get("hours") if hours is None else hours
-        found = found.quickly()
-    stop_s = None if hours is None else time.monotonic() + 3600 * hours
+    stop_s = None if config.hours is None else time.monotonic() + 3600 * config.hours
     plan = _plan(found, folder, config.backend, config.jobs)
     if config.dry_run:
         _print_plan(plan)

@@ -1,6 +1,6 @@
 """What is measured in a run: curves over virtual time, and how workers spent it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from ..batched.schedule import Ending, Reading
 from ..batched.vector_tasks import VectorRows
 from ..batched.weights import UNITS_PER_FOUNDER
 
-__all__ = ["Curves", "participation", "row_of", "targets_of", "time_figures", "token_figures"]
+__all__ = ["Curves", "participation", "targets_of", "time_figures", "token_figures"]
 
 # Of more workers, what each has done at every measurement takes too much memory.
 _WORKERS_MAX: Final = 1024
@@ -162,26 +162,6 @@ def _quantiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.full(len(_QUANTILES), np.nan)
     found: NDArray[np.float64] = np.quantile(values, list(_QUANTILES.values()))
     return found
-
-
-def row_of(point: Mapping[str, Any], swarm_steps: int) -> dict[str, float]:
-    """What `Curves.add` returned as a row of single numbers, for loggers, with the optimizer steps
-    of all workers by then.
-
-    >>> row_of({"loss": 0.5, "loss_of_groups": [0.4, 0.6]}, 80)
-    {'swarm_steps': 80, 'loss': 0.5, 'loss_of_groups.0': 0.4, 'loss_of_groups.1': 0.6}
-    """
-    row: dict[str, float] = {"swarm_steps": swarm_steps}
-    for name, value in point.items():
-        if name.endswith("_quantiles"):
-            stem = name.removesuffix("_quantiles")
-            parts = zip(_QUANTILES, value, strict=True)
-            row |= {f"{stem}_{part}": float(number) for part, number in parts}
-        elif np.ndim(value):
-            row |= {f"{name}.{index}": float(number) for index, number in enumerate(value)}
-        else:
-            row[name] = float(value)
-    return row
 
 
 def targets_of(task: Task) -> int:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
 
@@ -168,8 +168,6 @@ class Study:
     """The point of the first axis that the others are to be held against, named before anything is
     known: where it is first, as many comparisons count as there are others, and not all pairs.
     Empty for none."""
-    quick: Mapping[str, Any] = field(default_factory=dict)
-    """What a short version has in place of this: ``hours``, ``seeds`` and ``settings``."""
     source: str = ""
     """Where optimizer, momentum and learning rate come from, for people."""
 
@@ -246,21 +244,6 @@ class Study:
             for axis in self.axes
         ]
         return self.seeds.index(trial.seed), *others, first
-
-    def quickly(self) -> "Study":
-        """The short version.
-
-        Raises:
-            ConfigError: The study has none.
-        """
-        if not self.quick:
-            raise ConfigError(f"the study {self.name} has no short version: no [quick] in its file")
-        return replace(
-            self,
-            settings={**self.settings, **self.quick.get("settings", {})},
-            seeds=tuple(self.quick.get("seeds", self.seeds)),
-            quick={},
-        )
 
     def places(self) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
         """Every combination of points: what they set together, and their labels by axis."""

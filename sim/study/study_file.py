@@ -38,7 +38,7 @@ SETTINGS: Final = tuple(
 
 _KEYS: Final = (
     *("title", "question", "seeds", "target", "metrics", "tune", "reference", "source"),
-    *("settings", "grid", "skip", "quick"),
+    *("settings", "grid", "skip"),
 )
 _SEEDS: Final = 3
 _SEEDS_MAX: Final = 10_000
@@ -87,22 +87,7 @@ def _study(name: str, content: Mapping[str, Any]) -> Study:
         tune=_given(content, "tune", "", "the name of an axis"),
         reference=_given(content, "reference", "", "the name of a point").strip(),
         source=_given(content, "source", "", "a string").strip(),
-        quick=_quick(_given(content, "quick", {}, "a table, [quick]")),
     )
-
-
-def _quick(table: Mapping[str, Any]) -> dict[str, Any]:
-    _check_keys(table, ("hours", "seeds", "settings"), "quick")
-    found = dict(table)
-    if "settings" in found:
-        _check_keys(_given(table, "settings", {}, "a table"), SETTINGS, "quick.settings")
-        found["settings"] = with_tuples(found["settings"])
-    if "seeds" in found:
-        found["seeds"] = _seeds(found["seeds"])
-    hours = found.get("hours", 1.0)
-    if not isinstance(hours, int | float) or not hours > 0:
-        raise ConfigError(f"quick.hours is {_shown(hours)}: it must be a number above 0")
-    return found
 
 
 def _axis(name: str, values: object) -> Axis:

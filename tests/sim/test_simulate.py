@@ -21,9 +21,6 @@ from rumor.sim.storm import draw_storm
 from rumor.topology import TopologyError
 from rumor.train.tasks.task import Task
 
-from ..train.loggers.fakes import Collected, Failing
-from .batched.test_exactness import poisoned
-
 
 def tiny(**changes: Any) -> Task:
     """A line through noise: a step takes a moment."""
@@ -297,41 +294,6 @@ def test_a_function_that_makes_no_task_is_named() -> None:
     for task, message in wrong:
         with pytest.raises(ConfigError, match=message):
             simulate(task=task, workers=2)
-
-
-def test_loggers_get_every_measurement_over_the_swarms_clock() -> None:
-    own = Collected()
-    run = simulate(task=tiny(), workers=4, seed=3, loggers=(own,), folder=Path("runs/first"))
-    assert own.run is not None
-    assert (own.run.name, own.run.folder) == ("first", Path("runs/first"))
-    assert (own.run.config["task"], own.run.config["workers"]) == ("tiny", 4)
-    assert {peer for peer, _, _ in own.rows} == {"swarm"}
-    assert (own.rows[0][1], own.rows[-1][1]) == (0, 160)
-    logged = {name: [row[name] for _, _, row in own.rows] for name in ("time_s", "loss")}
-    assert logged == {name: run.series[name].tolist() for name in logged}
-    medians = [row["loss_median"] for _, _, row in own.rows]
-    assert medians == run.series["loss_quantiles"][:, 2].tolist()
-    assert own.summaries == [run.summary]
-
-
-def test_loggers_change_no_bit_of_a_run_even_where_they_fail() -> None:
-    settings: dict[str, Any] = {"task": tiny(), "workers": 4, "seed": 3}
-    logged = simulate(**settings, loggers=(Failing("log"), Collected()))
-    assert logged.summary["digest"] == simulate(**settings).summary["digest"]
-
-
-def test_a_run_that_starts_over_without_a_worker_logs_each_measurement_once() -> None:
-    own = Collected()
-    settings: dict[str, Any] = {"workers": 8, "partition": "shards:1", "engine": "loop"}
-    run = simulate(task=poisoned(), **settings, eval_every=1, window=8, loggers=(own,))
-    assert run.summary["stopped"]
-    assert [row["time_s"] for _, _, row in own.rows] == run.series["time_s"].tolist()
-    assert [row["loss"] for _, _, row in own.rows] == run.series["loss"].tolist()
-
-
-def test_a_logger_that_cannot_be_had_is_refused_before_anything_runs() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'wandb'"):
-        simulate(task=tiny(), loggers=("wandbb",), progress=lambda _: pytest.fail("it ran"))
 
 
 CALM: dict[str, Any] = {"task": "noise", "workers": 8, "threads": 1, "step_s": 1.0}

@@ -167,8 +167,6 @@ def _as_json(study: Study) -> dict[str, Any]:
         axis.name: [{"label": p.label, "settings": _plain(p.settings)} for p in axis.points]
         for axis in study.axes
     }
-    # The short version is behind a study that is computed.
-    told.pop("quick")
     return told | {
         "settings": _plain(study.settings),
         "axes": [{"name": name, "points": points} for name, points in axes.items()],

@@ -53,11 +53,8 @@ class Fake:
         config: SimulationConfig,
         *,
         progress: Callable[[Progress], None],
-        loggers: tuple[str, ...],
-        folder: Path,
     ) -> Run:
         self.asked.append(config)
-        self.logged = loggers, folder.parent.name
         for one in self.tell:
             progress(one)
         if self.error is not None:
@@ -91,16 +88,6 @@ def test_help_says_what_virtual_time_is_and_gives_an_example() -> None:
 def test_without_options_the_settings_are_those_of_python(fake: Fake) -> None:
     assert simulate("--set=plot=false").exit_code == 0
     assert fake.asked == [SimulationConfig()]
-
-
-def test_loggers_are_handed_on_with_the_folder(fake: Fake) -> None:
-    assert (
-        simulate(
-            "--set=plot=false", "--set", "loggers=wandb:mine", "--set", "loggers=mlflow"
-        ).exit_code
-        == 0
-    )
-    assert fake.logged == (("wandb:mine", "mlflow"), "runs")
 
 
 def test_every_setting_can_be_set() -> None:

@@ -430,35 +430,6 @@ def test_help_and_an_unknown_name_need_neither_joblib_nor_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)
 
 
-SHORT = """
-question = "Who?"
-seeds = 2
-
-[settings]
-task = "quadratic"
-workers = 4
-total_steps = 32
-
-[grid]
-rule = ["gosgd", "allreduce"]
-machines = [{ name = "alike" }, { name = "one slow", slow = ["0:5"] }]
-
-[quick]
-hours = 1.0
-seeds = 1
-settings = { total_steps = 16 }
-"""
-
-
-def test_the_short_version_is_what_the_file_says() -> None:
-    Path("short.toml").write_text(SHORT)
-    done = study("short.toml", "--jobs", "1", "--no-report", "--quick")
-    assert done.exit_code == 0, done.output
-    assert "4 trials (rule: 2, machines: 2, seeds: 1)" in done.stderr
-    refused = run("--quick")
-    assert refused.exit_code == 2 and "no short version" in refused.output
-
-
 def test_no_hours_are_no_budget() -> None:
     assert run("--hours", "0").exit_code == 2
 

@@ -54,8 +54,8 @@ def test_the_page_shows_the_study_as_it_is_now(study: Study) -> None:
     axes = [axis.name for axis in study.axes]
     shown = [(*(row[axis] for axis in axes), int(row["seed"])) for row in rows]
     asked = [(*trial.group, trial.seed) for trial in study.trials()]
-    if study.quick:
-        # It has a budget: what did not fit is missing, and nothing else is there.
+    if study.name in ("proof", "sparta", "utilization"):
+        # It was run within some hours: what did not fit is missing, and nothing else is there.
         assert shown and set(shown) <= set(asked)
     else:
         assert shown == asked

@@ -1,11 +1,11 @@
-"""What a study file says of a short version, and of a target that is a loss."""
+"""What a study says of a target that is a loss."""
 
 from pathlib import Path
 
 import pytest
 
 from rumor.gossip import ConfigError
-from rumor.sim.study import find_study, read_study
+from rumor.sim.study import read_study
 from rumor.sim.study.metrics import METRICS
 from rumor.sim.study.results import Result
 from rumor.sim.study.study import Study, Trial
@@ -22,11 +22,6 @@ steps = 10
 [grid]
 rule = ["gosgd", "allreduce"]
 machines = [{ name = "alike" }, { name = "in a storm", storm = "spot", time_s = 60.0 }]
-
-[quick]
-hours = 0.1
-seeds = 1
-settings = { steps = 4 }
 """
 
 
@@ -34,30 +29,6 @@ def read(folder: Path, text: str) -> Study:
     path = folder / "mine.toml"
     path.write_text(text, encoding="utf-8")
     return read_study(path)
-
-
-def test_a_short_version_is_read(tmp_path: Path) -> None:
-    short = read(tmp_path, TEXT).quickly()
-    assert short.settings["steps"] == 4 and short.seeds == (0,)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        ("hours = 0.1", "hours = 0", "quick.hours is 0"),
-        ("hours = 0.1", "hour = 1", "unknown key 'hour', did you mean 'hours'"),
-        ("{ steps = 4 }", "{ stepps = 4 }", "quick.settings has an unknown key 'stepps'"),
-    ],
-)
-def test_what_is_wrong_with_it_is_said(tmp_path: Path, old: str, new: str, why: str) -> None:
-    assert old in TEXT
-    with pytest.raises(ConfigError, match=why):
-        read(tmp_path, TEXT.replace(old, new))
-
-
-def test_a_study_without_a_short_version_says_so() -> None:
-    with pytest.raises(ConfigError, match=r"no \[quick\]"):
-        find_study("graphs").quickly()
 
 
 def result(loss: tuple[float | None, ...], **summary: float) -> Result:
