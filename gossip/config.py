@@ -1,7 +1,7 @@
 """The protocol's settings, with the reason for each number."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -10,7 +10,7 @@ from .specs.parameter import check_settings, setting
 from .specs.spec import described, find
 from .wire.formats import NATIVE, WIRES, parse_wire
 
-__all__ = ["TIMINGS", "ProtocolConfig", "ShardOrder", "ShareSettings", "Timing", "timing"]
+__all__ = ["TIMINGS", "ProtocolConfig", "ShardOrder", "ShareSettings", "timing"]
 
 
 ShardOrder = Literal["round-robin", "random"]
@@ -231,24 +231,9 @@ class ProtocolConfig(ShareSettings):
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """Times of `ProtocolConfig` that belong together, seconds."""
-
-    gossip_s: float
-    suspect_s: float
-    dead_s: float
-    redial_s_max: float
-    found_s: float
-    found_alone_s: float
-    stall_s: float
-    query_s_max: float
-    retry_s: float
-
-
-TIMINGS: Mapping[str, Timing] = MappingProxyType(
+TIMINGS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
-        "local": Timing(
+        "local": dict(
             gossip_s=0.5,  # loopback: a view of a few peers costs nothing
             suspect_s=3.0,  # six heartbeats; a busy machine is late by two or three
             dead_s=8.0,  # a killed process is noticed while one still looks
@@ -259,7 +244,7 @@ TIMINGS: Mapping[str, Timing] = MappingProxyType(
             query_s_max=5.0,
             retry_s=0.2,  # a reset connection is back within a few hundredths
         ),
-        "lan": Timing(
+        "lan": dict(
             gossip_s=1.0,  # 23 KiB a second at 1,000 peers
             suspect_s=12.0,  # longer than a switch takes to find a new way
             dead_s=30.0,  # a machine that swaps, or writes a checkpoint, is not dead
@@ -270,7 +255,7 @@ TIMINGS: Mapping[str, Timing] = MappingProxyType(
             query_s_max=30.0,
             retry_s=1.0,
         ),
-        "wan": Timing(
+        "wan": dict(
             gossip_s=2.0,  # traffic is paid for, and round trips are long
             suspect_s=36.0,  # three times the LAN's: routes converge in tens of seconds
             dead_s=90.0,
@@ -283,9 +268,9 @@ TIMINGS: Mapping[str, Timing] = MappingProxyType(
         ),
     }
 )
-"""By name; ``lan`` has the defaults of `ProtocolConfig`."""
+"""Times that belong together, seconds, by name; ``lan`` has the defaults of `ProtocolConfig`."""
 
 
 def timing(name: str) -> dict[str, Any]:
     """The fields of `ProtocolConfig` that a preset sets."""
-    return asdict(find("timing", name, TIMINGS))
+    return dict(find("timing", name, TIMINGS))

@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Final
 
 from ..types import Incarnation, PeerId
-from ..wire.messages import ClockRow, Member, Phase
+from ..wire.messages import Member, Phase
 
-__all__ = ["StaticMemberTable", "StaticMembership", "StaticProgress"]
+__all__ = ["StaticMemberTable", "StaticMembership"]
 
 _ONE_MACHINE: Final[Mapping[PeerId, bytes]] = MappingProxyType({})
 
@@ -59,30 +59,6 @@ class StaticMembership:
             self.present.pop(id, None)
 
 
-class StaticProgress:
-    """What `StepCounts` tells, where everybody sees every step at once."""
-
-    def __init__(self, membership: StaticMembership, table: "StaticMemberTable") -> None:
-        self._membership = membership
-        self._table = table
-
-    @property
-    def total(self) -> int:
-        """Steps of all members."""
-        return self._membership.steps
-
-    def rows(self) -> dict[PeerId, int]:
-        """Only this member's own: nobody has to be told the others'."""
-        return {self._table.id: self._table.step}
-
-    def rows_beside(self, told: Mapping[PeerId, int]) -> tuple[ClockRow, ...]:
-        """None: nobody is absent."""
-        return ()
-
-    def forget_others(self) -> None:
-        """Do nothing: members belong to one swarm."""
-
-
 class StaticMemberTable:
     """One member's sight of a static membership: what `MemberTable` offers to the protocol."""
 
@@ -95,11 +71,21 @@ class StaticMemberTable:
         self.id = me.id
         self.phase = me.phase
         self.step = me.step
-        self.clock = StaticProgress(membership, self)
+        self.clock = self
+        """Tells what `StepCounts` does, where everybody sees every step at once."""
         self.outward: Set[PeerId] = frozenset()
         self.only: Mapping[PeerId, Member] | None = membership.entries
         self._membership = membership
         self._passed_over: dict[PeerId, float] = {}
+
+    @property
+    def total(self) -> int:
+        """Steps of all members."""
+        return self._membership.steps
+
+    def rows(self) -> dict[PeerId, int]:
+        """Only this member's own: nobody has to be told the others'."""
+        return {self.id: self.step}
 
     @property
     def me(self) -> Member:

@@ -104,6 +104,7 @@ class MemberTable:
 
     def note_founders(self) -> None:
         """Note that this peer founds together with all peers that it knows."""
+        self.clock.forget_others()
         self._founders = {id: known.member.incarnation for id, known in self._others.items()}
 
     def lockstep_total(self) -> int:

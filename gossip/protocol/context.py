@@ -23,7 +23,7 @@ from ..weight import (
     mixing_fraction,
 )
 from ..wire.formats import NATIVE, Form
-from ..wire.messages import MERGE_STAGES, Phase
+from ..wire.messages import Phase
 from .sending import FreshSnapshots, form_of, registers_of, send_share
 from .share import Kept, Share, Term
 from .state import State, has_weights
@@ -40,6 +40,9 @@ class RuleContext:
     """What a rule reads, and what it can do; each action counts at once, in the order called.
 
     Attributes:
+        config: Sizes and times.
+        table: Who is there, see `MemberTable`: look at it.
+        me: This peer.
         now: Seconds, on the peer's own clock.
         trained: Whether an optimizer step was taken since the last call.
         merging: Whether all peers have finished, and only agreement is left to reach.
@@ -52,6 +55,7 @@ class RuleContext:
         self, state: State, now: float, *, trained: bool, merging: bool, within_step: bool = False
     ) -> None:
         self._state = state
+        self.config, self.table, self.me = state.config, state.table, state.table.id
         self.now = now
         self.elapsed_s = 0.0 if state.called_s is None else now - state.called_s
         self.trained = trained
@@ -86,19 +90,9 @@ class RuleContext:
         return self._state.distances is not None
 
     @property
-    def me(self) -> PeerId:
-        """This peer."""
-        return self._state.table.id
-
-    @property
     def founders(self) -> int:
         """How many peers found together, this one included."""
         return self._state.founders
-
-    @property
-    def roll_s(self) -> float:
-        """How long founders wait for one another, seconds."""
-        return self._state.config.roll_s
 
     @property
     def rests(self) -> bool:
@@ -106,24 +100,14 @@ class RuleContext:
         return self._state.rests
 
     @property
-    def dead_s(self) -> float:
-        """How long silence lasts before a peer is considered dead, seconds."""
-        return self._state.config.dead_s
-
-    @property
-    def merges_again(self) -> bool:
-        """True after a comparison of all models that found two too far apart."""
-        return self._state.table.merge >= MERGE_STAGES
-
-    @property
     def finished(self) -> bool:
         """Whether this peer takes no more optimizer steps, and goes on mixing."""
-        return self._state.table.phase is Phase.FINISHED
+        return self.table.phase is Phase.FINISHED
 
     @property
     def step(self) -> int:
         """Optimizer steps taken so far."""
-        return self._state.table.step
+        return self.table.step
 
     @property
     def round(self) -> int:
@@ -137,7 +121,7 @@ class RuleContext:
 
     def roundtrip_s(self) -> float | None:
         """Mean time from a push to its answer, over neighbors who live; None where unknown."""
-        return self._state.links.roundtrip_s(self._state.table.is_alive)
+        return self._state.links.roundtrip_s(self.table.is_alive)
 
     def weight_of(self, shard: int) -> int:
         """Weight of one shard held now, escrow not counted."""
@@ -167,7 +151,7 @@ class RuleContext:
 
     def live(self) -> tuple[PeerId, ...]:
         """Live peers that take shares, this one included where it does, sorted."""
-        return self._state.table.takers()
+        return self.table.takers()
 
     def neighbors(
         self, round: int | None = None, members: Sequence[PeerId] | None = None
@@ -188,11 +172,6 @@ class RuleContext:
             return tuple(state.neighbors(members, me, round))
         return pair(lambda one: state.neighbors(members, one, round), me, members, outward)
 
-    @property
-    def outward(self) -> Set[PeerId]:
-        """Live peers that take shares and only dial out: two of them may not reach each other."""
-        return self._state.table.outward
-
     def weights(
         self, round: int, members: Sequence[PeerId] | None = None
     ) -> Mapping[PeerId, float]:
@@ -206,17 +185,13 @@ class RuleContext:
         those = sorted({self.me, *neighbors(members, self.me, round)})
         return dict.fromkeys(those, 1 / len(those))
 
-    def incarnation(self, peer: PeerId) -> Incarnation:
-        """The latest incarnation of *peer* that is known, 0 where none is."""
-        return self._state.table.incarnation(peer)
-
     def fate(self, peer: PeerId, incarnation: Incarnation) -> str:
         """What has become of one incarnation of a peer: nothing while it takes part, else a word.
 
         Returns:
             ``""``, ``"leaving"``, ``"left"``, ``"died"`` or ``"restarted"``.
         """
-        table, member = self._state.table, self._state.table.member(peer)
+        table, member = self.table, self.table.member(peer)
         if member is None or member.phase is Phase.LEFT:
             return "left"
         if member.incarnation != incarnation:
@@ -226,40 +201,16 @@ class RuleContext:
             return "leaving" if is_there else "left"
         return "" if is_there else "died"
 
-    def machine(self, peer: PeerId) -> bytes:
-        """Names the machine of a peer that is known: alike for those that can share segments."""
-        return self._state.table.machine(peer)
-
-    def is_quiet(self, peer: PeerId) -> bool:
-        """Whether all that *peer* ever pushed is settled, and nothing more will come from it."""
-        member = self._state.table.member(peer)
-        return member is not None and member.phase is Phase.QUIET
-
-    def steps_at_end(self, peer: PeerId) -> int | None:
-        """Steps of a peer that has finished, perhaps none; None of one that has not, or where
-        members are not told of one another's steps."""
-        known = self._state.table.known(peer)
-        return None if known is None else known.steps_at_end
-
-    def others_finished(self) -> list[PeerId]:
-        """Other members that have taken all their steps, and have not left since, sorted."""
-        return self._state.table.finished()
-
     def trains(self, peer: PeerId) -> bool:
         """Whether a peer takes optimizer steps still, this one included."""
-        table = self._state.table
+        table = self.table
         member = table.me if peer == table.id else table.member(peer)
         return member is not None and member.phase < Phase.FINISHED
 
     def is_leaving(self, peer: PeerId) -> bool:
         """Whether a peer is about to leave, or has left, and so refuses all shares."""
-        member = self._state.table.member(peer)
+        member = self.table.member(peer)
         return member is not None and member.phase >= Phase.LEAVING
-
-    def reason(self, peer: PeerId) -> str:
-        """Why the rule of *peer*, which is leaving, could not go on; empty if unknown."""
-        known = self._state.table.known(peer)
-        return "" if known is None else known.reason
 
     def can_push(self, peer: PeerId, *, lent: bool = False, awaited: bool = False) -> bool:
         """Whether there is credit toward *peer*, and reason to think that it can be reached.
@@ -270,7 +221,7 @@ class RuleContext:
         """
         busy = any([peer in self._shard_states[shard].outbox.transfers for shard in self.shards])
         free = not busy and (not self._state.is_full if lent else self._has_credit(awaited))
-        return free and self._state.table.is_reachable(peer, self.now)
+        return free and self.table.is_reachable(peer, self.now)
 
     def outstanding(self) -> Set[PeerId]:
         """Everybody toward whom a push is not settled yet."""
@@ -299,7 +250,7 @@ class RuleContext:
             busy = self._shard_states[shard].outbox.transfers
             if busy:
                 among = [*filterfalse(busy.__contains__, among)]
-        open_ones = self._state.table.reachable(among, self.now)
+        open_ones = self.table.reachable(among, self.now)
         return open_ones[int(self.rng.integers(len(open_ones)))] if open_ones else None
 
     def mix(self, share: Share, weight: int | None = None) -> None:
@@ -333,7 +284,7 @@ class RuleContext:
 
     def _acceptable(self, sender: PeerId, own: int, offered: int) -> int:
         """How much to accept of a share, not a newcomer's first; all, unless weight counts."""
-        table = self._state.table
+        table = self.table
         if self._state.requirements.whole:
             return offered
         if offered <= own or not self.is_leaving(sender):
@@ -385,7 +336,7 @@ class RuleContext:
             bare: Whether the numbers are written by themselves; `Requirements.bare` must say so.
             whole: As for `push`, which takes what is returned in place of a register.
         """
-        forms = {Form(NATIVE if whole else self._state.config.wire, bare=True)}
+        forms = {Form(NATIVE if whole else self.config.wire, bare=True)}
         if not bare:
             given = {"copy": False, "anchor": False, "whole": whole or self.merging}
             forms = {form_of(self._state, peer, **given) for peer in peers}

@@ -110,11 +110,10 @@ class Joining:
         # During a roll call there is nobody yet whose name could be kept alive by hearsay.
         calls = table.phase is Phase.SEEKING and self._founders > 1
         if alone:
-            members: tuple[Member, ...] = (table.me,)
-        else:
-            assert isinstance(table, MemberTable)
-            members = table.members(unconfirmed=calls)
-        clock = () if alone else table.clock.rows_beside({m.id: m.step for m in members})
+            return Hello(members=(table.me,), rooted=self._state.rooted, reply=reply)
+        assert isinstance(table, MemberTable)
+        members = table.members(unconfirmed=calls)
+        clock = table.clock.rows_beside({m.id: m.step for m in members})
         return Hello(members=members, clock=clock, rooted=self._state.rooted, reply=reply)
 
     def take_copy(self, context: RuleContext, closed_by: str = "") -> None:
@@ -164,7 +163,7 @@ class Joining:
             state.log.ask(Part(member.id))
         state.enter(swarm)
         state.swarm_is_rooted = False
-        state.table.clock.forget_others()
+        table.clock.forget_others()
         state.table.advance(phase=Phase.SEEKING)
         self._founders = 1
         self._since_s, self._donor = now, None
@@ -174,7 +173,6 @@ class Joining:
         state.enter(self._own_anchor())
         if self._founders > 1:
             # While it called the roll, members of other swarms may have said hello, too.
-            state.table.clock.forget_others()
             state.table.note_founders()
         for shard_state in state.shard_states:
             shard_state.log.record(Entry(Kind.FOUNDED, ONE))

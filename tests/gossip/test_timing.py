@@ -1,10 +1,10 @@
 """Presets of times: each is a valid one, and they come in order."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 
-from rumor.gossip.config import TIMINGS, ProtocolConfig, Timing, timing
+from rumor.gossip.config import TIMINGS, ProtocolConfig, timing
 from rumor.gossip.errors import ConfigError
 
 NAMES = ("local", "lan", "wan")
@@ -25,14 +25,14 @@ def test_lan_is_what_peers_do_unless_told_otherwise() -> None:
 
 def test_the_wider_the_network_the_longer_the_patience() -> None:
     assert tuple(TIMINGS) == NAMES
-    for field in fields(Timing):
-        times = [getattr(TIMINGS[name], field.name) for name in NAMES]
-        assert times == sorted(times), field.name
+    for field in TIMINGS["lan"]:
+        times = [TIMINGS[name][field] for name in NAMES]
+        assert times == sorted(times), field
 
 
 def test_on_a_wan_silence_lasts_three_times_as_long() -> None:
     lan, wan = TIMINGS["lan"], TIMINGS["wan"]
-    assert (wan.suspect_s, wan.dead_s) == (3 * lan.suspect_s, 3 * lan.dead_s)
+    assert all(wan[time] == 3 * lan[time] for time in ("suspect_s", "dead_s"))
 
 
 def test_a_preset_that_does_not_exist_is_refused_with_those_that_do() -> None:

@@ -9,6 +9,7 @@ from ...protocol.share import Share
 from ...specs.parameter import Parameter, checked
 from ...types import Incarnation, PeerId
 from ...weight import token
+from ...wire.messages import Phase
 
 __all__ = ["ADPSGD"]
 
@@ -131,7 +132,7 @@ class ADPSGD:
         if own is not None and ((own.peer, _QUESTION) in back or _is_gone(context, own)):
             self._own = None
         # A peer that had considered this one dead has dropped its question and will not answer it.
-        if context.merging and context.now - self._asked_s > context.dead_s:
+        if context.merging and context.now - self._asked_s > context.config.dead_s:
             self._own = None
         for slot, answer in enumerate(self._answers):
             if answer is None:
@@ -166,7 +167,7 @@ class ADPSGD:
             context.skip()
             return
         self._begun, self._asked_s = self._begun + 1, context.now
-        self._own = _Exchange(peer, context.incarnation(peer), self._begun)
+        self._own = _Exchange(peer, context.table.incarnation(peer), self._begun)
         context.combine("sent", [(1.0, X)])
         context.push(peer, token(context.weight), epoch=_QUESTION, round=self._begun)
 
@@ -189,7 +190,10 @@ class ADPSGD:
 def _is_gone(context: RuleContext, exchange: _Exchange) -> bool:
     """Whether no answer can come; one that is leaving may still have an answer under way."""
     fate = context.fate(exchange.peer, exchange.incarnation)
-    return fate in ("died", "left", "restarted") or context.is_quiet(exchange.peer)
+    if fate in ("died", "left", "restarted"):
+        return True
+    member = context.table.member(exchange.peer)
+    return member is not None and member.phase is Phase.QUIET
 
 
 def _register(slot: int) -> str:

@@ -38,6 +38,7 @@ class EASGD:
     name = "easgd"
     summary = "a spring to a center, which is gossiped"
     registers: tuple[str, ...] = (_CENTER, _PULL)
+    outstanding_max = 2
     requirements = Requirements()
 
     @checked
@@ -56,14 +57,9 @@ class EASGD:
         every: Annotated[
             int, Parameter("steps from one update to the next, and from push to push.", low=1)
         ] = 10,
-        outstanding_max: Annotated[
-            int,
-            Parameter("shares that may be outstanding at once; further pushes are skipped.", low=1),
-        ] = 2,
     ) -> None:
         self.alpha = alpha
         self.every = every
-        self.outstanding_max = outstanding_max
         self._steps = 0
         self._is_center = False
 

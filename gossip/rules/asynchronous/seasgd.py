@@ -37,6 +37,7 @@ class SEASGD:
     name = "seasgd"
     summary = "a spring to one center, in memory that all share"
     registers: tuple[str, ...] = ()
+    outstanding_max = 2
     requirements = Requirements(one_machine=True)
 
     @checked
@@ -55,10 +56,6 @@ class SEASGD:
         every: Annotated[
             int, Parameter("steps from one exchange to the next; 1 in the paper.", low=1)
         ] = 1,
-        outstanding_max: Annotated[
-            int,
-            Parameter("shares that may be outstanding at once while peers merge.", low=1),
-        ] = 2,
         progress: Annotated[
             Progress,
             Parameter(
@@ -77,7 +74,6 @@ class SEASGD:
             )
         self.alpha = alpha
         self.every = every
-        self.outstanding_max = outstanding_max
         self.progress = progress
         self.master = master
         self._steps = 0
@@ -109,7 +105,7 @@ class SEASGD:
         """Whether training is over for all, since that of one is."""
         if self.progress == "own":
             return None
-        finished = context.others_finished()
+        finished = context.table.finished()
         if self.progress == "master":
             return EndTraining(self.master) if self.master in finished else None
         return EndTraining(finished[0]) if finished else None
@@ -123,8 +119,8 @@ class SEASGD:
 
 def _elsewhere(context: RuleContext) -> Halt | None:
     """Why a rule cannot begin that shares segments with all others, where one is elsewhere."""
-    mine = context.machine(context.me)
-    others = [peer for peer in context.live() if context.machine(peer) != mine]
+    mine = context.table.machine(context.me)
+    others = [peer for peer in context.live() if context.table.machine(peer) != mine]
     if not others:
         return None
     return Halt(

@@ -118,7 +118,7 @@ class ElasticRounds:
         """Find out which round is next, and wait until it can begin."""
         if self._is_behind:
             self.round = max([self.round, *map(_next_to, self._shares)])
-        is_late = context.now - self._since_s > context.roll_s
+        is_late = context.now - self._since_s > context.config.roll_s
         if self._is_first and not is_late and len(context.live()) < context.founders:
             return Wait(self.round, ())
         late = self._letters.receivers_of(self.register)
@@ -132,7 +132,9 @@ class ElasticRounds:
         counts: bool = True,
     ) -> None:
         """Begin a round, once `ready`: send `register`, which was filled, to all partners."""
-        out_of_reach = context.outward if context.me in context.outward else frozenset[PeerId]()
+        out_of_reach = (
+            context.table.outward if context.me in context.table.outward else frozenset[PeerId]()
+        )
         self.is_open, self.is_new = True, False
         self._is_first = self._is_behind = False
         self._note = COUNTS if counts else LISTENS
@@ -142,7 +144,7 @@ class ElasticRounds:
             if not self._fate(context, peer, told.incarnation)
         }
         self._partners = {
-            peer: context.incarnation(peer)
+            peer: context.table.incarnation(peer)
             for peer in partners
             if peer != context.me and peer not in out_of_reach
         }
@@ -193,7 +195,7 @@ class ElasticRounds:
         live = context.live()
         if live is not self._live:
             self._live = live
-            self._lives = {peer: context.incarnation(peer) for peer in live}
+            self._lives = {peer: context.table.incarnation(peer) for peer in live}
 
     def _fate(self, context: RuleContext, peer: PeerId, incarnation: Incarnation) -> str:
         if self._lives.get(peer) == incarnation:
@@ -207,7 +209,7 @@ class ElasticRounds:
     def _owe(self, context: RuleContext, share: Share) -> None:
         """Note that a share is to be answered, unless it is an answer, or was answered."""
         sender, incarnation = share.sender, share.id.incarnation
-        if share.note == ANSWER or incarnation < context.incarnation(sender):
+        if share.note == ANSWER or incarnation < context.table.incarnation(sender):
             return  # an earlier life waits for nothing
         told = self._told.get(sender)
         if told is None or told.incarnation != incarnation or told.round < share.round:
@@ -223,7 +225,7 @@ class ElasticRounds:
             fate = self._fate(context, peer, incarnation)
             # One that is considered dead may wait all the same, and so may one that is not known
             # yet, or only from an earlier life.
-            if fate == "died" or context.incarnation(peer) < incarnation:
+            if fate == "died" or context.table.incarnation(peer) < incarnation:
                 continue
             del self._owed[peer]
             if not fate:

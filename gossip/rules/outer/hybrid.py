@@ -134,10 +134,10 @@ class Hybrid(OuterRule):
 
 def _machine(context: RuleContext, peer: PeerId) -> bytes | PeerId:
     """With whom a peer is in step; with nobody, where it only dials out and all beside it do."""
-    machine = context.machine(peer)
-    if peer in context.outward:
-        beside = [other for other in context.live() if context.machine(other) == machine]
-        if all(other in context.outward for other in beside):
+    machine = context.table.machine(peer)
+    if peer in context.table.outward:
+        beside = [other for other in context.live() if context.table.machine(other) == machine]
+        if all(other in context.table.outward for other in beside):
             return peer
     return machine
 
@@ -152,7 +152,7 @@ def _leaders(context: RuleContext) -> list[PeerId]:
     """One peer of each machine, the first of those that still train, or of all."""
     leaders: dict[bytes | PeerId, PeerId] = {}
     # Who listens can be reached by all others of its machine.
-    for peer in sorted(context.live(), key=lambda peer: peer in context.outward):
+    for peer in sorted(context.live(), key=lambda peer: peer in context.table.outward):
         machine = _machine(context, peer)
         leader = leaders.setdefault(machine, peer)
         if context.trains(peer) and not context.trains(leader):

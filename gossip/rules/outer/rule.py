@@ -112,7 +112,7 @@ class OuterRule:
 def neighborhood(context: RuleContext, round: int) -> dict[PeerId, float]:
     """The topology's neighbors of a round, and what to take of each."""
     heard = context.neighbors(round)
-    if len(context.outward) > 1:
+    if len(context.table.outward) > 1:
         # Two that only dial out are led around one another, which no matrix knows of.
         return dict.fromkeys(heard, 1 / (len(heard) + 1))
     row = context.weights(round)

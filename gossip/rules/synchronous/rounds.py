@@ -18,6 +18,7 @@ from ...protocol.rule import Requirements
 from ...protocol.share import Kept, Pushed, Share
 from ...types import Incarnation, PeerId
 from ...weight import token
+from ...wire.messages import MERGE_STAGES
 
 __all__ = [
     *("EPOCH", "NEIGHBORS_MAX", "SYNCHRONOUS"),
@@ -107,7 +108,7 @@ class Letters:
 
 def merge(context: RuleContext, *, agrees: bool = False) -> None:
     """Merge after the last round: plain gossip of weights, in which no peer waits."""
-    if agrees and not context.merges_again:
+    if agrees and not context.table.merge >= MERGE_STAGES:
         context.may_close(True)
     else:
         context.push_half()
@@ -130,8 +131,8 @@ class Rounds:
         if self.members:
             return None
         live = context.live()
-        if len(context.outward) > 1:
-            first, second, *_ = sorted(context.outward)
+        if len(context.table.outward) > 1:
+            first, second, *_ = sorted(context.table.outward)
             return Halt(
                 f"{first} and {second} only dial out, so that neither can reach the other, and "
                 f"{self._name} needs every link: give one of them an address, or use "
@@ -145,12 +146,13 @@ class Rounds:
             )
         if len(live) == context.founders:
             self.members = live
-            self._incarnations = {peer: context.incarnation(peer) for peer in live}
+            self._incarnations = {peer: context.table.incarnation(peer) for peer in live}
             return None
         self._since_s = context.now if self._since_s is None else self._since_s
-        if context.now - self._since_s <= context.roll_s:
+        roll_s = context.config.roll_s
+        if context.now - self._since_s <= roll_s:
             return Wait(0, ())
-        there = f"{len(live)} of {context.founders} founders are there after {context.roll_s:g} s"
+        there = f"{len(live)} of {context.founders} founders are there after {roll_s:g} s"
         return Halt(f"{there}, and {self._name} cannot begin without all of them")
 
     def tend(self, context: RuleContext, tag: int) -> None:
@@ -240,7 +242,8 @@ class Rounds:
             fate = context.fate(peer, self._incarnations[peer])
             if fate and fate != but:
                 return self._halt(context, round, peer, fate)
-            steps = context.steps_at_end(peer)
+            known = context.table.known(peer)
+            steps = None if known is None else known.steps_at_end
             if steps is not None and steps < (round + 1) * self._h:
                 return Halt(
                     f"{peer} has finished after {steps} steps, and {self._name} needs it in round "
@@ -251,8 +254,9 @@ class Rounds:
     def _halt(self, context: RuleContext, round: int, peer: PeerId, fate: str) -> Halt:
         # A member that halts leaves, so that the cause is what it says, or who has died.
         if fate in ("leaving", "left"):
-            if reason := context.reason(peer):
-                return Halt(reason)
+            known = context.table.known(peer)
+            if known is not None and known.reason:
+                return Halt(known.reason)
             fate = "left"
         for other, incarnation in self._incarnations.items():
             if other != context.me and context.fate(other, incarnation) in ("died", "restarted"):

@@ -128,7 +128,7 @@ def test_three_that_only_dial_out_and_one_that_listens_are_a_swarm_of_four() -> 
     def look(context: RuleContext) -> None:
         seen[context.me] = context.neighbors()
         if context.me != "z":
-            assert context.outward == {"a", "b", "c"}
+            assert context.table.outward == {"a", "b", "c"}
             assert not context.can_push("a") and context.can_push("z")
 
     for id in ("b", "c", "z"):

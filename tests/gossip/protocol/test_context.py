@@ -239,7 +239,7 @@ def test_a_topology_leads_no_link_between_two_that_only_dial_out(
 
     def look(context: RuleContext) -> None:
         found[context.me] = "".join(sorted(context.neighbors()))
-        assert context.outward == set(ids)
+        assert context.table.outward == set(ids)
 
     effects: Effects = []
     for id in "abcd":
