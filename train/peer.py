@@ -27,11 +27,10 @@ from ..gossip.weight import founders
 from .config import PeerConfig
 from .loop.average import Average, Evaluate, average
 from .loop.backward import BackwardSteps
-from .loop.metrics import Loss
 from .loop.model_check import ModelCheck
 from .loop.report import save_peer_model
 from .loop.signals import SignalHandling
-from .loop.telemetry import Telemetry
+from .loop.telemetry import Loss, Telemetry
 from .model import require_own_process, state_dict
 from .runtime import shutdown
 from .runtime.opening import open_runtime, open_transport

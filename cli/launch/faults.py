@@ -16,6 +16,7 @@ from ...train.faults.schedule import (
     LIVE_KINDS,
     NETWORK_KINDS,
     Fault,
+    Slowness,
     check_faults,
     faults_as_json,
     joining,
@@ -23,7 +24,6 @@ from ...train.faults.schedule import (
     read_faults,
     resolve,
 )
-from ...train.faults.slowness import Slowness
 from ...train.faults.transport import NetworkPlan
 from .folder import RunFolder
 from .monitor import Monitor, State

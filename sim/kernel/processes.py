@@ -17,8 +17,7 @@ from ...gossip.types import PeerId
 from ...gossip.wire.messages import Phase
 from ...topology.hashing import key, uniform
 from ...train.faults.network import NetworkFaults
-from ...train.faults.schedule import KINDS, Fault
-from ...train.faults.slowness import Slowness
+from ...train.faults.schedule import KINDS, Fault, Slowness
 from ..models.links import address_of
 from .faults.report import FaultReport
 from .plan import Checkpoint, FleetPlan

@@ -8,8 +8,9 @@ either in `rumor.train.faults.network`.
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeGuard
@@ -20,7 +21,7 @@ from ..storage.files import with_distinct_keys
 
 __all__ = [
     *("ATTACKS", "KINDS", "LIVE_KINDS", "NETWORK_KINDS", "NEWCOMERS_MAX", "RANDOM_KINDS"),
-    *("Fault", "FaultKind", "check_faults", "faults_as_json", "faults_of", "joining"),
+    *("Fault", "FaultKind", "Slowness", "check_faults", "faults_as_json", "faults_of", "joining"),
     *("names_of_newcomers", "read_faults", "resolve"),
 ]
 
@@ -496,3 +497,33 @@ def names_of_newcomers(joined: int) -> tuple[PeerId, ...]:
 def joining(faults: Iterable[Fault]) -> int:
     """How many newcomers these faults are."""
     return sum([fault.count or 1 for fault in faults if fault.kind == "join"])
+
+
+class Slowness:
+    """How many times as long the steps of each peer take, and why.
+
+    Of causes that hold at once the largest factor counts, and the end of one takes only its own
+    away. A cause is of a peer, not of one of its lives: the next is as slow as the last one was.
+    """
+
+    def __init__(self) -> None:
+        self._causes: dict[Hashable, dict[int, float]] = {}
+        self._numbers = count()
+
+    def begin(self, peer: Hashable, factor: float) -> int:
+        """Let a peer be so slow, until `end` is called with the number that this has."""
+        number = next(self._numbers)
+        self._causes.setdefault(peer, {})[number] = factor
+        return number
+
+    def end(self, peer: Hashable, number: int) -> None:
+        """Take one cause away, if it still holds."""
+        self._causes.get(peer, {}).pop(number, None)
+
+    def of(self, peer: Hashable) -> float:
+        """How slow a peer is now; 1 where nothing slows it."""
+        return max(self._causes.get(peer, {}).values(), default=1.0)
+
+    def clear(self) -> None:
+        """Take everything away."""
+        self._causes.clear()

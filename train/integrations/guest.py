@@ -15,8 +15,8 @@ from ...gossip import ConfigError, TransportError
 from ...gossip.errors import did_you_mean
 from ...gossip.protocol.rule import requirements_of
 from ..config import PeerConfig
-from ..loop.metrics import Loss
 from ..loop.signals import SignalHandling
+from ..loop.telemetry import Loss
 from ..peer import Peer
 from ..runtime.script.environment import environment, resolve_config
 from ..tasks.task import require_one_lr

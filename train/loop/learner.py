@@ -1,6 +1,5 @@
 """What one peer trains: a task's model, its optimizer and a part of the data."""
 
-import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -14,8 +13,8 @@ from ...gossip.wire.schema import Schema
 from ..config import RunConfig
 from ..tasks.data import Loader, batch_length
 from ..tasks.lr_schedule import FullRates, parse_lr_schedule
-from ..tasks.random_state import seed_of
-from ..tasks.registry import BUILT_IN, load_task
+from ..tasks.random_state import seed_all, seed_of
+from ..tasks.registry import load_task
 from ..tasks.task import Evaluation, Task
 from ..tensors.cuda import find_device
 from .backward import BackwardSteps
@@ -31,8 +30,7 @@ class Learner:
     """A task's model, its optimizer and one peer's part of the data.
 
     Where the run is journaled, everything random in a step follows from the seed, the peer and the
-    step: torch is seeded anew before each, and for a user's own task numpy and Python, too. Else
-    torch is seeded once.
+    step: torch, numpy and Python are seeded anew before each. Else torch is seeded once.
 
     Raises:
         ConfigError: The task cannot be built, its data cannot be split so, or there is no such
@@ -42,7 +40,6 @@ class Learner:
     def __init__(self, config: RunConfig, peer: str) -> None:
         self._config = config
         self._peer = peer
-        self._is_users_own = config.task not in BUILT_IN
         task = load_task(config.task, seed=config.seed)
         self.task: Task = task.trained_with(
             optimizer=config.optimizer, momentum=config.momentum, precision=config.precision
@@ -111,7 +108,8 @@ class Learner:
         the learning rate goes by it.
         """
         if self._config.journal:
-            self._seed_step()
+            seed = seed_of(self._config.seed, self._peer, f"step:{self.taken}")
+            seed_all(seed, self.device)
         self._set_lr(swarm_steps)
         taken = self._loader.take(self.taken)
         self._optimizer.zero_grad()
@@ -169,14 +167,3 @@ class Learner:
         total = self._config.total_steps
         done, whole = (self.taken, self.steps) if total is None else (swarm_steps, total)
         self._full_rates.scale(self._schedule.after(done, whole))
-
-    def _seed_step(self) -> None:
-        seed = seed_of(self._config.seed, self._peer, f"step:{self.taken}")
-        # Not torch.manual_seed, which takes longer than many a step: it asks after all devices.
-        torch.default_generator.manual_seed(seed)
-        if self.device.type == "cuda":
-            torch.cuda.manual_seed(seed)
-        if self._is_users_own:
-            # Built-in tasks draw from torch alone.
-            random.seed(seed)
-            np.random.seed(seed & 0xFFFFFFFF)

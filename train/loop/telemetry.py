@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from torch import Tensor, nn
 
 from ...gossip import ConfigError, RumorError, TransportError
@@ -16,16 +17,20 @@ from ..loggers.logger import LoggedRun
 from ..loggers.registry import make_loggers
 from ..loggers.writer import LogWriter
 from ..runtime.shutdown import MergeResult
-from ..runtime.telling.stats import AverageEvaluation, PeerStats
+from ..runtime.telling.stats import METRICS, AverageEvaluation, PeerStats
+from ..storage.jsonl import JsonlLog
 from ..storage.ledger_file import ledger_paths
 from ..tasks.task import Evaluation
 from ..tensors.vector import Vector
 from .average import Average, AverageEvaluator, Evaluate, evaluation_of
 from .exporter import Exporter
-from .metrics import Loss, Recorder
 from .report import Report, State, save_peer_model
+from .sketch import sketch
 
-__all__ = ["Telemetry"]
+__all__ = ["Loss", "Telemetry"]
+
+Loss = float | Tensor
+"""Of a batch: a number, or a tensor with one."""
 
 _log = logging.getLogger("rumor")
 
@@ -84,7 +89,11 @@ class Telemetry:
         self._exporter: Exporter | None = None
         self._loss: Loss | None = None
         self._measured: dict[str, float] = {}
-        self._rows: Recorder | None = None
+        self._rows: JsonlLog | None = None
+        self._losses: Loss = 0.0
+        self._losses_count = self._mixed = self._staleness_steps = 0
+        self._step_s: list[float] = []
+        self._own_s: list[float] = []
         self._evaluation: Evaluation | None = None
         self._is_noted = True
         self._steps_before = 0
@@ -127,12 +136,7 @@ class Telemetry:
             (out / "peer.json").unlink(missing_ok=True)
         if log_every is None or (out is None and not self._loggers):
             return
-        self._rows = Recorder(
-            None if out is None else out / "metrics.jsonl",
-            *(stats, self._vector.flats, log_every),
-            before_s=self.before_s,
-            loggers=self._loggers,
-        )
+        self._rows = JsonlLog(None if out is None else out / "metrics.jsonl")
         own = {"rule": first.rule, "p": first.p, "topology": first.topology}
         own |= {"seed": self._config.seed, "shards": self._config.shards}
         own |= {"wire": self._config.protocol.wire, **(self.settings or {})}
@@ -173,10 +177,14 @@ class Telemetry:
             averaged = self.averaged = evaluator.measure(step, average)
         apart_s = averaged.wall_s if averaged else 0.0
         is_due = self.after_exchange is not None and self.after_exchange(apart_s)
-        if (rows := self._rows) is not None:
-            rows.note(loss, time.perf_counter() - self._stepped_s - apart_s, exchange_s)
-            if averaged or is_due or rows.is_due(step):
-                self._write(rows, step, averaged, lr=lr, sketched=is_due)
+        if self._rows is not None and self._config.log_every is not None:
+            if loss is not None:
+                self._losses, self._losses_count = self._losses + loss, self._losses_count + 1
+            step_s = time.perf_counter() - self._stepped_s - apart_s
+            self._step_s.append(step_s)
+            self._own_s.append(step_s - exchange_s)
+            if averaged or is_due or step % self._config.log_every == 0 or step == 1:
+                self._write(self._rows, step, stats(), averaged, lr=lr, sketched=is_due)
         # What the row itself took belongs to no step.
         self._stepped_s = time.perf_counter()
         return apart_s
@@ -222,7 +230,7 @@ class Telemetry:
         rows, self._rows = self._rows, None
         if rows is not None:
             if not self._is_noted:
-                self._write(rows, stats().steps)
+                self._write(rows, stats().steps, stats())
             rows.close()
         stopped = caught or isinstance(error, KeyboardInterrupt)
         stopped = stopped or (isinstance(error, SystemExit) and not error.code)
@@ -289,18 +297,43 @@ class Telemetry:
 
     def _write(
         self,
-        rows: Recorder,
+        rows: JsonlLog,
         step: int,
+        stats: PeerStats,
         averaged: AverageEvaluation | None = None,
         *,
         lr: float | None = None,
         sketched: bool = False,
     ) -> None:
+        """Write a row about the steps since the last one, of which *step* was the last."""
         began_s = time.perf_counter()
         is_turn = step % (_ROWS_PER_SKETCH * (self._config.log_every or 1)) == 0
         sketched = sketched or (is_turn and began_s >= self._sketch_due_s)
         evaluation = None if self._is_noted else self._evaluation
-        rows.write(step, lr=lr, evaluation=evaluation, averaged=averaged, sketched=sketched)
+        count, counters = self._losses_count, stats.counters
+        mixed = counters.mixed - self._mixed
+        staleness_steps = counters.staleness_steps - self._staleness_steps
+        row = {
+            "step": step,
+            "swarm_steps": stats.swarm_steps,
+            "lr": lr,
+            "time_s": self.elapsed_s,
+            "unix_s": time.time(),
+            **{name: metric.get(stats) for name, metric in METRICS.items()},
+            "loss": float(self._losses) / count if count else None,
+            "accuracy": evaluation.accuracy if evaluation else None,
+            "test_loss": evaluation.loss if evaluation else None,
+            "staleness_steps": staleness_steps / mixed if mixed else None,
+            **_durations("step_s", self._step_s),
+            # What it took beside the exchange, which under a synchronous rule is mostly waiting.
+            **_durations("own_s", self._own_s),
+            "sketch": sketch(*self._vector.flats) if sketched else None,
+            **(averaged.as_row() if averaged else {}),
+        }
+        self._losses, self._losses_count, self._step_s, self._own_s = 0.0, 0, [], []
+        self._mixed, self._staleness_steps = counters.mixed, counters.staleness_steps
+        rows.write(row)
+        self._loggers.log(stats.id, row)
         self._is_noted = True
         if sketched:
             now = time.perf_counter()
@@ -325,6 +358,13 @@ class Telemetry:
         if self._ready is not None:
             with suppress(OSError):
                 self._ready.unlink()
+
+
+def _durations(name: str, seconds: list[float]) -> dict[str, float | None]:
+    """Mean and standard deviation, seconds."""
+    if not seconds:
+        return {name: None, f"{name}_sd": None}
+    return {name: float(np.mean(seconds)), f"{name}_sd": float(np.std(seconds))}
 
 
 def _in_words(error: BaseException) -> str:

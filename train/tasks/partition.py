@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
-    *("PARTITIONS", "Split", "dirichlet", "needs_targets", "partition_module", "shards", "split"),
+    *("PARTITIONS", "Split", "dirichlet", "partition_module", "shards", "split"),
 ]
 
 Indices = NDArray[np.int64]
@@ -97,12 +97,6 @@ def split(
     values = _values(partition, targets) if form.by_targets else np.empty(n_samples)
     parts = form.draw(values, n, stream(seed, "swarm", "partition"))
     return [np.sort(part) for part in parts]
-
-
-def needs_targets(partition: str) -> bool:
-    """Whether a partition goes by the samples' targets."""
-    is_named = partition.partition(":")[0] in PARTITIONS
-    return is_named and make("partition", partition, PARTITIONS).by_targets
 
 
 def partition_module(partition: str) -> str | None:
@@ -205,7 +199,10 @@ PARTITIONS: Mapping[str, Callable[..., Split]] = MappingProxyType(
 def _values(spec: str, targets: "NDArray[Any] | Tensor | None") -> NDArray[Any]:
     """One number per sample, or a refusal where the targets have more."""
     if targets is None:
-        raise ConfigError(f"partition {spec!r} needs one target per sample: use iid or shared")
+        raise ConfigError(
+            f"partition {spec!r} needs one target per sample, and there are none: give the task "
+            "targets, or use iid or shared"
+        )
     values: NDArray[Any] = _array(targets)
     if values.size != len(values):
         raise ConfigError(

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import torch
 
-__all__ = ["kept_random_state", "seed_of", "seeded"]
+__all__ = ["kept_random_state", "seed_all", "seed_of", "seeded"]
 
 _CPU: Final = torch.device("cpu")
 
@@ -44,11 +44,16 @@ def seeded(seed: int, device: torch.device = _CPU) -> Iterator[None]:
     The generators belong to the process: no other thread may draw meanwhile.
     """
     with kept_random_state(device):
-        # Not torch.manual_seed, which takes longer than many a step: it asks after all devices.
-        torch.default_generator.manual_seed(seed)
-        if device.type == "cuda":
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed & 0xFFFFFFFF)
+        seed_all(seed, device)
         yield
+
+
+def seed_all(seed: int, device: torch.device = _CPU) -> None:
+    """Seed torch, on the CPU and on *device*, numpy and Python."""
+    # Not torch.manual_seed, which takes longer than many a step: it asks after all devices.
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)

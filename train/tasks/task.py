@@ -31,7 +31,7 @@ from .data import (
     targets_of,
 )
 from .lr_schedule import parse_lr_schedule
-from .partition import needs_targets, split
+from .partition import split
 from .precision import autocast, check_precision
 from .random_state import seeded
 
@@ -207,11 +207,6 @@ class Task:
                 does not say what it needs.
         """
         targets = self.targets if self.targets is not None else targets_of(self.train)
-        if targets is None and needs_targets(partition):
-            raise ConfigError(
-                f"partition {partition!r} needs one target per sample, and task {self.name} does "
-                "not tell them: give it targets, or use iid or shared"
-            )
         return split(partition, targets, n, seed, n_samples=n_samples_of(self.train))
 
     def batch_loss(self, model: nn.Module, batch: Batch) -> Tensor:

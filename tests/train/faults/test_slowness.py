@@ -1,6 +1,6 @@
 """Several things that slow a peer at once."""
 
-from rumor.train.faults.slowness import Slowness
+from rumor.train.faults.schedule import Slowness
 
 
 def test_the_largest_factor_counts_and_an_end_takes_only_its_own_away() -> None:

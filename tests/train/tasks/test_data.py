@@ -161,7 +161,7 @@ def test_data_of_any_form_are_split(form: str, partition: str) -> None:
 
 @pytest.mark.parametrize("partition", ["dirichlet:0.1", "shards:2"])
 def test_a_partition_by_class_needs_targets(partition: str) -> None:
-    with pytest.raises(ConfigError, match="give it targets, or use iid or shared"):
+    with pytest.raises(ConfigError, match="give the task targets, or use iid or shared"):
         task().split(partition, 4, seed=0)
     given = task(targets=Y).split(partition, 4, seed=0)
     also = task(train=TensorDataset(X, Y)).split(partition, 4, seed=0)
