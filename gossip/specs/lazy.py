@@ -11,9 +11,7 @@ __all__ = ["be_lazy"]
 def be_lazy(package: str, modules: Mapping[str, Sequence[str]]) -> None:
     """Let a package import a module of its own when a name out of it is first asked for.
 
-    Args:
-        package: Its ``__name__``; called while it is imported.
-        modules: Those of the package that define public names, and which.
+    Called while the *package* is imported; *modules* define public names, and which.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 

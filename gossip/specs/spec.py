@@ -39,12 +39,7 @@ def find(
 
 
 def make(what: str, spec: str, known: Mapping[str, Callable[..., _T]], also: str = "") -> _T:
-    """Call what a spec names with the values that it gives.
-
-    Args:
-        what: It is, such as ``wire``; errors begin with it.
-        known: Classes or functions by name.
-        also: As `find` takes it.
+    """Call what a spec names, one of the *known* classes or functions, with the values it gives.
 
     Raises:
         ConfigError: There is none of that name, or it does not take these values.
@@ -63,15 +58,7 @@ def make(what: str, spec: str, known: Mapping[str, Callable[..., _T]], also: str
 
 
 def read_values(name: str, parameters: Sequence[Parameter], given: str | None) -> dict[str, Value]:
-    """Read what stands behind the name in a spec.
-
-    Args:
-        name: What stands before the colon.
-        parameters: All that can be given.
-        given: The text behind the colon; None where there is none.
-
-    Returns:
-        The values that were given, in the order of *parameters*.
+    """Read what stands behind the colon in a spec (None without one), in the order of *parameters*.
 
     Raises:
         ConfigError: It is not of that form, or one is unknown, out of range or missing.

@@ -45,16 +45,13 @@ PORT_MAX: Final = 65_535
 
 
 def parse_address(text: str, *, any_port: bool = False) -> str:
-    """Bring an address into the one form that is used inside.
+    """Bring an address into the inner form, ``tcp://host:port`` or ``tcp://key@host:port``.
 
     Args:
         text: Such as ``node-a:7700``, ``tcp://10.0.0.5:7700`` or ``[::1]:7700``; with
             ``KEY@`` in front of the host, where the machine's public key is known.
         any_port: Whether port ``*`` (or 0), "the system's choice", and host ``*``, "all
             interfaces", are allowed: for binding only.
-
-    Returns:
-        The address as ``tcp://host:port`` or ``tcp://key@host:port``.
 
     Raises:
         ConfigError: It has another form, or the port is out of range.
@@ -84,13 +81,8 @@ _OF_MANY: Final = "dns:"
 
 
 def parse_seed(text: str) -> str:
-    """Bring an address by which to join into the one form that is used inside.
-
-    Args:
-        text: As `parse_address` takes it, or ``dns:NAME:PORT`` for all addresses that a name has.
-
-    Returns:
-        The address, or ``dns:NAME:PORT`` as it is.
+    """Bring an address by which to join into the inner form; ``dns:NAME:PORT``, for all addresses
+    that a name has, stays as it is.
 
     Raises:
         ConfigError: It has another form.
@@ -163,12 +155,7 @@ def is_wildcard(address: str) -> bool:
 
 
 def bind_advice(address: str, code: int | None) -> str:
-    """Advice about an address in the inner form that cannot be bound.
-
-    Args:
-        address: The address.
-        code: The system's error number.
-    """
+    """Advice about an address that cannot be bound, for the system's error number."""
     host, port = split_address(address)
     if code in (errno.ENODEV, sockets.EAI_NONAME, sockets.EAI_AGAIN):
         return (
@@ -210,15 +197,8 @@ class Resolver:
         self._lock = threading.Lock()
 
     def places(self, address: str) -> tuple[str, ...]:
-        """Addresses of numbers that an address stands for.
-
-        Args:
-            address: In the inner form, such as ``tcp://node-a:7700``.
-
-        Returns:
-            The address itself where it has no name; otherwise what was last found, which is
-            nothing at first: ask again later.
-        """
+        """Addresses of numbers that an address stands for: itself where it has no name, otherwise
+        what was last found, which is nothing at first. Ask again later."""
         if _is_number(split_address(address)[0]):
             return (address,)
         with self._lock:
@@ -272,15 +252,10 @@ def _look_up(address: str) -> tuple[tuple[str, ...], str]:
 
 
 def local_host(toward: str | None = None) -> str:
-    """This machine's address on the network.
+    """This machine's address on the interface that leads to a host, by default to the internet.
 
-    Args:
-        toward: A host: the address is that of the interface which leads to it. The interface of
-            the default route unless given.
-
-    Returns:
-        An IPv4 address; an IPv6 one toward a host that is given by such a one; the machine's name
-        where there is no route.
+    An IPv6 address toward a host that is given by such a one; the machine's name where there is no
+    route.
     """
     family = sockets.AF_INET6 if ":" in (toward or "") else sockets.AF_INET
     with sockets.socket(family, sockets.SOCK_DGRAM) as probe:

@@ -60,14 +60,7 @@ class _Dealer:
 
 
 class Dealers:
-    """All places that are dialled.
-
-    Args:
-        context: Of all sockets.
-        poller: Is told of each socket while it is open.
-        bulk_messages_max: That may be queued toward a place.
-        curve: Keys, where there are any.
-    """
+    """All places that are dialled; the poller is told of each socket while it is open."""
 
     def __init__(
         self,
@@ -107,7 +100,7 @@ class Dealers:
         return place in self._ways
 
     def has(self, socket: "zmq.Socket[bytes]") -> bool:
-        """Whether this socket dials, and is open."""
+        """Whether this socket dials."""
         return socket in self._way_of
 
     def hear(self, socket: "zmq.Socket[bytes]") -> None:
@@ -173,10 +166,7 @@ class Dealers:
         return heard
 
     def send(self, place: str, parts: Sequence[Buffer], *, bulk: bool) -> bool:
-        """Send to a place, never waiting.
-
-        Returns:
-            False where it was not dialled, or nobody is connected there (yet).
+        """Send to a place, never waiting; False where nobody is connected there (yet).
 
         Raises:
             TransportError: The socket failed.
@@ -195,12 +185,7 @@ class Dealers:
                 self.open(place, bulk=way.bulk is not None)
 
     def close(self, places: Collection[str], linger_ms: int = 200) -> None:
-        """Close the ways to some places, those that there are.
-
-        Args:
-            places: Which.
-            linger_ms: How long last messages may take to get out, milliseconds.
-        """
+        """Close the ways to some places, those that there are; last messages may take so long."""
         for place in sorted(places):
             self._unwatch(place)
             way = self._ways.pop(place, None)

@@ -22,12 +22,9 @@ _BIND_POLL_S: Final = 0.002
 
 
 class Listener:
-    """A peer's ROUTER.
+    """A peer's ROUTER, of which the poller is told while it is open.
 
     Args:
-        context: Of all sockets.
-        poller: Is told of the socket while it is open.
-        curve: Keys, where there are any.
         messages_max: That may be queued from, and toward, each that connects.
     """
 

@@ -159,25 +159,14 @@ class Transport:
         self._ways.reset({place for each in addresses for place in self._places.get(each, (each,))})
 
     def learn(self, peer: PeerId, route: Route, *, bulk: bool, place: str = "") -> None:
-        """Note on which way a message of *peer* came in, to answer on it where no other is.
-
-        Args:
-            peer: Who spoke.
-            route: As the message has it.
-            bulk: Whether it was bulk.
-            place: As the message has it.
-        """
+        """Note on which way a message of *peer* came in, to answer on it where no other is."""
         if route:
             self._routes.setdefault(peer, {})[bulk] = route
         elif place:
             self._heard_at[peer] = place
 
     def greet(self, address: str, parts: Sequence[Buffer]) -> bool:
-        """Send to whoever listens at *address*.
-
-        Returns:
-            False where nobody could be reached (yet); the message is gone then.
-        """
+        """Send to whoever listens at *address*; False where nobody could be reached (yet)."""
         if not self._is_dialable(address):
             return False
         places = self._dialled(address)
@@ -212,9 +201,8 @@ class Transport:
     def send(self, peer: PeerId, parts: Sequence[Buffer], *, bulk: bool) -> bool:
         """Send to a peer, never waiting: where it was last reached, or else at other addresses.
 
-        Returns:
-            False where the network refused, so that the message can never arrive. True promises
-            nothing but that it was handed over.
+        False where the network refused, so that the message can never arrive. True promises nothing
+        but that it was handed over.
         """
         addresses = self._peers.get(peer, ())
         places = [place for address in addresses for place in self._dialled(address)]
@@ -234,9 +222,6 @@ class Transport:
 
     def poll(self, timeout_s: float) -> Iterator[Received]:
         """Wait until something has come in, `wake` is called or the time is over.
-
-        Args:
-            timeout_s: Seconds.
 
         Yields:
             The messages that lie ready, at most a batch of each socket. The frame of one can be
@@ -261,11 +246,7 @@ class Transport:
             pass  # it is full of wakes already, or closed
 
     def close(self, linger_s: float = 0.2) -> None:
-        """Close everything.
-
-        Args:
-            linger_s: How long last messages may take to get out, seconds.
-        """
+        """Close everything; last messages may take so many seconds to get out."""
         self._context.destroy(linger=int(linger_s * 1000))
         self._wake_in.close()
         self._wake_out.close()

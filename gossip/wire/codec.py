@@ -60,14 +60,7 @@ _HEADER: Final = {
 
 
 def encode(envelope: Envelope, frame: Buffer = b"") -> list[Buffer]:
-    """Write a message.
-
-    Args:
-        envelope: What to say.
-        frame: The raw frame beside it, ``envelope.frame_bytes`` long; it is not copied.
-
-    Returns:
-        The parts of the message: the header, and the frame where there is one.
+    """Write a message: the header, and the frame where there is one, which is not copied.
 
     Raises:
         LocalProtocolError: The frame is not as long as the envelope says.
@@ -141,10 +134,7 @@ def checksum(frame: Buffer) -> int:
 
 
 def decode_header(first: Buffer) -> tuple[Envelope, int]:
-    """Read the first part of a message, whose frame is not at hand.
-
-    Returns:
-        What it says, and the `checksum` that its frame must have.
+    """Read the first part of a message, and the `checksum` that its frame must have.
 
     Raises:
         DecodeError: This is not the first part of a message, or it is damaged.

@@ -140,11 +140,8 @@ def later_life(known: Incarnation, own: Incarnation) -> Incarnation:
     """An incarnation that supersedes the one of the same name that others know of.
 
     Not just the next: a peer that has lost its disk, and whose clock has gone back, may have begun
-    that one before, and nobody may have heard of it. How far it goes on depends on when it began.
-
-    Args:
-        known: The latest incarnation that others know of.
-        own: That of the peer, which is too early.
+    that one before, and nobody may have heard of it. How far it goes on depends on when its *own*
+    incarnation, which is too early, began.
     """
     return known + 1 + own % _INCARNATIONS_APART
 

@@ -76,10 +76,6 @@ def _why_failed(event: int, value: int) -> str:
 class Curve:
     """Keys on the sockets of one transport; belongs to its thread.
 
-    Args:
-        context: Of all sockets.
-        keyring: Who is let in.
-
     Raises:
         ConfigError: ZeroMQ was built without CURVE.
         TransportError: Nobody could answer for keys, so that no socket may be opened.

@@ -198,13 +198,8 @@ def is_signed_by(signs: bytes, signature: bytes, signed: bytes) -> bool:
 
 
 def signed_stop(owner: Key, swarm: bytes, stop: Stop) -> Stop:
-    """The same request to a whole swarm under the signature of the roster's owner.
-
-    Args:
-        owner: Signs.
-        swarm: Hash of the swarm's anchor: in another one, the signature does not fit.
-        stop: Names the lives that are to end.
-    """
+    """The same request to stop under the signature of the roster's owner, which fits one swarm
+    only, whose anchor has that hash."""
     return Stop(stop.lives, owner.sign(_stop_text(swarm, stop)))
 
 

@@ -27,8 +27,6 @@ class Keyring:
     that a restart does not forget who was revoked.
 
     Args:
-        own: This machine's key.
-        roster: Whom the owner lets in.
         path: Where the roster is kept.
         clock: Seconds that only go forward.
 

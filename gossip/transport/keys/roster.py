@@ -45,11 +45,7 @@ class Roster:
         return cls(owner.public, owner.signs, 0, {owner.public: owner.name})._signed(owner)
 
     def with_machines(self, owner: Key, machines: Iterable[tuple[str, bytes]]) -> Self:
-        """The next version, with more machines, or with other names for some.
-
-        Args:
-            owner: Signs.
-            machines: Names and public keys.
+        """The next version, with more machines (names and public keys), or other names for some.
 
         Raises:
             ConfigError: The key is not the owner's, no peer can be called so, or there would be too
@@ -67,11 +63,7 @@ class Roster:
         return replace(self, machines=listed)._signed(owner)
 
     def without(self, owner: Key, named: Iterable[str]) -> Self:
-        """The next version, without some machines.
-
-        Args:
-            owner: Signs.
-            named: Name or public key of each; all machines of a name go.
+        """The next version, without machines of some names or public keys.
 
         Raises:
             ConfigError: The key is not the owner's, or a machine is not listed.
