@@ -3,7 +3,7 @@
 import io
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +27,17 @@ _DTYPES = frozenset(
         *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
     ]
 )
+
+
+_FROM_ITEMS: Final[Mapping[str, type[Any]]] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+
+_FROM_TEXT: Final[Mapping[str, Callable[[str], object]]] = {
+    "float": float,
+    "complex": complex,
+    "bytes": bytes.fromhex,
+    "bytearray": bytearray.fromhex,
+    "file": lambda text: io.BytesIO(bytes.fromhex(text)),
+}
 
 
 def flatten_state(state: object, name: str) -> tuple[Any, dict[str, Tensor]]:
@@ -82,32 +93,24 @@ def _flatten(value: object, place: str, tensors: dict[str, Tensor]) -> Any:
             dtype = str(copy.dtype).removeprefix("torch.")
             return {"tensor": _kept(raw, place, tensors), "dtype": dtype}
         case complex():
-            parts = value.real, value.imag
-            return {"complex": [_flatten(part, place, tensors) for part in parts]}
+            return {"complex": repr(value)}
         case bytes() | bytearray():
-            return {"bytearray" if isinstance(value, bytearray) else "bytes": value.hex()}
+            return {type(value).__name__: value.hex()}
         case io.BytesIO():
             return {"file": value.getvalue().hex()}
-        case set() | frozenset():
-            members = [_flatten(member, place, tensors) for member in value]
-            return {"frozenset" if isinstance(value, frozenset) else "set": members}
         case Mapping():
-            return {"dict": list(_pairs(value, place, tensors))}
+            for key in value:
+                if type(key) not in _PLAIN:
+                    raise _unfit(f"a key in {place}", key)
+            return {"dict": [[k, _flatten(v, f"{place}.{k}", tensors)] for k, v in value.items()]}
         case list():
             return [_flatten(v, f"{place}.{i}", tensors) for i, v in enumerate(value)]
-        case tuple():
-            return {"tuple": [_flatten(v, f"{place}.{i}", tensors) for i, v in enumerate(value)]}
+        case tuple() | set() | frozenset():
+            # A named tuple comes back as a tuple.
+            kind = next(name for name, made in _FROM_ITEMS.items() if isinstance(value, made))
+            return {kind: [_flatten(v, f"{place}.{i}", tensors) for i, v in enumerate(value)]}
         case _:
             raise _unfit(place, value)
-
-
-def _pairs(
-    mapping: Mapping[Any, object], place: str, tensors: dict[str, Tensor]
-) -> Iterator[list[Any]]:
-    for key, value in mapping.items():
-        if type(key) not in _PLAIN:
-            raise _unfit(f"a key in {place}", key)
-        yield [key, _flatten(value, f"{place}.{key}", tensors)]
 
 
 def _kept(tensor: Tensor, place: str, tensors: dict[str, Tensor]) -> str:
@@ -125,9 +128,8 @@ def _copied(tensor: Tensor, place: str) -> Tensor:
             f"{place} is a {type(tensor).__name__} of {tensor.dtype} on {tensor.device}, "
             f"{tensor.layout}: a checkpoint holds dense tensors that have values"
         )
-    layout = torch.contiguous_format
     plain = tensor.detach().resolve_conj().resolve_neg()
-    return plain.to("cpu", copy=True, memory_format=layout)
+    return plain.to("cpu", copy=True, memory_format=torch.contiguous_format)
 
 
 def _of_array(array: np.ndarray[Any, Any], place: str) -> Tensor:
@@ -140,8 +142,8 @@ def _of_array(array: np.ndarray[Any, Any], place: str) -> Tensor:
 
 
 def _to_array(tensor: Tensor, dtype: str) -> np.ndarray[Any, Any]:
-    shape = tuple(tensor.shape)[:-1]
-    return np.frombuffer(tensor.numpy().tobytes(), np.dtype(dtype)).reshape(shape).copy()
+    raw = np.frombuffer(tensor.numpy().tobytes(), np.dtype(dtype))
+    return raw.reshape(tuple(tensor.shape)[:-1]).copy()
 
 
 def _restore(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
@@ -160,24 +162,10 @@ def _restore(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
             return _to_array(tensors[name], dtype)[()]
         case {"dict": pairs}:
             return {key: _restore(value, tensors) for key, value in pairs}
-        case {"tuple": items}:
-            return tuple(_restore(item, tensors) for item in items)
-        case {"complex": [real, imaginary]}:
-            return complex(_restore(real, tensors), _restore(imaginary, tensors))
-        case {"set": members}:
-            return {_restore(member, tensors) for member in members}
-        case {"frozenset": members}:
-            return frozenset(_restore(member, tensors) for member in members)
-        case {"bytes": text}:
-            return bytes.fromhex(text)
-        case {"bytearray": text}:
-            return bytearray.fromhex(text)
-        case {"file": text}:
-            return io.BytesIO(bytes.fromhex(text))
-        case {"float": text}:
-            return float(text)
-        case _:
-            raise ValueError(plain)
+    ((kind, value),) = plain.items()
+    if kind in _FROM_TEXT:
+        return _FROM_TEXT[kind](value)
+    return _FROM_ITEMS[kind](_restore(item, tensors) for item in value)
 
 
 def _unfit(place: str, value: object) -> ConfigError:
@@ -192,11 +180,7 @@ _TREE: Final = "tree"
 
 
 def pack_state(state: object) -> bytes:
-    """A state as bytes that `unpack_state` understands.
-
-    Raises:
-        ConfigError: As for `flatten_state`.
-    """
+    """A state as bytes that `unpack_state` understands; raises as `flatten_state` does."""
     plain, tensors = flatten_state(state, "state")
     tree = bytearray(json.dumps(plain, allow_nan=False).encode())
     return safetensors.torch.save(tensors | {_TREE: torch.frombuffer(tree, dtype=torch.uint8)})

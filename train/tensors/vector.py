@@ -171,20 +171,13 @@ class Vector:
 
     @torch.no_grad()
     def forget_sent(self) -> None:
-        """Take all numbers as they are now for sent, where that is noted.
-
-        What they differed by before they became those of a copy, or of a checkpoint, is nothing to
-        tell others.
-        """
+        """Take all numbers as they are now for sent, where that is noted: what they differed by
+        before they became those of a copy, or of a checkpoint, is nothing to tell others."""
         for sent, flat in zip(self._sent or (), self.flats, strict=self._sent is not None):
             sent.copy_(flat)
 
     def kept_anchor(self) -> bytes:
-        """Hash of the anchor that is kept: what `anchor` was when it was taken, 16 bytes.
-
-        Raises:
-            LocalProtocolError: None is kept.
-        """
+        """Hash of the anchor that is kept: what `anchor` was when it was taken, 16 bytes."""
         return _hash(self._anchor())
 
     def anchor_matches(self, payload: Tensor, form: Form, shard: int, expected: bytes) -> bool:
@@ -222,21 +215,8 @@ class Vector:
         shard: int = 0,
         rng: np.random.Generator | None = None,
     ) -> Tensor:
-        """Copy a shard of a register out to host memory, and wait until it is there.
-
-        Args:
-            register: Which; as many as the form says.
-            form: What the payload consists of.
-            shard: Which.
-            rng: Decides how ``int8`` rounds.
-
-        Returns:
-            Bytes as they travel: uint8, shape ``(form.size_bytes(schema, shard),)``.
-
-        Raises:
-            TrainingError: A value is not finite, and must never reach another peer; or the
-                model's tensors no longer lie in the vector.
-        """
+        """What `take` copies out, once it is there: bytes as they travel, uint8, shape
+        ``(form.size_bytes(schema, shard),)``."""
         host = self.memory.lend(self.plan(form, shard).size_bytes, "snapshots")
         if not self.take(host, register, form, shard, rng).wait():
             raise not_finite(form)
@@ -261,7 +241,8 @@ class Vector:
             rng: Decides how ``int8`` rounds.
 
         Raises:
-            TrainingError: As `snapshot` does, where that shows at once.
+            TrainingError: A value is not finite, and must never reach another peer, where that
+                shows at once; or the model's tensors no longer lie in the vector.
             LocalProtocolError: What the form needs is not kept.
         """
         self.layout.require_in_place()
@@ -283,15 +264,13 @@ class Vector:
                 mark, look = depart(queue, room, numbers, None if part.is_native else write)
                 marks.append(mark)
                 looks.append(look)
-            start, stop = layout.local_bytes
-            if start < stop:
-                if self.extra_state is not None:
-                    self.extra_state.pack()
-                # What lies in the gaps between them must not be told.
-                host[start:stop].zero_()
-                for placed, room in self._local_rooms(host, start):
-                    room.copy_(placed, non_blocking=True)
-                marks += self._notes()
+            if self.extra_state is not None and form.copy:
+                self.extra_state.pack()
+            # What lies in the gaps between local buffers must not be told.
+            host[slice(*layout.local_bytes)].zero_()
+            for tensor, room in self._local_rooms(host, layout):
+                room.copy_(tensor, non_blocking=True)
+            marks += self._notes()
         if not is_finite:
             # The buffer is used again.
             Marks(marks).synchronize()
@@ -304,18 +283,8 @@ class Vector:
         return all(part.is_finite(payload) for part in (*layout.parts, *layout.anchor))
 
     def look(self, raw: Tensor, form: Form, shard: int, start_bytes: int) -> bool | None:
-        """Whether all numbers in some bytes of a payload are finite.
-
-        Args:
-            raw: The bytes, uint8.
-            form: What the payload consists of.
-            shard: Which.
-            start_bytes: Where in the payload they begin.
-
-        Returns:
-            None where that cannot be told of a part: the numbers are in another format, or the
-            bytes are not made of cache lines.
-        """
+        """Whether all numbers in the bytes of a payload from a place on are finite; None where
+        they are in another format, or not made of cache lines, so that it cannot be told."""
         layout, stop_bytes = self.plan(form, shard), start_bytes + raw.numel()
         if start_bytes % ALIGNMENT_BYTES or stop_bytes % ALIGNMENT_BYTES:
             return None
@@ -336,15 +305,11 @@ class Vector:
     def mix(self, payload: Tensor, fraction: float, form: Form = _WHOLE, shard: int = 0) -> Mark:
         """Move toward a share in place: ``x += fraction * (share - x)``, its first register.
 
-        Args:
-            payload: A staged share, in host memory; only read.
-            fraction: In [0, 1]; 1 makes ``x`` equal to the share, bit for bit, and takes over
-                what a copy brings besides.
-            form: What it consists of.
-            shard: Which.
+        A fraction of 1 makes ``x`` equal to the share, bit for bit, and takes over what a copy
+        brings besides.
 
         Returns:
-            When the payload is read, so that its memory may be used again.
+            When the payload, which lies in host memory, is read, so that it may be used again.
         """
         with self._in_order():
             for part in self.plan(form, shard).of_register(0):
@@ -408,13 +373,7 @@ class Vector:
         return self._registers[register]
 
     def exchange(self, register: str, shared: Flats, *, taken: float, given: float) -> None:
-        """Exchange a register with a segment; see `effects.Exchange`.
-
-        Args:
-            register: Which.
-            shared: The segment's numbers, laid out like `flats`, as `blocks.exchange` wants them.
-            taken: How far the register goes toward the segment.
-            given: How far the segment goes toward the register.
+        """Exchange a register with a center, laid out like `flats`; see `blocks.exchange`.
 
         Raises:
             TrainingError: A number is not finite; nothing was changed.
@@ -425,25 +384,19 @@ class Vector:
             self.layout.note_change()
 
     def _write(
-        self,
-        register: str,
-        rng: np.random.Generator | None,
-        part: Part,
-        room: Tensor,
-        numbers: Tensor,
+        self, name: str, rng: np.random.Generator | None, part: Part, room: Tensor, numbers: Tensor
     ) -> bool:
         """Fill a room; False where something is not finite."""
-        sent = None
+        anchor, flats = self._anchor_of(part), None
         if not (part.wire.is_dense or part.bare or part.is_native):
-            if self._sent is None or register != X:
-                raise LocalProtocolError(f"what was last sent of {register!r} is not noted")
-            sent = part.of(self._sent)
-        anchor, bare = self._anchor_of(part), part.bare
+            if self._sent is None or name != X:
+                raise LocalProtocolError(f"what was last sent of {name!r} is not noted")
+            flats = self._sent
+        sent = None if flats is None else part.of(flats)
         given = {"anchor": anchor, "sent": sent}
-        fits = formats.write(room, numbers, part.wire, **given, rng=rng, bare=bare)
-        if sent is not None:
-            assert self._sent is not None
-            part.put(self._sent, sent)
+        fits = formats.write(room, numbers, part.wire, **given, rng=rng, bare=part.bare)
+        if flats is not None and sent is not None:
+            part.put(flats, sent)
         return fits
 
     def _mix(self, part: Part, raw: Tensor, fraction: float) -> None:
@@ -458,19 +411,19 @@ class Vector:
     def _take_over(self, payload: Tensor, form: Form, shard: int) -> None:
         """What a copy brings beside the numbers: local buffers, and the anchor where it is kept."""
         layout = self.plan(form, shard)
-        start, stop = layout.local_bytes
-        for tensor, room in self._local_rooms(payload, start) if start < stop else ():
+        for tensor, room in self._local_rooms(payload, layout):
             tensor.copy_(room, non_blocking=True)
         for part in layout.anchor if self.anchor_flats is not None else ():
             _fill(part, self._anchor(), self._arrived(part, payload).view(part.dtype))
-        for part in layout.of_register(0) if self._sent is not None else ():
-            assert self._sent is not None
-            _fill(part, self._sent, part.of(self.flats))
+        if self._sent is not None:
+            for part in layout.of_register(0):
+                _fill(part, self._sent, part.of(self.flats))
 
-    def _local_rooms(self, payload: Tensor, start_bytes: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The local buffers, each with its room in a payload where they begin at some byte."""
-        for placed in self.layout.local:
-            offset = start_bytes + placed.offset_bytes - self.layout.local[0].offset_bytes
+    def _local_rooms(self, payload: Tensor, layout: Plan) -> Iterator[tuple[Tensor, Tensor]]:
+        """The local buffers that a payload has, each with its room there."""
+        start, stop = layout.local_bytes
+        for placed in self.layout.local if start < stop else ():
+            offset = start + placed.offset_bytes - self.layout.local[0].offset_bytes
             yield placed.tensor, placed.room(payload, offset)
 
     def _in_order(self) -> AbstractContextManager[object]:
