@@ -234,14 +234,6 @@ def test_one_who_is_alone_notices_within_a_hundred_steps_or_at_the_end(
     assert peer.stats().counters.pushes == 0
 
 
-def test_a_newcomer_that_finds_nobody_says_so_and_gives_up() -> None:
-    with (
-        pytest.raises(TransportError, match=r"127\.0\.0\.1:9 does not answer"),
-        Peer(linear(0.0), config("b", join=("127.0.0.1:9",), join_timeout_s=0.3)),
-    ):
-        pass
-
-
 def test_one_who_is_alone_does_not_wait_for_anybody_to_take_its_weight() -> None:
     """Waiting for ``leave_s`` here would take eleven days."""
     with Peer(linear(0.0), config("a", leave_s=1e6)) as peer:
@@ -284,20 +276,6 @@ def test_merge_ends_by_time_while_others_train_and_names_them(
         peer.leave()
     named = f"{founder.peer.id} (step "
     assert "ended without the average" in caplog.text and named in caplog.text
-
-
-def test_the_end_of_a_block_that_does_not_wait_names_who_trains_on(
-    founder: Member, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert founder.peer.address is not None
-    joins = {"join": (founder.peer.address,), "linger_s": 0.0}
-    with (
-        caplog.at_level("WARNING", "rumor"),
-        Peer(linear(0.0), config("b", **joins)) as peer,
-    ):
-        peer.step()
-    assert f"{founder.peer.id} (step " in caplog.text
-    assert peer.merged is not None and not peer.merged
 
 
 def test_a_merge_says_how_far_apart_models_were(founder: Member) -> None:

@@ -206,7 +206,6 @@ class Observer:
         self._tables: dict[PeerId, tuple[float, Sequence[Sighting]]] = {}
         self._events = _Events()
         self._turn = 0
-        self._odd = 0
         self._swarm = ""
         self._has_met = False
         self._schema = b""
@@ -310,7 +309,6 @@ class Observer:
         try:
             envelope, _ = decode_header(received.header)
         except RemoteProtocolError:
-            self._odd += 1
             return
         target = next((t for t in self._targets if t.asker == envelope.destination), None)
         status = envelope.body
@@ -320,22 +318,14 @@ class Observer:
             self._others.append(envelope)
             return
         self._schema = envelope.schema
-        id, life = status.me.id, (status.me.id, status.me.incarnation)
-        # Where a peer of that name answers elsewhere, another is no more than a name.
-        is_elsewhere = any(t.id == id and t.is_awaited for t in self._targets)
-        if life != (envelope.source, envelope.source_incarnation):
-            self._odd += 1
-        elif id != target.id and is_elsewhere:
-            if target.id:
-                self._odd += 1
-            else:
-                # Two addresses of one peer were given.
-                self._targets.remove(target)
-        else:
-            if received.place in target.places:
-                others = (place for place in target.places if place != received.place)
-                target.places = (received.place, *others)
-            self._answered(target, status, envelope.swarm)
+        # Where a peer of that name answers elsewhere, two addresses of one peer were given.
+        if any(t is not target and t.id == status.me.id and t.is_awaited for t in self._targets):
+            self._targets.remove(target)
+            return
+        if received.place in target.places:
+            others = (place for place in target.places if place != received.place)
+            target.places = (received.place, *others)
+        self._answered(target, status, envelope.swarm)
 
     def _answered(self, target: _Target, status: Status, swarm: bytes) -> None:
         id = status.me.id
@@ -450,7 +440,6 @@ class Observer:
                 for link in _link_views(id, answers, is_there=id in there)
             ),
             events=self._events.all(),
-            odd=self._odd,
         )
 
     def _silence(self) -> str:
@@ -590,8 +579,6 @@ class _Events:
 
     def add(self, teller: PeerId, note: EventNote, time_s: float) -> None:
         """Take in what a member tells that happened at *time_s*, on the observer's clock."""
-        if not note.event.isidentifier():
-            return  # no peer of this version tells it
         is_own = note.event in _OF_TELLER
         peer, donor = (teller, note.peer) if is_own else (note.peer or teller, "")
         alike = self._alike.setdefault((note.event, peer), deque(maxlen=_TIMES))

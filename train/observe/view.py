@@ -142,8 +142,6 @@ class SwarmView:
     links: tuple[LinkView, ...] = ()
     events: tuple[EventView, ...] = ()
     """The last thousand, the oldest first."""
-    odd: int = 0
-    """Answers that were no answers, since the observer began."""
 
     @property
     def alive(self) -> int:

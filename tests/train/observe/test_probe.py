@@ -1,16 +1,9 @@
 """Questions to real peers over the loopback interface: answered, and forgotten."""
 
-import json
-import socket as sockets
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
-from rumor.gossip import TransportError
-from rumor.train import Peer, PeerConfig
 from rumor.train.observe.probe import Probe
 
 from ...waiting import LIMIT_S
@@ -58,58 +51,9 @@ def test_a_message_that_is_held_up_by_others_makes_no_link_slow(
     assert sent == sorted(sent)
 
 
-def test_nobody_takes_the_asker_for_a_peer(pair: list[Member]) -> None:
-    with Probe(timeout_s=LIMIT_S) as sounder:
-        sounder.sound(pair[0].address, bytes_max=1 << 20)
-        sounder.hello(pair[0].address)
-        # Answered later than all that was asked before.
-        sounder.hello(pair[1].address)
-    for member in pair:
-        assert member.peer.members == ("p0", "p1")
-        events = (member.peer.config.out or Path()) / "events.jsonl"
-        told = [json.loads(line) for line in events.read_text().splitlines()]
-        assert {row["peer"] for row in told} <= {None, "p0", "p1"}
-    assert sum(member.peer.stats().counters.errors for member in pair) == 0
-
-
 def test_what_peers_say_of_members_is_counted_apart(pair: list[Member]) -> None:
     counters = pair[0].peer.stats().counters
     with Probe(timeout_s=LIMIT_S) as sounder:
         # It is answered with the model's schema.
         sounder.sound(pair[0].address, bytes_max=1 << 20)
     assert 0 < counters.membership_bytes < counters.bytes_sent
-
-
-def test_where_nobody_listens_it_says_so() -> None:
-    with (
-        Probe(timeout_s=0.2) as sounder,
-        pytest.raises(TransportError, match=r"127\.0\.0\.1:1 does not answer: is a peer"),
-    ):
-        sounder.sound("127.0.0.1:1")
-
-
-def test_a_name_that_does_not_resolve_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look_up(*_: object, **__: object) -> None:
-        raise sockets.gaierror(sockets.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
-    with (
-        Probe(timeout_s=1.0) as sounder,
-        pytest.raises(TransportError, match=r"the name does not resolve \(Name or service"),
-    ):
-        sounder.sound("no-such-host.invalid:7700")
-
-
-def test_the_model_is_as_it_was(tmp_path: Path) -> None:
-    model = nn.Linear(4, 3)
-    before = model.weight.detach().clone()
-    with Peer(model, PeerConfig(id="solo", linger_s=0.0)) as peer:
-        units = peer.stats().weight_units
-        assert peer.address is not None
-        with Probe(timeout_s=LIMIT_S) as sounder:
-            sounder.sound(peer.address, bytes_max=1 << 20)
-            peer.step()
-            sounder.hello(peer.address)
-        peer.step()
-        assert peer.stats().weight_units == units
-        assert torch.equal(model.weight, before)

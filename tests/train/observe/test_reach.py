@@ -4,15 +4,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
-from pathlib import Path
 
 import pytest
 
-from rumor.gossip.transport.zmq_transport import Transport
 from rumor.train.observe import diagnosis
 from rumor.train.observe.diagnosis import Diagnosis, Newcomer
 
-from ...gossip.transport.keyrings import Swarm
 from ...waiting import LIMIT_S
 
 pytestmark = pytest.mark.live
@@ -67,13 +64,6 @@ def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert why == "the name no-such-host.invalid does not resolve (Name or service not known)"
 
 
-def test_a_port_at_which_nobody_listens() -> None:
-    with ExitStack() as closed:
-        address = listener(closed)[1]
-    cause, why = obstacle(address)
-    assert cause == "closed" and "nobody listens at port" in why
-
-
 def test_one_from_which_nothing_comes_back(stack: ExitStack) -> None:
     # When the queue is full, a connection gets no answer, as behind a firewall that drops.
     _, address = listener(stack, backlog=0)
@@ -103,16 +93,3 @@ def test_another_program(stack: ExitStack, banner: bytes) -> None:
 
     told = ("foreign", "what listens there is no peer, or one that is stopped")
     assert obstacle(says(stack, answer)) == told
-
-
-def test_a_peer_with_keys_is_told_from_one_without(stack: ExitStack, tmp_path: Path) -> None:
-    keyring = Swarm(tmp_path).keyring("m1")
-    bare, keyed = Transport(), Transport(keyring=keyring)
-    for transport, theirs in ((bare, None), (keyed, keyring)):
-        stack.callback(transport.close)
-        assert transport.address is not None
-        for own in (None, keyring):
-            found, newcomer = Diagnosis(address=""), Newcomer(keyring=own)
-            is_kept_out = diagnosis._obstacle(found, transport.address, newcomer, LIMIT_S)
-            assert is_kept_out is (theirs is not own)
-            assert [each.cause for each in found.findings] == ["keys"] * is_kept_out

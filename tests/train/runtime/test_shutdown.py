@@ -104,15 +104,3 @@ def test_a_peer_listens_at_several_addresses_and_is_found_at_each() -> None:
                 assert peer.weight == 0.5
                 peer.leave()
         founder.leave()
-
-
-def test_a_name_is_as_good_as_a_number() -> None:
-    with Peer(nn.Linear(2, 1), config("a")) as founder:
-        assert founder.address is not None
-        port = founder.address.rpartition(":")[2]
-        named = config("b", join=(f"localhost:{port}",), advertise=("localhost:1",))
-        peer = Peer(nn.Linear(2, 1), named)
-        with turning(founder), peer:
-            assert peer.address == "tcp://localhost:1"
-            peer.leave()
-        founder.leave()

@@ -180,14 +180,6 @@ def test_of_many_links_those_with_traffic_are_told() -> None:
     assert min(link.bytes_sent for link in links) == 200 - LINKS_TOLD_MAX
 
 
-def test_names_that_are_made_up_push_out_no_link_that_carries_models() -> None:
-    counters = Counters()
-    counters.link("neighbor").bytes_sent = 10**6
-    for number in range(3000):
-        counters.link(f"made-up-{number}").bytes_sent += 60
-    assert len(counters.links) == 1024 and "neighbor" in counters.links
-
-
 def test_events_are_told_from_the_one_that_is_known() -> None:
     world = World()
     for number in range(300):

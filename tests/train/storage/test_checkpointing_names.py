@@ -10,7 +10,6 @@ from torch import nn
 from rumor.gossip import ConfigError
 from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.model import state_dict
-from rumor.train.storage.files import WriterThread
 from rumor.train.tensors.state import flatten_state
 
 
@@ -32,21 +31,6 @@ def test_names_of_other_tensors_are_refused(tmp_path: Path, name: str) -> None:
 def test_a_tensor_that_cannot_be_written_is_named(value: Any) -> None:
     with pytest.raises(ConfigError, match=r"sgd\.momentum is a Tensor of"):
         flatten_state({"momentum": value}, "sgd")
-
-
-def test_whatever_goes_wrong_with_one_file_the_next_is_written(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    writer, written = WriterThread(), []
-
-    def fail() -> None:
-        raise MemoryError("no room")
-
-    writer.add("a", fail)
-    assert writer.wait()
-    writer.add("b", lambda: written.append("b"))
-    writer.close()
-    assert written == ["b"] and "a could not be written" in caplog.text
 
 
 def test_a_checkpoint_remembers_the_order_in_memory_and_what_was_frozen(tmp_path: Path) -> None:

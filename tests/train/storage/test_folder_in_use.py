@@ -33,26 +33,6 @@ def test_who_resumes_in_a_folder_in_use_changes_nothing(tmp_path: Path) -> None:
         assert torch.equal(second._vector.flats[0], values)
 
 
-def test_who_has_resumed_keeps_others_out(tmp_path: Path) -> None:
-    with peer(tmp_path) as first:
-        first.step()
-    second = peer(tmp_path)
-    assert second.resume()
-    with pytest.raises(ConfigError, match="is in use"):
-        peer(tmp_path).resume()
-    with second:
-        assert second.steps == 1
-
-
-def test_who_cannot_resume_keeps_nobody_out(tmp_path: Path) -> None:
-    with peer(tmp_path) as first:
-        first.step()
-    other = peer(tmp_path, "q")
-    with pytest.raises(ConfigError, match="the checkpoint is of peer p"):
-        other.resume()
-    lock_folder(tmp_path).close()
-
-
 def test_who_has_resumed_and_never_runs_lets_go(tmp_path: Path) -> None:
     with peer(tmp_path) as first:
         first.step()

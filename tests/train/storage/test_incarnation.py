@@ -115,12 +115,6 @@ def test_the_table_has_bounds_and_those_stay_that_were_heard_last(tmp_path: Path
     assert noted(tmp_path) == ["new-0", "new-1", "new-2", *(each.id for each in former[:61])]
 
 
-def test_a_table_from_before_there_were_bounds_is_asked_whole(tmp_path: Path) -> None:
-    rows = [{"id": f"p{number}", "addresses": [f"tcp://p:{number + 1}"]} for number in range(300)]
-    (tmp_path / "peers.json").write_text(json.dumps(rows))
-    assert len(PeerTable(tmp_path).addresses()) == 300
-
-
 @pytest.mark.parametrize("content", ["", "3", '[{"id": 1}]', '[{"addresses": ["nonsense"]}]'])
 def test_a_damaged_table_costs_seeds_and_nothing_else(tmp_path: Path, content: str) -> None:
     (tmp_path / "peers.json").write_text(content)
@@ -150,12 +144,6 @@ def test_a_life_that_never_wrote_a_line_is_passed_over(tmp_path: Path) -> None:
     opened(tmp_path, 2, Entry(Kind.FOUNDED, 10))
     assert [path.name for path in ledger_paths(tmp_path)] == ["ledger.jsonl", "ledger.2.jsonl"]
     assert [account.weight for account in read_ledgers(tmp_path)] == [10]
-
-
-def test_other_files_are_no_ledgers(tmp_path: Path) -> None:
-    for name in ("ledger.01.jsonl", "ledger.x.jsonl", "ledgers.jsonl", "ledger.2.jsonl.draft"):
-        (tmp_path / name).write_text(json.dumps({"kind": "opened"}) + "\n")
-    assert ledger_paths(tmp_path) == [] and new_ledger_path(tmp_path).name == "ledger.jsonl"
 
 
 @pytest.mark.parametrize(
@@ -195,9 +183,3 @@ def test_a_folder_is_one_processs_at_a_time(tmp_path: Path) -> None:
         lock_folder(tmp_path / "state")
     lock.close()
     lock_folder(tmp_path / "state").close()
-
-
-def test_one_malformed_address_does_not_take_the_others_with_it(tmp_path: Path) -> None:
-    rows = [{"id": "b", "addresses": ["x", "tcp://node-b:7700"]}, {"id": "c", "addresses": []}]
-    (tmp_path / "peers.json").write_text(json.dumps(rows))
-    assert PeerTable(tmp_path).addresses() == ("tcp://node-b:7700",)
