@@ -70,27 +70,25 @@ class Peer:
     for them. `merge` is for what is to be done with the swarm's average before the end of the
     block; the peer stays a member, and takes no more steps.
 
+    Defaults come from the environment, where `rumor run`, Slurm or torchrun started the script.
+
     Args:
         model: Any module, on its final device and in its final dtype. Parameters that require
-            gradients and floating buffers are averaged; an optimizer of any kind may be made
-            before or after.
+            gradients and floating buffers are averaged; an optimizer may be made before or after.
         config: All settings. The arguments below, up to *out*, change some of them.
         join: Address of any member, or several; none to found a swarm.
         bind: Where to listen, such as ``"tcp://0.0.0.0:7700"``.
         topology: Spec of the graph that says who may push to whom.
-        rule: The algorithm, such as ``GoSGD(p=0.01)``, for this peer alone. ``make_rule(spec)``
-            makes one from what the command line takes.
+        rule: The algorithm, such as ``GoSGD(p=0.01)``, for this peer alone; ``make_rule(spec)``
+            makes one from a spec.
         name: What this peer is called, unique in its swarm (`PeerConfig.id`).
         out: Folder for its ledger, metrics, checkpoints and, at the end, the model.
-        swarm: Name of its swarm where a process makes several peers, each of another swarm: a
-            GAN's two models, or one for each fold. All processes make peers of the same swarms;
-            without names, peers of all processes that were made first belong together, then those
-            that were made second, and so on.
+        swarm: Name of its swarm where a process makes several peers, each of another swarm, such as
+            a GAN's two models. Default: peers of all processes that were made first belong
+            together, then those that were made second, and so on.
         evaluate: Gives ``{"accuracy": ..., "loss": ...}``, or one, of the `average` of all.
         evaluate_every: Steps between two such evaluations; both or neither of the two.
         checkpoints: Whether any are written into *out*; False where others keep its `state_dict`.
-
-    Defaults come from the environment, where `rumor run`, Slurm or torchrun started the script.
 
     Raises:
         ConfigError: A setting is out of range, or a logger's package is not installed.
@@ -292,10 +290,11 @@ class Peer:
             self._folder.require_ready(self._rule)
             self._telemetry.serve(self.stats)
             if (meet := self.config.rendezvous) is not None and self._folder.past is None:
-                initial_model.begin_alike(
-                    *(self._model, self._vector.schema, meet, self._told.index, self._told.count),
-                    *(self._stop, self.config.join_timeout_s),
-                )
+                of_mine = self._model, self._vector.schema, meet
+                if self._told.index:
+                    initial_model.adopt(*of_mine, self._stop, self.config.join_timeout_s)
+                elif self._told.count > 1:
+                    initial_model.leave(*of_mine)
             # Members that never change found together once, and never come back.
             goes_on = self._told.resume and not requirements_of(self._rule).fixed_members
             join_swarm(

@@ -320,8 +320,8 @@ def test_a_failing_network_thread_is_heard_of(caplog: pytest.LogCaptureFixture) 
 
     with pytest.raises(TransportError, match="gone"), Peer(linear(0.0), config("a")) as peer:
         runtime = peer._running()
-        runtime._transport.poll = lambda timeout_s: fail("gone")  # type: ignore
-        runtime._transport.wake()
+        runtime.transport.poll = lambda timeout_s: fail("gone")  # type: ignore
+        runtime.transport.wake()
         while runtime.is_sound:
             peer._running().wait_for_share(0.1)
         peer.step()

@@ -196,7 +196,7 @@ class _WeightedSum:
 
     def add(self, runtime: PeerRuntime, peer: str, shown: Mapping[ShareId, int]) -> bool:
         """Add a model that was shown, and let go of it; whether all of it was there still."""
-        taken = {share: runtime.take_staged(share) for share in shown}
+        taken = {share: runtime.store.pop(share) for share in shown}
         if None in taken.values():
             return False
         weights = [0] * len(shown)

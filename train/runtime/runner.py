@@ -51,7 +51,6 @@ from ...gossip.effects.events import (
 from ...gossip.errors import IncompatiblePeer, RemoteProtocolError
 from ...gossip.protocol.leave import STOPPED
 from ...gossip.protocol.protocol import Protocol
-from ...gossip.transport.addresses import split_address
 from ...gossip.transport.keys.key import is_stop_signed
 from ...gossip.transport.zmq_transport import Received, Transport
 from ...gossip.types import Incarnation, PeerId, ShareId
@@ -84,7 +83,7 @@ from ..storage.journal import Journal
 from ..storage.journal_records import Call
 from ..storage.ledger_file import LedgerFile
 from ..tensors.buffers import give_pages_back
-from ..tensors.store import Staged, TensorStore
+from ..tensors.store import TensorStore
 from ..tensors.vector import Vector
 from .send_queue import BULK, SendQueue
 from .telling.counters import Counters
@@ -158,7 +157,6 @@ class PeerRuntime:
         self.journal = journal
         self.counters = counters
         self.vector = vector
-        self.keyring = transport.keyring
         self.ended_by = ""
         """Id of the peer that has ended this peer's training, where its rule lets others do so."""
         self.refusal: PeerRefused | None = None
@@ -166,8 +164,8 @@ class PeerRuntime:
         self.outlived: Incarnation | None = None
         """A later incarnation of this peer that others know."""
         self._met: set[tuple[PeerId, Incarnation]] = set()
-        self._transport = transport
-        self._store = store
+        self.transport = transport
+        self.store = store
         self._ledger = ledger
         self._events = events
         self._desk = desk
@@ -178,7 +176,7 @@ class PeerRuntime:
         self._carrying = threading.Lock()
         self._stopping = threading.Event()
         self._ready = threading.Event()
-        self._queue = SendQueue(transport, store, counters)
+        self.queue = SendQueue(transport, store, counters)
         self._failure: BaseException | None = None
         self._has_ended = False
         self._is_full: bool | None = None
@@ -190,18 +188,6 @@ class PeerRuntime:
     def met(self) -> frozenset[tuple[PeerId, Incarnation]]:
         """All that have been in its swarm while it was, itself included."""
         return frozenset(self._met | {self.protocol.account.life})
-
-    def greeted(self) -> dict[str, str]:
-        """Addresses that were greeted, in order, each with why it cannot be reached, if known."""
-        found = {}
-        for address in tuple(self._queue.greeted):
-            if not (why := self._transport.refusal(address)) and (
-                unresolved := self._transport.unresolved(address)
-            ):
-                name = split_address(address)[0]
-                why = f"cannot be dialed: the name {name} does not resolve ({unresolved})"
-            found[address] = why
-        return found
 
     def start(self) -> None:
         """Start the network thread."""
@@ -259,13 +245,13 @@ class PeerRuntime:
     def _stop(self) -> None:
         """Stop the network thread; sockets and ledger are closed when this returns."""
         self._stopping.set()
-        self._transport.wake()
+        self.transport.wake()
         self._thread.join()
         if self._failure is not None:
             # Its traceback has the frames of its callers, and these keep all that the peer has.
             self._failure = _without_frames(self._failure)
         self._desk = None  # it reads the figures of the peer, which keeps this
-        self._store.close()
+        self.store.close()
 
     def look(self, glance: Callable[[Protocol], _T]) -> _T:
         """Read something of the protocol, while no event changes it."""
@@ -282,8 +268,8 @@ class PeerRuntime:
             TransportError: The network thread failed.
         """
         waits = self._carry_out(self._decide(method, **arguments))
-        if self._queue:
-            self._transport.wake()
+        if self.queue:
+            self.transport.wake()
         self._raise_failure()
         return waits
 
@@ -306,7 +292,7 @@ class PeerRuntime:
         Raises:
             TrainingError, TransportError: As for `call`.
         """
-        self._store.follow()
+        self.store.follow()
         # numpy's and torch's numbers become Python's.
         samples, lr = None if samples is None else int(samples), None if lr is None else float(lr)
         self._is_waiting = self.call("step", trained=trained, samples=samples, lr=lr)
@@ -323,10 +309,6 @@ class PeerRuntime:
         """Return when the network thread has carried out what it decided before this was called."""
         with self._carrying:
             pass
-
-    def take_staged(self, share: ShareId) -> Staged | None:
-        """Take out a share that is shown, to read it; None where it was dropped."""
-        return self._store.pop(share)
 
     def wait_for_share(self, timeout_s: float) -> None:
         """Sleep until something has come since this was last called, or for so many seconds."""
@@ -348,9 +330,9 @@ class PeerRuntime:
                 fills = method in ("step", "trained_shard", "wake") or (
                     method == "receive" and type(arguments["envelope"].body) is not Chunk
                 )
-                if fills and self._store.is_bounded:
+                if fills and self.store.is_bounded:
                     # Tell the protocol whether there is memory for another share.
-                    is_full = self._store.lacks_room(*self.protocol.in_memory())
+                    is_full = self.store.lacks_room(*self.protocol.in_memory())
                     if is_full is not self._is_full:
                         self._is_full = is_full
                         self._decide_on_record("filled", {"is_full": is_full})
@@ -383,18 +365,18 @@ class PeerRuntime:
                 case Greet() | Dismiss() | Meet() | Part() | Send() | Release():
                     # A snapshot may still be on its way from a device: training does not wait
                     # for it, and what is cut from it goes out before it is let go.
-                    self._queue.add((effect,))
+                    self.queue.add((effect,))
                 case Inspect():
                     self._inspect(effect.share)
                 case Attach(share=share):
-                    usable = self._store.attach(effect)
+                    usable = self.store.attach(effect)
                     self._carry_out(self._decide("attached", share=share, usable=usable))
                 case Measure():
                     # The rule's answer to what was measured stands for that of the whole turn.
-                    found = self._store.measured(effect)
+                    found = self.store.measured(effect)
                     waits = self._carry_out(self._decide("measured", distances=found))
                 case TakeSketch():
-                    self._carry_out(self._decide("sketched", sketch=self._store.sketch()))
+                    self._carry_out(self._decide("sketched", sketch=self.store.sketch()))
                 case Wait(_, missing):
                     waits, self._awaited = True, missing
                 case EndTraining(by):
@@ -412,7 +394,7 @@ class PeerRuntime:
         """Carry out what may fail by itself: what follows it must happen, others wait for it."""
         try:
             if isinstance(effect, _Change):
-                self._store.carry_out(effect, frame)
+                self.store.carry_out(effect, frame)
             else:
                 self._hear(effect)
         except TrainingError as error:
@@ -430,7 +412,7 @@ class PeerRuntime:
             case StaleIncarnation(incarnation):
                 self.outlived = incarnation
             case PeerMet():
-                self._store.met()
+                self.store.met()
                 self._note_met()
             case Joined() | Founded():
                 self._met.clear()  # of another swarm, which it has given up
@@ -451,7 +433,7 @@ class PeerRuntime:
             raise TrainingError("the anchor that came is not the one of this swarm: join again")
 
     def _inspect(self, share: ShareId) -> None:
-        finite = self._store.is_sound(share, self.protocol.swarm)
+        finite = self.store.is_sound(share, self.protocol.swarm)
         self._carry_out(self._decide("inspected", share=share, finite=finite))
         self._ready.set()
 
@@ -463,7 +445,7 @@ class PeerRuntime:
         self._ready.set()
         try:
             try:
-                self._transport.close()
+                self.transport.close()
             finally:
                 if self._ledger is not None:
                     self._ledger.close()
@@ -474,13 +456,13 @@ class PeerRuntime:
         swept_s = uptime_s()
         while self.is_sound and not self._stopping.is_set():
             due_s = self.look(lambda protocol: protocol.deadline())
-            self._queue.flush(self._take_back)
+            self.queue.flush(self._take_back)
             rest_s = max(0.0, due_s - uptime_s())
-            nap_s = _DEVICE_POLL_S if self._queue else _NAP_S
-            for received in self._transport.poll(min(rest_s, nap_s)):
+            nap_s = _DEVICE_POLL_S if self.queue else _NAP_S
+            for received in self.transport.poll(min(rest_s, nap_s)):
                 with self._carrying:
                     self._take_in(received)
-                self._queue.flush(self._take_back)
+                self.queue.flush(self._take_back)
             for peer, last in self._gone():
                 with self._carrying:
                     self._take_leave_of(peer, last)
@@ -489,13 +471,13 @@ class PeerRuntime:
                     self._carry_out(self._decide("wake"))
             if uptime_s() >= swept_s + _SWEEP_S:
                 swept_s = uptime_s()
-                self._store.free_idle()
+                self.store.free_idle()
         if self.is_sound:
-            self._queue.flush(self._take_back, wait=True)
+            self.queue.flush(self._take_back, wait=True)
 
     def _gone(self) -> Iterator[tuple[PeerId, Incarnation | None]]:
         """Peers whose key was revoked, and incarnations whose process has ended."""
-        for peer in self._transport.take_expelled():
+        for peer in self.transport.take_expelled():
             _log.warning("%s is let in no more: its key was revoked", peer)
             yield peer, None
         if self.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
@@ -520,8 +502,8 @@ class PeerRuntime:
 
     def _take_back(self, envelope: Envelope) -> None:
         """Hear of a message that the network has refused, or whose values are of no use."""
-        if (failure := self._store.failure) is not None:
-            self._store.failure = None
+        if (failure := self.store.failure) is not None:
+            self.store.failure = None
             self._fail(failure, ends=False)
         # Only what it says is of use: there is no frame in a journal.
         header = encode(replace(envelope, frame_bytes=0))[0]
@@ -543,11 +525,11 @@ class PeerRuntime:
                     awaits = self._awaited if self._is_waiting else ()
                     self._reply(envelope, received, self._desk.answer(body, self.look, awaits))
                 return
-            if isinstance(body, Describe) and body.schema.hash == self._store.schema.hash:
+            if isinstance(body, Describe) and body.schema.hash == self.store.schema.hash:
                 self._hear(PeerRefused(envelope.source, _AHEAD))
                 return
             stage = self.look(lambda protocol: protocol.place_of(envelope))
-            frame = self._store.receive(stage, envelope, check, received)
+            frame = self.store.receive(stage, envelope, check, received)
             effects = self._decide("receive", received.header, envelope=envelope)
         except RemoteProtocolError as error:
             self.counters.errors += 1
@@ -555,14 +537,14 @@ class PeerRuntime:
             return
         self.counters.bytes_received += envelope.frame_bytes
         self.counters.note_received(envelope, len(received.header) + envelope.frame_bytes)
-        is_alike = envelope.schema == self._store.schema.hash
+        is_alike = envelope.schema == self.store.schema.hash
         if is_alike and isinstance(body, Hello):
             if any(isinstance(effect, PeerRefused) for effect in effects):
                 # A peer whose incarnation cannot be yet, for its clock is ahead, is answered with
                 # the schema that it has itself: by that it knows.
-                self._reply(envelope, received, Describe(self._store.schema))
+                self._reply(envelope, received, Describe(self.store.schema))
         bulk = isinstance(body, BULK)
-        self._transport.learn(envelope.source, received.route, bulk=bulk, place=received.place)
+        self.transport.learn(envelope.source, received.route, bulk=bulk, place=received.place)
         self._carry_out(effects, frame)
         # A share that is not whole yet wakes nobody; `_inspect` does when it is.
         if not isinstance(body, _IN_BETWEEN):
@@ -579,17 +561,17 @@ class PeerRuntime:
             envelope, check = decode_header(received.header)
         except IncompatiblePeer as error:
             notice = [] if is_version_notice(received.header) else version_notice()
-            self._transport.reject(received, str(error), notice)
+            self.transport.reject(received, str(error), notice)
             raise
         source = envelope.source
-        if received.key and not self._transport.may_speak_as(received.key, source):
+        if received.key and not self.transport.may_speak_as(received.key, source):
             raise RemoteProtocolError("it speaks in another's name", source)
         if isinstance(envelope.body, Stop) and (why := self._why_not(envelope, envelope.body)):
-            self._transport.learn(source, received.route, bulk=False, place=received.place)
+            self.transport.learn(source, received.route, bulk=False, place=received.place)
             body = self.look(
                 lambda p: Stopping(why, p.state.weight, p.phase, p.table.step, p.done),
             )
-            self._transport.send(source, encode(self._answer_to(envelope, body)), bulk=False)
+            self.transport.send(source, encode(self._answer_to(envelope, body)), bulk=False)
             raise RemoteProtocolError(f"a request to stop: {why}", source)
         return envelope, check
 
@@ -597,7 +579,7 @@ class PeerRuntime:
         """Why a request to stop is not obeyed; empty where it is."""
         if not self._obeys_stops:
             return _REFUSES
-        keyring = self.keyring
+        keyring = self.transport.keyring
         if keyring is None or is_stop_signed(keyring.roster.signs, envelope.swarm, stop):
             return ""
         return _UNSIGNED
@@ -605,7 +587,7 @@ class PeerRuntime:
     def _reply(self, question: Envelope, received: Received, body: Body) -> None:
         """Answer outside of the protocol, which neither changes nor leaves a trace."""
         answer = self._answer_to(question, body)
-        if self._transport.answer(received, parts := encode(answer)):
+        if self.transport.answer(received, parts := encode(answer)):
             self.counters.note_sent(answer, parts)
 
     def _answer_to(self, question: Envelope, body: Body) -> Envelope:
@@ -617,7 +599,7 @@ class PeerRuntime:
     ) -> Envelope:
         return Envelope(
             swarm=self.look(lambda protocol: protocol.swarm),
-            schema=self._store.schema.hash,
+            schema=self.store.schema.hash,
             source=source[0],
             source_incarnation=source[1],
             destination=to[0],

@@ -177,7 +177,7 @@ class Search:
         self._why: dict[str, str] = {}
         self._looked_s = float("-inf")
         one_each = [each for each in config.join if not is_name_of_many(each)]
-        self._seeds = tuple(with_keys((*one_each, *folder.seeds), runtime.keyring))
+        self._seeds = tuple(with_keys((*one_each, *folder.seeds), runtime.transport.keyring))
         goes_on = goes_on and config.rendezvous is not None
         self._awaited = config.founders if goes_on else 1
         self._founders = 1 if was_member or goes_on else config.founders
@@ -210,7 +210,7 @@ class Search:
             for address in self._config.join[:_NAMED_MAX]
         )
         more = f"; `rumor doctor {asked}` says more" if asked else ""
-        hint = _HINT if self._runtime.keyring is None else ""
+        hint = _HINT if self._runtime.transport.keyring is None else ""
         while not self._is_over():
             now = time.monotonic()
             waited_s = now - started_s
@@ -228,7 +228,7 @@ class Search:
 
     def _is_over(self) -> bool:
         runtime = self._runtime
-        seeds = (*self._seeds, *with_keys(self._look_up(), runtime.keyring))
+        seeds = (*self._seeds, *with_keys(self._look_up(), runtime.transport.keyring))
         if self._meeting is not None:
             paths = sorted(path for path in self._meeting.glob("*.addr") if path.name != self._mine)
             self._there = 1 + len(paths)
@@ -275,14 +275,14 @@ class Search:
         members = self._runtime.look(lambda protocol: protocol.table.live())
         answering = {address for member in members for address in member.addresses}
         # In the order in which they were asked: what was typed comes before what is remembered.
-        greeted = list(self._runtime.greeted().items())
+        greeted = list(self._runtime.queue.greeted)
         words = [*self._why.values()]
         words += [
-            f"{address} {'answers' if address in answering else why or 'does not answer'}"
-            for address, why in greeted[:_NAMED_MAX]
+            f"{address} {'answers' if address in answering else self._silence(address)}"
+            for address in greeted[:_NAMED_MAX]
         ]
         if rest := greeted[_NAMED_MAX:]:
-            words.append(f"of {len(rest)} others {sum(a in answering for a, _ in rest)} answer")
+            words.append(f"of {len(rest)} others {sum(a in answering for a in rest)} answer")
         if self._founders > 1:
             words.append(f"{len(members)} of {self._founders} founders are there")
         elif len(members) > 1:
@@ -292,3 +292,13 @@ class Search:
         if (refusal := self._runtime.refusal) is not None:
             words.append(f"{refusal.peer} refuses this peer: {refusal.reason}")
         return "; ".join(words) or "no peer has answered yet"
+
+    def _silence(self, address: str) -> str:
+        """Why an address that was greeted cannot be reached, if that is known."""
+        transport = self._runtime.transport
+        if why := transport.refusal(address):
+            return why
+        if why := transport.unresolved(address):
+            name = split_address(address)[0]
+            return f"cannot be dialed: the name {name} does not resolve ({why})"
+        return "does not answer"

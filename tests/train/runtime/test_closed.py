@@ -46,7 +46,7 @@ def config(id: str, *, shared_memory: bool = True, **changes: object) -> PeerCon
 def referred(peer: Peer) -> list[weakref.ref[Any]]:
     """What is large of a peer, and what holds it."""
     runtime = peer._running()
-    vector, store = peer._vector, runtime._store
+    vector, store = peer._vector, runtime.store
     held = (peer, runtime, runtime._desk, store, vector, vector.memory)
     return [weakref.ref(each) for each in held]
 
@@ -110,7 +110,7 @@ def loses_its_network(peer: Peer) -> None:
     def poll(timeout_s: float) -> Iterator[Received]:
         raise OSError("the network is gone")
 
-    runtime._transport.poll = poll  # type: ignore[method-assign]
+    runtime.transport.poll = poll  # type: ignore[method-assign]
     while runtime.is_sound:
         time.sleep(0.01)
     peer.step()

@@ -33,7 +33,7 @@ def test_another_model_is_refused_by_the_name_of_its_tensor(tmp_path: Path) -> N
     before = other.weight.clone()
     with pytest.raises(ConfigError, match=r"weight is \(1, 3\) .* and \(1, 2\)"):
         adopted(other, tmp_path)
-    with pytest.raises(ConfigError, match="no bias"):
+    with pytest.raises(ConfigError, match="bias is absent here"):
         adopted(nn.Linear(2, 1, bias=False), tmp_path)
     assert torch.equal(other.weight, before)
 

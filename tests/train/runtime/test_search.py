@@ -29,14 +29,18 @@ def words(
         for a in ("me", *live)
     ]
     runtime = SimpleNamespace(
-        greeted=lambda: {each: (unresolved or {}).get(each, "") for each in greeted},
+        queue=SimpleNamespace(greeted=dict.fromkeys(greeted)),
+        transport=SimpleNamespace(
+            keyring=None,
+            unresolved=lambda address: (unresolved or {}).get(address, ""),
+            refusal=lambda address: "",
+        ),
         call=lambda method, **arguments: False,
         step=lambda trained: None,
         look=lambda glance: glance(
             SimpleNamespace(phase=Phase.SEEKING, table=SimpleNamespace(live=lambda: members))
         ),
         wait_for_share=lambda seconds: None,
-        keyring=None,
         addresses=(),
         refusal=None,
         outlived=None,
@@ -61,8 +65,11 @@ def test_each_of_a_few_addresses_is_named() -> None:
 
 
 def test_a_name_that_does_not_resolve_is_told_from_a_host_that_is_silent() -> None:
-    said = words("tcp://b:1", "tcp://a:1", unresolved={"tcp://b:1": "cannot be dialed"})
-    assert said == ("stopped while joining: tcp://b:1 cannot be dialed; tcp://a:1 does not answer")
+    said = words("tcp://b:1", "tcp://a:1", unresolved={"tcp://b:1": "Name or service not known"})
+    assert said == (
+        "stopped while joining: tcp://b:1 cannot be dialed: the name b does not resolve (Name or "
+        "service not known); tcp://a:1 does not answer"
+    )
 
 
 def test_of_hundreds_of_addresses_a_few_are_named_and_the_rest_counted() -> None:
@@ -89,7 +96,8 @@ def test_the_founders_of_a_run_that_goes_on_wait_for_one_another(tmp_path: Path)
     joined: list[object] = []
     stop = threading.Event()
     runtime = SimpleNamespace(
-        greeted=dict,
+        queue=SimpleNamespace(greeted={}),
+        transport=SimpleNamespace(keyring=None),
         call=lambda method, **arguments: joined.append((method, arguments)),
         step=lambda trained: None,
         look=lambda glance: glance(
@@ -97,7 +105,6 @@ def test_the_founders_of_a_run_that_goes_on_wait_for_one_another(tmp_path: Path)
         ),
         settle_network=lambda: None,
         wait_for_share=lambda seconds: stop.set(),
-        keyring=None,
         addresses=("tcp://a:1",),
         refusal=None,
         ended_by="",

@@ -56,7 +56,9 @@ def test_a_seed_is_an_address_or_a_name_of_many() -> None:
 
 
 def test_all_addresses_of_a_name_but_the_own_one_are_found_as_they_change(names: Names) -> None:
-    runtime: Any = SimpleNamespace(keyring=None, addresses=("tcp://10.0.0.1:7700",))
+    runtime: Any = SimpleNamespace(
+        transport=SimpleNamespace(keyring=None), addresses=("tcp://10.0.0.1:7700",)
+    )
     folder: Any = SimpleNamespace(past=None, seeds=())
     config = PeerConfig(join=("tcp://node-a:1", f"dns:{SWARM}:7700"))
     named = search.Search(runtime, config, "me", folder)

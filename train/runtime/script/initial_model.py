@@ -21,42 +21,13 @@ from ....gossip.wire.schema import Schema
 from ...model import travelling_tensors
 from ...storage.merge import save_model
 
-__all__ = ["adopt", "begin_alike", "leave"]
+__all__ = ["adopt", "leave"]
 
 _log = logging.getLogger("rumor")
 
 _FILE: Final = "model.safetensors"
 _POLL_S: Final = 0.02
 _SAY_S: Final = 5.0
-
-
-def begin_alike(
-    model: nn.Module,
-    schema: Schema,
-    folder: Path,
-    index: int,
-    count: int,
-    stop: threading.Event,
-    timeout_s: float | None,
-) -> None:
-    """Let all *count* processes of a run begin with one model: that of index 0 leaves its own in
-    the folder, the others adopt it.
-
-    Args:
-        schema: Of what of it is exchanged.
-        stop: When set, it is waited for no longer.
-        timeout_s: How long to wait, seconds; for ever with None.
-
-    Raises:
-        ConfigError: See `leave` and `adopt`.
-        TransportError: See `adopt`.
-    """
-    if count == 1:
-        return
-    if index == 0:
-        leave(model, schema, folder)
-    else:
-        adopt(model, schema, folder, stop, timeout_s)
 
 
 def leave(model: nn.Module, schema: Schema, folder: Path) -> None:
@@ -102,17 +73,15 @@ def adopt(
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path} cannot be read as a model: {error}") from None
     tensors = travelling_tensors(model, schema)
-    pairs = [(name, mine, state.pop(name, None)) for name, mine in tensors.items()]
-    for name, mine, first in pairs:
-        if first is None or (first.shape, first.dtype) != (mine.shape, mine.dtype):
-            theirs = "not there" if first is None else f"{tuple(first.shape)} {first.dtype}"
+    here, there = (
+        {n: f"{tuple(t.shape)} {t.dtype}" for n, t in m.items()} for m in (tensors, state)
+    )
+    for name in {**here, **there}:
+        if here.get(name) != there.get(name):
             raise ConfigError(
                 f"this script's model is not that of the first peer: {name} is "
-                f"{tuple(mine.shape)} {mine.dtype} here and {theirs} there"
+                f"{here.get(name, 'absent')} here and {there.get(name, 'absent')} there"
             )
-    if state:
-        raise ConfigError(f"this script's model is not that of the first peer: no {min(state)}")
     with torch.no_grad():
-        for _, mine, first in pairs:
-            if first is not None:
-                mine.copy_(first)
+        for name, mine in tensors.items():
+            mine.copy_(state[name])
