@@ -20,6 +20,7 @@ from ..launch.supervisor import LOOK_S, supervise
 from ..launch.swarm import Swarm, noting
 from ..reports.console import print_json
 from ..run_folder import new_folders
+from ..settings.exchange import OutSettings
 from ..settings.options import OUTPUT, Json, Source, config_of, options_of
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ _NAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DemoConfig:
+class DemoConfig(OutSettings):
     """What `rumor demo` shows, and for how long."""
 
     target: float = setting(
@@ -76,8 +77,6 @@ class DemoConfig:
         "How long training takes, beside some seconds until all processes have started.",
         metavar="S",
     )
-
-    out: Path | None = setting(None, "The run's folder.", otherwise="runs/demo-TIME", metavar="DIR")
 
     def __post_init__(self) -> None:
         if not 0 < self.target < 1:

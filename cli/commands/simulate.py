@@ -16,6 +16,7 @@ from ...sim.config import SimulationConfig
 from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
 from ..reports.console import print_json
 from ..run_folder import new_folders, taken_folder
+from ..settings.exchange import OutSettings
 from ..settings.options import (
     FAULTS,
     GOSSIP,
@@ -36,7 +37,7 @@ __all__ = ["SimulateConfig", "complaint", "simulate", "start_from"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimulateConfig:
+class SimulateConfig(OutSettings):
     """Where a simulation starts from, and what is kept of it."""
 
     from_file: Path | None = setting(
@@ -46,14 +47,6 @@ class SimulateConfig:
         brief="What `rumor calibrate` measured.",
         otherwise="nothing",
         flags=("--from",),
-    )
-
-    out: Path | None = setting(
-        None,
-        "The run's folder.",
-        brief="Folder of results.",
-        otherwise="runs/sim-TASK-TIME",
-        metavar="DIR",
     )
 
     plot: bool = setting(True, "Draw a picture.")

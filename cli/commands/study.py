@@ -17,6 +17,7 @@ from ...gossip.errors import ConfigError, RumorError
 from ...gossip.specs.parameter import setting
 from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
 from ..reports.console import counted, duration, plain_table, print_json, print_path, progress_on
+from ..settings.exchange import OutSettings
 from ..settings.options import Json, Source, options_of
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ PLACES_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudyConfig:
+class StudyConfig(OutSettings):
     """What is done with a study, and how it is computed."""
 
     resume: bool = setting(
@@ -78,10 +79,6 @@ class StudyConfig:
         low=1,
         otherwise="as many as cores and memory allow",
         flags=("--jobs", "-j"),
-    )
-
-    out: Path | None = setting(
-        None, "The study's folder.", otherwise="runs/study-NAME", metavar="DIR"
     )
 
     report: bool = setting(True, "Write a page, beside tables.")

@@ -15,7 +15,7 @@ from ...gossip.transport.addresses import PORT_MAX
 from ...gossip.wire.messages import is_name
 from ...topology import parse
 from ...train.config import EndSettings, MetricsSettings, SeedSettings, TrustSettings
-from ..settings.exchange import ExchangeConfig
+from ..settings.exchange import ExchangeConfig, OutSettings
 
 if TYPE_CHECKING:
     from ...train.config import RunConfig
@@ -36,7 +36,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings):
+class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, OutSettings):
     """A run of several processes, each with a peer in it.
 
     What is not given is the script's own, or the default.
@@ -96,14 +96,6 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings):
         3600.0,
         "How long a peer that has taken all its steps waits for slower ones, seconds.",
         low=0,
-    )
-
-    out: Path | None = setting(
-        None,
-        "The run's folder.",
-        brief="Folder of results.",
-        otherwise="runs/NAME-TIME, by the task's or script's name",
-        metavar="DIR",
     )
 
     resume: bool = setting(

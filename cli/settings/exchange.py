@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, fields
 from math import isfinite
+from pathlib import Path
 from typing import Any, Final
 
 from ...gossip.config import ProtocolConfig, ShareSettings, timing
@@ -10,7 +11,16 @@ from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import setting, settings_of
 from ...train.config import ValueSettings
 
-__all__ = ["ExchangeConfig", "parse_rate"]
+__all__ = ["ExchangeConfig", "OutSettings", "parse_rate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutSettings:
+    """Where a command leaves what it made."""
+
+    out: Path | None = setting(
+        None, "Folder of results.", otherwise="runs/NAME-TIME", metavar="DIR"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
