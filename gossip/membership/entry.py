@@ -47,6 +47,9 @@ class Known:
     """Why its rule could not go on, as it said when it began to leave."""
     asked_s: float = _NEVER
     """When it was last asked whether hearsay is true."""
+    earlier: tuple[Incarnation, int, float] | None = None
+    """An earlier incarnation that was heard since this one fell silent: which, its heartbeat when
+    that was first noticed, and when that was."""
 
     @property
     def believed(self) -> bool:
@@ -108,6 +111,20 @@ class Known:
             and member.addresses == before.addresses
             and member.merge == before.merge
         )
+
+    def gives_way(self, member: Member, now: float, dead_s: float) -> bool:
+        """Whether an incarnation with a smaller number than this one's runs, and this one does not.
+
+        A peer that has lost its disk, and whose clock was ahead before, numbers its next life below
+        the last one. Old messages that arrive late come from a smaller number, too; but seldom two
+        of them, with a risen heartbeat, further apart than it takes to consider a peer dead.
+        """
+        if self.alive:
+            return False
+        first = self.earlier
+        if first is None or first[0] != member.incarnation or first[2] < self.progress_s:
+            first = self.earlier = member.incarnation, member.heartbeat, now
+        return member.heartbeat > first[1] and now - first[2] > dead_s
 
     def is_forgettable(self, silent_s: float, dead_s: float) -> bool:
         """Whether it is of no more use: it was never believed, or has long left."""

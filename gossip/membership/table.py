@@ -254,6 +254,17 @@ class MemberTable:
             known.rises = RISES_TO_BELIEVE
         return True
 
+    def outlasts(self, member: Member, now: float) -> bool:
+        """Whether *member*, whose incarnation is stale, runs while the later one is dead.
+
+        The later one is forgotten then.
+        """
+        known = self._others.get(member.id)
+        if known is None or not known.gives_way(member, now, self._config.dead_s):
+            return False
+        self.disown(member.id)
+        return True
+
     def _take_back(self, known: Known, before: Member) -> None:
         """Follow up on the word of a peer that runs, whatever others have said of it."""
         peer = known.member.id

@@ -67,7 +67,7 @@ class Membership:
     def hears(self, envelope: Envelope, now: float) -> bool:
         """Whether a message is of the latest incarnation of its sender, which was heard then."""
         sender, incarnation = envelope.source, envelope.source_incarnation
-        if not self._table.heard(sender, incarnation, now):
+        if not (self._table.heard(sender, incarnation, now) or self.outlasts(envelope, now)):
             return False
         self.heard(sender, incarnation, now)
         return True
@@ -141,6 +141,23 @@ class Membership:
         """Take in who has a share to give, as hearsay."""
         for member in body.donors:
             self._learn(member, now, direct=False)
+
+    def outlasts(self, envelope: Envelope, now: float) -> bool:
+        """Whether a stale incarnation is the one that runs, and the later one is dead and forgotten.
+
+        A member learns of a later incarnation of its own name, but does not start over for it. If
+        the peers that remember that one are a minority, they would ignore the member for ever.
+        """
+        body, life = envelope.body, (envelope.source, envelope.source_incarnation)
+        own = body.members[0] if isinstance(body, Hello) and body.members else None
+        if own is None or (own.id, own.incarnation) != life:
+            return False
+        if not self._table.outlasts(own, now):
+            return False
+        self._forget(own.id)
+        for shard_state in self._state.busy_shards:
+            shard_state.outbox.on(own.id, EscrowEvent.LATER_INCARNATION, now)
+        return True
 
     def answer_stale(self, envelope: Envelope) -> None:
         """Tell a stale incarnation that asks who is there of the later one."""

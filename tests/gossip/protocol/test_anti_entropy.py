@@ -199,6 +199,57 @@ def outlived_by_none() -> Scene:
     return scene
 
 
+def comes_back(scene: Scene, heartbeat: int) -> Effects:
+    """Let the life of b that has the smaller number say hello."""
+    return scene.says("a", member("b", incarnation=3, heartbeat=heartbeat), reply=True)
+
+
+def test_an_earlier_life_that_runs_while_the_later_one_is_dead_is_met_anew_after_a_while() -> None:
+    """Its clock was ahead before, and it has lost its disk: so its number is smaller."""
+    scene = outlived_by_none()
+    for heartbeat in range(1, 12):
+        effects = comes_back(scene, heartbeat)
+        assert to(effects, Hello) == ["b"] and PeerMet("b") not in effects, "it is told so far"
+        assert live(scene) == ["a"]
+        scene.passes("a", 1.0)
+    effects = comes_back(scene, 12)
+    assert PeerMet("b") in effects and len(written(effects, Kind.WRITTEN_OFF)) == 1
+    assert [m.incarnation for m in scene.peers["a"].table.live()] == [1, 3]
+    assert scene.receive(scene.letter("b", "a", Query(1), incarnation=3)), "it is listened to"
+    effects = scene.says("a", member("b", incarnation=7, heartbeat=99))
+    assert PeerMet("b") in effects, "a larger number is a later life as ever"
+    assert not scene.receive(scene.letter("b", "a", Query(1), incarnation=3))
+
+
+def test_neither_late_messages_nor_hearsay_of_an_earlier_life_bring_it_back() -> None:
+    scene = outlived_by_none()
+    before = scene.peers["a"].known()
+    for _ in range(20):  # the same one over and over
+        comes_back(scene, 5)
+        scene.passes("a", 1.0)
+    for heartbeat in range(6, 20):  # of another life, many at once
+        scene.says("a", member("b", incarnation=2, heartbeat=heartbeat))
+    scene.receive(scene.letter("b", "a", Query(1), incarnation=3))
+    assert scene.peers["a"].known() == before
+    assert scene.peers["a"].account.outstanding["b", 7].stranded
+    for heartbeat in range(1, 30):
+        told = member("b", incarnation=3, heartbeat=heartbeat)
+        scene.says("a", member("c", heartbeat=heartbeat), told)
+        scene.passes("a", 1.0)
+    assert [(m.id, m.incarnation) for m in scene.peers["a"].known()] == [("b", 7), ("c", 1)]
+
+
+def test_an_earlier_life_waits_again_where_the_later_one_has_spoken_in_between() -> None:
+    scene = outlived_by_none()
+    comes_back(scene, 1)
+    scene.passes("a", 9.0)
+    scene.says("a", member("b", incarnation=7, heartbeat=50))
+    scene.passes("a", 30.0)
+    assert PeerMet("b") not in comes_back(scene, 2)
+    scene.passes("a", 11.0)
+    assert PeerMet("b") in comes_back(scene, 3)
+
+
 def test_a_peer_that_came_back_too_early_hears_of_its_later_life_and_joins_with_a_later_one() -> (
     None
 ):
