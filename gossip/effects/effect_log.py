@@ -23,24 +23,25 @@ class EffectLog:
     drift apart, and every entry stands before the messages that follow from it.
     """
 
-    def __init__(self, account: Account, schema: bytes, swarm: bytes) -> None:
+    def __init__(
+        self,
+        account: Account,
+        schema: bytes,
+        swarm: bytes,
+        effects: list[Effect | Event] | None = None,
+    ) -> None:
         self.account = account
         self.swarm = swarm
         self._schema = schema
         self._shard = account.shard
-        self._append_to([])
-
-    def _append_to(self, effects: list[Effect | Event]) -> None:
-        self.effects = effects
+        self.effects: list[Effect | Event] = [] if effects is None else effects
         """What was asked for and not taken yet. The logs of all shards share one list; who takes it
         clears it."""
-        self.ask: Callable[[Effect | Event], None] = effects.append
+        self.ask: Callable[[Effect | Event], None] = self.effects.append
 
     def beside(self, account: Account) -> "EffectLog":
         """The log of another shard of the same peer; both append to one list of effects."""
-        other = EffectLog(account, self._schema, self.swarm)
-        other._append_to(self.effects)
-        return other
+        return EffectLog(account, self._schema, self.swarm, self.effects)
 
     def record(self, entry: Entry) -> None:
         """Change the account, and ask for the change to be written down."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ..types import Incarnation
 from ..wire.messages import Member, Phase
 
-__all__ = ["RISES_TO_BELIEVE", "Known", "at_step"]
+__all__ = ["RISES_TO_BELIEVE", "Known"]
 
 RISES_TO_BELIEVE = 2
 
@@ -102,15 +102,8 @@ class Known:
 
     def goes_on(self, member: Member) -> bool:
         """Whether nothing has changed but the heartbeat and the step."""
-        before = self.member
-        return (
-            self.alive
-            and not self.suspected
-            and self.rises >= RISES_TO_BELIEVE
-            and member.phase is before.phase
-            and member.addresses == before.addresses
-            and member.merge == before.merge
-        )
+        quiet = self.alive and not self.suspected and self.believed
+        return quiet and not self.contradicts(member)
 
     def gives_way(self, member: Member, now: float, dead_s: float) -> bool:
         """Whether an incarnation with a smaller number than this one's runs, and this one does not.
@@ -148,19 +141,3 @@ class Known:
                     latest, incarnation=incarnation, heartbeat=0, phase=Phase.TRAINING, merge=0
                 )
         return True
-
-
-def at_step(member: Member, step: int) -> Member:
-    """A member that has taken another step: written out, because every step makes one."""
-    return Member(
-        member.id,
-        member.incarnation,
-        member.heartbeat,
-        member.phase,
-        step,
-        member.addresses,
-        member.anchored,
-        member.host,
-        member.merge,
-        member.sketch,
-    )

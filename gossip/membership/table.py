@@ -26,7 +26,7 @@ from ..effects.events import (
 )
 from ..types import Incarnation, PeerId
 from ..wire.messages import HEARTBEAT_MAX, Member, Phase
-from .entry import RISES_TO_BELIEVE, Known, at_step
+from .entry import RISES_TO_BELIEVE, Known
 from .failure_detector import LocalHealth
 from .progress import StepCounts
 
@@ -99,7 +99,7 @@ class MemberTable:
         """Count an optimizer step of this peer, of which others learn with the next heartbeat;
         returns the steps of all peers that ever were."""
         self.clock.tick(now)
-        self.me = at_step(self.me, self.clock.own)
+        self.me = replace(self.me, step=self.clock.own)
         return self.clock.total
 
     def note_founders(self) -> None:
@@ -372,7 +372,7 @@ class MemberTable:
             # It becomes a copy of somebody, and counts on from there.
             self.clock.merge(peer, steps)
             if peer == self.me.id:
-                self.me = at_step(self.me, self.clock.own)
+                self.me = replace(self.me, step=self.clock.own)
         elif peer != self.me.id:
             self.clock.hear(peer, steps, now, direct=peer == source)
 
@@ -382,7 +382,7 @@ class MemberTable:
             self.clock.merge(member.id, member.step)
             return member
         steps = self.clock.hear(member.id, member.step, now, direct=direct)
-        return member if steps == member.step else at_step(member, steps)
+        return member if steps == member.step else replace(member, step=steps)
 
     def _admit(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
         before, steps = self._others.get(member.id), member.step

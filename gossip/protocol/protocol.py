@@ -43,7 +43,7 @@ from .anti_entropy import Membership
 from .context import RuleContext
 from .join import Joining, StateTransfer
 from .leave import Agreement, Leaving, Stops
-from .rule import Rule, has_start, outstanding_max_of, overlaps, require_fit, requirements_of
+from .rule import Rule, hook_of, outstanding_max_of, require_fit, requirements_of
 from .sending import READ_FIRST, Reading
 from .state import Neighbors, State
 from .validation import MessageFilter, why_refused
@@ -285,13 +285,13 @@ class Protocol:
     def trained_shard(self, shard: int, now: float) -> list[Effect | Event]:
         """Tell a rule that pushes while an optimizer step goes on that a shard's numbers are what
         they will be after it; `step` follows."""
-        state, rule = self.state, self._rule
-        if self.phase is Phase.TRAINING and not state.closing and overlaps(rule):
+        state, push = self.state, hook_of(self._rule, "trained_shard")
+        if self.phase is Phase.TRAINING and not state.closing and push is not None:
             context = RuleContext(state, now, trained=False, merging=False, within_step=True)
             # What the step before gave was a step ago.
             state.steps_going_on, state.gave, state.distances = 1, False, None
             try:
-                rule.trained_shard(context, shard)
+                push(context, shard)
             finally:
                 state.steps_going_on = 0
         return self._finish_call(now)
@@ -435,10 +435,10 @@ class Protocol:
 
     def _begin_phase(self, now: float) -> None:
         """Tell others of a phase, and the rule of the one in which it is called."""
-        state = self.state
-        if state.table.phase is _TRAINING and has_start(self._rule):
+        state, start = self.state, hook_of(self._rule, "start")
+        if state.table.phase is _TRAINING and start is not None:
             state.distances = None
-            self._rule.start(RuleContext(state, now, trained=False, merging=False))
+            start(RuleContext(state, now, trained=False, merging=False))
         self._tell_phase()
 
     def _tell_phase(self) -> None:

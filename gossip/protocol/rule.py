@@ -8,7 +8,7 @@ docs/explanation/design.md shows how synchronous, two-sided, register-keeping an
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ..effects.effects import EndTraining, Halt, Wait
 from ..errors import ConfigError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .context import RuleContext
 
 __all__ = [
-    *("Requirements", "Rule", "Overlaps", "Starts", "has_start", "overlaps"),
+    *("Requirements", "Rule", "hook_of"),
     *("require_fit", "require_lr", "require_samples", "require_topology"),
     *("outstanding_max_of", "requirements_of", "shards_of"),
 ]
@@ -29,7 +29,16 @@ _OTHERWISE = "use one that mixes by weight, such as gosgd"
 
 @runtime_checkable
 class Rule(Protocol):
-    """One algorithm, for one peer. It may keep state of its own between two calls."""
+    """One algorithm, for one peer. It may keep state of its own between two calls.
+
+    A rule may have two more methods. ``start(context)`` fills registers each time the peer comes to
+    belong to a swarm, before it trains there: ``x`` is what it founds with, or its donor's copy.
+    Nothing can be pushed yet, for founders do not know all of one another.
+
+    ``trained_shard(context, shard)`` pushes one shard, or does not, while an optimizer step goes
+    on, once its numbers are those after the step; see `Requirements.overlaps`. Nothing may be mixed
+    or combined. Where it is not known when a shard is ready, `step` is called alone.
+    """
 
     @property
     def name(self) -> str:
@@ -58,37 +67,10 @@ class Rule(Protocol):
         """
 
 
-class Starts(Protocol):
-    """A `Rule` that wants to see the model before the first optimizer step."""
-
-    def start(self, context: "RuleContext", /) -> None:
-        """Fill registers; ``x`` is what this peer founds with, or its donor's copy.
-
-        Called each time the peer comes to belong to a swarm, before it trains there. What founders
-        know of one another by then is not complete, so that nothing can be pushed yet.
-        """
-
-
-class Overlaps(Protocol):
-    """A `Rule` that pushes shards while an optimizer step goes on: see `Requirements.overlaps`."""
-
-    def trained_shard(self, context: "RuleContext", shard: int, /) -> None:
-        """Push one shard, or do not, now that its numbers are those after the step.
-
-        Nothing may be mixed or combined: the step that computes on the other shards goes on. Where
-        nobody can say when a shard is ready, `step` is called alone.
-        """
-
-
-def overlaps(rule: object) -> TypeGuard[Overlaps]:
-    """Whether a rule is one of those."""
-    return callable(getattr(type(rule), "trained_shard", None))
-
-
-def has_start(rule: object) -> TypeGuard[Starts]:
-    """Whether a rule is one of those."""
+def hook_of(rule: object, name: str) -> Callable[..., None] | None:
+    """A method that a rule may have, `start` or `trained_shard`; None where it has none."""
     # Of the class: a rule that passes on what it does not know itself may know everything.
-    return callable(getattr(type(rule), "start", None))
+    return getattr(rule, name) if callable(getattr(type(rule), name, None)) else None
 
 
 @frozen_keywords
@@ -128,7 +110,7 @@ class Requirements:
     computes values while it decides, and a share must have every number."""
     overlaps: bool = False
     """Whether it wants to push each shard as soon as the optimizer step is through with it, while
-    the backward pass goes on (`Overlaps`)."""
+    the backward pass goes on (``trained_shard``)."""
     bare: bool = False
     """Whether it has shares that are written by themselves (`RuleContext.keep`), and no others that
     are rounded: then any format will do, even ``topk``, and neither the anchor nor what was last

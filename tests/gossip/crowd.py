@@ -8,7 +8,7 @@ import numpy as np
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import EndTraining, Halt, Wait
 from rumor.gossip.protocol.context import RuleContext
-from rumor.gossip.protocol.rule import Requirements, Rule, has_start, requirements_of
+from rumor.gossip.protocol.rule import Requirements, Rule, hook_of, requirements_of
 from rumor.gossip.protocol.state import Neighbors
 from rumor.gossip.types import PeerId
 from rumor.sim import NetworkConfig
@@ -73,8 +73,8 @@ class Witnessed:
 
     def start(self, context: RuleContext) -> None:
         """Let the rule see the model before the first step, if it wants to."""
-        if has_start(self.rule):
-            self.rule.start(context)
+        if (start := hook_of(self.rule, "start")) is not None:
+            start(context)
 
     def step(self, context: RuleContext) -> Wait | EndTraining | Halt | None:
         """Take the rule's turn."""

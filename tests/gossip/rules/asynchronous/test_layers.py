@@ -12,7 +12,7 @@ from rumor.gossip.effects.effects import Effect, Mix, Send, Snapshot
 from rumor.gossip.effects.events import Event, PushSkipped
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.context import RuleContext
-from rumor.gossip.protocol.rule import outstanding_max_of, overlaps, requirements_of
+from rumor.gossip.protocol.rule import hook_of, outstanding_max_of, requirements_of
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.weight import ONE
@@ -53,7 +53,8 @@ def test_a_rule_says_that_it_pushes_while_a_step_goes_on() -> None:
     )
     assert not requirements_of(GoSGD()).overlaps and outstanding_max_of(GoSGD()) == 2
     assert outstanding_max_of(GoSGD(layers=4)) == 8
-    assert overlaps(GoSGD()) and not overlaps(SGP())
+    name = "trained_shard"
+    assert hook_of(GoSGD(), name) is not None and hook_of(SGP(), name) is None
     with pytest.raises(ConfigError, match="layers is 0: it must be an integer"):
         GoSGD(layers=0)
     with pytest.raises(ConfigError, match="shards is 2: rule 'gosgd' itself cuts"):
