@@ -125,14 +125,11 @@ class Memory:
         return torch.from_numpy(array)
 
     def lacks_room(self, size_bytes: int, promised_bytes: int = 0) -> bool:
-        """Whether so much more would pass the bound, idle buffers not counted.
+        """Whether so much more would pass the bound, idle buffers not counted, but what will be in
+        use without another question.
 
         Where nothing is in use, anything has room: a share that is larger than all that is allowed
         must come and go, too.
-
-        Args:
-            size_bytes: How much.
-            promised_bytes: What will be in use without another question.
         """
         with self._lock:
             self._take_back()
@@ -144,9 +141,9 @@ class Memory:
         until_s = time.monotonic() - idle_s
         with self._lock:
             self._take_back()
-            before, self._idle = self._idle, [i for i in self._idle if i.since_s > until_s]
-        freed = len(before) > len(self._idle)
-        del before
+            n_idle = len(self._idle)
+            self._idle = [idle for idle in self._idle if idle.since_s > until_s]
+            freed = len(self._idle) < n_idle
         if freed and self.is_bounded:
             give_pages_back()
 

@@ -4,7 +4,7 @@ What leaves is copied aside on the device in order with training, and crosses fr
 beside. What comes crosses in order with training: the device waits for it, and no thread does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
@@ -25,22 +25,17 @@ class Mark(Protocol):
         """Whether all work before it is done; never waits."""
 
     def synchronize(self) -> None:
-        """Let the calling thread wait until it is."""
+        """Let the calling thread wait until it is, and raise what the work has raised."""
 
 
-class Marks:
+class Marks(tuple[Mark, ...]):
     """Several marks as one: all of them must be passed."""
 
-    def __init__(self, marks: Sequence[Mark] = ()) -> None:
-        self._marks = tuple(marks)
-
     def query(self) -> bool:
-        """Whether all are passed."""
-        return all(mark.query() for mark in self._marks)
+        return all(mark.query() for mark in self)
 
     def synchronize(self) -> None:
-        """Wait for all of them."""
-        for mark in self._marks:
+        for mark in self:
             mark.synchronize()
 
 
@@ -58,7 +53,6 @@ class _Task:
         return self._future.done()
 
     def synchronize(self) -> None:
-        """Wait until it is done, and raise what it has raised."""
         self._future.result()
 
 
@@ -92,16 +86,8 @@ class CudaQueue:
         return _recorded(self._training)
 
     def beside(self, work: Callable[[], object], reads: Tensor, *, waits: bool = False) -> Mark:
-        """Do *work* in the queue beside, once the training queue has come to where it is now.
-
-        Args:
-            work: Asks the device for something.
-            reads: What it reads of the training queue's memory, which is not used again before.
-            waits: Whether *work* waits for the device, so that a thread of its own does it.
-
-        Returns:
-            When all of it is done; who waits for it is raised what *work* raises.
-        """
+        """Do *work*, which reads a tensor of the training queue, in the queue beside, once the
+        training queue has come to where it is now; on a thread of its own where *work* waits."""
         after = self.note()
         if not waits:
             return self._run(work, reads, after)
@@ -127,9 +113,7 @@ def depart(
     """Send numbers to host memory as they are now.
 
     Args:
-        queue: Of the device on which they lie.
         room: Where their bytes shall go, page-locked, uint8.
-        numbers: On the device.
         write: Fills a room on the device with numbers in another format, and says whether all are
             finite; it may wait for the device. None where they travel as they are.
 

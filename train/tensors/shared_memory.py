@@ -122,11 +122,8 @@ class Segments:
         self._held: dict[int, _Held] = {}
 
     def make(self, size_bytes: int, *, pinned: bool = False) -> Tensor:
-        """A buffer in a segment of its own, which is gone with its last view.
-
-        Args:
-            size_bytes: How large.
-            pinned: Whether its pages are locked for a GPU, where there is one.
+        """A buffer in a segment of its own, which is gone with its last view; its pages are locked
+        where *pinned* and there is a GPU.
 
         Raises:
             AttributeError, OSError, ValueError: The system has no segments, or no room.
@@ -178,7 +175,7 @@ class _Mapped(NamedTuple):
     pid: int
     fd: int
     inode: int
-    used_s: float = 0.0
+    used_s: float
     """When it was asked for last."""
 
     def is_there(self) -> bool:
@@ -199,9 +196,7 @@ class Attachments:
     def open(self, name: str, size_bytes: int) -> Tensor | None:
         """Map a segment, or find it mapped.
 
-        Args:
-            name: What its owner calls it; may come from anybody.
-            size_bytes: How much of it is wanted.
+        Its name may come from anybody.
 
         Returns:
             uint8, shape ``(size_bytes,)``, which must only be read: a write ends the process.
@@ -233,7 +228,7 @@ class Attachments:
 
 
 def _attach(name: str, size_bytes: int) -> _Mapped | None:
-    match = NAME.fullmatch(name)
+    match, length = NAME.fullmatch(name), _HEAD_BYTES + size_bytes
     if match is None or size_bytes < 1:
         return None
     pid, fd, token = int(match[1]), int(match[2]), bytes.fromhex(match[3])
@@ -244,23 +239,19 @@ def _attach(name: str, size_bytes: int) -> _Mapped | None:
             return None
         opened = os.open(_path(pid, fd), os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
         try:
-            return _map(opened, pid, fd, token, size_bytes)
+            found = os.fstat(opened)
+            # Only files in memory have seals: this raises for any other.
+            sealed = fcntl.fcntl(opened, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+            if not sealed or found.st_size < length or os.pread(opened, len(token), 0) != token:
+                return None
+            mapping = mmap.mmap(opened, length, mmap.MAP_SHARED, mmap.PROT_READ)
         finally:
             os.close(opened)
     except (OSError, ValueError) as error:
         _log.debug("segment %s of another process cannot be read: %s", name, error)
         return None
-
-
-def _map(opened: int, pid: int, fd: int, token: bytes, size_bytes: int) -> _Mapped | None:
-    found = os.fstat(opened)
-    length = _HEAD_BYTES + size_bytes
-    # Only files in memory have seals: this raises for any other.
-    sealed = fcntl.fcntl(opened, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
-    if not sealed or found.st_size < length or os.pread(opened, len(token), 0) != token:
-        return None
-    mapping = mmap.mmap(opened, length, mmap.MAP_SHARED, mmap.PROT_READ)
-    return _Mapped(torch.from_numpy(np.asarray(_Bytes(mapping))), pid, fd, found.st_ino)
+    buffer = torch.from_numpy(np.asarray(_Bytes(mapping)))
+    return _Mapped(buffer, pid, fd, found.st_ino, time.monotonic())
 
 
 class _Bytes:

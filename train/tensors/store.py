@@ -111,12 +111,8 @@ class TensorStore:
         self._lock = threading.Lock()
 
     def carry_out(self, effect: Effect, frame: Buffer = b"") -> None:
-        """Do what *effect* asks for, where it is about values.
-
-        Args:
-            effect: Any effect.
-            frame: The frame of the message that led to it; empty where `receive` has put it where
-                it belongs.
+        """Do what an effect asks for, where it is about values. The frame of the message that led
+        to it is empty where `receive` has put it where it belongs.
 
         Raises:
             TrainingError: A snapshot has a value that is not finite; `frame_of` then has none.
@@ -278,14 +274,8 @@ class TensorStore:
 
     @contextmanager
     def landing(self, stage: Stage, frame_bytes: int) -> Iterator[memoryview]:
-        """Receive a frame to where it belongs; it counts unless the block raises.
-
-        Args:
-            stage: Of which share, and where.
-            frame_bytes: Length of the frame.
-
-        Yields:
-            Its room, to be filled within the block.
+        """Receive a frame to where it belongs: its room is filled within the block, and counts
+        unless the block raises.
 
         Raises:
             LocalProtocolError: It does not lie within the share.
@@ -307,13 +297,8 @@ class TensorStore:
     def receive(
         self, stage: Stage | None, envelope: Envelope, check: int, received: Received
     ) -> Buffer:
-        """Take in the frame beside a message: where it belongs, if that is known by now.
-
-        Args:
-            stage: Where it belongs; None where that is not known.
-            envelope: The message.
-            check: The `checksum` that the frame must have.
-            received: Where it is still to be read from.
+        """Take in the frame beside a message, which must have the `checksum` *check*: to where it
+        belongs, if that is known by now.
 
         Returns:
             The frame, or nothing where it lies in its place.
@@ -351,12 +336,8 @@ class TensorStore:
         return True
 
     def is_sound(self, share: ShareId, swarm: bytes) -> bool:
-        """Whether a staged share may be mixed: all numbers are finite.
-
-        Args:
-            share: Which; False where it was dropped by now.
-            swarm: Hash of the swarm's anchor, which an anchor that comes along must have.
-        """
+        """Whether a staged share was not dropped by now and may be mixed: all numbers are finite,
+        and an anchor that comes along has the hash of the swarm's."""
         staged = self._shares.get(share)
         if staged is None:
             return False

@@ -302,14 +302,6 @@ def test_a_segment_that_could_be_cut_short_opens_nothing() -> None:
         assert opened(name) is not None
 
 
-def test_the_owner_cannot_cut_a_segment_short() -> None:
-    pool = Segments()
-    name = pool.name_of(buffer := pool.make(SIZE))
-    with pytest.raises(PermissionError):
-        os.ftruncate(int(name.split(":")[1]), 0)
-    assert buffer.shape == (SIZE,)
-
-
 def test_a_file_of_another_user_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Segments()
     name = pool.name_of(buffer := pool.make(SIZE))
@@ -317,10 +309,3 @@ def test_a_file_of_another_user_opens_nothing(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(os, "geteuid", lambda: other)
     assert opened(name) is None
     assert buffer.shape == (SIZE,)
-
-
-def test_the_host_is_16_bytes_that_stay_the_same() -> None:
-    assert len(host_id()) == 16
-    first = host_id()
-    host_id.cache_clear()
-    assert host_id() == first

@@ -106,18 +106,6 @@ def test_what_is_not_about_values_is_left_to_others() -> None:
     assert store.frame_of(send(None, 0, 0)) == b""
 
 
-def test_a_frame_that_lies_elsewhere_is_copied() -> None:
-    vector = Vector(model())
-    store, payload = TensorStore(vector), Vector(model(1)).snapshot()
-    half = payload.numel() // 128 * 64
-    for start, stop in ((0, half), (half, payload.numel())):
-        frame = payload[start:stop].numpy().tobytes()
-        store.carry_out(Stage(SHARE, start, payload.numel()), frame)
-    assert store.is_sound(SHARE, b"")
-    store.carry_out(Mix(SHARE, 1.0))
-    assert torch.equal(vector.snapshot(), payload)
-
-
 def test_frames_were_looked_at_when_they_landed(monkeypatch: pytest.MonkeyPatch) -> None:
     vector = Vector(model())
     store, payload = TensorStore(vector), vector.snapshot()

@@ -15,7 +15,7 @@ from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.types import stream
 from rumor.gossip.wire.formats import WIRES, Form
 from rumor.train.storage.merge import runs_of
-from rumor.train.tensors.vector import Vector, is_finite_tensor
+from rumor.train.tensors.vector import Vector
 
 COPY = Form(copy=True)
 LOSSY = ("bfloat16", "float16", "int8", "topk:0.2")
@@ -127,22 +127,6 @@ def test_a_fraction_of_one_copies_bit_for_bit_with_integer_buffers() -> None:
     assert not torch.equal(newcomer.frozen.weight, donor.frozen.weight)
 
 
-def test_integer_buffers_stay_local_in_an_ordinary_share() -> None:
-    donor, receiver = Mixed(), Mixed()
-    donor(torch.randn(8, 5))
-    Vector(receiver).mix(Vector(donor).snapshot(), 1.0)
-    assert receiver.state_dict()["norm.num_batches_tracked"].item() == 0
-
-
-def test_a_snapshot_does_not_follow_the_model() -> None:
-    model = nn.Linear(3, 2)
-    vector = Vector(model)
-    share = vector.snapshot()
-    before = share.clone()
-    vector.flats[0].add_(1)
-    assert torch.equal(share, before)
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_not_finite_is_never_copied_out(value: float) -> None:
     model = Mixed()
@@ -151,23 +135,6 @@ def test_what_is_not_finite_is_never_copied_out(value: float) -> None:
         model.second.bias[1] = value
     with pytest.raises(TrainingError, match="not finite"):
         vector.snapshot()
-
-
-def test_a_sum_that_overflows_is_looked_at_exactly() -> None:
-    assert is_finite_tensor(torch.full((4,), 3e38))
-    assert is_finite_tensor(torch.full((4,), 6e4, dtype=torch.float16))
-    assert not is_finite_tensor(torch.tensor([3e38, 3e38, float("nan")]))
-
-
-def test_registers_combine_with_shares() -> None:
-    torch.manual_seed(0)
-    vector = Vector(nn.Linear(3, 2), registers=("before",))
-    share = Vector(nn.Linear(3, 2)).snapshot()
-    start = vector.flats[0].clone()
-    vector.combine("before", [(1.0, "x")])
-    vector.combine("x", [(2.0, "before"), (-1.0, (share, Form()))])
-    torch.testing.assert_close(vector.flats[0], 2 * start - share.view(torch.float32))
-    assert torch.equal(vector.snapshot("before").view(torch.float32), start)
 
 
 def test_the_anchor_names_the_values() -> None:
@@ -427,22 +394,6 @@ def test_what_a_form_needs_must_be_kept() -> None:
         Vector(nn.Linear(8, 2), ("y",), sends_topk=True).snapshot("y", Form("topk:0.5"))
 
 
-def test_a_buffer_of_a_snapshot_that_failed_is_used_again() -> None:
-    vector = Vector(nn.Linear(8, 2))
-    vector.flats[0][0] = float("nan")
-    with pytest.raises(TrainingError):
-        vector.snapshot()
-    assert vector.memory.use().snapshots_bytes == 0
-
-
-def test_a_difference_that_the_format_does_not_reach_is_never_copied_out() -> None:
-    vector = Vector(nn.Linear(8, 2), keeps_anchor=True)
-    vector.flats[0][3] += 1e6
-    with pytest.raises(TrainingError, match="too far from the anchor for float16"):
-        vector.snapshot("x", Form("float16"))
-    assert vector.snapshot("x", Form("bfloat16")).numel()
-
-
 @pytest.mark.parametrize("wire", ["float32", "bfloat16", "topk:0.5"])
 def test_what_came_is_looked_at_in_any_format(wire: str) -> None:
     vector = Vector(nn.Linear(8, 2), keeps_anchor=True, sends_topk=True)
@@ -572,18 +523,6 @@ def test_as_many_registers_are_copied_out_as_the_form_says() -> None:
     for register, form in (("x", Form(registers=2)), (("x", "y"), Form())):
         with pytest.raises(LocalProtocolError, match="registers in a share of"):
             vector.snapshot(register, form)
-
-
-def test_rounding_follows_its_random_numbers() -> None:
-    module = nn.Linear(100, 30)
-    vector = Vector(near(module, 1))
-    vector.anchor_flats = Vector(module).flats
-    one, same, other = (
-        vector.snapshot("x", Form("int8"), rng=stream(0, "a", name)).clone()
-        for name in ("rounding:1", "rounding:1", "rounding:2")
-    )
-    assert torch.equal(one, same)
-    assert not torch.equal(one, other)
 
 
 def test_more_shards_than_cache_lines_are_refused() -> None:

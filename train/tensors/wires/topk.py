@@ -21,13 +21,10 @@ _SAMPLE = 1 << 14
 
 def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) -> bool:
     """Write the numbers that differ most from what was last sent, and note them in *given.sent*;
-    where that is None, those that are largest.
+    where that is None, those that are largest. Where a number is not finite, *sent* is unchanged.
 
     Exactly as many as there is room for; among equals, those that come first. Beside the room,
     memory for about twice as many is taken, and for all numbers only where a sample misleads.
-
-    Returns:
-        Whether all numbers are finite, those that stay included; where not, *sent* is unchanged.
     """
     indices, values = parts
     sent = given.sent
