@@ -206,7 +206,7 @@ def run() -> None:
 
 
 def _setting_of(message: str, called: str) -> str:
-    """The setting that an option which is none would be; empty where there is none."""
+    """Name of the setting that an unknown option stands for; empty if there is none."""
     found, command = re.match(r"No such option: --([\w-]+)", message), called[6:]
     if found is None or command not in COMMANDS:
         return ""

@@ -45,7 +45,7 @@ _RETURNS: Final = 0.5
 
 @dataclass(slots=True)
 class _Place:
-    """Room for one peer, and who is in it."""
+    """A place for one peer, and the process that is in it."""
 
     id: str
     process: ForkServerProcess

@@ -132,7 +132,7 @@ def _public(text: str) -> bytes:
         return key_bytes(text)
     except ValueError:
         raise ConfigError(
-            f"{text!r} is no public key: copy the 43 letters that `rumor keys make` printed"
+            f"{text!r} is not a public key: copy the 43 letters that `rumor keys make` printed"
         ) from None
 
 

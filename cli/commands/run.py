@@ -35,7 +35,7 @@ __all__ = ["run"]
     Source(ExchangeConfig, GOSSIP, without=("bandwidth_bytes_s",)),
     everyday={
         MACHINES: ("peers", "hosts", "port", "scheduler", "device", "key", "roster"),
-        GOSSIP: ("rule", "topology", "wire", "timing", "seed"),
+        GOSSIP: ("rule", "topology", "wire", "timing"),
         FAULTS: ("slow", "faults"),
         OUTPUT: ("out", "resume"),
     },

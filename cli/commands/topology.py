@@ -116,7 +116,7 @@ def _check_size(spec: str, n: int | None) -> None:
     """Refuse what no machine holds, before anything is built."""
     asked = read(spec)
     if n is None:
-        # What is wrong with a file is better said by who builds it.
+        # `parse` explains better what is wrong with a file.
         with suppress(TopologyError):
             n = asked.size
     if n is not None and n > N_MAX:

@@ -39,7 +39,7 @@ __all__ = [
 class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, OutSettings):
     """A run of several processes, each with a peer in it.
 
-    What is not given is the script's own, or the default.
+    Settings that are left out are the script's own, or defaults.
 
     Raises:
         ConfigError: A field is out of range.

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from ...gossip.errors import ConfigError
 from ...train.storage.files import read_json
@@ -83,10 +82,6 @@ def life_ends_of(place: Place, told: Mapping[Life, LifeEnd]) -> list[LifeEnd]:
     return ends
 
 
-_NAMED_MAX: Final = 4
-"""Peers that an error names one by one."""
-
-
 def folders_of(out: Path) -> dict[str, list[Path]]:
     """The folders of each peer of a run, by its name, those of earlier lives first."""
     from ...train.runtime.peer_folder import peer_folders
@@ -115,32 +110,9 @@ def _require_over(out: Path, folders: Mapping[str, Sequence[Path]]) -> None:
     """See that no peer of a run has outlived its launcher: its next life could not begin."""
     from ...train.storage.incarnation import is_locked
 
-    running = [
-        (id, folder)
-        for id, several in sorted(folders.items())
-        for folder in several
-        if is_locked(folder)
-    ]
-    if not running:
-        return
-    pids = {id: pid for id, folder in running if (pid := _process_in(folder)) is not None}
-    named = [id + (f" (process {pids[id]})" if id in pids else "") for id, _ in running]
-    if len(named) > _NAMED_MAX:
-        named[_NAMED_MAX:] = [f"{len(named) - _NAMED_MAX} more"]
-    who = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
-    run, them = ("still runs", "it") if len(running) == 1 else ("still run", "them")
-    how = f" with `kill {' '.join(map(str, pids.values()))}`" if pids else ""
-    raise ConfigError(
-        f"--resume {out}: {who} {run}: wait until the end, or stop {them}{how}; nothing was touched"
-    )
-
-
-def _process_in(folder: Path) -> int | None:
-    """The process of a peer that runs, if it is the one that a launcher started there."""
-    from ...train.storage.incarnation import is_held_by
-
-    try:
-        pid = int((folder / "pid").read_text())
-    except (OSError, ValueError):
-        return None
-    return pid if is_held_by(folder, pid) else None
+    running = [id for id, several in sorted(folders.items()) if any(map(is_locked, several))]
+    if running:
+        raise ConfigError(
+            f"--resume {out}: {', '.join(running)} still running: wait until the end, or stop them "
+            f"(`kill` the processes that {out}/peers/*/pid name); nothing was touched"
+        )

@@ -25,42 +25,24 @@ class Group(Protocol):
     """What supervision needs of the processes of a run, see `ProcessGroup`."""
 
     places: list[Place]
-    """Of all peers, in their order."""
 
-    def start(self) -> None:
-        """Start all."""
-
-    def leave_all(self, number: int = signal.SIGTERM) -> None:
-        """Ask all that run to leave, by a signal."""
-
-    def tell_dead(self, lives: Sequence[Life]) -> None:
-        """Tell all that run that these are dead."""
-
-    def release_all(self) -> None:
-        """Let all paused peers go on."""
-
-    def kill_all(self) -> None:
-        """End all that run at once."""
-
-    def wait(self) -> None:
-        """Wait until all have ended."""
+    def start(self) -> None: ...
+    def leave_all(self, number: int = signal.SIGTERM) -> None: ...
+    def tell_dead(self, lives: Sequence[Life]) -> None: ...
+    def release_all(self) -> None: ...
+    def kill_all(self) -> None: ...
+    def wait(self) -> None: ...
 
 
 class Fleet(Group, Protocol):
-    """Processes on other machines."""
-
-    @property
-    def processes(self) -> Sequence[Process]:
-        """In the order of their places."""
+    """Processes on other machines, see `cluster.fleet.Fleet`."""
 
     unreached: list[str]
-    """Peers whose last files could not be had."""
 
-    def lines(self) -> list[str]:
-        """What peers have printed since the last call, and what happened to connections."""
-
-    def close(self) -> None:
-        """End all connections, and wait until nothing is written any more."""
+    @property
+    def processes(self) -> Sequence[Process]: ...
+    def lines(self) -> list[str]: ...
+    def close(self) -> None: ...
 
 
 class _Interrupt:

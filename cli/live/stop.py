@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -110,18 +110,18 @@ def _print(request: "SwarmStop") -> None:
         print(f"{over} of {len(peers)} peers have ended.")
 
 
+_ENDS: Final = {
+    "gone": "ended after {0.step} steps",
+    "refused": "does not stop: {0.why}",
+    "lost": "was lost: it died, or cannot be reached; it had taken {0.step} steps",
+    "back": "was started again since",
+    "asked": "has not answered; it had taken {0.step} steps",
+}
+
+
 def _words(peer: "Stopped") -> str:
-    if peer.end == "gone":
-        return f"ended after {peer.step} steps"
-    if peer.end == "refused":
-        return f"does not stop: {peer.why}"
-    if peer.end == "lost":
-        return f"was lost: it died, or cannot be reached; it had taken {peer.step} steps"
-    if peer.end == "back":
-        return "was started again since"
-    if peer.end == "asked":
-        return f"has not answered; it had taken {peer.step} steps"
-    return f"has not ended in time: it is {peer.end} after {peer.step} steps"
+    default = "has not ended in time: it is {0.end} after {0.step} steps"
+    return _ENDS.get(str(peer.end), default).format(peer)
 
 
 def _weight(request: "SwarmStop", peer: "Stopped") -> str:

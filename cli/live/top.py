@@ -176,15 +176,10 @@ def observing(addresses: list[str], key: Path | None, roster: Path | None) -> "I
 
 
 def print_view(view: "SwarmView", console: Console, sort: str = "peer") -> None:
-    """Print one table of all members, and the latest events."""
-    console.print(Text(summary(view), style="bold"), soft_wrap=True)
-    console.print()
-    console.print(_table(view, console.width, sort))
-    if any(peer.source == "others" for peer in view.peers):
-        console.print(Text(_HEARSAY, style="dim"))
-    console.print()
-    for event in view.events[-_EVENTS_SHOWN:]:
-        console.print(Text(event_line(event)), soft_wrap=True)
+    """Print one table of all members, and the latest events; the console's width decides which
+    columns are shown."""
+    rows = len(view.peers) + _EVENTS_SHOWN + 4
+    console.print(screen_of(view, console.width, 4 * rows, sort))
 
 
 def _table(view: "SwarmView", width: int, sort: str, rows_max: int | None = None) -> Table:

@@ -118,7 +118,7 @@ def options_of(
             for name, panel in shown.items()
             if name not in taken
         ]
-        further = [] if everyday is None else _further(file=file)
+        further = [] if everyday is None else [_SET, _FILE] if file else [_SET]
         first = [p for p in own if p.kind is not p.KEYWORD_ONLY]
         last = [p for p in own if p.kind is p.KEYWORD_ONLY]
         parameters = [*first, *made, *last, *further, _DEBUG]
@@ -283,51 +283,26 @@ def _as_declared(setting: Parameter, value: Any) -> Any:
     return setting.default if value is None else value
 
 
-def _further(*, file: bool) -> list[inspect.Parameter]:
-    """``--set``, and ``--config``."""
-    found = [
-        inspect.Parameter(
-            "set_",
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[
-                list[str] | None,
-                typer.Option(
-                    "--set",
-                    metavar="NAME=VALUE",
-                    help="Any other setting: see `rumor config`.",
-                    rich_help_panel=OUTPUT,
-                ),
-            ],
-        )
-    ]
-    if file:
-        found.append(
-            inspect.Parameter(
-                "config_",
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=Annotated[
-                    Path | None,
-                    typer.Option(
-                        "--config",
-                        metavar="FILE.toml",
-                        help="A file of settings; options count more.",
-                        rich_help_panel=OUTPUT,
-                    ),
-                ],
-            )
-        )
-    return found
+def _typed_alone(name: str, kind: Any, default: Any, *flags: str, **told: Any) -> inspect.Parameter:
+    """The parameter of an option that is no setting."""
+    declared = Annotated[kind, typer.Option(*flags, rich_help_panel=OUTPUT, **told)]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=declared
+    )
 
 
-_DEBUG: Final = inspect.Parameter(
-    "debug",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=False,
-    annotation=Annotated[
-        bool, typer.Option("--debug", metavar="", help="Show tracebacks.", rich_help_panel=OUTPUT)
-    ],
+_SET: Final = _typed_alone(
+    *("set_", list[str] | None, None, "--set"),
+    metavar="NAME=VALUE",
+    help="Any other setting: see `rumor config`.",
+)
+_FILE: Final = _typed_alone(
+    *("config_", Path | None, None, "--config"),
+    metavar="FILE.toml",
+    help="A file of settings; options count more.",
+)
+_DEBUG: Final = _typed_alone(
+    *("debug", bool, False, "--debug"), metavar="", help="Show tracebacks."
 )
 
 

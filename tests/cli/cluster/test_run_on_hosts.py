@@ -213,18 +213,6 @@ def test_peers_whose_connection_is_lost_leave_and_no_weight_is_counted(
 
 
 @pytest.mark.extended
-def test_peers_whose_agent_is_killed_are_no_orphans(machines: Machines) -> None:
-    folder = machines.folder_of("127.0.0.2", "run", "peer-2")
-
-    def kill() -> None:
-        os.kill(int((folder.parent / "agent.pid").read_text()), signal.SIGKILL)
-
-    lost(machines, kill)
-    report = json.loads((folder / "peer.json").read_text())
-    assert report["state"] == "left"
-
-
-@pytest.mark.extended
 def test_two_machines_of_a_network_train_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
