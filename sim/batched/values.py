@@ -98,7 +98,7 @@ def check_memory(
     rows = _ROWS_PER_WORKER + registers
     protocol_bytes = _PROTOCOL_BYTES if device == CPU else 0
     wanted_gib = workers * (rows * row_bytes + protocol_bytes) / _GIB
-    allowed_gib = _free_gib_on(device) if memory_gib is None else memory_gib
+    allowed_gib = free_gib(device) if memory_gib is None else memory_gib
     if wanted_gib > allowed_gib:
         fit = int(workers * allowed_gib / wanted_gib)
         has_free = "this machine has free" if device == CPU else f"{device} has free"
@@ -122,8 +122,12 @@ def peak_rss_mib() -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
 
 
-def free_gib() -> float:
+def free_gib(device: torch.device = CPU) -> float:
     """Memory that may be taken without swapping, GiB; all there is where that is not told."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] / _GIB
+    if device != CPU:
+        return math.inf
     try:
         with open("/proc/meminfo") as lines:
             for line in lines:
@@ -132,15 +136,6 @@ def free_gib() -> float:
     except OSError:
         pass
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
-
-
-def _free_gib_on(device: torch.device) -> float:
-    """Memory that may be taken on a device, GiB; without bound where only trying would tell."""
-    if device == CPU:
-        return free_gib()
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] / _GIB
-    return math.inf
 
 
 ValuesEngine = Engine[Callable[[], Models | VectorRows]]

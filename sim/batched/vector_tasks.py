@@ -25,6 +25,9 @@ LR = 0.1
 # Draws made at a time: a stream costs 20 us to open, and a call as much as eight numbers.
 _STEPS_AT_ONCE = 16
 
+# Vectors may run away under rules that are to be seen to fail.
+_QUIETLY = np.errstate(over="ignore", invalid="ignore")
+
 Array = NDArray[np.float64]
 
 Present = NDArray[np.int64] | None
@@ -201,28 +204,29 @@ class VectorRows:
         self.execute(levels)
         return [self.rows.shares.distance(worker, slot) for slot in slots]
 
+    def _counted(self, present: Present) -> Array:
+        return self.counted if present is None else self.counted[present]
+
+    @_QUIETLY
     def disagreement(self, present: Present = None) -> float:
         """Sum over the workers of their squared distance from the mean, per coordinate."""
-        counted = self.counted if present is None else self.counted[present]
-        with np.errstate(over="ignore", invalid="ignore"):
-            away = counted - counted.mean(axis=0)
-            return float(np.square(away).sum()) / self.task.dim
+        counted = self._counted(present)
+        return float(np.square(counted - counted.mean(axis=0)).sum()) / self.task.dim
 
+    @_QUIETLY
     def objective(self, present: Present = None) -> float | None:
         """What the task's objective is at the mean of the vectors; None where it has none."""
         if self.task.objective is None:
             return None
-        counted = self.counted if present is None else self.counted[present]
-        with np.errstate(over="ignore", invalid="ignore"):
-            return float(self.task.objective(counted.mean(axis=0)))
+        return float(self.task.objective(self._counted(present).mean(axis=0)))
 
+    @_QUIETLY
     def consensus_distance(self, present: Present = None) -> float:
         """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0."""
-        counted = self.counted if present is None else self.counted[present]
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean = counted.mean(axis=0)
-            spread = float(np.sqrt(np.square(counted - mean).sum() / len(counted)))
-            size = float(np.linalg.norm(mean))
+        counted = self._counted(present)
+        mean = counted.mean(axis=0)
+        spread = float(np.sqrt(np.square(counted - mean).sum() / len(counted)))
+        size = float(np.linalg.norm(mean))
         return spread / size if size else spread
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Networks of the simulator: presets with the reason for each number, or a file."""
+"""Networks of the simulator: presets, or a file."""
 
 import json
 import math
@@ -225,38 +225,14 @@ PRESETS: Mapping[str, NetworkConfig] = MappingProxyType(
         ),
     }
 )
-"""Networks by name.
-
-``ideal``: nothing but the algorithm.
-
-``datacenter``: 0.1 ms is a switch or two and both kernels; 25 Gbit/s is a common network card.
-No jitter: it is far below the time of a step, and a link in constant time costs no state.
-
-``lan``: 0.5 ms is half of a ping across an office; 1 Gbit/s is its Ethernet. No jitter, as above.
-
-``wan``: 40 ms is half of a ping across a continent; a tenth of that is what queues on the way
-add; 100 Mbit/s is a good uplink of an office or a home; a connection that breaks takes a message
-in 10,000 with it.
-
-``lossy``: 100 ms, half a latency of jitter and 20 Mbit/s are a mobile link or a bad hotel; one
-message in 20 is lost, one in 50 comes twice, one in 20 is overtaken. Worse than what a transport
-over TCP lets through, to see what a swarm can stand.
-"""
+"""Networks by name; docs/reference/simulation.md gives the reason for each number."""
 
 
 def read_network(text: str) -> NetworkConfig:
     """Find a network by name, or read it from a file.
 
-    A file is a JSON object with the fields of `NetworkConfig`, all of them optional, and
-    ``preset``, what it starts from (``ideal`` unless given)::
-
-        {"preset": "lan", "loss": 0.01,
-         "hosts": [{"workers": ["0", "1"], "bandwidth_mbit": 100}],
-         "links": [{"from": "0", "to": ["2", "3"], "latency_s": 0.1}]}
-
-    ``from``, ``to`` and ``workers`` are an id or an index, a list of them, or ``"*"`` for all,
-    which ``from`` and ``to`` are unless given. A ``bandwidth_mbit`` or ``downlink_mbit`` of null is
-    no limit. A link that is ``"shared": true`` is one for all these.
+    A file is a JSON object with the fields of `NetworkConfig` and ``preset``, what it starts from;
+    docs/reference/files.md shows one.
 
     Args:
         text: A key of `PRESETS`, or the path of a file.

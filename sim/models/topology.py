@@ -1,7 +1,7 @@
 """A topology as the protocol asks for it: names in, names out, each answer looked up once."""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from ...gossip import ConfigError, Rule
 from ...gossip.protocol.rule import requirements_of
@@ -26,32 +26,17 @@ class WorkerTopology:
         self._period = topology.period
         self._ids = tuple(ids)
         self._index = {id: index for index, id in enumerate(self._ids)}
-        self._found: dict[tuple[int, int], tuple[PeerId, ...]] = {}
-        self._weights: dict[tuple[int, int], dict[PeerId, float]] = {}
+        # Without a period, no round comes again.
+        keep = (lambda function: function) if self._period is None else cache
+        self._neighbors, self._weights = keep(self._named), keep(self._row)
 
     def __call__(self, live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
         """Whom *peer* may push to in a round; those that have stopped are passed over later."""
-        period = self._period
-        node = self._index[peer]
-        if period is None:
-            return self._named(self.topology.neighbors(node, round))
-        key = node, round % period
-        found = self._found.get(key)
-        if found is None:
-            found = self._found[key] = self._named(self.topology.neighbors(node, key[1]))
-        return found
+        return self._neighbors(self._index[peer], round % self._period if self._period else round)
 
     def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> Mapping[PeerId, float]:
         """Row of W: whom *peer* mixes from in a round, itself included, and how much."""
-        period = self._period
-        node = self._index[peer]
-        key = node, round if period is None else round % period
-        found = self._weights.get(key)
-        if found is None:
-            found = self._row(*key)
-            if period is not None:
-                self._weights[key] = found
-        return found
+        return self._weights(self._index[peer], round % self._period if self._period else round)
 
     def _row(self, node: int, round: int) -> dict[PeerId, float]:
         matrix = self.topology.matrix(round)
@@ -59,8 +44,8 @@ class WorkerTopology:
         pairs = zip(matrix.indices[row], matrix.data[row], strict=True)
         return {self._ids[int(other)]: float(weight) for other, weight in sorted(pairs)}
 
-    def _named(self, nodes: Sequence[int]) -> tuple[PeerId, ...]:
-        return tuple([self._ids[node] for node in nodes])
+    def _named(self, node: int, round: int) -> tuple[PeerId, ...]:
+        return tuple([self._ids[other] for other in self.topology.neighbors(node, round)])
 
 
 class LiveWorkerTopology:

@@ -1,5 +1,7 @@
 """Choice between the protocols and the fast path, and a check that both decide alike."""
 
+from itertools import zip_longest
+
 from ....gossip import Rule
 from ....gossip.errors import ConfigError
 from ....gossip.protocol.rule import requirements_of
@@ -143,14 +145,10 @@ def verify_against_protocol(plan: FleetPlan, until_s: float, steps_max: int) -> 
 
 def _compare(number: int, ours: Level, theirs: Level) -> None:
     for name in ("workers", "steps", "orders", "operations"):
-        left, right = getattr(ours, name), getattr(theirs, name)
-        for at, (one, other) in enumerate(zip(left, right, strict=False)):
+        pairs = zip_longest(getattr(ours, name), getattr(theirs, name))
+        for at, (one, other) in enumerate(pairs):
             if one != other:
                 raise ScheduleMismatchError(
                     f"{name} of level {number} differ at place {at}: {one}, and by the protocols "
                     f"{other}"
                 )
-        if len(left) != len(right):
-            raise ScheduleMismatchError(
-                f"level {number} has {len(left)} {name}, and by the protocols {len(right)}"
-            )
