@@ -19,7 +19,7 @@ from rumor.gossip.weight import ONE
 from rumor.gossip.wire.codec import decode, encode
 from rumor.gossip.wire.messages import Ack, Body, Chunk, Envelope, Hello, Member, Offer, Phase
 from rumor.gossip.wire.schema import Schema, TensorSpec
-from rumor.sim.kernel.gc import paused, settled
+from rumor.sim.kernel.gc import paused
 from rumor.sim.models.topology import WorkerTopology
 from rumor.topology import parse
 from rumor.topology.live import LiveTopology
@@ -56,7 +56,7 @@ def measure_protocol(
         rounds: How often each way takes its turn.
     """
     shared, own = _ways(workers, events, shared=True), _ways(peers, events, shared=False)
-    with settled(), paused():
+    with paused():
         rows = list(_next_to_first(shared, rounds))
     return Result(
         name="protocol",

@@ -40,7 +40,7 @@ from .kernel.fast_path.choice import (
 from .kernel.fast_path.fleet import FastFleet
 from .kernel.faults.attacks import attacks_of, require_attackable
 from .kernel.fleet import Fleet
-from .kernel.gc import paused, settled
+from .kernel.gc import paused
 from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, names_of
 from .models.links import Links
 from .models.network import NetworkConfig, network_of, read_network
@@ -210,7 +210,7 @@ class Simulation:
             plan.links()
             return memory_gib
         fleet = Fleet(replace(plan, steps=_STEPS_TRIED))
-        with settled():
+        with paused():
             fleet.run(math.inf, _STEPS_TRIED * len(self.ids))
         if fleet.halts:
             raise TrainingError(next(iter(fleet.halts.values())))
@@ -240,7 +240,6 @@ class Simulation:
                     curves.add(window.reading, values)
                 watch.tell(window.steps, window.time_s)
         finally:
-            scheduler.close()
             values.close()
         assert ending is not None
         if ending.halts:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from ...gossip.types import PeerId
 from ..kernel.fast_path.fleet import FastFleet, FastPathUnsupported
 from ..kernel.faults.report import FaultReport, Times
 from ..kernel.fleet import Fleet
-from ..kernel.gc import paused, settled
+from ..kernel.gc import paused
 from ..kernel.plan import FleetPlan, Traffic
 from ..kernel.program import Level
 from .weights import WeightUnits, as_units
@@ -197,7 +196,6 @@ class Scheduler:
         self._ran: list[tuple[float, int]] = []
         """What has led to each window of the fast path, so that protocols can come as far."""
         self._has_ended = False
-        self._settled = ExitStack()
 
     def next_window(self) -> Window | None:
         """Schedule the next window: with a measurement at the start, at the end, and regularly in
@@ -208,7 +206,6 @@ class Scheduler:
                 self._fleet = self._decide()
             if isinstance(self._fleet, FastFleet):
                 self._decided = "the fast path"
-            self._settled.enter_context(settled())
             return self._take(self._fleet, reading=_read(self._fleet))
         if self._has_ended:
             return None
@@ -228,10 +225,6 @@ class Scheduler:
         if self._marks_max is not None and self._mark > self._marks_max:
             self._every_s, self._mark = 2 * self._every_s, self._mark // 2 + 1
         return self._take(fleet, reading=_read(fleet) if came else None)
-
-    def close(self) -> None:
-        """Let garbage collection look at the fleet again."""
-        self._settled.close()
 
     def _run(self, fleet: Deciding, until_s: float) -> tuple[bool, Deciding]:
         if isinstance(fleet, FastFleet):

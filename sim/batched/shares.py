@@ -7,7 +7,7 @@ by the same functions, so that a simulated worker gets the same numbers in every
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -168,6 +168,14 @@ class _Room(NamedTuple):
     """Where it belongs when it is not in use."""
 
 
+def _read(room: _Room, at: int, anchor: Tensor, *, bare: bool) -> Tensor:
+    """The numbers of one part of a share."""
+    part = room.parts[at]
+    if not room.converted[at]:
+        return part
+    return formats.read(part, room.wire, anchor.dtype, len(anchor), anchor=anchor, bare=bare)
+
+
 class Shares:
     """Slots, and the workers' rows that they are written from and mixed into.
 
@@ -272,21 +280,14 @@ class Shares:
     @torch.no_grad()
     def distance(self, worker: int, slot: int) -> float:
         """How far the first register in a slot is from its shard of a worker's ``x``."""
-        numbers = self._part(self._rows[X][worker], self._room(slot).shard)
-        each = zip(numbers, self._first(slot), strict=True)
-        return math.sqrt(math.fsum([squared_distance(part, row) for row, part in each]))
-
-    def _first(self, slot: int) -> Iterator[Tensor]:
-        """The numbers of the first register in a slot, part by part."""
         room = self._room(slot)
+        numbers = self._part(self._rows[X][worker], room.shard)
         anchors = self._part(self._anchor, room.shard)
-        # Of several registers, the first is looked at.
-        for part, anchor, converted in zip(room.parts, anchors, room.converted, strict=False):
-            if converted:
-                given = part, room.wire, anchor.dtype, len(anchor)
-                yield formats.read(*given, anchor=anchor, bare=room.bare)
-            else:
-                yield part
+        squares = [
+            squared_distance(_read(room, at, anchor, bare=room.bare), row)
+            for at, (row, anchor) in enumerate(zip(numbers, anchors, strict=True))
+        ]
+        return math.sqrt(math.fsum(squares))
 
     def _snap(self, operation: Snapshot) -> bool:
         worker, cut = operation.worker, operation.cut
@@ -414,12 +415,9 @@ class Shares:
     def _values(self, term: int | SlotPart, index: int) -> Tensor:
         """What a slot says of one part of a vector that is not cut."""
         slot, register = SlotPart.of(term)
-        room, at = self._room(slot), register * len(self._anchor) + index
-        if not room.converted[at]:
-            return room.parts[at]
-        anchor, bare = self._anchor[index], room.bare or register > 0
-        given = room.parts[at], room.wire, anchor.dtype, len(anchor)
-        return formats.read(*given, anchor=anchor, bare=bare)
+        at = register * len(self._anchor) + index
+        room = self._room(slot)
+        return _read(room, at, self._anchor[index], bare=room.bare or register > 0)
 
     def _let_go(self, slot: int) -> None:
         room = self._rooms.pop(slot, None)

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...gossip import ConfigError, RumorError
 from ...train.faults.schedule import Fault
-from ..kernel.gc import paused, settled
+from ..kernel.gc import paused
 from .scenario import draw, workers_of
 from .shrink import ScenarioSpec, shrink
 from .trial import Failure, Mutant, Trial
@@ -183,7 +183,7 @@ def run_campaign(
 
 
 def _try(config: CampaignConfig, seed: int) -> Trial:
-    with settled(), paused():
+    with paused():
         return config.spec(seed).attempt(config.mutant)
 
 

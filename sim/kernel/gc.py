@@ -4,7 +4,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["paused", "settled"]
+__all__ = ["paused"]
 
 
 @contextmanager
@@ -21,19 +21,3 @@ def paused() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-@contextmanager
-def settled() -> Iterator[None]:
-    """Exclude everything that exists by now from garbage collection, inside.
-
-    Objects that were frozen before stay so.
-    """
-    mine = gc.get_freeze_count() == 0
-    if mine:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if mine:
-            gc.unfreeze()

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import deepcopy
 
@@ -20,6 +19,7 @@ from ....train.tasks.task import Task
 from ....train.tensors.vector import is_finite_tensor
 from ...kernel.program import Level
 from ..batches import Batches
+from ..cores import Cores, Threads
 from ..parameters import ParameterMatrix
 from .attributes import fingerprint
 from .stepper import Failures
@@ -60,21 +60,15 @@ class LoopStepper:
         """What steps must leave alone, as it was at the end of the last window."""
         self._replicas = [first]
         self._replicas += [Replica(rows, task, lr, first=first) for _ in range(threads - 1)]
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self._threads = Threads(Cores(threads))
 
     def take(self, level: Level) -> None:
         """Take all steps of a level."""
-        if self._pool is None:
-            self._share(level, 0)
-        else:
-            list(
-                self._pool.map(lambda index: self._share(level, index), range(len(self._replicas)))
-            )
+        self._threads.share(lambda index: self._share(level, index), range(len(self._replicas)))
 
     def close(self) -> None:
         """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._threads.close()
 
     def check(self) -> None:
         """Raise where workers have shared what live peers do not."""

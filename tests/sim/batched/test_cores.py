@@ -12,7 +12,7 @@ from rumor.sim import SimulationConfig, simulate
 from rumor.sim.batched.cores import Cores, Threads
 from rumor.sim.batched.steppers.engines import one_thread_each
 from rumor.sim.batched.values import check_memory
-from rumor.sim.kernel.gc import paused, settled
+from rumor.sim.kernel.gc import paused
 
 from ...waiting import LIMIT_S
 
@@ -40,16 +40,6 @@ def test_garbage_collection_is_paused_inside_and_as_it_was_outside() -> None:
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
-
-
-def test_what_somebody_else_settled_stays_settled() -> None:
-    with settled():
-        held = gc.get_freeze_count()
-        assert held > 0
-        with settled():
-            pass
-        assert gc.get_freeze_count() > 0
-    assert gc.get_freeze_count() == 0
 
 
 def test_a_run_that_fits_is_estimated() -> None:

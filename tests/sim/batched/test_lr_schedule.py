@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip.errors import ConfigError
 from rumor.sim import simulate
 from rumor.train.config import RunConfig
 from rumor.train.loop.learner import Learner
@@ -90,15 +89,3 @@ def test_a_task_says_how_and_a_run_may_say_otherwise() -> None:
     rates.clear()
     simulate(task=task, workers=1, steps=2, threads=1, engine="loop", lr_schedule="constant")
     assert rates == [1.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        ({"lr_schedule": "cosin"}, "Valid names: constant, cosine, linear"),
-        ({"lr_schedule": "linear", "task": "consensus"}, "no optimizer"),
-    ],
-)
-def test_what_cannot_be_is_refused(settings: dict[str, Any], why: str) -> None:
-    with pytest.raises(ConfigError, match=why):
-        simulate(**{"task": "digits", "workers": 2, "steps": 2, **settings})

@@ -68,12 +68,6 @@ def test_what_cannot_be_used_is_told_with_its_reason() -> None:
         advise(measured(0.1, 0.1), candidates=(wrong,), seeds=1)
 
 
-def test_progress_is_told_to_the_end() -> None:
-    told: list[tuple[int, int, str]] = []
-    advise(measured(0.1, 0.1), candidates=(FAST,), seeds=1, tell=lambda *each: told.append(each))
-    assert told == [(0, 1, FAST.options), (1, 1, "")]
-
-
 def test_seeds_below_one_are_refused() -> None:
     with pytest.raises(ConfigError, match="seeds is 0"):
         advise(measured(0.1), seeds=0)
@@ -83,13 +77,6 @@ def test_a_candidate_is_named_and_typed() -> None:
     wired = Candidate(rule="sgp", topology="ring", wire="int8")
     assert wired.options == "--rule sgp --topology ring --wire int8"
     assert (wired.name, FAST.name) == ("sgp, ring, int8", "gosgd:p=0.2, exponential")
-
-
-def test_a_measured_run_may_have_ended_by_total_steps() -> None:
-    settings = {"task": "digits", "steps": None, "total_steps": 90}
-    calibration = measured(0.1, 0.1, 0.3, settings=settings)
-    _, (advice,) = advise(calibration, candidates=(ROUNDS,), seeds=1, target=2.0)
-    assert not advice.why and advice.time_s is not None
 
 
 def test_noise_is_no_order() -> None:
