@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from rumor.gossip import ProtocolConfig, RumorError
+from rumor.gossip import ProtocolConfig, RumorError, TransportError
 from rumor.train import Peer, PeerConfig
 
 from ...waiting import LIMIT_S
@@ -26,8 +26,6 @@ class Member:
     """A peer that steps every few milliseconds on a thread of its own.
 
     Args:
-        folder: Of all of them.
-        id: Its name.
         founders: How many found together.
         protocol: Changes of sizes and times.
         obeys: Whether its loop ends where it is told so.
@@ -67,6 +65,11 @@ class Member:
         assert self.peer.address is not None
         return self.peer.address
 
+    def die(self) -> None:
+        """Fall silent, as one that was killed."""
+        self.halt.set()
+        self.peer._running()._fail(TransportError("killed"), ends=True)
+
     def end(self) -> None:
         """Tell it to end, and wait until it has."""
         self.halt.set()
@@ -79,7 +82,7 @@ class Member:
             with self.peer:
                 self.inside.set()
                 while not (self.halt.is_set() or (self._obeys and self.peer.ended_by)):
-                    self.peer.step()
+                    self.peer.step(loss=0.5)
                     self.halt.wait(0.005)
         except (RumorError, SystemExit) as failure:
             self.failure = failure

@@ -15,7 +15,7 @@ from rumor.train.observe.view import SwarmView
 
 from ...gossip.transport.keyrings import Swarm as Keys
 from ...waiting import LIMIT_S, until
-from .watched import Member
+from .members import Member
 
 pytestmark = pytest.mark.live
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.live
 @pytest.fixture(scope="module")
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
     folder = tmp_path_factory.mktemp("swarm")
-    members = [Member(folder, number, founders=3) for number in range(3)]
+    members = [Member(folder, f"p{number}", 3) for number in range(3)]
     for member in members:
         assert member.inside.wait(LIMIT_S)
     yield members
@@ -125,7 +125,7 @@ def test_an_observer_leaves_no_trace(trio: list[Member]) -> None:
 def test_it_goes_on_when_the_one_it_was_told_of_dies_and_says_when_nobody_is_left(
     tmp_path: Path,
 ) -> None:
-    members = [Member(tmp_path, number, founders=3, dead_s=2.0) for number in range(3)]
+    members = [Member(tmp_path, f"p{n}", 3, protocol={"dead_s": 2.0}) for n in range(3)]
     for member in members:
         assert member.inside.wait(LIMIT_S)
     with Observer(members[0].address) as observer:
@@ -166,7 +166,7 @@ def test_a_swarm_with_keys_answers_whoever_has_one_and_nobody_else(tmp_path: Pat
     members = [
         Member(
             tmp_path,
-            number,
+            f"p{number}",
             founders=2,
             key=tmp_path / f"p{number}.key",
             roster=keys.file(f"r{number}.roster"),
