@@ -31,10 +31,6 @@ class DoctorConfig(TrustSettings, ShardSettings):
 
     rule: str = setting("gosgd", "Its rule, as of `rumor peer`.", metavar="SPEC")
 
-    bind: tuple[str, ...] = setting(
-        (), "Where it would listen. May be given several times.", metavar="ADDRESS"
-    )
-
     timeout_s: float = setting(5.0, "How long to wait for one answer.")
 
     def __post_init__(self) -> None:
@@ -59,7 +55,7 @@ def doctor(
     Peers are asked what any stranger may ask. Nothing of their models or weights changes hands, and
     no member remembers who asked. Give the options of `rumor peer` to have them checked, too.
 
-    `rumor doctor node-a:7700 --task digits --bind 0.0.0.0:7700`
+    `rumor doctor node-a:7700 --task digits`
 
     Exit status: 0 if a peer could join at each address; 1 if not; 2 for wrong arguments.
     """
@@ -90,9 +86,8 @@ def _newcomer(config: DoctorConfig, *, has_rule: bool) -> "Newcomer":
     """The peer that would join; *has_rule* where its rule counts."""
     from ...gossip.protocol.rule import requirements_of
     from ...gossip.rules.registry import make_rule
-    from ...gossip.transport.addresses import parse_address
     from ...gossip.transport.keys.keyring import read_keyring
-    from ...train.observe.diagnosis import Newcomer, check_listening
+    from ...train.observe.diagnosis import Newcomer
 
     rule = make_rule(config.rule)
     return Newcomer(
@@ -100,7 +95,6 @@ def _newcomer(config: DoctorConfig, *, has_rule: bool) -> "Newcomer":
         rule=rule.name,
         fixed_members=has_rule and requirements_of(rule).fixed_members,
         keyring=read_keyring(config.key, config.roster),
-        findings=tuple(check_listening([parse_address(b, any_port=True) for b in config.bind])),
     )
 
 

@@ -5,22 +5,20 @@ Peers are asked what any stranger may ask: they answer, and forget who asked. No
 
 import socket
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...gossip import RumorError, TransportError
+from ...gossip import RumorError
 from ...gossip.config import ProtocolConfig
 from ...gossip.errors import DecodeError, IncompatiblePeer
 from ...gossip.transport.addresses import parse_address, split_address
 from ...gossip.transport.keys.keyring import Keyring
-from ...gossip.transport.zmq_transport import Transport
 from ...gossip.wire.messages import Envelope, Hello, Member, Phase
 from ...gossip.wire.schema import Schema
 from .probe import LinkProbe, Probe, bare_address
 
-__all__ = ["Diagnosis", "Finding", "Newcomer", "check_listening", "described", "diagnose"]
+__all__ = ["Diagnosis", "Finding", "Newcomer", "described", "diagnose"]
 
 _DAY_MS: Final = 86_400_000
 
@@ -67,8 +65,6 @@ class Newcomer:
     fixed_members: bool = False
     """Whether its rule lets nobody join once training has begun."""
     keyring: Keyring | None = None
-    findings: tuple[Finding, ...] = ()
-    """What is wrong with it wherever it joins."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,7 +107,7 @@ def diagnose(
         ConfigError: The address is malformed.
     """
     place, keyring = parse_address(address), newcomer.keyring
-    found = Diagnosis(address=bare_address(place), findings=[*newcomer.findings])
+    found = Diagnosis(address=bare_address(place))
     # A peer with keys logs a warning for each connection that ends before its handshake.
     if keyring is None and _obstacle(found, place, newcomer, timeout_s):
         return found
@@ -223,19 +219,3 @@ def described(schema: Schema) -> str:
     frozen = f", {len(schema.frozen)} frozen parameters" if schema.frozen else ""
     size = f"{schema.share_bytes} bytes{shards}{frozen}"
     return f"{number} tensor{'s' * (number != 1)}{ends}, {size}"
-
-
-def check_listening(binds: Sequence[str]) -> list[Finding]:
-    """Check that a peer could listen at some addresses.
-
-    Args:
-        binds: In the inner form; with port ``*`` the system chooses one.
-    """
-    findings = []
-    for address in binds:
-        try:
-            Transport((address,)).close()
-        except TransportError as error:
-            why, _, advice = str(error).partition("; ")
-            findings.append(Finding("listen", why, advice))
-    return findings

@@ -108,12 +108,6 @@ def test_a_rule_that_takes_nobody_in(run: Run) -> None:
     assert causes(run.address, "--rule", "dpsgd", status=1) == [["rule"]]
 
 
-def test_a_port_that_is_taken_here(run: Run) -> None:
-    told = doctor(run.address, "--bind", run.address, status=1)
-    assert "cannot join: cannot listen at" in told and "Address already in use" in told
-    assert causes(run.address, "--bind", run.address, status=1) == [["listen"]]
-
-
 def test_two_swarms_are_not_joined_at_once(run: Run, tmp_path: Path) -> None:
     with ExitStack() as stack:
         other = Run(tmp_path, stack)

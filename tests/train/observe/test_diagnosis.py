@@ -16,7 +16,6 @@ from rumor.train.observe import diagnosis
 from rumor.train.observe.diagnosis import (
     Diagnosis,
     Newcomer,
-    check_listening,
     described,
     diagnose,
 )
@@ -282,23 +281,6 @@ def test_a_swarm_that_finishes(phases: tuple[Phase, ...], words: str) -> None:
     diagnosis._look_at(found, hello, HERE)
     told = "; ".join(map(str, found.findings))
     assert told.startswith(words) and bool(told) is bool(words)
-
-
-def test_listening_where_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
-        (busy,) = check_listening([address])
-        (elsewhere,) = check_listening(["tcp://203.0.113.9:*"])
-        (unknown,) = check_listening(["tcp://no.such.host.invalid:7700"])
-    assert "Address already in use" in busy.why
-    assert "Cannot assign requested address" in elsewhere.why
-    assert "Unknown error" not in unknown.why
-    assert "is in use: free it" in busy.advice
-    assert "is not an address of this machine" in elsewhere.advice
-    assert "nor a name that resolves" in unknown.advice
-    assert not check_listening(["tcp://*:*", "tcp://127.0.0.1:*"])
 
 
 def test_a_model_in_words() -> None:
