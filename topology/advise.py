@@ -40,7 +40,6 @@ def advise(n: int, degree: int, *, seed: int = 0) -> tuple[Advice, ...]:
     Args:
         n: Number of nodes, 2 to 2,048.
         degree: Maximum pushes of any node in any round, at least 1.
-        seed: Of random graphs and rounds.
 
     Returns:
         One entry for each family, with its best parameters, except for families that describe one
@@ -69,11 +68,6 @@ def advise(n: int, degree: int, *, seed: int = 0) -> tuple[Advice, ...]:
 
 def candidates(name: str, n: int, degree: int) -> tuple[str, ...]:
     """Specs of a family that may keep to a degree; some do not, and some do not fit n.
-
-    Args:
-        name: Of a family.
-        n: Number of nodes.
-        degree: Maximum pushes of a node in a round.
 
     Returns:
         At least one spec, each once, the plainest first.

@@ -73,7 +73,6 @@ def draw(several: Sequence[tuple[Topology, Facts]], path: Path, dpi: float = 150
     Args:
         several: Topologies that pass `check_size`, with their facts.
         path: Where the picture goes; its suffix is one of `FORMATS`.
-        dpi: Dots per inch.
 
     Raises:
         OSError: It cannot be written.

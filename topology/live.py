@@ -34,7 +34,6 @@ def over(spec: str, seed: int, live: Sequence[str]) -> Topology:
     more edges than necessary when a peer comes or goes; its ``fallback`` says what happens then.
 
     Args:
-        spec: A topology spec.
         seed: Of the swarm, the same on every peer.
         live: Ids of all live peers, ascending and distinct, at least one.
 
@@ -71,7 +70,6 @@ class LiveTopology:
     The graph of the last set of live peers is kept, and rebuilt when the set changes.
 
     Args:
-        spec: A topology spec.
         seed: Of the swarm, the same on every peer.
         mixing: One of ``MIXINGS`` for `weights`, the family's own unless given.
 
@@ -94,7 +92,6 @@ class LiveTopology:
         Args:
             live: Ids of all live peers, ascending and distinct.
             peer: Who pushes.
-            round: Counted from 0.
 
         Returns:
             Ids in the family's order: a list to draw from. Empty when nobody else is alive, when
@@ -115,7 +112,6 @@ class LiveTopology:
         Args:
             live: Ids of all live peers, ascending and distinct.
             peer: Who mixes.
-            round: Counted from 0.
 
         Returns:
             Weights by id, ascending, of *peer* itself and of every peer it mixes from. Empty when

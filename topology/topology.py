@@ -83,7 +83,6 @@ class Topology:
 
         Args:
             node: Who pushes, in [0, n).
-            round: Counted from 0.
 
         Returns:
             Out-neighbors in the family's order: a list to draw from. Empty when n = 1, and in
@@ -102,9 +101,6 @@ class Topology:
     def matrix(self, round: int = 0) -> csr_array:
         """The mixing matrix of a round: ``x <- W x``.
 
-        Args:
-            round: Counted from 0.
-
         Returns:
             ``W``, sparse float64 with axes ``(node that mixes, node it mixes from)``: row i is
             what i mixes from whom, column j how j's push is split.
@@ -117,9 +113,6 @@ class Topology:
 
     def graph(self, round: int = 0) -> nx.Graph:
         """The graph of a round: nodes 0 to n-1, an edge for every push allowed, no loops.
-
-        Args:
-            round: Counted from 0.
 
         Returns:
             A new ``networkx.Graph``, or a ``networkx.DiGraph`` where the topology is directed or
@@ -153,7 +146,6 @@ def parse(spec: str, n: int | None = None, *, seed: int = 0, mixing: str | None 
         spec: ``name`` or ``name:key=value,key=value``; ``FAMILIES`` lists the names.
         n: Number of nodes, at least 1; may be left out where the spec fixes it (``hosts``,
             ``file``, a grid or torus with rows and columns).
-        seed: Of random graphs and rounds.
         mixing: One of ``MIXINGS``, the family's own weights unless given.
 
     Raises:

@@ -40,7 +40,6 @@ def base_k(n: int, k: int) -> Fixed:
     """Build the schedule, the shorter one of algorithms 2 and 3.
 
     Args:
-        n: Number of nodes.
         k: Maximum degree in any round, at least 1.
 
     Returns:

@@ -37,9 +37,7 @@ def draw_shifts(n: int, m: int, seed: int) -> tuple[int, ...]:
     hardly ever changes them, where a draw from n - 1 numbers would change all of them.
 
     Args:
-        n: Number of nodes.
         m: Number of shifts, in [1, n), or 0 for a single node.
-        seed: Of the draw.
     """
     if m == 0:
         return ()
@@ -57,7 +55,6 @@ def equi_static(n: int, shifts: tuple[int, ...], *, one_way: bool) -> Cayley:
     """The mean of the basis matrices: D-EquiStatic, or U-EquiStatic in both directions.
 
     Args:
-        n: Number of nodes.
         shifts: Of the basis matrices, distinct.
         one_way: Push ahead only, rather than ahead and back with half the weight each.
 
@@ -88,7 +85,6 @@ class BasisPush:
 
     @property
     def n(self) -> int:
-        """Number of nodes."""
         return self.basis.n
 
     @property
@@ -97,11 +93,9 @@ class BasisPush:
         return self.basis.directed
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
-        """A node's out-neighbors in a round."""
         return self.basis.out(node, self._which(round))
 
     def matrix(self, round: int) -> csr_array:
-        """``W`` of a round, float64 ``(n, n)``."""
         return self.basis.matrix(self._which(round))
 
     def representatives(self) -> Iterable[csr_array]:
@@ -145,7 +139,6 @@ class BasisMatching:
         return () if partner == node else (int(partner),)
 
     def matrix(self, round: int) -> csr_array:
-        """``W`` of a round, float64 ``(n, n)``."""
         shift, start = self._draw(round) if self.shifts else (0, 0)
         return self.matching(shift, start)
 

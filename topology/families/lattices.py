@@ -123,7 +123,6 @@ def moshpit(n: int, side: int, dimensions: int, seed: int) -> Fixed:
         n: Number of nodes, at most side ** dimensions.
         side: Cells along each axis.
         dimensions: Number of axes.
-        seed: Of the draw.
 
     Source: Ryabinin, Gorbunov, Plokhotnyuk and Pekhimenko, NeurIPS 2021, algorithm 1, and the
     averaging experiment in their repository.

@@ -63,13 +63,11 @@ class Shuffled:
     period: None = field(default=None, init=False)
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
-        """A node's out-neighbors in a round."""
         seating = self._seating(round)
         seats = seating.links.out(int(seating.seat_of[node]), 0)
         return tuple(int(seating.node_at[seat]) for seat in seats)
 
     def matrix(self, round: int) -> csr_array:
-        """``W`` of a round, float64 ``(n, n)``."""
         from scipy.sparse import csr_array
 
         seating = self._seating(round)
@@ -112,11 +110,9 @@ class LocalEpidemic:
         return self.s < self.n - 1
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
-        """A node's out-neighbors in a round."""
         return tuple(int(other) for other in self._targets(np.array([node]), round)[0])
 
     def matrix(self, round: int) -> csr_array:
-        """``W`` of a round, float64 ``(n, n)``."""
         from scipy.sparse import csr_array
 
         nodes = np.arange(self.n)
@@ -150,9 +146,7 @@ def random_groups(
     """All nodes average in random groups of about m.
 
     Args:
-        n: Number of nodes.
         m: Group size, at least 2. The sizes of the ceil(n / m) groups differ by at most one.
-        seed: Of the draws.
         name: Of the stream of draws.
         sit_out: Leave out nodes that do not fill a group, instead of making groups smaller.
 

@@ -57,12 +57,10 @@ class Cayley:
 
     @property
     def n(self) -> int:
-        """Number of nodes."""
         return prod(self.shape)
 
     @property
     def period(self) -> int:
-        """Rounds after which everything repeats."""
         return len(self.rounds)
 
     def steps(self, round: int) -> tuple[Step, ...]:
@@ -70,7 +68,6 @@ class Cayley:
         return self.rounds[round % len(self.rounds)]
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
-        """A node's out-neighbors in a round, in the order of the steps."""
         n = self.n
         if len(self.shape) == 1:
             return tuple([(node + step.shift) % n for step in self.steps(round)])
@@ -97,7 +94,6 @@ class Cayley:
         return 1.0 - fsum(step.weight for step in self.steps(round))
 
     def matrix(self, round: int) -> csr_array:
-        """``W`` of a round, float64 ``(n, n)``."""
         from scipy.sparse import csr_array
 
         nodes = np.arange(self.n)
@@ -128,7 +124,6 @@ def circulant(n: int, rounds: Sequence[Sequence[int]]) -> Cayley:
     Directed unless each shift has its inverse in the same round.
 
     Args:
-        n: Number of nodes.
         rounds: Shifts of each round, in [1, n), distinct within a round.
     """
     return around(
@@ -142,7 +137,6 @@ def around(n: int, rounds: Sequence[Sequence[Step]]) -> Cayley:
     Directed unless each step has its inverse in the same round.
 
     Args:
-        n: Number of nodes.
         rounds: Steps of each round, with shifts in [1, n), distinct within a round.
     """
     ahead = [{step.shift for step in steps} for steps in rounds]

@@ -26,7 +26,6 @@ def edges(n: int, sources: Nodes, targets: Nodes) -> csr_array:
     """An adjacency matrix whose row j says to whom j pushes.
 
     Args:
-        n: Number of nodes.
         sources: Who pushes, int64 ``(n_edges,)``.
         targets: To whom, likewise. Duplicate edges count once; self-loops are dropped.
 
@@ -46,9 +45,7 @@ def undirected(n: int, left: Nodes, right: Nodes) -> Fixed:
     """A static graph with Metropolis weights, from its edges, each given once.
 
     Args:
-        n: Number of nodes.
         left: One end of each edge, int64 ``(n_edges,)``.
-        right: The other end.
     """
     both = np.concatenate([left, right]), np.concatenate([right, left])
     return Fixed(rounds=(metropolis(edges(n, *both)),))

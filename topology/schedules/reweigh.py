@@ -29,12 +29,10 @@ class Reweighed:
 
     @property
     def n(self) -> int:
-        """Number of nodes."""
         return self.drawn.n
 
     @property
     def directed(self) -> bool:
-        """Whether a node may push to one that does not push back in the same round."""
         return self.drawn.directed
 
     @property
@@ -43,7 +41,6 @@ class Reweighed:
         return self.drawn.period
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
-        """A node's out-neighbors in a round."""
         return self.drawn.out(node, round)
 
 
@@ -51,7 +48,6 @@ def reweigh(schedule: Schedule, mixing: str) -> Schedule:
     """Keep the edges, change the weights.
 
     Args:
-        schedule: Where the edges come from.
         mixing: One of ``MIXINGS``.
 
     Raises:

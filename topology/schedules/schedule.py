@@ -71,20 +71,16 @@ class Fixed:
 
     @property
     def n(self) -> int:
-        """Number of nodes."""
         return int(self.rounds[0].shape[0])
 
     @property
     def period(self) -> int:
-        """Rounds after which everything repeats."""
         return len(self.rounds)
 
     def matrix(self, round: int) -> csr_array:
-        """``W`` of a round, float64 ``(n, n)``."""
         return self.rounds[round % len(self.rounds)]
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
-        """A node's out-neighbors in a round, ascending."""
         pushes = self._pushes[round % len(self.rounds)]
         row = pushes.indices[pushes.indptr[node] : pushes.indptr[node + 1]]
         return tuple(int(other) for other in row if other != node)

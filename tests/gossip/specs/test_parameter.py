@@ -170,3 +170,16 @@ def test_settings_of_another_type_or_out_of_range_are_named(
     with pytest.raises(ConfigError) as caught:
         Kiln(**{"name": "a"} | changes)
     assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        *(("glaze", "1", True), ("glaze", "0", False), ("glaze", "true", True), ("doors", "2", 2)),
+        *(("pots", "a, b,", ("a", "b")), ("pots", "a", ("a",)), ("plan", "/a", Path("/a"))),
+    ],
+)
+def test_a_variable_of_the_environment_may_hold_several_values_or_a_switch(
+    name: str, text: str, value: Any
+) -> None:
+    assert settings_of(Kiln)[name].read_all(text) == value
