@@ -42,7 +42,7 @@ _BLOCK_BYTES: Final = 2 << 20
 
 
 def is_finite_tensor(numbers: Tensor) -> bool:
-    """Whether all *numbers*, which have one axis, are finite, at the speed of a sum.
+    """True if all *numbers*, which have one axis, are finite, at the speed of a sum.
 
     One that is not finite makes the sum so; the exact look is only needed where it overflowed.
     """

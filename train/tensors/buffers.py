@@ -39,10 +39,10 @@ IDLE_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """What a peer holds beside its model for the exchange, bytes of host memory."""
+    """Host memory that a peer holds for the exchange, next to its model, bytes."""
 
     model_bytes: int
-    """Of the vector itself, of which the others are counted in multiples."""
+    """Size of the vector itself, the unit of `models`."""
     snapshots_bytes: int = 0
     """Shares that leave, in frames."""
     segments_bytes: int = 0
@@ -54,12 +54,12 @@ class MemoryUse:
 
     @property
     def total_bytes(self) -> int:
-        """All of it."""
+        """Sum of all but the model."""
         return self.snapshots_bytes + self.segments_bytes + self.staged_bytes + self.idle_bytes
 
     @property
     def models(self) -> float:
-        """The same, in models."""
+        """The sum in units of the model."""
         return self.total_bytes / self.model_bytes if self.model_bytes else 0.0
 
 
@@ -72,9 +72,8 @@ class _Idle(NamedTuple):
 class Memory:
     """Lends what one peer needs for the exchange, and says whether there is room for more.
 
-    What is in use and what lies idle have one bound together. Idle buffers are freed before it is
-    passed. What is in use is not stopped here: the caller asks `lacks_room` first. Any thread may
-    use it.
+    Buffers in use and idle ones share one bound. Idle buffers are freed before it is passed;
+    lending never fails, so the caller asks `lacks_room` first. Any thread may use it.
 
     Args:
         model_bytes: Of the vector.
@@ -102,7 +101,7 @@ class Memory:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there is a bound."""
+        """True if there is a bound."""
         return self.bound_bytes < math.inf
 
     def lend(self, size_bytes: int, kind: Kind) -> Tensor:
@@ -125,7 +124,7 @@ class Memory:
         return torch.from_numpy(array)
 
     def lacks_room(self, size_bytes: int, promised_bytes: int = 0) -> bool:
-        """Whether so much more would pass the bound, idle buffers not counted, but what will be in
+        """True if so much more would pass the bound, idle buffers not counted, but what will be in
         use without another question.
 
         Where nothing is in use, anything has room: a share that is larger than all that is allowed
@@ -148,7 +147,7 @@ class Memory:
             give_pages_back()
 
     def use(self) -> MemoryUse:
-        """What is held now."""
+        """Memory that is held now."""
         with self._lock:
             self._take_back()
             return MemoryUse(

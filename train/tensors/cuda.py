@@ -22,7 +22,7 @@ class Mark(Protocol):
     """A place in a queue, as `torch.cuda.Event` is one."""
 
     def query(self) -> bool:
-        """Whether all work before it is done; never waits."""
+        """True if all work before it is done; never waits."""
 
     def synchronize(self) -> None:
         """Let the calling thread wait until it is, and raise what the work has raised."""

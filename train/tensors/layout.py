@@ -323,7 +323,7 @@ class Part(NamedTuple):
     wire: Wire
     """In what format they lie there."""
     bare: bool = False
-    """Whether they are written by themselves: those of the first register, unless the form says so,
+    """True if they are written by themselves: those of the first register, unless the form says so,
     are written as their difference from the anchor."""
     register: int = 0
     """Of which of the registers in the payload, in their order."""
@@ -347,13 +347,9 @@ class Part(NamedTuple):
         """The room, uint8."""
         return payload[self.start_bytes : self.stop_bytes]
 
-    def is_finite(self, payload: Tensor) -> bool:
-        """Whether all that a payload brings for it is finite."""
-        return formats.is_finite(self.room(payload), self.wire, self.dtype, self.high - self.low)
-
     @property
     def is_native(self) -> bool:
-        """Whether the numbers lie there as they are."""
+        """True if the numbers lie there as they are."""
         return not formats.converts(self.wire, self.dtype)
 
 

@@ -179,7 +179,7 @@ class _Mapped(NamedTuple):
     """When it was asked for last."""
 
     def is_there(self) -> bool:
-        """Whether its owner still has it."""
+        """True if its owner still has it."""
         try:
             return os.stat(_path(self.pid, self.fd)).st_ino == self.inode
         except OSError:

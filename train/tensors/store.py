@@ -147,11 +147,11 @@ class TensorStore:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether memory has a bound, so that `lacks_room` need be asked."""
+        """True if memory has a bound, so that `lacks_room` need be asked."""
         return self._vector.memory.is_bounded
 
     def lacks_room(self, incoming: Mapping[ShareId, int], outgoing: Iterable[SnapshotId]) -> bool:
-        """Whether memory has no room for one share more.
+        """True if memory has no room for one share more.
 
         Args:
             incoming: Shares that are let in, and their sizes in bytes.
@@ -214,7 +214,7 @@ class TensorStore:
         return None if taken is None else taken.host.numpy().data[effect.start_bytes : stop_bytes]
 
     def awaits_device(self, snapshot: SnapshotId | None) -> bool:
-        """Whether `frame_of` would wait for a device to copy a snapshot out, which may take as long
+        """True if `frame_of` would wait for a device to copy a snapshot out, which may take as long
         as all that training has queued there."""
         taken = self._snapshots.get(snapshot) if snapshot is not None else None
         return taken is not None and not taken.mark.query()
@@ -336,7 +336,7 @@ class TensorStore:
         return True
 
     def is_sound(self, share: ShareId, swarm: bytes) -> bool:
-        """Whether a staged share was not dropped by now and may be mixed: all numbers are finite,
+        """True if a staged share was not dropped by now and may be mixed: all numbers are finite,
         and an anchor that comes along has the hash of the swarm's."""
         staged = self._shares.get(share)
         if staged is None:
@@ -348,7 +348,7 @@ class TensorStore:
         return not form.anchor or self._vector.anchor_matches(payload, form, shard, swarm)
 
     def holds(self, share: ShareId) -> bool:
-        """Whether a share is staged, whole or in part."""
+        """True if a share is staged, whole or in part."""
         return share in self._shares
 
     def pop(self, share: ShareId) -> Staged | None:

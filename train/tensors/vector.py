@@ -150,7 +150,7 @@ class Vector:
 
     @property
     def is_here(self) -> bool:
-        """Whether all of it lies in host memory, so that the thread that mixes does the work."""
+        """True if all of it lies in host memory, so that the thread that mixes does the work."""
         return not self._queues
 
     def compare_frozen(self) -> None:
@@ -181,7 +181,7 @@ class Vector:
         return _hash(self._anchor())
 
     def anchor_matches(self, payload: Tensor, form: Form, shard: int, expected: bytes) -> bool:
-        """Whether the anchor that a payload brings is the one of this name.
+        """True if the anchor that a payload brings is the one of this name.
 
         With several shards each brings a part of it, of which that cannot be told, and the answer
         is True: compare `kept_anchor` once all have been taken over.
@@ -278,12 +278,15 @@ class Vector:
         return Taken(host, form, shard, Marks(marks), looks)
 
     def is_finite(self, payload: Tensor, form: Form = _WHOLE, shard: int = 0) -> bool:
-        """Whether all numbers in a payload that came are finite, and may be mixed."""
+        """True if all numbers in a payload that came are finite, and may be mixed."""
         layout = self.plan(form, shard)
-        return all(part.is_finite(payload) for part in (*layout.parts, *layout.anchor))
+        return all(
+            formats.is_finite(part.room(payload), part.wire, part.dtype, part.high - part.low)
+            for part in (*layout.parts, *layout.anchor)
+        )
 
     def look(self, raw: Tensor, form: Form, shard: int, start_bytes: int) -> bool | None:
-        """Whether all numbers in the bytes of a payload from a place on are finite; None where
+        """True if all numbers in the bytes of a payload from a place on are finite; None where
         they are in another format, or not made of cache lines, so that it cannot be told."""
         layout, stop_bytes = self.plan(form, shard), start_bytes + raw.numel()
         if start_bytes % ALIGNMENT_BYTES or stop_bytes % ALIGNMENT_BYTES:

@@ -38,7 +38,7 @@ class Coder(Protocol):
 
     @staticmethod
     def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
-        """Whether what arrived may be mixed."""
+        """True if what arrived may be mixed."""
 
 
 def write(
@@ -126,7 +126,7 @@ def read(
 
 
 def is_finite(room: Tensor, wire: Wire, dtype: torch.dtype, n_numbers: int) -> bool:
-    """Whether what arrived may be mixed: every number is finite, and with ``topk`` the places
+    """True if what arrived may be mixed: every number is finite, and with ``topk`` the places
     ascend and are all in range."""
     parts = arrays_in(room, wire, dtype, n_numbers)
     if not converts(wire, dtype):
@@ -164,7 +164,7 @@ def _anchor(wire: Wire, numbers: Tensor, anchor: Tensor | None, bare: bool) -> T
 
 
 def converts(wire: Wire, dtype: torch.dtype) -> bool:
-    """Whether numbers of *dtype* do not travel as they are."""
+    """True if numbers of *dtype* do not travel as they are."""
     return wire.converts(_name(dtype))
 
 

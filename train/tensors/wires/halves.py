@@ -45,7 +45,7 @@ def mix(
 
 
 def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
-    """Whether all differences are finite."""
+    """True if all differences are finite."""
     return is_finite_tensor(parts[0])
 
 

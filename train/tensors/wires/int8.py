@@ -58,7 +58,7 @@ def mix(
 
 
 def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
-    """Whether no code can make a number that is not finite of its scale."""
+    """True if no code can make a number that is not finite of its scale."""
     return bool(torch.isfinite(parts[1] * 128).all())
 
 

@@ -62,7 +62,7 @@ def mix(
 
 
 def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
-    """Whether places ascend, none twice and none out of range, and all values are finite."""
+    """True if places ascend, none twice and none out of range, and all values are finite."""
     indices, values = parts
     in_range = bool(indices[0] >= 0) and bool(indices[-1] < n_numbers)
     return in_range and bool((indices[1:] > indices[:-1]).all()) and is_finite_tensor(values)

@@ -61,7 +61,7 @@ def mix(
 
 
 def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
-    """Whether places ascend, none twice and none out of range, and all sizes are finite."""
+    """True if places ascend, none twice and none out of range, and all sizes are finite."""
     levels = parts[2]
     _, at = _unpacked_places(parts[0], wire, n_numbers)
     ascends = bool((at[1:] > at[:-1]).all()) and bool(at[-1] < n_numbers)
