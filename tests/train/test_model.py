@@ -37,14 +37,6 @@ def compiled(module: nn.Module) -> Any:
     return torch.compile(module, backend="eager")
 
 
-class DataParallelModule(nn.Module):
-    """A module of the user's own that has a part called ``module``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.module = nn.Linear(2, 2)
-
-
 def test_names_are_those_of_the_model_that_is_wrapped_however_deep() -> None:
     model = layers()
     model[0] = compiled(nn.Sequential(compiled(nn.Linear(6, 8))))
@@ -54,10 +46,6 @@ def test_names_are_those_of_the_model_that_is_wrapped_however_deep() -> None:
     assert [plain(f"_orig_mod.{name}") for name in names] == ["0.0.weight", "2.bias"]
     assert "0.0.weight" in named_tensors(whole) and "2.bias" in state_dict(whole)
     assert travelling(whole) == {"0.0.weight", "0.0.bias", "2.weight", "2.bias"}
-
-
-def test_a_part_that_is_called_module_is_no_wrapper() -> None:
-    assert set(named_tensors(DataParallelModule())) == {"module.weight", "module.bias"}
 
 
 def test_a_plain_state_dict_is_loaded_into_a_wrapped_model() -> None:
@@ -159,17 +147,6 @@ def test_a_parameter_that_overlaps_with_another_tensor_is_named(overlap: Any) ->
     overlap(model)
     with pytest.raises(TrainingError, match=r"(first|second)\.weight.* overlap in memory"):
         sort_out(model)
-
-
-def test_parameters_that_lie_side_by_side_in_one_memory_do_not_overlap() -> None:
-    model, memory = Two(), torch.randn(4, 8)
-    model.first.weight.data, model.second.weight.data = memory[:, :4], memory[:, 4:]
-    model.first.bias.data, model.second.bias.data = torch.zeros(8).split(4)
-    # Nor does it matter what buffers and frozen parameters do among themselves.
-    model.frozen.bias.data = model.frozen.weight.data[0]
-    assert [named.name for named in sort_out(model)[0]] == [
-        *("first.weight", "first.bias", "second.weight", "second.bias")
-    ]
 
 
 def test_a_copy_of_a_model_is_tied_as_the_model_is() -> None:

@@ -5,9 +5,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...gossip import ConfigError
 from ..peer import Peer
-from .guest import require_whole
+from .guest import refuse_deepspeed, require_whole
 
 __all__ = ["keep_in_checkpoints"]
 
@@ -28,10 +27,7 @@ def keep_in_checkpoints(accelerator: Any, peer: Peer) -> None:
         ConfigError: The accelerator belongs to a group of processes, or trains with DeepSpeed.
     """
     require_whole(peer._vector.layout.module, accelerator.num_processes)
-    if str(accelerator.distributed_type).endswith("DEEPSPEED"):
-        raise ConfigError(
-            "DeepSpeed trains weights of its own, which no share would reach: leave it out"
-        )
+    refuse_deepspeed(str(accelerator.distributed_type).endswith("DEEPSPEED"))
     accelerator.register_for_checkpointing(peer)
     accelerator.register_save_state_pre_hook(_copy)
     accelerator.register_load_state_pre_hook(_stand_in)

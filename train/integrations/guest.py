@@ -21,7 +21,7 @@ from ..peer import Peer
 from ..runtime.script.environment import environment, resolve_config
 from ..tasks.task import require_one_lr
 
-__all__ = ["Guest", "require_whole", "settings_of"]
+__all__ = ["Guest", "refuse_deepspeed", "require_whole", "settings_of"]
 
 _log = logging.getLogger("rumor")
 
@@ -199,4 +199,12 @@ def require_whole(model: nn.Module, processes: int) -> None:
         raise ConfigError(
             "device_map has spread the model over several devices, and a peer averages one that "
             "lies on one device: load it without device_map"
+        )
+
+
+def refuse_deepspeed(is_used: object) -> None:
+    """Raise a `ConfigError` where a trainer uses DeepSpeed."""
+    if is_used:
+        raise ConfigError(
+            "DeepSpeed trains weights of its own, which no share would reach: leave it out"
         )

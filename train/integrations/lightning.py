@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...gossip import ConfigError
 from ..config import PeerConfig
 from ..peer import Peer
-from .guest import Guest, settings_of
+from .guest import Guest, refuse_deepspeed, settings_of
 
 try:
     from lightning.pytorch import Callback
@@ -81,10 +80,7 @@ class RumorCallback(Callback):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Found or join."""
-        if "DeepSpeed" in type(trainer.strategy).__name__:
-            raise ConfigError(
-                "DeepSpeed trains weights of its own, which no share would reach: leave it out"
-            )
+        refuse_deepspeed("DeepSpeed" in type(trainer.strategy).__name__)
         past, self._past = self._past, None
         self._steps, self._loss = trainer.global_step, None
         if past is None and self._steps:

@@ -8,10 +8,9 @@ from typing import Any, Final
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from ...gossip import ConfigError
 from ..config import PeerConfig
 from ..peer import Peer
-from .guest import Guest, settings_of
+from .guest import Guest, refuse_deepspeed, settings_of
 
 try:
     from transformers import TrainerCallback
@@ -70,13 +69,8 @@ class RumorCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Found or join."""
-        if args.deepspeed:
-            raise ConfigError(
-                "DeepSpeed trains weights of its own, which no share would reach: leave it out"
-            )
-        past = None
-        if state.global_step > 0:
-            past = _resumed(args, state)
+        refuse_deepspeed(args.deepspeed)
+        past = _resumed(args, state) if state.global_step > 0 else None
         self._loss = None
         self._guest.begin(given["model"], args.world_size, past)
         self._keep(state)

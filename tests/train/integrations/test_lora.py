@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from rumor.gossip import GoSGD, ProtocolConfig
 from rumor.train import Peer, PeerConfig
-from rumor.train.storage.merge import merge, open_model
 
 from ...forked import forked
 from ...waiting import LIMIT_S
@@ -160,15 +159,6 @@ def test_peft_and_plain_pytorch_load_what_came_of_it(tmp_path: Path) -> None:
     assert type(whole).__name__ == "LlamaForCausalLM"
     apart = (logits(whole) - expected).norm() / (expected - before).norm()
     assert float(apart) < 0.2
-
-
-def test_the_merged_file_of_a_run_loads_into_any_such_model(tmp_path: Path) -> None:
-    models, _ = trained(tmp_path, "float32")
-    state = merge([open_model(tmp_path / id / "model.safetensors") for id in "ab"])
-    fresh = with_adapters(3)
-    missing, unexpected = fresh.load_state_dict(state, strict=False)
-    assert unexpected == [] and not any("lora_" in name for name in missing)
-    torch.testing.assert_close(logits(fresh), logits(models[0]), rtol=0.05, atol=0.05)
 
 
 def example(stem: str) -> ModuleType:

@@ -1,8 +1,6 @@
 """The code that pages show for those who come from other libraries does what they say."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-
-from ...waiting import LIMIT_S
 
 HOW_TO = Path(__file__).parents[3] / "docs" / "how-to"
 
@@ -98,23 +94,6 @@ def test_diloco_by_hand_and_by_rule_end_with_the_same_parameters() -> None:
 def test_what_becomes_of_hivemind_runs() -> None:
     _, after = snippets("migrate.md", "From hivemind")
     assert run(after)["peer"].steps == 32
-
-
-def test_hivemind_runs_as_shown() -> None:
-    pytest.importorskip("hivemind", reason="hivemind is not installed")
-    before, _ = snippets("migrate.md", "From hivemind")
-    # In a process of its own: it leaves threads, sockets and processes behind.
-    given = """
-import torch
-from torch import nn
-inputs = torch.randn(64, 4)
-model, loss_fn, initial_peers = nn.Linear(4, 2), nn.CrossEntropyLoss(), []
-loader = [(batch, (batch.sum(1) > 0).long()) for batch in inputs.split(2)]
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", given + before], capture_output=True, timeout=LIMIT_S
-    )
-    assert done.returncode == 0, done.stderr.decode()
 
 
 @pytest.mark.integrations
