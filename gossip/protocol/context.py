@@ -49,6 +49,12 @@ class RuleContext:
         returned: Pushes that came back whole since the last call.
         elapsed_s: Seconds since the last call, 0 at the first.
         samples: How many samples that step took, None where nobody says.
+        lr: Its learning rate, None where nobody says; see `Requirements.lr`.
+        step: Optimizer steps taken so far.
+        founders: How many peers found together, this one included.
+        rests: Whether this peer has pushed enough in this round of merging, and begins no more.
+        finished: Whether this peer takes no more optimizer steps, and goes on mixing.
+        measured: Whether this is the answer to `measure`, at the same step boundary.
     """
 
     def __init__(
@@ -60,6 +66,10 @@ class RuleContext:
         self.elapsed_s = 0.0 if state.called_s is None else now - state.called_s
         self.trained = trained
         self.samples = state.samples if trained else None
+        self.lr = state.lr if trained else None
+        self.step, self.founders, self.rests = self.table.step, state.founders, state.rests
+        self.finished = self.table.phase is Phase.FINISHED
+        self.measured = state.distances is not None
         self.merging = merging
         self.rng: np.random.Generator = state.rng
         self._shard_states = shard_states = state.shard_states
@@ -78,36 +88,6 @@ class RuleContext:
         self._chosen: tuple[int, ...] | None = _ONLY_SHARD if len(shard_states) == 1 else None
         if not within_step and state.distances is None:
             state.called_s = now
-
-    @property
-    def lr(self) -> float | None:
-        """Learning rate of the step that was taken, where somebody says; see `Requirements.lr`."""
-        return self._state.lr if self.trained else None
-
-    @property
-    def measured(self) -> bool:
-        """Whether this is the answer to `measure`, at the same step boundary."""
-        return self._state.distances is not None
-
-    @property
-    def founders(self) -> int:
-        """How many peers found together, this one included."""
-        return self._state.founders
-
-    @property
-    def rests(self) -> bool:
-        """True once this peer has pushed enough in this round of merging, and begins no more."""
-        return self._state.rests
-
-    @property
-    def finished(self) -> bool:
-        """Whether this peer takes no more optimizer steps, and goes on mixing."""
-        return self.table.phase is Phase.FINISHED
-
-    @property
-    def step(self) -> int:
-        """Optimizer steps taken so far."""
-        return self.table.step
 
     @property
     def round(self) -> int:
@@ -448,7 +428,7 @@ class RuleContext:
         single links does not stall at one of them.
         """
         weights: dict[int, int] = {}
-        if self._state.rests:
+        if self.rests:
             return  # enough was pushed in this round of merging
         for shard in self._chosen or self.shards:
             weight = self._shard_states[shard].log.account.weight
