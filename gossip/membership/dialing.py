@@ -8,8 +8,8 @@ A peer that looks for a swarm dials the first few addresses without a pause, and
 more, the next few after those had their try. A member dials silent addresses ever more rarely.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from typing import NamedTuple
 
 from ..config import ProtocolConfig
 from ..types import PeerId
@@ -18,8 +18,6 @@ __all__ = [
     *("DIALED_MAX", "ReconnectBackoff", "SeedDialer", "pair"),
 ]
 
-
-_T = TypeVar("_T", bound=Hashable)
 
 _JITTER = 0.5
 """A wait lies within this part of its mean on either side."""
@@ -33,16 +31,16 @@ class _Wait(NamedTuple):
     """The mean of the next wait."""
 
 
-class ReconnectBackoff(Generic[_T]):
+class ReconnectBackoff:
     """Exponential back-off with jitter, for each silent address or peer on its own."""
 
     def __init__(self, first_s: float, most_s: float, draw: Callable[[], float]) -> None:
         self._first_s = first_s
         self._most_s = max(first_s, most_s)
         self._draw = draw
-        self._waits: dict[_T, _Wait] = {}
+        self._waits: dict[str, _Wait] = {}
 
-    def due(self, silent: Iterable[_T], now: float, most: int) -> list[_T]:
+    def due(self, silent: Iterable[str], now: float, most: int) -> list[str]:
         """Those of *silent* to dial now, the longest waiting first; any other is forgotten."""
         first = _Wait(now, now, self._first_s)
         self._waits = {one: self._waits.get(one, first) for one in silent}
@@ -76,7 +74,7 @@ _TRY_TICKS = 5
 class SeedDialer:
     """Decides which seed addresses to dial, a bounded number at a time."""
 
-    def __init__(self, config: ProtocolConfig, backoff: ReconnectBackoff[str]) -> None:
+    def __init__(self, config: ProtocolConfig, backoff: ReconnectBackoff) -> None:
         self._try_s = _TRY_TICKS * config.gossip_s
         self._backoff = backoff
         # By address that is dialled: since when, seconds, and how many HELLOs it got since.

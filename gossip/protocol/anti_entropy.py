@@ -53,7 +53,7 @@ class Membership:
         self._joining = joining
         self._rng = rng
         config = state.config
-        self._backoff = ReconnectBackoff[PeerId](
+        self._backoff = ReconnectBackoff(
             config.gossip_s, config.redial_s_max, lambda: float(self._rng().random())
         )
         self._outlived_by: set[PeerId] = set()

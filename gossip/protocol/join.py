@@ -61,7 +61,7 @@ class Joining:
         self._said_s = 0.0
         self._was_given = False
         config = state.config
-        backoff = ReconnectBackoff[str](
+        backoff = ReconnectBackoff(
             config.seek_s, config.redial_s_max, lambda: float(self._rng().random())
         )
         self._dialer = SeedDialer(config, backoff)

@@ -6,7 +6,7 @@ from typing import Annotated
 from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext
 from ...specs.parameter import Parameter, checked
-from ..outer.rule import STEPS
+from ..outer.elastic import STEPS
 from ..synchronous.mixing import Terms, scaled
 from ..synchronous.rounds import SYNCHRONOUS, KeptShares, RoundRule, why_unlike
 

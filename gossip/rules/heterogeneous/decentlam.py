@@ -3,8 +3,7 @@
 from ...effects.effects import X
 from ...protocol.context import RuleContext
 from ...specs.parameter import checked
-from ..synchronous.mixing import OUT, Terms, scaled
-from .step import BEFORE, KeptMomentum, StepRule
+from ..synchronous.mixing import BEFORE, OUT, KeptMomentum, StepRule, Terms, scaled
 
 __all__ = ["DecentLaM"]
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 from ...effects.effects import X
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
-from ..synchronous.mixing import BESIDE, OUT, Terms, average_beside
-from .step import BEFORE, StepRule
+from ..synchronous.mixing import BEFORE, BESIDE, OUT, StepRule, Terms, average_beside
 
 __all__ = ["GradientTracking"]
 

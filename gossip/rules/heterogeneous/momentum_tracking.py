@@ -6,8 +6,15 @@ from ...effects.effects import X
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
 from ...specs.parameter import checked
-from ..synchronous.mixing import BESIDE, OUT, Terms, average_beside
-from .step import BEFORE, KeptMomentum, StepRule
+from ..synchronous.mixing import (
+    BEFORE,
+    BESIDE,
+    OUT,
+    KeptMomentum,
+    StepRule,
+    Terms,
+    average_beside,
+)
 
 __all__ = ["MomentumTracking"]
 

@@ -5,8 +5,7 @@ from typing import Annotated
 from ...effects.effects import X
 from ...protocol.context import RuleContext
 from ...specs.parameter import Parameter, checked
-from ..synchronous.mixing import OUT, Terms
-from .step import BEFORE, KeptMomentum, StepRule
+from ..synchronous.mixing import BEFORE, OUT, KeptMomentum, StepRule, Terms
 
 __all__ = ["QGDSGDm"]
 

@@ -6,7 +6,7 @@ from ...effects.effects import X
 from ...protocol.context import RuleContext
 from ...specs.parameter import Parameter, checked
 from ..synchronous.mixing import OUT, scaled
-from .rule import STEPS, Came, OuterRule
+from .elastic import STEPS, Came, OuterRule
 
 __all__ = ["DiLoCo"]
 

@@ -8,7 +8,7 @@ from ...protocol.context import RuleContext
 from ...specs.parameter import Parameter, checked
 from ...types import PeerId
 from ..synchronous.mixing import OUT, Terms
-from .rule import STEPS, Came, OuterRule, neighborhood
+from .elastic import STEPS, Came, OuterRule, neighborhood
 
 __all__ = ["GASLoC"]
 

@@ -12,7 +12,7 @@ from ...types import PeerId
 from ...weight import WEIGHT_MIN, half, mixing_fraction
 from ..synchronous.mixing import OUT, Terms
 from ..synchronous.rounds import EPOCH
-from .rule import ELASTIC, Came, OuterRule
+from .elastic import ELASTIC, Came, OuterRule
 
 __all__ = ["Hybrid"]
 

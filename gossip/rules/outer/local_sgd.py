@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from ...specs.parameter import Parameter, checked
-from .rule import STEPS, OuterRule
+from .elastic import STEPS, OuterRule
 
 __all__ = ["LocalSGD"]
 

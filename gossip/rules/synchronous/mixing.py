@@ -1,17 +1,24 @@
 """One average a step with the topology's mixing matrix: what rules over such matrices share."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from dataclasses import replace
+from typing import Annotated, Final
 
 from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext
+from ...protocol.rule import Requirements
 from ...protocol.share import Pushed, Share, Term
+from ...specs.parameter import Parameter
 from ...types import PeerId
 from ..robust.filters import RobustFilter
-from .rounds import NEIGHBORS_MAX, RoundRule
+from .rounds import NEIGHBORS_MAX, SYNCHRONOUS, RoundRule
 
-__all__ = ["BESIDE", "OUT", "MatrixRule", "Terms", "average_beside", "scaled"]
+__all__ = [
+    *("BEFORE", "BESIDE", "OUT", "KeptMomentum", "MatrixRule", "StepRule", "Terms"),
+    *("average_beside", "scaled"),
+]
 
 Terms = Sequence[tuple[float, Term]]
 """A sum: coefficients, and the registers and shares that they belong to."""
@@ -213,3 +220,34 @@ def _beside(term: Term) -> Term:
 def scaled(factor: float, terms: Iterable[tuple[float, Term]]) -> Terms:
     """A sum, times a factor."""
     return [(factor * coefficient, term) for coefficient, term in terms]
+
+
+BEFORE: Final = "before"
+"""The register that holds the model as it was before the optimizer's step."""
+
+KeptMomentum = Annotated[
+    float, Parameter("part of the momentum that a step keeps; .9 in the paper.", low=0, high=1)
+]
+
+
+class StepRule(MatrixRule, ABC):
+    """A rule that knows where each step has begun: ``x`` of then is in `BEFORE`.
+
+    The optimizer must be plain SGD, so that ``BEFORE - x`` is the learning rate times the gradient
+    when `outgoing` and `move` are called.
+    """
+
+    registers: tuple[str, ...] = (*OUT, BEFORE)
+    requirements: Requirements = replace(SYNCHRONOUS, plain_sgd=True, lr=True)
+
+    def start(self, context: RuleContext) -> None:
+        context.combine(BEFORE, [(1.0, X)])
+
+    def take(self, context: RuleContext, average: Terms) -> None:
+        """Go on from the average, and note where the next step begins."""
+        self.move(context, average)
+        context.combine(BEFORE, [(1.0, X)])
+
+    @abstractmethod
+    def move(self, context: RuleContext, average: Terms) -> None:
+        """Go on from the average of what was sent, this peer's own share included."""

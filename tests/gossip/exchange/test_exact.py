@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Drop, Reclaim, Record, Release, Snapshot
+from rumor.gossip.effects.effects import Reclaim, Record, Release, Snapshot
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.types import Incarnation
@@ -130,27 +130,11 @@ def test_until_its_values_are_back_nothing_else_is_done_about_a_share() -> None:
     require_credit(scene)
 
 
-def test_a_fenced_share_is_mixed_back() -> None:
-    scene = pushed()
-    scene.deliver(lose=(Push,))
-    assert scene.sent(scene.passes("a", 1.0), Query)
-    scene.deliver()
-    assert Reclaim(1, 0.5) in scene.step("a")
-
-
 @pytest.mark.parametrize("config", [EXACT, FRAMES])
 def test_a_share_that_the_network_refused_is_mixed_back_once(config: ProtocolConfig) -> None:
     scene = pushed(config)
     share = scene.mail[-1]
     assert records(scene.unsent(share)) == records(scene.unsent(share)) == []
-    assert Reclaim(1, 0.5) in scene.step("a")
-
-
-def test_an_offer_that_nobody_answers_is_mixed_back() -> None:
-    scene = pushed(FRAMES)
-    scene.wait(WIDE.stall_s)
-    assert records(scene.wake("a")) == []
-    assert scene.peers["a"].deadline() > scene.now
     assert Reclaim(1, 0.5) in scene.step("a")
 
 
@@ -191,10 +175,6 @@ def test_one_that_dies_again_after_that_is_stranded_as_before() -> None:
     assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in records(effects)
 
 
-def test_memory_that_a_dead_neighbor_may_still_read_is_not_used_again_when_it_is_let_go() -> None:
-    assert Release(1, abandoned=True) in long_stranded(pushed(FRAMES, host=b"the-same-machine"))
-
-
 def test_one_that_is_heard_in_time_brings_its_values_however_often_it_died_before() -> None:
     scene = pushed()
     for _ in range(3):
@@ -214,13 +194,6 @@ def test_what_one_that_has_left_sends_back_uses_up_no_credit_for_good() -> None:
     scene.step("a")
     assert scene.peers["a"].account.weight == ONE
     require_credit(scene)
-
-
-def test_values_of_an_escrow_that_is_written_off_are_let_go() -> None:
-    scene = pushed()
-    effects = answers(scene, Query(9), incarnation=2)
-    assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in records(effects) and Release(1) in effects
-    assert not of(scene.step("a"), Reclaim)
 
 
 def test_a_leaver_mixes_back_without_a_step_before_it_hands_on() -> None:
@@ -246,11 +219,3 @@ def test_one_that_has_finished_waits_for_its_values_before_it_falls_quiet() -> N
     scene.merge(*"abcde")
     phases.append(scene.peers["a"].phase)
     assert phases == [Phase.FINISHED, Phase.QUIET]
-
-
-def test_without_exact_mode_what_comes_back_brings_weight_alone() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
-    assert Release(1) in scene.push("a", "b", HALF)
-    assert records(answers(scene, Ack(1, 0))) == [settled(0)]
-    assert not [e for e in scene.step("a") if isinstance(e, Reclaim | Drop)]

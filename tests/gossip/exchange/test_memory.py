@@ -161,13 +161,6 @@ def test_one_of_two_readers_being_dead_the_memory_is_abandoned_after_the_other()
     assert effects[-1] == Release(1, abandoned=True)
 
 
-def test_a_share_shown_to_a_life_that_is_over_is_written_off_and_released() -> None:
-    scene = shown()
-    effects = scene.receive(scene.letter("b", "a", Query(9), incarnation=2))
-    assert Record(Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1)) in effects
-    assert Release(1) in effects
-
-
 def test_a_share_that_is_not_finite_is_dropped_wherever_it_lies() -> None:
     scene = attaching()
     scene.peers["b"].attached(SHARE, scene.now, usable=True)

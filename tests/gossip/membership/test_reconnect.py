@@ -11,17 +11,17 @@ from rumor.gossip.membership.dialing import ReconnectBackoff
 from rumor.gossip.types import stream
 
 
-def fixed(draw: float = 0.5, first_s: float = 1.0, most_s: float = 60.0) -> ReconnectBackoff[str]:
+def fixed(draw: float = 0.5, first_s: float = 1.0, most_s: float = 60.0) -> ReconnectBackoff:
     """Waits that are always at the same place of their span; 0.5 is the middle."""
     return ReconnectBackoff(first_s, most_s, lambda: draw)
 
 
-def drawn(seed: int, most_s: float = 60.0) -> ReconnectBackoff[str]:
+def drawn(seed: int, most_s: float = 60.0) -> ReconnectBackoff:
     rng = stream(seed, "a", "reconnect")
     return ReconnectBackoff(1.0, most_s, lambda: float(rng.random()))
 
 
-def dialled_at(backoff: ReconnectBackoff[str], seconds: float, step_s: float = 0.25) -> list[float]:
+def dialled_at(backoff: ReconnectBackoff, seconds: float, step_s: float = 0.25) -> list[float]:
     """When one that never answers is dialled."""
     times = [step_s * n for n in range(round(seconds / step_s))]
     return [now for now in times if backoff.due(["b"], now, 1)]

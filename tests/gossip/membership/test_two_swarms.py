@@ -9,14 +9,9 @@ from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Reclaim, Record
 from rumor.gossip.effects.events import Joined, PeerRefused, ShareRefused, SwarmGivenUp
 from rumor.gossip.effects.ledger import Entry, Kind
-from rumor.gossip.rules.asynchronous.gosgd import GoSGD
-from rumor.gossip.types import stream
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Ack, Ask, Hello, Leave, Phase
-from rumor.sim import NetworkConfig
-from rumor.sim.fuzz.peers import Peers
-from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.vector import schema_of
 
 from ..scene import (
@@ -128,33 +123,6 @@ def test_two_swarms_that_have_taken_root_do_not_merge() -> None:
     assert [e.reason for e in of(effects, PeerRefused)] == ["it belongs to another swarm"]
     assert len(scene.sent(effects, Hello)) == 1
     assert scene.says("a", member("c"), rooted=False, swarm=OTHER_ANCHOR) == []
-
-
-@pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))]
-)
-def test_peers_that_found_apart_and_meet_end_in_one_swarm_or_in_two_with_roots(seed: int) -> None:
-    anchors = {"a": ANCHOR, "b": OTHER_ANCHOR}
-    peers = Peers(
-        rule=lambda peer: GoSGD(0.5),
-        config=ProtocolConfig(found_s=0.25, found_alone_s=0.5),
-        anchor=lambda peer: anchors.get(peer, b"the-first-anchor"),
-    )
-    network = NetworkConfig(latency_s=0.02, jitter=1.0, loss=0.1, duplicates=0.15, reorder=0.3)
-    swarm = FuzzSwarm(seed, peers, tuple("abcde"), 0, network)
-    # Nobody listens there yet.
-    swarm.launch("a", seeds=("d",))
-    swarm.launch("b", seeds=("e",))
-    rng = stream(seed, "peers", "starts")
-    for index, peer in enumerate(("c", "d", "e")):
-        start = partial(swarm.launch, peer, seeds=("a", "b"))
-        swarm.fleet.at(2.0 + 3.0 * index * float(rng.random()), start)
-    swarm.run(45.0)
-    swarms: dict[bytes, int] = {}
-    for host in swarm.running():
-        assert host.protocol.phase is Phase.TRAINING
-        swarms[host.protocol.swarm] = swarms.get(host.protocol.swarm, 0) + 1
-    assert len(swarms) == 1 or min(swarms.values()) > 1
 
 
 @pytest.mark.parametrize("exact", [False, True])

@@ -26,7 +26,6 @@ from rumor.gossip.wire.messages import (
     Member,
     Offer,
     Phase,
-    Push,
     Refer,
 )
 from rumor.sim.fuzz.vector import SCHEMA
@@ -98,15 +97,6 @@ def test_many_newcomers_wait_for_a_logarithm_of_their_number(count: int) -> None
     assert [mix.fraction for mix in of(effects, Mix)] == [1.0] * count, "of one donor alone"
     donors = {event.donor for event in of(effects, Joined)}
     assert len(donors) > 2 or count < 7, "those who have just joined give, too"
-
-
-def test_small_copies_are_given_as_fast_as_credit_allows() -> None:
-    scene = gathered(4, SMALL_COPIES)
-    assert len(scene.sent(scene.step("a"), Push)) == 2
-    scene.deliver()
-    for _ in range(2):
-        generation(scene)
-    assert len(joined(scene)) == 5
 
 
 def test_a_donor_gives_one_large_copy_at_a_time() -> None:
@@ -197,15 +187,6 @@ def test_half_of_those_who_wait_are_referred_once_to_one_that_has_joined() -> No
     assert not [m for m in scene.mail if isinstance(m.body, Refer)]
 
 
-def test_those_who_wait_are_referred_though_the_donor_takes_a_turn_in_between() -> None:
-    """The word that a copy was accepted may be there before the word that its owner has joined."""
-    scene, _ = given_to_first()
-    scene.deliver(Ack)
-    assert len(copies(scene.step("a"))) == 1
-    scene.deliver(Hello)
-    assert len([m for m in scene.mail if isinstance(m.body, Refer)]) >= 1
-
-
 def asked_by(*newcomers: Member) -> Scene:
     """A founder that these have asked for a copy."""
     scene = Scene(PATIENT)
@@ -237,12 +218,6 @@ def test_one_that_has_joined_elsewhere_or_gone_is_given_nothing() -> None:
     assert copies(scene.step("a")) == ["e"]
     scene.receive(scene.letter("e", "a", Leave(True)))
     assert not scene.peers["a"].account.outstanding, "one that falls away in the middle, too"
-
-
-def test_where_nobody_waits_nobody_is_referred() -> None:
-    scene = asked_by(*joining("c"))
-    scene.step("a")
-    assert not to(scene.says("a", member("c", heartbeat=2)), Refer)
 
 
 def newcomer(config: ProtocolConfig = WIDE, *donors: str) -> Scene:
@@ -351,12 +326,6 @@ def test_a_donor_that_dies_in_mid_transfer_is_replaced_by_another_and_nothing_is
     assert [(mix.share.sender, mix.fraction) for mix in of(effects, Mix)] == [("c", 1.0)]
     assert Joined("c") in effects
     assert scene.peers["n"].account.decided["b", 1] == (1, 0)
-
-
-def test_where_there_is_nobody_else_the_same_donor_is_asked_again() -> None:
-    scene = newcomer()
-    offers(scene, "b", frames=1)
-    assert set(asks_while(scene, "b", 10, 2.0)) == {"b"}
 
 
 def test_a_newcomer_whose_donor_came_back_in_a_later_life_takes_one_copy_only() -> None:

@@ -1,7 +1,5 @@
 """Finishing is not leaving; a leaver hands on its weight, and what comes back of its escrow."""
 
-from dataclasses import replace
-
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
@@ -242,17 +240,6 @@ def test_one_that_finished_while_it_looked_for_a_swarm_is_finished_once_it_has_j
             scene.step(peer, trained=False)
         scene.go_on(0.2, step_s=0.2)
     assert a.state.weight > 0 and [*phases, a.phase] == [Phase.SEEKING, Phase.FINISHED]
-
-
-def test_merging_brings_the_models_together() -> None:
-    config = replace(ProtocolConfig(), merge_rounds=40)
-    swarm = FuzzSwarm(5, Peers(rule=lambda peer: GoSGD(0.0), config=config), tuple("abcd"), 4)
-    swarm.run(10.0)
-    swarm.finish()
-    hosts = swarm.running()
-    swarm.run(70.0)
-    assert not swarm.running()
-    assert all(abs(host.vector.x - hosts[0].vector.x).max() < 1e-3 for host in hosts)
 
 
 def test_one_that_has_merged_pushes_no_more_though_a_round_trip_takes_many_turns() -> None:

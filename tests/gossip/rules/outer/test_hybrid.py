@@ -8,8 +8,8 @@ import pytest
 
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.share import Share
+from rumor.gossip.rules.outer.elastic import Came
 from rumor.gossip.rules.outer.hybrid import Hybrid
-from rumor.gossip.rules.outer.rule import Came
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Phase
