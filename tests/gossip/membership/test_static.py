@@ -162,7 +162,7 @@ def test_the_clock_of_a_static_membership_counts_every_step_at_once() -> None:
         table.stepped(0.0)
     assert [table.clock.total for table in (ada, bob, cyd)] == [4, 4, 4] and membership.steps == 4
     assert [table.clock.rows() for table in (ada, bob, cyd)] == [{"ada": 0}, {"bob": 3}, {"cyd": 1}]
-    assert ada.clock.total == 4 and ada.step == 0
+    assert ada.clock.total == 4 and ada.step == 0 and bob.lockstep_total() == 9
     peers, _ = founded()
     for peer in peers.values():
         peer.step(1.0)

@@ -184,7 +184,7 @@ def test_a_message_of_an_earlier_life_is_stale_and_a_later_life_is_met_anew() ->
 def test_a_peer_that_has_left_stays_away_whatever_it_or_others_still_say() -> None:
     view = met()
     assert list(view.left("b")) == [Part("b"), PeerLeft("b")]
-    assert not list(view.left("b"))
+    assert not list(view.left("b")) and view.departed() == ["b"]
     assert not learn(view, member("b", heartbeat=9), direct=False)
     for now in (1.0, 50.0):
         assert view.heard("b", 1, now)

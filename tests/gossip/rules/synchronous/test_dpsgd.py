@@ -155,12 +155,10 @@ def test_a_share_that_could_not_be_pushed_yet_is_not_accepted_yet() -> None:
     context: Any = SimpleNamespace(
         me="a",
         founders=2,
-        outward=(),
+        table=SimpleNamespace(outward=(), incarnation=lambda peer: 1, known=lambda peer: None),
         live=lambda: ("a", "b"),
-        incarnation=lambda peer: 1,
         can_push=lambda peer, awaited: False,
         fate=lambda peer, incarnation: "",
-        steps_at_end=lambda peer: None,
     )
     rounds = Rounds("dpsgd", agrees=False)
     assert rounds.open(context) is None
