@@ -165,7 +165,7 @@ class Peer:
 
     def register(self, **objects: Stateful) -> None:
         """Keep the state of these in checkpoints, too, by these names: optimizer, scheduler,
-        anything with ``state_dict`` and ``load_state_dict``. One that resumed gets it back now.
+        anything with ``state_dict`` and ``load_state_dict``. After `resume` they get it back now.
 
         Raises:
             ConfigError: One has no state, or the checkpoint has nothing by its name.
@@ -209,7 +209,7 @@ class Peer:
         steps alone are taken up, and this peer joins as a newcomer.
 
         Raises:
-            TrainingError: It is no such state, and nothing was changed.
+            TrainingError: It is not the state of a peer; nothing was changed.
             LocalProtocolError: The peer runs already.
         """
         if self._runtime is not None:
@@ -525,7 +525,7 @@ class Peer:
 
         While a peer runs, its model's parameters are views into one flat tensor, and `torch.save`
         of one of them would write all of it. Names are those of the model that `torch.compile` or
-        `DistributedDataParallel` wraps, so that one that is not wrapped loads it.
+        `DistributedDataParallel` wraps, so that a bare model loads it.
         """
         return state_dict(self._model)
 

@@ -1,4 +1,4 @@
-"""What a logger is, and what it is told: a run, then one row of metrics after another."""
+"""What a logger is, and what it gets: a run, then one row of metrics after another."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Hands rows to loggers, each on a thread of its own: one that is slow or fails stops nobody."""
+"""Hands rows to loggers, each on a thread of its own: a slow or failing one stops nothing else."""
 
 import logging
 import threading

@@ -1,6 +1,6 @@
 """Watches a swarm from outside: finds all members from the address of one, and asks each.
 
-An observer is no peer. It gets into no peer's view, holds no weight and asks for none; a peer
+An observer is not a peer. It gets into no peer's view, holds no weight and asks for none; a peer
 answers some times a second at most, see `rumor.train.runtime.telling.status`. The answers come from
 strangers: everything is bounded, and what could command a terminal is not let in.
 """
@@ -59,7 +59,7 @@ _NAP_S: Final = 0.02
 _HINT: Final = "is a peer listening there? (a swarm with keys answers nobody without its keys)"
 _NO_PEER: Final = "is it a peer of this version?"
 
-# Of one that no other tells of any more.
+# A member that no other names any more is shown for so long.
 _SHOWN_S: Final = 60.0
 _MISSES_MAX: Final = 30
 
@@ -123,7 +123,7 @@ class _Opinion:
 
     def count(self, sighting: Sighting) -> None:
         self.said[sighting.standing] += 1
-        # An entry of one that has left has nothing but its steps.
+        # An entry of a departed member has nothing but its steps.
         self.member = max(
             *(self.member, sighting.member), key=lambda m: (m.incarnation, m.heartbeat, m.step)
         )
@@ -178,7 +178,7 @@ class Observer:
         wall: Seconds since the epoch.
 
     Raises:
-        ConfigError: This is no address.
+        ConfigError: The address is malformed.
         TransportError: No sockets can be opened.
     """
 
@@ -364,7 +364,7 @@ class Observer:
         self._discover(told)
 
     def _discover(self, told: Iterable[Sighting]) -> None:
-        """Ask those, too, that are said to be there."""
+        """Ask the members that others name, too."""
         known = {target.id: target for target in self._targets}
         for sighting in told:
             member = sighting.member
@@ -379,7 +379,7 @@ class Observer:
                 is_first = len(self._targets) < _TELLERS
                 target = known[member.id] = self._add(member.addresses)
                 target.id, target.wants_members = member.id, is_first
-                # Of one that was given up, it is not news that it has been silent.
+                # The silence of a member that was given up is not news.
                 target.misses = 2 if member.id in self._peers else 0
 
     def _forget_gone(self) -> None:
@@ -503,7 +503,7 @@ def _peer_view(
 
 
 def _link_views(id: PeerId, answers: _Answers, *, is_there: bool) -> Iterator[LinkView]:
-    """The links that a member tells of."""
+    """The links that a member reports."""
 
     def rate(peer: PeerId, name: str) -> float | None:
         return answers.rate(
@@ -558,7 +558,7 @@ _TOLD_BY_MAX: Final = 64
 # Peers notice a death at different times: each waits for as long as its own timers lag.
 _SAME_S: Final = 120.0
 
-# What of a peer that comes and goes is still told apart.
+# Events of one kind and peer that are still distinguished.
 _TIMES: Final = 8
 
 _OF_TELLER: Final = frozenset({"founded", "joined", "full"})

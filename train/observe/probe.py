@@ -34,7 +34,7 @@ _LARGE_TRIPS: Final = 3
 _LARGE_S_MAX: Final = 2.0
 _NAP_S: Final = 0.005
 
-# No schema hashes to it: nobody trains the model that it stands for.
+# No schema hashes to it, so that no peer trains its model.
 _NO_MODEL: Final = b"\xff" * 16
 
 
@@ -218,7 +218,7 @@ def question(asker: str, body: Body, schema: bytes = _NO_MODEL) -> Envelope:
         swarm=b"",
         schema=schema,
         source=asker,
-        # The first incarnation of nobody: no peer takes it for one that comes after another.
+        # The first possible incarnation: no peer takes it for the later one of another.
         source_incarnation=1,
         destination="",
         destination_incarnation=0,

@@ -20,7 +20,7 @@ _ROUND_S: Final = 0.3
 """Between two requests to the same peer: one may be lost."""
 
 _SILENT_ROUNDS: Final = 10
-"""Rounds after which a peer that cannot be asked, and that nobody tells of, is given up."""
+"""Rounds after which a peer that does not answer, and that no other names, is given up."""
 
 
 class End(StrEnum):
@@ -89,7 +89,7 @@ class SwarmStop:
     ) -> None:
         self._keyring = keyring
         self._clock = clock
-        # Whether one has said that all whom it knew had agreed: so had those who only dial out.
+        # Whether a peer has said that all others that it knew had agreed, dial-out-only ones too.
         self._agreed = False
         self.peers: dict[PeerId, Stopped] = {}
         """By name, in the order in which they were heard of."""
@@ -171,7 +171,7 @@ class SwarmStop:
                         id=seen.id, incarnation=seen.incarnation, step=seen.step
                     )
             elif (seen.incarnation or 0) > known.incarnation:
-                # One that was asked and has come back was started by somebody who wants it to run.
+                # A peer that has come back was started again on purpose.
                 self.peers[seen.id] = replace(known, end=End.BACK)
             elif known.weight is None and not known.is_over:
                 # What others tell counts where it has not answered the request itself.

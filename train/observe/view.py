@@ -1,4 +1,4 @@
-"""A swarm as seen from outside at one moment: values that nobody changes."""
+"""A swarm as seen from outside at one moment: immutable values."""
 
 import math
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ before, and of which the others have not noticed anything yet."""
 Source = Literal["self", "others"]
 
 GONE: Final = frozenset({"left", "dead"})
-"""States of those who take part no more."""
+"""States of members that take part no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class PeerView:
     only dial out."""
     incarnation: int | None = None
     address: str = ""
-    """``host:port``, where it answers or is said to listen; empty for one that only dials out."""
+    """``host:port``, where it answers or is said to listen; empty if it only dials out."""
     host: str = ""
     """Name of its machine, as that calls itself."""
     step: int = 0
@@ -136,7 +136,7 @@ class SwarmView:
     swarm_step: int = 0
     """Optimizer steps of all peers that ever were; the most that any member knows of."""
     answered: int = 0
-    """How many members have answered this time; 0 when nobody does any more."""
+    """How many members have answered this time; 0 when none does any more."""
     peers: tuple[PeerView, ...] = ()
     """By id."""
     links: tuple[LinkView, ...] = ()

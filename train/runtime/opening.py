@@ -192,7 +192,7 @@ def _anchor(vector: Vector, *, later: bool) -> bytes | Callable[[], bytes]:
 
 
 def _settings(config: PeerConfig, rule: Rule) -> dict[str, str]:
-    """What observers are told of how a peer takes part."""
+    """Settings of a peer that observers see."""
     protocol = config.protocol
     try:
         spec = spec_of(rule)

@@ -128,7 +128,7 @@ class PeerFolder:
         """
         checkpoints = self._required()
         if self._path is not None and self._path.exists():
-            # What looks like a draft that a killed process left may be one that grows.
+            # A draft there may be growing, and not left by a killed process.
             self._keep_others_out(self._path)
         try:
             if (checkpoint := checkpoints.latest()) is not None:
@@ -201,7 +201,7 @@ class PeerFolder:
             "id": head["id"],
             "incarnation": head["incarnation"],
             "steps": self.steps,
-            # One that looks for a swarm may name one already, and has another model still.
+            # A peer that looks for a swarm may name one already, and still has another model.
             "swarm": head["swarm"] if phase >= Phase.TRAINING else "",
             "clock": {peer: int(steps) for peer, steps in head["clock"]},
             "addresses": members,
@@ -233,7 +233,7 @@ class PeerFolder:
         where this is another peer, called *id*.
 
         Raises:
-            TrainingError: It is no such state; nothing was changed.
+            TrainingError: It is not the state of a peer; nothing was changed.
         """
         flats, anchor = self._vector.anchor_flats, state.get("anchor", ())
         try:
@@ -337,7 +337,7 @@ class PeerFolder:
         if wait:
             self._writer.wait()
         head, phase, _ = self._glance(runtime)
-        # One that joins another swarm has given up its own, and has not the new model yet.
+        # A peer that joins another swarm has given up its own, and lacks the new model.
         if self._writer.is_busy(_JOB) or phase < Phase.TRAINING:
             return False
         self._look()

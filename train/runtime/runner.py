@@ -102,7 +102,7 @@ _log = logging.getLogger("rumor")
 _NAP_S: Final = 0.5
 # How often a snapshot is looked for that is on its way from a device.
 _DEVICE_POLL_S: Final = 0.001
-# Between two looks at memory that nobody uses.
+# Between two looks at unused memory.
 _SWEEP_S: Final = 1.0
 # Between two log lines that name the peers waited for.
 _SAY_S: Final = 5.0
@@ -153,7 +153,7 @@ class PeerRuntime:
     ) -> None:
         self.protocol = protocol
         self.addresses = addresses
-        """Where others reach it; none for one that only dials out."""
+        """Where others reach it; empty for a peer that only dials out."""
         self.journal = journal
         self.counters = counters
         self.vector = vector
@@ -209,8 +209,8 @@ class PeerRuntime:
             self._raise_failure()
 
     def _fail(self, failure: BaseException, *, ends: bool) -> None:
-        """Note a failure for the training thread. One that does not end this incarnation is raised
-        once, and the peer may still leave in good order."""
+        """Note a failure for the training thread. If it does not end this incarnation, it is
+        raised once, and the peer may still leave in good order."""
         if self._failure is None or (ends and not self._has_ended):
             self._failure = failure
         self._has_ended |= ends
@@ -311,7 +311,7 @@ class PeerRuntime:
             pass
 
     def wait_for_share(self, timeout_s: float) -> None:
-        """Sleep until something has come since this was last called, or for so many seconds."""
+        """Sleep until something has come since this was last called, for *timeout_s* at most."""
         self._ready.wait(timeout_s)
         self._ready.clear()
 
@@ -426,7 +426,7 @@ class PeerRuntime:
         self._met |= {(member.id, member.incarnation) for member in known}
 
     def _check_anchor(self) -> None:
-        # One that came in several shards can only be told when all of them are there.
+        # An anchor that came in shards can only be checked when all of them are there.
         anchored, swarm = self.look(lambda protocol: (protocol.state.is_anchored, protocol.swarm))
         vector = self.vector
         if vector.schema.shards > 1 and anchored and vector.kept_anchor() != swarm:
@@ -505,7 +505,7 @@ class PeerRuntime:
         if (failure := self.store.failure) is not None:
             self.store.failure = None
             self._fail(failure, ends=False)
-        # Only what it says is of use: there is no frame in a journal.
+        # Without the frame, which a journal does not have.
         header = encode(replace(envelope, frame_bytes=0))[0]
         self._carry_out(self._decide("unsent", header, envelope=envelope))
 
@@ -546,7 +546,7 @@ class PeerRuntime:
         bulk = isinstance(body, BULK)
         self.transport.learn(envelope.source, received.route, bulk=bulk, place=received.place)
         self._carry_out(effects, frame)
-        # A share that is not whole yet wakes nobody; `_inspect` does when it is.
+        # A share wakes the training thread when it is whole, in `_inspect`.
         if not isinstance(body, _IN_BETWEEN):
             self._ready.set()
 

@@ -44,10 +44,10 @@ _NO_FOUNDER: Final = (
     "same list of addresses"
 )
 
-# A peer that comes back may ask hundreds of addresses: nobody reads so many, every five seconds.
+# A peer that comes back may ask hundreds of addresses, too many for a line of the log.
 _NAMED_MAX: Final = 4
 
-# After so many later incarnations of its own name, a peer reports that something is wrong.
+# Later incarnations of its own name after which a peer gives up.
 _INCARNATIONS_MAX: Final = 8
 
 
@@ -151,8 +151,8 @@ class Search:
         runtime: Runs its protocol.
         config: Where to look, and for how long.
         id: The peer's name.
-        folder: What the peer kept. One that was a member founds nothing together with others,
-            whose roll call is long over.
+        folder: What the peer kept. A former member founds nothing together with others, whose
+            roll call is long over.
         goes_on: Whether all founders come back: then each waits until all are in the folder where
             addresses are exchanged, as at the first start, and the first one with a checkpoint
             founds.

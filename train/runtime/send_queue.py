@@ -48,7 +48,7 @@ class SendQueue:
         that must not overtake it.
 
         Args:
-            refused: Told of each message that the network refuses.
+            refused: Called with each message that the network refuses.
             wait: Whether to wait for devices, so that nothing stays.
         """
         put_off: list[Job] = []

@@ -106,7 +106,7 @@ def _result(protocol: Protocol) -> tuple[MergeResult, int]:
     return result, protocol.table.step
 
 
-# A peer in one of these has weight that is gone with it. One that was quiet had agreed.
+# A peer that dies in one of these takes its weight along. A quiet one had agreed.
 _HELD: Final = (Phase.TRAINING, Phase.FINISHED, Phase.LEAVING)
 
 

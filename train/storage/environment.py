@@ -74,6 +74,6 @@ def uptime_s() -> float:
     """Seconds since some moment before this process began, sleep of the machine included.
 
     It never goes back. How long this peer has been up bounds which incarnations of others are
-    plausible: a laptop that slept for a night must not take those who came since for impostors.
+    plausible: a laptop that slept for a night must not take newcomers for impostors.
     """
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)

@@ -74,7 +74,7 @@ def drafted(path: Path) -> Iterator[Path]:
     """
     draft = path.with_name(path.name + DRAFT)
     try:
-        # What a killed process left may have been meant for others to read, or for nobody.
+        # A draft that a killed process left may have other permissions.
         draft.unlink(missing_ok=True)
         # The system applies the umask, which belongs to the process: to ask for it is to change it.
         with open(draft, "wb") as file:
@@ -138,7 +138,7 @@ def read_bytes(path: Path) -> bytes:
         OSError: It cannot be read, is none (but a device, say, to which a link leads), or longer
             than `FILE_BYTES_MAX`.
     """
-    # Opening a pipe would wait for whoever writes to it.
+    # Opening a pipe would wait for its writer.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -280,7 +280,7 @@ class WriterThread:
             except OSError as error:
                 self._policy.failed(self._doing, error)
             except Exception:
-                # Whatever it is, the next one may be written, and somebody may be waiting for it.
+                # The next job may succeed, and a caller may be waiting for it.
                 _log.exception("%s could not be written, training goes on", self._doing)
             finally:
                 # What it was to write may be as large as the model; the next job may be hours away.

@@ -1,7 +1,7 @@
 """The incarnation number, peer table and lock in a peer's folder.
 
-Incarnation numbers must never repeat, or messages of two incarnations could not be told apart; and
-they must not run far ahead of the calendar, or nobody would believe them.
+Incarnation numbers must never repeat, or messages of two incarnations could not be distinguished;
+and they must not run far ahead of the calendar, or no peer would believe them.
 """
 
 import fcntl
@@ -37,7 +37,7 @@ _DAY_MS: Final = 86_400_000
 PEERS: Final = "peers.json"
 
 ROWS_MAX: Final = 64
-"""Peers that are noted: any one that is still alive knows all others."""
+"""Peers that are noted: any of them that still lives knows all others."""
 
 LOCK: Final = "life.lock"
 """Held by the process whose peer it is: two would write over one another's checkpoints."""
@@ -162,7 +162,7 @@ class PeerTable:
     """The other peers that one knows, on disk: whom its next incarnation can ask for the swarm.
 
     A row stays until its peer is known again or has left, or as many others were heard later: an
-    incarnation that meets nobody, because the network was down, must leave the next one somebody
+    incarnation that meets nobody, because the network was down, must leave the next one peers
     to ask.
     """
 

@@ -192,7 +192,7 @@ def unpack(number: int, body: bytes) -> tuple[Call | Mark, float | None]:
     """Read what `pack` wrote.
 
     Raises:
-        ValueError: It is no record.
+        ValueError: It is not a record.
     """
     try:
         if number == _CALL:

@@ -95,8 +95,8 @@ def open_model(path: Path) -> SavedModel:
     """Read the header of a saved model.
 
     Raises:
-        TrainingError: There is no such file, it is no safetensors file, or its header says what
-            cannot be; the message says what.
+        TrainingError: There is no such file, it is not a safetensors file, or its header is
+            invalid; the message says why.
     """
     try:
         with safe_open(path, "pt") as file:
@@ -177,8 +177,7 @@ def runs_of(schema: Schema) -> Runs:
 
 
 def with_aliases(told: Mapping[str, _T], state: Mapping[str, Any]) -> dict[str, _T]:
-    """Tell of every name of a tied tensor in a state dict what is told of the one that is
-    shared."""
+    """Give every name of a tied tensor in a state dict the entry of the shared one."""
     by_place = {state[name].data_ptr(): each for name, each in told.items() if name in state}
     found = dict(told)
     for name, tensor in state.items():

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 JOINS_MAX: Final = 8
-"""How many others each peer is told of. One that answers is enough: it knows all the others."""
+"""How many addresses each peer gets. One answer is enough: any member knows all others."""
 
 # Below the ports that systems give to clients. Jobs that share a host seldom share a block.
 _PORT: Final = 20_000
@@ -71,7 +71,7 @@ class ClusterTask:
         return f"peer-{self.rank:0{len(str(self.size - 1))}}"
 
     def variables(self, port: int | None = None) -> dict[str, str]:
-        """The variables of `environment` that its peer is told; *port* is that of the first task of
+        """The variables of `environment` for its peer; *port* is that of the first task of
         each host, default: what follows from the job."""
         moved = 0 if port is None else port - (self.port - self.local_rank)
         places = [(host, number + moved) for host, number in self.places]
@@ -111,8 +111,8 @@ def joins(places: Sequence[tuple[str, int]], place: tuple[str, int] | None) -> t
 
 
 def _bind(host: str, port: int) -> str:
-    """Where to listen; at a port of the system's choice where another process has the one that was
-    meant: a peer that dials out is found as well."""
+    """Where to listen; at a port of the system's choice where another process has the planned
+    one: a peer that dials out is found as well."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # ZeroMQ binds numbers, not names.
     host = "127.0.0.1" if host == "localhost" else host
@@ -128,7 +128,7 @@ def _bind(host: str, port: int) -> str:
 
 
 class Scheduler(NamedTuple):
-    """How the environment of a scheduler's tasks is told, and read."""
+    """How the environment of a scheduler's tasks is recognized and read."""
 
     marks: tuple[str, ...]
     """Variables all of which each of its tasks has, and nothing else."""

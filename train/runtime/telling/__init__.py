@@ -1,3 +1,3 @@
-"""What a peer tells of itself: counts, events, and its status for whoever asks."""
+"""What a peer reports of itself: counts, events, and its status for observers."""
 
 __all__: list[str] = []

@@ -85,7 +85,7 @@ class Noted(NamedTuple):
 
 
 class Events:
-    """Tells of what happened; its methods may be called on any thread.
+    """Logs and notes what happened; its methods may be called on any thread.
 
     Args:
         path: Where the rows go, one for each event, if the disk takes it; None for nowhere.
@@ -120,12 +120,12 @@ class Events:
 
     @property
     def suspected(self) -> frozenset[PeerId]:
-        """Those who are silent, and not considered dead; some may be forgotten by now."""
+        """Peers that are silent, and not considered dead; some may be forgotten by now."""
         with self._lock:
             return frozenset(self._suspected)
 
     def close(self) -> None:
-        """Close the file; what happens later is told, and not noted."""
+        """Close the file; what happens later is logged only."""
         with self._lock:
             self._rows.close()
 

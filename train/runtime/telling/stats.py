@@ -57,7 +57,7 @@ class PeerStats:
     topology: str = ""
     """Spec of the graph."""
     addresses: tuple[str, ...] = ()
-    """All that others are told to dial; none where it only dials out."""
+    """All addresses that others may dial; empty where it only dials out."""
     metrics_url: str | None = None
     """Where Prometheus finds its metrics; None where they are not served, or not now."""
     swarm: str = ""
@@ -186,7 +186,7 @@ METRICS: Final = {
             *("model_bytes", "bytes", "Size of the vector itself."),
             attrgetter("memory.model_bytes"),
         ),
-        _measured("loss", "Loss on the last batch that the loop told of."),
+        _measured("loss", "Loss on the last batch that the loop reported."),
         _measured("accuracy", "Accuracy on held-out data, the last measured."),
         _measured("test_loss", "Loss on held-out data, the last measured."),
     )

@@ -77,7 +77,7 @@ class StatusDesk:
         told: dict[str, Any] = {
             "uptime_s": now - self._began_s,
             "swarm_steps": stats.swarm_steps,
-            # A model that has diverged is no secret: its loss is told as infinite.
+            # The loss of a model that has diverged is shown as infinite.
             "figures": tuple(
                 (name, math.inf if math.isnan(value) else float(value))
                 for name, value in figures
@@ -117,7 +117,7 @@ class StatusDesk:
         live = {member.id for member in protocol.table.live()}
         suspected, after = self._events.suspected, question.members_after
         steps = protocol.table.clock.rows()
-        # Of those who have left, no more is known.
+        # No more is known of peers that have left.
         others = [*protocol.last_heard()] + [
             Member(peer, 1, 0, Phase.LEFT, steps.get(peer, 0)) for peer in protocol.departed()
         ]
@@ -160,5 +160,5 @@ def _standing(member: Member, live: Set[PeerId], suspected: Set[PeerId]) -> Stan
 
 
 def _printable(text: str, length_max: int) -> str:
-    """A text as messages have it."""
+    """A string as messages have it."""
     return "".join(c if c.isprintable() else "?" for c in text)[:length_max]
