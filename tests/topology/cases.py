@@ -56,9 +56,7 @@ def _random_regular(draw: st.DrawFn, name: str) -> Case:
 @st.composite
 def _hosts(draw: st.DrawFn, name: str) -> Case:
     sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=6))
-    between = draw(st.sampled_from(["ring", "path", "star", "complete", "one-peer-exponential"]))
-    if between == "one-peer-exponential":
-        sizes = [sizes[0]] * len(sizes)
+    between = draw(st.sampled_from(["ring", "path", "star", "complete"]))
     return f"{name}:sizes={'x'.join(map(str, sizes))},between={between}", sum(sizes)
 
 

@@ -63,7 +63,7 @@ FIXED: tuple[Case, ...] = (
     *(("d-equi-static", 1), ("d-equi-static", 12), ("d-equi-static:m=1", 13)),
     *(("equi-dyn", 1), ("equi-dyn", 12), ("equi-dyn:m=1", 13)),
     *(("od-equi-dyn", 1), ("od-equi-dyn", 12), ("od-equi-dyn:m=1", 13)),
-    *(("hosts:sizes=2x3x5", 10), ("hosts:sizes=3x3x3,between=one-peer-exponential", 9)),
+    *(("hosts:sizes=2x3x5", 10), ("hosts:sizes=3x3x3,between=complete", 9)),
     *(("hosts:sizes=4,between=star", 4), (BRIDGE, 7), (STREETS, 4)),
 )
 """Specs that show what each family can do, and a size that fits."""

@@ -30,7 +30,6 @@ def test_every_family_has_a_picture(tmp_path: Path, spec: str) -> None:
     [
         ("ring", 1),
         ("erdos-renyi", 300),
-        ("hosts:sizes=4x4,between=one-peer-exponential", 8),
         ("base-k", 61),
     ],
 )

@@ -112,7 +112,7 @@ def test_a_family_that_takes_any_number_is_the_same_on_a_live_view(spec: str) ->
         *(("epidemic:s=3", 4), ("epidemic-local:s=3", 4), ("equi-static:m=3", 9)),
         *(("moshpit", 13), ("moshpit:side=3,d=3", 20)),
         *(("d-equi-static", 9), ("equi-dyn", 9), ("od-equi-dyn", 9)),
-        *(("hosts:sizes=2x3x5", 10), ("hosts:sizes=2x2,between=one-peer-exponential", 4)),
+        ("hosts:sizes=2x3x5", 10),
     ],
 )
 def test_where_a_size_fits_nothing_falls_back(spec: str, n: int) -> None:
@@ -143,7 +143,6 @@ def test_where_a_size_fits_nothing_falls_back(spec: str, n: int) -> None:
         ("grid:cols=9", 5, "path"),
         ("torus:cols=9", 3, "ring"),
         ("torus", 3, "ring"),
-        ("hosts:sizes=1x1x1,between=one-peer-exponential", 8, "hosts:sizes=2x3x3,between=complete"),
         ("hosts:sizes=8x1x1", 3, "hosts:sizes=2x1"),
     ],
 )

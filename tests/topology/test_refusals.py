@@ -100,7 +100,7 @@ SPECS = [
     (
         "hosts:size=4x4",
         "it takes sizes= (nodes of each host, as in 4x4x8; must be given) and between= (ring, "
-        "path, star, complete or one-peer-exponential; default: ring), not 'size'",
+        "path, star or complete; default: ring), not 'size'",
     ),
     ("hosts:between=ring", "it needs sizes=, nodes of each host, as in 4x4x8"),
     ("hosts:sizes=", "sizes=: it must be nodes of each host, as in 4x4x8"),
@@ -108,11 +108,7 @@ SPECS = [
     ("hosts:sizes=4x0", "sizes=4x0: it must be nodes of each host, as in 4x4x8"),
     (
         "hosts:sizes=4x4,between=mesh",
-        "between=mesh: it must be ring, path, star, complete or one-peer-exponential",
-    ),
-    (
-        "hosts:sizes=4x2,between=one-peer-exponential",
-        "between=one-peer-exponential: hosts must be of one size, not 4x2",
+        "between=mesh: it must be ring, path, star or complete",
     ),
     ("file", "it needs path=, a graph file"),
     ("file:path=", "path=: it must be a graph file"),

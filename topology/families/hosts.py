@@ -7,16 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...gossip.specs.parameter import Parameter
-from ..errors import TopologyError
-from ..schedules.mixing import edges, metropolis, undirected, uniform
+from ..schedules.mixing import undirected
 from ..schedules.schedule import Fixed
-from .family import Built, Family, Site, Values
+from .family import Built, Family, Values
 
-__all__ = ["BETWEEN", "FAMILIES", "hosts", "hosts_in_turn", "resize"]
+__all__ = ["BETWEEN", "FAMILIES", "hosts", "resize"]
 
 Link = tuple[int, int]
 
-BETWEEN = ("ring", "path", "star", "complete", "one-peer-exponential")
+BETWEEN = ("ring", "path", "star", "complete")
 """Ways to link hosts, by the name that users type."""
 
 
@@ -43,32 +42,8 @@ def hosts(sizes: Sequence[int], links: Sequence[Link]) -> Fixed:
     return undirected(int(starts[-1]), both[:, 0], both[:, 1])
 
 
-def hosts_in_turn(count: int, size: int) -> Fixed:
-    """One round inside all hosts, then rounds between them, each node with its counterparts.
-
-    With 2^k hosts of the same size, the average is exact after k + 1 rounds.
-
-    Args:
-        count: Number of hosts.
-        size: Nodes on each.
-    """
-    n = count * size
-    nodes = np.arange(n)
-    rounds = []
-    if size > 1 or count == 1:
-        inside = np.concatenate([_pairs(start, start + size) for start in range(0, n, size)])
-        ways = np.concatenate([inside, inside[:, ::-1]])
-        rounds.append(metropolis(edges(n, ways[:, 0], ways[:, 1])))
-    power = 1
-    while power < count:
-        ahead = edges(n, nodes, (nodes + power * size) % n)
-        rounds.append(uniform(ahead))
-        power *= 2
-    return Fixed(rounds=tuple(rounds), directed=count > 2)
-
-
 def _between_hosts(name: str, count: int) -> list[Link]:
-    """Links of hosts 0 to count-1 for one of the static names in `BETWEEN`."""
+    """Links of hosts 0 to count-1 for one of the names in `BETWEEN`."""
     if name == "complete":
         return [(a, b) for a in range(count) for b in range(a + 1, count)]
     if name == "star":
@@ -89,30 +64,10 @@ def _pairs(start: int, end: int) -> NDArray[np.int64]:
     return np.stack([low, high], axis=1) + start
 
 
-def _live_hosts(site: Site, values: Values) -> Built:
-    """Hosts keep their proportions; those without peers are left out."""
-    sizes = resize(_sizes_of(values), site.n)
-    if values.get("between") == "one-peer-exponential" and len(set(sizes)) > 1:
-        return _linked(sizes, {"between": "complete"})
-    return _linked(sizes, values)
-
-
 def _linked(sizes: list[int], values: Values) -> Built:
     """Hosts of given sizes, linked as the spec says."""
-    between = str(values["between"])
-    if between == "one-peer-exponential":
-        schedule = hosts_in_turn(len(sizes), sizes[0])
-    else:
-        schedule = hosts(sizes, _between_hosts(between, len(sizes)))
-    return Built(schedule=schedule, runs=tuple(sizes))
-
-
-def _check(values: Values) -> None:
-    sizes = _sizes_of(values)
-    if values.get("between") == "one-peer-exponential" and len(set(sizes)) > 1:
-        raise TopologyError(
-            f"between=one-peer-exponential: hosts must be of one size, not {values['sizes']}"
-        )
+    links = _between_hosts(str(values["between"]), len(sizes))
+    return Built(schedule=hosts(sizes, links), runs=tuple(sizes))
 
 
 def _sizes_of(values: Values) -> list[int]:
@@ -139,10 +94,9 @@ FAMILIES: Mapping[str, Family] = {
             Parameter(name="between", kind=str, choices=BETWEEN, default="ring"),
         ),
         size=lambda values: sum(_sizes_of(values)),
-        check=_check,
-        live=_live_hosts,
+        live=lambda site, values: _linked(resize(_sizes_of(values), site.n), values),
         fallback="hosts are runs of sorted ids and keep their proportions; an empty one is left "
-        "out, and hosts that cannot take turns are linked completely",
+        "out",
         candidates=None,
     ),
 }

@@ -152,13 +152,6 @@ def test_random_regular_graphs_are_near_the_best_there_is(seed: int) -> None:
     assert found.second_eigenvalue == pytest.approx((1 + 2 * sqrt(3)) / 5, abs=0.01)
 
 
-@pytest.mark.parametrize(("hosts", "size"), [(1, 5), (2, 4), (4, 4), (8, 3), (16, 2), (4, 1)])
-def test_exact_hosts_and_one_peer_between_them_are_exact(hosts: int, size: int) -> None:
-    sizes = "x".join([str(size)] * hosts)
-    found = of(f"hosts:sizes={sizes},between=one-peer-exponential", hosts * size)
-    assert found.rounds_to_exact == hosts.bit_length() - 1 + (size > 1)
-
-
 @pytest.mark.parametrize("n", [2, 9, 100])
 def test_the_complete_graph_has_n_effective_neighbors(n: int) -> None:
     """Vogels et al., NeurIPS 2022."""

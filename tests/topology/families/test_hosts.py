@@ -2,14 +2,13 @@
 
 import networkx as nx
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rumor.topology import over, parse
 from rumor.topology.families.hosts import resize
 
-from ..samples import dense, ids, out_degrees
+from ..samples import dense, ids
 
 sizes = st.lists(st.integers(1, 6), min_size=1, max_size=6)
 
@@ -50,21 +49,6 @@ def test_a_host_s_links_are_dealt_to_its_nodes_in_turn() -> None:
     graph = parse("hosts:sizes=3x1x1x1x1,between=star").graph()
     host_links = [sum(other > 2 for other in graph[node]) for node in range(3)]
     assert host_links == [2, 1, 1]
-
-
-@pytest.mark.parametrize(("count", "size"), [(1, 4), (2, 1), (3, 2), (5, 3), (8, 2)])
-def test_hosts_that_take_turns_mix_inside_first_and_then_each_node_with_its_like(
-    count: int, size: int
-) -> None:
-    topology = parse(spec_of([size] * count, ",between=one-peer-exponential"))
-    inside = 1 if size > 1 or count == 1 else 0
-    ahead = [2**power for power in range((count - 1).bit_length())]
-    assert topology.period == inside + len(ahead)
-    if inside:
-        assert out_degrees(topology, 0) == [size - 1] * topology.n
-    for round, hosts in enumerate(ahead, inside):
-        for node in range(topology.n):
-            assert topology.neighbors(node, round) == ((node + hosts * size) % topology.n,)
 
 
 @given(sizes, st.integers(1, 60))
