@@ -1,5 +1,4 @@
-"""The average of all peers' models while they train: read from one after another, and mixed by
-nobody."""
+"""The average of all peers' models while they train: each is read, and none is mixed."""
 
 import math
 import threading
@@ -66,7 +65,7 @@ class Average:
 
 
 class AverageEvaluator:
-    """Measures the average every so many steps, on a copy of the peer's model."""
+    """Measures the average every *every* steps, on a copy of the peer's model."""
 
     def __init__(self, model: nn.Module, evaluate: Evaluate, every: int) -> None:
         if every < 1:
@@ -78,7 +77,7 @@ class AverageEvaluator:
         self._patience_s = _PATIENCE_S_MAX
 
     def is_due(self, step: int, stats: Callable[[], PeerStats]) -> bool:
-        """Whether it is time, and it is for this peer to do it: the first of those who live."""
+        """Whether this peer, the first live one by id, is to measure after this step."""
         return step % self._every == 0 and (now := stats()).id == min(now.members)
 
     def measure(self, step: int, read: Callable[[float], Average]) -> AverageEvaluation:
@@ -104,7 +103,7 @@ class AverageEvaluator:
 
 
 def evaluation_of(*, accuracy: float | None = None, loss: float | None = None) -> Evaluation:
-    """What was measured, of which a part may not be known."""
+    """An evaluation of which a part may be unknown."""
     return Evaluation(
         loss=math.nan if loss is None else float(loss),
         accuracy=None if accuracy is None else float(accuracy),
@@ -182,7 +181,7 @@ class _WeightedSum:
 
     def __init__(self, vector: Vector) -> None:
         self.held: dict[str, list[int]] = {}
-        """What each peer holds of each shard."""
+        """Weight of each shard at each peer."""
         self._vector = vector
         self._sums = tuple(torch.zeros_like(f, dtype=torch.float64) for f in vector.flats)
 
@@ -195,7 +194,7 @@ class _WeightedSum:
                 self._add(part, part.of(self._vector.flats), weight)
 
     def add(self, runtime: PeerRuntime, peer: str, shown: Mapping[ShareId, int]) -> bool:
-        """Add a model that was shown, and let go of it; whether all of it was there still."""
+        """Add a model that was shown, and release it; returns whether all of it was still there."""
         taken = {share: runtime.store.pop(share) for share in shown}
         if None in taken.values():
             return False
@@ -231,7 +230,7 @@ class _WeightedSum:
 
     @torch.no_grad()
     def mean(self) -> Flats:
-        """The average, in the model's dtypes; of a shard that nobody holds, the peer's own."""
+        """The average, in the model's dtypes; of a shard without weight, the peer's own."""
         for shard in range(self._vector.schema.shards):
             total = sum([held[shard] for held in self.held.values()]) / UNIT
             for part in self._vector.plan(_WHOLE, shard).of_register(0):

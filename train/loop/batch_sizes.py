@@ -1,4 +1,4 @@
-"""What an option says of single workers, as in ``3:10``."""
+"""Options that are given for single workers, as in ``3:10``."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar

@@ -41,10 +41,10 @@ class Exporter:
         except OSError as error:
             raise _port_in_use(host, port, error) from None
         self.port = self._server.server_port
-        """Where it is served."""
+        """Port of the server."""
         address = join_address(host, str(self.port))
         self.url = f"http://{address.removeprefix('tcp://')}/metrics"
-        """The same, whole."""
+        """Address of the metrics."""
 
     def close(self) -> None:
         """Serve nothing any more."""
@@ -74,7 +74,7 @@ class _Collector:
         stats = self._stats()
         labels = {"peer": stats.id, "rule": stats.rule, "topology": stats.topology}
         labels["swarm"] = stats.swarm
-        yield InfoMetricFamily("rumor_peer", "Who this is.", value=labels)
+        yield InfoMetricFamily("rumor_peer", "Identity of this peer.", value=labels)
         if not stats.swarm:
             return
         yield CounterMetricFamily("rumor_steps", "Optimizer steps of this peer.", stats.steps)
@@ -87,10 +87,10 @@ class _Collector:
 
 
 def check_metrics_port(port: int, peers: int = 1) -> None:
-    """Make sure that so many ports can be served, from *port* on.
+    """Check that *peers* ports can be served, from *port* on.
 
     Raises:
-        ConfigError: One is no port, or prometheus_client is not installed.
+        ConfigError: A port is out of range, or prometheus_client is not installed.
     """
     if not 0 <= port <= PORT_MAX or (port and port + peers - 1 > PORT_MAX):
         several = f" for {peers} peers" if peers > 1 else ""
@@ -104,7 +104,7 @@ def check_metrics_port(port: int, peers: int = 1) -> None:
 
 
 def require_free_ports(port: int, peers: int, host: str = "127.0.0.1") -> None:
-    """Make sure that nobody listens on the ports of so many peers; with port 0, all are free.
+    """Check that the ports of *peers* peers are free; with port 0, all are.
 
     Raises:
         ConfigError: One is in use, and named; or see `check_metrics_port`.
@@ -120,7 +120,7 @@ def require_free_ports(port: int, peers: int, host: str = "127.0.0.1") -> None:
 
 
 def _port_in_use(host: str, port: int, error: OSError) -> ConfigError:
-    """What to say where metrics cannot be served."""
+    """The error where metrics cannot be served."""
     return ConfigError(
         f"metrics cannot be served at {host}:{port} ({error.strerror or error}): choose another "
         "metrics_port, or 0 for a free one"

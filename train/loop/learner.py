@@ -96,7 +96,7 @@ class Learner:
         return float(self._optimizer.param_groups[0]["lr"])
 
     def is_done(self, swarm_steps: int) -> bool:
-        """Whether no further step is to be taken, once all peers together have taken so many."""
+        """Whether training is over, now that all peers together have taken *swarm_steps*."""
         total = self._config.total_steps
         over = total is not None and swarm_steps >= total
         return over or (self.steps is not None and self.taken >= self.steps)
@@ -126,7 +126,7 @@ class Learner:
         return self.task.evaluate(self.model) if due else None
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps beside the model: optimizer, place in the data, origin."""
+        """State for a checkpoint, next to the model: optimizer, place in the data, origin."""
         return {
             "made_from": self._made_from,
             "taken": self.taken,
@@ -134,7 +134,7 @@ class Learner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where another incarnation of the same peer stood.
+        """Continue where another incarnation of the same peer stood.
 
         Raises:
             ConfigError: That one trained something else, or on other data; the first difference is

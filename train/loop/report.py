@@ -29,16 +29,16 @@ class Report:
     index: int
     state: State
     error: str | None = None
-    """What went wrong, in words."""
+    """Error message."""
     address: str | None = None
     swarm: str = ""
     """Hash of its swarm's first model."""
     steps: int = 0
     """Optimizer steps, those of earlier incarnations up to the last checkpoint included."""
     ended_by: str = ""
-    """Whose end was this peer's, too, where its rule lets others end training; else empty."""
+    """Id of the peer whose end ended this one, too, under rules that allow it; else empty."""
     swarm_steps: int = 0
-    """Of all peers that ever were in the swarm, as far as this one knows."""
+    """Steps of all peers that ever were in the swarm, as far as this one knows."""
     lives: int = 1
     """How many incarnations it took, as far as this folder knows; the counts below are of the last
     one."""
@@ -68,7 +68,7 @@ class Report:
 
     @property
     def weight(self) -> float:
-        """What the peer holds at its end, in founders; with shards, the mean over them."""
+        """Weight that the peer holds at its end, in founders; with shards, the mean over them."""
         return founders(from_units(self.weight_units)) / self.shards
 
     def as_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Signals by which a process is told that its machine is needed for something else."""
+"""Signals that ask a process to end, as its machine is needed for something else."""
 
 import logging
 import os

@@ -234,7 +234,7 @@ class Telemetry:
             rows.close()
         stopped = caught or isinstance(error, KeyboardInterrupt)
         stopped = stopped or (isinstance(error, SystemExit) and not error.code)
-        # Told to stop, it waited for nobody.
+        # A peer that is stopped does not wait for others.
         stopped = stopped or (early and isinstance(error, TransportError))
         state: State = "finished"
         if error is not None and not stopped:
@@ -325,7 +325,7 @@ class Telemetry:
             "test_loss": evaluation.loss if evaluation else None,
             "staleness_steps": staleness_steps / mixed if mixed else None,
             **_durations("step_s", self._step_s),
-            # What it took beside the exchange, which under a synchronous rule is mostly waiting.
+            # Without the exchange, which is mostly waiting under a synchronous rule.
             **_durations("own_s", self._own_s),
             "sketch": sketch(*self._vector.flats) if sketched else None,
             **(averaged.as_row() if averaged else {}),

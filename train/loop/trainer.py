@@ -34,7 +34,7 @@ _log = logging.getLogger("rumor")
 
 
 OPTIONS: Final = "options.json"
-"""What the command line said, in a peer's folder, for whoever resumes."""
+"""Options of the command line, in a peer's folder, for a later resume."""
 
 
 def run(
@@ -86,7 +86,7 @@ def run(
 
 
 class _Training:
-    """One run of one peer, or what a checkpoint lets it go on with."""
+    """One run of one peer, from the start or from a checkpoint."""
 
     def __init__(self, config: RunConfig, peer_config: PeerConfig) -> None:
         self._config = config
@@ -120,11 +120,11 @@ class _Training:
         self._began_s = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps beside the model."""
+        """State for a checkpoint, next to the model."""
         return self.learner.state_dict() | {"time_s": self.peer._telemetry.elapsed_s}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from it."""
+        """Continue from that state."""
         self.learner.load_state_dict(state)
         self.peer._telemetry.before_s = float(state["time_s"])
 

@@ -38,7 +38,7 @@ def split(
     """Say which samples each of *n* peers trains on.
 
     ``shared``: every peer has all of them. The next three give each sample to exactly one peer,
-    sizes as equal as can be, nobody empty. ``iid``: at random. ``dirichlet:ALPHA``: a peer's
+    sizes as equal as possible, none empty. ``iid``: at random. ``dirichlet:ALPHA``: a peer's
     proportions of the classes are drawn from Dirichlet(ALPHA * proportions in all); the smaller
     ALPHA, the fewer classes at a peer. ``shards:K``: sorted by target, cut into n * K pieces, K of
     them for each peer.
@@ -48,7 +48,7 @@ def split(
 
     ``module:function`` calls a function with the targets as an array (None where there are none),
     the number of peers and the seed; it returns a list of indices for each peer. Peers may have
-    samples in common, and a sample may be nobody's; one that is listed twice is taken twice in each
+    samples in common, and a sample may be left out; one that is listed twice is taken twice in each
     pass.
 
     Args:
@@ -112,7 +112,7 @@ def partition_module(partition: str) -> str | None:
 def _listed(
     partition: str, targets: "NDArray[Any] | Tensor | None", n: int, seed: int, n_samples: int
 ) -> list[Indices]:
-    """What a function of the user's returns, as arrays of indices that there are."""
+    """The lists that a user's function returns, as arrays of valid indices."""
     function = function_of(partition, "partition")
     try:
         lists = function(_array(targets), n, seed)

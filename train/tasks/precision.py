@@ -19,7 +19,7 @@ def check_precision(precision: str) -> None:
     """See that there is such a precision.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: It is unknown.
     """
     if precision not in PRECISIONS:
         raise ConfigError(f"precision is {precision!r}: it must be one of {', '.join(PRECISIONS)}")

@@ -103,7 +103,7 @@ class Task:
     """
 
     name: str
-    """What to call it in tables and files."""
+    """Its name in tables and files."""
 
     model: Callable[[], nn.Module]
     """Builds the model at its start; the caller seeds torch before."""
@@ -133,7 +133,7 @@ class Task:
     each call, by the run's seed, the peer and the step."""
 
     collate: Collate | None = None
-    """A list of a dataset's samples to a batch; torch's ``default_collate`` unless given."""
+    """A list of a dataset's samples to a batch; default: torch's ``default_collate``."""
 
     targets: Tensor | NDArray[Any] | None = None
     """One value per sample of ``train``, by which partitions such as ``dirichlet`` go. Needed where
@@ -320,7 +320,7 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    """What a function is called, without its module."""
+    """Name of a function, without its module."""
     while isinstance(function, partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)
