@@ -22,9 +22,8 @@ from ..errors import RemoteProtocolError
 from ..types import Incarnation, PeerId, SnapshotId, frozen
 from ..weight import mixing_fraction
 from ..wire.messages import Ack, Chunk, Offer, Push, Query
-from .escrow import STRANDED, EscrowEvent, EscrowState
 from .flow_control import LinkEstimators, RateLimiter, TransferKey, patience_s, window_bytes
-from .transfer import OutgoingTransfer, SnapshotRefs
+from .transfer import STRANDED, EscrowEvent, EscrowState, OutgoingTransfer, SnapshotRefs
 
 __all__ = ["DOUBLINGS_MAX", "EXCUSED_AFTER", "TRANSITIONS", "Outbox", "Returned", "diagram"]
 

@@ -12,7 +12,7 @@ from ..effects.events import (
     PeerRecovered,
     PeerSuspected,
 )
-from ..exchange.escrow import STRANDED, EscrowEvent
+from ..exchange.transfer import STRANDED, EscrowEvent
 from ..membership.dialing import ReconnectBackoff
 from ..membership.table import Change, MemberTable
 from ..types import Incarnation, PeerId

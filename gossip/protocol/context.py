@@ -26,7 +26,7 @@ from ..wire.formats import NATIVE, Form
 from ..wire.messages import Phase
 from .sending import FreshSnapshots, form_of, registers_of, send_share
 from .share import Kept, Share, Term
-from .state import State, has_weights
+from .state import State, weights_of
 
 __all__ = ["ROUNDS_PASSED_MAX", "RuleContext"]
 
@@ -160,8 +160,8 @@ class RuleContext:
         Even shares of itself and its neighbors, where the topology knows no matrix.
         """
         members, neighbors = self.live() if members is None else members, self._state.neighbors
-        if has_weights(neighbors):
-            return neighbors.weights(members, self.me, round)
+        if (row := weights_of(neighbors)) is not None:
+            return row(members, self.me, round)
         those = sorted({self.me, *neighbors(members, self.me, round)})
         return dict.fromkeys(those, 1 / len(those))
 

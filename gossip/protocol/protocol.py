@@ -16,7 +16,7 @@ from ..effects.effects import Effect, Halt, Stage, TakeSketch
 from ..effects.events import Event
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
-from ..exchange.escrow import EscrowEvent
+from ..exchange.transfer import EscrowEvent
 from ..membership.static import StaticMembership, StaticMemberTable
 from ..membership.table import MemberTable
 from ..types import Incarnation, PeerId, ShareId, SnapshotId

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import Protocol, TypeGuard
 
 import numpy as np
 
@@ -12,11 +11,10 @@ from ..effects.effects import Measure, Snapshot
 from ..effects.events import NO_MEMORY
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
-from ..exchange.escrow import EscrowEvent
 from ..exchange.flow_control import LinkEstimators, RateLimiter
 from ..exchange.incoming import Inbox
 from ..exchange.outgoing import Outbox
-from ..exchange.transfer import SnapshotRefs
+from ..exchange.transfer import EscrowEvent, SnapshotRefs
 from ..membership.static import StaticMemberTable
 from ..membership.table import MemberTable
 from ..types import PeerId, ShareId, SnapshotId
@@ -29,24 +27,16 @@ __all__ = [
     "Neighbors",
     "ShardState",
     "State",
-    "Weighing",
-    "has_weights",
+    "weights_of",
 ]
 
 Neighbors = Callable[[Sequence[PeerId], PeerId, int], Sequence[PeerId]]
 """A topology on a live view: ``(sorted live ids, peer, round) -> whom it may push to``."""
 
 
-class Weighing(Protocol):
-    """`Neighbors` that know a mixing matrix, too."""
-
-    def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> Mapping[PeerId, float]:
-        """Row of the matrix: what *peer* takes of itself and of whom it mixes from."""
-
-
-def has_weights(neighbors: Neighbors) -> TypeGuard[Weighing]:
-    """Whether they are `Weighing`."""
-    return hasattr(neighbors, "weights")
+def weights_of(neighbors: Neighbors) -> Callable[..., Mapping[PeerId, float]] | None:
+    """Rows of the mixing matrix, asked for as `Neighbors` are; None where they know none."""
+    return getattr(neighbors, "weights", None)
 
 
 @dataclass(slots=True)

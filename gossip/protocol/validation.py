@@ -3,7 +3,7 @@
 from ..effects.effects import Part
 from ..effects.events import NO_MEMORY, PeerRefused, SwarmGivenUp
 from ..errors import RemoteProtocolError
-from ..exchange.escrow import EscrowEvent
+from ..exchange.transfer import EscrowEvent
 from ..membership.table import MemberTable
 from ..types import ShareId
 from ..wire.formats import NATIVE, Form, parse_wire

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ....gossip import ConfigError, Rule
 from ....gossip.protocol.rule import requirements_of
-from ....gossip.protocol.state import has_weights
+from ....gossip.protocol.state import weights_of
 from ....gossip.types import PeerId
 from ....gossip.wire.formats import parse_wire
 from ....gossip.wire.messages import Ack, Envelope, Offer, Push
@@ -145,9 +145,9 @@ class Attacks:
         fleet = self._fleet
         running = [worker.index for worker in fleet.workers if worker.running]
         row = dict.fromkeys(running, 1.0)
-        if has_weights(self._neighbors):
+        if (weights := weights_of(self._neighbors)) is not None:
             live = tuple(sorted([self._ids[index] for index in running]))
-            told = self._neighbors.weights(live, self._ids[to], round)
+            told = weights(live, self._ids[to], round)
             known = {fleet.index[peer]: weight for peer, weight in told.items()}
             # Under rules that choose whom to push to, a round may be one of others.
             row = known if known.get(liar, 0.0) > 0 else row

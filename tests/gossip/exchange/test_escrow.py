@@ -10,10 +10,9 @@ from rumor.gossip.effects.effects import Effect, Reclaim, Record, Release
 from rumor.gossip.effects.events import Event
 from rumor.gossip.effects.ledger import Account, Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
-from rumor.gossip.exchange.escrow import STRANDED, EscrowEvent, EscrowState
 from rumor.gossip.exchange.flow_control import LinkEstimators, RateLimiter
 from rumor.gossip.exchange.outgoing import TRANSITIONS, Outbox, diagram
-from rumor.gossip.exchange.transfer import SnapshotRefs
+from rumor.gossip.exchange.transfer import STRANDED, EscrowEvent, EscrowState, SnapshotRefs
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Offer, Push
 

@@ -11,7 +11,7 @@ from typing import Any
 from rumor.gossip.effects.effects import Reclaim
 from rumor.gossip.effects.events import PeerDied
 from rumor.gossip.effects.ledger import Entry, Kind
-from rumor.gossip.exchange.escrow import EscrowEvent
+from rumor.gossip.exchange.transfer import EscrowEvent
 from rumor.gossip.protocol.protocol import Protocol
 from rumor.gossip.protocol.state import ShardState
 from rumor.gossip.types import Incarnation, PeerId, ShareId
