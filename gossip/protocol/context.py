@@ -7,7 +7,7 @@ from typing import NoReturn
 import numpy as np
 
 from ..effects.effects import Combine, Drop, Exchange, Mix, X
-from ..effects.events import PushSkipped, ShareMixed
+from ..effects.events import NO_MEMORY, PushSkipped, ShareMixed
 from ..errors import LocalProtocolError
 from ..exchange.outgoing import Returned
 from ..exchange.transfer import IncomingState, IncomingTransfer
@@ -414,7 +414,13 @@ class RuleContext:
 
     def skip(self, reason: str = "") -> None:
         """Note that a push that was due cannot be; without a reason, why nobody was drawn."""
-        self._state.log.ask(PushSkipped(reason or self._state.why_no_push(self.now)))
+        state = self._state
+        if not reason:
+            free = state.rate_limiter.is_free(self.now)
+            reason = "no neighbor free" if free else "no bandwidth"
+            if state.lacks_memory or state.copies:
+                reason = NO_MEMORY if state.lacks_memory else "a copy is given"
+        state.log.ask(PushSkipped(reason))
 
     def may_close(self, yes: bool | None) -> None:
         """Set, while merging, whether this peer has nothing to push (True), or must end something

@@ -136,15 +136,12 @@ class Joining:
             if all([each.anchored for each in state.shard_states]):
                 state.anchor = state.log.swarm
             state.enter(state.log.swarm)
-            self.joined(donor)
+            state.table.advance(phase=Phase.TRAINING)
+            state.log.ask(Joined(donor))
         else:
             # While these are undecided, their donor is not free to give what is still missing.
             for share in others:
                 context.refuse(share, "of this shard there is a copy")
-
-    def joined(self, donor: PeerId) -> None:
-        self._state.table.advance(phase=Phase.TRAINING)
-        self._state.log.ask(Joined(donor))
 
     def start_over(self, swarm: bytes, now: float) -> None:
         """Give up what was founded and look for a donor in another *swarm*."""
@@ -282,9 +279,6 @@ class StateTransfer:
         """Who waits for a copy."""
         self.given: dict[PeerId, None] = {}
         """Who is being given one."""
-
-    def asked(self, peer: PeerId, body: Ask) -> None:
-        self.asking[peer] = body
 
     def forget(self, peer: PeerId) -> None:
         self.asking.pop(peer, None)

@@ -12,7 +12,7 @@ from functools import cache, partial
 import numpy as np
 
 from ..config import ProtocolConfig
-from ..effects.effects import Effect, Halt, Stage, TakeSketch
+from ..effects.effects import Effect, Halt, Measure, Stage, TakeSketch
 from ..effects.events import Event
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
@@ -427,7 +427,8 @@ class Protocol:
         if state.snapshot_refs.unread:
             state.snapshot_refs.release_unread()
         if state.measuring:
-            state.ask_to_measure()
+            state.log.ask(Measure(tuple(state.measuring)))
+            state.measuring = []
         effects = state.log.effects
         taken = effects.copy()
         effects.clear()  # the logs of all shards share that list
@@ -489,7 +490,7 @@ class Protocol:
                     # It may be the answer that was waited for.
                     self._joining.tick(now)
             case Ask():
-                self._donations.asked(peer, body)
+                self._donations.asking[peer] = body
             case Refer() if membership is not None:
                 membership.referred(body, now)
                 self._joining.referred(peer, body, now)

@@ -7,8 +7,7 @@ import numpy as np
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
-from ..effects.effects import Measure, Snapshot
-from ..effects.events import NO_MEMORY
+from ..effects.effects import Snapshot
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
 from ..exchange.flow_control import LinkEstimators, RateLimiter
@@ -208,11 +207,6 @@ class State:
             used += outbox.in_flight - len(free)
         return used
 
-    def why_no_push(self, now: float) -> str:
-        """Why nobody was drawn for a push that was due."""
-        free = "no neighbor free" if self.rate_limiter.is_free(now) else "no bandwidth"
-        return NO_MEMORY if self.lacks_memory else "a copy is given" if self.copies else free
-
     def choose_shards(self, *, every: bool) -> tuple[int, ...]:
         """The shards that the next push carries; all of them where *every* is set."""
         n_shards = len(self.shard_states)
@@ -223,10 +217,6 @@ class State:
             drawn = self.rng.choice(n_shards, count, replace=False, shuffle=False)
             return tuple(sorted(int(shard) for shard in drawn))
         return tuple((self.cursor + k) % n_shards for k in range(count))
-
-    def ask_to_measure(self) -> None:
-        self.log.ask(Measure(tuple(self.measuring)))
-        self.measuring = []
 
     def keep(self, register: str, form: Form, *, shown: bool) -> SnapshotId:
         """Take a snapshot that lasts until it is let go."""
