@@ -11,11 +11,9 @@ from rumor.gossip.wire.messages import Phase
 from rumor.sim.fuzz import OPTIONS, Scenario, Violation, attempt, draw
 from rumor.sim.fuzz.peers import FuzzPeer
 from rumor.sim.fuzz.swarm import FuzzSwarm
-from rumor.sim.fuzz.trial import _go_through, run, swarm_of
+from rumor.sim.fuzz.trial import run, swarm_of
 from rumor.sim.fuzz.vector import Taken
 from rumor.train.faults.schedule import ATTACKS, KINDS, Fault, read_faults
-
-from .mutants import MUTANTS
 
 THREE = ("p0", "p1", "p2")
 
@@ -79,14 +77,6 @@ def test_a_mass_restart_takes_all_down_and_brings_them_back_together() -> None:
     assert swarm.seen["mass restart"] == 1
 
 
-def test_one_that_starts_over_under_its_name_is_as_slow_as_before() -> None:
-    swarm = Swarm('[{"at_s": 6, "kind": "slow", "peer": "p1", "factor": 9}]').at(8.0)
-    before = swarm["p1"]
-    before.outlived = before.ledger.incarnation + 1
-    swarm.made.start_over(before)
-    assert swarm["p1"] is not before and swarm["p1"].worker.slowness == 9.0
-
-
 def test_a_clock_that_jumped_stays_ahead_and_names_a_later_life() -> None:
     swarm = Swarm(
         '[{"at_s": 8, "kind": "clock-jump", "peer": "p1", "by_s": 60},'
@@ -143,20 +133,6 @@ def test_one_that_dials_out_is_reached_only_by_those_it_has_spoken_to() -> None:
     assert swarm.reaches(workers["p0"], workers["p1"])
     assert {dialled[0] for _, dialled in swarm.opened} == {"p1"}
     assert workers["p1"].protocol.phase is Phase.TRAINING
-
-
-def test_a_reset_closes_the_way_to_one_that_dials_out_until_it_speaks() -> None:
-    def shut(n: int) -> FuzzSwarm | None:
-        plain = [name for name in OPTIONS if name not in ("dial-out", "founders", "tells")]
-        scenario = draw(n, 3, plain, (Fault(at_s=12.0, kind="reset", peer="p1"),))
-        return swarm_of(scenario, None, digests=False) if scenario.dial_out == {"p1"} else None
-
-    swarm = next(swarm for swarm in map(shut, range(99)) if swarm is not None)
-    swarm.run(11.999)
-    workers = {id: peer.worker for id, peer in swarm.peers.items()}
-    assert swarm.reaches(workers["p0"], workers["p1"])
-    swarm.run(12.0)
-    assert not swarm.reaches(workers["p0"], workers["p1"])
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - set(ATTACKS)))
@@ -252,20 +228,3 @@ def test_a_clock_that_is_days_ahead_shuts_its_peer_out_alone() -> None:
 
     trial = attempt(of_seed("far-clocks", is_far))
     assert trial.failure is None and trial.seen["clock far ahead"] == 1
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("plant", ["exact-without-values", "unwritten-fence", "accepts-more"])
-def test_a_seed_that_fails_fails_as_if_all_were_compared_at_each_entry(plant: str) -> None:
-    for seed in range(4):
-        scenario = draw(seed, 4)
-        trial = attempt(scenario, MUTANTS[plant])
-        swarm, failure = swarm_of(scenario, MUTANTS[plant], every=1), trial.failure
-        try:
-            _go_through(swarm, scenario)
-        except Violation as violation:
-            assert failure is not None
-            assert (failure.invariant, failure.what) == (violation.invariant, violation.what)
-            assert failure.at_s == swarm.now
-        else:
-            assert failure is None

@@ -1,8 +1,5 @@
 """Failures made small: which faults, workers and options are left, always the same."""
 
-from collections.abc import Sequence
-from itertools import pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,18 +19,6 @@ def test_what_must_be_together_is_left_and_nothing_else(needed: set[int]) -> Non
 def test_items_that_stand_in_for_one_another_leave_one_of_them() -> None:
     left = minimize(range(20), lambda some: any(item > 11 for item in some))
     assert len(left) == 1
-
-
-def test_items_are_tried_in_their_order_and_no_set_twice_in_a_row() -> None:
-    tried: list[tuple[int, ...]] = []
-
-    def fails(some: Sequence[int]) -> bool:
-        tried.append(tuple(some))
-        return {2, 5} <= set(some)
-
-    minimize(range(8), fails)
-    assert all(list(some) == sorted(some) for some in tried)
-    assert all(one != other for one, other in pairwise(tried))
 
 
 @pytest.mark.extended

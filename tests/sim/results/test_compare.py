@@ -14,7 +14,6 @@ from rumor.sim.results.live_run import LiveRun, read_live_run
 from rumor.sim.results.run import Run
 
 from ..live_folders import leave_run
-from ..made_up import made_up
 
 PACES = (0.1, 0.1, 0.1, 0.3)
 
@@ -65,12 +64,6 @@ def test_rates_are_of_the_stretch_in_which_all_trained(tmp_path: Path) -> None:
     assert found["steps/s"].live == pytest.approx(1000 / 30)
     assert found["steps/s"].ratio == pytest.approx(1.0)
     assert found["steps/s of peer-3"].live == pytest.approx(100 / 30)
-
-
-def test_what_is_said_about_members_is_told_apart(tmp_path: Path) -> None:
-    found = figures(live_run(tmp_path / "run"), simulated())
-    assert found["bytes/s"].ratio == pytest.approx(1000 / 1100)
-    assert found["bytes/s without membership"].ratio == pytest.approx(1.0)
 
 
 def test_members_that_a_simulation_gossips_about_are_told_apart_too(tmp_path: Path) -> None:
@@ -129,11 +122,6 @@ def test_how_far_apart_models_were_is_judged_where_sketches_tell(tmp_path: Path)
     assert not figures(live, simulated())["consensus distance"].judged
 
 
-def test_bytes_are_judged_without_what_only_live_peers_have_to_say(tmp_path: Path) -> None:
-    found = figures(live_run(tmp_path / "run"), simulated())
-    assert not found["bytes/s"].judged and found["bytes/s without membership"].judged
-
-
 def test_other_settings_are_named(tmp_path: Path) -> None:
     live = live_run(tmp_path / "run", seed=7, topology="ring")
     told = {"topology": "exponential", "p": 0.5}
@@ -186,16 +174,3 @@ def test_as_json_it_is_strict(tmp_path: Path) -> None:
     found = put_side_by_side(live_run(tmp_path / "run"), simulated(), target=0.99)
     text = json.dumps(found.as_json(), allow_nan=False)
     assert json.loads(text)["figures"][0]["name"] == "steps/s"
-
-
-def test_the_folder_of_a_simulation_is_read(tmp_path: Path) -> None:
-    run = made_up(workers=4)
-    run.save(tmp_path / "sim", picture=False)
-    found = Run.load(tmp_path / "sim")
-    assert found.summary["workers"] == 4
-    assert np.array_equal(found.series["time_s"], run.series["time_s"])
-
-
-def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"summary\.json does not exist"):
-        Run.load(tmp_path)

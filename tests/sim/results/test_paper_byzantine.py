@@ -1,8 +1,6 @@
 """Liars against robust mixing through the real protocol: what is lost, and what heals."""
 
-from collections import Counter
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rumor.gossip import TrainingError
 from rumor.sim import simulate
 from rumor.train.tasks.task import Task
 
@@ -118,68 +115,3 @@ def test_halves_that_were_parted_come_together_again_with_clipping_on(robust: st
     assert parted.min() > 1e-3 and np.ptp(parted) < 1e-3 * parted.max()
     assert apart[-1] < 1e-9 * parted.min()
     assert run.summary["weight_units_total"] == run.summary["weight_units_expected"]
-
-
-RING = 5
-"""Honest peers of the published ring, the first ones; each has two liars, the first one three."""
-
-RING_LIARS: dict[str, float] = {"ipm": 0.1, "alie": 10, "dissensus": 1.5}
-"""Attacks and their strengths, as published."""
-
-
-def malicious_ring(path: Path) -> str:
-    """The graph and the mixing matrix of He, Karimireddy and Jaggi 2022, figure of the ring.
-
-    Metropolis weights, made lazy so that an honest peer keeps at least half of its own model:
-    ``(W + s I) / (1 + s)``, where s is one less what the honest peer keeps that keeps least.
-    """
-    edges = [(i, (i + 1) % RING) for i in range(RING)]
-    edges += [(i, i + RING * ring) for ring in (1, 2) for i in range(RING)] + [(0, 3 * RING)]
-    degrees = Counter(node for edge in edges for node in edge)
-    weights = {edge: 1 / (1 + max(degrees[node] for node in edge)) for edge in edges}
-    least = min(
-        1 - sum(weight for edge, weight in weights.items() if node in edge) for node in range(RING)
-    )
-    lines = [f"n{a:02d},n{b:02d},{w / (2 - least):.12f}\n" for (a, b), w in weights.items()]
-    path.write_text("".join(lines), encoding="utf-8")
-    return f"file:path={path},weights=mixing"
-
-
-def ring_accuracy(folder: Path, attack: str, robust: str, seed: int = 0) -> float:
-    """What the mean of the honest models gets right after 100 rounds, 0 where it diverged.
-
-    Published: 900 rounds at lr 0.01 on 60,000 images, by a convolutional network.
-    """
-    peers = list(range(RING, 3 * RING + 1))
-    liars = {"at_s": 0, "kind": attack, "peers": peers, "strength": RING_LIARS[attack]}
-    try:
-        run = simulate(
-            task="mnist",
-            workers=3 * RING + 1,
-            topology=malicious_ring(folder / "ring.csv"),
-            rule="dpsgd",
-            robust=robust,
-            steps=100,
-            batch_size=32,
-            lr=0.05,
-            momentum=0.9,
-            faults=[liars],
-            engine="dense",
-            threads=1,
-            eval_every=50,
-            seed=seed,
-        )
-    except TrainingError:
-        return 0.0
-    return float(run.summary["accuracy"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("attack", RING_LIARS)
-def test_on_the_published_ring_averaging_collapses_and_clipping_withstands(
-    attack: str, tmp_path: Path
-) -> None:
-    """Published with clipping at 0.1: 91.5, 94.2 and 90.1 % under IPM, ALIE and dissensus."""
-    pytest.importorskip("mlxtend")
-    assert ring_accuracy(tmp_path, attack, "none") < 0.2
-    assert ring_accuracy(tmp_path, attack, "clip:tau=0.1") > 0.8

@@ -1,11 +1,8 @@
 """A run: kept and found again bit for bit, whole or not at all."""
 
-import errno
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from rumor.gossip.errors import ConfigError
-from rumor.sim.results.files import as_json, read_arrays, staged
+from rumor.sim.results.files import read_arrays, staged
 from rumor.sim.results.run import Run, time_to
-from rumor.sim.study.execution.store import check_folder as check_study
 from rumor.train.storage.files import check_folder
 
 from ..made_up import made_up
@@ -51,14 +47,6 @@ def test_a_run_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert all(torch.equal(again.model[name], run.model[name]) for name in run.model)
 
 
-@pytest.mark.parametrize("points", [0, 1])
-def test_short_curves_come_back_too(tmp_path: Path, points: int) -> None:
-    run = made_up(points=1)
-    run = replace(run, series={name: array[:points] for name, array in run.series.items()})
-    run.save(tmp_path / "run", picture=False)
-    assert bits(Run.load(tmp_path / "run").series) == bits(run.series)
-
-
 def test_all_files_are_there_and_no_other(tmp_path: Path) -> None:
     kept(tmp_path / "a" / "run")
     files = {path.name for path in (tmp_path / "a" / "run").iterdir()}
@@ -85,12 +73,6 @@ def test_the_summary_is_strict_json_whatever_it_was_made_of(tmp_path: Path) -> N
     assert run.summary["time_to"] == {"0.9": 1.5, "0.95": None}
     run.save(tmp_path / "run", picture=False)
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == run.summary
-
-
-def test_numbers_of_numpy_become_those_of_python() -> None:
-    plain = as_json({"a": np.int64(3), "b": np.array([1.0, np.inf]), "c": np.bool_(True)})
-    assert plain == {"a": 3, "b": [1.0, None], "c": True}
-    assert type(plain["a"]) is int and type(plain["c"]) is bool
 
 
 def test_arrays_of_different_lengths_are_no_run() -> None:
@@ -134,26 +116,6 @@ def test_a_place_that_takes_no_folder_is_refused_beforehand(tmp_path: Path) -> N
         check_folder(tmp_path / "file")
     with pytest.raises(ConfigError, match="takes no new files"):
         check_folder(tmp_path / "file" / "run")
-
-
-def test_a_folder_that_may_not_be_looked_into_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    locked = tmp_path / "locked"
-    locked.mkdir()
-    stat, access = os.stat, os.access
-
-    def fail(path: Any, **rest: Any) -> os.stat_result:
-        if locked in Path(path).parents:
-            raise PermissionError(errno.EACCES, "Permission denied", str(path))
-        return stat(path, **rest)
-
-    # Tests may run as root, who may look everywhere.
-    monkeypatch.setattr(os, "stat", fail)
-    monkeypatch.setattr(os, "access", lambda path, mode: path != locked and access(path, mode))
-    for check in (check_folder, partial(check_study, resume=False)):
-        with pytest.raises(ConfigError, match=r"x cannot be written: .*locked takes no new files"):
-            check(locked / "in" / "x")
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
@@ -214,13 +176,6 @@ def test_broken_bytes_inside_an_archive_are_found(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(ConfigError, match="cannot be read as arrays"):
         read_arrays(path)
-
-
-def test_one_array_alone_is_no_run(tmp_path: Path) -> None:
-    with open(tmp_path / "series.npz", "wb") as file:
-        np.save(file, np.zeros(3))
-    with pytest.raises(ConfigError, match="one array without a name"):
-        read_arrays(tmp_path / "series.npz")
 
 
 def test_a_file_or_nothing_is_no_folder_of_a_run(tmp_path: Path) -> None:

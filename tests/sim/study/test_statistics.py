@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -27,23 +26,6 @@ def test_one_value_says_nothing_about_the_noise() -> None:
     assert math.isnan(found.low) and math.isnan(found.high) and math.isnan(found.half)
 
 
-def test_no_value_has_no_mean() -> None:
-    assert math.isnan(interval([]).mean)
-    assert interval([]).n == 0
-
-
-def test_values_that_are_all_alike_have_an_interval_without_width() -> None:
-    found = interval([5.0, 5.0, 5.0])
-    assert (found.low, found.mean, found.high) == (5.0, 5.0, 5.0)
-
-
-@given(st.lists(FLOATS, min_size=2, max_size=8))
-def test_the_mean_lies_in_the_middle_of_its_interval(values: list[float]) -> None:
-    found = interval(values)
-    assert found.low <= found.mean <= found.high
-    assert (found.low + found.high) / 2 == pytest.approx(found.mean, abs=1e-6)
-
-
 def test_a_difference_is_a_paired_t_test() -> None:
     a, b = {0: 5.0, 1: 6.2, 2: 7.1}, {0: 4.0, 1: 4.9, 2: 6.4}
     found = difference(a, b)
@@ -58,11 +40,6 @@ def test_only_seeds_that_both_have_are_compared() -> None:
     assert found.mean == pytest.approx(0.75)
 
 
-def test_without_a_common_seed_nothing_is_known() -> None:
-    found = difference({0: 5.0}, {1: 4.0})
-    assert math.isnan(found.mean) and math.isnan(found.p)
-
-
 def test_one_pair_gives_a_mean_and_no_certainty() -> None:
     found = difference({0: 5.0}, {0: 4.0})
     assert found.mean == 1.0
@@ -72,17 +49,6 @@ def test_one_pair_gives_a_mean_and_no_certainty() -> None:
 def test_the_same_difference_each_time_is_certain_and_none_at_all_is_noise() -> None:
     assert difference({0: 2.0, 1: 3.0}, {0: 1.0, 1: 2.0}).p == 0
     assert difference({0: 2.0, 1: 3.0}, {0: 2.0, 1: 3.0}).p == 1
-
-
-def test_one_pair_of_groups_alone_borrows_from_nobody() -> None:
-    a, b = {0: 5.0, 1: 6.2, 2: 7.1}, {0: 4.0, 1: 4.9, 2: 6.4}
-    (found,) = differences([a], b)
-    assert found.p == pytest.approx(difference(a, b).p)
-    assert found.low == pytest.approx(difference(a, b).low)
-
-
-def test_nothing_to_compare_gives_nothing() -> None:
-    assert differences([], {0: 1.0}) == ()
 
 
 def test_values_that_are_known_roughly_are_no_surer_than_that() -> None:
@@ -104,13 +70,6 @@ def test_many_pairs_that_are_alike_make_each_surer() -> None:
     assert borrowed > 20
 
 
-def test_a_noisy_pair_among_quiet_ones_keeps_much_of_its_own_noise() -> None:
-    spread = np.array([0.01] * 10 + [1.0])
-    reference, *values = _groups(np.zeros(11), spread, seeds=5, draw=2)
-    *quiet, noisy = differences(values, reference)
-    assert noisy.high - noisy.low > 5 * max(found.high - found.low for found in quiet)
-
-
 def test_a_group_with_one_seed_is_judged_by_the_noise_of_the_others() -> None:
     values = _groups(np.zeros(6), np.full(6, 0.1), seeds=4, draw=3)
     far, near = {0: values[0][0] + 5.0}, {0: values[0][0]}
@@ -130,21 +89,6 @@ def test_the_best_of_many_that_are_alike_is_rarely_called_better(seeds: int) -> 
         wrong += min(holm([one.p for one in found], family=12 * 11 // 2)) < 0.05
     # Of 5 % there are 8 to be expected; 18 would come up in one of a thousand tries.
     assert wrong <= 18
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("noisier", [3, 5])
-def test_one_noisy_group_among_many_is_rarely_called_better(noisier: int) -> None:
-    """Who is noisiest is often first, and lends its noise to all gaps at once."""
-    draws, wrong = 600, 0
-    spread = np.array([0.1 * noisier] + [0.1] * 27)
-    for draw in range(draws):
-        best, *others = _best_first(_groups(np.zeros(28), spread, seeds=3, draw=draw))
-        found = differences(others, best)
-        wrong += min(holm([one.p for one in found], family=28 * 27 // 2)) < 0.05
-    # Of 6.5 %, as was measured, 39 are to be expected, and more than 55 once in two hundred tries;
-    # with all freedoms added up it is 13 to 16 %, which makes 77 and more.
-    assert wrong <= 55
 
 
 def test_who_is_rarely_wrong_still_finds_what_there_is() -> None:
@@ -171,10 +115,6 @@ def test_holm_corrects_as_in_the_paper() -> None:
     assert holm([0.005, 0.011, 0.02, 0.04]) == pytest.approx((0.02, 0.033, 0.04, 0.04))
 
 
-def test_holm_keeps_order_and_never_leaves_the_unit_interval() -> None:
-    assert holm([0.9, 0.5, 0.2]) == pytest.approx((1.0, 1.0, 0.6))
-
-
 def test_what_is_not_known_is_not_counted() -> None:
     first, second, third = holm([0.01, math.nan, 0.02])
     assert (first, third) == pytest.approx((0.02, 0.02))
@@ -184,14 +124,6 @@ def test_what_is_not_known_is_not_counted() -> None:
 def test_a_larger_family_corrects_more() -> None:
     assert holm([0.01, 0.02], family=10) == pytest.approx((0.1, 0.18))
     assert holm([]) == ()
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_what_is_corrected_is_no_smaller_and_stays_in_order(p: list[float]) -> None:
-    found = holm(p)
-    assert all(after >= before for before, after in zip(p, found, strict=True))
-    order = sorted(range(len(p)), key=lambda index: p[index])
-    assert [found[index] for index in order] == sorted(found)
 
 
 def _groups(

@@ -80,37 +80,10 @@ def test_a_band_of_accuracies_stays_between_nothing_and_all() -> None:
     assert max(found.high) == 1.0
 
 
-def test_places_without_a_value_are_bridged() -> None:
-    found = known(
-        band(
-            trials(
-                {"time_s": (0, 1, 2), "loss": (0, None, 4)},
-                {"time_s": (0, 1, 2), "loss": (0, 2, 4)},
-            ),
-            "loss",
-        )
-    )
-    assert found.mean == pytest.approx(
-        (0, 2, 4)[: len(found.mean)] if len(found.x) == 3 else (0, 4)
-    )
-
-
-def test_of_several_values_at_a_place_the_last_counts() -> None:
-    found = known(band(trials({"bytes_sent": (0, 0, 5), "loss": (3, 2, 1)}), "loss", "bytes_sent"))
-    assert (found.x, found.mean) == ((0, 5), (2, 1))
-
-
 def test_the_axis_may_be_steps_or_bytes() -> None:
     results = results_of({"rule": ["gosgd"]}).results
     assert known(band(results, "accuracy", "steps")).x == results[0].series["steps"]
     assert known(band(results, "accuracy", "bytes_sent")).x == results[0].series["bytes_sent"]
-
-
-def test_seeds_that_meet_in_one_place_have_one_point() -> None:
-    found = known(
-        band(trials({"time_s": (0, 1), "loss": (1, 2)}, {"time_s": (1, 2), "loss": (4, 3)}), "loss")
-    )
-    assert (found.x, found.mean) == ((1,), (3,))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from rumor.sim.study.analysis.ranking import (
 from rumor.sim.study.analysis.verdicts import detectable_words, verdict_words
 from rumor.sim.study.metrics import METRICS, values_of
 from rumor.sim.study.results import Result, Results
-from rumor.sim.study.study import Condition, Point
+from rumor.sim.study.study import Point
 
 from ..made_up import Course, results_of
 
@@ -101,15 +101,6 @@ def test_what_would_have_been_seen_is_seen_in_four_of_five_studies() -> None:
     assert 0.65 * 60 < told < 0.95 * 60
 
 
-def test_a_difference_of_more_than_all_is_none_that_could_be_seen() -> None:
-    results = _exact({"gosgd": (4.0, 4.0), "sgp": (4.0, 4.0)})
-    ends: Ends = {"gosgd": (0.9, 0.5), "sgp": (0.3, 0.8)}
-    found = by_metric(compare(_with(results, "accuracy", ends)), METRICS["accuracy"])
-    other = found.rows[1]
-    assert other.detectable > 1 and detectable_words(other, found) == "none"
-    assert verdict_words(other, found) == "no significant difference (detectable: none)"
-
-
 def test_the_same_figure_with_every_seed_is_a_tie() -> None:
     times = {"gosgd": (4.0, 5.0, 6.0), "sgp": (4.0, 5.0, 6.0), "dpsgd": (6.0, 4.0, 5.0)}
     found = compare(_exact(times))
@@ -137,12 +128,6 @@ def test_a_reference_that_is_first_is_held_against_each_other_and_not_all_pairs(
     assert all(row.verdict is Verdict.WORSE for row in named.rows[1:])
     seen = [[row.detectable for row in found.rows[1:]] for found in (plain, named)]
     assert all(finer < coarse for coarse, finer in zip(*seen, strict=True))
-
-
-def test_where_another_is_first_half_of_the_level_is_left() -> None:
-    plain, named = compare(_named_before("")), compare(_named_before("sgp"))
-    least, other = (min(row.p for row in found.rows[1:]) for found in (plain, named))
-    assert other == pytest.approx(min(1.0, 2 * least))
 
 
 def test_a_reference_without_results_is_none() -> None:
@@ -174,18 +159,6 @@ def test_a_study_ranks_by_the_metric_that_it_names() -> None:
     assert compare(worst).metric.name == "accuracy_least"
     near = replace(worst, study=replace(worst.study, target=0.7))
     assert compare(near).metric.name == "time_to_target_least_s"
-
-
-def test_of_those_that_do_not_always_arrive_noise_says_nothing() -> None:
-    three = {"gosgd": (4.0, 5.0, 6.0), "sgp": (40.0, 52.0, 61.0), "dpsgd": (4.0, None, None)}
-    del three["sgp"]
-    found = compare(_exact(three))
-    late = found.rows[1]
-    assert found.late == (late,) and late.verdict is Verdict.UNDECIDED
-    assert verdict_words(late, found).startswith(
-        "1 of 3 arrive; no significant difference (detectable: "
-    )
-    assert detectable_words(late, found).endswith(" points of final accuracy")
 
 
 def test_enough_seeds_tell_those_that_arrive_less_often() -> None:
@@ -261,21 +234,6 @@ def test_tasks_without_accuracy_are_compared_by_disagreement() -> None:
     assert not found.has_target
 
 
-def test_noise_that_has_settled_is_compared_where_there_is_any() -> None:
-    found = compare(results_of({"topology": ["ring", "complete"]}, task="noise"))
-    assert found.metric.name == "disagreement_stationary"
-
-
-def test_any_measure_can_be_asked_for() -> None:
-    results = results_of(
-        {"rule": ["gosgd", "sgp"]},
-        courses(gosgd=Course(bytes_s=2e6), sgp=Course(bytes_s=1e6)),
-    )
-    found = by_metric(compare(results), METRICS["bytes_to_target"])
-    assert [row.label for row in found.rows] == ["sgp", "gosgd"]
-    assert found.metric.unit == "bytes"
-
-
 def test_one_seed_says_nothing_about_noise() -> None:
     found = compare(results_of({"topology": ["ring", "complete"]}, seeds=1))
     assert not found.noise_known
@@ -297,15 +255,6 @@ def test_failed_trials_are_counted_and_points_without_results_named() -> None:
         "gosgd": (3, 0),
         "sgp": (2, 1),
     }
-
-
-def test_points_that_the_study_leaves_out_are_not_missing() -> None:
-    full = results_of({"rule": ["gosgd", "sgp"], "p": [0.1, 1.0]})
-    study = replace(full.study, skip=(Condition({"rule": "sgp", "p": 1.0}),))
-    kept = tuple(result for result in full.results if result.trial.group != ("sgp", "1.0"))
-    results = Results(study=study, results=kept, failures={})
-    assert compare(results, at={"p": "1.0"}).missing == ()
-    assert len(compare(results, at={"p": "1.0"}).rows) == 1
 
 
 def test_every_place_of_the_further_axes_is_compared_by_itself() -> None:
@@ -331,16 +280,6 @@ def test_without_results_there_is_nobody_and_no_place() -> None:
     assert found.missing == tuple(RULES)
 
 
-def test_agreement_that_is_perfect_is_no_worse_than_itself() -> None:
-    results = results_of({"rule": ["gosgd", "sgp"]}, task="consensus")
-    perfect = tuple(
-        replace(result, summary={**result.summary, "disagreement": 0.0})
-        for result in results.results
-    )
-    found = compare(replace(results, results=perfect))
-    assert [row.verdict for row in found.rows] == [Verdict.FIRST, Verdict.TIE]
-
-
 def test_a_point_with_no_figure_of_a_measure_is_last_and_held_by_how_far_it_came() -> None:
     results = _exact({"gosgd": (None, None), "sgp": (4.0, 5.0)})
     found = by_metric(compare(results), METRICS["bytes_to_target"])
@@ -351,34 +290,6 @@ def test_a_point_with_no_figure_of_a_measure_is_last_and_held_by_how_far_it_came
     )
     assert all(row.verdict is Verdict.NOT_COMPARED for row in never.rows)
     assert verdict_words(never.rows[1], never) == "target not always reached"
-
-
-def test_values_of_a_measure_are_by_seed_and_leave_out_those_that_have_none() -> None:
-    results = _exact({"gosgd": (4.0, None, 6.0)})
-    assert values_of(results.results, METRICS["time_to_target_s"], 0.9) == {0: 4.0, 2: 6.0}
-
-
-def test_measures_are_shown_with_their_units() -> None:
-    shown = {
-        name: METRICS[name].shown(1234.5)
-        for name in ("time_to_target_s", "bytes_sent", "steps_to_target", "loss")
-    }
-    assert shown == {
-        "time_to_target_s": "20.6 min",
-        "bytes_sent": "1.23 kB",
-        "steps_to_target": "1,230 steps",
-        "loss": "1,230",
-    }
-
-
-def test_a_survivor_of_seeds_that_diverged_is_not_first() -> None:
-    found = compare(_surviving(diverged=(1, 2)))
-    assert [row.label for row in found.rows] == ["sgp", "gosgd"]
-    assert found.metric.name == "time_to_target_s"
-    survivor = found.rows[1]
-    assert (survivor.n, survivor.missing, found.reached(survivor)) == (1, 2, 1)
-    assert "time_to_target_s" not in survivor.figures
-    assert found.ranked == (found.rows[0],)
 
 
 def test_a_survivor_is_not_the_most_accurate_either() -> None:
@@ -392,16 +303,6 @@ def test_a_survivor_is_not_the_most_accurate_either() -> None:
     assert verdict_words(found.rows[1], found) == "2 of 3 seeds have a result"
 
 
-def test_a_seed_that_diverged_everywhere_is_missing_everywhere() -> None:
-    results = results_of({"rule": ["gosgd", "sgp"]}, lambda labels: Course())
-    kept = tuple(result for result in results.results if result.trial.seed)
-    failed = {str(trial): "diverged" for trial in results.study.trials() if not trial.seed}
-    found = compare(replace(results, results=kept, failures=failed))
-    assert [row.missing for row in found.rows] == [1, 1]
-    assert found.metric.name == "accuracy"
-    assert len(found.ranked) == 2
-
-
 def test_a_seed_that_nobody_has_run_yet_counts_for_nobody() -> None:
     results = results_of(
         {"rule": ["gosgd", "sgp"]},
@@ -412,28 +313,6 @@ def test_a_seed_that_nobody_has_run_yet_counts_for_nobody() -> None:
     assert [row.missing for row in found.rows] == [0, 0]
     assert found.metric.name == "time_to_target_s"
     assert found.rows[0].figures["time_to_target_s"].n == 2
-
-
-def test_pairs_that_share_one_seed_say_nothing_about_the_noise() -> None:
-    results = _with(_exact({"gosgd": (4.0,) * 4, "sgp": (8.0,) * 4}), "accuracy", {"sgp": 0.5})
-    kept = tuple(
-        result
-        for result in results.results
-        if result.trial.seed in ((0, 1) if result.trial.group == ("gosgd",) else (1, 2, 3))
-    )
-    found = by_metric(compare(replace(results, results=kept)), METRICS["accuracy"])
-    assert found.rows[1].verdict is Verdict.NOISE_UNKNOWN
-    assert math.isnan(found.rows[1].p)
-
-
-def test_an_end_figure_that_some_seed_lacks_is_no_figure() -> None:
-    results = _exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (5.0, 6.0, 7.0)})
-    one, *rest = results.results
-    found = compare(
-        replace(results, results=(replace(one, summary={**one.summary, "accuracy": None}), *rest))
-    )
-    assert "accuracy" not in found.rows[0].figures
-    assert "accuracy" in found.rows[1].figures
 
 
 def test_losses_below_zero_differ_by_no_factor() -> None:

@@ -138,34 +138,6 @@ def test_points_that_the_study_leaves_out_stay_out() -> None:
     assert searched(replace(results, study=replace(results.study, tune="")))[1] is None
 
 
-def test_values_taken_for_some_seeds_only_are_counted() -> None:
-    results = tuned()
-    slow = tuple(
-        replace(one, series={**one.series, "accuracy": (0.1,) * len(one.series["accuracy"])})
-        if one.trial.group == ("gosgd", "0.2") and one.trial.seed == 0
-        else one
-        for one in results.results
-    )
-    _, search = searched(replace(results, results=slow))
-    assert search is not None
-    assert search.tried[0].taken_words == "0.4 (2), 0.2 (1), the largest tried"
-
-
-def test_a_study_that_was_not_run_has_nothing_to_show() -> None:
-    results = replace(tuned(), results=())
-    best, search = searched(results)
-    assert (
-        search is not None
-        and search.tried == ()
-        and search.table({})
-        == (
-            ["", "0.1", "0.2", "0.4", "taken", "by"],
-            [],
-        )
-    )
-    assert best.results == ()
-
-
 @pytest.mark.parametrize(("tune", "why"), [("p", "it must be an axis, rule, lr")])
 def test_only_an_axis_can_be_tuned(tune: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
@@ -197,21 +169,3 @@ def test_a_seed_that_a_place_has_only_begun_is_left_out_where_another_is_finishe
     ]
     rows = comparisons(found)[0].rows
     assert [(row.n, row.missing) for row in rows] == [(1, 0), (1, 0)]
-
-
-def test_a_seed_of_which_there_is_but_a_failure_is_only_begun() -> None:
-    stopped = results_of({"topology": ("ring", "star")}, seeds=2, leave_out=lambda t: t.seed == 1)
-    failed = next(str(t) for t in stopped.study.trials() if t.seed == 1)
-    found, _ = searched(replace(stopped, failures={failed: "it diverged"}))
-    assert not found.failures
-    assert [row.missing for row in comparisons(found)[0].rows] == [0, 0]
-
-
-def test_a_failure_finishes_a_seed() -> None:
-    failed = results_of(
-        {"topology": ("ring", "star")},
-        lambda labels: None if labels["topology"] == "star" else Course(),
-        seeds=2,
-    )
-    found, _ = searched(failed)
-    assert [one.trial.seed for one in found.results] == [0, 1]

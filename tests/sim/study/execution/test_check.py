@@ -28,42 +28,16 @@ DATE = date(2026, 11, 21)
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"topology": "hypercube", "workers": 12}, "n must be a power of 2"),
-    ({"topology": "rign"}, "unknown topology 'rign', did you mean 'ring'"),
     ({"topology": "file:path=gone.csv"}, "topology: gone.csv cannot be read"),
-    ({"rule": "goosgd"}, "unknown rule 'goosgd'"),
-    ({"p": 1.5}, "p is 1.5"),
     ({"rule": "dpsgd", "p": 0.1}, "rule 'dpsgd' does not take it"),
-    ({"rule": "dpsgd", "topology": "one-peer-exponential", "mixing": "nope"}, "nope"),
-    ({"rule": "allreduce", "wire": "topk:0.1"}, "needs every number"),
-    ({"shards": 4000, "task": "digits"}, "shards is 4000: it must be from 1 to"),
-    (
-        {"partition": "dirichlet:-1", "task": "digits"},
-        "partition 'dirichlet:-1': alpha=-1: it must",
-    ),
     ({"partition": "shards:400", "task": "digits"}, "cuts 1437 samples into"),
     ({"task": "digit"}, "unknown task 'digit', did you mean 'digits'"),
     ({"task": "gone:make"}, "there is no module 'gone'"),
-    ({"faults": "gone.json"}, "faults: gone.json cannot be read"),
     ({"faults": [{"at_s": 1.0, "kind": "crash", "peer": 99}]}, "99"),
     ({"network": "wann"}, "unknown network 'wann', did you mean 'wan'"),
-    ({"network": "gone.json"}, "gone.json cannot be read"),
-    ({"speeds": "1x:50%"}, "50"),
-    ({"slow": ("99:2",)}, "99"),
     ({"loss": ("0.1",)}, "loss is ('0.1',): it must be a number"),
-    ({"loss": "0.1"}, "loss is '0.1': it must be a number"),
-    ({"latency_s": ""}, "latency_s is '': it must be a number"),
-    ({"lr": True}, "lr is True: it must be a number"),
-    ({"pace": 0.3}, "pace is 0.3: it must be a string"),
-    ({"topology": 5}, "topology is 5: it must be a string"),
     ({"topology": DATE}, "topology is datetime.date(2026, 11, 21): it must be a string"),
-    ({"speeds": 2}, "speeds is 2: it must be a string"),
-    ({"exact": 1}, "exact is 1: it must be true or false"),
-    ({"slow": (3,)}, "slow is 3: it must be a string"),
-    ({"faults": ("x",)}, "faults is ('x',): it must be a file, or a list of faults"),
-    ({"faults": "a\0b"}, r"faults is 'a\x00b': it must have no NUL character"),
     ({"faults": ({"at_s": DATE, "kind": "crash", "peer": 1},)}, "of the wrong kind: TypeError"),
-    ({"workers": 10**400}, "it must be 9,007,199,254,740,992 at most"),
-    ({"lr": -(10**400)}, "it must be above 0"),
     ({"workers": 10**9}, "workers of 0 MB each would take about"),
     ({"workers": 1000, "task": "digits", "memory_gib": 0.01}, "GiB that memory_gib allows"),
 ]
@@ -140,16 +114,6 @@ def test_what_can_run_is_good_under_every_rule(rule: str) -> None:
     good, bad = check_trials(study.trials())
     assert bad == [] and [trial.trial for trial in good] == list(study.trials())
     assert all(trial.memory_gib > 0.1 and trial.work == 160 for trial in good)
-
-
-def test_checking_draws_nothing_from_the_callers_random_numbers() -> None:
-    import torch
-
-    torch.manual_seed(5)
-    expected = torch.rand(2).tolist()
-    torch.manual_seed(5)
-    check_trials(study_with(task="digits").trials())
-    assert torch.rand(2).tolist() == expected
 
 
 def test_steps_are_known_where_time_or_a_total_ends_a_run() -> None:

@@ -27,7 +27,7 @@ from rumor.sim.study import (
 )
 from rumor.sim.study.execution.backends import Backend, Lost
 from rumor.sim.study.execution.store import Store, locked
-from rumor.sim.study.execution.trial import order_of, run_trial
+from rumor.sim.study.execution.trial import run_trial
 
 from ....forked import forked
 from ....waiting import LIMIT_S
@@ -167,14 +167,6 @@ def test_a_process_with_other_code_ends_the_study(
         run(tmp_path / "a")
 
 
-def test_a_process_with_other_libraries_says_which(tmp_path: Path) -> None:
-    order = json.loads(order_of("x", {}, tmp_path, None))
-    own = order["versions"]["torch"]
-    order |= {"code": "other", "versions": order["versions"] | {"torch": "0.1"}}
-    why = json.loads(run_trial(json.dumps(order)))["code_mismatch"]
-    assert why.endswith(f"where the study was started: torch is {own} there, 0.1 here")
-
-
 def test_a_torn_trial_is_computed_again(tmp_path: Path, computed: list[str]) -> None:
     before = run(tmp_path / "a")
     tables = tables_of(tmp_path / "a")
@@ -233,12 +225,6 @@ def test_a_trial_that_fails_stops_no_other_and_is_tried_again(
     assert len(computed) == 3 and mended.failures == {} and len(mended.results) == 2
 
 
-def test_a_training_that_diverges_is_a_failure_of_its_trial(tmp_path: Path) -> None:
-    study = small_study(task="quadratic", workers=2, steps=200, lr=1e6, topology=("ring",), seeds=1)
-    results = run(tmp_path / "a", study=study)
-    assert "diverged" in results.failures["ring, seed 0"]
-
-
 def test_bad_trials_are_told_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidTrials, match="2 of 4 trials cannot run"):
         run(tmp_path / "a", study=small_study(topology=("ring", "nowhere")))
@@ -257,18 +243,6 @@ def test_a_folder_that_holds_a_study_is_refused_unless_it_is_to_go_on(tmp_path: 
     run(tmp_path / "a")
     with pytest.raises(ConfigError, match="holds a study: go on with it by --resume"):
         run(tmp_path / "a")
-
-
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
-    (tmp_path / "a").touch()
-    with pytest.raises(ConfigError, match="is a file: name a new folder"):
-        run(tmp_path / "a")
-
-
-def test_two_processes_cannot_compute_into_one_folder(tmp_path: Path) -> None:
-    with locked(tmp_path / "a"), pytest.raises(ConfigError, match="is in use"):
-        run(tmp_path / "a")
-    run(tmp_path / "a")
 
 
 def test_the_folder_is_taken_until_what_is_made_of_the_results_is_written(tmp_path: Path) -> None:

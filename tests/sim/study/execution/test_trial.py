@@ -16,7 +16,6 @@ from rumor.sim.study.execution.trial import (
     trial_key,
     versions,
 )
-from rumor.train.faults.schedule import Fault
 
 
 @pytest.fixture(autouse=True)
@@ -80,11 +79,6 @@ def test_a_file_counts_by_what_is_in_it(settings: dict[str, str], name: str) -> 
     path.unlink()
     with pytest.raises(ConfigError, match=f"{name} cannot be read: No such file"):
         trial_key(settings)
-
-
-def test_faults_written_out_make_the_trial_that_they_make_as_objects() -> None:
-    written = {"faults": [{"kind": "crash", "peer": 2, "at_s": 1.0}]}
-    assert trial_key(written) == trial_key({"faults": (Fault(at_s=1.0, kind="crash", peer=2),)})
 
 
 @pytest.mark.parametrize("what", ["task", "partition"])
@@ -152,10 +146,6 @@ def test_code_is_told_by_the_modules_that_compute(tmp_path: Path) -> None:
     (tmp_path / "train/code.py").write_text("x = 1\n")
     (tmp_path / "sim/new.py").unlink()
     assert module._sources_state(tmp_path) == states[0]
-
-
-def test_the_code_of_this_process_is_found_wherever_it_is_installed() -> None:
-    assert "sim/study/execution/trial.py" in module._sources_state(module._ROOT)
 
 
 @pytest.mark.parametrize("name", ["torch", "processor"])
