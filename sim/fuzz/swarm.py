@@ -81,11 +81,8 @@ class FuzzSwarm:
     """Runs the values of a fleet, looks on, and makes its processes worse than a plan can say.
 
     Args:
-        seed: Of everything random.
-        peers: What they are made of.
         ids: All there will be: founders, then those that come later, in order.
         founders: How many found together.
-        network: How bad it is when nothing is wrong.
         latecomers_s: When those that follow the founders start, seconds.
         faults: What goes wrong, with names in place of positions.
         calm_s: When that is over, seconds.

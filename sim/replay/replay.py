@@ -6,11 +6,10 @@ peer that needs a share waits until the sender's replay has made it, so that no 
 
 import re
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Final
 
 import torch
 
@@ -23,24 +22,14 @@ from .shares import Key, Life, ShareKey, ShareStore
 
 __all__ = ["PeerVerdict", "Replay", "Verdict", "find_journals", "replay"]
 
-Tell = Callable[[float, int], None]
-"""Called now and then with the part of the journals that was read, in [0, 1], and all steps."""
-
 Run = Generator[Key | None, None, None]
 
-_TELL_S: Final = 0.5
 
-
-def replay(folder: Path | str, *more: Path | str, tell: Tell | None = None) -> Replay:
+def replay(folder: Path | str, *more: Path | str) -> Replay:
     """Repeat a live run from its journals and compare it with what it left, bit for bit.
 
     torch's number of threads is set to that of each peer meanwhile, and its global random streams
     are used.
-
-    Args:
-        folder: Of a run, or of a peer.
-        more: Of further peers or runs.
-        tell: Called now and then while it goes on.
 
     Returns:
         What was found.
@@ -53,13 +42,12 @@ def replay(folder: Path | str, *more: Path | str, tell: Tell | None = None) -> R
     paths = find_journals([Path(each) for each in (folder, *more)])
     with ExitStack() as stack:
         peers, warnings = _prepared(paths, stack)
-        first = _Swarm(peers, tell).run()
+        first = _Swarm(peers).run()
     return Replay(
         peers=tuple(peer.result for peer in sorted(peers, key=lambda peer: peer.life)),
         difference=first,
         warnings=warnings,
         wall_s=time.monotonic() - started_s,
-        head=peers[0].head,
     )
 
 
@@ -85,11 +73,9 @@ def find_journals(folders: Sequence[Path]) -> list[Path]:
 class _Swarm:
     """The replays of all peers, side by side, none of them begun."""
 
-    def __init__(self, peers: Sequence[PeerReplay], tell: Tell | None) -> None:
+    def __init__(self, peers: Sequence[PeerReplay]) -> None:
         self._peers = peers
         self._store = peers[0].store
-        self._tell = tell
-        self._told_s = time.monotonic()
         self._first: Difference | None = None
         self._waiting: dict[Key, list[int]] = {}
         # Next is who is farthest behind by the calendar: then few shares are stored.
@@ -106,7 +92,6 @@ class _Swarm:
             for key in self._store.take_arrivals():
                 for woken in self._waiting.pop(key, ()):
                     heappush(self._queue, (self._peers[woken].unix_s, woken))
-            self._report()
         for run in runs:
             run.close()
         for key, waiting in self._waiting.items():
@@ -131,14 +116,6 @@ class _Swarm:
             heappush(self._queue, (peer.unix_s, index))
         else:
             self._waiting.setdefault(wanted, []).append(index)
-
-    def _report(self) -> None:
-        now = time.monotonic()
-        if self._tell is not None and now >= self._told_s + _TELL_S:
-            self._told_s = now
-            read = sum(peer.file.position_bytes for peer in self._peers)
-            total = sum(peer.file.size_bytes for peer in self._peers)
-            self._tell(read / total, sum(peer.steps for peer in self._peers))
 
     def _why_missing(self, sender: Life) -> str:
         peer = next((peer for peer in self._peers if peer.life == sender), None)

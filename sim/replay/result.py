@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ...gossip.errors import TrainingError
 from ...gossip.weight import in_units
-from ...train.storage.journal import Head
 
 __all__ = ["Difference", "Differs", "PeerVerdict", "Replay", "Verdict", "first_difference"]
 
@@ -85,8 +84,6 @@ class Replay:
     """Why bits may differ though nothing is wrong."""
     wall_s: float
     """What it took, seconds."""
-    head: Head
-    """Of the first peer: the task, the rule, the topology."""
 
     @property
     def identical(self) -> bool:
@@ -97,18 +94,10 @@ class Replay:
         """The result as values that JSON has."""
         return {
             "identical": self.identical,
-            "task": self.head.training["task"],
-            "rule": self.head.rule["name"],
-            "topology": self.head.topology,
-            "seed": self.head.seed,
-            "peers": len(self.peers),
-            "steps": sum(peer.steps for peer in self.peers),
-            "records": sum(peer.records for peer in self.peers),
-            "mixed": sum(peer.mixed for peer in self.peers),
             "difference": None if self.difference is None else asdict(self.difference),
             "warnings": list(self.warnings),
             "wall_s": self.wall_s,
-            "peers_detail": [asdict(peer) | {"folder": str(peer.folder)} for peer in self.peers],
+            "peers": [asdict(peer) | {"folder": str(peer.folder)} for peer in self.peers],
         }
 
 

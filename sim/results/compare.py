@@ -150,13 +150,6 @@ def _rates(live: LiveRun, simulated: Run, seconds: float) -> list[Figure]:
     pushes = live.count("pushes", seconds)
     if pushes is not None and "pushes" in series:
         add("pushes/s", "1/s", pushes, at_end("pushes"))
-        then = series["time_s"] <= seconds
-        mixed = np.diff(series["mixed"][then], prepend=0.0)
-        ages = np.where(mixed > 0, series["staleness_steps"][then], 0.0)
-        staleness = float(np.average(ages, weights=mixed)) if mixed.any() else None
-        # About 0 where all are as fast, so that a ratio says nothing.
-        both = {"live": live.staleness_steps(seconds), "simulated": staleness}
-        found.append(Figure(name="staleness", unit="steps", judged=False, **both))
     # Without faults a simulation knows who lives, so that no message has to say it.
     sent, gossip = (live.count(name, seconds) for name in ("bytes_sent", "membership_bytes"))
     both_known = sent is not None and gossip is not None

@@ -56,7 +56,6 @@ def draw(
         peers: Each peer's rows of metrics, in the order of the summary's ``peers_detail``.
         disagreement: Instants, seconds since the Unix epoch, and the consensus distances estimated
             there; float64, ``(n_points,)`` each.
-        path: Where the PNG goes.
 
     Raises:
         OSError: It cannot be written; what was there still is.

@@ -99,17 +99,6 @@ class LiveRun:
         counts = [_over_lives(peer.rows, name) for peer in self.peers]
         return sum(self._between(p, v, at_s) for p, v in zip(self.peers, counts, strict=True))
 
-    def staleness_steps(self, at_s: float) -> float | None:
-        """By how many steps senders of shares were behind those that mixed them, on average, up to
-        *at_s* seconds since `began_unix_s`."""
-        total, steps = 0.0, 0.0
-        for peer in self.peers:
-            mixed = np.diff(_over_lives(peer.rows, "mixed"), prepend=0.0)
-            for when_s, count, row in zip(self.times(peer), mixed, peer.rows, strict=True):
-                if when_s <= at_s and count > 0 and row.get("staleness_steps") is not None:
-                    total, steps = total + count, steps + count * row["staleness_steps"]
-        return float(steps / total) if total else None
-
     def _between(self, peer: LivePeer, values: NDArray[np.float64], at_s: float) -> float:
         times = np.concatenate([[0.0], self.times(peer)])
         return float(np.interp(at_s, times, np.concatenate([[0.0], values])))

@@ -21,7 +21,7 @@ _WORKERS_MAX: Final = 1024
 
 _SPANS: Final = 4
 
-_QUANTILES = {"min": 0.0, "q25": 0.25, "median": 0.5, "q75": 0.75, "max": 1.0}
+_QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def participation(readings: Sequence[Reading]) -> dict[str, float | None]:
@@ -160,7 +160,7 @@ def _of_fleet(reading: Reading, before: Reading | None) -> dict[str, Any]:
 def _quantiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
     if not len(values):
         return np.full(len(_QUANTILES), np.nan)
-    found: NDArray[np.float64] = np.quantile(values, list(_QUANTILES.values()))
+    found: NDArray[np.float64] = np.quantile(values, _QUANTILES)
     return found
 
 

@@ -18,8 +18,6 @@ class Watch:
 
     Args:
         make: Makes a report of steps taken, virtual time and wall-clock seconds.
-        started_s: When the run began.
-        progress: Is called with each report, if given.
     """
 
     def __init__(

@@ -99,9 +99,6 @@ class Run:
     def plot(self, path: Path | str | None = None) -> "Figure":
         """Draw the run: quality, consensus, weights, traffic and waiting over virtual time.
 
-        Args:
-            path: Where the picture goes, if anywhere; its suffix says in which format.
-
         Returns:
             The figure, which belongs to no window and to no global state of matplotlib.
 

@@ -138,8 +138,6 @@ def differences(
     these; on 2 seeds next to none, on 6 all.
 
     Args:
-        values: For each group, a value for each seed.
-        reference: What they are compared with.
         resolution: Values are known this precisely only; noise is taken to be at least what that
             makes of it.
         at_least_common: Whether no pair's noise is taken to be less than the mean of all pairs'.

@@ -259,10 +259,8 @@ def draw(
     """Draw a scenario.
 
     Args:
-        seed: Of everything.
-        workers: How many peers it begins with.
         without: Some of `OPTIONS` that are left as they are in a plain swarm.
-        faults: What goes wrong; drawn from the seed, too, unless given.
+        faults: What goes wrong; drawn from the seed, too, where it is None.
 
     Raises:
         ConfigError: Too few or too many workers, an unknown option, or a fault of no such peer.

@@ -36,24 +36,21 @@ class Band:
     """Seeds."""
 
 
-def band(
-    results: Sequence[Result], y: str, x: str = "time_s", *, in_logs: bool = False
-) -> Band | None:
-    """Lay the curves of a group's seeds over one another.
+def band(results: Sequence[Result], y: str, *, in_logs: bool = False) -> Band | None:
+    """Lay the curves of a group's seeds over virtual time over one another.
 
     Between two evaluations a curve is taken to be a straight line; beyond the last of the seed
     that ends first there is no mean of all.
 
     Args:
         results: Of trials that differ in the seed only.
-        x: One of `CURVES` that never falls: ``time_s``, ``steps`` or ``bytes_sent``.
         in_logs: Whether means and intervals are those of the logarithms, for a logarithmic axis,
             wherever all values are above 0.
 
     Returns:
         None where some seed has no such curve, or they have no range in common.
     """
-    curves = [_curve(result, y, x) for result in results]
+    curves = [_curve(result, y) for result in results]
     if not curves or any(not len(at) for at, _ in curves):
         return None
     start, end = max(at[0] for at, _ in curves), min(at[-1] for at, _ in curves)
@@ -78,9 +75,9 @@ def band(
     )
 
 
-def _curve(result: Result, y: str, x: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _curve(result: Result, y: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Places and values, where there are both; of several values at a place the last."""
-    pairs = zip(result.series.get(x, ()), result.series.get(y, ()), strict=False)
+    pairs = zip(result.series.get("time_s", ()), result.series.get(y, ()), strict=False)
     found = {at: value for at, value in pairs if at is not None and value is not None}
     places = sorted(found)
     return np.array(places, np.float64), np.array([found[at] for at in places], np.float64)

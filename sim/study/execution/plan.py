@@ -190,8 +190,6 @@ def plan_study(
     """Look a study through, and see what is finished of it. Nothing is written.
 
     Args:
-        study: What is asked for.
-        folder: Where its finished trials are, if there are any.
         backend: Where trials are computed: ``loky``, ``dask:tcp://HOST:PORT``, ``ray`` or
             ``ray:ADDRESS``.
         jobs: Processes; default: as many as cores and memory allow.

@@ -73,13 +73,10 @@ def run_study(
     it can be gone on with; the results are the same to the bit.
 
     Args:
-        study: What is asked for.
-        folder: Where all is kept; made where it does not exist.
         resume: Whether it may hold a study: finished trials of the same arguments, files and code
             are taken from it, whatever study they were computed for.
         backend: Where trials are computed, as `plan_study` has it.
         jobs: Processes; as many as cores and memory allow unless given.
-        progress: Called at the start, and after each trial.
         plan: What `plan_study` found, if it was asked before.
         finish: Called with the results at the end, to write what is made of them: no other process
             computes into the folder before it is done.

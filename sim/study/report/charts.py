@@ -177,7 +177,7 @@ def _draw_curves(
     bands = {
         label: found
         for label, group in comparison.groups.items()
-        if (found := band(group, metric.name, "time_s", in_logs=is_log)) is not None
+        if (found := band(group, metric.name, in_logs=is_log)) is not None
     }
     # A logarithmic axis has no place for workers that are all alike at most moments.
     alike = [label for label, found in bands.items() if is_log and np.median(found.mean) <= 0]

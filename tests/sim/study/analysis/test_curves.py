@@ -80,12 +80,6 @@ def test_a_band_of_accuracies_stays_between_nothing_and_all() -> None:
     assert max(found.high) == 1.0
 
 
-def test_the_axis_may_be_steps_or_bytes() -> None:
-    results = results_of({"rule": ["gosgd"]}).results
-    assert known(band(results, "accuracy", "steps")).x == results[0].series["steps"]
-    assert known(band(results, "accuracy", "bytes_sent")).x == results[0].series["bytes_sent"]
-
-
 @pytest.mark.parametrize(
     "curves",
     [
