@@ -272,7 +272,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         if self.storm is not None and self.time_s is None:
             raise ConfigError("a storm needs time_s: it is drawn for the time that a run lasts")
         if self.storm is not None and self.faults:
-            raise ConfigError("faults and a storm are both given: one of them has to do")
+            raise ConfigError("faults and a storm are both given: pass either, not both")
         if self.precision is not None:
             check_precision(self.precision)
         parse_lr_schedule(self.lr_schedule or "constant")

@@ -80,7 +80,7 @@ def parse_speeds(text: str) -> list[tuple[float, Fraction]]:
         classes.append((speed, Fraction(match[2])))
     if (total := sum(percent for _, percent in classes)) != 100:
         raise ConfigError(
-            f"speeds {text!r}: the percentages add up to {float(total):g}, they must to 100"
+            f"speeds {text!r}: the percentages add up to {float(total):g}, must be 100"
         )
     return classes
 

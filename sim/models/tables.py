@@ -1,7 +1,6 @@
 """Dataclasses as tables of a file, JSON or TOML: one reader, which goes by fields and their types.
 
-A field's metadata may give its ``key`` in the file, or None where a file does not say it, and what
-``null`` stands for.
+A field's metadata may give its ``key`` in the file, and what ``null`` stands for.
 """
 
 import json
@@ -48,7 +47,6 @@ def fields_given(
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where or 'it'} is {_shown(table)}: it must be a table")
     by_key = {field.metadata.get("key", field.name): field for field in fields(kind)}
-    by_key.pop(None, None)
     check_keys(table, (*more, *by_key), where)
     found = {}
     for key, field in by_key.items():

@@ -22,7 +22,6 @@ WORLD = {
     "network": "network {}",
     "network_latency_s": "latency {:g} s",
     "network_bandwidth_mbit": "uplinks of {:g} Mbit/s",
-    "network_downlink_mbit": "downlinks of {:g} Mbit/s",
     "network_loss": "loss {:g}",
     "network_duplicates": "duplicates {:g}",
     "step_s": "steps of {:g} s",

@@ -67,7 +67,7 @@ def test_percentages_are_added_exactly() -> None:
 
 @pytest.mark.parametrize("text", ["1x:60%,2x:30%", "1x:100%,2x:0.1%", "1x:0%"])
 def test_percentages_that_do_not_add_to_100_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"the percentages add up to .*, they must to 100"):
+    with pytest.raises(ConfigError, match=r"the percentages add up to .*, must be 100"):
         parse_speeds(text)
 
 
