@@ -1,0 +1,309 @@
+"""Run the tests over each mutant, and write down what killed it.
+
+``python -m rumor.tests.mutation.run results.json`` takes code and tests of today's commit; with
+``--code`` and ``--tests`` either comes from another one, so that old and new tests can be held
+against the same mutants. Everything happens in copies; results that are there already are kept.
+
+The tests that cover a mutant's lines are run, the fastest of them before all; with ``--broad``,
+what survived is then held against other tests.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock
+
+from coverage import CoverageData
+
+from .draw import COUNT, PACKAGES, SEED, draw_from
+from .mutate import Mutant, apply
+
+__all__ = ["Result", "Tests", "judge", "main"]
+
+COVERED = ("tests/gossip", "tests/topology")
+"""Whose coverage is looked at."""
+
+_FIRST = 25
+_MARKS = "not live and not extended and not slow"
+_PYTEST = ("-q", "-p", "no:cacheprovider", "-m", _MARKS)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+_REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of one mutant.
+
+    Attributes:
+        mutant: Its number in the list.
+        place: Module, line and operator, to be read by people.
+        outcome: ``killed``, ``timed out`` or ``survived``.
+        by: The first test that failed; empty where none did.
+        tests: How many tests cover its lines.
+        broad: Whether it has been held against more than these.
+    """
+
+    mutant: int
+    place: str
+    outcome: str
+    by: str = ""
+    tests: int = 0
+    broad: bool = False
+
+
+class Bench:
+    """A copy of the repository, and a process beside it that runs tests there."""
+
+    def __init__(self, tree: Path) -> None:
+        self.tree = tree
+        server = [sys.executable, str(Path(__file__).with_name("server.py"))]
+        self._server = subprocess.Popen(
+            server,
+            cwd=tree,
+            env=_environment(tree),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def pytest(self, arguments: Sequence[str], limit_s: float) -> tuple[int | None, str]:
+        """Exit status of pytest, None where it took too long, and what it printed."""
+        assert self._server.stdin is not None and self._server.stdout is not None
+        self._server.stdin.write(f"{json.dumps([limit_s, list(arguments)])}\n")
+        self._server.stdin.flush()
+        status, output = json.loads(self._server.stdout.readline())
+        return status, output
+
+
+@dataclass(frozen=True, slots=True)
+class Tests:
+    """Which tests ran which lines of the core, and how many CPU seconds each took."""
+
+    lines: dict[str, dict[int, list[str]]]
+    seconds: dict[str, float]
+    seconds_max: float = float("inf")
+    """So much CPU time the tests of one mutant may take in all."""
+
+    @classmethod
+    def read(cls, data: Path, times: Path) -> "Tests":
+        """What `covering` has noted, by module."""
+        coverage = CoverageData(str(data))
+        coverage.read()
+        files = {_module(name): name for name in coverage.measured_files()}
+        lines = {module: coverage.contexts_by_lineno(name) for module, name in files.items()}
+        return cls(lines, dict(json.loads(line) for line in times.read_text().splitlines()))
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """Those that ran a mutant's lines, the fastest first, as many as the time allows.
+
+        A line that runs at import alone, such as a default, is covered by all that use the module.
+        """
+        of_module = self.lines[mutant.module]
+        count = len(mutant.original.splitlines())
+        here = range(mutant.line, mutant.line + count)
+        found = self._known(test for line in here for test in of_module.get(line, ()))
+        found = found or self._known(test for tests in of_module.values() for test in tests)
+        ordered = sorted(found, key=lambda test: (self.seconds[test], test))
+        until_s = accumulate(self.seconds[test] for test in ordered)
+        return [test for test, s in zip(ordered, until_s, strict=True) if s <= self.seconds_max]
+
+    def _known(self, tests: Iterable[str]) -> set[str]:
+        return {test for test in tests if test in self.seconds}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description="Run the tests over mutants of the core.")
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--code", default="HEAD", help="commit that the code comes from")
+    parser.add_argument("--tests", default="HEAD", help="commit that the tests come from")
+    parser.add_argument("--count", type=int, default=COUNT, help="how many mutants")
+    parser.add_argument("--seed", type=int, default=SEED, help="of their draw")
+    parser.add_argument(
+        "--only", type=Path, help="run those alone that were noticed in these results"
+    )
+    parser.add_argument("--broad", nargs="*", default=(), help="what survivors are held against")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument(
+        "--seconds-max", type=float, default=float("inf"), help="CPU time of one mutant's tests"
+    )
+    parser.add_argument("--limit-s", type=float, default=60.0, help="for the tests of one mutant")
+    parser.add_argument("--work", type=Path, default=Path("runs/mutants"), help="scratch folder")
+    told = parser.parse_args(arguments)
+    trees = [
+        _checkout(told.work.absolute() / f"tree-{k}", told.code, told.tests)
+        for k in range(told.processes)
+    ]
+    tests = _cover(trees[0], told.work.absolute())
+    mutants = draw_from(told.code, told.count, told.seed)
+    chosen = dict.fromkeys(range(len(mutants)), "")
+    if told.only:
+        noticed = [each for each in _read(told.only) if each.outcome != "survived"]
+        chosen = {each.mutant: each.by for each in noticed}
+    tests = replace(tests, seconds_max=told.seconds_max)
+    _run(mutants, chosen, told.results, trees, tests, told.limit_s, broad=told.broad)
+    print(_summary(_read(told.results)))
+
+
+def _checkout(tree: Path, code: str, tests: str) -> Path:
+    """Lay out the code of one commit and the tests of another, as an import package."""
+    shutil.rmtree(tree, ignore_errors=True)
+    (tree / ".types").mkdir(parents=True)
+    (tree / ".types" / "rumor").symlink_to("..")
+    git = ["git", "-C", str(_REPOSITORY), "archive"]
+    for archive in ([*git, code, ".", ":!tests"], [*git, tests, "tests"]):
+        packed = subprocess.run(archive, check=True, capture_output=True)
+        subprocess.run(["tar", "x", "-C", str(tree)], check=True, input=packed.stdout)
+    return tree
+
+
+def _cover(tree: Path, work: Path) -> Tests:
+    """Run the tests once without a fault, if that has not been done in this folder."""
+    data, times, settings = work / "coverage.data", work / "times.jsonl", work / "coverage.rc"
+    if not times.exists():
+        packages = ", ".join(f"rumor.{package}" for package in PACKAGES)
+        settings.write_text(f"[run]\nsource_pkgs = {packages}\ndata_file = {data}\n")
+        plugin = ("-p", "rumor.tests.mutation.covering", "--times", str(times))
+        command = (
+            "-m",
+            "coverage",
+            "run",
+            f"--rcfile={settings}",
+            "-m",
+            "pytest",
+            *_PYTEST,
+            *plugin,
+            *COVERED,
+        )
+        subprocess.run([sys.executable, *command], check=True, cwd=tree, env=_environment(tree))
+    return Tests.read(data, times)
+
+
+def _run(
+    mutants: Sequence[Mutant],
+    chosen: Mapping[int, str],
+    results: Path,
+    trees: Sequence[Path],
+    tests: Tests,
+    limit_s: float,
+    *,
+    broad: Sequence[str],
+) -> None:
+    """Judge the chosen mutants side by side, one in each tree, and write each verdict at once.
+
+    Beside its number stands the test that is likely to notice a mutant, if one is known.
+    """
+    lock = Lock()
+    free: SimpleQueue[Bench] = SimpleQueue()
+    for tree in trees:
+        free.put(Bench(tree))
+    done = {each.mutant: each for each in _read(results)}
+
+    def one(number: int) -> None:
+        before = done.get(number)
+        bench = free.get()
+        try:
+            after = before or judge(
+                number, mutants[number], bench, tests, limit_s, likely=chosen[number]
+            )
+            if broad and after.outcome == "survived" and not after.broad:
+                after = _held_against_more(after, mutants[number], bench, broad)
+        finally:
+            free.put(bench)
+        with lock:
+            done[number] = after
+            rows = [json.dumps(asdict(done[each])) for each in sorted(done)]
+            results.write_text("[\n " + ",\n ".join(rows) + "\n]\n")
+            if after != before:
+                print(after, flush=True)
+
+    with ThreadPoolExecutor(len(trees)) as pool:
+        list(pool.map(one, chosen))
+
+
+def judge(
+    number: int, mutant: Mutant, bench: Bench, tests: Tests, limit_s: float, *, likely: str = ""
+) -> Result:
+    """Run the tests that cover a mutant until one fails.
+
+    Args:
+        number: Of the mutant in the list.
+        mutant: The fault.
+        bench: Where to plant it; it is taken out again.
+        tests: What covers what.
+        limit_s: How long the fastest tests may take, and the rest beyond their usual time, seconds.
+        likely: The test that is run before all others, if it is one of those.
+    """
+    place = f"{mutant.module}:{mutant.line} {mutant.operator}"
+    covering = tests.of(mutant)
+    result = Result(mutant=number, place=place, outcome="survived", tests=len(covering))
+    before = [likely] if likely in tests.seconds else []
+    for part in (before, covering[:_FIRST], covering[_FIRST:]):
+        usual_s = sum(tests.seconds[test] for test in part)
+        if part and result.outcome == "survived":
+            outcome, by = _attempt(mutant, bench, part, limit_s + 5 * usual_s)
+            result = replace(result, outcome=outcome, by=by)
+    return result
+
+
+def _held_against_more(
+    result: Result, mutant: Mutant, bench: Bench, broad: Sequence[str]
+) -> Result:
+    outcome, by = _attempt(mutant, bench, broad, 3600.0)
+    return replace(result, outcome=outcome, by=by, broad=True)
+
+
+def _attempt(mutant: Mutant, bench: Bench, tests: Sequence[str], limit_s: float) -> tuple[str, str]:
+    """Plant a fault and run some tests: what became of it, and which test failed."""
+    path = bench.tree / f"{mutant.module}.py"
+    source, written_ns = path.read_text(), path.stat().st_mtime_ns
+    path.write_text(apply(mutant, source))
+    # Compiled code is told by size and second: without this, that of another fault might be run.
+    os.utime(path, ns=(0, written_ns - (1 + mutant.line) * 10**9))
+    try:
+        status, output = bench.pytest([*_PYTEST, "-x", "-rfE", "--tb=no", *tests], limit_s)
+    finally:
+        path.write_text(source)
+        os.utime(path, ns=(0, written_ns))
+    if status is None:
+        return "timed out", ""
+    if status == 0:
+        return "survived", ""
+    failed = _FAILED.search(output)
+    return "killed", failed[1] if failed else output[-200:]
+
+
+def _module(file: str) -> str:
+    """Name of a file of the core as mutants have it, such as ``gossip/exchange/incoming``."""
+    _, package, rest = re.split(rf"/({'|'.join(PACKAGES)})/", file, maxsplit=1)
+    return f"{package}/{rest}".removesuffix(".py")
+
+
+def _environment(tree: Path) -> dict[str, str]:
+    ours = {"PYTHONPATH": str(tree / ".types"), "PYTHONDONTWRITEBYTECODE": ""}
+    return os.environ | ours | {"OMP_NUM_THREADS": "1"}
+
+
+def _read(results: Path) -> list[Result]:
+    if not results.exists():
+        return []
+    return [Result(**each) for each in json.loads(results.read_text())]
+
+
+def _summary(results: Sequence[Result]) -> str:
+    killed = [each for each in results if each.outcome != "survived"]
+    return f"{len(killed)} of {len(results)} mutants were noticed"
+
+
+if __name__ == "__main__":
+    main()
