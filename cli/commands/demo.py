@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 
-from ...gossip.errors import ConfigError
-from ...gossip.specs.parameter import setting
+from ...gossip.specs.parameter import check_settings, setting
 from ..errors import FAILED, fail
 from ..launch.checks import training_job
 from ..launch.config import Job, LaunchConfig
@@ -44,8 +43,6 @@ SECONDS: Final = 32.0
 _JOIN_AT, _KILL_AT, _RESTART_AT = 0.15, 0.25, 0.35
 """When it happens, as parts of that."""
 
-_SECONDS_MAX: Final = 3600.0
-
 EVAL_EVERY: Final = 50
 """Steps of a fast peer between two evaluations."""
 
@@ -69,22 +66,23 @@ class DemoConfig(OutSettings):
     """What `rumor demo` shows, and for how long."""
 
     target: float = setting(
-        TARGET, "Accuracy on held-out data that the three are to reach.", metavar="PART"
+        TARGET,
+        "Accuracy on held-out data that the three are to reach.",
+        above=0,
+        below=1,
+        metavar="PART",
     )
 
     seconds: float = setting(
         SECONDS,
         "How long training takes, beside some seconds until all processes have started.",
+        low=1,
+        high=3600,
         metavar="S",
     )
 
     def __post_init__(self) -> None:
-        if not 0 < self.target < 1:
-            raise ConfigError(f"--target is {self.target}: it must be above 0 and below 1")
-        if not 1 <= self.seconds <= _SECONDS_MAX:
-            raise ConfigError(
-                f"--seconds is {self.seconds:g}: it must be from 1 to {_SECONDS_MAX:g}"
-            )
+        check_settings(self)
 
 
 @options_of(Source(DemoConfig, OUTPUT))

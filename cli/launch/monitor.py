@@ -244,11 +244,8 @@ def read_report(folder: Path, name: str = "peer.json") -> dict[str, Any] | None:
         report = read_json(folder / name)
     except (OSError, ValueError):
         return None
-    return report if isinstance(report, dict) and _has_state(report) else None
-
-
-def _has_state(report: dict[str, Any]) -> bool:
-    return report.get("state", State.FINISHED) in list(State)
+    is_one = isinstance(report, dict) and report.get("state", State.FINISHED) in list(State)
+    return report if is_one else None
 
 
 def last_words(folder: Path) -> str:

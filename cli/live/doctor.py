@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...gossip.errors import ConfigError
-from ...gossip.specs.parameter import setting
+from ...gossip.specs.parameter import check_settings, setting
 from ...train.config import ShardSettings, TrustSettings
 from ..errors import FAILED, printable
 from ..reports.console import print_json
@@ -31,11 +31,10 @@ class DoctorConfig(TrustSettings, ShardSettings):
 
     rule: str = setting("gosgd", "Its rule, as of `rumor peer`.", metavar="SPEC")
 
-    timeout_s: float = setting(5.0, "How long to wait for one answer.")
+    timeout_s: float = setting(5.0, "How long to wait for one answer.", above=0, high=600)
 
     def __post_init__(self) -> None:
-        if not 0 < self.timeout_s <= 600:
-            raise ConfigError(f"--timeout-s is {self.timeout_s:g}: it must be above 0, at most 600")
+        check_settings(self)
         if self.task is None and self.shards != 1:
             raise ConfigError("--shards is of a model: give --task, too")
 

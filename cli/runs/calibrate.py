@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
-from ...gossip.specs.parameter import setting
+from ...gossip.specs.parameter import check_settings, setting
 from ...train.config import TrustSettings
 from ..errors import FAILED, fail, not_written, understanding
 from ..reports.console import plain_table, print_json
@@ -43,12 +43,14 @@ class CalibrateConfig(TrustSettings):
     )
 
     probe_mb: float = setting(
-        16.0, "Most that is sent to each peer to measure its link, in millions of bytes."
+        16.0,
+        "Most that is sent to each peer to measure its link, in millions of bytes.",
+        low=0.1,
+        high=1000,
     )
 
     def __post_init__(self) -> None:
-        if not 0.1 <= self.probe_mb <= 1000:
-            raise ConfigError(f"--probe-mb is {self.probe_mb:g}: it must be from 0.1 to 1000")
+        check_settings(self)
 
 
 @options_of(Source(CalibrateConfig, MEASURING))

@@ -84,7 +84,7 @@ def test_as_json_it_prints_the_file_and_where_it_is(tmp_path: Path) -> None:
     [
         (["nowhere"], "which does not exist, is not the folder of a live run"),
         (["run", "--join", "x"], "address 'x' is malformed"),
-        (["run", "--join", "a:1", "--probe-mb", "0"], "--probe-mb is 0"),
+        (["run", "--join", "a:1", "--probe-mb", "0"], "probe_mb is 0"),
     ],
 )
 def test_wrong_arguments_are_refused(tmp_path: Path, arguments: list[str], message: str) -> None:
