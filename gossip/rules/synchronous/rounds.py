@@ -200,15 +200,11 @@ class Rounds:
         """Wait until everybody to whom a register was posted has accepted it."""
         late = self._letters.receivers_of(register)
         # One that is leaving, or quiet, still answers what has become of a share.
-        return self._wait_for(context, round, late, but="leaving") if late else None
+        return self.wait_for(context, round, late, but="leaving") if late else None
 
     def is_under_way(self, register: Pushed) -> bool:
         """Whether what was posted is still to go, or not settled yet, so that it is needed."""
         return bool(self._letters.receivers_of(register))
-
-    def wait_for(self, context: RuleContext, round: int, missing: Sequence[PeerId]) -> Wait | Halt:
-        """Wait for shares of some members, or halt where one of them will never come."""
-        return self._wait_for(context, round, missing)
 
     def rest(self, context: RuleContext) -> None:
         """Between two rounds take in what a leaver has handed on; after the last one, merge.
@@ -235,9 +231,10 @@ class Rounds:
         fates = (context.fate(peer, self._incarnations[peer]) for peer in peers)
         return any(fate in ("", "leaving") for fate in fates)
 
-    def _wait_for(
+    def wait_for(
         self, context: RuleContext, round: int, missing: Sequence[PeerId], but: str = ""
     ) -> Wait | Halt:
+        """Wait for shares of some members, or halt where one of them will never come."""
         for peer in missing:
             fate = context.fate(peer, self._incarnations[peer])
             if fate and fate != but:
