@@ -253,6 +253,8 @@ class PeerReplay:
             case Decided():
                 self._check_decided(entry.record)
             case Fingerprint(tensors):
+                # The live run measures within a step's exchange, before it looks at the model.
+                self._measure()
                 self._check_model(tensors)
             case Closed():
                 self._check_decided(None)

@@ -67,10 +67,6 @@ def test_seeds_that_once_broke_something_break_nothing(seed: int) -> None:
     assert not run_campaign(CampaignConfig(seeds=(seed,), shrink=False)).failed
 
 
-def test_seeds_have_digests_of_their_own() -> None:
-    assert len({digest(seed) for seed in range(4)}) == 4
-
-
 def test_the_digest_is_left_out_of_trials_and_changes_nothing() -> None:
     swarm, trial = run(draw(8, 3)), attempt(draw(8, 3))
     assert (swarm.invariants.events, +swarm.invariants.seen) == (trial.events, trial.seen)
@@ -141,14 +137,6 @@ def test_an_error_that_the_core_raises_is_a_violation_and_names_its_place() -> N
     assert broken.failure.what.startswith("KeyError: 'x' (test_campaign.py:")
 
 
-def test_coverage_is_the_share_of_seeds() -> None:
-    campaign = run_campaign(CampaignConfig(seeds=(4, 9, 2), workers=3))
-    trials = [trial_of(seed) for seed in (4, 9, 2)]
-    assert campaign.seeds == 3 and campaign.events == sum(trial.events for trial in trials)
-    assert campaign.coverage["founding"] == 1.0
-    assert all(0 < share <= 1 for share in campaign.coverage.values())
-
-
 def test_a_full_campaign_says_what_it_never_met(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = Trial(seed=0, events=1, seen=Counter({"fence": 1}))
     monkeypatch.setattr("rumor.sim.fuzz.campaign._try", lambda config, seed: nothing)
@@ -159,26 +147,6 @@ def test_a_full_campaign_says_what_it_never_met(monkeypatch: pytest.MonkeyPatch)
         CampaignConfig(seeds=tuple(range(200)), without=("ring",)),
     ):
         assert run_campaign(config).never == ()
-
-
-def trial_of(seed: int) -> Trial:
-    return CampaignConfig(seeds=(seed,), workers=3).spec(seed).attempt()
-
-
-def test_progress_is_told_after_every_seed() -> None:
-    told: list[tuple[int, list[int]]] = []
-
-    def note(done: int, failed: Sequence[Trial]) -> None:
-        told.append((done, [trial.seed for trial in failed]))
-
-    run_campaign(CampaignConfig(seeds=(0, 1, 2), workers=2), note)
-    assert told == [(1, []), (2, []), (3, [])]
-    told.clear()
-    config = CampaignConfig(
-        seeds=(5, 6), workers=2, mutant=broken_everywhere, failures_max=2, shrink=False
-    )
-    run_campaign(config, note)
-    assert told == [(1, [5]), (2, [5, 6])]
 
 
 @pytest.mark.extended

@@ -55,16 +55,6 @@ def test_registers_in_one_share_are_told_apart(wire: str) -> None:
     assert np.abs(receiver.registers["y"] - sender.registers["y"]).max() <= 0.01
 
 
-def test_what_is_not_finite_in_a_later_register_is_seen() -> None:
-    form, share = Form(registers=2), ShareId("a", 1, 1)
-    vector = Vector(np.ones(4), ("y",))
-    vector.registers["y"][2] = np.nan
-    vector.apply(Snapshot(1, ("x", "y"), form), b"")
-    payload = bytes(vector.payload_of(1))
-    vector.apply(Stage(share, 0, len(payload), form), payload)
-    assert not vector.is_finite(Inspect(share))
-
-
 def test_a_copy_brings_registers_and_then_the_local_buffer() -> None:
     form, share = Form(copy=True, registers=2), ShareId("a", 1, 1)
     donor, newcomer = Vector(np.arange(4.0) + 7, ("y",)), Vector(np.zeros(4), ("y",))

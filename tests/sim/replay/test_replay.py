@@ -499,12 +499,6 @@ def test_shares_lie_in_the_post_until_their_receiver_is_done_with_them() -> None
     assert store.find(ShareKey(BOB, ADA, 3)) is None
 
 
-def test_what_is_for_nobody_here_is_not_kept() -> None:
-    store = ShareStore([ADA])
-    store.put(ShareKey(ADA, BOB, 1), made(1))
-    assert store.take_arrivals() == [] and store.find(ShareKey(ADA, BOB, 1)) is None
-
-
 def test_models_are_compared_by_bits(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     state = {"a": torch.tensor([0.0, float("nan")]), "n": torch.tensor(3)}

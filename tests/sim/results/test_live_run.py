@@ -37,13 +37,6 @@ def test_counts_are_of_the_moment_that_is_asked_for(tmp_path: Path) -> None:
     assert run.count("membership_bytes", 12.0) == pytest.approx(100 * 400)
 
 
-def test_a_later_start_counts_from_the_first(tmp_path: Path) -> None:
-    leave_peer(tmp_path / "ada", rows_of(0.1), index=0)
-    leave_peer(tmp_path / "bob", rows_of(0.1, since_s=5.0), index=1)
-    run = read_live_run(tmp_path)
-    assert run.steps(run.peers[1], 6.0) == pytest.approx(10)
-
-
 def test_all_train_until_the_first_has_finished(tmp_path: Path) -> None:
     run = read_live_run(leave_run(tmp_path / "run", PACES, steps=[100, 200, 200, 100]))
     assert run.trained_s == pytest.approx(10.0)
@@ -63,13 +56,6 @@ def test_bytes_of_all_lives_count_and_steps_of_a_lost_one_once(tmp_path: Path) -
     assert len(run.peers) == 1
     assert run.steps(run.peers[0], 100.0) == 90
     assert run.count("bytes_sent", 100.0) == 1100 * 100
-
-
-def test_rows_of_an_older_version_do_not_say_what_was_about_members(tmp_path: Path) -> None:
-    rows = [{k: v for k, v in row.items() if k != "membership_bytes"} for row in rows_of(0.1)]
-    run = read_live_run(leave_peer(tmp_path / "ada", rows))
-    assert run.count("membership_bytes", 5.0) is None
-    assert run.count("bytes_sent", 5.0) == pytest.approx(1100 * 50)
 
 
 @pytest.mark.parametrize("name", ["nowhere", ""])
@@ -163,11 +149,6 @@ def test_a_network_that_was_not_measured_is_called_a_guess(tmp_path: Path) -> No
     found = calibrate(read_live_run(tmp_path))
     assert found.network == PRESETS["lan"]
     assert "lan is a guess" in found.notes[0]
-
-
-def test_where_a_running_peer_listens_is_what_it_was_told(tmp_path: Path) -> None:
-    leave_peer(tmp_path / "ada", rows_of(0.1), state=None, bind=["tcp://0.0.0.0:7700"])
-    assert calibrate(read_live_run(tmp_path)).network == PRESETS["lan"]
 
 
 def test_a_network_that_was_measured_needs_no_note(tmp_path: Path) -> None:

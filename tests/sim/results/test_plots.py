@@ -123,15 +123,6 @@ def test_a_rate_over_next_to_no_time_is_not_drawn() -> None:
     assert axes.get_ylabel() == "MB/s"
 
 
-def test_it_says_what_was_run() -> None:
-    figure = made_up(speeds="1x:50%,4x:50%").plot()
-    above = [text.get_text() for text in figure.texts]
-    assert above == [
-        "digits on 64 workers, exponential, gosgd with p = 0.1 per step",
-        "network lan, steps of 0.1 s, pace constant, speeds 1x:50%,4x:50%, data shared, seed 0",
-    ]
-
-
 def test_drawing_leaves_matplotlib_as_it_was() -> None:
     before, backend = dict(rcParams), get_backend()
     run = made_up()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from rumor.sim.study.execution.store import Store
-from rumor.train.storage.files import remove_drafts
 
 KEY = "ab" * 16
 RECORD: dict[str, Any] = {
@@ -51,13 +50,6 @@ def test_a_file_that_is_not_as_it_was_written_counts_as_missing_and_is_told(
     assert store.torn == [path]
 
 
-def test_bytes_that_are_no_text_count_as_missing(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.put(KEY, RECORD)
-    (tmp_path / "trials" / f"{KEY}.json").write_bytes(b"\xff\xfe\x00")
-    assert store.get(KEY) is None
-
-
 def test_a_full_disk_leaves_the_old_trial_and_no_draft(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,14 +65,6 @@ def test_a_full_disk_leaves_the_old_trial_and_no_draft(
     with pytest.raises(OSError, match="No space left"):
         store.put("cd" * 16, RECORD)
     assert store.get(KEY) == RECORD
-    assert [path.name for path in (tmp_path / "trials").iterdir()] == [f"{KEY}.json"]
-
-
-def test_drafts_of_a_killed_process_are_removed(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.put(KEY, RECORD)
-    (tmp_path / "trials" / f"{'cd' * 16}.json.draft").write_text("{")
-    remove_drafts(store.folder)
     assert [path.name for path in (tmp_path / "trials").iterdir()] == [f"{KEY}.json"]
 
 
