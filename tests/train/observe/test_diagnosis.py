@@ -105,11 +105,6 @@ def test_another_model_and_which_tensor_differs(pair: list[Member]) -> None:
     )
 
 
-def test_a_rule_that_lets_nobody_join(pair: list[Member]) -> None:
-    found = found_at(pair[0], replace(HERE, rule="dpsgd", fixed_members=True))
-    assert causes(found) == ["rule"] and "dpsgd lets nobody join" in found.findings[0].why
-
-
 def test_a_member_whose_clock_is_far_ahead(
     pair: list[Member], monkeypatch: pytest.MonkeyPatch
 ) -> None:

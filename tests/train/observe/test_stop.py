@@ -174,11 +174,6 @@ def test_a_peer_that_seeks_a_swarm_is_told_of_as_such(
         SwarmStop(address, timeout_s=LIMIT_S)
 
 
-def test_where_nobody_answers_it_says_so() -> None:
-    with pytest.raises(TransportError, match="is a peer listening there"):
-        SwarmStop("127.0.0.1:1", timeout_s=0.2)
-
-
 def request_of(monkeypatch: pytest.MonkeyPatch, *peers: PeerView) -> SwarmStop:
     """A request to a swarm that looks like this, of which nobody can be asked."""
     view = SwarmView(time_s=0.0, swarm="ab" * 16, peers=peers)

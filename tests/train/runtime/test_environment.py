@@ -31,11 +31,6 @@ TOLD = {
 }
 
 
-def test_an_empty_environment_changes_nothing() -> None:
-    assert environment({}).fill(PeerConfig()) == PeerConfig()
-    assert (environment({}).index, environment({}).count) == (0, 1)
-
-
 def test_a_peer_finds_its_settings() -> None:
     told = environment(TOLD)
     config = told.fill(PeerConfig())
