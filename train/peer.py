@@ -37,7 +37,7 @@ from .runtime.opening import open_runtime, open_transport
 from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
 from .runtime.script import initial_model
-from .runtime.script.environment import environment, resolve_config
+from .runtime.script.environment import environment, peers_before, resolve_config
 from .runtime.search import join_swarm
 from .runtime.shutdown import MergeResult
 from .runtime.telling.counters import Counters
@@ -83,6 +83,9 @@ class Peer:
             makes one from a spec.
         name: What this peer is called, unique in its swarm (`PeerConfig.id`).
         out: Folder for its ledger, metrics, checkpoints and, at the end, the model.
+        swarm: Name of its swarm where a process makes several peers, each of another swarm, such as
+            a GAN's two models. Default: peers of all processes that were made first belong
+            together, then those that were made second, and so on.
         evaluate: Gives ``{"accuracy": ..., "loss": ...}``, or one, of the `average` of all.
         evaluate_every: Steps between two such evaluations; both or neither of the two.
         checkpoints: Whether any are written into *out*; False where others keep its `state_dict`.
@@ -103,6 +106,7 @@ class Peer:
         rule: Rule | None = None,
         name: str | None = None,
         out: Path | str | None = None,
+        swarm: str | None = None,
         evaluate: Evaluate | None = None,
         evaluate_every: int | None = None,
         checkpoints: bool = True,
@@ -114,6 +118,8 @@ class Peer:
         given: dict[str, Any] = {"id": name, "join": join, "bind": bind, "topology": topology}
         given |= {"rule": rule, "out": out}
         told = environment()
+        before = peers_before(told)
+        told, swarm = told.of_swarm(swarm, before)
         self.config = resolve_config(config, given, told)
         """All settings, those of the environment among them."""
         if checkpoints:
@@ -162,6 +168,7 @@ class Peer:
         self._on_start: list[Callable[[], object]] = []
         self._has_begun = False
         self._pid = os.getpid()
+        before.append(swarm)
 
     def register(self, **objects: Stateful) -> None:
         """Keep the state of these in checkpoints, too, by these names: optimizer, scheduler,

@@ -334,15 +334,29 @@ def end(summary: Mapping[str, Any], *, as_json: bool) -> None:
     Raises:
         typer.Exit: With status 1, where something did.
     """
+    swarms = {summary.get("swarm", ""): summary, **summary["further"]}
     if as_json:
         print_json(summary)
     else:
-        report(dict(summary), Console())
-    for peer in sorted(summary["peers_detail"], key=lambda peer: peer["id"]):
-        if peer["state"] == State.FAILED or peer["script_error"]:
-            _show_log(Path(summary["run"]) / "peers" / peer["id"], peer["id"])
-    if why := complaint(dict(summary)):
-        fail(why, FAILED)
+        for name, each in swarms.items():
+            if name or summary["further"]:
+                print(f"\nSwarm {name}:" if name else "\nFirst swarm:")
+            report(dict(each), Console())
+    whys: list[str] = []
+    shown: set[str] = set()
+    for name, each in swarms.items():
+        failed = {
+            peer["id"]
+            for peer in each["peers_detail"]
+            if peer["state"] == State.FAILED or peer["script_error"]
+        }
+        for id in sorted(failed - shown):
+            _show_log(Path(summary["run"]) / "peers" / id, id)
+        shown |= failed
+        if why := complaint(dict(each)):
+            whys.append(f"swarm {name}: {why}" if name else why)
+    if whys:
+        fail("; ".join(whys), FAILED)
 
 
 def _show_log(folder: Path, id: str) -> None:

@@ -50,8 +50,9 @@ class RunFolder:
             earlier = tuple(lives.get(id, ())[:-1])
             founds = index < self._job.config.peers
             places.append(self._make(index, id, earlier, founds=founds, kept=goes_on))
-        for path in self._rendezvous.glob("*.addr"):
-            path.unlink()  # of processes that are gone
+        for kind in ("addr", "swarms"):
+            for path in self._rendezvous.rglob(f"*.{kind}"):
+                path.unlink()  # of processes that are gone
         return places
 
     def newcomer(self, number: int) -> Place:

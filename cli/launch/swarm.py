@@ -1,21 +1,28 @@
-"""The swarm of one run: its processes from their start to the end, and what it came to."""
+"""The swarm of one run: its processes from their start to the end, and what it came to.
+
+A script's process may make several peers, each of a swarm of its own, such as one for each fold.
+The first of them writes into the process's folder, each further one, and each that has a name, into
+a folder of its own in there. The results of such a swarm are in ``swarms/NAME``.
+"""
 
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ...gossip.errors import ConfigError
 from ...gossip.transport.addresses import allow_more_files
+from ...train.storage.incarnation import INCARNATION_FILE
 from ..errors import not_written
-from .config import Job
+from .config import Job, Place
 from .display import Display, display_on
 from .folder import RunFolder
-from .monitor import Monitor, OnRow, PeerView, read_report
+from .monitor import Monitor, OnRow, PeerView, ended_view, read_report
 from .processes import ProcessGroup
-from .resume import lives_before
+from .resume import life_ends_of, lives_before, read_life_ends
 from .supervisor import Fleet, supervise
 
 if TYPE_CHECKING:
@@ -126,14 +133,59 @@ class Swarm:
         return read_outcomes(self.group.places, self.monitor.views)
 
     def concluded(self, wall_s: float) -> dict[str, Any]:
-        """Merge, sum up and draw a run that is over; returns the summary."""
+        """Merge, sum up and draw all swarms of a run that is over.
+
+        Returns:
+            The summary of the first swarm, with those of the others as ``further``, by name.
+        """
         job, places = self.job, self.group.places
         reports = () if job.training else [read_report(place.folder) or {} for place in places]
         described = job.described(reports) | {"run": str(job.out)}
         if not isinstance(self.group, ProcessGroup):
             described["unreached"] = sorted({*self.group.unreached})
+        names = sorted({path.name for place in places for path in _further(place)})
+        further = {name: self._conclude_further(name, described, wall_s) for name in names}
+        folders = [folder for place in places for folder in (*place.earlier, place.folder)]
+        if names and not any((folder / INCARNATION_FILE).exists() for folder in folders):
+            # All peers have names, so that none has written into its process's folder.
+            return further.pop(names[0]) | {"swarm": names[0], "further": further}
+        if names:
+            # Rows of further swarms are in these views, too.
+            self.monitor.views = [
+                ended_view(place, process.poll(), view.earlier)
+                for place, process, view in zip(
+                    places, self.group.processes, self.monitor.views, strict=True
+                )
+            ]
         faults = [] if self.injector is None else self.injector.records
+        described["further"] = further
         return _conclude(described, job, job.out, wall_s, self.outcomes(), faults)
+
+    def _conclude_further(
+        self, name: str, described: Mapping[str, Any], wall_s: float
+    ) -> dict[str, Any]:
+        from .summary import read_outcomes
+
+        out = self.job.out / "swarms" / name
+        out.mkdir(parents=True, exist_ok=True)
+        told = read_life_ends(out)
+        places, views = [], []
+        for place, process in zip(self.group.places, self.group.processes, strict=True):
+            if name not in {path.name for path in _further(place)}:
+                continue
+            earlier = tuple(each / name for each in place.earlier if (each / name).is_dir())
+            places.append(replace(place, folder=place.folder / name, earlier=earlier))
+            # The last life is the one whose end is seen now.
+            ends = life_ends_of(places[-1], told)[:-1]
+            views.append(ended_view(places[-1], process.poll(), ends))
+        described = {**described, "peers": len(places)}
+        return _conclude(described, self.job, out, wall_s, read_outcomes(places, views))
+
+
+def _further(place: Place) -> Iterator[Path]:
+    """Folders of the further peers of a process."""
+    for folder in (*place.earlier, place.folder):
+        yield from (path.parent for path in folder.glob(f"*/{INCARNATION_FILE}"))
 
 
 def _conclude(

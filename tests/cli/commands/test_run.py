@@ -443,6 +443,63 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.mark.live
+def test_each_peer_of_a_process_is_of_a_swarm_of_its_own_in_which_all_processes_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_nothing(monkeypatch)
+    (tmp_path / "folds.py").write_text(FOLDS)
+    with forked_peers():
+        result = called("-n", "2", "--rule=gosgd:p=0.5", "--out", "run", "--json", "--", "folds.py")
+    assert result.exit_code == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert [*summary["further"]] == ["last", "swarm-2"]
+    digests = set()
+    for each in (summary, *summary["further"].values()):
+        assert [peer["steps"] for peer in each["peers_detail"]] == [20, 20]
+        assert each["weight_units_total"] == each["weight_units_expected"] == 2 * 2**40
+        assert (Path(each["out"]) / "model.safetensors").exists()
+        digests.add(each["digest"])
+    assert len(digests) == 3
+    logs = [(tmp_path / f"run/peers/peer-{index}/log.txt").read_text() for index in range(2)]
+    # All began with the model that the first process had drawn, another one in each swarm.
+    assert logs[0] == logs[1] and len({*logs[0].splitlines()}) == 3
+
+
+FOLDS = """
+import torch
+from torch import nn
+from rumor.train import Peer, environment
+
+torch.manual_seed(environment().index)
+for name in (None, None, "last"):
+    model = nn.Linear(4, 1)
+    with Peer(model, swarm=name) as peer:
+        print(model.weight[0, 0].item(), peer.members)
+        while peer.steps < 20:
+            peer.step()
+"""
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("script", "options", "swarms"),
+    [
+        ("kfold.py", ("--folds", "2", "--steps", "30"), ["fold-0", "fold-1"]),
+        ("gan.py", ("--steps", "30"), ["discriminator", "generator"]),
+    ],
+)
+def test_examples_with_several_swarms_leave_a_model_of_each(
+    monkeypatch: pytest.MonkeyPatch, script: str, options: tuple[str, ...], swarms: list[str]
+) -> None:
+    draw_nothing(monkeypatch)
+    with forked_peers():
+        words = ("--", str(EXAMPLES / script), *options)
+        result = called("-n", "2", "--out", "run", "--json", *words)
+    assert result.exit_code == 0, result.stderr
+    assert sorted(path.parent.name for path in Path("run").glob("swarms/*/*.safetensors")) == swarms
+
+
+@pytest.mark.live
 def test_peers_of_a_run_that_goes_on_meet_however_short_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from rumor.train.runtime.script.cluster import (
     cluster_task,
     joins,
 )
+from rumor.train.runtime.script.environment import _made
 from rumor.train.tensors import cuda
 
 SLURM = {
@@ -195,11 +196,13 @@ def test_a_peer_resumes_by_itself_and_says_that_it_is_ready(
     for name, value in given.items():
         monkeypatch.setenv(f"RUMOR_{name}", str(value))
     for life in range(2):
+        _made.clear()  # as in a new process
         with Peer(nn.Linear(2, 1)) as peer:
             assert ready.read_text() == "anna\n" and peer.steps == 3 * life
             for _ in range(3):
                 peer.step()
         assert not ready.exists() and peer.steps == 3 * (life + 1)
+    _made.clear()
     asked = Peer(nn.Linear(2, 1))
     assert asked.resume()
     with asked:

@@ -108,6 +108,39 @@ def test_a_peer_that_says_where_it_belongs_is_not_placed_by_a_scheduler() -> Non
     assert told.fill(PeerConfig(join=())).id is None
 
 
+def test_each_further_peer_of_a_process_has_places_of_its_own() -> None:
+    told = environment(
+        TOLD | {"RUMOR_BIND": "tcp://0.0.0.0:7700", "RUMOR_RENDEZVOUS": "/meet", "RUMOR_COUNT": "3"}
+    )
+    first, name = told.of_swarm(None, [])
+    assert name == "" and first == told
+    second, name = told.of_swarm(None, [""])
+    assert (name, second.fields["rendezvous"]) == ("swarm-2", Path("/meet/swarm-2"))
+    assert second.fields["out"] == Path("somewhere/swarm-2").absolute()
+    assert second.fields["join"] == ("tcp://node-a:7703", "tcp://node-b:7703")
+    assert (second.fields["bind"], second.fields["metrics_port"]) == ("tcp://0.0.0.0:7703", 9104)
+    named, name = told.of_swarm("fold", [])
+    assert (name, named.fields["rendezvous"]) == ("fold", Path("/meet/fold"))
+    assert named.fields["join"] == told.fields["join"]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "checkpoints", "taken"])
+def test_a_name_of_a_swarm_that_cannot_be_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"swarm is {name!r}")):
+        environment(TOLD).of_swarm(name, ["taken"])
+
+
+def test_tasks_of_a_scheduler_agree_on_the_ports_of_each_swarm() -> None:
+    told = {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "MASTER_ADDR": "node-a"}
+    told |= {"MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "1"}
+    joined = [
+        environment(told | {"RANK": rank, "LOCAL_RANK": rank}).of_swarm(None, before)[0].placed
+        for before in ([], ["", "swarm-2"])
+        for rank in ("0", "1")
+    ]
+    assert joined[0]["join"] == joined[1]["join"] != joined[2]["join"] == joined[3]["join"]
+
+
 @pytest.mark.parametrize(
     ("name", "near"),
     [

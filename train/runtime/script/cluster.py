@@ -27,6 +27,7 @@ __all__ = [
     "expand",
     "expand_counts",
     "joins",
+    "port_of",
 ]
 
 JOINS_MAX: Final = 8
@@ -36,6 +37,9 @@ JOINS_MAX: Final = 8
 _PORT: Final = 20_000
 _BLOCKS: Final = 768
 _BLOCK: Final = 16
+# Jobs that share a host often have neighboring ids, and so neighboring blocks.
+_NEXT: Final = 331 * _BLOCK
+
 _HOSTS: Final = re.compile(r"(?:[^][,\s]|\[[^][]*\])+")
 _PART: Final = re.compile(r"\[([^][]*)\]|[^][]+")
 _RANGE: Final = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
@@ -70,10 +74,15 @@ class ClusterTask:
         """What its peer is called: all names have as many digits."""
         return f"peer-{self.rank:0{len(str(self.size - 1))}}"
 
-    def variables(self, port: int | None = None) -> dict[str, str]:
-        """The variables of `environment` for its peer; *port* is that of the first task of
-        each host, default: what follows from the job."""
-        moved = 0 if port is None else port - (self.port - self.local_rank)
+    def variables(self, port: int | None = None, number: int = 0) -> dict[str, str]:
+        """The variables of `environment` that its peer is told.
+
+        Args:
+            port: Of the first task of each host; default: what follows from the job.
+            number: How many other peers its process has made before.
+        """
+        first = self.port - self.local_rank
+        moved = port_of(first if port is None else port, number, self.size) - first
         places = [(host, number + moved) for host, number in self.places]
         place = self.place and (self.place[0], self.place[1] + moved)
         own = self.port + moved
@@ -90,6 +99,18 @@ class ClusterTask:
         if place is not None and not told["bind"].endswith("*"):
             told["advertise"] = join_address(place[0], str(own))
         return {f"RUMOR_{name.upper()}": text for name, text in told.items()}
+
+
+def port_of(port: int, number: int, count: int) -> int:
+    """The port at which one of *count* processes listens with one more peer, where its first one
+    has *port* and it has made *number* before; each swarm has ports of its own.
+
+    >>> port_of(7700, 0, 4), port_of(7701, 2, 4), port_of(21648, 1, 4)
+    (7700, 7709, 26944)
+    """
+    if not 0 <= port - _PORT < _BLOCKS * _BLOCK:
+        return port + number * count
+    return _PORT + (port - _PORT + number * _NEXT) % (_BLOCKS * _BLOCK)
 
 
 def joins(places: Sequence[tuple[str, int]], place: tuple[str, int] | None) -> tuple[str, ...]:

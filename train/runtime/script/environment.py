@@ -2,21 +2,22 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 
 from ....gossip import ConfigError, ProtocolConfig
 from ....gossip.errors import did_you_mean
 from ....gossip.specs.parameter import settings_of
-from ...config import PeerConfig
+from ....gossip.wire.messages import is_name
+from ...config import CHECKPOINTS, PeerConfig
 from ...tensors.cuda import find_device
-from .cluster import cluster_task
+from .cluster import ClusterTask, cluster_task, port_of
 
-__all__ = ["Environment", "environment", "resolve_config"]
+__all__ = ["Environment", "environment", "peers_before", "resolve_config"]
 
 _log = logging.getLogger("rumor")
 
@@ -52,6 +53,55 @@ class Environment:
     placed: Mapping[str, Any] = field(default_factory=dict)
     """More of them, which follow from what Slurm or torchrun tells the tasks of a job. They hold
     only where a script does not say itself whom its peer is to join."""
+    task: ClusterTask | None = None
+    """The task from which ``placed`` follows."""
+
+    def of_swarm(self, swarm: str | None, before: Sequence[str]) -> tuple[Self, str]:
+        """Derive the environment of one more peer of this process, which belongs to a swarm of its
+        own: with a rendezvous, a folder and ports that no earlier peer uses.
+
+        Args:
+            swarm: Name of the swarm; default: from its number.
+            before: Names of the swarms of the peers that were made before.
+
+        Returns:
+            That, and the swarm's name; empty for that of the first peer, which is not named.
+
+        Raises:
+            ConfigError: The name cannot be one, or is taken.
+        """
+        number = len(before)
+        if swarm is not None and (not is_name(swarm) or swarm[0] == "." or swarm == CHECKPOINTS):
+            raise ConfigError(
+                f"swarm is {swarm!r}: it must be 1 to 64 letters, digits, '.', '_' or '-', must "
+                f"not begin with '.', and must not be {CHECKPOINTS!r}"
+            )
+        swarm = swarm or (f"swarm-{number + 1}" if number else "")
+        if swarm in before:
+            raise ConfigError(
+                f"swarm is {swarm!r}: this process has made a peer of that swarm already; give "
+                "each peer a swarm of its own"
+            )
+        told, placed = dict(self.fields), self.placed
+        for each in {"out", "rendezvous"} & {*told} if swarm else ():
+            told[each] = told[each] / swarm
+        if number:
+            for each in {"advertise", "bind", "join"} & {*told}:
+                told[each] = self._moved(told[each], number)
+            if told.get("metrics_port"):
+                told["metrics_port"] += number * self.count
+            if self.task is not None:
+                placed = _understood(self.task.variables(number=number))[1]
+        return replace(self, fields=told, placed=placed), swarm
+
+    def _moved(self, addresses: str | Sequence[str], number: int) -> Any:
+        """Move addresses to the ports of another swarm."""
+        if not isinstance(addresses, str):
+            return tuple(self._moved(each, number) for each in addresses)
+        host, _, port = addresses.rpartition(":")
+        if not port.isdecimal():
+            return addresses
+        return f"{host}:{port_of(int(port), number, self.count)}"
 
     @property
     def device(self) -> torch.device:
@@ -137,7 +187,21 @@ def environment(variables: Mapping[str, str] | None = None) -> Environment:
     if not told.keys().isdisjoint(_PLACES) or (task := cluster_task(variables)) is None:
         return Environment(**own, fields=told)
     found, placed = _understood(task.variables())
-    return Environment(**(found | own), fields=told, placed=placed)
+    return Environment(**(found | own), fields=told, placed=placed, task=task)
+
+
+_made: Final[dict[tuple[object, ...], list[str]]] = {}
+
+
+def peers_before(told: Environment) -> list[str]:
+    """Names of the swarms of the peers that this process has made, to which the next is added. If
+    the environment names no place for peers, each peer has a list of its own."""
+    fields = {**told.placed, **told.fields}
+    places = tuple(str(fields.get(name)) for name in ("id", "join", "rendezvous", "out"))
+    if fields.keys().isdisjoint((*_PLACES, "out")):
+        return []
+    # A forked child begins anew; the folder's lock keeps it out of its parent's places.
+    return _made.setdefault((os.getpid(), *places), [])
 
 
 def _understood(variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
