@@ -143,7 +143,8 @@ class Membership:
             self._learn(member, now, direct=False)
 
     def outlasts(self, envelope: Envelope, now: float) -> bool:
-        """Whether a stale incarnation is the one that runs, and the later one is dead and forgotten.
+        """Whether a stale incarnation is the one that runs, and the later one is dead.
+
 
         A member learns of a later incarnation of its own name, but does not start over for it. If
         the peers that remember that one are a minority, they would ignore the member for ever.
