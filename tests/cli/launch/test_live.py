@@ -240,7 +240,7 @@ def test_resets_every_200_ms_and_losses_are_survived(tmp_path: Path) -> None:
     assert is_exact(summary)
     assert "finished" in {peer["state"] for peer in summary["peers_detail"]}
     (reset, *_) = summary["faults"]
-    assert "connections are reset" in reset["done"][0]["what"]
+    assert "reset begins" in reset["done"][0]["what"]
     assert summary["accuracy"] > 0.85
 
 
