@@ -145,7 +145,6 @@ class Membership:
     def outlasts(self, envelope: Envelope, now: float) -> bool:
         """Whether a stale incarnation is the one that runs, and the later one is dead.
 
-
         A member learns of a later incarnation of its own name, but does not start over for it. If
         the peers that remember that one are a minority, they would ignore the member for ever.
         """

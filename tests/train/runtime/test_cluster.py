@@ -12,6 +12,7 @@ from rumor.train import Peer, PeerConfig, environment
 from rumor.train.runtime.script.cluster import (
     JOINS_MAX,
     ClusterTask,
+    _warn_once,
     cluster_task,
     joins,
 )
@@ -216,3 +217,16 @@ def test_a_file_that_cannot_be_written_is_named(
     monkeypatch.setenv("RUMOR_READY", str(tmp_path / "no" / "ready"))
     with pytest.raises(ConfigError, match="RUMOR_READY"), Peer(nn.Linear(2, 1)):
         pass
+
+
+@pytest.mark.parametrize(("tasks", "warns"), [("2", True), ("1", False)])
+def test_a_torchrun_on_each_node_of_slurm_that_knows_no_other_is_warned_of(
+    caplog: pytest.LogCaptureFixture, tasks: str, warns: bool
+) -> None:
+    _warn_once.cache_clear()
+    variables = {"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
+    variables |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "LOCAL_WORLD_SIZE": "2"}
+    variables |= {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": tasks}
+    for _ in range(2):
+        assert cluster_task(variables) is not None
+    assert caplog.text.count("each node trains a swarm of its own") == warns

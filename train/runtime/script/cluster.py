@@ -7,10 +7,12 @@ them is in a swarm yet, the one with the smallest name founds.
 """
 
 import errno
+import logging
 import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import Final, NamedTuple
 
@@ -29,6 +31,8 @@ __all__ = [
     "joins",
     "port_of",
 ]
+
+_log = logging.getLogger("rumor")
 
 JOINS_MAX: Final = 8
 """How many addresses each peer gets. One answer is enough: any member knows all others."""
@@ -181,8 +185,27 @@ def cluster_task(variables: Variables, scheduler: str | None = None) -> ClusterT
     for each in SCHEDULERS.values():
         if all(name in variables for name in each.marks):
             task = each.read(variables)
+            _warn_of_swarms_apart(task, variables)
             return task if task.size > 1 else None
     return None
+
+
+@cache
+def _warn_once(text: str) -> None:
+    _log.warning("%s", text)
+
+
+def _warn_of_swarms_apart(task: ClusterTask, variables: Variables) -> None:
+    """Warn if each node of a Slurm job trains a swarm of its own."""
+    tasks = variables.get("SLURM_STEP_NUM_TASKS", "1")
+    if task.scheduler == "torchrun" and "SLURM_STEP_ID" in variables and tasks != "1":
+        here = variables.get("LOCAL_WORLD_SIZE") == variables["WORLD_SIZE"]
+        if here or is_loopback(join_address(variables["MASTER_ADDR"], "1")):
+            _warn_once(
+                f"Slurm runs {tasks} torchruns, and this one has workers on its own node alone, so "
+                "that each node trains a swarm of its own: give all torchruns one --rdzv-endpoint "
+                "in place of --standalone, or use `srun rumor run`"
+            )
 
 
 def _read_slurm(variables: Variables) -> ClusterTask:
