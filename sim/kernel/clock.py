@@ -1,4 +1,4 @@
-"""Virtual time: one queue of what is due, in an order that never varies."""
+"""Virtual time: a queue of scheduled actions in a deterministic order."""
 
 from collections.abc import Callable
 from enum import IntEnum
@@ -9,14 +9,14 @@ __all__ = ["Clock", "Priority"]
 
 
 class Priority(IntEnum):
-    """What comes first where several things are due at the same time."""
+    """Order of actions that are due at the same time."""
 
     FAULT = -1
-    """What goes wrong at an instant goes wrong before anything else happens then."""
+    """Faults strike before anything else that is due at the same time."""
     DELIVERY = 0
-    """A message that comes at the very instant of a turn is there for it."""
+    """A message that arrives at the time of a turn is there for that turn."""
     ALARM = 1
-    """Nobody waits on an alarm."""
+    """Alarms come last: no action depends on them."""
     TURN = 2
 
 
@@ -24,31 +24,31 @@ Action = Callable[..., object]
 
 
 class Clock:
-    """A clock that moves when it is told to, and does on its way what has become due."""
+    """A virtual clock that runs scheduled actions in order of time."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        """Seconds."""
+        """Current virtual time, seconds."""
         self.events = 0
-        """How many things were done so far."""
+        """Number of actions run so far."""
         self._queue: list[tuple[float, int, int, Action, tuple[Any, ...]]] = []
         self._arrivals = 0
         self._stopped = False
 
     def at(self, time_s: float, priority: int, action: Action, *arguments: object) -> None:
-        """Do something at a time, seconds; a `Priority` ranks what is due at the same one."""
-        # Ties break by order of arrival. Actions cannot be compared.
+        """Schedule an action for *time_s*, seconds; `Priority` ranks actions of the same time."""
+        # Ties break by order of scheduling, since actions cannot be compared.
         self._arrivals += 1
         heappush(self._queue, (time_s, priority, self._arrivals, action, arguments))
 
     def stop(self) -> None:
-        """Let time stand still after what is being done now."""
+        """Stop time after the current action."""
         self._stopped = True
 
     def run(self, until_s: float, stop: Callable[[], bool] | None = None) -> bool:
-        """Let everything happen that is due until then, at that very time included.
+        """Run every action that is due up to *until_s*, inclusive.
 
-        *stop* is looked at before each thing: where it holds, the clock stands still there.
+        *stop* is called before each action; once it returns True, the clock stands still.
         """
         queue, self._stopped = self._queue, False
         while not self._stopped and (stop is None or not stop()):
@@ -61,5 +61,5 @@ class Clock:
         return True
 
     def is_due(self, until_s: float) -> bool:
-        """Whether something is due until then."""
+        """Return True if an action is due by *until_s*."""
         return bool(self._queue) and self._queue[0][0] <= until_s

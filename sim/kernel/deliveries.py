@@ -1,4 +1,4 @@
-"""What is on its way: a message arrives when the ports that lie before its receiver let it."""
+"""Messages in flight: each arrives once the ports in front of its receiver have let it through."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _DELIVERY = int(Priority.DELIVERY)
 
 
 class Deliveries:
-    """Lets messages arrive; the network that they pass, *links*, may be replaced."""
+    """Delivers messages; *links*, the network they cross, may be replaced."""
 
     def __init__(self, clock: Clock, links: Links) -> None:
         self._clock = clock
@@ -35,7 +35,7 @@ class Deliveries:
         action: Callable[..., object],
         *arguments: object,
     ) -> None:
-        """Do something when a message arrives."""
+        """Run *action* when a message arrives."""
         links = self.links
         ports: tuple[Port, ...] = ()
         if links.has_ports:
@@ -52,7 +52,7 @@ class Deliveries:
         action: Callable[..., object],
         arguments: tuple[object, ...],
     ) -> None:
-        """Go through one port after another, and wait where one is busy."""
+        """Pass one port after another, and wait at each that is busy."""
         now = self._clock.now
         for number, port in enumerate(ports, 1):
             through_s = port.take(now, size_bytes)
@@ -69,11 +69,11 @@ class Deliveries:
 
 
 Way = tuple[int, int]
-"""From which worker to which."""
+"""Sender's and receiver's row."""
 
 
 class Mailbox:
-    """Hands messages to the network, and what becomes of them to the fleet."""
+    """Sends a fleet's messages through the network and delivers them."""
 
     def __init__(
         self, fleet: "Fleet", deliveries: Deliveries, faults: NetworkFaults | None
@@ -81,7 +81,8 @@ class Mailbox:
         self._fleet = fleet
         self._deliveries = deliveries
         self._faults = faults
-        # A harness asks for no counts of bytes; and only views, which faults call for, repeat.
+        # A harness needs no byte counts, and only per-worker views, which faults need, send a
+        # message again.
         self._bytes_of: Callable[[Envelope], int] | None = None
         if fleet.harness is None or deliveries.links.uses_sizes:
             self._bytes_of = encoded_bytes if faults is None else Sizes().of
@@ -91,20 +92,20 @@ class Mailbox:
 
     @property
     def cuts(self) -> list[Way]:
-        """Which ways carry nothing now, beside those that a plan cuts; sorted."""
+        """Ways that are cut now in addition to those that a plan cuts, sorted."""
         return sorted(self._cut)
 
     def cut(self, way: Way) -> None:
-        """Lose what is under way from one worker to another, and all that follows."""
+        """Lose all messages in flight from one worker to another, and all later ones."""
         self._cut.add(way)
         self._cuts[way] += 1
 
     def heal(self, way: Way) -> None:
-        """Let a way carry again."""
+        """Let a way carry messages again."""
         self._cut.discard(way)
 
     def greet(self, worker: Worker, effect: Greet, now: float, payload: Payload = None) -> None:
-        """Send a message to whoever has an address."""
+        """Send a message to an address, whichever peer has it."""
         to = self._places.get(effect.address)
         if to is not None and to != worker.index:
             self.send(worker, effect.envelope, payload, to)
@@ -112,10 +113,10 @@ class Mailbox:
     def send(
         self, worker: Worker, envelope: Envelope, payload: Payload, to: int | None = None
     ) -> None:
-        """Send a message to whichever life of a worker runs when it arrives.
+        """Send a message to the incarnation of a worker that runs when it arrives.
 
         Args:
-            to: Index of the receiver; the one that the envelope names, if there is one, otherwise.
+            to: Row of the receiver; by default the one that the envelope names.
         """
         fleet, links = self._fleet, self._deliveries.links
         to = fleet.index.get(envelope.destination) if to is None else to
@@ -131,19 +132,19 @@ class Mailbox:
             frame = envelope.frame_bytes
             size_bytes = frame + links.header_weight * (whole - frame)
         way, there = (worker.index, to), fleet.workers[to]
-        # None where it is lost at once.
+        # None if it is lost at once.
         cuts = None if way in self._cut else self._cuts.get(way, 0)
         arrivals_s = self._arrivals(way, size_bytes)
         if not there.running or (
             fleet.harness is not None and not fleet.harness.reaches(worker, there)
         ):
-            # Its host answers that nobody listens there, unless that is lost, too.
+            # The receiver's host answers that the port is closed, unless that answer is lost too.
             if arrivals_s and cuts is not None and envelope.destination:
                 self._unsent(worker, envelope)
             return
         given: tuple[Any, ...] = self._deliver, way, cuts, there, envelope, payload
         if self._faults is None:
-            # No way is ever cut, and no worker stands still.
+            # Without faults, no way is ever cut and no worker is paused.
             given = fleet.take_in, there, envelope, payload
         for time_s in () if cuts is None else arrivals_s:
             if payload is not None:
@@ -151,9 +152,9 @@ class Mailbox:
             self._deliveries.expect(time_s, way, size_bytes, *given)
 
     def _arrivals(self, way: Way, size_bytes: float) -> tuple[float, ...]:
-        """When a message comes that is sent now.
+        """Return the times at which a message that is sent now arrives.
 
-        Asked for in any case: what fault does to later messages must not depend on it.
+        Called for every message: what a fault does to later messages must not depend on this one.
         """
         now = self._fleet.clock.now
         times_s = self._deliveries.links.deliveries(now, *way, size_bytes)
@@ -170,7 +171,7 @@ class Mailbox:
     def _deliver(
         self, way: Way, cuts: int, worker: Worker, envelope: Envelope, payload: Payload
     ) -> None:
-        # A way that was cut since the message left has lost it, healed or not.
+        # A message is lost if its way was cut after it left, even if healed since.
         if self._cuts.get(way, 0) == cuts:
             self._fleet.deliver(worker, envelope, payload)
         elif payload is not None:

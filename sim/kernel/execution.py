@@ -1,4 +1,4 @@
-"""What the effects of a protocol lead to in a fleet: operations of a program, and deliveries."""
+"""Applies protocols' effects in a fleet: as operations of a program and as deliveries."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -31,23 +31,23 @@ from .worker import Handler, Harness, Observer, Payload, Worker
 
 __all__ = ["EffectExecutor", "SegmentHolders"]
 
-# Looked up once: of an enum's members that takes fifty nanoseconds.
+# Looked up once: an enum member's attribute lookup takes 50 ns.
 _PUSHED, _SETTLED = Kind.PUSHED, Kind.SETTLED
 
 
 class EffectExecutor:
-    """Applies what the protocols of a fleet decide, without a single value.
+    """Applies the effects of a fleet's protocols without touching a value.
 
     Args:
-        send: Takes a message, with what travels beside it, to the network.
-        more: Handlers of further effects; the others are for people to read.
-        harness: Stages shares in place of this, and observes every event as a whole.
+        send: Sends a message and its payload to the network.
+        more: Handlers of further effects; effects without a handler are only for people to read.
+        harness: Stages shares in place of this executor, and observes every event as a whole.
         crash: Ends a worker whose crash is due.
-        observer: Sees every effect once it is carried out.
+        observer: Sees every effect after it is applied.
 
     Attributes:
-        waits: Whether a rule has said so since this was last cleared.
-        halted: Why a rule cannot go on, likewise.
+        waits: True if a rule has asked to wait since this was last cleared.
+        halted: Why a rule cannot continue, if one has said so since this was last cleared.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class EffectExecutor:
         cause: object = None,
         payload: Payload = None,
     ) -> None:
-        """Apply effects in order; those of a process that has ended are not.
+        """Apply effects in order; drop those of a process that has ended.
 
         Args:
-            now: On the worker's clock, seconds.
-            cause: What led to them: a message, or a word for the event; None for what follows from
+            now: Time on the worker's clock, seconds.
+            cause: What caused them: a message, or a word for the event; None if they follow from
                 another effect.
-            payload: What came beside that message.
+            payload: Payload of that message.
         """
         if not worker.running:
             return
@@ -105,7 +105,7 @@ class EffectExecutor:
             handler = handlers.get(type(effect))
             if handler is not None:
                 handler(worker, effect, now)
-            # Without a call for those of which there are most.
+            # The most frequent effect is handled without a call.
             elif type(effect) is Record:
                 entry = effect.entry
                 if entry.kind is _PUSHED:
@@ -120,7 +120,7 @@ class EffectExecutor:
                 if effect.snapshot is not None and envelope.frame_bytes:
                     sent = worker.snapshots.get(effect.snapshot)
                     if sent is None:
-                        # The network refused what went before it, and the share was taken back.
+                        # The network refused an earlier part, and the share was reclaimed.
                         continue
                 self._send(worker, envelope, sent)
             elif type(effect) is Stage:
@@ -175,13 +175,13 @@ class EffectExecutor:
         self._program.mix(worker.index, worker.snapshots[effect.snapshot], effect.fraction)
 
     def _attach(self, worker: Worker, effect: Attach, now: float) -> None:
-        # Each worker is a host of its own: no memory is shared.
+        # Each worker is its own host: no memory is shared.
         effects = worker.protocol.attached(effect.share, now, usable=False)
         self.apply(worker, effects, now)
 
     def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
-        # Whether values are finite is looked at afterwards, in bulk: one that is not becomes a
-        # stop of its worker, and the run starts over with it. Of a lie it is known before.
+        # Whether values are finite is checked afterwards, in bulk: a value that is not becomes a
+        # stop of its worker, and the run restarts with it. For a forged share it is known here.
         finite = worker.shares[effect.share].is_finite
         effects = worker.protocol.inspected(effect.share, now, finite=finite)
         if effects:
@@ -189,7 +189,7 @@ class EffectExecutor:
 
     def _measure(self, worker: Worker, effect: Measure, now: float) -> None:
         effects = worker.protocol.measured(self._measured(worker, effect), now)
-        # The rule's answer to what was measured stands for that of the whole turn.
+        # The rule's answer to the measurement replaces that of the whole turn.
         self.waits = False
         self.apply(worker, effects, now, "measured")
 
@@ -232,7 +232,7 @@ class EffectExecutor:
 
 
 class SegmentHolders:
-    """Which processes hold the segments of the machine on which all workers run.
+    """Tracks which processes hold the segments of the machine that all workers share.
 
     A segment is gone with the last process that has exchanged with it.
     """
@@ -241,7 +241,7 @@ class SegmentHolders:
         self._holders: dict[tuple[bytes, str], set[Worker]] = {}
 
     def enter(self, worker: Worker, effect: Exchange) -> bool:
-        """Let a worker hold a segment; returns whether nobody did, so that it is made now."""
+        """Let a worker hold a segment; return True if it is created by that."""
         holders = self._holders.setdefault((effect.swarm, effect.segment), set())
         is_new = not any(holder.running for holder in holders)
         if is_new:
@@ -251,7 +251,7 @@ class SegmentHolders:
 
 
 def _accepts(effect: Effect | Event) -> bool:
-    """Whether weight of another's escrow is taken with it."""
+    """Return True if an effect accepts weight from another peer's escrow."""
     return type(effect) is Record and effect.entry.kind is Kind.ACCEPTED and effect.entry.weight > 0
 
 

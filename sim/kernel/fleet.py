@@ -1,9 +1,9 @@
 """All workers of a simulation under virtual time: what happens when, without a single value.
 
 Every worker runs the protocol that a live peer runs. A heap holds what is due, by time, then
-priority, then order of arrival. What the protocols ask of values becomes a `Program`; what they
-ask of the network becomes deliveries. Where nothing goes wrong, all workers share one view of who
-is there; where faults are planned, each has its own, and `Processes` sees to the rest.
+priority, then order of arrival. What the protocols ask of values becomes a `Program`; what they ask
+of the network becomes deliveries. Without faults, all workers share one view of the members; with
+planned faults, each has its own, and `Processes` starts and ends them.
 """
 
 import math
@@ -37,7 +37,8 @@ _FOREVER_S = float("inf")
 
 _ROUNDS_TO_SETTLE = 2
 
-# Of a step's time: it computes gradients of inputs and of parameters, the forward pass one of both.
+# Part of a step's time: the backward pass computes gradients of inputs and of parameters, the
+# forward pass only one product.
 _BACKWARD = 2 / 3
 
 
@@ -45,13 +46,13 @@ class Fleet:
     """Workers, the links between them, and what is due when.
 
     Args:
-        stops: Workers whose values stop being finite, and when: what an earlier run over the same
-            plan has found.
-        harness: Computes values at once and looks on, in place of the program; for fleets with
+        stops: Workers whose values stop being finite, and when, as found by an earlier run over the
+            same plan.
+        harness: Computes values at once and observes, in place of the program; for fleets with
             faults.
-        observer: Looks on at a fleet with faults whose values the program has.
-        compute: Executes what was decided by now, right after a worker's step, and says whether
-            its values are finite; None where they are computed later.
+        observer: Observes a fleet with faults whose values are in the program.
+        compute: Executes everything scheduled so far, right after a worker's step, and returns True
+            if that worker's values are finite; None if values are computed later.
     """
 
     def __init__(
@@ -72,9 +73,9 @@ class Fleet:
         self.traffic = Traffic()
         self._ended_s = 0.0
         self.halts: dict[PeerId, str] = {}
-        """Workers whose rule could not go on, and why."""
+        """Reason of each worker whose rule could not continue."""
         self._plan = plan
-        """Who trains on which samples, where that follows who is there."""
+        """Assignment of samples to workers, if it follows the membership."""
         self._stops: dict[int, list[int]] = {}
         for stop in sorted(stops):
             self._stops.setdefault(stop.worker, []).append(stop.order)
@@ -84,20 +85,20 @@ class Fleet:
         self._steps_most = math.inf
         self._times: Times | None = None
         is_limited = plan.protocol.bandwidth_bytes_s is not None
-        # No new deadline is nearer than this, so that most need not be asked for; but for frames
-        # that wait for their turn under a limit.
+        # No new deadline is nearer than this, so most need not be looked up, except for frames that
+        # are queued under a rate limit.
         exchange = min(plan.protocol.query_s_min, plan.protocol.stall_s)
         self._soonest_s = 0.0 if is_limited or plan.fault_plan else exchange
         self.faults: Processes | None = None
-        """What goes wrong, if anything does."""
+        """Faults of the fleet's processes, if any are planned."""
         self.attacks = Attacks(self, plan, self.program) if plan.attacks else None
-        """Which workers lie, if any do."""
+        """Byzantine workers, if any are planned."""
         self._ends: StaticMembership | Processes
         handlers: Mapping[type, Handler] = {}
         if plan.fault_plan is None:
             anchored = parse_wire(plan.protocol.wire).needs_anchor
             known = StaticMembership(plan.ids, anchored=anchored, machines=plan.machines)
-            # All members are known and nobody falls silent: there is nothing to gossip about.
+            # All members are known and none fails, so there is nothing to gossip about.
             config = replace(plan.protocol, gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
             self.incarnations = Incarnations(replace(plan, protocol=config), known, None)
             self.mail, self._ends = Mailbox(self, self.deliveries, None), known
@@ -120,7 +121,7 @@ class Fleet:
         self._begin()
 
     def _begin(self) -> None:
-        """Start the workers that are there from the start, and plan what is to go wrong."""
+        """Start the workers that are present at the start, and schedule the faults."""
         if self.faults is None:
             for worker in self.workers:
                 effects = worker.protocol.join(0.0, founders=len(self.workers))
@@ -143,11 +144,11 @@ class Fleet:
 
     @property
     def over(self) -> bool:
-        """Whether every worker has taken all its steps."""
+        """True if every worker has taken all its steps."""
         return self._ends.over
 
     def run(self, until_s: float, steps_max: int) -> bool:
-        """Let happen what happens until then, virtual seconds, or until so many optimizer steps."""
+        """Run until a virtual time, seconds, or until *steps_max* optimizer steps."""
         self._steps_most = float(self.values.steps + steps_max)
         stopped = not self.over and self.clock.run(until_s)
         self.traffic.events = self.clock.events
@@ -158,10 +159,10 @@ class Fleet:
         return True
 
     def settle(self, until_s: float) -> None:
-        """Let happen what happens until nobody waits for others, as right after a round.
+        """Run until no worker waits for others, as right after a round.
 
-        Where that is not so by *until_s*, or within two rounds, as workers are not in step, it ends
-        nevertheless.
+        If that is not reached by *until_s*, or within two rounds because workers are out of step,
+        it stops nevertheless.
         """
         self._steps_most = float(self.values.steps + _ROUNDS_TO_SETTLE * len(self.workers))
         held_up = self.workers[0]
@@ -177,11 +178,11 @@ class Fleet:
             self.traffic.events = self.clock.events
 
     def times(self) -> Times:
-        """What became of the workers' time so far.
+        """Return how workers have spent their time so far.
 
-        Where workers fail and have a number of steps to take together, it is counted until the
-        first of them knows that these are taken: how long the last share is on its way, and who is
-        waited for at the end, says nothing of a longer run.
+        If workers fail and share a total number of steps, time counts until the first of them knows
+        that these are taken: the delay of the last share, and the last wait, say nothing about a
+        longer run.
         """
         if self._times is not None:
             return self._times
@@ -197,24 +198,24 @@ class Fleet:
         )
 
     def audit(self) -> Audit:
-        """Where all weight is, by the ledgers of all lives."""
+        """Account for all weight, by the ledgers of all incarnations."""
         return self.incarnations.audit(self.workers)
 
     def present(self) -> Iterator[int]:
-        """Workers in the swarm, or that look for it before anybody is, but for those that lie."""
+        """Iterate over honest workers in the swarm, or searching for it while it is empty."""
         there = range(len(self.workers)) if self.faults is None else self.faults.present()
         if self.attacks is None:
             return iter(there)
         return filterfalse(self.attacks.liars.__contains__, there)
 
     def at(self, time_s: float, action: Callable[[], object]) -> None:
-        """Do something at a time, before whatever else is due then."""
+        """Run an action at a time, before everything else that is due then."""
         self.clock.at(time_s, _FAULT, action)
 
     def _turn(self, worker: Worker) -> None:
-        """A worker comes to the end of a step; one that has finished only takes its turn."""
+        """End a worker's step; a worker that has finished only takes its turn."""
         if not worker.awake or worker.turn_s != self.clock.now:
-            return  # it ended, or stands still, or stood still since
+            return  # it ended, is paused, or was paused since
         if worker.is_within_step:
             worker.is_within_step = False
         elif not worker.finished and not self._take_step(worker):
@@ -224,9 +225,9 @@ class Fleet:
             self.faults.keep(worker)
 
     def _take_step(self, worker: Worker) -> bool:
-        """Have an optimizer step computed; returns whether its worker goes on."""
+        """Schedule an optimizer step; return True if its worker continues."""
         if worker.spoilt or (self._stops and self._is_stopped(worker)):
-            # Its weight is burned, as live.
+            # Its weight is burned, as in a live peer.
             self.leave(worker, burn=True)
             return False
         if self._plan.lr_factor is not None:
@@ -237,7 +238,7 @@ class Fleet:
         if self._compute is not None and not self._compute(worker):
             self.leave(worker, burn=True)
         if worker.finished:
-            return False  # computed at once, it could not go on
+            return False  # computed at once, and not finite
         worker.steps += 1
         worker.computed_s += worker.step_s
         if self.values.steps >= self._steps_most:
@@ -245,12 +246,12 @@ class Fleet:
         return True
 
     def _train_shard(self, worker: Worker, shard: int, turn_s: float) -> None:
-        """A worker's backward pass is through with a shard; the last come first."""
+        """Finish a shard in a worker's backward pass; the last shards come first."""
         if not worker.awake or worker.turn_s != turn_s or worker.finished:
             return
         if not worker.is_within_step:
-            # What the step computes on is there since it began, and nothing is mixed before it
-            # ends: values may be computed as one.
+            # A step computes on the values it began with, and nothing is mixed before it ends, so
+            # all of it can be computed at once.
             if not self._take_step(worker):
                 return
             worker.is_within_step = True
@@ -270,7 +271,7 @@ class Fleet:
         effects = worker.protocol.step(now, trained=trained, samples=samples, lr=lr)
         self.executor.apply(worker, effects, now, "step")
         if not worker.running:
-            return  # it crashed in the middle of that
+            return  # it crashed during its turn
         if self.executor.halted is not None:
             self._halt(worker)
         elif self.executor.waits:
@@ -288,24 +289,24 @@ class Fleet:
                 or (plan.steps_total is not None and self._are_all_taken(worker))
             ):
                 self.finish(worker)
-            # One that has finished keeps its pace of turns.
+            # A worker that has finished keeps its pace of turns.
             if not (worker.finished and self.faults is not None and self.faults.closes(worker)):
                 self.begin_step(worker)
         if worker.alarm_s > self.clock.now + self._soonest_s:
             self.set_alarm(worker)
 
     def _are_all_taken(self, worker: Worker) -> bool:
-        """Whether a worker knows that all together have taken their steps."""
+        """Return True if a worker knows that all workers together have taken their steps."""
         total = self._plan.steps_total
         return total is not None and worker.protocol.state.swarm_steps >= total
 
     def begin_step(self, worker: Worker) -> None:
-        """Let a worker's next turn be due when its step is done."""
+        """Schedule a worker's next turn for the end of its step."""
         pace = self._plan.pace
         if worker.finished and self._plan.turn_s is not None:
             self.turn_at(worker, self.clock.now + self._plan.turn_s(worker.index))
             return
-        # One that has finished takes no step whose duration could be drawn.
+        # A worker that has finished takes no step, so no duration is drawn.
         finished, index = worker.finished, worker.index
         step_s = pace.mean_s(index) if finished else pace.step_s(index, worker.steps)
         if self._plan.exchange_s:
@@ -324,12 +325,12 @@ class Fleet:
         self.clock.at(worker.turn_s, _TURN, self._turn, worker)
 
     def turn_at(self, worker: Worker, time_s: float) -> None:
-        """Let a worker's next turn be due at a time."""
+        """Schedule a worker's next turn."""
         worker.turn_s = time_s
         self.clock.at(time_s, _TURN, self._turn, worker)
 
     def finish(self, worker: Worker) -> None:
-        """Let a worker take no more steps, and go on mixing."""
+        """Let a worker take no more steps, but keep mixing."""
         self._end_training(worker)
         now = self.clock.now + worker.ahead_s
         self.executor.apply(worker, worker.protocol.finish(now), now, "finish")
@@ -356,7 +357,7 @@ class Fleet:
             self.faults.finished(worker)
 
     def _halt(self, worker: Worker) -> None:
-        """A rule cannot go on: its worker leaves, as a live peer does."""
+        """Let a worker whose rule cannot continue leave, as a live peer does."""
         self.halts[worker.id], self.executor.halted = self.executor.halted or "", None
         self.leave(worker)
 
@@ -368,7 +369,7 @@ class Fleet:
         return True
 
     def deliver(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
-        """Hand a message that has arrived to a worker, or to its life that runs now."""
+        """Deliver a message to the worker's current incarnation."""
         if not worker.awake:
             worker = self.workers[worker.index]
         if worker.awake:
@@ -379,7 +380,7 @@ class Fleet:
             self.values.let_go(payload)
 
     def take_in(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
-        """Let a worker's protocol have a message."""
+        """Pass a message to a worker's protocol."""
         now = self.clock.now + worker.ahead_s
         try:
             effects = worker.protocol.receive(envelope, now)
@@ -397,13 +398,13 @@ class Fleet:
 
     def _wake(self, worker: Worker) -> None:
         if not worker.awake or worker.alarm_s != self.clock.now:
-            return  # it ended, or an earlier one was set since
+            return  # it ended, or an earlier alarm was set since
         worker.alarm_s = _FOREVER_S
         now = self.clock.now + worker.ahead_s
         if worker.protocol.deadline() <= now:
             self.executor.apply(worker, worker.protocol.wake(now), now, "wake")
             if worker.waiting_since_s is not None:
-                # A share that time has brought back must be pushed again.
+                # A share that was reclaimed after a timeout must be pushed again.
                 self.step(worker, trained=False)
             elif worker.searching and self.faults is not None:
                 self.faults.search(worker)
@@ -413,12 +414,12 @@ class Fleet:
             self._give_up_if_stuck()
 
     def _give_up_if_stuck(self) -> None:
-        """End a run in which all wait for one another and nobody has stepped for long."""
+        """End a run in which all workers wait for each other and none has stepped for long."""
         waiting = [w for w in self.workers if w.running and w.waiting_since_s is not None]
         unfinished = sum(w.running and not w.finished for w in self.workers)
         if not waiting or len(waiting) < unfinished:
             return
-        # Whoever has just finished may be about to send what they wait for.
+        # A worker that has just finished may be about to send what they wait for.
         since_s = max(self._ended_s, *[worker.waiting_since_s or 0.0 for worker in waiting])
         if self.clock.now - since_s > self._plan.stuck_s:
             for worker in waiting:
@@ -431,23 +432,23 @@ class Fleet:
                 self.leave(worker)
 
     def set_alarm(self, worker: Worker) -> None:
-        """See that a worker is woken in time; a deadline that has moved on is seen then."""
+        """Schedule a worker's wake-up; a deadline that has since moved is noticed then."""
         if worker.alarm_s <= self.clock.now + self._soonest_s:
             return
         due_s = deadline_s = worker.protocol.deadline()
         if worker.ahead_s:
             due_s -= worker.ahead_s
             while due_s + worker.ahead_s < deadline_s:
-                # Woken by a rounding too early, it would find nothing to do, for ever.
+                # Woken a rounding error too early, it would find nothing to do, forever.
                 due_s = math.nextafter(due_s, math.inf)
-        # What is overdue, as after a jump of a clock, is done now.
+        # Overdue work, as after a jump of a clock, is done now.
         due_s = max(due_s, self.clock.now)
         if due_s < worker.alarm_s:
             worker.alarm_s = due_s
             self.clock.at(due_s, _ALARM, self._wake, worker)
 
     def _measure(self, worker: Worker, effect: Measure) -> Mapping[ShareId, float]:
-        """Have computed what was decided by now, and see how far shares are from a model."""
+        """Compute everything scheduled so far, and measure how far shares are from a model."""
         measure = self._plan.measure
         if measure is None:
             raise LocalProtocolError("values are computed later: requirements.measures is not set")

@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept from walking over a fleet again and again."""
+"""Keeps Python's garbage collector from traversing a fleet again and again."""
 
 import gc
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ __all__ = ["paused"]
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Collect no cycles inside.
+    """Disable collection of cycles inside the context.
 
-    A fleet makes none, and keeps some hundred objects for each worker: walking over all of them
-    again and again would take most of the time at 10,000 workers.
+    A fleet creates no cycles and keeps some hundred objects per worker: traversing them again and
+    again would take most of the time at 10,000 workers.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""What a fleet is made of, what goes wrong in it, and what it has done."""
+"""What a fleet consists of, its planned faults, and its traffic."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -23,17 +23,17 @@ __all__ = [
 
 @frozen
 class Checkpoint:
-    """What a worker's next life knows of this one, beside the values that are kept with it."""
+    """What a worker's next incarnation knows of this one, besides the values kept with it."""
 
     steps: int
-    """Optimizer steps taken: where its data stands."""
+    """Optimizer steps taken: the position in its data."""
     peers: tuple[PeerId, ...]
-    """Whom it knew."""
+    """Peers that it knew."""
     clock: tuple[ClockRow, ...]
 
 
 class Attack(NamedTuple):
-    """Workers that lie for a while."""
+    """Workers that are Byzantine for a while."""
 
     kind: str
     liars: frozenset[int]
@@ -44,92 +44,92 @@ class Attack(NamedTuple):
 
 
 Measuring = Callable[[Sequence[Level], int, Sequence[int]], Sequence[float]]
-"""Computes what was decided by now, and then how far the shares in these slots are from a worker's
+"""Computes everything scheduled so far, then how far the shares in these slots are from a worker's
 model."""
 
 
 class Stop(NamedTuple):
-    """Where a worker's values stopped being finite, as a run over the same plan has found."""
+    """Where a worker's values stop being finite, as found by a run over the same plan."""
 
     order: int
-    """Which step of the whole schedule it was, counted from 0."""
+    """Position of the step in the whole schedule, counted from 0."""
     worker: int
     step: int
-    """Which of the worker's own, counted from 0."""
+    """Position among the worker's own steps, counted from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlan:
-    """What goes wrong in a fleet, whose workers then gossip about who lives."""
+    """Faults of a fleet, whose workers then gossip about membership."""
 
     faults: tuple[Fault, ...]
-    """In order of time, with names in place of positions."""
+    """Faults in order of time, with names in place of positions."""
     founders: int
-    """So many of the workers are there at the start; the others are newcomers, in order."""
+    """Number of workers present at the start; the others are newcomers, in order."""
     checkpoint_every_s: float
-    """Virtual seconds from one checkpoint of a worker to its next."""
+    """Virtual seconds between two checkpoints of a worker."""
     rolls: tuple[int, ...] = ()
-    """How many of the founders call each roll together, in order; one roll of all unless given."""
+    """Numbers of founders that found a swarm together, in order; by default all found one."""
     latecomers_s: tuple[float, ...] = ()
-    """When the workers that follow the founders start, virtual seconds."""
+    """Virtual seconds at which the workers after the founders start."""
     ends: bool = True
-    """Whether all is over with the last optimizer step, and not when nobody is needed any more."""
+    """True if the run ends with the last optimizer step, not only once no process is needed."""
     linger_s: float = 5.0
-    """How long a process that nobody needs any more still answers, virtual seconds."""
+    """How long a process that is no longer needed still answers, virtual seconds."""
     calm_s: float = math.inf
-    """When the network's faults are over in any case, virtual seconds."""
+    """Virtual time after which the network has no more faults, seconds."""
     begins_within_s: float | None = None
-    """Founders begin at random moments of so many virtual seconds, unless given those between two
-    exchanges of the member table: nobody's heartbeat then keeps time with another's."""
+    """Founders begin at random moments within this many virtual seconds; by default between two
+    exchanges of the member table, so that heartbeats are not in step."""
     seeds_max: int = 3
-    """So many addresses a process is told at its start, some of which may not answer."""
+    """Number of addresses a process is given at its start, some of which may not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPlan:
-    """What a fleet is made of."""
+    """What a fleet consists of."""
 
     ids: tuple[PeerId, ...]
     schema: Schema
     anchor: bytes
     rule: Callable[[], Rule]
-    """Makes each worker's own."""
+    """Makes each worker's rule."""
     neighbors: Neighbors
     pace: StepTime
     links: Callable[[], Links]
-    """Makes the network anew: a run may have to start over."""
+    """Makes a fresh network: a run may have to restart."""
     seed: int
     steps: int | None
-    """Optimizer steps of each worker, None for as many as time allows."""
+    """Optimizer steps of each worker; None for as many as time allows."""
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
     """How shares are exchanged."""
     steps_total: int | None = None
     """Optimizer steps of all workers together after which they stop."""
     machines: Mapping[PeerId, bytes] = field(default_factory=dict)
-    """Names of the machines on which they run; empty where all share one."""
+    """Names of the machines that workers run on; empty if all share one."""
     fault_plan: FaultPlan | None = None
-    """What goes wrong; None where all members are known and stay, so that nobody gossips."""
+    """Planned faults; None if all members are known and stay, so that none gossips."""
     attacks: tuple[Attack, ...] = ()
-    """Which workers lie, and how."""
+    """Which workers are Byzantine, and how."""
     samples: Sequence[int] = ()
-    """Samples of a step of each worker, for a rule that weighs steps by them; else empty."""
+    """Samples per step of each worker, for a rule that weighs steps by them; else empty."""
     overlaps: bool = False
-    """Whether the rule pushes shards while a step goes on."""
+    """True if the rule pushes shards during a step."""
     lr: Callable[[int], float] | None = None
-    """Full learning rate of each step, counted from 0, for a rule that looks at it; else None."""
+    """Full learning rate of each step, counted from 0, for a rule that uses it; else None."""
     lr_factor: Callable[[int, int, float], float] | None = None
-    """Which part of its learning rate a worker uses for a step, told how many it has taken, how
-    many all together have, as it knows, and the virtual time in seconds; None where it stays."""
+    """Factor of a worker's learning rate for a step, given its own steps so far, those of all
+    workers as far as it knows, and the virtual time in seconds; None if the rate stays."""
     measure: Measuring | None = None
-    """Answers a rule that asks of values; None where values are computed later."""
+    """Answers a rule that measures values; None if values are computed later."""
     exchange_s: float = 0.0
-    """By how much each push, and each mix, makes a worker's next step longer, seconds."""
+    """How much each push, and each mix, extends a worker's next step, seconds."""
     turn_s: Callable[[int], float] | None = None
-    """How long a worker that has finished waits for its next turn, told its row, virtual seconds;
-    as long as its steps took on average unless given."""
+    """Time between turns of a worker that has finished, given its row, virtual seconds; by default
+    the mean duration of its steps."""
     stuck_s: float = 300.0
-    """Workers that have all waited for one another for so long leave: ten times the longest wait
-    between two questions about a share."""
+    """Workers that have all waited for each other for this many seconds leave: ten times the
+    longest wait between two queries about a share."""
 
 
 @dataclass(slots=True)
@@ -146,11 +146,11 @@ class Traffic:
     errors: int = 0
     events: int = 0
     membership_bytes: int = 0
-    """Of those that were sent, bytes of messages about who lives."""
+    """Part of the bytes sent that is messages about membership."""
 
 
 def worker_names(workers: int, joined: int = 0) -> tuple[PeerId, ...]:
-    """Name all workers: those that are there at the start, then newcomers in order.
+    """Name all workers: those present at the start, then newcomers in order.
 
     >>> worker_names(2, 1)
     ('peer-0', 'peer-1', 'join-1')
@@ -161,5 +161,5 @@ def worker_names(workers: int, joined: int = 0) -> tuple[PeerId, ...]:
 
 
 def names_of(workers: int, fault_plan: FaultPlan | None) -> tuple[PeerId, ...]:
-    """Name all workers that a plan has, see `worker_names`."""
+    """Name all workers of a plan, see `worker_names`."""
     return worker_names(workers, 0 if fault_plan is None else joining(fault_plan.faults))

@@ -1,8 +1,8 @@
-"""A fleet whose processes come and go: how they start, look for their swarm, and end.
+"""Life cycle of a fleet's processes: how they start, find their swarm, and end.
 
-Here every worker has a view of its own of who lives, and looks for its swarm before it trains, as
-live peers do. What goes wrong is a plan: `STRIKES` says what each kind of fault does to processes,
-and `NetworkFaults` does the rest to messages.
+With faults, every worker has its own view of the membership, and finds its swarm before it trains,
+as live peers do. `STRIKES` says what each kind of planned fault does to processes; `NetworkFaults`
+applies the rest to messages.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,19 +30,19 @@ __all__ = ["LEAVE_S", "STRIKES", "Processes"]
 
 _SEEDS_KEPT_MAX: Final = 16
 
-# As live peers have it.
+# As for live peers.
 _LEAVING_S: Final = 0.05
 LEAVE_S: Final = 10.0
-"""How long a leaver waits for somebody to take its weight, seconds."""
+"""How long a leaving worker waits for a peer to take its weight, seconds."""
 
 
 class Processes:
-    """Sees to processes that come and go."""
+    """Starts, pauses, crashes and restarts workers."""
 
     def __init__(self, fleet: "Fleet", plan: FleetPlan, incarnations: Incarnations) -> None:
         assert plan.fault_plan is not None
         self.over = False
-        """Whether every worker that runs has taken all its steps, and none is still to come."""
+        """True if every running worker has taken all its steps and no worker is still to come."""
         calm_s = plan.fault_plan.calm_s
         self.network_faults = NetworkFaults(plan.fault_plan.faults, plan.ids, plan.seed, calm_s)
         self.fault_report = FaultReport()
@@ -52,19 +52,19 @@ class Processes:
         self.plan = plan.fault_plan
         self._incarnations = incarnations
         self.kept_ids = _kept_ids(plan)
-        """Workers whose later lives look for a checkpoint."""
+        """Workers whose later incarnations look for a checkpoint."""
         self.next_newcomer = plan.fault_plan.founders + len(plan.fault_plan.latecomers_s)
-        """Row of the newcomer that comes next."""
+        """Row of the next newcomer."""
         self._coming = 0
-        """Faults ahead by which a process starts or goes on."""
+        """Number of faults ahead that start or resume a process."""
         self._pauses = count()
         self._absent = set(range(plan.fault_plan.founders, len(plan.ids)))
-        """Newcomers that have not come yet."""
+        """Newcomers that have not started yet."""
         self._open: set[int] = set()
-        """Those that run and take further steps."""
+        """Workers that run and take further steps."""
 
     def handlers(self) -> Mapping[type, Handler]:
-        """Handlers of effects that a fleet without faults does not need."""
+        """Return handlers of the effects that a fleet without faults does not need."""
         return {
             **dict.fromkeys(
                 (Founded, Joined), lambda w, *_: self.fault_report.admitted(w.index, self.fleet.now)
@@ -77,7 +77,7 @@ class Processes:
         }
 
     def begin(self) -> None:
-        """Start the founders, and see that what is to go wrong does."""
+        """Start the founders, and schedule the faults."""
         fleet, founders = self.fleet, self.plan.founders
         for fault in self.plan.faults:
             strike = STRIKES.get(fault.kind)
@@ -112,13 +112,13 @@ class Processes:
         kept: bool = False,
         seeds: Sequence[str] | None = None,
     ) -> None:
-        """Start newcomers, or the next lives of those whose process has ended, all at once.
+        """Start newcomers, or restart workers whose process has ended, all at once.
 
         Args:
-            kept: Whether they find their last checkpoints, if there are any.
-            seeds: Addresses that they are told, in place of those of some that run.
+            kept: True if they find their last checkpoints, if any.
+            seeds: Addresses that they are given, in place of those of some running workers.
         """
-        # All are there before the first of them looks for anybody.
+        # All exist before the first of them looks for others.
         begun = [self._begin(worker, kept=kept) for worker in workers]
         for worker in begun:
             found = worker.kept if kept else None
@@ -145,7 +145,7 @@ class Processes:
         return worker
 
     def crash(self, worker: Worker) -> None:
-        """End a process without a word."""
+        """End a process without notice."""
         running = [w.index for w in self.fleet.workers if w.running and w is not worker]
         ledger = None if worker.crash_point is None else worker.crash_point.ledger
         self.fault_report.crashed(worker.index, self.fleet.now, running)
@@ -162,15 +162,15 @@ class Processes:
             self.fleet.values.keep(worker.index)
 
     def finished(self, worker: Worker) -> None:
-        """Note that a worker takes no more steps."""
+        """Record that a worker takes no more steps."""
         if self.plan.ends or not worker.running:
             self._open.discard(worker.index)
         self.look()
 
     def look(self) -> None:
-        """See whether everything is over, or can come to no end by itself."""
+        """Check whether everything is over, or cannot end by itself."""
         coming = self._coming
-        # Those that have finished do not wait for one that may come back: they would have closed.
+        # Finished workers do not wait for a worker that may restart: they would have closed.
         closes = not coming or any(w.running and w.finished for w in self.fleet.workers)
         self.over = not self._open and closes
         if self.over:
@@ -180,12 +180,12 @@ class Processes:
             self.fleet.at(self.fleet.now + self._plan.stuck_s, give_up)
 
     def leaving(self, worker: Worker) -> None:
-        """Let a process that has begun to leave end when it is gone, or has taken too long."""
+        """End a leaving process once it has left, or has taken too long."""
         if worker.running:
             self._await_end(worker, self.fleet.now + LEAVE_S)
 
     def closes(self, worker: Worker) -> bool:
-        """Whether a worker that has finished takes no more turns: nobody needs it any more."""
+        """Return True if a finished worker takes no more turns, since it is no longer needed."""
         if self.plan.ends or not worker.protocol.done:
             return False
         self.fleet.at(self.fleet.now + self.plan.linger_s, partial(self._close_if_done, worker))
@@ -195,11 +195,11 @@ class Processes:
         if worker.running and worker.protocol.done:
             self._close(worker, died=False)
         elif worker.running:
-            # Somebody has come back with whom something is open.
+            # A peer has returned to which something is outstanding.
             self.fleet.begin_step(worker)
 
     def calm(self) -> None:
-        """Let nothing be wrong with any process any more."""
+        """Undo every fault of processes that lasts."""
         self.slowness.clear()
         for worker in self.fleet.workers:
             worker.slowness, worker.crash_point = 1.0, None
@@ -207,16 +207,16 @@ class Processes:
             self.go_on(worker)
 
     def find(self, peer: str | int | None) -> Worker:
-        """The latest life of whom a fault names."""
+        """Return the latest incarnation of the worker that a fault names."""
         assert isinstance(peer, str)
         return self.fleet.workers[self.fleet.index[peer]]
 
     def has_come(self, worker: Worker) -> bool:
-        """Whether a worker has started before."""
+        """Return True if a worker has started before."""
         return worker.index not in self._absent
 
     def expect(self, time_s: float, action: Callable[[], object]) -> None:
-        """Do something by which processes start or go on; before it, nothing is over."""
+        """Schedule an action that starts or resumes processes; until then the run is not over."""
         self._coming += 1
         self.fleet.at(time_s, partial(self._do_expected, action))
 
@@ -226,7 +226,7 @@ class Processes:
         self.look()
 
     def pause(self, worker: Worker) -> int | None:
-        """Let a process stand still, until `end_pause` is called with the number that this has."""
+        """Pause a process until `end_pause` is called with the number that this returns."""
         if not worker.running or not (worker.awake or worker.pauses):
             return None
         number = next(self._pauses)
@@ -236,13 +236,13 @@ class Processes:
         return number
 
     def end_pause(self, worker: Worker, number: int) -> None:
-        """Let one pause of a worker be over, and it go on if no other holds it."""
+        """End one pause of a worker, which resumes if no other pause holds it."""
         if number in worker.pauses:
             worker.pauses.remove(number)
             self.go_on(worker)
 
     def go_on(self, worker: Worker) -> None:
-        """Let a worker go on that stands still though nothing holds it any more."""
+        """Resume a paused worker if no pause holds it."""
         fleet, paused_s = self.fleet, worker.paused_s
         if not worker.running or paused_s is None or worker.pauses:
             return
@@ -256,7 +256,7 @@ class Processes:
                 fleet.values.let_go(payload)
         trains = worker.waiting_since_s is None and not worker.searching
         if worker.running and trains and worker.turn_s >= paused_s:
-            # What was left of its step is left still.
+            # The rest of its step is still to be done.
             fleet.turn_at(worker, worker.turn_s + fleet.now - paused_s)
         worker.alarm_s = float("inf")
         fleet.set_alarm(worker)
@@ -265,20 +265,20 @@ class Processes:
             self.once_awake(worker, action)
 
     def once_awake(self, worker: Worker, action: Callable[[], object]) -> None:
-        """Do something at a process that runs: now, or when it goes on."""
+        """Run an action at a running process: now, or when it resumes."""
         if worker.awake:
             action()
         elif worker.running:
             worker.deferred.append(action)
 
     def present(self) -> Iterator[int]:
-        """Workers that belong to the swarm; before anybody does, those that look for it."""
+        """Iterate over workers in the swarm; while it is empty, over those that look for it."""
         running = [worker for worker in self.fleet.workers if worker.running]
         members = [w for w in running if Phase.TRAINING <= w.protocol.phase <= Phase.QUIET]
         return iter([worker.index for worker in members or running])
 
     def search(self, worker: Worker) -> None:
-        """Let a worker that looks for a swarm take what has come, and train once it has joined."""
+        """Let a worker that looks for a swarm handle its messages, and train once it has joined."""
         fleet = self.fleet
         if worker.protocol.phase is Phase.JOINING:
             fleet.step(worker, trained=False)
@@ -293,18 +293,18 @@ class Processes:
                 worker.checkpoint_s = fleet.now + self.plan.checkpoint_every_s
 
     def followed(self, worker: Worker) -> None:
-        """See what a message has led to."""
+        """Follow up on what a message has led to."""
         if worker.searching and worker.running:
             self.search(worker)
             self.fleet.set_alarm(worker)
 
     def lived_s(self) -> float:
-        """How long all processes together have run, seconds."""
+        """Return how long all processes together have run, seconds."""
         running = [self.fleet.now - w.started_s for w in self.fleet.workers if w.running]
         return self._incarnations.ended_s + sum(running)
 
     def report(self) -> FaultReport:
-        """Draw up what became of the faults of a fleet that has come to its end."""
+        """Report the outcome of the faults of a fleet that has ended."""
         found, lived_s = self.fault_report, self.lived_s()
         if lived_s:
             found.membership_bytes_s = self.fleet.traffic.membership_bytes / lived_s
@@ -320,7 +320,7 @@ class Processes:
         self._open.add(worker.index)
 
     def _found(self, worker: Worker, seeds: Sequence[str], founders: int) -> None:
-        """Let a founder call the roll, and take in what has come before it did."""
+        """Let a founder found its swarm, and handle the messages that arrived earlier."""
         if not worker.running:
             return
         worker.awake = True
@@ -341,17 +341,17 @@ class Processes:
         fleet.set_alarm(worker)
 
     def _seeds(self, worker: Worker, among: Sequence[Worker] | None = None) -> list[str]:
-        """Addresses that whoever starts it gives to it: of some that run."""
+        """Return the addresses of some running workers, as a launcher would give them."""
         among = self.fleet.workers if among is None else among
         others = [other for other in among if other.index != worker.index]
         running = [other.id for other in others if other.running]
         if not running:
-            # Nobody answers there now; but addresses are told all the same.
+            # No process answers there now; but addresses are given all the same.
             running = [other.id for other in others if other.index < self.plan.founders]
         return [address_of(id) for id in self._ranked(worker, running)[: self.plan.seeds_max]]
 
     def _ranked(self, worker: Worker, ids: Sequence[str]) -> list[str]:
-        # By a rank that nobody's coming or going changes, so that a fault shifts no other.
+        # By a rank that does not depend on which workers run, so that one fault shifts no other.
         rank, harness = partial(key, self._plan.seed, "seeds", worker.id), self.fleet.harness
         return sorted([id for id in ids if harness is None or harness.listens(id)], key=rank)
 
@@ -374,7 +374,7 @@ class Processes:
         if not worker.running:
             return
         if worker.protocol.phase is Phase.LEFT:
-            # It still answers for a while: over lossy links, it may be asked more than once.
+            # It still answers for a while: over lossy links, peers may ask more than once.
             fleet.at(fleet.now + self.plan.linger_s, partial(self._close, worker, died=False))
         elif fleet.now >= give_up_s and worker.awake:
             self._close(worker, died=True)
@@ -386,7 +386,7 @@ class Processes:
 
     def _close(self, worker: Worker, *, died: bool) -> None:
         if worker.paused_s is not None:
-            # What comes is kept for it.
+            # Messages that arrive meanwhile are kept for it.
             self.once_awake(worker, partial(self._close, worker, died=died))
         elif worker.running:
             self.fault_report.gone(worker.index)
@@ -394,7 +394,7 @@ class Processes:
             self._incarnations.end(worker, self.fleet.now, died=died)
 
     def _is_stuck(self) -> bool:
-        """Whether none of those that take further steps gets to it."""
+        """Return True if no worker with steps left can take one."""
         workers = self.fleet.workers
         return all(workers[index].searching or not workers[index].awake for index in self._open)
 
@@ -412,7 +412,7 @@ class Processes:
 
 
 def _kept_ids(plan: FleetPlan) -> frozenset[PeerId]:
-    """Whose later lives look for a checkpoint."""
+    """Return the workers whose later incarnations look for a checkpoint."""
     assert plan.fault_plan is not None
     kept: set[PeerId] = set()
     for fault in plan.fault_plan.faults:
@@ -448,7 +448,7 @@ def _mass_restart(processes: Processes, fault: Fault) -> None:
         processes.crash(worker)
 
     def come_back() -> None:
-        # Somebody may have started one in between.
+        # Another fault may have restarted one in between.
         down = [worker for worker in crashed if workers[worker.index] is worker]
         processes.start(down, kept=fault.state != "lost")
 
@@ -482,7 +482,7 @@ def _slow(processes: Processes, fault: Fault) -> None:
 
     def hurry() -> None:
         slowness.end(index, cause)
-        # Whichever of its lives it is by now.
+        # Whichever incarnation it is by then.
         processes.fleet.workers[index].slowness = slowness.of(index)
 
     if fault.for_s is not None:
@@ -512,7 +512,7 @@ def _leave(processes: Processes, fault: Fault) -> None:
             processes.keep(worker)
         fleet.leave(worker)
     elif worker.running and worker.paused_s is not None:
-        # SIGTERM waits for SIGCONT, too.
+        # SIGTERM waits for SIGCONT too.
         fleet.at(fleet.now + 1.0, partial(_leave, processes, fault))
 
 
@@ -543,4 +543,4 @@ STRIKES: Mapping[str, Callable[[Processes, Fault], None]] = MappingProxyType(
         "diverge": _diverge,
     }
 )
-"""By kind of fault."""
+"""What a fault does to processes, by kind."""

@@ -1,11 +1,11 @@
 """Schedule first, compute later: what workers do to their values, in an order that can be batched.
 
 The protocol never looks at a value, so a fleet is scheduled ahead of its arithmetic. What the
-schedule asks for goes into a program: an optimizer step of a worker, a copy of a shard of its
-vector into a slot, a mix of a slot into a vector. An operation's *level* is one more than that of
-any step it has to wait for. Steps of one level touch different workers and may be taken together;
-the other operations of the level follow them, one by one, in the order of the schedule. So each
-worker's arithmetic is that of the schedule to the last bit, however many steps are taken at once.
+schedule asks for becomes a program: an optimizer step of a worker, a copy of a shard of its vector
+into a slot, a mix of a slot into a vector. An operation's *level* is one more than that of any step
+it has to wait for. Steps of one level touch different workers and may be taken together; the other
+operations of the level follow them, one by one, in the order of the schedule. So each worker's
+arithmetic is that of the schedule to the last bit, however many steps are taken at once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,13 +28,13 @@ __all__ = [
 
 
 class Slot:
-    """Room for one share, from its snapshot until nobody reads it any more.
+    """Buffer of one share, from its snapshot until its last reader releases it.
 
     Attributes:
-        number: Names it; never used again.
-        readers: Messages and stagings that still refer to it, and the sender until it lets go.
+        number: Names it; never reused.
+        readers: Messages and stagings that still refer to it, and the sender until it releases it.
         cut: What it was copied from; None for a segment.
-        is_finite: Whether all in it are numbers, as far as the schedule knows.
+        is_finite: True if all values are numbers, as far as the schedule knows.
     """
 
     __slots__ = ("_level", "_window", "cut", "is_finite", "number", "readers")
@@ -56,7 +56,7 @@ class SlotPart(NamedTuple):
 
     @classmethod
     def of(cls, term: "int | SlotPart") -> "SlotPart":
-        """What a term of a sum means: of a slot alone, its first register."""
+        """Return the part that a term of a sum means: for a slot alone, its first register."""
         return cls(term, 0) if isinstance(term, int) else term
 
 
@@ -75,11 +75,11 @@ class Snapshot(NamedTuple):
     slot: int
     cut: Cut
     id: SnapshotId
-    """What the worker calls it: names the random numbers that it is rounded by."""
+    """The worker's name for it, which seeds the random numbers of its rounding."""
 
 
 class Forge(NamedTuple):
-    """Write what a worker that lies sends to another, in place of its share in *source*."""
+    """Write what a Byzantine worker sends to another, in place of its share in *source*."""
 
     worker: int
     slot: int
@@ -115,30 +115,30 @@ class Exchange(NamedTuple):
     taken: float
     given: float
     fresh: bool
-    """Whether it is made now, and equals the register, whatever it was."""
+    """True if it is created now, equal to the register."""
 
 
 class Release(NamedTuple):
-    """A slot may be used for another share."""
+    """Free a slot for another share."""
 
     slot: int
 
 
 class Keep(NamedTuple):
-    """Keep a worker's values, its optimizer's state included, in place of what was kept before."""
+    """Keep a worker's values, its optimizer's state included, in place of the previous ones."""
 
     worker: int
 
 
 class Start(NamedTuple):
-    """A worker begins another life, with what was kept or with what it had at the very start."""
+    """Begin another incarnation of a worker, with the kept values or the initial ones."""
 
     worker: int
     kept: bool
 
 
 class ScaleLr(NamedTuple):
-    """From its next step on, a worker's learning rate is another part of the full one."""
+    """Set the factor of a worker's learning rate from its next step on."""
 
     worker: int
     factor: float
@@ -155,7 +155,7 @@ SCALE_LR: Final = 3
 _RARE: Final = 4
 
 WHOLE: Final = Cut(X)
-"""A whole vector as it is, which most shares are."""
+"""A whole vector as it is, as in most shares."""
 
 
 @dataclass(slots=True, eq=False)
@@ -163,16 +163,16 @@ class Level:
     """Steps that may be taken together, and the operations that follow them, in columns."""
 
     workers: list[int] = field(default_factory=list)
-    """Who takes a step, each worker once."""
+    """Workers that take a step, each once."""
     steps: list[int] = field(default_factory=list)
-    """Which step of each, counted from 0."""
+    """Number of each worker's step, counted from 0."""
     orders: list[int] = field(default_factory=list)
     """Position of each in the schedule, counted from the start of the run."""
     rows: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 5), np.int64))
     """Operations in order, axes ``(operation, 5)``: kind, worker, number of the cut, slot and id of
-    the snapshot; 0 where an operation has no such thing."""
+    the snapshot; 0 for what an operation does not have."""
     fractions: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    """By which fraction each mixes, or to which it scales the learning rate."""
+    """Fraction of each mix, or the factor of a learning rate."""
     cuts: Sequence[Cut] = (WHOLE,)
     """Cuts by number; the first is `WHOLE`."""
     rare: Mapping[int, Operation] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class Level:
 
     @property
     def operations(self) -> list[Operation]:
-        """The operations as objects, in order."""
+        """Operations as objects, in order."""
         found: list[Operation] = []
         columns = zip(self.rows.tolist(), self.fractions.tolist(), strict=True)
         for at, ((kind, worker, cut, slot, id), fraction) in enumerate(columns):
@@ -243,7 +243,7 @@ class Program:
         self._cuts = {WHOLE: 0}
 
     def take(self) -> list[Level]:
-        """Hand over the window's levels, in order, and begin another."""
+        """Return the window's levels, in order, and begin another window."""
         cuts = list(self._cuts)
         levels, self._levels = [level.done(cuts) for level in self._levels], [_Draft()]
         self._row_levels = [0] * len(self._row_levels)
@@ -251,7 +251,7 @@ class Program:
         return levels
 
     def step(self, worker: int, step: int) -> None:
-        """A worker takes an optimizer step."""
+        """Add an optimizer step of a worker."""
         level = self._row_levels[worker] + 1
         self._row_levels[worker] = level
         if level == len(self._levels):
@@ -263,7 +263,7 @@ class Program:
         self.steps += 1
 
     def snapshot(self, worker: int, cut: Cut, id: SnapshotId) -> Slot:
-        """Copy values out, into a slot with one reader: the sender."""
+        """Copy values into a slot with one reader: the sender."""
         slot = Slot(self._slots, cut)
         self._slots += 1
         level = slot._level = self._row_levels[worker]
@@ -273,7 +273,7 @@ class Program:
         return slot
 
     def forge(self, worker: int, source: Slot, forgery: Forgery) -> Slot:
-        """Write a lie in place of *source* into a slot with one reader, of values as they are."""
+        """Write a forgery of *source* into a slot with one reader, from current values."""
         assert source.cut is not None
         seen = (worker, forgery.target, *forgery.honest)
         level = self._meet(worker, source)
@@ -310,14 +310,14 @@ class Program:
             self._meet(worker, slot)
             slots.append(slot)
             plain.append((coefficient, SlotPart(slot.number, part) if part else slot.number))
-        # All slots were met first: the last of them may be the one of the highest level.
+        # Only after all slots are met: the last may have the highest level.
         level = self._row_levels[worker]
         for slot in slots:
             slot._level = level
         self._levels[level].add_rare(Combine(worker, register, tuple(plain)))
 
     def segment(self) -> Slot:
-        """Name a segment, which is there for good."""
+        """Name a segment, which stays for good."""
         self._slots += 1
         return Slot(self._slots - 1)
 
@@ -331,7 +331,7 @@ class Program:
         given: float,
         fresh: bool,
     ) -> None:
-        """Exchange a register of a worker with a segment, after all who did so before."""
+        """Exchange a register of a worker with a segment, after all earlier exchanges."""
         level = self._meet(worker, segment)
         self._levels[level].add_rare(
             Exchange(worker, segment.number, register, taken, given, fresh)
@@ -342,15 +342,15 @@ class Program:
         self._levels[self._row_levels[worker]].add_rare(Keep(worker))
 
     def start(self, worker: int, *, kept: bool) -> None:
-        """Let a worker begin anew, with what was last kept of it or as at the very start."""
+        """Let a worker begin anew, with its last kept values or the initial ones."""
         self._levels[self._row_levels[worker]].add_rare(Start(worker, kept))
 
     def scale_lr(self, worker: int, factor: float) -> None:
-        """Let a worker's learning rate be another part of the full one from its next step on."""
+        """Set the factor of a worker's learning rate from its next step on."""
         self._levels[self._row_levels[worker]].add(SCALE_LR, worker, fraction=factor)
 
     def let_go(self, slot: Slot) -> None:
-        """One reader less; with the last one the slot is free."""
+        """Remove one reader; the last one frees the slot."""
         slot.readers -= 1
         if slot.readers == 0:
             level = slot._level if slot._window == self._window else 0

@@ -1,4 +1,4 @@
-"""One worker of a fleet: a protocol, what it holds for it, and what it has done."""
+"""One worker of a fleet: its protocol, the shares it holds, and what it has done."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -26,129 +26,129 @@ __all__ = [
 ]
 
 Payload = Any
-"""What travels beside a message: a `Slot`, or what else `Values` make of it; None for nothing."""
+"""What a message carries: a `Slot`, or another object of `Values`; None for nothing."""
 
 
 class CrashPoint(NamedTuple):
-    """A crash that is due at a boundary between two effects of what a worker does next."""
+    """A crash that is due between two effects of a worker's next event."""
 
     after: int | None
-    """So many effects of the next event are still carried out; None where the end comes as soon as
+    """Number of effects of the next event that are still applied; None to crash as soon as
     something was accepted."""
     ledger: list[Account]
-    """What the worker's ledger says now, an account for each shard; it is kept up to date with what
-    is carried out."""
+    """Current state of the worker's ledger, an account per shard, updated as effects are applied.
+    """
 
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """One life of a worker between two events."""
+    """One incarnation of a worker between two events."""
 
     index: int
     """Its row."""
     id: PeerId
     protocol: Protocol
-    """What decides for it."""
+    """Protocol that decides for it."""
     snapshots: dict[SnapshotId, Slot] = field(default_factory=dict)
     """Slots that it may still send from."""
     shares: dict[ShareId, Slot] = field(default_factory=dict)
-    """Slots that have come and are not decided."""
+    """Slots that have arrived and are undecided."""
     steps: int = 0
     """Optimizer steps taken, those before its last checkpoint included."""
     repeated: int = 0
-    """Steps of earlier lives that are not among these."""
+    """Steps of earlier incarnations that are not among these."""
     pushes: int = 0
     mixed: int = 0
     exchanges: int = 0
-    """Pushes and mixes that steps so far were longer for."""
+    """Pushes and mixes that have already extended a step."""
     waiting_since_s: float | None = None
-    """Since when a synchronous rule has held it up; None while it trains."""
+    """Start of its wait for a synchronous rule; None while it trains."""
     idle_s: float = 0.0
-    """How long it was held up so far, the present wait not counted."""
+    """Time spent waiting so far, s, without the current wait."""
     waited_s_most: float = 0.0
-    """The longest of its waits that are over, in any of its lives."""
+    """Longest wait so far, s, in any of its incarnations, without the current one."""
     away_s: float = 0.0
-    """How long its process has looked for a swarm or stood still, what goes on not counted."""
+    """Time spent joining or paused, s, without the current interval."""
     step_s: float = 0.0
-    """What the step that it takes lasts, seconds."""
+    """Duration of its current step, s."""
     computed_s: float = 0.0
-    """What the steps behind it lasted, without those that it has to repeat."""
+    """Duration of its finished steps, s, without those that it has to repeat."""
     alarm_s: float = math.inf
-    """When it is to be woken at the latest."""
+    """Latest time at which it is to be woken."""
     turn_s: float = 0.0
-    """When its next turn is due."""
+    """Time of its next turn."""
     is_within_step: bool = False
-    """Whether the optimizer step that goes on is computed already, and shards of it pushed."""
+    """True if the current optimizer step is computed already, and shards of it pushed."""
     finishing: bool = False
-    """Whether it is to take no more steps after the one that it takes, once it has taken
-    `last_step` of them."""
+    """True if it stops after the current step, once it has taken `last_step` steps."""
     last_step: int = 0
     finished: bool = False
-    """Whether it takes no more steps."""
+    """True if it takes no more steps."""
     awake: bool = True
-    """Whether its process runs and is not paused."""
+    """True if its process runs and is not paused."""
     running: bool = True
-    """Whether its process runs, paused or not."""
+    """True if its process runs, paused or not."""
     searching: bool = False
-    """Whether it does not belong to a swarm yet, and so does not train."""
+    """True if it has not joined a swarm yet, and so does not train."""
     seeds: Sequence[str] = ()
-    """Addresses that it was told at its start."""
+    """Addresses that it was given at its start."""
     paused_s: float | None = None
-    """Since when it stands still, None while it does not."""
+    """Start of its pause; None if it is not paused."""
     pauses: set[int] = field(default_factory=set)
     """Numbers of the pauses that hold it."""
     held: list[tuple[Envelope, Payload]] = field(default_factory=list)
-    """What has come while it was paused."""
+    """Messages that arrived while it was paused."""
     deferred: list[Callable[[], object]] = field(default_factory=list)
-    """What is to be done at it once it goes on."""
+    """Actions to run once it resumes."""
     ahead_s: float = 0.0
-    """How far its clock is ahead."""
+    """How far its clock is ahead, s."""
     slowness: float = 1.0
-    """How many times as long its steps take as its pace says."""
+    """Factor of its step times."""
     lr_factor: float = 1.0
-    """Which part of the learning rate its last step used."""
+    """Factor of the learning rate in its last step."""
     spoilt: bool = False
-    """Whether its values have stopped being finite."""
+    """True if its values are no longer finite."""
     crash_point: CrashPoint | None = None
-    """How it is about to crash, if it is."""
+    """Its coming crash, if any."""
     kept: Checkpoint | None = None
     """Its last checkpoint, if any."""
     checkpoint_s: float = math.inf
-    """When it takes the next."""
+    """Time of its next checkpoint."""
     started_s: float = 0.0
-    """When its process started."""
+    """Time at which its process started."""
 
     @property
     def total_steps(self) -> int:
-        """Optimizer steps taken since the start of the run, repeated ones too."""
+        """Optimizer steps taken since the start of the run, repeated ones included."""
         return self.repeated + self.steps
 
     @property
     def waits(self) -> bool:
-        """Whether it is held up by others."""
+        """True if it waits for others."""
         return self.waiting_since_s is not None and self.running
 
     def idle_until(self, now: float) -> float:
-        """How long it was held up until *now*, seconds."""
+        """Return the time it has spent waiting by *now*, seconds."""
         since_s = self.waiting_since_s
         return self.idle_s if since_s is None else self.idle_s + now - since_s
 
     def waited_until(self, now: float) -> float:
-        """How long it was held up at a stretch by *now*, at most, seconds."""
+        """Return its longest single wait by *now*, seconds."""
         since_s = self.waiting_since_s
         return self.waited_s_most if since_s is None else max(self.waited_s_most, now - since_s)
 
     def computed_until(self, now: float) -> float:
-        """What the steps lasted that count, with what the one that goes on has taken, seconds."""
+        """Return the time computed on steps that count, the current one included, by *now*,
+        seconds."""
         trains = self.awake and not (self.finished or self.searching or self.is_within_step)
         if not trains or self.waiting_since_s is not None:
             return self.computed_s
         return self.computed_s + max(0.0, self.step_s - (self.turn_s - now))
 
     def away_until(self, now: float) -> float:
-        """How long it has looked for a swarm or stood still by *now*, seconds.
+        """Return the time it has spent joining or paused by *now*, seconds.
 
-        A wait in which it stands still is a wait.
+        A pause during a wait counts as waiting.
         """
         since_s = self.started_s if self.searching else self.paused_s
         is_away = self.running and since_s is not None and self.waiting_since_s is None
@@ -156,13 +156,13 @@ class Worker:
 
 
 class Incarnations:
-    """Makes the protocols of a fleet, and keeps the ledgers of those whose process has ended."""
+    """Makes the protocols of a fleet, and keeps the ledgers of ended incarnations."""
 
     def __init__(
         self, plan: FleetPlan, membership: StaticMembership | None, harness: "Harness | None"
     ) -> None:
         self.ended_s = 0.0
-        """How long all lives that have ended lasted together, seconds."""
+        """Total duration of all ended incarnations, seconds."""
         self._plan = plan
         self._membership = membership
         self._harness = harness
@@ -171,31 +171,31 @@ class Incarnations:
         self._dead: set[tuple[PeerId, Incarnation]] = set()
 
     def first(self, index: int, id: PeerId) -> Worker:
-        """Make the first life of a worker."""
+        """Make the first incarnation of a worker."""
         return Worker(index, id, self._protocol(id, None, None))
 
     def next(self, before: Worker, kept: Checkpoint | None) -> Worker:
-        """Make the life after one that has ended, which knows of that one what was kept."""
+        """Make the incarnation after one that has ended, from what was kept of it."""
         worker = Worker(before.index, before.id, self._protocol(before.id, before, kept))
         worker.steps = kept.steps if kept is not None else 0
         worker.repeated = before.total_steps - worker.steps
         worker.pushes, worker.mixed, worker.idle_s = before.pushes, before.mixed, before.idle_s
         worker.waited_s_most, worker.away_s = before.waited_s_most, before.away_s
-        # What came after the checkpoint is lost. All steps of a life last about the same.
+        # Steps after the checkpoint are lost. All steps of an incarnation last about the same.
         worker.computed_s = before.computed_s * worker.steps / max(1, before.steps)
         worker.slowness = before.slowness
-        # A later restart may still find it, even where this one was told to do without.
+        # A later restart may still find it, even if this one does not use it.
         worker.kept = before.kept
         return worker
 
     def end(
         self, worker: Worker, now: float, *, died: bool, ledger: Sequence[Account] | None = None
     ) -> None:
-        """Note that a life has ended.
+        """Record that an incarnation has ended.
 
         Args:
-            died: Whether it handed nothing on.
-            ledger: What stands in its ledger, where that is less than it had decided.
+            died: True if it handed nothing on.
+            ledger: State of its ledger, if that is less than it had decided.
         """
         self._ended += worker.protocol.accounts if ledger is None else ledger
         if died:
@@ -203,7 +203,7 @@ class Incarnations:
         self.ended_s += now - worker.started_s
 
     def audit(self, workers: Sequence[Worker]) -> Audit:
-        """Count all weight, by the ledgers of all lives; *workers* are the latest."""
+        """Count all weight, by the ledgers of all incarnations; *workers* are the latest."""
         running = [a for worker in workers if worker.running for a in worker.protocol.accounts]
         return audit([*self._ended, *running], self._dead)
 
@@ -213,7 +213,7 @@ class Incarnations:
         plan, rule = self._plan, self._plan.rule()
         row = plan.ids.index(id) if plan.attacks else -1
         if any([row in attack.liars for attack in plan.attacks if attack.kind == "flood"]):
-            # Who floods keeps to no bound but one share toward each other.
+            # A flooding peer keeps to no bound but one share toward each other peer.
             vars(rule)["outstanding_max"] = len(plan.ids)
         incarnation = 1 if before is None else before.protocol.account.incarnation + 1
         return Protocol(
@@ -238,64 +238,63 @@ Handler = Callable[[Worker, Any, float], None]
 
 
 class Values(Structural):
-    """What becomes of values: scheduled as a `Program`, or computed at once."""
+    """Executes operations on values: scheduled as a `Program`, or computed at once."""
 
     steps: int
     """Optimizer steps of all workers since the start."""
 
     def step(self, worker: int, step: int) -> None:
-        """A worker takes an optimizer step."""
+        """Take an optimizer step of a worker."""
 
     def keep(self, worker: int) -> None:
         """Keep a worker's values, as a checkpoint does."""
 
     def start(self, worker: int, *, kept: bool) -> None:
-        """Let a worker begin anew, with what was last kept of it or as at the very start."""
+        """Let a worker begin anew, with its last kept values or the initial ones."""
 
     def let_go(self, slot: Any) -> None:
-        """What travelled beside a message has one reader less."""
+        """Remove one reader of a payload."""
 
 
 class Observer(Structural):
     """Observes the processes of a fleet."""
 
     def started(self, worker: Worker) -> None:
-        """Take note that a life begins."""
+        """Called when an incarnation begins."""
 
     def ended(self, worker: Worker, *, died: bool, gave_up: bool) -> None:
-        """Take note that a life has ended, perhaps since nobody has taken a leaver's weight."""
+        """Called when an incarnation ends; *gave_up* if no peer took a leaver's weight."""
 
     def carried(self, worker: Worker, effect: Effect | Event) -> None:
-        """Take note of an effect that was just applied."""
+        """Called after an effect was applied."""
 
     def refused(self, worker: Worker, payload: Payload) -> None:
-        """Take note that a message was refused since it breaks the protocol."""
+        """Called when a message was refused since it breaks the protocol."""
 
 
 class Harness(Values, Observer, Structural):
-    """Applies effects to values at once, observes every event, and injects failures that a
-    `FaultPlan` cannot express."""
+    """Applies effects at once, observes every event, and injects failures beyond a `FaultPlan`."""
 
     handlers: Mapping[type, Handler]
-    """Of effects, in place of those that schedule them."""
+    """Handlers of effects, in place of those that schedule them."""
 
     def protocol(self, id: PeerId, before: Worker | None, kept: Checkpoint | None) -> Protocol:
-        """Make the protocol of a first life, or of the one after another."""
+        """Make the protocol of a first incarnation, or of the one after *before*."""
 
     def ahead_s(self, id: PeerId) -> float:
-        """How far the clock of a peer's machine is ahead."""
+        """Return how far the clock of a peer's machine is ahead, seconds."""
 
     def listens(self, id: PeerId) -> bool:
-        """Whether a peer has an address, where others can reach it."""
+        """Return True if a peer has an address at which others can reach it."""
 
     def reaches(self, source: Worker, to: Worker) -> bool:
-        """Whether there is a way from one process to another."""
+        """Return True if one process can reach another."""
 
     def unsent(self, worker: Worker, envelope: Envelope) -> None:
-        """Take note that a message found nobody who listens."""
+        """Called when a message found no listening process."""
 
     def stage(self, worker: Worker, effect: Stage, payload: Payload) -> None:
-        """Keep the part of a share that came beside the message that is being received."""
+        """Keep the part of a share that the current message carries."""
 
     def decided(
         self,
@@ -305,10 +304,10 @@ class Harness(Values, Observer, Structural):
         now: float,
         payload: Payload,
     ) -> None:
-        """Take note of an event, a message or a word for it, before its effects are applied."""
+        """Called with an event, a message or a word for it, before its effects are applied."""
 
     def done(self, worker: Worker) -> None:
-        """Take note that all effects of the event were applied."""
+        """Called after all effects of the event were applied."""
 
     def measure(self, worker: Worker, effect: Measure) -> Mapping[ShareId, float]:
-        """How far shares are from a worker's model, now; of those that are still there."""
+        """Return how far the shares that still exist are from a worker's model now."""
