@@ -1,4 +1,4 @@
-"""What a peer is told at its start: how to take part, and what to train."""
+"""Settings of a peer: how to take part, and what to train."""
 
 import os
 import re
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 CHECKPOINTS: Final = "checkpoints"
-"""Where in a peer's folder its checkpoints lie."""
+"""Name of the folder for checkpoints within a peer's folder."""
 
 
 _SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
@@ -39,9 +39,9 @@ _TERM = re.compile(r"(\d+(?:\.\d+)?)(s|min|h|steps?)")
 
 
 class Recurrence:
-    """Says when it is time again: after so many seconds or steps, whichever comes first.
+    """Tells when an interval of seconds or of steps, whichever ends first, has passed.
 
-    With neither, never. Steps count from *steps* on.
+    Without an interval it never does. Steps count from *steps* on.
     """
 
     def __init__(
@@ -51,21 +51,21 @@ class Recurrence:
         self._since_s = time.monotonic()
 
     def is_due(self, steps: int) -> bool:
-        """Whether it is time again, now that so many steps were taken."""
+        """True if the interval has passed after *steps* steps."""
         by_steps = self._every_steps is not None and steps - self._steps >= self._every_steps
         passed_s = time.monotonic() - self._since_s
         return by_steps or (self._every_s is not None and passed_s >= self._every_s)
 
     def done(self, steps: int) -> None:
-        """Count from now on."""
+        """Begin the next interval now, at *steps* steps."""
         self._steps, self._since_s = steps, time.monotonic()
 
 
 def parse_interval(text: str) -> tuple[float | None, int | None]:
-    """Read an interval as people type it: seconds and steps, None for those that are not given.
+    """Parse an interval as people type it into seconds and steps, None for a missing one.
 
     Raises:
-        ConfigError: It has another form.
+        ConfigError: *text* has another form.
 
     >>> parse_interval("5min,500steps"), parse_interval("never")
     ((300.0, 500), (None, None))
@@ -92,7 +92,7 @@ def parse_interval(text: str) -> tuple[float | None, int | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
-    """Where and how often a peer writes down what it is.
+    """Where and how often a peer writes checkpoints.
 
     Raises:
         ConfigError: A field is out of range.
@@ -127,7 +127,7 @@ class CheckpointConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SeedSettings:
-    """Chance, reproducible."""
+    """The seed of everything random."""
 
     seed: int = setting(
         0,
@@ -139,7 +139,7 @@ class SeedSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class GossipSettings(SeedSettings):
-    """Who may push to whom."""
+    """The topology, which says which peers may push to each other."""
 
     topology: str = setting(
         "exponential",
@@ -151,7 +151,7 @@ class GossipSettings(SeedSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSettings:
-    """Into what a model is cut."""
+    """The division of a model into shards."""
 
     shards: int = setting(
         1,
@@ -165,7 +165,7 @@ class ShardSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ValueSettings(ShardSettings):
-    """What of a model is exchanged, and how it is mixed and kept."""
+    """Which values of a model are exchanged, and how they are mixed and kept."""
 
     frozen_may_differ: bool = setting(
         False,
@@ -204,7 +204,7 @@ class TrustSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSettings:
-    """Where metrics go."""
+    """Destinations of metrics."""
 
     log_every: int | None = setting(
         10,
@@ -238,7 +238,7 @@ class MetricsSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class EndSettings:
-    """How long a peer takes to end."""
+    """Timeouts for a peer's end."""
 
     linger_s: float = setting(
         30.0,
@@ -254,7 +254,7 @@ class EndSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings(SeedSettings):
-    """What is trained, by real peers or simulated ones."""
+    """What to train, by live or simulated peers."""
 
     steps: int | None = setting(
         None,
@@ -326,18 +326,18 @@ class TrainingSettings(SeedSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class _Noting:
-    # The first of all fields, see `_noting_given`.
+    # Must be the first of all fields, see `_noting_given`.
     _given: frozenset[str] = field(default_factory=frozenset, repr=False, compare=False)
 
 
-# Fields of the last class come first.
+# A dataclass takes the fields of its last base class first.
 @dataclass(frozen=True, kw_only=True)
 class PeerConfig(
     ValueSettings, TrustSettings, MetricsSettings, EndSettings, GossipSettings, _Noting
 ):
     """How one peer takes part in a swarm.
 
-    A field that is given counts more than the environment, also where it equals its default.
+    A field that is given overrides the environment, even if it equals its default.
 
     Raises:
         ConfigError: A field is out of range, or an address is malformed.
@@ -475,7 +475,7 @@ class PeerConfig(
         self._check_rule(rule)
 
     def _check_rule(self, rule: Rule) -> None:
-        """See that the rule goes with how shares are cut, mixed and sent, and to whom."""
+        """Check that the rule works with the settings for shards, mixing, wire and topology."""
         protocol = self.protocol
         require_fit(rule, protocol.wire, self.shards, exact=protocol.exact)
         if protocol.shards_per_push > self.shards:
@@ -486,32 +486,32 @@ class PeerConfig(
         require_topology(rule, self.topology, self._is_tree)
 
     def _is_tree(self) -> bool:
-        """Whether those who found together are a tree, whatever they are called."""
+        """True if the founders form a tree, whatever their names."""
         names = [f"{index:06}" for index in range(self.founders)]
         return over(self.topology, self.seed, names).is_tree
 
     def is_given(self, name: str) -> bool:
-        """Check whether a field was given, here or to the config that this one was made from."""
+        """Return True if a field was given, here or to the config that this one was made from."""
         return name in self._given
 
     @property
     def incarnation_folder(self) -> Path | None:
-        """Where it is kept which incarnation of the peer this is; None where nothing is kept."""
+        """Folder that records the peer's incarnation; None if nothing is recorded."""
         if self.out is not None:
             return self.out
         return None if self.checkpoint is None else self.checkpoint.folder
 
     def in_folder(self) -> Self:
-        """The same, with checkpoints in ``out`` where nothing is said of them."""
+        """Return this config, with checkpoints in ``out`` by default."""
         if self.checkpoint is not None or self.out is None or self.log_every is None:
             return self
         return replace(self, checkpoint=CheckpointConfig(folder=self.out / CHECKPOINTS))
 
     def named(self) -> str:
-        """The id. Where none was given it is what the roster calls the machine, or drawn by chance.
+        """Return the id; default: the machine's name in the roster, or a random one.
 
         Raises:
-            ConfigError: As `keyring` does.
+            ConfigError: See `keyring`.
         """
         if self.id is not None or (keyring := self.keyring()) is None:
             return self.id or os.urandom(6).hex()
@@ -519,26 +519,27 @@ class PeerConfig(
         return f"{names[:-1]}{os.urandom(6).hex()}" if names.endswith("*") else names
 
     def keyring(self) -> Keyring | None:
-        """The own key and the roster, read anew; None without keys.
+        """Read the peer's key and the roster from their files; return None without keys.
 
         Raises:
-            ConfigError: One cannot be read, others could read the key, or it is not let in.
+            ConfigError: A file cannot be read, other users can read the key, or the roster does not
+                list it.
         """
         return read_keyring(self.key, self.roster)
 
     def make_rule(self) -> Rule:
-        """The algorithm, made with its defaults where only its name was given."""
+        """Return the rule, with defaults for the parameters that its spec omits."""
         return make_rule(self.rule) if isinstance(self.rule, str) else self.rule
 
 
 def _noting_given(init: Callable[..., None]) -> Callable[..., None]:
-    """Let a config remember which of its fields were given, and `dataclasses.replace` keep that."""
+    """Make a config remember which of its fields were given, also through `dataclasses.replace`."""
 
     @wraps(init)
     def noting(self: PeerConfig, **values: Any) -> None:
         names, before = tuple(values), values.pop("_given", None)
         if before is not None:
-            # `replace` passes first what it changes, then the other fields in their order.
+            # `replace` passes the changed fields first, then the others in their order.
             names = names[: names.index("_given")]
         init(self, **values, _given=(before or frozenset()).union(names))
 
@@ -550,7 +551,7 @@ PeerConfig.__init__ = _noting_given(PeerConfig.__init__)  # type: ignore[method-
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(TrainingSettings):
-    """What one peer trains.
+    """The training of one peer.
 
     Raises:
         ConfigError: A field is out of range.

@@ -1,7 +1,7 @@
-"""A module as peers see it: its tensors by plain names, what is frozen, and a state dict.
+"""A module as peers see it: its tensors by plain names, its frozen parameters, its state dict.
 
-Wrappers (`torch.compile`, `DistributedDataParallel`, activation checkpointing) put prefixes before
-names; without them, peers that wrap a model and peers that do not train the same one.
+Wrappers (`torch.compile`, `DistributedDataParallel`, activation checkpointing) add prefixes to
+names. Plain names have none, so peers that wrap a model and peers that do not train the same one.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -38,8 +38,8 @@ __all__ = [
     "with_own_names",
 ]
 
-# By name, as importing these classes takes a second. CheckpointWrapper keeps its prefix to itself
-# where it is the outermost module.
+# By name, as importing these classes takes a second. CheckpointWrapper strips its own prefix if it
+# is the outermost module.
 _WRAPPED: Final = {
     "OptimizedModule": "_orig_mod",
     "DistributedDataParallel": "module",
@@ -50,12 +50,12 @@ _WRAPPED: Final = {
 _Named = list[tuple[str, Tensor]]
 _Memory = tuple[object, ...]
 
-# A schema in full is one message, of at most 1 MiB.
+# A full schema must fit into one message, of at most 1 MiB.
 _FROZEN_MAX: Final = 4096
 
 
 def plain_names(module: nn.Module) -> Callable[[str], str]:
-    """How the tensors of *module* are called where nothing is wrapped.
+    """Return a function from names of *module*'s tensors to those without wrappers.
 
     >>> plain_names(torch.compile(nn.Linear(2, 2), backend="eager"))("_orig_mod.weight")
     'weight'
@@ -69,7 +69,7 @@ def plain_names(module: nn.Module) -> Callable[[str], str]:
             inner[f"{before}{wrapped}."] = before
 
     def plain(name: str) -> str:
-        # Those further inside come later, and still have the others' prefixes before theirs.
+        # Inner wrappers come later, with the prefixes of the outer ones still before their own.
         for prefix, before in reversed(inner.items()):
             if name.startswith(prefix):
                 name = before + name.removeprefix(prefix)
@@ -79,10 +79,10 @@ def plain_names(module: nn.Module) -> Callable[[str], str]:
 
 
 def require_own_process(model: nn.Module) -> None:
-    """Make sure that no other process takes part in a model's steps.
+    """Check that no other process takes part in a model's steps.
 
     Raises:
-        TrainingError: Some do: DistributedDataParallel, FSDP or synchronized batch statistics in a
+        TrainingError: It has DistributedDataParallel, FSDP or synchronized batch statistics in a
             group of several processes, each of which would wait for the others in each step.
     """
     dist = torch.distributed
@@ -104,21 +104,21 @@ def require_own_process(model: nn.Module) -> None:
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """All buffers and parameters, each tied one once, by their plain names."""
+    """Return all buffers and parameters by plain name, tied ones once."""
     plain = plain_names(module)
     named = (*module.named_buffers(), *module.named_parameters())
     return {plain(name): tensor for name, tensor in named}
 
 
 def travelling_tensors(model: nn.Module, schema: Schema) -> dict[str, Tensor]:
-    """The tensors of *model* that peers exchange, in the order of its *schema*, by name."""
+    """Return the tensors of *model* that peers exchange by name, in the order of its *schema*."""
     named = named_tensors(model)
-    # Extra state is in the schema, and no tensor of the model.
+    # The schema also lists extra state, which is not a tensor of the model.
     return {each.name: named[each.name] for each in schema.tensors if each.name in named}
 
 
 def with_extra_state(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules that have extra state, see `nn.Module.get_extra_state`, by their plain names."""
+    """Return the modules with extra state, see `nn.Module.get_extra_state`, by plain name."""
     plain, found = plain_names(model), {}
     for name, part in model.named_modules():
         if type(part).get_extra_state is not nn.Module.get_extra_state:
@@ -127,25 +127,26 @@ def with_extra_state(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def travelling(model: nn.Module) -> frozenset[str]:
-    """Names of the tensors that peers exchange: what is trained, and finite floating buffers."""
+    """Return the names of the tensors that peers exchange: trained ones, and finite floating
+    buffers."""
     return frozenset(named.name for named in sort_out(model)[0])
 
 
 def named_state(model: nn.Module) -> dict[str, Any]:
-    """The model's state dict itself, by plain names."""
+    """Return the model's state dict, without copying, by plain names."""
     plain = plain_names(model)
     return {plain(name): value for name, value in model.state_dict().items()}
 
 
 def with_own_names(model: nn.Module, state: Mapping[str, Any]) -> dict[str, Any]:
-    """A state dict of plain names by those that the model has, wrapped as it may be."""
+    """Return *state*, whose names are plain, with the names that the wrapped model uses."""
     plain = plain_names(model)
     own = {plain(name): name for name in model.state_dict()}
     return {own.get(name, name): value for name, value in state.items()}
 
 
 def state_dict(model: nn.Module) -> dict[str, Any]:
-    """The model's state dict, of tensors that each have memory of their own.
+    """Return the model's state dict, of tensors that each own their memory.
 
     See `Peer.model_state_dict`.
     """
@@ -156,7 +157,7 @@ def state_dict(model: nn.Module) -> dict[str, Any]:
 
 
 def fingerprint(tensors: Iterable[Tensor]) -> tuple[int, ...]:
-    """CRC-32 of the bytes of each tensor, on whatever device it lies.
+    """Return the CRC-32 of the bytes of each tensor, on any device.
 
     >>> fingerprint([torch.zeros(2)]) == fingerprint([torch.zeros(1, 2)])
     True
@@ -168,7 +169,7 @@ def fingerprint(tensors: Iterable[Tensor]) -> tuple[int, ...]:
 
 
 def frozen_names(module: nn.Module, moving: Iterable[Tensor]) -> frozenset[str]:
-    """Plain names of the parameters that are not among those *moving*, all of a tie.
+    """Return the plain names of the parameters not among *moving*, all names of tied ones.
 
     >>> sorted(frozen_names(nn.Linear(2, 1), ()))
     ['bias', 'weight']
@@ -179,15 +180,15 @@ def frozen_names(module: nn.Module, moving: Iterable[Tensor]) -> frozenset[str]:
 
 
 def frozen_tensors(module: nn.Module, moving: Collection[int]) -> tuple[FrozenTensor, ...]:
-    """What all peers are to have alike though it is never sent, by its values as they are now.
+    """Return the tensors that all peers must share although they are never sent, with values.
 
-    *moving* are addresses of tensors that travel, of which frozen ones may be other names.
+    *moving* has the addresses of exchanged tensors, for which frozen ones may be other names.
 
     Returns:
-        One for each parameter; a single one for all where there are very many.
+        One entry per parameter, or a single one for all if there are very many.
 
     Raises:
-        TrainingError: One has no values yet.
+        TrainingError: A parameter has no values yet.
     """
     plain = plain_names(module)
     found = []
@@ -216,20 +217,20 @@ class NamedTensor(NamedTuple):
     name: str
     tensor: Tensor
     aliases: Mapping[str, Tensor] = MappingProxyType({})
-    """Others that are the same numbers without being one with it, such as by ``.data``."""
+    """Other tensor objects with the same memory, such as by ``.data``."""
 
 
 def sort_out(
     module: nn.Module, own: Collection[str] = ()
 ) -> tuple[list[NamedTensor], list[NamedTensor]]:
-    """Find what of a module is averaged, and what only a copy carries, each in its order.
+    """Split a module's tensors into averaged ones and ones sent only in a copy, each in order.
 
-    *own* names tensors, or modules of such, that only a copy carries.
+    *own* names tensors, or modules with all their tensors, that are sent only in a copy.
 
     Raises:
-        ConfigError: The module has nothing by a name in *own*.
-        TrainingError: A tensor has no values yet, or is none of plain numbers; or a parameter
-            overlaps in memory with another tensor.
+        ConfigError: A name in *own* is not in the module.
+        TrainingError: A tensor has no values yet, or not plain numbers; or a parameter overlaps in
+            memory with another tensor.
     """
     plain = plain_names(module)
     saved = {plain(name) for name in module.state_dict()}
@@ -259,7 +260,7 @@ def sort_out(
 
 
 def _own_ids(module: nn.Module, own: Collection[str]) -> set[int]:
-    """Ids of the tensors of these names, and of all within modules of these names."""
+    """Return the ids of tensors with these names, and of all tensors in modules with them."""
     plain, by_name = plain_names(module), dict[str, int]()
     for named in (module.named_parameters, module.named_buffers):
         by_name |= {plain(name): id(one) for name, one in named(remove_duplicate=False)}
@@ -281,9 +282,9 @@ def _half_own(name: str, other: str) -> ConfigError:
 
 
 def tie_again(module: nn.Module, aliases: Mapping[str, Collection[str]]) -> None:
-    """Tie tensors again that were tied, other than as one, before *module* was moved or copied.
+    """Tie separate tensors of the same memory again after *module* was moved or copied.
 
-    *aliases* has further names of tensors, by their first one.
+    *aliases* maps the first name of a tensor to its others.
     """
     if not any(aliases.values()):
         return
@@ -294,17 +295,17 @@ def tie_again(module: nn.Module, aliases: Mapping[str, Collection[str]]) -> None
 
 
 def deep_copy(module: nn.Module) -> nn.Module:
-    """A copy in which what is tied is tied; `copy.deepcopy` parts what is tied by ``.data``."""
+    """Copy a module and its ties; `copy.deepcopy` separates tensors tied by ``.data``."""
     copied = deepcopy(module)
     tie_again(copied, {named.name: list(named.aliases) for named in sort_out(module)[0]})
     return copied
 
 
 def memory_order(tensor: Tensor) -> tuple[int, ...] | None:
-    """Axes of more than one element, the outermost in memory first.
+    """Return the axes of more than one element, the outermost in memory first.
 
     Returns:
-        Nothing where they are in the order of the shape, None where there are gaps or overlaps.
+        An empty tuple if they are in the order of the shape, None with gaps or overlaps.
 
     >>> memory_order(torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last))
     (0, 2, 3, 1)
@@ -324,7 +325,7 @@ def memory_order(tensor: Tensor) -> tuple[int, ...] | None:
 def _is_averaged(buffer: Tensor) -> bool:
     if is_lazy(buffer) or _is_empty(buffer) or not _is_plain(buffer):
         return True  # would be, if it could
-    # A mask of -inf is no statistic: its average with another's is NaN.
+    # A mask of -inf is not a statistic: averaging it can give NaN.
     return buffer.is_floating_point() and bool(torch.isfinite(buffer).all())
 
 
@@ -333,7 +334,7 @@ def _is_empty(tensor: Tensor) -> bool:
 
 
 def _with_values(name: str, tensor: Tensor) -> Tensor:
-    """The numbers that travel of a tensor, or a `TrainingError` that says why none do."""
+    """Return the numbers of a tensor to exchange, or raise a `TrainingError` that says why not."""
     if is_lazy(tensor):
         raise TrainingError(
             f"{name} has no shape yet, as its module is a lazy one: run one batch through the "
@@ -355,14 +356,14 @@ def _with_values(name: str, tensor: Tensor) -> Tensor:
 
 
 def _memory(tensor: Tensor) -> _Memory | None:
-    """What two tensors have in common that are the same numbers; None for those of no memory."""
+    """Return a key that tensors of the same memory share; None for a tensor without memory."""
     if is_lazy(tensor) or not _is_plain(tensor) or tensor.is_meta or not tensor.numel():
         return None
     return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _tied(shared: _Named, others: _Named) -> list[NamedTensor]:
-    """Take what is shared once for each memory, with the other tensors that lie there."""
+    """Return each memory of the tensors in *shared* once, with the other tensors in it."""
     kept: dict[object, tuple[str, Tensor, dict[str, Tensor]]] = {}
     for name, tensor in shared:
         place: object = _memory(tensor) or name
@@ -378,10 +379,10 @@ def _tied(shared: _Named, others: _Named) -> list[NamedTensor]:
 
 
 def _require_apart(trained: _Named, others: _Named) -> None:
-    """Make sure that no parameter lies where another tensor has a part of its numbers.
+    """Check that no parameter overlaps partly in memory with another tensor.
 
     Raises:
-        TrainingError: One does; laid into a vector, they would be parted without a word.
+        TrainingError: One does; moving it into a vector would silently separate the two.
     """
     places: dict[_Memory, tuple[str, int, int, bool, str]] = {}
     for is_trained, named in ((True, trained), (False, others)):
@@ -404,7 +405,7 @@ def _require_apart(trained: _Named, others: _Named) -> None:
 
 
 def parts_of(tensor: Tensor) -> Iterator[Tensor]:
-    """The plain tensors that a tensor consists of, such as codes and scales."""
+    """Yield the plain tensors that a tensor consists of, such as codes and scales."""
     whole: Any = tensor
     if _is_subclass(tensor):
         for name in whole.__tensor_flatten__()[0]:

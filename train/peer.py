@@ -1,4 +1,4 @@
-"""A live peer: what a training loop talks to."""
+"""A live peer, the interface for a training loop."""
 
 import atexit
 import logging
@@ -49,50 +49,52 @@ __all__ = ["Peer"]
 
 _log = logging.getLogger("rumor")
 
-# What a step is taken to last before the first two are over.
+# Assumed duration of a step, until the first two are over.
 _PACE_S: Final = 0.05
 
 _running: "list[Peer]" = []
-"""Peers of this process that were started and are not closed."""
+"""Peers of this process that are started and not closed."""
 
 
 class Peer:
     """One member of a swarm, around a model that is trained in the caller's own loop.
 
-    ``with Peer(model) as peer:`` returns when the swarm is founded or joined; a newcomer's model
-    then is a copy of its donor's. After each ``optimizer.step()`` call `step`. Without a block,
-    `start` and `close` do the same. A peer works in the process that started it alone: forked
+    ``with Peer(model) as peer:`` enters once the swarm is founded or joined; a newcomer's model
+    is then a copy of its donor's. Call `step` after each ``optimizer.step()``. Without a block,
+    `start` and `close` do the same. A peer works only in the process that started it: forked
     children, such as a data loader's workers, neither end it nor can use it.
 
-    A peer ends in one of three ways. The end of the block, or `close`, is for a loop that is
-    through: the peer merges with the others, which takes ``linger_s`` at most, and leaves. `leave`
-    is for a loop that stops while others train on: the peer hands its weight on and does not wait
-    for them. `merge` is for what is to be done with the swarm's average before the end of the
-    block; the peer stays a member, and takes no more steps.
+    A peer ends in one of three ways. The end of the block, or `close`, is for a finished loop:
+    the peer merges with the others, for ``linger_s`` at most, and leaves. `leave` is for a loop
+    that stops while others train on: the peer hands over its weight without waiting for them.
+    `merge` gives the swarm's average before the end of the block, for example to evaluate it; the
+    peer stays a member, and takes no more steps.
 
-    Defaults come from the environment, where `rumor run`, Slurm or torchrun started the script.
+    Defaults come from the environment if `rumor run`, Slurm or torchrun started the script.
 
     Args:
         model: Any module, on its final device and in its final dtype. Parameters that require
             gradients and floating buffers are averaged; an optimizer may be made before or after.
-        config: All settings. The arguments below, up to *out*, change some of them.
-        join: Address of any member, or several; none to found a swarm.
-        bind: Where to listen, such as ``"tcp://0.0.0.0:7700"``.
-        topology: Spec of the graph that says who may push to whom.
+        config: All settings. The arguments below, up to *out*, override some of them.
+        join: Addresses of one or more members; without one, found a swarm.
+        bind: Address to listen on, such as ``"tcp://0.0.0.0:7700"``.
+        topology: Spec of the graph of peers that may push to each other.
         rule: The algorithm, such as ``GoSGD(p=0.01)``, for this peer alone; ``make_rule(spec)``
             makes one from a spec.
-        name: What this peer is called, unique in its swarm (`PeerConfig.id`).
+        name: Name of this peer, unique in its swarm (`PeerConfig.id`).
         out: Folder for its ledger, metrics, checkpoints and, at the end, the model.
-        swarm: Name of its swarm where a process makes several peers, each of another swarm, such as
-            a GAN's two models. Default: peers of all processes that were made first belong
-            together, then those that were made second, and so on.
-        evaluate: Gives ``{"accuracy": ..., "loss": ...}``, or one, of the `average` of all.
-        evaluate_every: Steps between two such evaluations; both or neither of the two.
-        checkpoints: Whether any are written into *out*; False where others keep its `state_dict`.
+        swarm: Name of its swarm if a process makes several peers for different swarms, such as a
+            GAN's two models. Default: the first peers of all processes form one swarm, the second
+            ones another, and so on.
+        evaluate: Returns ``{"accuracy": ..., "loss": ...}``, or one of them, of the `average` of
+            all.
+        evaluate_every: Steps between evaluations; requires *evaluate*, and vice versa.
+        checkpoints: True to write checkpoints into *out*; False if the caller keeps its
+            `state_dict`.
 
     Raises:
         ConfigError: A setting is out of range, or a logger's package is not installed.
-        TrainingError: The model has nothing to share, or other processes take part in its steps.
+        TrainingError: The model has nothing to share, or its steps span several processes.
     """
 
     def __init__(
@@ -121,11 +123,11 @@ class Peer:
         before = peers_before(told)
         told, swarm = told.of_swarm(swarm, before)
         self.config = resolve_config(config, given, told)
-        """All settings, those of the environment among them."""
+        """All settings, including those from the environment."""
         if checkpoints:
             self.config = self.config.in_folder()
         self.id = self.config.named()
-        """What the peer is called; after `resume`, what it was called before."""
+        """Name of the peer; after `resume`, the one in the checkpoint."""
         self._rule = self.config.make_rule()
         require_own_process(model)
         self._model = model
@@ -142,14 +144,14 @@ class Peer:
             memory_models_max=math.inf if requirements.waits else self.config.memory_models,
         )
         self._check = ModelCheck(self._vector, wire, self.config.frozen_may_differ)
-        # From here to `_opens`: rumor's own loops set these before the start, a script does not.
+        # rumor's own loops, not scripts, set the attributes from here to `_opens` before the start.
         self._stop = threading.Event()
-        """Once set, on any thread, nothing is waited for any more: neither a swarm nor its members
-        within a step or at the end."""
+        """Set on any thread to end all waiting: for a swarm, or for members in a step or at the
+        end."""
         self._journaled: Mapping[str, Any] | None = None
-        """What a replay needs to know of the training, for a peer that keeps a journal."""
+        """Training settings that a replay needs, for a peer that keeps a journal."""
         self._notes: Mapping[str, Any] = {}
-        """What else goes into its folder at its start: values that JSON has, by the file's name."""
+        """JSON values to write into its folder at its start, by file name."""
         self._opens: Callable[[PeerConfig], Transport] = partial(
             open_transport, network_faults=told.network_faults
         )
@@ -158,7 +160,7 @@ class Peer:
         self._folder = PeerFolder(self.config, model, self._vector, self._check.require_constant)
         self._runtime: PeerRuntime | None = None
         self.merged: MergeResult | None = None
-        """How the last `merge` ended, that at the end of the block included; None before."""
+        """Result of the last `merge`, including that at the end of the block; None before."""
         self._left, self._pace_s, self._told = False, _PACE_S, told
         self._stepped_s: float | None = None
         self._telemetry = Telemetry(
@@ -171,8 +173,10 @@ class Peer:
         before.append(swarm)
 
     def register(self, **objects: Stateful) -> None:
-        """Keep the state of these in checkpoints, too, by these names: optimizer, scheduler,
-        anything with ``state_dict`` and ``load_state_dict``. After `resume` they get it back now.
+        """Save the state of these objects in checkpoints, by these names.
+
+        An optimizer, a scheduler, anything with ``state_dict`` and ``load_state_dict``. After
+        `resume`, their state is restored now.
 
         Raises:
             ConfigError: One has no state, or the checkpoint has nothing by its name.
@@ -181,17 +185,17 @@ class Peer:
         self._folder.register(objects)
 
     def resume(self) -> bool:
-        """Take up the last checkpoint: the model, all that is registered, and the peers it knew;
-        returns whether there was one. `steps` then says where training goes on.
+        """Load the last checkpoint: the model, all registered objects, and the known peers.
 
-        Call it before the block is entered; from then on other processes are kept out of the
-        folder. Weight is not restored: within the swarm the peer is a newcomer, which becomes a
-        copy of a donor. Random streams go on where they stood when the block is entered.
+        Returns False without a checkpoint. Training continues at `steps`. Call it before entering
+        the block; from then on other processes are locked out of the folder. Weight is not
+        restored: in the swarm the peer is a newcomer, which copies a donor's model. Random streams
+        are restored on entering the block.
 
         Raises:
-            ConfigError: It is another peer's, or of another model; or a process is in the folder.
-            TrainingError: There are some, and none can be read; the message says why.
-            LocalProtocolError: The peer runs already, or no checkpoints are kept.
+            ConfigError: It is another peer's, or of another model; or a process uses the folder.
+            TrainingError: No checkpoint can be read; the message says why.
+            LocalProtocolError: The peer is already running, or keeps no checkpoints.
         """
         if self._runtime is not None:
             raise LocalProtocolError("the peer is running: resume before `with`")
@@ -201,35 +205,37 @@ class Peer:
         return past is not None
 
     def state_dict(self) -> dict[str, Any]:
-        """What others' checkpoints must keep of this peer next to the model: its id, incarnation,
-        steps, swarm and known peers; and its weight, for information only.
+        """Return the state to keep in your own checkpoints next to the model.
 
-        Values are such as JSON has, but for ``anchor``: tensors, which some wires need.
+        It has the id, incarnation, steps, swarm and known peers; and the weight, for information
+        only. Values are JSON values, except ``anchor``: tensors, which some wires need.
         """
         if self._runtime is None:
             return {"id": self.id, "steps": self.steps}
         return self._folder.state(self._runtime) | {"weight": self.weight}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on as the peer whose `state_dict` this is; call it before the block is entered. Others
-        restore the model, the optimizer and random streams. Where `PeerConfig.id` is another one,
-        steps alone are taken up, and this peer joins as a newcomer.
+        """Continue as the peer that *state* was saved from; call it before entering the block.
+
+        The caller restores the model, the optimizer and random streams. If `PeerConfig.id`
+        differs, only the steps are restored, and this peer joins as a newcomer.
 
         Raises:
             TrainingError: It is not the state of a peer; nothing was changed.
-            LocalProtocolError: The peer runs already.
+            LocalProtocolError: The peer is already running.
         """
         if self._runtime is not None:
             raise LocalProtocolError("the peer is running: resume before `with`")
         self.id = self._folder.take_up(state, self.config.id) or self.id
 
     def save_checkpoint(self, *, wait: bool = False) -> bool:
-        """Write a checkpoint now, besides those that are written by the clock: training is held up
-        while the state is copied; a thread writes it to disk, for which this waits with *wait*.
-        Returns False while the last one is still being written.
+        """Write a checkpoint now, in addition to the scheduled ones.
+
+        Training pauses while the state is copied; a thread writes it to disk, and *wait* waits for
+        it. Returns False if the last one is still being written.
 
         Raises:
-            LocalProtocolError: The peer does not run, or no checkpoints are kept.
+            LocalProtocolError: The peer is not running, or keeps no checkpoints.
         """
         return self._folder.save(self._running(), wait=wait)
 
@@ -238,16 +244,17 @@ class Peer:
         return self.start()
 
     def start(self) -> Self:
-        """Found or join, and log meanwhile what is waited for; `close` is to follow.
+        """Found or join a swarm, logging what it waits for; call `close` in the end.
 
         Raises:
-            ConfigError: An address or the metrics' port cannot be bound, the folder cannot be
-                written, or holds checkpoints that were not resumed from.
+            ConfigError: An address or the metrics port cannot be bound, or the folder cannot be
+                written or holds checkpoints that were not resumed from.
             TransportError: No swarm was found in time, or before a signal came.
-            IncompatiblePeer: The swarm trains another model; the first difference is named.
-            LocalProtocolError: The peer was started before, or this process still imports the
+            IncompatiblePeer: The swarm trains another model; the message names the first
+                difference.
+            LocalProtocolError: The peer was started before, or this process is still importing the
                 script that started it.
-            SystemExit: A signal came meanwhile, see `PeerConfig.signals`.
+            SystemExit: A signal came, see `PeerConfig.signals`.
         """
         if self._runtime is not None:
             raise LocalProtocolError("the peer was started before: make a new one with Peer(model)")
@@ -273,9 +280,10 @@ class Peer:
         return self
 
     def on_start(self, callback: Callable[[], object]) -> None:
-        """Call *callback* once the peer has its initial model: a copy of the founders' or the
-        donor's, or what a checkpoint held; at once if it has. Copies of the model, such as a target
-        network, belong there: those made earlier are of a model that the start replaces.
+        """Call *callback* once the peer has its initial model, or now if it already has.
+
+        The initial model is the founders', the donor's, or the one in a checkpoint. Make copies of
+        the model, such as a target network, there, as the start replaces the model.
         """
         if not self._has_begun:
             self._on_start.append(callback)
@@ -295,12 +303,12 @@ class Peer:
                     initial_model.adopt(*of_mine, self._stop, self.config.join_timeout_s)
                 elif self._told.count > 1:
                     initial_model.leave(*of_mine)
-            # Members that never change found together once, and never come back.
+            # Fixed members found together once, and never come back.
             goes_on = self._told.resume and not requirements_of(self._rule).fixed_members
             join_swarm(
                 *(self._open, self.config, self._folder, self.id, self._stop), goes_on=goes_on
             )
-            # What the network thread mixed until now is done before what training does next.
+            # The network thread's mixing must finish before training touches the vector.
             self._vector.follow()
             if self._vector.extra_state is not None:
                 self._vector.extra_state.unpack()
@@ -339,17 +347,17 @@ class Peer:
         self.close(error)
 
     def close(self, error: BaseException | None = None) -> None:
-        """End as the end of the block does: wait for the others to finish, for ``linger_s`` at
-        most, merge with them, leave, and write checkpoint and model, where there is a folder.
+        """Wait for the others to finish, for ``linger_s`` at most, merge with them, and leave.
 
-        After `leave` it only closes sockets and files. Called again, or in a forked child, it does
-        nothing. A peer that is not closed when the interpreter ends is closed then. Given the
-        *error* that ended training, the peer leaves without merging.
+        Writes checkpoint and model if the peer has a folder. The end of the block calls it, and the
+        end of the interpreter if needed. After `leave` it only closes sockets and files. A second
+        call, or one in a forked child, does nothing. With the *error* that ended training, the
+        peer leaves without merging.
 
         Raises:
             TrainingError: As for `merge`.
             TransportError: The network thread failed.
-            SystemExit: A signal has come, and it had no handler of its own.
+            SystemExit: A signal came that has no handler of its own.
         """
         if self not in _running or os.getpid() != self._pid:
             return
@@ -371,14 +379,14 @@ class Peer:
                 self._telemetry.end(
                     *(self.stats, error, self.merged), caught=caught, left=self._left, early=early
                 )
-                # Its traceback keeps this frame, which must not keep it.
+                # The traceback refers to this frame: a reference back would be a cycle.
                 del error
                 self._signals.remove()
         if not has_failed:
             self._signals.pass_on()
 
     def _abandon(self) -> None:
-        """Close the peer at the end of the interpreter, as the script has not."""
+        """Close the peer at the end of the interpreter, if the script did not."""
         self.close(getattr(sys, "last_value", None))
 
     def __reduce__(self) -> NoReturn:
@@ -388,10 +396,10 @@ class Peer:
         )
 
     def _end(self, *, quietly: bool) -> None:
-        """Leave, unless that is done or needless, and close; *quietly*: hide no earlier error."""
+        """Leave, if still needed, and close; *quietly* hides no earlier error."""
         runtime = self._running()
         try:
-            # After a failure, send nothing: peers must see a crash.
+            # After a failure, send nothing, so that peers see a crash.
             is_over = self._left or not runtime.is_sound
             if not is_over and not runtime.look(lambda protocol: protocol.done):
                 self._leave()
@@ -404,11 +412,11 @@ class Peer:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps of this peer, those before the checkpoint it resumed from included."""
+        """Optimizer steps of this peer, including those before the checkpoint it resumed from."""
         return self._folder.steps
 
     def stats(self) -> PeerStats:
-        """All its figures as they are now; on any thread, before its start and after its end."""
+        """Current figures; available on any thread, before the start and after the end."""
         stats = PeerStats(
             id=self.id,
             rule=self._rule.name,
@@ -431,69 +439,69 @@ class Peer:
 
     @property
     def swarm_steps(self) -> int:
-        """Optimizer steps of all peers that ever were in the swarm, as known at the last turn."""
+        """Optimizer steps of all peers that were ever in the swarm, as known at the last turn."""
         runtime = self._runtime
         return 0 if runtime is None else runtime.look(lambda p: p.state.swarm_steps)
 
     @property
     def ended_by(self) -> str:
-        """Id of the peer whose end is to end this loop, too, under a rule such as
-        ``seasgd:progress=fastest``, or ``rumor stop``; empty while the loop is to go on."""
+        """Id of the peer whose end should also end this loop, under a rule such as
+        ``seasgd:progress=fastest``, or ``rumor stop``; empty while the loop should continue."""
         return "" if self._runtime is None else self._runtime.ended_by
 
     @property
     def weight(self) -> float:
-        """Averaging weight that this peer holds, in founders; with shards, the mean over them."""
+        """Averaging weight of this peer, in founders; with shards, the mean over them."""
         held = 0 if self._runtime is None else self._running().look(lambda p: p.state.weight)
         return founders(held) / self.config.shards
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Ids of all members of the swarm that are believed to run, this peer included, sorted."""
+        """Sorted ids of all members that are considered alive, this peer included."""
         return self._running().look(lambda p: tuple(member.id for member in p.table.live()))
 
     @property
     def address(self) -> str | None:
-        """First of `PeerStats.addresses`, which others dial; None if this peer only dials out."""
+        """First of `PeerStats.addresses`, for others to dial; None if this peer only dials out."""
         return None if self._runtime is None else next(iter(self._runtime.addresses), None)
 
     def step(
         self, *, loss: Loss | None = None, samples: int | None = None, lr: float | None = None
     ) -> None:
-        """Mix what has arrived and now and then push a share.
+        """Mix the shares that have arrived, and occasionally push one.
 
-        Call it after each ``optimizer.step()``. It waits for no peer, unless the rule is a
-        synchronous one (``dpsgd``, ``allreduce``): then it returns when the round is complete.
+        Call it after each ``optimizer.step()``. It waits for no peer, except under a synchronous
+        rule (``dpsgd``, ``allreduce``): then it returns when the round is complete.
 
         Args:
-            loss: On the batch, for metrics: a number, or a tensor with one, which is read where a
-                row is written.
-            samples: How many samples the step took, for a rule that weighs steps by them, such as
+            loss: Loss on the batch, for metrics: a number, or a tensor with one, which is read only
+                when a row is written.
+            samples: Number of samples in the step, for a rule that weights steps by them, such as
                 ``gosgd:emission=per-second,samples=32``: under it, a step of 64 counts twice.
-            lr: Learning rate of the step, where it changes from step to step, for rules that keep
-                something in proportion to it, such as ``gradient-tracking``.
+            lr: Learning rate of the step, if it changes from step to step, for rules with a state
+                proportional to it, such as ``gradient-tracking``.
 
         Raises:
-            ConfigError: The rule does not weigh steps by samples, and some are given; or it does,
-                and none are; or the learning rate is none.
-            TrainingError: A parameter is not finite, which is noticed at the next push, or after
-                100 steps at most; the model is not what it was at first, after 10 at most; a
-                synchronous rule has lost a member, which is named; the ledger cannot be written.
+            ConfigError: *samples* is given and the rule does not weight steps by samples, or the
+                reverse; or *lr* is not a learning rate.
+            TrainingError: A parameter is not finite, detected at the next push, or after 100 steps
+                at most; the model's tensors were replaced, detected after 10 at most; a
+                synchronous rule has lost a member, which is named; or the ledger cannot be written.
             LocalProtocolError: The peer has finished or left.
             SystemExit: A signal, or `rumor stop`, has ended the peer; see `PeerConfig.signals`.
         """
         runtime = self._running()
         if self._left and self._signals.caught is not None:
-            # An earlier handler was called, and the loop went on.
+            # The script's own signal handler ran, and the loop continued.
             self._signals.exit()
-        # If a process runs several peers, the first one alone slows their steps down.
+        # If a process runs several peers, only the first slows their steps down.
         if self._told.slow > 1 and self._stepped_s is not None and _running[:1] == [self]:
             self._stop.wait((self._told.slow - 1) * (time.monotonic() - self._stepped_s))
         require_samples(self._rule, samples)
         require_lr(lr)
         now = time.monotonic()
         if self._stepped_s is not None:
-            # Smoothed over some ten steps: it sets the pace of pushes after the last step.
+            # Smoothed over about ten steps; it sets the pace of pushes after the last step.
             self._pace_s += (now - self._stepped_s - self._pace_s) / 10
         self._check.after_step(self.steps + 1)
         known_lr = lr if requirements_of(self._rule).lr else None
@@ -511,10 +519,10 @@ class Peer:
             self._stop_early()
 
     def overlap(self, optimizer: Optimizer) -> BackwardSteps:
-        """Take *optimizer*'s steps within the backward pass, and let a rule such as
-        ``gosgd:layers=8`` push each shard as soon as the step is through with it.
+        """Take *optimizer*'s steps within the backward pass.
 
-        Call ``finish()`` of the result in place of ``optimizer.step()``.
+        A rule such as ``gosgd:layers=8`` can then push each shard as soon as its step is done. Call
+        ``finish()`` of the result in place of ``optimizer.step()``.
         """
         return BackwardSteps(self._model, optimizer, self._vector.schema, self._trained_shard)
 
@@ -522,45 +530,45 @@ class Peer:
         self._running().call("trained_shard", shard=shard)
 
     def log(self, *, accuracy: float | None = None, loss: float | None = None) -> None:
-        """Note what was measured on held-out data, for metrics, loggers and `stats`: the fraction
-        that is right, and the mean loss; that of a training batch goes to `step`."""
+        """Record accuracy (a fraction) and mean loss on held-out data, for metrics, loggers and
+        `stats`; the loss of a training batch goes to `step`."""
         self._running()
         self._telemetry.evaluated(accuracy, loss)
 
     def model_state_dict(self) -> dict[str, Any]:
-        """The model's state dict, of detached tensors that each have memory of their own.
+        """Return the model's state dict, of detached tensors that each own their memory.
 
         While a peer runs, its model's parameters are views into one flat tensor, and `torch.save`
-        of one of them would write all of it. Names are those of the model that `torch.compile` or
-        `DistributedDataParallel` wraps, so that a bare model loads it.
+        of one of them would write all of it. Names omit the prefixes of `torch.compile` and
+        `DistributedDataParallel`, so an unwrapped model can load it.
         """
         return state_dict(self._model)
 
     def save_model(self, path: Path | str) -> None:
         """Write the model and the peer's weight, as a safetensors file that `rumor merge` reads.
 
-        The file appears whole, also where several peers write the same one: the last one counts.
+        The file is replaced atomically; if several peers write the same one, the last one wins.
 
         Raises:
-            OSError: It cannot be written; what was there still is.
+            OSError: It cannot be written; an earlier file is unchanged.
         """
         path = Path(path)
-        # Drafts of one name would be torn between the peers that write them.
+        # Peers that write to the same path need drafts of different names.
         own, with_frozen = path.with_name(f"{path.name}.{self.id}"), self.config.save_frozen
         save_peer_model(self.stats(), self._model, self._vector, own, with_frozen=with_frozen)
         own.replace(path)
 
     def merge(self, timeout_s: float = 30.0) -> MergeResult:
-        """Take no more steps, wait for the others to finish, and agree with them, before the end
-        of the block: the peer stays a member, so that its model can be measured and written.
+        """Wait for the others to finish and agree with them on the average, taking no more steps.
 
-        The model then is the swarm's average, to within `ProtocolConfig.merge_tolerance`: peers
-        compare their models. Where it is not, the result is false and the log says why. This call
-        ends after *timeout_s* seconds, or when a signal comes.
+        The peer stays a member, so that its model can be evaluated and written before the end of
+        the block. The model is then the swarm's average, to within
+        `ProtocolConfig.merge_tolerance`: peers compare their models. If it is not, the result is
+        false and the log says why. This call ends after *timeout_s* seconds, or on a signal.
 
         Raises:
-            TrainingError: A parameter is not finite, and was not sent; the model is not what it was
-                at first; or the ledger cannot be written.
+            TrainingError: A parameter is not finite, and was not sent; the model's tensors were
+                replaced; or the ledger cannot be written.
         """
         if self._left:
             self.merged = MergeResult(complete=False)
@@ -570,14 +578,14 @@ class Peer:
         return self.merged
 
     def average(self, timeout_s: float = 10.0) -> Average:
-        """The average of all live peers' models, weighted, as they are now, for evaluations:
-        ``sum w_i x_i / sum w_i``, computed in float64, over what each held when it was read.
+        """Return the current weighted average of all live peers' models, for evaluation.
 
-        Their models are read one after another, each at its peer's next step: no weight moves, and
-        training goes on, unless the rule waits. Shares that moved meanwhile count twice or not. It
-        costs a model's bytes for each peer, and two to three models of memory here. Call it between
-        two steps, not after `merge`. Each of the others is waited for *timeout_s* seconds; the
-        result names those that do not answer.
+        It is ``sum w_i x_i / sum w_i``, computed in float64, over the state of each peer when it
+        was read. Models are read one after another, each at its peer's next step: no weight moves,
+        and training continues, except under a synchronous rule. Shares that move in the meantime
+        count twice or not at all. It transfers one model per peer, and needs two to three models of
+        memory here. Call it between two steps, not after `merge`. The timeout for each of the
+        others is *timeout_s* seconds; the result names those that do not answer.
 
         Raises:
             LocalProtocolError: The peer has left, or is not running.
@@ -590,21 +598,21 @@ class Peer:
         return average(runtime, self._vector, timeout_s, self._stop)
 
     def leave(self) -> None:
-        """Leave the swarm while others train on: resolve the escrow and hand the weight to a
-        neighbor, without waiting for anyone to finish. The peer takes no more steps; `close`, or
-        the end of the block, does not merge any more.
+        """Leave the swarm while others train on, without waiting for them to finish.
 
-        Takes ``leave_s`` at most, and gives up after seconds where no peer answers. A model that is
-        not finite hands nothing on; its weight is burned. A checkpoint is written before, if any.
+        The peer resolves its escrow, hands its weight to a neighbor and takes no more steps;
+        `close`, or the end of the block, then does not merge. Takes ``leave_s`` at most, and gives
+        up after seconds if no peer answers. If the model is not finite, nothing is handed over and
+        the weight is burned. A peer with checkpoints writes one first.
 
         Raises:
-            TrainingError: The ledger cannot be written: the weight is lost, as in a crash.
+            TrainingError: The ledger cannot be written; the weight is lost, as in a crash.
         """
         self._folder.end(self._running())
         self._leave()
 
     def _stop_early(self) -> NoReturn:
-        """End the process in order; merged, where the rule lets peers end after unequal steps."""
+        """End the process in order; merge first if the rule lets peers end after unequal steps."""
         if requirements_of(self._rule).waits:
             self.leave()
         else:
@@ -622,7 +630,7 @@ class Peer:
                 "the peer is not running: use it inside `with Peer(...)`, or call peer.start()"
             )
         if os.getpid() != self._pid:
-            # Another thread may have held any lock when this process was forked.
+            # Any lock may have been held by another thread at the fork.
             raise LocalProtocolError(
                 f"process {os.getpid()} was forked from that of peer {self.id}: a peer works in "
                 "the process that started it alone"

@@ -1,4 +1,4 @@
-"""Where rows of metrics go besides metrics.jsonl: TensorBoard, Trackio, W&B, MLflow, your own."""
+"""Destinations for metrics besides metrics.jsonl: TensorBoard, Trackio, W&B, MLflow, your own."""
 
 from .logger import LoggedRun, Logger
 

@@ -1,4 +1,4 @@
-"""What a logger is, and what it gets: a run, then one row of metrics after another."""
+"""The interface of a logger, which gets a run and then its rows of metrics, one by one."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 __all__ = ["SWARM", "LoggedRun", "Logger", "LoggerSpec", "figures", "final_figures", "flat"]
 
 SWARM: Final = "swarm"
-"""In the place of a peer's name: the row is about all peers together."""
+"""Stands for a peer's name in rows about all peers together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,13 +18,13 @@ class LoggedRun:
     """The run whose rows a logger gets."""
 
     name: str
-    """What to call it: the run's folder, or, where each peer writes its own rows, the swarm."""
+    """Name of the run: its folder's, or the swarm's if each peer writes its own rows."""
 
     peer: str | None = None
-    """The peer whose rows these are; None where one process writes those of all peers."""
+    """The peer whose rows these are; None if one process writes the rows of all peers."""
 
     folder: Path | None = None
-    """The run's folder, or the peer's; None where there is none."""
+    """The run's folder, or the peer's; None without one."""
 
     config: Mapping[str, Any] = field(default_factory=dict)
     """Settings; mappings may be nested."""
@@ -32,42 +32,42 @@ class LoggedRun:
 
 @runtime_checkable
 class Logger(Protocol):
-    """Takes rows of metrics; anything with these methods will do.
+    """Receives rows of metrics; any object with these methods works.
 
-    All are called on one background thread. What they raise costs a warning, never a step. Only
-    what `open` raises ends the logger.
+    All are called on one background thread. An exception costs a warning, never a step; only one
+    in `open` disables the logger.
     """
 
     def open(self, run: LoggedRun) -> None:
-        """Begin a run. Called once, before the other two."""
+        """Begin a run. Called once, before the other methods."""
 
     def log(self, peer: str, x: int, row: Mapping[str, Any]) -> None:
         """Take one row.
 
         Args:
-            peer: Whose; ``"swarm"`` for one about all peers together.
-            x: Optimizer steps that all peers together had taken by then.
-            row: As in metrics.jsonl: numbers, None where nothing was measured, a list or two.
+            peer: The peer that the row is about; ``"swarm"`` for all peers together.
+            x: Optimizer steps of all peers together until then.
+            row: As in metrics.jsonl: numbers, None if nothing was measured, a few lists.
         """
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        """End the run, and see that all rows are kept.
+        """End the run, and make sure that all rows are written.
 
         Args:
-            summary: What it came to, as JSON has it; empty where it failed.
+            summary: Results of the run as JSON values; empty if it failed.
         """
 
 
 LoggerSpec = str | Logger
 """``NAME`` or ``NAME:WHERE``, such as ``tensorboard:runs/tb``, or a logger."""
 
-# The clock is the x axis. What a peer's own steps are called, some tools use for their own.
+# The x axis already carries the clock. Some tools reserve the name "step" for themselves.
 _RENAMED: Final = {"step": "steps"}
 _LEFT_OUT: Final = frozenset({"swarm_steps", "unix_s"})
 
 
 def figures(row: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers of a row, by name.
+    """Return the finite numbers of a row, by name.
 
     >>> figures({"step": 3, "swarm_steps": 12, "loss": 0.5, "accuracy": None, "sketch": [1.0]})
     {'steps': 3.0, 'loss': 0.5}
@@ -84,7 +84,7 @@ def _is_number(value: object) -> bool:
 
 
 def final_figures(summary: Mapping[str, Any], run: LoggedRun) -> dict[str, float]:
-    """The numbers of a summary, by name, without the settings that it repeats.
+    """Return the numbers of a summary, by name, without the settings that it repeats.
 
     >>> final_figures({"seed": 0, "loss": 0.5}, LoggedRun(name="first", config={"seed": 0}))
     {'final/loss': 0.5}
@@ -98,8 +98,9 @@ def final_figures(summary: Mapping[str, Any], run: LoggedRun) -> dict[str, float
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str | bool | int | float]:
-    """Nested values as one level: strings, booleans and finite numbers. A list becomes one string;
-    None, numbers that are not finite and lists of mappings are left out.
+    """Flatten nested values to one level of strings, booleans and finite numbers.
+
+    A list becomes one string; None, lists of mappings and numbers that are not finite are left out.
 
     >>> flat({"seed": 0, "exchange": {"wire": "int8"}, "slow": ["3:10"], "p": None})
     {'seed': 0, 'exchange.wire': 'int8', 'slow': '3:10'}

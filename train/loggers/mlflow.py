@@ -1,4 +1,4 @@
-"""MLflow: a run for the swarm, within which each peer has a run of its own."""
+"""MLflow: one run for the swarm, with a nested run for each peer."""
 
 import fcntl
 import time
@@ -15,15 +15,15 @@ from .logger import SWARM, LoggedRun, figures, final_figures, flat
 
 __all__ = ["MlflowLogger"]
 
-# What its server refuses to take.
+# MLflow's server rejects longer parameters.
 _PARAM_CHARS_MAX: Final = 500
 
 
 class MlflowLogger:
-    """Writes to ``MLFLOW_TRACKING_URI``, which is a database in the working directory unless set.
+    """Writes to ``MLFLOW_TRACKING_URI``; default: a database in the working directory.
 
-    One writer for all nests the peers' runs in the swarm's. A peer that writes its own rows has a
-    run with the tag ``rumor.swarm``, by which runs can be grouped.
+    One writer for all peers nests their runs in the swarm's. A peer that writes its own rows has a
+    run with the tag ``rumor.swarm``, for grouping.
 
     Args:
         where: The experiment; default: ``rumor``.
@@ -38,7 +38,7 @@ class MlflowLogger:
         self._run = run
         with _alone(mlflow.get_tracking_uri()):
             self._client = MlflowClient()
-            # Another peer may be faster; if not, the next line says what is wrong.
+            # Another peer may have created it first; otherwise the next line raises.
             with suppress(MlflowException):
                 self._client.create_experiment(self._experiment)
             found = self._client.get_experiment_by_name(self._experiment)
@@ -52,7 +52,7 @@ class MlflowLogger:
         self._write(peer, figures(row), x, row.get("unix_s"))
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        """Write the final figures into the swarm's run, or the peer's own, and end all."""
+        """Write the final figures into the swarm's run, or the peer's own, and end all runs."""
         self._write(self._run.peer or SWARM, final_figures(summary, self._run), 0, None)
         for run_id in self._runs.values():
             self._client.set_terminated(run_id)
@@ -75,7 +75,7 @@ class MlflowLogger:
 
 @contextmanager
 def _alone(uri: str) -> Iterator[None]:
-    """Keep other processes out: two that make the tables of one SQLite file would break it."""
+    """Keep other processes out, as two that create the tables of one SQLite file break it."""
     if not uri.startswith("sqlite:///"):
         yield
         return

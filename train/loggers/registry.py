@@ -16,16 +16,16 @@ LOGGERS: Final = {
     "wandb": "WandbLogger",
     "mlflow": "MlflowLogger",
 }
-"""Classes, which take WHERE or None; the module here, the extra and the package that it brings are
-called as the logger is."""
+"""Classes, which take WHERE or None. A logger's name is also that of its module in this folder, of
+its extra, and of the package that the extra installs."""
 
 
 def check_loggers(specs: Sequence[LoggerSpec]) -> None:
-    """Make sure that loggers can be made, without importing what they need.
+    """Check that loggers can be made, without importing their packages.
 
     Raises:
-        ConfigError: There is no such logger, it has no WHERE behind its colon, or a package is not
-            installed; the remedy is named.
+        ConfigError: A logger is unknown, lacks WHERE after its colon, or needs a package that is
+            not installed; the message says what to do.
     """
     if isinstance(specs, str):
         raise ConfigError(f'loggers is {specs!r}: it must be a tuple, as in ("{specs}",)')
@@ -50,7 +50,7 @@ def check_loggers(specs: Sequence[LoggerSpec]) -> None:
 
 
 def make_loggers(specs: Sequence[LoggerSpec]) -> list[tuple[str, Logger]]:
-    """Make loggers, each with its name for warnings; none is opened.
+    """Make loggers, not yet opened, each with its name for warnings.
 
     Raises:
         ConfigError: See `check_loggers`.

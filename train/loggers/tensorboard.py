@@ -1,4 +1,4 @@
-"""TensorBoard: a folder of event files for each peer, which it draws as one chart for a metric."""
+"""TensorBoard: one folder of event files per peer, drawn as one chart per metric."""
 
 import time
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from .logger import SWARM, LoggedRun, figures, final_figures, flat
 
 __all__ = ["TensorBoardLogger"]
 
-# TensorBoard looks for new events twice a minute.
+# TensorBoard reloads event files twice a minute.
 _FLUSH_S: Final = 10
 
 
 class TensorBoardLogger:
-    """Writes event files, a folder for each peer and one for the swarm.
+    """Writes event files, with one folder for each peer and one for the swarm.
 
-    They are in FOLDER/RUN; default: ``tensorboard`` within the run's own. A peer that writes its
-    own rows does so in FOLDER/PEER, so that peers with one FOLDER are one swarm.
+    They go into FOLDER/RUN; default: ``tensorboard`` in the run's folder. A peer that writes its
+    own rows uses FOLDER/PEER, so peers that share a FOLDER appear as one swarm.
 
     Args:
         where: FOLDER.

@@ -1,4 +1,4 @@
-"""Trackio: a run for each peer and one for the swarm, in one group of a project."""
+"""Trackio: a run for each peer and one for the swarm, grouped in a project."""
 
 import io
 import sys
@@ -15,7 +15,7 @@ __all__ = ["TrackioLogger"]
 
 
 class TrackioLogger:
-    """Writes a run for each peer and one for the swarm, which its dashboard shows in one chart.
+    """Writes a run for each peer and one for the swarm, which the dashboard shows in one chart.
 
     Args:
         where: The project; default: ``rumor``.
@@ -35,7 +35,7 @@ class TrackioLogger:
         self._run_of(peer).log(figures(row), step=x)
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        """Add the final figures to the swarm's run, or the peer's own, and end all."""
+        """Add the final figures to the swarm's run, or the peer's own, and end all runs."""
         if final := final_figures(summary, self._run):
             self._run_of(self._run.peer or SWARM).log(final)
         with redirect_stdout(io.StringIO()):
@@ -44,10 +44,10 @@ class TrackioLogger:
 
     def _run_of(self, peer: str) -> Any:
         if peer not in self._runs:
-            # It prints how to see the run, where a program may expect nothing but its result; once
-            # will do.
+            # Trackio prints how to view the run: show that once, and keep it off stdout, which may
+            # carry a program's result.
             with redirect_stdout(io.StringIO() if self._runs else sys.stderr):
-                # It ends the run that its context has: in a copy of the context, that is none.
+                # `init` ends the current context's run; a copied context has none to end.
                 self._runs[peer] = copy_context().run(
                     trackio.init,
                     project=self._project,

@@ -1,4 +1,4 @@
-"""Weights & Biases: a run for each peer and one for the swarm, in one group of a project."""
+"""Weights & Biases: a run for each peer and one for the swarm, grouped in a project."""
 
 import logging
 import os
@@ -15,9 +15,9 @@ _log = logging.getLogger("rumor")
 
 
 class WandbLogger:
-    """Writes a run for each peer and one for the swarm; a workspace draws them in one chart.
+    """Writes a run for each peer and one for the swarm, which a workspace draws in one chart.
 
-    ``WANDB_MODE=offline`` writes to disk alone, and ``WANDB_RUN_GROUP`` names the group.
+    ``WANDB_MODE=offline`` writes to disk only, and ``WANDB_RUN_GROUP`` names the group.
 
     Args:
         where: The project, or ENTITY/PROJECT; default: ``rumor``.
@@ -29,11 +29,11 @@ class WandbLogger:
         self._runs: dict[str, Any] = {}
 
     def open(self, run: LoggedRun) -> None:
-        """Begin the swarm's run, or the peer's own; raises RuntimeError if nobody is logged in."""
+        """Begin the swarm's run, or the peer's own; raise RuntimeError without an API key."""
         self._run = run
         is_online = wandb.setup().settings.mode == "online"
         if is_online and not wandb.login(prompt=False, verify=False):
-            # Else it would ask for a key at the terminal.
+            # Otherwise wandb would prompt for a key at the terminal.
             raise RuntimeError("there is no API key: run `wandb login`, or set WANDB_MODE=offline")
         first = self._run_of(run.peer or SWARM)
         if not first.offline:
@@ -59,10 +59,10 @@ class WandbLogger:
                 job_type=SWARM if peer == SWARM else "peer",
                 config=flat(self._run.config),
                 reinit="create_new",
-                # Output is the peers' own, and a launcher's load says nothing about theirs.
+                # Peers keep their own console output, and a launcher's load says nothing of theirs.
                 settings=wandb.Settings(console="off", silent=True, x_disable_stats=True),
             )
-            # Not its own count of rows: a later incarnation of a peer may begin earlier.
+            # W&B's own row count would not do, as a later incarnation may start at an earlier step.
             run.define_metric("*", step_metric="swarm_steps")
             self._runs[peer] = run
         return self._runs[peer]

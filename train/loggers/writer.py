@@ -1,4 +1,4 @@
-"""Hands rows to loggers, each on a thread of its own: a slow or failing one stops nothing else."""
+"""Pass rows to loggers, each on its own thread, so that a slow or failing logger stops nothing."""
 
 import logging
 import threading
@@ -14,19 +14,19 @@ __all__ = ["LogWriter"]
 
 _log = logging.getLogger("rumor")
 
-# Some megabytes: minutes of a tool whose server does not answer.
+# A few megabytes, enough for minutes in which a tool's server does not answer.
 _ROWS_MAX: Final = 10_000
 
 _CLOSE_S: Final = 60.0
 
 
 class LogWriter:
-    """Loggers that get the same rows. A failure costs one warning for each logger.
+    """Passes the same rows to several loggers. A failing logger costs one warning.
 
     Args:
         loggers: Each with its name for warnings.
-        rows_max: How many rows may wait for a logger; those beyond are dropped, and counted in
-            one warning at the end.
+        rows_max: Most rows in a logger's queue; further ones are dropped, and counted in one
+            warning at the end.
     """
 
     def __init__(
@@ -36,28 +36,28 @@ class LogWriter:
         self._is_open = False
 
     def open(self, run: LoggedRun) -> None:
-        """Begin a run; loggers hear of it with the first row, or at the end."""
+        """Begin a run; loggers are opened at the first row, or at the end."""
         self._is_open = True
         for feed in self._feeds:
             feed.run = run
 
     def log(self, peer: str, row: Mapping[str, Any]) -> None:
-        """Hand a row to all loggers; returns at once. Before `open` and after `close`, nothing.
+        """Queue a row for all loggers; do nothing before `open` and after `close`.
 
         Args:
-            peer: Whose it is.
-            row: With ``swarm_steps``, the x axis.
+            peer: The peer that the row is about.
+            row: Includes ``swarm_steps``, the x axis.
         """
         for feed in self._feeds if self._is_open else ():
             feed.add(peer, row)
 
     def close(self, summary: Mapping[str, Any], timeout_s: float = _CLOSE_S) -> None:
-        """End the run, and wait until loggers have all rows; closing twice is harmless.
+        """End the run, and wait until loggers have all rows; a second call does nothing.
 
         Args:
-            summary: What the run came to.
-            timeout_s: How long to wait for all of them together, seconds; what is left then is
-                lost, and a warning says so.
+            summary: Results of the run.
+            timeout_s: Timeout for all loggers together, seconds; rows left in the queues after it
+                are lost, with a warning.
         """
         if not self._is_open:
             return
@@ -70,7 +70,7 @@ class LogWriter:
 
 
 class _Feed:
-    """One logger, the calls that wait for it, and the thread that makes them."""
+    """One logger, its queue of calls, and the thread that makes them."""
 
     def __init__(self, name: str, logger: Logger, rows_max: int) -> None:
         self.run = LoggedRun(name="")
@@ -104,7 +104,7 @@ class _Feed:
 
     def _put(self, call: Callable[[], object]) -> None:
         self._calls.put(call)
-        # With the first row, not before: a simulation starts a process by forking first.
+        # Start the thread with the first row, as a simulation forks a process before that.
         if self._thread is None:
             name = f"rumor-logger-{self._name}"
             self._thread = threading.Thread(target=self._feed, name=name, daemon=True)

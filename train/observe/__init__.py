@@ -1,3 +1,3 @@
-"""A swarm as seen from outside: no weight is taken, no trace left."""
+"""Observe a swarm from outside, taking no weight and leaving no trace."""
 
 __all__: list[str] = []

@@ -1,6 +1,6 @@
-"""Find out why a peer on this machine could not join at an address, and what to do about it.
+"""Diagnose why a peer on this machine could not join at an address, and suggest a remedy.
 
-Peers are asked what any stranger may ask: they answer, and forget who asked. No weight moves.
+Only requests that any stranger may send are sent: peers answer and keep no record. No weight moves.
 """
 
 import socket
@@ -46,10 +46,10 @@ class Finding:
     """One reason why a peer cannot join."""
 
     cause: str
-    """One word for it, see the table in docs/how-to/join-trouble.md."""
+    """One word, listed in docs/how-to/join-trouble.md."""
     why: str
     advice: str
-    """What to do."""
+    """The remedy."""
 
     def __str__(self) -> str:
         return f"{self.why}; {self.advice}"
@@ -60,33 +60,33 @@ class Newcomer:
     """The peer that would join, as far as it is known."""
 
     schema: Schema | None = None
-    """Schema of its model; None to compare no model."""
+    """Schema of its model; None to skip that comparison."""
     rule: str = ""
     fixed_members: bool = False
-    """Whether its rule lets nobody join once training has begun."""
+    """True if its rule lets no peer join once training has begun."""
     keyring: Keyring | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Diagnosis:
-    """What was found at one address."""
+    """The findings at one address."""
 
     address: str
     """``host:port``."""
     findings: list[Finding] = field(default_factory=list)
     peer: str = ""
-    """Id of the peer that answers there; empty if none does."""
+    """Id of the peer that answers there; empty without an answer."""
     swarm: str = ""
-    """Hash of its swarm's first model, hexadecimal; empty if it belongs to none yet."""
+    """Hexadecimal hash of its swarm's first model; empty if it has no swarm yet."""
     model: str = ""
-    """What is trained there, in words."""
+    """Description of the model that is trained there."""
     link: LinkProbe | None = None
     members: tuple[Member, ...] = ()
-    """Members of the swarm: those that have joined and not left."""
+    """Members of the swarm that have joined and not left."""
 
     @property
     def can_join(self) -> bool:
-        """Whether nothing keeps the newcomer out."""
+        """True if nothing keeps the newcomer out."""
         return not self.findings
 
     def note(self, cause: str, why: str, advice: str = "") -> None:
@@ -97,11 +97,11 @@ class Diagnosis:
 def diagnose(
     address: str, newcomer: Newcomer, *, timeout_s: float = 5.0, bytes_max: int = 4 << 20
 ) -> Diagnosis:
-    """Find out what a newcomer would meet at the address of any member.
+    """Check what would keep a newcomer from joining at the address of any member.
 
     Args:
-        timeout_s: How long to wait for one answer, seconds.
-        bytes_max: How much may be sent to measure the bandwidth.
+        timeout_s: Timeout for one answer, seconds.
+        bytes_max: Most bytes to send when measuring the bandwidth.
 
     Raises:
         ConfigError: The address is malformed.
@@ -136,11 +136,11 @@ def diagnose(
 
 
 def _look_at(found: Diagnosis, answer: Envelope, newcomer: Newcomer) -> None:
-    """Note what the peer there says of itself and its swarm."""
+    """Record what the peer reports about itself and its swarm."""
     assert isinstance(answer.body, Hello)
     found.peer, found.swarm, known = answer.source, answer.swarm.hex(), answer.body.members
     found.members = tuple(m for m in known if Phase.JOINING < m.phase < Phase.LEFT)
-    # An incarnation is its beginning, in milliseconds of Unix time.
+    # An incarnation's number is its start time, in milliseconds of Unix time.
     ahead_ms, latest = max((m.incarnation - time.time() * 1000, m.id) for m in known)
     if ahead_ms > ProtocolConfig().incarnation_ahead_max:
         found.note("clock", f"{latest} began {ahead_ms / _DAY_MS:.1f} days in the future")
@@ -158,8 +158,10 @@ def _look_at(found: Diagnosis, answer: Envelope, newcomer: Newcomer) -> None:
 
 
 def _obstacle(found: Diagnosis, place: str, newcomer: Newcomer, timeout_s: float) -> bool:
-    """Note what keeps a connection from reaching a peer there, with keys or without as the
-    newcomer; whether there is anything."""
+    """Record what keeps the newcomer, with or without keys, from connecting to a peer there.
+
+    Returns True if anything does.
+    """
     host, port = split_address(place)
     try:
         connection = socket.create_connection((host, int(port)), timeout_s)
@@ -192,8 +194,8 @@ def _obstacle(found: Diagnosis, place: str, newcomer: Newcomer, timeout_s: float
 
 
 def _mechanism(connection: socket.socket) -> str:
-    """The security mechanism that a peer greets with, ``NULL`` without keys and ``CURVE`` with
-    keys; empty for what does not greet as ZeroMQ."""
+    """Return the security mechanism in a peer's greeting: ``NULL`` without keys, ``CURVE`` with
+    keys; empty if the greeting is not ZeroMQ's."""
     told = b""
     with suppress(OSError):
         connection.sendall(_OPENING)
@@ -207,7 +209,7 @@ def _mechanism(connection: socket.socket) -> str:
 
 
 def described(schema: Schema) -> str:
-    """A model in words, as far as its schema says.
+    """Describe a model from its schema.
 
     >>> from rumor.gossip.wire.schema import TensorSpec
     >>> described(Schema((TensorSpec("weight", (2, 3), "float32"),)))

@@ -1,8 +1,8 @@
-"""Watches a swarm from outside: finds all members from the address of one, and asks each.
+"""Observe a swarm from outside: discover all members from one address, and query each.
 
-An observer is not a peer. It gets into no peer's view, holds no weight and asks for none; a peer
-answers some times a second at most, see `rumor.train.runtime.telling.status`. The answers come from
-strangers: everything is bounded, and what could command a terminal is not let in.
+An observer is not a peer. It enters no peer's view, holds no weight and asks for none. Peers limit
+how often they answer, see `rumor.train.runtime.telling.status`. Answers are untrusted: everything
+is bounded, and terminal control characters are rejected.
 """
 
 import math
@@ -40,18 +40,18 @@ from .view import GONE, EventView, LinkView, PeerView, State, SwarmView
 __all__ = ["ASKED_MAX", "Observer"]
 
 ASKED_MAX: Final = 256
-"""Members that are asked; of more, the others are shown as those say that they are."""
+"""Most members to query; the rest are shown as the queried members report them."""
 
 _KNOWN_MAX: Final = 4096
-"""Members that are shown."""
+"""Most members to show."""
 
-# So many are asked at a time for the members that they see: in a large swarm others the next time.
+# Members asked per poll for the members that they see; in a large swarm, the next poll asks others.
 _TELLERS: Final = 16
 
-# So long what a member has said of others counts, after it was asked for the last time.
+# A member's report of the others counts for this long after it was last queried.
 _TABLE_S: Final = 15.0
 
-# Answers to what was posted, until they are taken.
+# Most answers to posted messages that are kept for `take_answers`.
 _OTHERS_MAX: Final = 1024
 
 _NAP_S: Final = 0.02
@@ -59,11 +59,11 @@ _NAP_S: Final = 0.02
 _HINT: Final = "is a peer listening there? (a swarm with keys answers nobody without its keys)"
 _NO_PEER: Final = "is it a peer of this version?"
 
-# A member that no other names any more is shown for so long.
+# How long a member is shown after all others have stopped naming it.
 _SHOWN_S: Final = 60.0
 _MISSES_MAX: Final = 30
 
-# Rates are those of so many seconds: a slow peer takes a step in one of them.
+# Rates cover this many seconds, as a slow peer may take a second for a step.
 _WINDOW_S: Final = 5.0
 
 _STATES: Final[Mapping[Phase, State]] = {
@@ -78,44 +78,44 @@ _STATES: Final[Mapping[Phase, State]] = {
 
 
 class _Answers:
-    """What one incarnation of one peer has answered lately."""
+    """Recent answers of one incarnation of one peer."""
 
     def __init__(self, status: Status, now: float) -> None:
         self.status = status
-        """The last one."""
+        """The last answer."""
         self.answered_s = now
-        """When that came, on the observer's clock."""
+        """Arrival time of the last answer, on the observer's clock."""
         self.event = 0
-        """Number of the last event that it has told."""
+        """Number of the last event that the peer has reported."""
         self.pages: list[Sighting] = []
-        """What it has said so far of others, while it has more to say."""
+        """Pages of its list of other members received so far, until the last one arrives."""
         self._recent: deque[Status] = deque()
 
     def add(self, status: Status, now: float) -> None:
-        """Take in an answer; one that is older than the last is passed over."""
+        """Add an answer; ignore it if it is older than the last."""
         if self._recent and status.uptime_s <= self.status.uptime_s:
             return
         self.status, self.answered_s = status, now
         self._recent.append(replace(status, members=(), events=(), sample=()))
-        # The first of them is to lie at least so far back, where there is one that does.
+        # The first answer kept lies at least this far back, if any does.
         while len(self._recent) > 2 and status.uptime_s - self._recent[1].uptime_s >= _WINDOW_S:
             self._recent.popleft()
 
     def grown(self, count: Callable[[Status], float | None]) -> float | None:
-        """By how much a count grew over the last seconds; None where it is not told."""
+        """Return the growth of a count over the last seconds; None if it is not reported."""
         first, last = count(self._recent[0]), count(self._recent[-1])
         return None if first is None or last is None else last - first
 
     def rate(self, count: Callable[[Status], float | None]) -> float | None:
-        """How fast a count grows, per second; None after only one answer."""
+        """Return the growth of a count per second; None after a single answer."""
         grown, span_s = self.grown(count), self.status.uptime_s - self._recent[0].uptime_s
-        # What goes back was never a count: its sender lies, or has forgotten.
+        # A value that decreases is not a count: its sender is wrong, or has lost its state.
         return None if grown is None or span_s <= 0 else max(0.0, grown / span_s)
 
 
 @dataclass(slots=True)
 class _Opinion:
-    """What others say of one member."""
+    """Reports of other members about one member."""
 
     member: Member
     """The latest entry."""
@@ -130,7 +130,7 @@ class _Opinion:
 
     @property
     def state(self) -> State:
-        """What most of them say."""
+        """The state that most of them report."""
         live, suspected, dead, left = (
             self.said[each]
             for each in (Standing.LIVE, Standing.SUSPECTED, Standing.DEAD, Standing.LEFT)
@@ -145,37 +145,37 @@ class _Opinion:
 
 @dataclass(slots=True)
 class _Target:
-    """A member, or an address, that is asked."""
+    """A member, or an address, to query."""
 
     places: tuple[str, ...]
-    """Addresses, of which the first that answers is kept to."""
+    """Addresses, tried in turn; the first that answers is kept."""
     asker: str
-    """The name in which it is asked. It knows no other, so that it can answer for no other peer."""
+    """Name of the observer toward this target alone, so that it cannot answer for another."""
     id: PeerId = ""
-    """Id of the peer that should be there; empty for any."""
+    """Id of the expected peer; empty for any."""
     is_sent: bool = False
-    """Whether the question is out, this time."""
+    """True if the query of this poll was sent."""
     has_answered: bool = False
-    """This time."""
+    """True if it has answered this poll."""
     is_awaited: bool = True
-    """Whether it is worth waiting for: it has answered the last time, or was not asked before."""
+    """True if the poll waits for it: it answered the last query, or is new."""
     wants_members: bool = False
     after: PeerId = ""
-    """Behind which id members are wanted."""
+    """Id after which the next page of members starts."""
     misses: int = 0
-    """How many times in a row it has not answered."""
+    """Number of queries in a row without an answer."""
 
 
 class Observer:
-    """Watches one swarm, from the address of any member.
+    """Observes one swarm from the address of any member.
 
-    Not for several threads at once.
+    Not thread-safe.
 
     Args:
-        address: Of a member, as ``host:port``, or several: the first that answers will do.
-        keyring: Of a swarm that has keys.
-        clock: Seconds that only go forward.
-        wall: Seconds since the epoch.
+        address: One or several addresses ``host:port`` of members; one answer is enough.
+        keyring: Keys, if the swarm has them.
+        clock: Monotonic clock, seconds.
+        wall: Wall clock, seconds since the epoch.
 
     Raises:
         ConfigError: The address is malformed.
@@ -195,7 +195,7 @@ class Observer:
             raise ConfigError("an observer needs the address of a member")
         self._clock, self._wall, self._keyring = clock, wall, keyring
         parsed = [parse_address(each) for each in seeds]
-        # With keys, an address stands for one for each machine of the roster.
+        # With keys, an address becomes one place per machine of the roster.
         self._seeds = [tuple(with_keys([seed], keyring)) for seed in parsed]
         allow_more_files()
         self._transport = Transport(None, keyring=keyring)
@@ -222,15 +222,14 @@ class Observer:
         self._transport.close(0)
 
     def poll(self, timeout_s: float = 2.0) -> SwarmView:
-        """Ask all members; returns as soon as all have answered that did so the last time.
+        """Query all members; return once all that answered the last poll have answered again.
 
         Args:
-            timeout_s: How long to wait for answers, seconds; for the very first one, at least five
-                seconds.
+            timeout_s: Timeout for the answers, seconds; at least five for the very first one.
 
         Returns:
-            The swarm as it is now. When no member answers any more, `SwarmView.answered` is 0, and
-            the rest is as it was: the next call asks again.
+            The swarm as it is now. If no member answers any more, `SwarmView.answered` is 0 and
+            the rest is unchanged; the next call queries again.
 
         Raises:
             TransportError: No member has ever answered; the message says why.
@@ -253,7 +252,7 @@ class Observer:
         return self._view()
 
     def post(self, id: PeerId, incarnation: Incarnation, body: Body) -> bool:
-        """Send something to a member at all its addresses, and do not wait; whether it went out."""
+        """Send *body* to a member at all its addresses without waiting; return True if sent."""
         target = next((target for target in self._targets if target.id == id), None)
         if target is None:
             return False
@@ -266,13 +265,13 @@ class Observer:
         return any([self._transport.greet(place, encode(envelope)) for place in target.places])
 
     def take_answers(self) -> list[Envelope]:
-        """What members have answered to what was posted, since this was last called."""
+        """Return the answers to posted messages that arrived since the last call."""
         found = [*self._others]
         self._others.clear()
         return found
 
     def _begin(self) -> None:
-        """Choose the members that are asked this time."""
+        """Choose the members to query in this poll."""
         self._forget_gone()
         answering = sorted(t.id for t in self._targets if t.id and t.is_awaited)
         first = self._turn % max(1, len(answering))
@@ -282,7 +281,7 @@ class Observer:
             target.is_sent = target.has_answered = False
             target.after, target.wants_members = "", not target.id or target.id in tellers
             if target.misses and target.misses % 3 == 0:
-                # It may be elsewhere by now, or reached by another of its addresses.
+                # It may have moved, or be reachable only at another of its addresses.
                 target.places = (*target.places[1:], *target.places[:1])
 
     def _add(self, places: tuple[str, ...]) -> _Target:
@@ -302,7 +301,7 @@ class Observer:
         if not self._has_met:
             return True
         awaited = [target.has_answered for target in self._targets if target.is_awaited]
-        # Where no member has answered the last time, any will do.
+        # If no member answered the last poll, one answer is enough.
         return not all(awaited) if awaited else not any(t.has_answered for t in self._targets)
 
     def _take(self, received: Received) -> None:
@@ -318,7 +317,7 @@ class Observer:
             self._others.append(envelope)
             return
         self._schema = envelope.schema
-        # Where a peer of that name answers elsewhere, two addresses of one peer were given.
+        # If that peer answers at another target as well, two of its addresses were given.
         if any(t is not target and t.id == status.me.id and t.is_awaited for t in self._targets):
             self._targets.remove(target)
             return
@@ -351,7 +350,7 @@ class Observer:
         told = status.members
         known.pages = known.pages if target.after else []
         known.pages.extend(told)
-        # Each page must begin behind the one before, or there would be no end of them.
+        # Each page must start after the one before, or the pages might never end.
         last = told[-1].member.id if told else ""
         if status.more and last > target.after and len(known.pages) < _KNOWN_MAX:
             target.after, target.is_sent, target.has_answered = last, False, False
@@ -364,7 +363,7 @@ class Observer:
         self._discover(told)
 
     def _discover(self, told: Iterable[Sighting]) -> None:
-        """Ask the members that others name, too."""
+        """Add the members that others name to those that are queried."""
         known = {target.id: target for target in self._targets}
         for sighting in told:
             member = sighting.member
@@ -379,12 +378,12 @@ class Observer:
                 is_first = len(self._targets) < _TELLERS
                 target = known[member.id] = self._add(member.addresses)
                 target.id, target.wants_members = member.id, is_first
-                # The silence of a member that was given up is not news.
+                # A member that was given up before is not awaited again.
                 target.misses = 2 if member.id in self._peers else 0
 
     def _forget_gone(self) -> None:
-        """Ask a member no more that has long been silent, and that no other says is there; where
-        all are silent, ask those again whose addresses were given."""
+        """Stop querying members that have long been silent and that no other member names; if all
+        are silent, query the given addresses again."""
         if any(target.is_awaited for target in self._targets):
             opinions = self._opinions()
             for target in [t for t in self._targets if t.misses >= _MISSES_MAX]:
@@ -393,7 +392,7 @@ class Observer:
                     self._targets.remove(target)
                     used = {place for each in self._targets for place in each.places}
                     for place in {*target.places} - used:
-                        # It stays open if something has come since this was last called.
+                        # The connection stays open if anything arrived since the last call.
                         self._transport.dismiss(place)
                         self._transport.dismiss(place)
             return
@@ -403,8 +402,8 @@ class Observer:
                 self._add(places)
 
     def _opinions(self) -> dict[PeerId, _Opinion]:
-        """What members say of one another, the latest word of each; what one says of itself does
-        not count."""
+        """Return what members report about each other: the latest report of each, without what it
+        reports about itself."""
         found: dict[PeerId, _Opinion] = {}
         for teller, (_, table) in self._tables.items():
             for sighting in table:
@@ -443,7 +442,7 @@ class Observer:
         )
 
     def _silence(self) -> str:
-        """Why no member has answered."""
+        """Say why no member has answered."""
         places = self._seeds[0]
         silent = f"{bare_address(places[0])} does not answer"
         if why := self._transport.unresolved(places[0]):
@@ -457,13 +456,13 @@ class Observer:
 def _peer_view(
     id: PeerId, answers: _Answers | None, opinion: _Opinion | None, now: float, *, is_there: bool
 ) -> PeerView:
-    """What is known of one member: its own word where it answers, else what the others say.
+    """Summarize one member: by its own report if it answers, else by what the others report.
 
     Args:
         answers: None if it never answered.
-        opinion: What others say; None where none says anything.
+        opinion: What others report; None if none does.
         now: The observer's time.
-        is_there: Whether it answers.
+        is_there: True if it answers.
     """
     told: dict[str, Any] = {}
     if opinion is not None:
@@ -495,7 +494,7 @@ def _peer_view(
         return PeerView(id=id, source="self", **told)
     told |= {"steps_s": None, "bytes_out_s": None, "bytes_in_s": None, "state": "silent"}
     if opinion is not None:
-        # Others go on hearing of one that only this observer does not reach any more.
+        # The others may still hear from a member that only this observer cannot reach.
         told["step"] = max(told["step"], opinion.member.step)
         if opinion.state in ("left", "dead", "suspected"):
             told["state"] = opinion.state
@@ -534,7 +533,7 @@ def _of(member: Member) -> dict[str, Any]:
 
 
 def _known(figures: Sequence[tuple[str, float]]) -> Iterator[tuple[str, float]]:
-    """Those of the table, without what can be no count."""
+    """Yield the figures that `METRICS` names, without impossible counts."""
     for name, value in figures:
         metric = METRICS.get(name)
         if metric is not None and metric.unit in ("", "founders"):
@@ -544,7 +543,7 @@ def _known(figures: Sequence[tuple[str, float]]) -> Iterator[tuple[str, float]]:
 
 
 def _staleness(answers: _Answers) -> float | None:
-    """The mean of the shares mixed lately, or of all where none was."""
+    """Return the mean over the recently mixed shares, or over all if none was mixed recently."""
     mixed, steps = map(_figure, ("mixed", "staleness_steps_sum"))
     count, behind = answers.grown(mixed), answers.grown(steps)
     if not count or count < 0 or behind is None:
@@ -555,21 +554,21 @@ def _staleness(answers: _Answers) -> float | None:
 _KEPT_MAX: Final = 1000
 _TOLD_BY_MAX: Final = 64
 
-# Peers notice a death at different times: each waits for as long as its own timers lag.
+# Peers notice a death at different times, as the timers of each lag by their own amount.
 _SAME_S: Final = 120.0
 
-# Events of one kind and peer that are still distinguished.
+# Most events of one kind and peer that are kept apart.
 _TIMES: Final = 8
 
 _OF_TELLER: Final = frozenset({"founded", "joined", "full"})
-"""Events that are about the member that tells of them."""
+"""Events that members report about themselves."""
 
 
 class _Events:
-    """The last thousand events, as all members tell them.
+    """The last thousand events that members have reported.
 
-    Several members notice the same: what two say of one peer within two minutes is one event, but
-    what one member says twice has happened twice.
+    Reports about one peer by two members within two minutes are one event, as both notice the same;
+    two reports by one member are two events.
     """
 
     def __init__(self) -> None:
@@ -578,7 +577,7 @@ class _Events:
         self._number = 0
 
     def add(self, teller: PeerId, note: EventNote, time_s: float) -> None:
-        """Take in what a member tells that happened at *time_s*, on the observer's clock."""
+        """Add a member's report of what happened at *time_s*, on the observer's clock."""
         is_own = note.event in _OF_TELLER
         peer, donor = (teller, note.peer) if is_own else (note.peer or teller, "")
         alike = self._alike.setdefault((note.event, peer), deque(maxlen=_TIMES))
@@ -609,5 +608,5 @@ class _Events:
                 del self._alike[first.event, first.peer]
 
     def all(self) -> tuple[EventView, ...]:
-        """All that are remembered, in the order in which they happened."""
+        """Return all remembered events, in the order in which they happened."""
         return tuple(sorted(self._events.values(), key=lambda each: (each.time_s, each.number)))

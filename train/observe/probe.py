@@ -1,9 +1,9 @@
-"""Questions to single peers of a swarm, from outside of it.
+"""Query single peers of a swarm from outside.
 
-A peer answers a hello for another model at once with the model that is trained here, and forgets
-it: the asker gets into no view, holds no weight and asks for none. The time until the answer is a
-round trip; with bytes beside the question, which are dropped, it says how fast these travel. A peer
-answers a hello for its own model that names no member with its view.
+A peer answers a hello for another model at once, with the schema of its own, and keeps no record of
+it: the sender enters no view, holds no weight and asks for none. The time until the answer is a
+round trip; extra bytes in the hello, which the peer drops, give the bandwidth. A peer answers a
+hello for its own model that names no member with its view.
 """
 
 import os
@@ -28,13 +28,13 @@ _HELLO: Final = Hello(members=(), rooted=False, reply=True)
 
 _TRIPS: Final = 20
 _LARGE_S: Final = 0.3
-# What else is on its way holds up a message, and does not last: so it is sent several times, if
-# that takes no longer than this.
+# Other traffic delays a message only for a moment, so a message is sent several times if that takes
+# no longer than this.
 _LARGE_TRIPS: Final = 3
 _LARGE_S_MAX: Final = 2.0
 _NAP_S: Final = 0.005
 
-# No schema hashes to it, so that no peer trains its model.
+# No schema has this hash, so no peer trains such a model.
 _NO_MODEL: Final = b"\xff" * 16
 
 
@@ -44,17 +44,17 @@ class LinkProbe:
 
     address: str
     roundtrip_s: float
-    """The least of several, seconds: the network's part, and a moment of the peer's attention."""
+    """The shortest of several, seconds: network latency, and little of the peer's own delay."""
     roundtrip_s_mean: float
-    """What a message mostly takes, seconds: the peer's own threads are in the way."""
+    """The typical time, seconds, with the delays from the peer's own threads."""
     bytes_s: float
-    """Toward the peer, bytes per second."""
+    """Bandwidth toward the peer, bytes per second."""
     share_bytes: int
     """Size of the vector that is trained there, bytes."""
 
 
 class Probe:
-    """Asks and measures; *timeout_s* is how long to wait for one answer, seconds."""
+    """Queries peers and measures links; *timeout_s* is the timeout for one answer, seconds."""
 
     def __init__(
         self,
@@ -78,8 +78,9 @@ class Probe:
         self._transport.close()
 
     def sound(self, address: str, *, bytes_max: int = 16 << 20) -> LinkProbe:
-        """Measure the link to the peer at *address*, with *bytes_max* at a time at most; with less
-        than what passes in a third of a second, the bandwidth is underestimated.
+        """Measure the link to the peer at *address*, with at most *bytes_max* at a time.
+
+        If fewer bytes than that pass in a third of a second, the bandwidth is underestimated.
 
         Raises:
             TransportError: It does not answer.
@@ -96,8 +97,8 @@ class Probe:
         )
 
     def hello(self, address: str) -> Envelope:
-        """What the peer at *address* answers to one of its own swarm: a `Hello` with all members
-        that it knows, itself first, also those that have not joined yet or have left.
+        """Return the answer of the peer at *address* to a member of its swarm: a `Hello` with all
+        members that it knows, itself first, including those that have not joined yet or have left.
 
         Raises:
             TransportError: It does not answer.
@@ -107,7 +108,7 @@ class Probe:
         return self._await(place, Hello)
 
     def schema(self, address: str) -> Schema:
-        """Of the model that is trained at *address*.
+        """Return the schema of the model that is trained at *address*.
 
         Raises:
             TransportError: It does not answer.
@@ -121,7 +122,7 @@ class Probe:
         return self._schemas[place]
 
     def _bytes_s(self, place: str, roundtrip_s: float, bytes_max: int) -> float:
-        """Send more and more, until it takes long enough to be measured; the quickest counts."""
+        """Send more and more bytes until the time is measurable; the fastest trip counts."""
         size, trips = min(bytes_max, 1 << 18), list[float]()
         while True:
             whole, rest = divmod(size, FRAME_BYTES_MAX)
@@ -134,7 +135,7 @@ class Probe:
                 return size / max(took_s - roundtrip_s, took_s / 10)
 
     def _trip(self, place: str, sizes: Sequence[int]) -> float:
-        """Seconds from questions with so many bytes beside them to the last answer."""
+        """Return the seconds from hellos with *sizes* extra bytes to the last answer."""
         began_s = self._clock()
         for size in sizes or (0,):
             self._send(place, replace(question(self._id, _HELLO), frame_bytes=size))
@@ -143,7 +144,7 @@ class Probe:
         return self._clock() - began_s
 
     def _reached(self, address: str) -> str:
-        """The place that answers: with the key of the machine there, where there are keys."""
+        """Return the place that answers: with keys, the one with that machine's key."""
         place = parse_address(address)
         if self._keyring is None or key_in(place):
             return place
@@ -152,7 +153,7 @@ class Probe:
         return self._answering[place]
 
     def _first_of(self, places: Sequence[str]) -> str:
-        """The first of some places that lets us in.
+        """Return the first place that accepts the connection.
 
         Raises:
             TransportError: None does.
@@ -167,16 +168,17 @@ class Probe:
             for _ in self._transport.poll(_NAP_S):
                 pass
         refusals = [*filter(None, map(self._transport.refusal, places))]
-        # Of many keys that it might have, all but one are wrong: what it says to that one counts.
+        # All but one of the keys tried are wrong for that machine; its reply to the right one is
+        # the reason to report.
         refusals.sort(key=lambda told: not told.startswith("refuses"))
         why = refusals[0] if refusals else "is a peer listening there?"
         raise TransportError(f"{bare_address(places[0])} does not answer: {why}")
 
     def _send(self, place: str, envelope: Envelope) -> None:
-        """Send until it goes out, which it does once there is a connection.
+        """Retry until the message is sent, which takes a connection.
 
         Raises:
-            TransportError: There is none in time.
+            TransportError: The connection is not made in time.
         """
         parts = encode(envelope, bytes(envelope.frame_bytes))
         give_up_s = self._clock() + self._timeout_s
@@ -190,11 +192,11 @@ class Probe:
                 pass
 
     def _await(self, place: str, kind: type[Body]) -> Envelope:
-        """The next envelope with a body of some kind.
+        """Return the next envelope whose body is a *kind*.
 
         Raises:
-            TransportError: None comes in time.
-            RemoteProtocolError: What comes is not from a peer of this version.
+            TransportError: None arrives in time.
+            RemoteProtocolError: A message arrives that is not from a peer of this version.
         """
         until_s = self._clock() + self._timeout_s
         while (rest_s := until_s - self._clock()) > 0:
@@ -213,12 +215,12 @@ class Probe:
 
 
 def question(asker: str, body: Body, schema: bytes = _NO_MODEL) -> Envelope:
-    """A message from outside of a swarm to the peer that listens at an address."""
+    """Return a message from outside a swarm to the peer that listens at an address."""
     return Envelope(
         swarm=b"",
         schema=schema,
         source=asker,
-        # The first possible incarnation: no peer takes it for the later one of another.
+        # The first possible incarnation, so that no peer mistakes it for another's later one.
         source_incarnation=1,
         destination="",
         destination_incarnation=0,
@@ -227,7 +229,7 @@ def question(asker: str, body: Body, schema: bytes = _NO_MODEL) -> Envelope:
 
 
 def asker_name(word: str, keyring: Keyring | None) -> str:
-    """A name for an asker: with keys, one that a peer on its machine may have."""
+    """Return a name to query under: with keys, a name that the roster allows on this machine."""
     chance = f"{word}-{os.urandom(6).hex()}"
     if keyring is None:
         return chance
@@ -236,5 +238,5 @@ def asker_name(word: str, keyring: Keyring | None) -> str:
 
 
 def bare_address(place: str) -> str:
-    """An address as people write it: ``host:port``."""
+    """Return an address as people write it: ``host:port``."""
     return without_key(place).removeprefix("tcp://")

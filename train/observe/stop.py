@@ -1,4 +1,4 @@
-"""Stopping a whole swarm from outside: every peer is asked, and followed to its end."""
+"""Stop a whole swarm from outside: request it of every peer, and follow each to its end."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,29 +17,29 @@ from .view import SwarmView
 __all__ = ["End", "Stopped", "SwarmStop"]
 
 _ROUND_S: Final = 0.3
-"""Between two requests to the same peer: one may be lost."""
+"""Seconds between two requests to the same peer, as one may be lost."""
 
 _SILENT_ROUNDS: Final = 10
-"""Rounds after which a peer that does not answer, and that no other names, is given up."""
+"""Rounds until a peer that neither answers nor is named by another is given up."""
 
 
 class End(StrEnum):
-    """How far a peer is on its way out."""
+    """Progress of a peer toward its end."""
 
     ASKED = "asked"
     MERGING = "merging"
     LEAVING = "leaving"
-    """It hands its weight on."""
+    """It is handing over its weight."""
     DONE = "done"
-    """It has the average, and writes its checkpoint."""
+    """It has the average and is writing its checkpoint."""
     GONE = "gone"
-    """It has ended as it should."""
+    """It has ended cleanly."""
     LOST = "lost"
-    """It was not heard to its end: it died, or cannot be reached any more."""
+    """Contact was lost before its end: it died, or is unreachable."""
     REFUSED = "refused"
-    """It does not obey, and trains on."""
+    """It refuses to stop, and continues to train."""
     BACK = "back"
-    """A later incarnation of it has begun, which trains."""
+    """A later incarnation of it has started and trains."""
 
 
 _OVER: Final = (End.GONE, End.LOST, End.REFUSED, End.BACK)
@@ -47,36 +47,36 @@ _OVER: Final = (End.GONE, End.LOST, End.REFUSED, End.BACK)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """One peer, as it was last heard."""
+    """The last known state of one peer."""
 
     id: PeerId
     incarnation: Incarnation
-    """Which was asked."""
+    """The incarnation that got the request."""
     end: End = End.ASKED
     step: int = 0
-    """Optimizer steps that it has taken."""
+    """Optimizer steps so far."""
     weight: int | None = None
-    """Held of all shards when it was last heard; None where it was not heard itself."""
+    """Weight over all shards in its last answer; None if it never answered itself."""
     why: str = ""
-    """Why it does not obey; empty where it does."""
+    """Why it refuses; empty if it does not."""
     silent_rounds: int = 0
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to be waited for, well or not."""
+        """True if its end, clean or not, is final."""
         return self.end in _OVER
 
 
 class SwarmStop:
-    """Asks a swarm to stop, and tells how far each peer is.
+    """Requests a swarm to stop, and reports the progress of each peer.
 
     Args:
-        address: Of any member.
-        timeout_s: How long to wait for its first answer, seconds.
-        keyring: The roster owner's, where the swarm has keys.
+        address: Address of any member.
+        timeout_s: Timeout for its first answer, seconds.
+        keyring: The roster owner's, if the swarm has keys.
 
     Raises:
-        TransportError: No peer answers at *address*, or the one there belongs to no swarm.
+        TransportError: No peer answers at *address*, or the peer there belongs to no swarm.
     """
 
     def __init__(
@@ -89,15 +89,15 @@ class SwarmStop:
     ) -> None:
         self._keyring = keyring
         self._clock = clock
-        # Whether a peer has said that all others that it knew had agreed, dial-out-only ones too.
+        # True once a peer reports that all others it knew, dial-out-only ones too, have agreed.
         self._agreed = False
         self.peers: dict[PeerId, Stopped] = {}
-        """By name, in the order in which they were heard of."""
+        """Peers by id, in the order of discovery."""
         self._observer = Observer(address, keyring=keyring)
         try:
             view = self._observer.poll(timeout_s)
             self.swarm = view.swarm
-            """Hash of the swarm's first model, hexadecimal."""
+            """Hexadecimal hash of the swarm's first model."""
             if not view.swarm:
                 raise TransportError(
                     f"{address} belongs to no swarm yet: it looks for one, and a signal ends it"
@@ -107,7 +107,7 @@ class SwarmStop:
             raise
         told = (peer.settings.get("shards", "") for peer in view.peers)
         self.shards = next((int(each) for each in told if each.isdecimal() and int(each)), 1)
-        """Into how many pieces the model is cut, each with weights of its own."""
+        """Number of pieces that the model is cut into, each with weights of its own."""
         self._follow(view)
 
     def __enter__(self) -> Self:
@@ -118,12 +118,12 @@ class SwarmStop:
 
     @property
     def is_clean(self) -> bool:
-        """Whether all have ended as they should."""
+        """True if all have ended cleanly."""
         return all(peer.end is End.GONE for peer in self.peers.values())
 
     def run(self, timeout_s: float) -> Iterator[Mapping[PeerId, Stopped]]:
-        """Ask, and ask those again that have not ended, for so many seconds; yield all peers after
-        each round."""
+        """Request a stop, repeating it to peers that have not ended, for *timeout_s* seconds; yield
+        all peers after each round."""
         yield self.peers
         give_up_s = self._clock() + timeout_s
         while True:
@@ -147,14 +147,14 @@ class SwarmStop:
         return request
 
     def _asked(self, peer: Stopped, request: Stop) -> Stopped:
-        """Ask a peer at all its addresses; one that has ended is not there any more."""
+        """Send a peer the request at all its addresses; a peer that has ended no longer answers."""
         if self._observer.post(peer.id, peer.incarnation, request):
             return replace(peer, silent_rounds=0)
         silent = peer.silent_rounds + 1
         if peer.end in (End.DONE, End.LEAVING) or (peer.weight is None and self._agreed):
-            # It may be about to connect again, or some others are not through yet.
+            # It may be about to reconnect, or others may not have ended yet.
             return replace(peer, end=End.GONE if silent > 1 else peer.end, silent_rounds=silent)
-        # As long as others are left, they may tell how far it is.
+        # As long as others are left, they may report its progress.
         others = [each for each in self.peers.values() if each.id != peer.id]
         is_told_of = any(not each.is_over and not each.silent_rounds for each in others)
         if silent > _SILENT_ROUNDS and not is_told_of:
@@ -162,7 +162,7 @@ class SwarmStop:
         return replace(peer, silent_rounds=silent)
 
     def _follow(self, view: SwarmView) -> None:
-        """Note how far all are, by their own words and those of others."""
+        """Record the progress of all peers, from their own reports and those of others."""
         for seen in view.peers:
             known = self.peers.get(seen.id)
             if known is None:
@@ -171,10 +171,10 @@ class SwarmStop:
                         id=seen.id, incarnation=seen.incarnation, step=seen.step
                     )
             elif (seen.incarnation or 0) > known.incarnation:
-                # A peer that has come back was started again on purpose.
+                # A peer that is back was restarted on purpose.
                 self.peers[seen.id] = replace(known, end=End.BACK)
             elif known.weight is None and not known.is_over:
-                # What others tell counts where it has not answered the request itself.
+                # The others' reports count if it has not answered the request itself.
                 end = _ENDS.get(seen.state, known.end)
                 self.peers[seen.id] = replace(known, end=end, step=seen.step)
         for envelope in self._observer.take_answers():

@@ -1,4 +1,4 @@
-"""A swarm as seen from outside at one moment: immutable values."""
+"""Immutable snapshots of a swarm as seen from outside."""
 
 import math
 from collections.abc import Mapping
@@ -22,77 +22,76 @@ State = Literal[
     "dead",
     "silent",
 ]
-"""What a peer is doing. A *waiting* one is kept by its rule until others have sent; *suspected* and
-*dead* are what most others say of one that does not answer; *silent* is one that has answered
-before, and of which the others have not noticed anything yet."""
+"""Activity of a peer. The rule of a *waiting* peer makes it wait for shares of others.
+*suspected* and *dead* are what most others report about a peer that does not answer. A *silent*
+peer has stopped answering, which the others have not noticed yet."""
 
 Source = Literal["self", "others"]
 
 GONE: Final = frozenset({"left", "dead"})
-"""States of members that take part no more."""
+"""States of members that no longer take part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerView:
     """One member.
 
-    What is None, or not among the figures, is not known: the peer cannot be asked, or was not told
-    it, or, for rates, was asked only once.
+    A value of None, or missing from the figures, is unknown: the peer cannot be queried, did
+    not report them or, for rates, has answered only once.
     """
 
     id: str
     state: State
     source: Source
-    """Whether it said so itself, or is only known from what others say: it does not answer, or can
-    only dial out."""
+    """The peer itself, or only reports of others if it does not answer or can only dial out."""
     incarnation: int | None = None
     address: str = ""
-    """``host:port``, where it answers or is said to listen; empty if it only dials out."""
+    """``host:port`` where it answers or reportedly listens; empty if it only dials out."""
     host: str = ""
-    """Name of its machine, as that calls itself."""
+    """Host name of its machine."""
     step: int = 0
     """Optimizer steps, those of earlier incarnations included."""
     steps_s: float | None = None
-    """Steps per second, over the last seconds."""
+    """Steps per second, over the last few seconds."""
     figures: Mapping[str, float] = field(default_factory=dict)
-    """What it says of itself, by the names in `METRICS`."""
+    """Figures that it reports, by the names in `METRICS`."""
     staleness_mean: float | None = None
-    """Steps by which shares were behind that it has mixed lately."""
+    """Mean staleness of the shares that it has mixed recently, steps."""
     distance: float | None = None
-    """How far its model is from the mean of those of all that answer, over the norm of that mean,
-    estimated from 256 numbers; None where no other member tells of a model like it."""
+    """Distance of its model from the mean over all that answer, relative to that mean's norm and
+    estimated from 256 numbers; None if no other member reports a comparable model."""
     reasons: tuple[tuple[str, str, int], ...] = ()
-    """``skipped`` or ``refused``, why, and how often."""
+    """``skipped`` or ``refused``, the reason, and the count."""
     bytes_out_s: float | None = None
-    """Handed to the network, bytes per second; what neighbors read in memory is not among them."""
+    """Bytes per second handed to the network, without what neighbors read from memory."""
     bytes_in_s: float | None = None
     uptime_s: float | None = None
     silent_s: float | None = None
-    """Since it last answered; None if it never did."""
+    """Seconds since its last answer; None if it never answered."""
     awaits: tuple[str, ...] = ()
-    """Peers that it waits for, under a rule that waits."""
+    """Peers that it waits for, under a synchronous rule."""
     suspected_by: int = 0
-    """Number of others that suspect it, of those that were asked."""
+    """Number of queried members that suspect it."""
     dead_by: int = 0
-    """Number of others that consider it dead."""
+    """Number of queried members that consider it dead."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """``rule``, ``topology``, ``wire`` and the like, by name."""
+    """Settings by name: ``rule``, ``topology``, ``wire`` and so on."""
 
     @property
     def is_gone(self) -> bool:
-        """Whether it takes part no more."""
+        """True if it no longer takes part."""
         return self.state in GONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkView:
-    """What passed between two members, as *source* counts it; see `wire.messages.LinkStatus`."""
+    """Traffic between two members, as *source* counts it; see `wire.messages.LinkStatus`."""
 
     source: str
     target: str
     shares_memory: bool
     bytes_out_s: float | None
-    """Per second, over the last seconds; None where it was asked only once."""
+    """Bytes per second, over the last few seconds; None after a single answer."""
     bytes_in_s: float | None
     bytes_sent: int
     bytes_received: int
@@ -108,78 +107,80 @@ class LinkView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventView:
-    """Something that has happened, told once, however many members have noticed it."""
+    """An event, listed once however many members noticed it."""
 
     number: int
-    """Counts what the observer has heard of, from 1."""
+    """Number of the event for this observer, from 1."""
     time_s: float
-    """When it was first noticed, seconds since the epoch by the observer's own clock."""
+    """Time it was first noticed, seconds since the epoch by the observer's clock."""
     event: str
     """As in ``events.jsonl``: ``founded``, ``joined``, ``met``, ``suspected``, ``recovered``,
     ``died``, ``left``, ``full``."""
     peer: str
-    """The peer that it is about."""
+    """Id of the peer that it concerns."""
     donor: str = ""
-    """The peer whose copy it became, of one that joined."""
+    """For ``joined``, the peer whose model it copied."""
     told_by: tuple[str, ...] = ()
-    """Members that noticed, in the order in which the observer heard of it."""
+    """Members that noticed it, in the order in which their reports arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwarmView:
-    """All that an observer knows at one moment."""
+    """All that an observer knows at one time."""
 
     time_s: float
-    """When, seconds since the epoch by the observer's own clock."""
+    """Time of the snapshot, seconds since the epoch by the observer's clock."""
     swarm: str = ""
-    """Hash of the swarm's first model, 32 hexadecimal digits."""
+    """Hash of the swarm's first model, as 32 hexadecimal digits."""
     swarm_step: int = 0
-    """Optimizer steps of all peers that ever were; the most that any member knows of."""
+    """Optimizer steps of all peers, past ones included: the highest count that a member knows."""
     answered: int = 0
-    """How many members have answered this time; 0 when none does any more."""
+    """Number of members that answered this poll; 0 if none does any more."""
     peers: tuple[PeerView, ...] = ()
-    """By id."""
+    """Members, by id."""
     links: tuple[LinkView, ...] = ()
     events: tuple[EventView, ...] = ()
-    """The last thousand, the oldest first."""
+    """The last thousand events, oldest first."""
 
     @property
     def alive(self) -> int:
-        """Members that take part."""
+        """Number of members that take part."""
         return sum(not peer.is_gone for peer in self.peers)
 
     @property
     def weight(self) -> float | None:
-        """What all hold that answer, with what they have pushed and is not settled, in founders.
-        Moments lie between the answers: a share that moved meanwhile counts twice, or not."""
+        """Weight of all members that answer, unsettled pushes included, in founders.
+        Answers differ in time: a share that moved between them counts twice or not at all."""
         told = [peer.figures for peer in self.peers if peer.source == "self"]
         held = [each["weight"] + each.get("escrow", 0.0) for each in told if "weight" in each]
         return math.fsum(held) if held else None
 
     @property
     def steps_s(self) -> float | None:
-        """Steps per second of all together."""
+        """Steps per second of all members together."""
         rates = [p.steps_s for p in self.peers if p.steps_s is not None and not p.is_gone]
         return math.fsum(rates) if rates else None
 
     @property
     def consensus_distance(self) -> float | None:
-        """How far models are from their mean, over its norm: root mean square over the members."""
+        """Root mean square distance of the models from their mean, relative to its norm."""
         found = [p.distance**2 for p in self.peers if p.distance is not None]
         return math.sqrt(math.fsum(found) / len(found)) if found else None
 
     @property
     def uptime_s(self) -> float | None:
-        """How long the longest-running of those runs that answer."""
+        """Seconds that the longest-running member that answers has run."""
         return max((p.uptime_s for p in self.peers if p.uptime_s is not None), default=None)
 
     def peer(self, id: str) -> PeerView | None:
-        """The member of a name."""
+        """Return the member with this id; None if it is unknown."""
         return next((peer for peer in self.peers if peer.id == id), None)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON has it: figures next to other fields of a member, null if they are not
-        known. Numbers that are not finite are strings, such as ``"inf"``."""
+        """Return everything as JSON values, with a member's figures next to its other fields.
+
+        Unknown figures are null; numbers that are not finite are strings, such as ``"inf"``.
+        """
         told = asdict(self)
         for peer in told["peers"]:
             peer |= dict.fromkeys(METRICS) | peer.pop("figures")
