@@ -1,4 +1,4 @@
-"""The batches of all workers, one by one or stacked."""
+"""Batches of all workers, one by one or stacked."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 class Batches:
     """The batches of all workers.
 
-    Those of pairs of tensors may be taken one by one or stacked, all others one by one.
+    Pairs of tensors may be taken one by one or stacked, all other batches one by one.
     """
 
     def __init__(
@@ -61,40 +61,40 @@ class Batches:
             for part, size, id in zip(parted, sizes, ids, strict=False)
         ]
         self._starts = np.cumsum(self._lengths) - self._lengths
-        # Workers' passes one after another; whoever comes to the end of one reads on, in vain.
+        # All workers' passes in a row: a read past the end of one gets samples that are not used.
         dtype = np.min_scalar_type(len(self._targets))
         self._orders = np.empty(self._lengths.sum() + max(sizes), dtype)
         self._runs: dict[int, NDArray[Any]] = {}
-        """By length, what follows each place in the orders: views."""
+        """For each length, a view of what follows each position in the orders."""
         self._epochs = np.full(len(ids), -1)
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor]:
-        """Inputs and targets of all samples; only of pairs of tensors, see `indices`."""
+        """Inputs and targets of all samples; only for pairs of tensors, see `indices`."""
         return self._inputs, self._targets
 
     @property
     def may_draw(self) -> bool:
-        """Whether making a batch may take random numbers, or is not for several threads."""
+        """True if making a batch may draw random numbers, or is not thread-safe."""
         return bool(self._loaders)
 
     def one(self, worker: int, step: int) -> Batch:
-        """One worker's batch, on the device; of a pair of tensors inputs and targets."""
+        """Return one worker's batch, on the device; for a pair of tensors, inputs and targets."""
         if self._loaders:
             return self._loaders[worker].take(step)
         indices = torch.from_numpy(self._samplers[worker].batch(step)).to(self._device)
         return self._inputs[indices], self._targets[indices]
 
     def sizes(self, workers: Ints) -> Ints:
-        """How many samples a batch of each of these workers has."""
+        """Return the number of samples in a batch of each of these workers."""
         sizes: Ints = self._sizes[workers]
         return sizes
 
     def indices(self, workers: Ints, steps: Ints) -> NDArray[np.int32]:
-        """The samples of several workers' batches, which must be of one size.
+        """Return the samples of several workers' batches, which must have the same size.
 
         Returns:
-            What their samplers say, axes ``(worker, batch)``.
+            Positions drawn by their samplers, axes ``(worker, batch)``.
         """
         size, lengths = int(self._sizes[workers[0]]), self._lengths[workers]
         epochs, at = np.divmod(steps * size, lengths)
@@ -111,7 +111,7 @@ class Batches:
         return found
 
     def stacked(self, indices: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
-        """Batches of one size beside one another: axes ``(worker, batch, ...)``."""
+        """Stack batches of one size: axes ``(worker, batch, ...)``."""
         chosen = torch.from_numpy(indices).to(self._device)
         shape, flat = chosen.shape, chosen.view(-1)
         inputs, targets = self._inputs.index_select(0, flat), self._targets.index_select(0, flat)

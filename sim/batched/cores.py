@@ -15,7 +15,7 @@ _Part = TypeVar("_Part")
 
 
 def never() -> bool:
-    """No, whenever it is asked."""
+    """Return False."""
     return False
 
 
@@ -35,7 +35,7 @@ class Threads:
     """Threads that share the work of the calling thread.
 
     Args:
-        cores: How many they are together with that one; while a core is taken one of them rests,
+        cores: Number of threads, the calling one included; while a core is taken one of them rests,
             since two on one core would keep all others waiting.
     """
 
@@ -43,17 +43,17 @@ class Threads:
         self._cores = cores
         self._pool: ThreadPoolExecutor | None = None
         if cores.n > 1:
-            # The BLAS library counts threads anew in each thread.
+            # The BLAS library has a thread count of its own in each thread.
             begin = partial(torch.set_num_threads, 1)
             self._pool = ThreadPoolExecutor(cores.n - 1, initializer=begin)
 
     @property
     def free(self) -> int:
-        """How many would work now."""
+        """Number of threads that would work now."""
         return 1 if self._pool is None else max(1, self._cores.n - self._cores.is_taken())
 
     def share(self, work: Callable[[_Part], None], parts: Sequence[_Part]) -> None:
-        """Do one part after another, each by whoever is free first."""
+        """Run all parts, each on the thread that is free first."""
         left = iter(parts)
         others: list[Future[None]] = []
 
@@ -61,7 +61,7 @@ class Threads:
             try:
                 work(part)
             except BaseException:
-                # Nobody is to begin with another one.
+                # No thread is to begin another part.
                 deque(left, 0)
                 raise
 
@@ -81,13 +81,13 @@ class Threads:
             other.result()
 
     def close(self) -> None:
-        """End them."""
+        """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
+    """Return the number of cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

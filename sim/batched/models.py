@@ -23,13 +23,13 @@ from .weights import WeightUnits, in_proportion
 
 __all__ = ["Models"]
 
-# Single workers that are measured, evenly spaced: enough for quartiles.
+# Number of single workers measured, evenly spaced: enough for quartiles.
 _WORKERS_MAX: Final = 32
 
-# Held-out samples at a time.
+# Held-out samples per forward pass.
 _SAMPLES_MAX: Final = 512
 
-# Rows that are brought to float64 at a time.
+# Rows converted to float64 at a time.
 _ROWS_AT_ONCE: Final = 64
 
 
@@ -37,8 +37,8 @@ class Models:
     """Rows of parameters, and what trains them.
 
     Args:
-        may_overflow: Whether finite values may not fit into the wire's format.
-        workers_tested: Single workers that are measured, at most.
+        may_overflow: True if finite values may not fit into the wire's format.
+        workers_tested: Maximum number of single workers that are measured.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Models:
         self._failures = failures
         self._may_overflow = may_overflow
         self._workers_tested = _WORKERS_MAX if workers_tested is None else workers_tested
-        # Steps at full precision, on pairs of tensors, are measured by fewer calls.
+        # Full-precision steps on pairs of tensors are measured with fewer calls.
         self._test: tuple[Tensor, ...] | None = None
         is_plain = not why_unpaired(task, rows.device) and task.evaluation_step is None
         if is_pair(task.test) and is_plain:
@@ -65,7 +65,7 @@ class Models:
         self._last: dict[int, tuple[int, int]] = {}
 
     def execute(self, levels: Iterable[Level]) -> None:
-        """Take the steps of one level after another, and do what follows each."""
+        """Execute levels in order: the steps of each, then its other operations."""
         for level in levels:
             if level.workers:
                 self.stepper.take(level)
@@ -82,21 +82,22 @@ class Models:
         self.stepper.check()
 
     def measure(self, levels: Iterable[Level], worker: int, slots: Sequence[int]) -> list[float]:
-        """Do what was scheduled, and see how far shares then are from a worker's model."""
+        """Execute what was scheduled, and return how far shares then are from a worker's model."""
         self.execute(levels)
         return [self.rows.shares.distance(worker, slot) for slot in slots]
 
     def merged(self, weight_units: WeightUnits) -> dict[str, Tensor]:
-        """Average all workers' models in float64, in the order of ids, each by its weight of each
-        shard: axes ``(worker, shard)``.
+        """Average all workers' models in float64, in order of ids, weighted per shard.
+
+        Axes of the weights: ``(worker, shard)``.
 
         Returns:
-            A state_dict. Local buffers, of which a mean means nothing, are the heaviest worker's.
+            A state_dict. Local buffers, whose mean is meaningless, are the heaviest worker's.
         """
         rows = self.rows
         means = [_zeros(part) for part in rows.x]
         if not weight_units.any():
-            # Before anybody has founded, all have what they start from.
+            # Before the swarm is founded, all workers have their initial values.
             weight_units = np.ones_like(weight_units)
         for shard, held in enumerate(in_proportion(weight_units).T.tolist()):
             for span in rows.spans(shard):
@@ -113,13 +114,13 @@ class Models:
         return rows.state(found)
 
     def evaluate(self, state: dict[str, Tensor]) -> Evaluation:
-        """Measure what `merged` returned on the held-out data, as a live peer does its model."""
+        """Evaluate a result of `merged` on the held-out data, as a live peer does its model."""
         with self._lent(state) as module:
             return self.task.evaluate(module)
 
     @contextmanager
     def _lent(self, state: dict[str, Tensor]) -> Iterator[nn.Module]:
-        """Lend the module the values of a state_dict, inside."""
+        """Load a state_dict into the module inside the context."""
         tensors = tensors_of(self.rows.module)
         own = {name: tensor.data for name, tensor in tensors.items()}
         try:
@@ -131,7 +132,7 @@ class Models:
                 tensor.data = own[name]
 
     def tensors_of(self, worker: int) -> dict[str, Tensor]:
-        """A worker's tensors by all their names, as views."""
+        """Return a worker's tensors by all their names, as views."""
         return {
             name: view
             for placed, view in self.rows.tensors(worker)
@@ -142,14 +143,15 @@ class Models:
     def evaluate_workers(
         self, present: Present = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """Measure single workers' models on the held-out data.
+        """Evaluate single workers' models on the held-out data.
 
         Args:
-            present: Whose; all workers' unless given.
+            present: Workers to choose from; by default all.
 
         Returns:
-            Loss and accuracy, float64, axes ``(worker measured,)``; of all workers, or of 32, or
-            as many as the settings say, evenly spaced. No accuracy where the task has none.
+            Loss and accuracy, float64, axes ``(worker measured,)``; of all workers, or of evenly
+            spaced
+            ones: 32, or as many as the settings say. The accuracy is None if the task has none.
         """
         n = self.rows.n if present is None else len(present)
         chosen = np.unique(np.linspace(0, n - 1, min(n, self._workers_tested)).round().astype(int))
@@ -185,7 +187,7 @@ class Models:
         return Evaluation(loss=loss / len(inputs), accuracy=accuracy)
 
     def consensus_distance(self, present: Present = None) -> float:
-        """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0."""
+        """Return ``sqrt(mean_i |x_i - mean|^2) / |mean|``, undivided if ``|mean|`` is 0."""
         spread = size = 0.0
         n = self.rows.n if present is None else len(present)
         for whole in self.rows.x:
@@ -203,18 +205,18 @@ class Models:
         return distance / math.sqrt(size) if size else distance
 
     def close(self) -> None:
-        """Let go of threads."""
+        """Release threads."""
         self.stepper.close()
         self.rows.shares.close()
 
 
 def _zeros(part: Tensor) -> Tensor:
-    """As long as a row, where that lies, float64."""
+    """Return float64 zeros as long as a row, on its device."""
     return torch.zeros(part.shape[1], dtype=torch.float64, device=part.device)
 
 
 def _add_weighted(total: Tensor, rows: Tensor, weights: list[float]) -> None:
-    """Add rows, each times its weight; on the CPU in their order, which other devices need not."""
+    """Add weighted rows: on the CPU in their order, which other devices need not keep."""
     if rows.device == CPU:
         for weight, row in zip(weights, rows, strict=True):
             if weight:

@@ -1,4 +1,4 @@
-"""The values of all workers: one row each of one tensor for each dtype."""
+"""The values of all workers: one row each in a tensor per dtype."""
 
 from collections.abc import Sequence
 
@@ -35,13 +35,14 @@ class ParameterMatrix:
     Args:
         module: The model at its start; it is flattened, and holds no values of its own afterwards.
         n: Number of workers.
-        registers: Vectors that the rule keeps beside ``x``; they start as zeros.
-        shards: How many the vector is cut into.
-        scattered: Whether each has lines from all over it.
-        ids: Names of the workers, and
-        seed: the run's: what travels rounded by chance is rounded as at live peers of that name.
-        device: Where the values lie, whatever device the module was made on.
-        cores: So many share copies and mixes; it changes no bit.
+        registers: Vectors that the rule keeps in addition to ``x``; they start as zeros.
+        shards: Number of shards of the vector.
+        scattered: True if each shard has lines from all over the vector.
+        ids: Names of the workers.
+        seed: The run's seed: with the names, it makes stochastic rounding equal to that of live
+            peers.
+        device: Where the values are, whatever device the module was made on.
+        cores: Threads that share copies and mixes; their number changes no bit.
     """
 
     def __init__(
@@ -76,15 +77,15 @@ class ParameterMatrix:
             placed.spec.name: tuple(own[name] for name in (placed.spec.name, *placed.aliases))
             for placed in (*vector.layout.placed, *layout.local)
         }
-        """What the module calls a tensor, by its name in the schema, and others tied to it."""
+        """Names in the module of a tensor and of those tied to it, by its name in the schema."""
         self.device = device
         start = tuple(flat.to(device) for flat in vector.flats)
         self.x: Parts = tuple(flat.repeat(n, 1) for flat in start)
-        """float, axes ``(worker, number)``, one for each dtype; padded as a live vector is."""
+        """float, axes ``(worker, number)``, one per dtype; padded as a live vector is."""
         self.locals: Parts = tuple(
             placed.tensor.detach().expand(n, *placed.tensor.shape).clone() for placed in self.local
         )
-        """What is not shared, such as counters: axes ``(worker, *shape)``."""
+        """Values that are not shared, such as counters: axes ``(worker, *shape)``."""
         zeros = {
             name: tuple(torch.zeros_like(part) for part in self.x)
             for name in registers
@@ -94,14 +95,14 @@ class ParameterMatrix:
         self.shares = Shares(self.schema, self._rows, start, ids, seed, self.locals, cores)
         self.shares.scale_lr = self._scale_lr
         self.lr_factors: NDArray[np.float64] | None = None
-        """Which part of its learning rate each worker's next step uses; None where it stays."""
+        """Factor of each worker's learning rate in its next step; None if the rate stays."""
 
     def row(self, worker: int) -> Parts:
-        """One worker's vector, as views."""
+        """Return one worker's vector, as views."""
         return self._rows[X][worker]
 
     def tensors(self, worker: int) -> list[tuple[Placed, Tensor]]:
-        """One worker's tensors in their own shapes, shared and local, as views."""
+        """Return one worker's tensors in their own shapes, shared and local, as views."""
         found = []
         for segment, flat in zip(self.segments, self.row(worker), strict=True):
             for placed in segment.tensors:
@@ -110,7 +111,7 @@ class ParameterMatrix:
         return found
 
     def state(self, tensors: Sequence[tuple[Placed, Tensor]]) -> dict[str, Tensor]:
-        """The model's whole state_dict, with *tensors* in the place of those that travel."""
+        """Return the model's whole state_dict, with *tensors* in place of those that are sent."""
         whole = tensors_of(self.module)
         values = {
             id(whole[name]): tensor
@@ -122,29 +123,29 @@ class ParameterMatrix:
         return {name: values.get(id(own), own).detach().clone() for name, own in whole.items()}
 
     def live_again(self, memory: Memory | None, *, alike: bool = True) -> None:
-        """Make ready for workers that crash and come back; called before anything is trained."""
+        """Prepare for workers that crash and return; called before any training."""
         checkpoints = WorkerCheckpoints(self._rows, self.locals, memory, alike=alike)
         self.shares.begin_again = checkpoints.carry_out
 
     def _scale_lr(self, worker: int, factor: float) -> None:
-        """Let a worker's next step use a part of its learning rate."""
+        """Set the factor of a worker's learning rate for its next step."""
         if self.lr_factors is None:
             self.lr_factors = np.ones(self.n)
         self.lr_factors[worker] = factor
 
     def spans(self, shard: int) -> tuple[Span, ...]:
-        """Where a shard lies in the parts of `x`."""
+        """Return where a shard is in the parts of `x`."""
         return spans_of(self.schema, shard, self.row(0))
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a module's state_dict themselves, not what else it may keep there."""
+    """Return the tensors of a module's state_dict themselves, without its other entries."""
     state = module.state_dict(keep_vars=True)
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
 
 def places_of(segment: Segment) -> dict[str, slice]:
-    """Where the numbers of each tensor lie in a flat one, by its name in the schema."""
+    """Return the position of each tensor in a flat one, by its name in the schema."""
     return {
         placed.spec.name: slice(start, start + placed.tensor.numel())
         for placed in segment.tensors
@@ -153,5 +154,5 @@ def places_of(segment: Segment) -> dict[str, slice]:
 
 
 def view_of(placed: Placed, start_bytes: int, flat: Tensor) -> Tensor:
-    """One tensor of a flat one; *flat* may have axes before its last, which are kept."""
+    """Return one tensor of a flat one as a view; axes of *flat* before its last are kept."""
     return placed.view(flat, (placed.offset_bytes - start_bytes) // flat.element_size())

@@ -1,4 +1,4 @@
-"""Windows scheduled ahead of their execution, in another process or thread."""
+"""Schedules windows ahead of their execution, in another process or thread."""
 
 import multiprocessing
 import signal
@@ -15,30 +15,30 @@ __all__ = ["Prefetcher", "can_prefetch"]
 
 
 NextWindow = Callable[[], Window | None]
-"""Schedules the next window; None after the last."""
+"""Schedules the next window; returns None after the last."""
 
 
 def can_prefetch() -> bool:
-    """Whether this platform can start a process that shares what was prepared."""
+    """Return True if this platform can start a process that shares what was prepared."""
     # A worker of a multiprocessing.Pool may have no children.
     is_daemon = multiprocessing.current_process().daemon
     return "fork" in multiprocessing.get_all_start_methods() and not is_daemon
 
 
 class Prefetcher:
-    """Schedules windows while earlier ones are computed, and knows when it is at it."""
+    """Schedules windows while earlier ones are computed, and knows when it is busy."""
 
     def __init__(self) -> None:
         self._is_deciding = never
 
     def is_deciding(self) -> bool:
-        """Whether it needs a core right now."""
+        """Return True while it needs a core."""
         return self._is_deciding()
 
     def in_thread(self, next_window: NextWindow) -> Iterator[Window]:
         """Schedule windows in a thread, each while the one before it is computed.
 
-        It pays where machine code decides, which holds no lock of Python's.
+        This pays if machine code decides, which does not hold the GIL.
         """
         with ThreadPoolExecutor(1, "rumor-deciding") as thread:
             coming = thread.submit(next_window)
@@ -51,7 +51,7 @@ class Prefetcher:
                 self._is_deciding = never
 
     def in_process(self, next_window: NextWindow) -> Iterator[Window]:
-        """Schedule windows in another process, some way ahead of whoever takes them."""
+        """Schedule windows in another process, some way ahead of their execution."""
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=_schedule, args=(next_window, theirs, ours), daemon=True)
@@ -60,7 +60,7 @@ class Prefetcher:
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         theirs.close()
-        # Once a window fills the pipe, it goes no further.
+        # Once a window fills the pipe, the child waits.
         self._is_deciding = lambda: not ours.poll()
         try:
             while (window := ours.recv()) is not None:
@@ -80,8 +80,8 @@ class Prefetcher:
 
 
 def _schedule(next_window: NextWindow, pipe: Connection, other: Connection) -> None:
-    """Send windows until there are no more, or nobody takes them."""
-    # Ctrl-C is for the one who computes; this end hears of it by its pipe.
+    """Send windows until there are no more, or the reader is gone."""
+    # Ctrl-C is for the computing process; this end notices the closed pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     other.close()
     try:
@@ -90,5 +90,5 @@ def _schedule(next_window: NextWindow, pipe: Connection, other: Connection) -> N
         pipe.send(None)
     except BrokenPipeError:
         pass
-    except Exception as error:  # whatever it is, it is raised where the run was asked for
+    except Exception as error:  # any error is raised in the process that asked for the run
         pipe.send(error)

@@ -1,4 +1,4 @@
-"""A fleet's run cut into windows: what to compute, and what to note at each measurement."""
+"""Cuts a fleet's run into windows: what to compute, and what to record at each measurement."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -30,22 +30,22 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What can be said of a fleet at one moment without looking at a value."""
+    """State of a fleet at one moment that is known without a value."""
 
     time_s: float
     steps: NDArray[np.int64]
     """Optimizer steps of each worker."""
     weight_units: WeightUnits
-    """What each worker holds of each shard, escrow not counted: axes ``(worker, shard)``."""
+    """Weight of each worker for each shard, without escrow: axes ``(worker, shard)``."""
     idle_s: float
-    """How long all workers together have waited."""
+    """Time that all workers together have waited, seconds."""
     traffic: Traffic
     present: NDArray[np.int64] | None = None
-    """Workers that belong to the swarm, ascending; None for all."""
+    """Workers in the swarm, ascending; None for all."""
     groups: tuple[tuple[int, ...], ...] = ()
-    """Which of them can reach one another, while a partition lasts."""
+    """Groups of them that can reach each other, while a partition lasts."""
     exchanges: NDArray[np.int64]
-    """Pushes of each worker, and shares that it has mixed in."""
+    """Pushes of each worker, plus shares that it has mixed in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +54,17 @@ class Ending:
 
     workers: dict[str, NDArray[Any]]
     weight_units: WeightUnits
-    """What each worker holds of each shard: axes ``(worker, shard)``."""
+    """Weight of each worker for each shard: axes ``(worker, shard)``."""
     audit: Audit
-    """Where all weight is."""
+    """Account of all weight."""
     halts: dict[PeerId, str]
-    """Workers whose rule could not go on, and why."""
+    """Reason of each worker whose rule could not continue."""
     decided: str
     """Name of the scheduler."""
     fault_report: FaultReport | None = None
-    """What became of faults, where there were any."""
+    """Outcome of the faults, if there were any."""
     times: Times | None = None
-    """What became of the workers' time; None where the fast path decides: nobody waits."""
+    """How workers spent their time; None on the fast path, where they never wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +75,11 @@ class Window:
     steps: int
     """Optimizer steps that all workers have taken by its end."""
     time_s: float
-    """Virtual time at its end."""
+    """Virtual time at its end, seconds."""
     reading: Reading | None = None
-    """Where a measurement is due after it."""
+    """State of the fleet, if a measurement is due after it."""
     ending: Ending | None = None
-    """With the last one."""
+    """Final state, with the last window."""
 
 
 Deciding = Fleet | FastFleet
@@ -87,7 +87,7 @@ Deciding = Fleet | FastFleet
 
 
 def _read(fleet: Deciding) -> Reading:
-    """Say what can be said of a fleet now."""
+    """Read a fleet's state now."""
     if isinstance(fleet, FastFleet):
         return Reading(
             time_s=fleet.now,
@@ -110,7 +110,7 @@ def _read(fleet: Deciding) -> Reading:
 
 
 def _members(fleet: Fleet) -> dict[str, Any]:
-    """Who is there, where workers come and go or lie."""
+    """Return the members of a fleet whose workers come, leave or are Byzantine."""
     if fleet.faults is None and fleet.attacks is None:
         return {}
     present = list(fleet.present())
@@ -121,14 +121,14 @@ def _members(fleet: Fleet) -> dict[str, Any]:
 
 
 def _weight_units(fleet: Fleet) -> WeightUnits:
-    """What is held by those whose models count: who lies weighs nothing."""
+    """Return the weights of models that count: Byzantine workers have none."""
     liars = frozenset() if fleet.attacks is None else fleet.attacks.liars
     each = [(w.protocol.accounts, w.running and w.index not in liars) for w in fleet.workers]
     return as_units([[a.weight * counted for a in shards] for shards, counted in each])
 
 
 def _end(fleet: Deciding, decided: str) -> Ending:
-    """The final state of a fleet."""
+    """Return the final state of a fleet."""
     if isinstance(fleet, FastFleet):
         columns = {name: fleet.column(name) for name in ("steps", "weight", "pushes", "mixed")}
         weight_units = columns.pop("weight")
@@ -161,16 +161,16 @@ def _end(fleet: Deciding, decided: str) -> Ending:
 class Scheduler:
     """Schedules a fleet's run from its start to its end, window by window.
 
-    Under a rule that waits, a measurement is put off until nobody does, when models are as the last
-    round left them. Within a round some have taken the next step: curves would show teeth.
+    Under a rule that waits, a measurement is put off until no worker does, when models are as the
+    last round left them. Within a round some have taken the next step: curves would show teeth.
 
     Args:
-        decide: Makes who decides, when the first window is asked for.
+        decide: Makes the fleet, when the first window is asked for.
         every_s: Virtual seconds between two measurements.
         time_s: When to end; None for when all have taken their steps.
-        window: Optimizer steps of a window, at most.
-        shift_s: By how much each measurement is later than a multiple of *every_s*, so that it
-            does not fall on the very moment at which steps end.
+        window: Maximum number of optimizer steps in a window.
+        shift_s: How much each measurement is later than a multiple of *every_s*, so that it does
+            not fall on the very moment at which steps end.
         marks_max: Number of measurements after which they become half as frequent; None for never.
     """
 
@@ -194,13 +194,11 @@ class Scheduler:
         self._fleet: Deciding | None = None
         self._decided = "the protocols"
         self._ran: list[tuple[float, int]] = []
-        """What has led to each window of the fast path, so that protocols can come as far."""
+        """What has led to each window of the fast path, so that protocols can catch up."""
         self._has_ended = False
 
     def next_window(self) -> Window | None:
-        """Schedule the next window: with a measurement at the start, at the end, and regularly in
-        between.
-        """
+        """Schedule the next window, with measurements at the start, at the end and in between."""
         if self._fleet is None:
             with paused():
                 self._fleet = self._decide()
@@ -237,7 +235,7 @@ class Scheduler:
         return fleet.run(until_s, self._window), fleet
 
     def _taken_over(self, plan: FleetPlan) -> Fleet:
-        """Bring protocols to where the window at hand began, by deciding everything anew."""
+        """Bring protocols to the start of the current window, by deciding everything anew."""
         fleet, self._decided = Fleet(plan), "the fast path, then the protocols"
         fleet.program.take()
         for ran in self._ran:
@@ -252,19 +250,19 @@ class Scheduler:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a simulation is now."""
+    """Current progress of a simulation."""
 
     steps: int
-    """Optimizer steps that all workers together have taken."""
+    """Optimizer steps taken by all workers together."""
     steps_total: int | None
-    """How many it will be; None where virtual time ends the run."""
+    """Optimizer steps at the end; None if virtual time ends the run."""
     time_s: float
     """Virtual time, seconds."""
     wall_s: float
-    """Time since the start on a clock on the wall, seconds."""
+    """Wall-clock time since the start, seconds."""
     loss: float | None
-    """Of the merged model at the last measurement; None before it, or where there is none."""
+    """Loss of the merged model at the last measurement; None before it, or without one."""
     accuracy: float | None
-    """Likewise."""
+    """Accuracy of the merged model, as for `loss`."""
     compiles: bool = False
-    """Whether machine code has to be compiled first, which takes some ten seconds, once."""
+    """True if machine code has to be compiled first, which takes some ten seconds, once."""

@@ -1,7 +1,7 @@
-"""Shares under way: written from the workers' rows in their wire's format, and mixed into them.
+"""Shares in flight: written from the workers' rows in their wire format, and mixed into them.
 
-What stands in a slot is what a live peer would have sent, byte for byte, and it is written and read
-by the same functions, so that a simulated worker gets the same numbers in every bit.
+A slot holds what a live peer would have sent, byte for byte, and it is written and read by the same
+functions, so that a simulated worker gets the same numbers in every bit.
 """
 
 import math
@@ -50,7 +50,7 @@ __all__ = [
 
 _SLOTS_AT_ONCE = 64
 
-# Of large models, and of many shards, fewer: most of a block would lie idle.
+# Large models, and many shards, get smaller blocks: most of a block would be idle.
 _BLOCK_BYTES_MAX = 1 << 26
 
 
@@ -59,7 +59,7 @@ Parts = tuple[Tensor, ...]
 
 
 class PerWorker(dict[int, Parts]):
-    """A register on demand: zeros of each worker that asks for it."""
+    """A register on demand: zeros for each worker that asks for it."""
 
     def __init__(self, like: "WorkerRows") -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class PerWorker(dict[int, Parts]):
 
 
 class EachRow:
-    """A register's rows, one by one; as tensors they are made once they are asked for."""
+    """A register's rows, one by one; their tensors are made on first use."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -94,7 +94,7 @@ Rows = OnDemand[WorkerRows]
 
 
 def rows_of(registers: Mapping[str, Parts], names: Iterable[str] = ()) -> Rows:
-    """Each worker's vectors."""
+    """Return each worker's vectors, by register."""
     rows = Rows(names, lambda: PerWorker(rows[X]))
     for name, parts in registers.items():
         rows[name] = EachRow(parts)
@@ -102,28 +102,28 @@ def rows_of(registers: Mapping[str, Parts], names: Iterable[str] = ()) -> Rows:
 
 
 class Span(NamedTuple):
-    """Neighboring numbers of one part of a vector, or cache lines picked from it."""
+    """Consecutive numbers in one part of a vector, or cache lines picked from it."""
 
     part: int
     start: int
     stop: int
     places: Tensor | None = None
-    """Which numbers, int64, where they are scattered; start and stop then count them."""
+    """Positions of the numbers, int64, if they are scattered; start and stop then index these."""
 
     def of(self, row: Tensor) -> Tensor:
-        """The numbers, along the last axis: a view, or a copy where they are scattered."""
+        """Return the numbers, along the last axis: a view, or a copy if they are scattered."""
         if self.places is None:
             return row[..., self.start : self.stop]
         return row.index_select(-1, self.places)
 
     def put(self, row: Tensor, numbers: Tensor) -> None:
-        """Write back what `of` gave, changed."""
+        """Write back a changed result of `of`."""
         if self.places is not None:
             row.index_copy_(-1, self.places, numbers)
 
 
 def spans_of(schema: Schema, shard: int, parts: Parts) -> tuple[Span, ...]:
-    """Where a shard lies in the *parts* of a vector: piece by piece, as it travels."""
+    """Return where a shard is in the *parts* of a vector, in the order in which pieces are sent."""
     ends = list(accumulate(part.nbytes for part in parts))
     spans = []
     for piece in schema.pieces(shard):
@@ -142,7 +142,7 @@ def spans_of(schema: Schema, shard: int, parts: Parts) -> tuple[Span, ...]:
 
 
 class _Kind(NamedTuple):
-    """Shares that take the same room."""
+    """Shares that need buffers of the same size."""
 
     wire: str
     shard: int
@@ -151,25 +151,25 @@ class _Kind(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """What one share takes."""
+    """Buffer of one share."""
 
     shard: int
     wire: Wire
     parts: Parts
-    """For each span of the shard its numbers, or bytes where they travel in another form; of one
+    """For each span of the shard its numbers, or bytes if they are sent in another form; one
     register after another."""
     converted: tuple[bool, ...]
-    """Which of them do."""
+    """Which parts are sent in another form."""
     is_plain: bool
-    """Whether none of them does."""
+    """True if none of them is."""
     bare: bool
-    """Whether numbers are written by themselves."""
+    """True if numbers are written without an anchor."""
     free: "list[_Room]"
-    """Where it belongs when it is not in use."""
+    """List that it belongs to when it is not in use."""
 
 
 def _read(room: _Room, at: int, anchor: Tensor, *, bare: bool) -> Tensor:
-    """The numbers of one part of a share."""
+    """Return the numbers of one part of a share."""
     part = room.parts[at]
     if not room.converted[at]:
         return part
@@ -180,13 +180,13 @@ class Shares:
     """Slots, and the workers' rows that they are written from and mixed into.
 
     Args:
-        schema: Of one worker's vector, and how it is cut.
+        schema: Layout of one worker's vector, and how it is cut.
         rows: Each worker's vector by register, padded as a live one is.
         anchor: What lossy formats refer to; they keep a copy.
-        ids: Names of the workers, and
-        seed: the run's: they name the random numbers that values are rounded by.
-        locals: What only a copy carries, axes ``(worker, *shape)``.
-        cores: So many share what is done for whole vectors.
+        ids: Names of the workers.
+        seed: The run's seed: with the names, it selects the random numbers of rounding.
+        locals: Values that only a copy carries, axes ``(worker, *shape)``.
+        cores: Threads that share the work on whole vectors.
     """
 
     def __init__(
@@ -215,21 +215,21 @@ class Shares:
         self._segments: dict[int, Parts] = {}
         """Vectors that all workers of a machine share."""
         self._whole: WholeShares | None = None
-        # Of one part, in a format that numpy knows; in pieces or not on the CPU, row by row.
+        # One part, in a format that numpy knows; others, or on another device, go row by row.
         is_known = len(anchor) == 1 and anchor[0].dtype in (torch.float32, torch.float64)
         if is_known and anchor[0].device.type == "cpu" and not (self._is_cut or locals):
             x = rows[X]
             assert isinstance(x, EachRow)
             self._whole = WholeShares(x.parts[0], cores)
         self.refreshed: Callable[[int, Operation], None] | None = None
-        """Called once a worker's ``x`` has been combined, copied from a share, or started anew."""
+        """Called once a worker's ``x`` has been combined, copied from a share, or reset."""
         self.begin_again: Callable[[Keep | Start], None] | None = None
-        """Carries out what concerns a worker's lives, where there are several."""
+        """Executes checkpoints and restarts of workers, if they can restart."""
         self.scale_lr: Callable[[int, float], None] | None = None
-        """Takes note of which part of its learning rate a worker uses, where that changes."""
+        """Sets the factor of a worker's learning rate, if that changes."""
 
     def carry_out_level(self, level: Level) -> list[int]:
-        """Do what follows a level's steps; see `carry_out`."""
+        """Execute a level's operations after its steps; see `carry_out`."""
         whole = self._whole
         is_whole = not (level.rare or self._rooms or level.rows[:, 2].any())
         if whole is None or not is_whole or self.refreshed is not None:
@@ -243,7 +243,7 @@ class Shares:
         return []
 
     def carry_out(self, operations: Iterable[Operation]) -> list[int]:
-        """Do what was scheduled, one after another.
+        """Execute operations in order.
 
         Returns:
             Workers with a value that does not fit into the wire's format.
@@ -271,7 +271,7 @@ class Shares:
                     assert self.begin_again is not None
                     self.begin_again(operation)
                     if isinstance(operation, Start):
-                        # Another process does not know what this one has sent.
+                        # A new process does not know what the previous one has sent.
                         self._sent.pop(operation.worker, None)
             if self.refreshed is not None:
                 self._tell(operation)
@@ -279,7 +279,7 @@ class Shares:
 
     @torch.no_grad()
     def distance(self, worker: int, slot: int) -> float:
-        """How far the first register in a slot is from its shard of a worker's ``x``."""
+        """Return the distance of a slot's first register from its shard of a worker's ``x``."""
         room = self._room(slot)
         numbers = self._part(self._rows[X][worker], room.shard)
         anchors = self._part(self._anchor, room.shard)
@@ -309,7 +309,7 @@ class Shares:
         return True
 
     def _forge(self, operation: Forge) -> None:
-        """Write a lie; what of it does not fit into the format becomes infinite."""
+        """Write a forgery; values that do not fit into the format become infinite."""
         cut, forgery = operation.cut, operation.forgery
         room = self._take_room(operation.slot, cut)
 
@@ -323,7 +323,7 @@ class Shares:
         rows = self._part(self._rows[X][operation.worker], cut.shard)
         each = zip(lie.split([row.numel() for row in rows]), rows, strict=True)
         numbers = tuple(part.to(row) for part, row in each)
-        id = operation.slot  # of rounding: each lie has random numbers of its own
+        id = operation.slot  # for rounding: each forgery has its own random numbers
         self._write(Snapshot(operation.worker, operation.slot, cut, id), room, numbers)
 
     def _write(self, operation: Snapshot, room: _Room, numbers: Parts) -> bool:
@@ -333,7 +333,7 @@ class Shares:
         if wire.is_random:
             rng = stream(self._seed, self._ids[worker], f"rounding:{operation.id}")
         anchors = self._part(self._anchor, shard)
-        # Registers behind the first are written by themselves.
+        # Registers after the first are written without an anchor.
         anchors += tuple(no_anchor(part) for part in numbers[len(anchors) :])
         sents: Sequence[Tensor | None] = [None] * len(numbers)
         bare = room.bare
@@ -355,7 +355,7 @@ class Shares:
         room, row = self._room(slot), self._rows[X][worker]
         numbers = self._part(row, room.shard)
         if room.is_plain:
-            # Of a copy that brings registers along, the first is x.
+            # In a copy that carries registers, the first is x.
             for here, part in zip(numbers, room.parts, strict=False):
                 mix(here, part, fraction)
         else:
@@ -372,14 +372,14 @@ class Shares:
                 part[worker].copy_(arrived)
 
     def close(self) -> None:
-        """Let go of threads."""
+        """Release threads."""
         if self._whole is not None:
             self._whole.close()
 
     def _exchange(self, operation: Exchange) -> None:
         """Exchange a worker's register with a segment.
 
-        Where a number is not finite nothing happens, as live: its worker stops.
+        If a number is not finite nothing happens, as live: its worker stops.
         """
         row = self._rows[operation.register][operation.worker]
         if operation.fresh:
@@ -413,7 +413,7 @@ class Shares:
             target.copy_(total)
 
     def _values(self, term: int | SlotPart, index: int) -> Tensor:
-        """What a slot says of one part of a vector that is not cut."""
+        """Return a slot's values of one part of a vector that is not cut."""
         slot, register = SlotPart.of(term)
         at = register * len(self._anchor) + index
         room = self._room(slot)
@@ -435,13 +435,13 @@ class Shares:
         return tuple(span.of(row[span.part]) for span in self._spans[shard])
 
     def _put(self, row: Parts, shard: int, numbers: Sequence[Tensor]) -> None:
-        """Write back what `_part` gave, changed, where that is no view."""
+        """Write back a changed result of `_part` that is not a view."""
         if self._is_scattered:
             for span, part in zip(self._spans[shard], numbers, strict=True):
                 span.put(row[span.part], part)
 
     def _sent_by(self, worker: int) -> Parts:
-        """What a worker has last sent of each number: at first, what all of them start from."""
+        """Return what a worker has last sent of each number: at first, the initial values."""
         sent = self._sent.get(worker)
         if sent is None:
             sent = self._sent[worker] = tuple(part.clone() for part in self._anchor)
@@ -463,7 +463,7 @@ class Shares:
         return room
 
     def _grow(self, kind: _Kind) -> _Room:
-        """Make room for more shares of one kind, some of them at a time."""
+        """Allocate buffers for more shares of one kind, several at a time."""
         wire = parse_wire(kind.wire)
         pieces = self._pieces[kind.shard] * kind.registers
         spans = self._spans[kind.shard] * kind.registers

@@ -1,4 +1,4 @@
-"""The values of a run: made once to see whether they fit, and anew for every start."""
+"""The values of a run: made once to check that they fit, and again for every start."""
 
 import math
 import os
@@ -50,14 +50,14 @@ _GIB = 1 << 30
 # A protocol with its streams, its neighbors' names and accounts, as measured at 10,000 workers.
 _PROTOCOL_BYTES = 12_000
 
-# Parts of the values: vectors, an optimizer's state as large, shares under way (up to two for
-# each worker, and those that a window computes ahead), rows of a level and their gradients.
+# Parts of the values: vectors, an optimizer's state as large, shares in flight (up to two for each
+# worker, and those that a window computes ahead), rows of a level and their gradients.
 _ROWS_PER_WORKER = 5.0
 _SHARES_PER_WORKER = 2
 
 
 def find_task(config: SimulationConfig) -> Task | VectorTask:
-    """Find what is trained."""
+    """Return the task to be trained."""
     task = config.task
     if isinstance(task, Task | VectorTask):
         return task
@@ -68,7 +68,7 @@ def find_task(config: SimulationConfig) -> Task | VectorTask:
 
 
 def with_test(task: Task | VectorTask, samples: int | None) -> Task | VectorTask:
-    """Give a task fewer held-out samples, from all over those that it has."""
+    """Reduce a task's held-out samples to a subset that is spread over all of them."""
     if samples is None or isinstance(task, VectorTask):
         return task
     if not is_pair(task.test):
@@ -83,13 +83,13 @@ def with_test(task: Task | VectorTask, samples: int | None) -> Task | VectorTask
 def check_memory(
     config: SimulationConfig, *, row_bytes: int, registers: int, device: torch.device = CPU
 ) -> float:
-    """Refuse what cannot fit.
+    """Refuse a run that does not fit into memory.
 
     Args:
-        row_bytes: Of one worker's vector.
-        registers: Vectors that the rule, and what was last sent, take beside each.
-        device: Where vectors lie. Of one other than the CPU, its own memory is looked at, in which
-            no protocol lies.
+        row_bytes: Size of one worker's vector.
+        registers: Additional vectors per worker, for the rule and for what was last sent.
+        device: Device of the vectors. If it is not the CPU, its own memory is checked, which holds
+            no protocols.
 
     Returns:
         The estimate, GiB.
@@ -112,18 +112,18 @@ def check_memory(
 
 
 def peak_rss_mib() -> float:
-    """The most memory that this process has ever held, MiB."""
+    """Return the peak memory use of this process, MiB."""
     try:
         with open("/proc/self/status") as lines:
             (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
         return int(peak) / 1024
     except OSError:
-        # In bytes on macOS; on Linux it would count the process that started this one.
+        # In bytes on macOS; on Linux this would include the process that started this one.
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2
 
 
 def free_gib(device: torch.device = CPU) -> float:
-    """Memory that may be taken without swapping, GiB; all there is where that is not told."""
+    """Return the memory available without swapping, GiB; the total if that is unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0] / _GIB
     if device != CPU:
@@ -144,22 +144,23 @@ ValuesEngine = Engine[Callable[[], Models | VectorRows]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedRun:
-    """What is the same for every start of a run."""
+    """Data shared by all starts of a run."""
 
     schema: Schema
     anchor: bytes
-    """What deltas refer to."""
+    """Hash of what deltas refer to."""
     memory_gib: float
-    """What its values will take, an estimate."""
+    """Estimated memory of its values, GiB."""
     samples: tuple[int, ...]
-    """Of a step of each worker; of tasks without a model, which draw none, as the settings say."""
+    """Samples per step of each worker; for tasks without a model, which draw none, from the
+    settings."""
     lr_factor: Callable[[int, int, float], float] | None = None
-    """How a learning rate changes, as `FleetPlan` has it."""
+    """Factor of a learning rate, as in `FleetPlan`."""
     choose: Callable[[Cores], ValuesEngine]
-    """Finds out how to compute, which may take as long as some steps do.
+    """Selects how to compute, which may take as long as some steps do.
 
     Raises:
-        ConfigError: It cannot be computed in the way asked for.
+        ConfigError: It cannot be computed in the requested way.
     """
 
 
@@ -170,7 +171,7 @@ def prepare(
     *,
     lasting: bool = False,
 ) -> PreparedRun:
-    """Build what is the same for every start, and see whether it can run."""
+    """Build what all starts share, and check that it can run."""
     rule = config.rule_spec.make()
     require_fit(rule, config.wire, config.shards, exact=config.exact)
     if not isinstance(task, VectorTask):
@@ -199,8 +200,8 @@ def _of_vectors(
     config_of_all, beside = replace(config, workers=len(ids)), _rows_beside(config, rule)
     memory_gib = check_memory(config_of_all, row_bytes=8 * task.dim, registers=beside)
     requirements = requirements_of(rule)
-    # Between two outer rounds vectors drift, which curves are to show. Who never waits has no
-    # moment at which all have mixed: there, the vectors count as they were handed over.
+    # Between two outer rounds vectors drift, which curves are to show. A worker that never waits
+    # has no moment at which all have mixed: there, vectors count as they were sent.
     counts: Moment = "now" if requirements.waits else "after the step"
     if requirements.fixed_members:
         counts = "after the round"
@@ -244,7 +245,7 @@ def _of_models(
     require_optimizer(rule, task, module)
     try:
         alone = ParameterMatrix(deep_copy(module), 1)
-    except TypeError as error:  # what the copying of an attribute says
+    except TypeError as error:  # raised when an attribute cannot be copied
         raise ConfigError(
             f"the model of task {task.name} cannot be copied for each worker ({error}): keep "
             "numbers, lists, tensors or random generators in its attributes"
@@ -273,7 +274,7 @@ def _of_models(
     )
 
     def choose_engine(cores: Cores) -> ValuesEngine:
-        # A device works off what one thread asks for.
+        # A device runs what one thread submits.
         free = cores if device == CPU else cores._replace(n=1)
         choice = choose(config.engine, replace(workshop, cores=free))
 
@@ -312,9 +313,9 @@ def _of_models(
 
 
 def _lr_factor(config: SimulationConfig, task: Task) -> Callable[[int, int, float], float] | None:
-    """How the learning rate changes: by the clock of the swarm or of the worker, as live.
+    """Return the learning-rate schedule, by the steps of the swarm or of the worker, as live.
 
-    Live peers have a number of steps to take. Where time alone ends a simulation, it goes by that.
+    Live peers have a number of steps to take. If time alone ends a simulation, it follows time.
     """
     schedule = parse_lr_schedule(config.lr_schedule or task.lr_schedule)
     if schedule.is_constant:
@@ -331,10 +332,10 @@ def _lr_factor(config: SimulationConfig, task: Task) -> Callable[[int, int, floa
 
 
 def _rows_beside(config: SimulationConfig, rule: Rule) -> int:
-    """How many vectors each worker keeps beside its own, and its shares under way beside theirs."""
+    """Return how many vectors each worker keeps besides its own, for the rule and its shares."""
     requirements = requirements_of(rule)
     more = requirements.share_registers - 1
-    # Of registers on demand there is one for each neighbor: on a tree, less than two on average.
+    # Registers on demand are one per neighbor: on a tree, less than two on average.
     on_demand = sum(map(is_pattern, rule.registers))
     beside = len(rule.registers) + on_demand + requirements.notes_sent(config.wire)
     return beside + _SHARES_PER_WORKER * more

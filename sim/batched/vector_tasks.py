@@ -25,40 +25,40 @@ LR = 0.1
 # Draws made at a time: a stream costs 20 us to open, and a call as much as eight numbers.
 _STEPS_AT_ONCE = 16
 
-# Vectors may run away under rules that are to be seen to fail.
+# Vectors may diverge under rules that are meant to fail.
 _QUIETLY = np.errstate(over="ignore", invalid="ignore")
 
 Array = NDArray[np.float64]
 
 Present = NDArray[np.int64] | None
-"""Workers that belong to the swarm, and so count, ascending; None for all."""
+"""Workers in the swarm, which count, ascending; None for all."""
 
 Moment = Literal["now", "after the step", "after the round"]
-"""When a worker's vector counts for the disagreement."""
+"""Time at which a worker's vector is read for the disagreement."""
 
 Gradient = Callable[[Array, NDArray[np.int64]], Array]
-"""Given vectors of some workers, float64, axes ``(worker, dim)``, and which workers these are: the
-gradient of each one's own objective at its vector, of the same shape."""
+"""Given vectors of some workers, float64, axes ``(worker, dim)``, and their rows, returns the
+gradient of each worker's own objective at its vector, of the same shape."""
 
 Objective = Callable[[Array], float]
-"""Given the mean of all vectors, float64, axes ``(dim,)``: what is to be small."""
+"""Given the mean of all vectors, float64, axes ``(dim,)``, returns the value to minimize."""
 
 
 class VectorTask:
-    """Vectors in the place of models.
+    """Vectors in place of models.
 
     Args:
-        name: What to call it.
+        name: Name of the task.
         dim: Numbers in each worker's vector.
-        values: What workers start from, float64, axes ``(worker, dim)``; drawn from a standard
-            normal distribution unless given, or zeros where there is noise.
+        values: Initial vectors, float64, axes ``(worker, dim)``; by default drawn from a standard
+            normal distribution, or zeros with noise.
         noise: Standard deviation of what each step adds to each number.
-        gradient: Down which each step goes; nowhere unless given.
+        gradient: Direction of each step; by default steps do not move.
         objective: Measured at the mean of all vectors, as a run's ``loss``.
         lr: Learning rate of the steps along the gradient.
 
     Raises:
-        ConfigError: The values are not finite, or not of that form.
+        ConfigError: The values are not finite, or have another shape.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class VectorTask:
             raise ConfigError(f"dim is {self.dim}: it must be at least 1")
 
     def start(self, ids: Sequence[PeerId], seed: int) -> Array:
-        """What the workers start from, float64, axes ``(worker, dim)``."""
+        """Return the workers' initial vectors, float64, axes ``(worker, dim)``."""
         if self._values is not None:
             if len(self._values) != len(ids):
                 raise ConfigError(
@@ -97,11 +97,11 @@ class VectorTask:
 
 
 def consensus(values: ArrayLike | None = None, *, dim: int = DIM) -> VectorTask:
-    """Pure averaging: steps change nothing, and all there is to see is how workers agree.
+    """Pure averaging: steps change nothing, so that only the agreement of workers changes.
 
     Args:
-        values: A vector for each worker, axes ``(worker, dim)``; drawn unless given.
-        dim: Numbers in each, where they are drawn.
+        values: A vector for each worker, axes ``(worker, dim)``; drawn by default.
+        dim: Numbers in each, if they are drawn.
     """
     return VectorTask("consensus", dim=dim, values=values)
 
@@ -109,10 +109,10 @@ def consensus(values: ArrayLike | None = None, *, dim: int = DIM) -> VectorTask:
 def noise(*, dim: int = DIM) -> VectorTask:
     """Unit Gaussian steps instead of gradients, from zero.
 
-    What mixing takes away and noise brings in balance at a *stationary* disagreement.
+    Mixing and noise balance at a *stationary* disagreement.
 
     Args:
-        dim: Numbers in each vector; they are independent, so that more make a steadier mean.
+        dim: Numbers in each vector; they are independent, so that more give a steadier mean.
 
     Source: Blot, Picard, Cord and Thome 2016, section on consensus under noise.
     """
@@ -122,11 +122,11 @@ def noise(*, dim: int = DIM) -> VectorTask:
 VECTOR_TASKS: Mapping[str, Callable[[], VectorTask]] = MappingProxyType(
     {"consensus": consensus, "noise": noise}
 )
-"""The functions behind the names that people type."""
+"""Tasks by the name that a user types."""
 
 
 class VectorRows:
-    """The vectors of all workers, as parameters of a model of one tensor, and what steps add."""
+    """The vectors of all workers, as parameters of a model of one tensor, and their steps."""
 
     name = "vectors"
 
@@ -161,14 +161,14 @@ class VectorRows:
         self.x[:] = start
         self._counts = counts
         self.counted = self.x if counts == "now" else self.x.copy()
-        """Each worker's vector as it was at the moment that counts."""
+        """Each worker's vector as it was at its `Moment`."""
         self._has_lives = False
         if counts == "after the round":
             self.rows.shares.refreshed = self._count
         self._noise = [_draws(seed, id, task.dim) for id in ids] if task.noise else []
 
     def live_again(self) -> None:
-        """Make ready for workers that crash and come back; called before the first step."""
+        """Prepare for workers that crash and return; called before the first step."""
         self.rows.live_again(None, alike=False)
         self.rows.shares.refreshed = self._count
         self._has_lives = True
@@ -177,13 +177,13 @@ class VectorRows:
         if isinstance(operation, Combine):
             counts = self._counts == "after the round"
         else:
-            # From its copy on: what a newcomer had before is nobody's model.
+            # A newcomer counts from its copy on: its earlier vector is no model of the swarm.
             counts = self._has_lives
         if counts:
             self.counted[worker] = self.x[worker]
 
     def execute(self, levels: Iterable[Level]) -> None:
-        """Take the steps of one level after another, and do what follows each."""
+        """Execute levels in order: the steps of each, then its other operations."""
         for level in levels:
             if self.task.gradient is not None and level.workers:
                 which = np.asarray(level.workers, np.int64)
@@ -200,7 +200,7 @@ class VectorRows:
                 )
 
     def measure(self, levels: Iterable[Level], worker: int, slots: Sequence[int]) -> list[float]:
-        """Do what was scheduled, and see how far shares then are from a worker's vector."""
+        """Execute what was scheduled, and return how far shares then are from a worker's vector."""
         self.execute(levels)
         return [self.rows.shares.distance(worker, slot) for slot in slots]
 
@@ -209,20 +209,20 @@ class VectorRows:
 
     @_QUIETLY
     def disagreement(self, present: Present = None) -> float:
-        """Sum over the workers of their squared distance from the mean, per coordinate."""
+        """Return the workers' summed squared distances from the mean, per coordinate."""
         counted = self._counted(present)
         return float(np.square(counted - counted.mean(axis=0)).sum()) / self.task.dim
 
     @_QUIETLY
     def objective(self, present: Present = None) -> float | None:
-        """What the task's objective is at the mean of the vectors; None where it has none."""
+        """Return the task's objective at the mean of the vectors; None without an objective."""
         if self.task.objective is None:
             return None
         return float(self.task.objective(self._counted(present).mean(axis=0)))
 
     @_QUIETLY
     def consensus_distance(self, present: Present = None) -> float:
-        """``sqrt(mean_i |x_i - mean|^2) / |mean|``, or without the divisor where that is 0."""
+        """Return ``sqrt(mean_i |x_i - mean|^2) / |mean|``, undivided if ``|mean|`` is 0."""
         counted = self._counted(present)
         mean = counted.mean(axis=0)
         spread = float(np.sqrt(np.square(counted - mean).sum() / len(counted)))
@@ -230,12 +230,12 @@ class VectorRows:
         return spread / size if size else spread
 
     def close(self) -> None:
-        """Let go of threads."""
+        """Release threads."""
         self.rows.shares.close()
 
 
 def _draws(seed: int, id: PeerId, dim: int) -> Iterator[Array]:
-    """One worker's noise, step by step."""
+    """Draw one worker's noise, step by step."""
     rng = stream(seed, id, "noise")
     while True:
         yield from rng.standard_normal((_STEPS_AT_ONCE, dim))

@@ -1,6 +1,6 @@
 """Weights of all workers as arrays, in units.
 
-Apart from the matrix of parameters, because scheduling needs weights and no torch.
+Apart from the matrix of parameters, because scheduling needs weights but not torch.
 """
 
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ from ...gossip.weight import UNITS_PER_FOUNDER, in_unit_floats, in_units
 __all__ = ["UNITS_PER_FOUNDER", "WeightUnits", "as_units", "in_proportion"]
 
 WeightUnits = NDArray[np.int64] | NDArray[np.float64]
-"""In units: int64 where all are whole, as they are unless nearly all weight was lost, and their
-sums fit; else float64, each correctly rounded."""
+"""In units: int64 if all are whole, as they are unless nearly all weight was lost, and their sums
+fit; else float64, each correctly rounded."""
 
 _SUM_MAX = 2**63
 
 
 def as_units(weights: Sequence[Sequence[int]]) -> WeightUnits:
-    """Tell weights in units.
+    """Convert weights to units.
 
     Args:
-        weights: What each worker holds of each shard, axes ``(worker, shard)``.
+        weights: Weight of each worker for each shard, axes ``(worker, shard)``.
 
     >>> from rumor.gossip.weight import UNIT
     >>> as_units([[3 * UNIT], [UNIT]]), as_units([[UNIT // 2]])
@@ -38,10 +38,10 @@ def as_units(weights: Sequence[Sequence[int]]) -> WeightUnits:
 
 
 def in_proportion(units: WeightUnits) -> WeightUnits:
-    """Weights that averages can be computed with.
+    """Return weights that averages can be computed with.
 
-    Those that are not whole are scaled by a power of two, on which no mean depends, to a heaviest
-    of about 1: a product with a number that is nearly 0 would lose bits.
+    Weights that are not whole are scaled by a power of two, which changes no mean, to a heaviest of
+    about 1: a product with a number that is nearly 0 would lose bits.
     """
     if units.dtype == np.int64:
         return units

@@ -1,3 +1,3 @@
-"""Loops over rows in machine code, where numba is installed."""
+"""Loops over rows in machine code, if numba is installed."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Machine code that copies and mixes rows; imported only where some is to run.
+"""Machine code that copies and mixes rows; imported only when it is to run.
 
 It rounds as torch's ``lerp_`` does: by fused multiply-adds, from the nearer end.
 """
@@ -18,7 +18,7 @@ __all__ = ["carry_out", "find_places", "mix"]
 Floats = NDArray[Any]
 Ints = NDArray[np.int64]
 
-_RELEASED: Final = -2  # in the place of a slot's place, as in `whole_shares`
+_RELEASED: Final = -2  # in place of a slot's place, as in `whole_shares`
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -37,14 +37,14 @@ def _fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
     return a(a, a, a), generate
 
 
-# The type of a float64 is kept, too.
+# The type of a float64 is kept too.
 _ONE: Final = np.float32(1.0)
 
 # To a type checker, it still takes the context.
 _fused: Any = _fma
 
 
-# Loops over slices, whose places count from 0: only such loops fill whole registers.
+# Loops over slices, which count from 0: only such loops fill whole registers.
 
 
 @_compiled
@@ -71,14 +71,14 @@ def mix(own: Floats, share: Floats, fraction: Any) -> None:
 def find_places(
     rows: Ints, first_slot: int, places: Ints, free: Ints, n_free: int, n_places: int
 ) -> tuple[int, int]:
-    """Put the places of shares where operations have slots.
+    """Replace the slots of operations by the places of their shares.
 
     Args:
-        rows: Of a `Level`; slots are replaced.
-        places: Of each slot from the first on; updated.
-        free: Places that are free, of which the last is taken first; updated.
-        n_free: How many those are.
-        n_places: How many places there are.
+        rows: Operations of a `Level`; their slots are replaced.
+        places: Place of each slot from the first on; updated.
+        free: Free places, of which the last is taken first; updated.
+        n_free: Number of free places.
+        n_places: Number of all places.
     """
     for at in range(len(rows)):
         kind, slot = rows[at, 0], rows[at, 3] - first_slot
@@ -108,7 +108,7 @@ def carry_out(
     start: int,
     stop: int,
 ) -> None:
-    """Carry out snapshots and mixes in order, from one column of *x* and *shares* to another."""
+    """Execute snapshots and mixes in order, from one column of *x* and *shares* to another."""
     for at in range(len(rows)):
         if rows[at, 0] > MIX:
             continue

@@ -1,4 +1,4 @@
-"""Shares of whole vectors, copied out and mixed by machine code that touches each number once."""
+"""Shares of whole vectors, copied and mixed by machine code that touches each number once."""
 
 from itertools import pairwise
 from typing import Any, Final
@@ -15,7 +15,7 @@ __all__ = ["WholeShares", "mix"]
 _SHARES_MIN: Final = 64
 _GROWTH: Final = 1.5
 
-# In the place of a slot's place.
+# In place of a slot's place.
 _NONE_YET: Final = -1
 _RELEASED: Final = -2  # as in `row_kernels`
 
@@ -25,13 +25,13 @@ class WholeShares:
 
     Args:
         x: The workers' vectors, float32 or float64, on the CPU, axes ``(worker, number)``.
-        cores: So many threads share the columns; it changes no bit.
+        cores: Threads that share the columns; their number changes no bit.
     """
 
     def __init__(self, x: Tensor, cores: Cores) -> None:
         self._x = x.numpy()
         self._block = np.empty((_SHARES_MIN, x.shape[1]), self._x.dtype)
-        # Of slots from the first that may still be used on; machine code looks them up in arrays.
+        # Slots count from the first that may still be used; machine code looks them up in arrays.
         self._first_slot = 0
         self._places = np.full(_SHARES_MIN, _NONE_YET, np.int64)
         self._free = np.zeros(_SHARES_MIN, np.int64)
@@ -39,7 +39,7 @@ class WholeShares:
         self._threads = Threads(cores)
 
     def carry_out(self, rows: NDArray[np.int64], fractions: NDArray[np.float64]) -> None:
-        """Carry out the snapshots, mixes and releases of a `Level`, in order; pass over others."""
+        """Execute a `Level`'s snapshots, mixes and releases in order; skip other operations."""
         from .row_kernels import carry_out, find_places
 
         self._reach(int(rows[:, 3].max()), len(rows))
@@ -65,11 +65,11 @@ class WholeShares:
         self._block[place] = self._x[worker]
 
     def share(self, slot: int) -> Tensor:
-        """The share in a slot: a view, until the next snapshot."""
+        """Return the share in a slot: a view, valid until the next snapshot."""
         return torch.from_numpy(self._block[self._places[slot - self._first_slot]])
 
     def release(self, slot: int) -> None:
-        """Let another share take the place of this one."""
+        """Free the place of a share."""
         at = slot - self._first_slot
         self._free[self._n_free], self._places[at] = self._places[at], _RELEASED
         self._n_free += 1
@@ -79,7 +79,7 @@ class WholeShares:
         self._threads.close()
 
     def _reach(self, slot: int, n: int) -> None:
-        """Make room for the places of slots up to this one, and for *n* more shares to be free."""
+        """Make room for slots up to this one, and for *n* more free shares."""
         if self._n_places + n > len(self._free):
             self._free = np.pad(self._free, (0, self._n_places + n))
         if slot - self._first_slot < len(self._places):
@@ -94,7 +94,7 @@ class WholeShares:
     def _make_room(self) -> None:
         had = len(self._block)
         if self._n_places > had:
-            # Rarely, as both blocks exist while one is copied; untouched pages cost nothing.
+            # This is rare, as both blocks exist while one is copied; untouched pages cost nothing.
             block = np.empty((int(_GROWTH * self._n_places), self._block.shape[1]), self._x.dtype)
             block[:had] = self._block
             self._block = block
@@ -105,7 +105,7 @@ def mix(numbers: Tensor, arrived: Tensor, fraction: float) -> None:
     if fraction == 1.0:
         numbers.copy_(arrived)
     elif numbers.device.type == "cpu" and numbers.dtype in (torch.float32, torch.float64):
-        # As `WholeShares` does, whatever else a level asks for.
+        # The same kernel as in `WholeShares`, whatever else a level asks for.
         from .row_kernels import mix as mix_row
 
         row: Any = numbers.numpy()

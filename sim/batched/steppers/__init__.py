@@ -1,3 +1,3 @@
-"""Loops over rows in machine code, where numba is installed."""
+"""Engines that take the optimizer steps of a level."""
 
 __all__: list[str] = []

@@ -1,7 +1,7 @@
-"""Python attributes of a task's model, which all simulated workers share: whether steps change any.
+"""Python attributes of a task's model, which all simulated workers share: does a step change any?
 
-Live peers have a model each, which may count its calls, append to a list or draw from a generator
-of its own. Workers take turns on one model: what it keeps has to be in parameters and buffers.
+Live peers have a model each, which may count its calls, append to a list or draw from its own
+generator. Workers take turns on one model: its state has to be in parameters and buffers.
 """
 
 import pickle
@@ -18,19 +18,19 @@ __all__ = ["fingerprint"]
 
 Space = dict[str, Any]
 
-# All but what users assign.
+# Everything but what users assign.
 _NOT_KEPT: Final = frozenset(vars(nn.Module())) - {"_buffers"}
 
-# They are code, and the same for all.
+# Code is the same for all workers.
 _CODE: Final = (type, FunctionType, BuiltinFunctionType, ModuleType)
 
 
 def fingerprint(roots: Iterable[object], carried: Collection[int] | None = None) -> list[object]:
-    """Attributes of objects, comparable; a value that cannot be pickled equals itself only.
+    """Return attributes of objects, comparable; one that cannot be pickled equals only itself.
 
     Args:
-        carried: Ids of buffers that are each worker's own, which are left out; so are tensors that
-            are no buffers, leftovers of the last call. None to compare all.
+        carried: Ids of buffers that each worker has for itself, which are left out; so are tensors
+            that are no buffers, leftovers of the last call. None to compare all.
     """
     found = list[object]()
     for space in _spaces(roots):
@@ -44,20 +44,20 @@ def fingerprint(roots: Iterable[object], carried: Collection[int] | None = None)
                 writer.by_id = _CODE if carried is None else (*_CODE, nn.Parameter)
                 writer.dump(value)
                 found += name, buffer.getvalue()
-            except Exception:  # whatever an object of a user's has against it
+            except Exception:  # an object of a user's may raise anything
                 found += name, id(value)
     return found
 
 
 def _spaces(roots: Iterable[object]) -> Iterator[Space]:
-    """The attributes of objects, and of the modules in them."""
+    """Iterate over the attributes of objects, and of the modules in them."""
     for root in roots:
         if isinstance(root, partial):
             yield from _spaces((root.func, *root.args, *root.keywords.values()))
             continue
         root = getattr(root, "__self__", root)
         for part in root.modules() if isinstance(root, nn.Module) else [root]:
-            # What `torch.compile` wraps a module in keeps compiled code, which is the same for all.
+            # The wrapper of `torch.compile` keeps compiled code, which is the same for all.
             is_wrapper = type(part).__module__.startswith("torch._dynamo")
             is_code = is_wrapper or isinstance(part, (*_CODE, Tensor))
             if not is_code and hasattr(part, "__dict__"):
@@ -65,16 +65,16 @@ def _spaces(roots: Iterable[object]) -> Iterator[Space]:
 
 
 class _Writer(pickle.Pickler):
-    """Writes down a value, and objects that are *by_id* by their ids."""
+    """Pickles a value, with ids in place of objects that are *by_id*."""
 
     by_id: tuple[type, ...]
 
     def persistent_id(self, value: Any) -> object:
-        """None of what is written down."""
+        """Return the id of an object to be left out; None to pickle it."""
         return id(value) if isinstance(value, self.by_id) else None
 
     def reducer_override(self, value: Any) -> Any:
-        """Only the numbers of a tensor: torch writes down where it lay, too."""
+        """Pickle only the numbers of a tensor: torch adds the place in its storage."""
         if type(value) is not Tensor or value.layout is not torch.strided or value.is_quantized:
             return NotImplemented
         numbers = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()

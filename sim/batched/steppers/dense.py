@@ -27,7 +27,7 @@ _PER_LINE: Final = 16
 
 
 class _Linear(NamedTuple):
-    """A layer's places in a vector; it has no bias where that place is None."""
+    """Positions of a layer's parameters in a vector; the bias's is None if it has none."""
 
     weight: slice
     bias: slice | None
@@ -35,16 +35,16 @@ class _Linear(NamedTuple):
     n_out: int
 
     def weight_of(self, vectors: Tensor) -> Tensor:
-        """Axes ``(worker, n_out, n_in)``, a view."""
+        """Return its weight matrices, axes ``(worker, n_out, n_in)``, a view."""
         return vectors[:, self.weight].view(-1, self.n_out, self.n_in)
 
 
 class _Activation(NamedTuple):
-    """A function of each number, and its slope times that of what follows it."""
+    """An elementwise function, and its backward pass."""
 
     forward: Callable[[Tensor], Tensor]
     backward: Callable[[Tensor, Tensor, Tensor], Tensor]
-    """Given the slope, and what the function was given and has made of it."""
+    """Returns the gradient by its input, given that by its output, its input and its output."""
 
 
 _Layer = _Linear | _Activation
@@ -68,7 +68,7 @@ class DenseGradient:
         values, targets = group.values, group.targets
         inputs = group.inputs.flatten(2) if self._flattens else group.inputs
         samples = inputs.shape[1]
-        # Rows of zeros, so that the matrices of each worker begin at a cache line; see `_product`.
+        # Rows of zeros align each worker's matrices to cache lines; see `_product`.
         unused = -samples % (_PER_LINE // math.gcd(_PER_LINE, *self._widths))
         made = [_padded(inputs, unused)]
         for layer in self._layers:
@@ -103,10 +103,10 @@ def _padded(matrices: Tensor, rows: int) -> Tensor:
 
 
 def _product(one: Tensor, other: Tensor) -> Tensor:
-    """The product of each worker's two matrices.
+    """Return the product of each worker's two matrices.
 
-    Each product begins at a cache line: where in a line a matrix begins decides how MKL rounds, and
-    would depend on the worker's place in the group.
+    Each product begins at a cache line: MKL's rounding depends on a matrix's alignment in a line,
+    and so would depend on the worker's place in the group.
     """
     n, rows, columns = len(one), one.shape[1], other.shape[2]
     size = rows * columns
@@ -124,8 +124,8 @@ def _forward(layer: _Layer, values: Tensor, inputs: Tensor) -> Tensor:
 
 
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """The slope of the mean cross-entropy by the outputs, and that mean, of each worker."""
-    # Over few classes, softmax is quicker where the samples are the axis that is contiguous.
+    """Return the gradient of each worker's mean cross-entropy by the outputs, and that mean."""
+    # Over few classes, softmax is faster if the samples are the contiguous axis.
     logs = outputs.transpose(1, 2).contiguous().log_softmax(1)
     at, batch = targets.unsqueeze(1), targets.shape[1]
     losses = logs.gather(1, at).sum((1, 2)).div_(-batch)
@@ -135,14 +135,14 @@ def _cross_entropy(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _squared_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Likewise, of the mean squared error."""
+    """Return the gradient of each worker's mean squared error by the outputs, and that mean."""
     off = outputs - targets
     return off * (2 / off[0].numel()), off.square().flatten(1).mean(1)
 
 
 def _chain(rows: ParameterMatrix) -> tuple[bool, list[_Layer]]:
-    """Whether a model flattens its inputs, and its layers in order."""
-    # In another one, as a model that is a single layer would itself be traced.
+    """Return the layers of a model in order, and True if it flattens its inputs."""
+    # Wrapped, since a model that is a single layer would itself be traced.
     module = nn.Sequential(deep_copy(rows.module))
     trained = {name for name, p in rows.module.named_parameters() if p.requires_grad}
     if trained != {p.spec.name for p in rows.segments[0].tensors} or rows.local:
@@ -171,14 +171,14 @@ def _chain(rows: ParameterMatrix) -> tuple[bool, list[_Layer]]:
 
 
 def _traced(module: nn.Module) -> list[fx.Node]:
-    """What a model calls, from its inputs to its outputs; nothing where that cannot be told."""
+    """Return the calls of a model, from its inputs to its outputs; none if it cannot be traced."""
     try:
         return [*fx.Tracer().trace(module).nodes]
-    except Exception:  # whatever a user's model does when it is given no numbers
+    except Exception:  # a user's model may raise anything on inputs without numbers
         return []
 
 
-# Functions, and methods of tensors, as the modules that do the same.
+# Functions and tensor methods, as the modules that do the same.
 _PARTS: Final[dict[object, Callable[..., nn.Module]]] = {
     **dict.fromkeys((torch.relu, functional.relu, "relu"), nn.ReLU),
     **dict.fromkeys((torch.tanh, functional.tanh, "tanh"), nn.Tanh),
@@ -188,7 +188,7 @@ _PARTS: Final[dict[object, Callable[..., nn.Module]]] = {
 
 
 def _part(module: nn.Module, before: fx.Node, node: fx.Node) -> nn.Module | None:
-    """The module that is called there, or one that does the same, on what comes before alone."""
+    """Return the called module, or an equivalent one, if its only input is *before*."""
     if node.all_input_nodes != [before] or node.args[:1] != (before,):
         return None
     if node.op == "call_module":
@@ -201,11 +201,11 @@ def _part(module: nn.Module, before: fx.Node, node: fx.Node) -> nn.Module | None
 
 
 def _linear(rows: ParameterMatrix, weight: str, bias: str | None = None) -> _Linear:
-    """A layer whose parameters have these names."""
+    """Return the layer whose parameters have these names."""
     (segment,) = rows.segments
     places = places_of(segment)
     placed = {p.spec.name: p for p in segment.tensors}
-    # Not what the module says of itself: its parameters may have been replaced.
+    # Not the module's own attributes: its parameters may have been replaced.
     n_out, n_in = placed[weight].spec.shape
     return _Linear(places[weight], places.get(bias or ""), n_in, n_out)
 
@@ -223,7 +223,7 @@ def _activation(part: nn.Module) -> _Activation:
 
 
 def _is_squared(task: Task) -> bool:
-    """Whether the loss is the mean squared error; else it is the mean cross-entropy."""
+    """Return True if the loss is the mean squared error, False for the mean cross-entropy."""
     loss = task.loss
     if loss is functional.mse_loss or (type(loss) is nn.MSELoss and loss.reduction == "mean"):
         return True
@@ -239,7 +239,7 @@ def _is_squared(task: Task) -> bool:
 def _check_data(
     layers: Sequence[_Layer], dtype: torch.dtype, task: Task, *, flattens: bool, squared: bool
 ) -> None:
-    """Raise where such layers do not go from the samples to what is wanted of them."""
+    """Raise if such layers do not map the samples to the targets."""
     inputs, targets = task.train
     widths = [inputs[0].numel() if flattens else inputs.shape[-1]]
     for layer in layers:

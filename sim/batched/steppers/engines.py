@@ -1,4 +1,4 @@
-"""Which engine computes steps, and why."""
+"""Chooses the engine that computes steps, and says why."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -29,12 +29,12 @@ __all__ = ["Engine", "Way", "Workshop", "alone", "choose", "one_thread_each"]
 # A larger model keeps a core busy by itself.
 _NUMBERS_MAX: Final = 1 << 20
 
-# By how much gradients may differ from the loop's, as a fraction of their norm: rounding comes to
-# a hundredth of this.
+# Maximum difference of gradients from the loop's, as a fraction of their norm: rounding makes a
+# hundredth of this.
 _TOLERANCE: Final = 1e-3
 
 Way = Callable[[ParameterMatrix, Failures], Stepper]
-"""Makes what takes the steps of these rows."""
+"""Makes the stepper of these rows."""
 
 _Make = TypeVar("_Make", bound=Callable[..., object])
 
@@ -46,28 +46,28 @@ class Workshop:
     """Data that every engine needs."""
 
     make_rows: Callable[[int], ParameterMatrix]
-    """Fresh values for so many workers, all at the model's start."""
+    """Makes rows for that many workers, all at the model's start."""
     task: Task
     batches: Batches
     lr: float
     ids: tuple[PeerId, ...]
     seed: int
     cores: Cores
-    """What to use."""
+    """Cores to use."""
     device: torch.device = CPU
-    """Where the rows of `make_rows` and the batches lie."""
+    """Device of the rows of `make_rows` and of the batches."""
 
     def loop(self, rows: ParameterMatrix, failures: Failures) -> LoopStepper:
-        """One step after another."""
+        """Make a stepper that takes one step after another."""
         given = rows, self.task, self.batches, self.lr, self.ids, self.seed, failures
         return LoopStepper(*given, threads=self.cores.n)
 
     def dense(self, rows: ParameterMatrix, failures: Failures) -> StackedStepper:
-        """Many steps at once, of multilayer perceptrons."""
+        """Make a stepper that takes many steps at once, of multilayer perceptrons."""
         return self._stacked(rows, failures, DenseGradient(rows, self.task))
 
     def vmap(self, rows: ParameterMatrix, failures: Failures) -> StackedStepper:
-        """Many steps at once, of any model that keeps to tensors."""
+        """Make a stepper that takes many steps at once, of any model that only uses tensors."""
         gradient = VmapGradient(rows, self.task, self.ids, self.seed)
         return self._stacked(rows, failures, gradient)
 
@@ -80,7 +80,7 @@ class Workshop:
 
 @dataclass(frozen=True, slots=True)
 class Engine(Generic[_Make]):
-    """How steps are computed, what makes what computes them, and why in that way."""
+    """How steps are computed, the factory of their stepper, and the reason of the choice."""
 
     name: str
     make: _Make
@@ -88,9 +88,9 @@ class Engine(Generic[_Make]):
 
 
 def choose(engine: str, workshop: Workshop) -> Engine[Way]:
-    """Take the engine that was asked for, or the one for models of this kind.
+    """Return the requested engine, or the one for models of this kind.
 
-    No timing decides, so that the same settings have the same digest.
+    The choice does not depend on timing, so that the same settings have the same digest.
     """
     ways: dict[str, StackedWay] = {"dense": workshop.dense, "vmap": workshop.vmap}
     loop: Engine[Way] = Engine("loop", workshop.loop, "asked for")
@@ -113,7 +113,7 @@ def choose(engine: str, workshop: Workshop) -> Engine[Way]:
 
 
 def _why_one_by_one(workshop: Workshop) -> str:
-    """Why taking steps at once would gain nothing, or nothing."""
+    """Return why taking steps at once would gain nothing, or ""."""
     if len(workshop.ids) < 2:
         return "there is one worker"
     rows = workshop.make_rows(1)
@@ -128,7 +128,7 @@ def _why_one_by_one(workshop: Workshop) -> str:
 
 
 def _why_not(workshop: Workshop, way: StackedWay) -> str:
-    """Why an engine cannot take the steps of this task, or nothing."""
+    """Return why an engine cannot take the steps of this task, or ""."""
     rows = workshop.make_rows(1)
     if why := why_not_stacked(rows, workshop.task):
         return why
@@ -138,15 +138,15 @@ def _why_not(workshop: Workshop, way: StackedWay) -> str:
         return _why_otherwise(workshop, stepper.gradient)
     except ConfigError as error:
         return str(error)
-    except Exception as error:  # whatever a user's model does when it is given several workers'
+    except Exception as error:  # a user's model may raise anything on several workers' values
         said = str(error).strip().partition("\n")[0] or type(error).__name__
         return f"torch.vmap does not take its step ({said})"
 
 
 def _why_otherwise(workshop: Workshop, gradient: Gradient) -> str:
-    """Why gradients, and what a step writes, are not those of the loop, or nothing.
+    """Return why gradients, and what a step writes, differ from the loop's, or "".
 
-    A step of two batches shows whether a model does anything else than operations on tensors.
+    A step of two batches shows whether a model does anything other than tensor operations.
     """
     task, ours, theirs = workshop.task, workshop.make_rows(2), workshop.make_rows(2)
     workers, steps = np.zeros(2, np.int64), np.arange(2)
@@ -190,11 +190,11 @@ _ALONE = threading.RLock()
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Let one thread at a time in, and leave all random numbers of the caller as they were.
+    """Admit one thread at a time, and restore all random state of the caller.
 
     Torch's, numpy's and Python's generators, and torch's number of threads, belong to the process.
     """
-    # A GPU that nobody has used yet has drawn nothing.
+    # A GPU that is not in use yet has drawn nothing.
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with _ALONE, fork_rng(devices=devices), kept_random_state(), one_thread_each():
         yield
@@ -202,10 +202,10 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Let torch compute every operation on the thread that asks for it, inside.
+    """Let torch compute every operation on the calling thread, inside the context.
 
-    A sum that is shared among threads is rounded otherwise, and each worker's arithmetic is too
-    small to be worth sharing.
+    A sum that is shared among threads rounds otherwise, and each worker's arithmetic is too small
+    to be worth sharing.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""One step after another, each by the module and the optimizer themselves: any model will do."""
+"""One step after another, by the module and the optimizer themselves: works with any model."""
 
 import random
 from collections.abc import Iterator
@@ -28,10 +28,10 @@ __all__ = ["LoopStepper", "Replica", "generators", "has_hooks"]
 
 
 class LoopStepper:
-    """The plain way: a module is laid over a worker's row, and takes a step there.
+    """Points a module at a worker's row, and takes a step there.
 
-    Threads share a level's workers among them. Each worker's arithmetic is done by one thread,
-    so that their number changes no bit.
+    Threads share a level's workers. Each worker's arithmetic is done by one thread, so that their
+    number changes no bit.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class LoopStepper:
         threads = 1 if alone else threads
         self.memory = first = Replica(rows, task, lr)
         self._attributes: list[object] = []
-        """What steps must leave alone, as it was at the end of the last window."""
+        """Attributes that steps must not change, as they were at the end of the last window."""
         self._replicas = [first]
         self._replicas += [Replica(rows, task, lr, first=first) for _ in range(threads - 1)]
         self._threads = Threads(Cores(threads))
@@ -71,7 +71,7 @@ class LoopStepper:
         self._threads.close()
 
     def check(self) -> None:
-        """Raise where workers have shared what live peers do not."""
+        """Raise if workers have shared what live peers do not."""
         if self.memory.states:
             before, self._attributes = self._attributes, self.memory.attributes()
             _require_same(before or self._attributes, self._attributes, self.memory.task)
@@ -87,7 +87,7 @@ class LoopStepper:
     def _take(self, replica: "Replica", worker: int, step: int) -> bool:
         batch = self._batches.one(worker, step)
         if len(self._replicas) == 1:
-            # What is random in a step is drawn anew for each, whatever was computed before.
+            # Each step has its own seed, whatever was computed before.
             seed = seed_of(self._seed, self._ids[worker], f"torch\0{step}")
             torch.default_generator.manual_seed(seed)
             if self._device.type == "cuda":
@@ -99,10 +99,10 @@ class LoopStepper:
 
 
 class Replica:
-    """A module and an optimizer that are laid over one worker after another.
+    """A module and an optimizer that serve one worker after another.
 
     Args:
-        first: One whose workers it serves, too, with a module of its own.
+        first: A replica whose workers this one serves as well, with its own module.
     """
 
     def __init__(
@@ -125,28 +125,28 @@ class Replica:
         self._carried = _carried(rows)
 
     def attributes(self) -> list[object]:
-        """What steps must leave alone, comparable."""
+        """Return the attributes that steps must not change, comparable."""
         groups = [{**group, "params": None} for group in self.optimizer.param_groups]
         return [groups, *_attributes(self.module, self.task, self._carried)]
 
     def lay_over(self, worker: int) -> None:
-        """Take a worker's values for the module's, and its optimizer's state likewise."""
+        """Point the module at a worker's values, and select its optimizer's state."""
         for tied, (_, view) in zip(self._targets, self._rows.tensors(worker), strict=True):
             for target in tied:
                 target.data = view
         self._worker = worker
 
     def keep(self, worker: int) -> object:
-        """A copy of what a worker's optimizer remembers."""
+        """Return a copy of the state of a worker's optimizer."""
         return deepcopy(self.states.get(worker, {}))
 
     def restore(self, worker: int, kept: object | None) -> None:
-        """Let a worker's optimizer remember what was kept; nothing where that is None."""
+        """Restore the state of a worker's optimizer; clear it if *kept* is None."""
         assert isinstance(kept, dict | None)
         self.states[worker] = deepcopy(kept) if kept else {}
 
     def step(self, batch: Batch) -> bool:
-        """Take a step there; returns whether loss and values are finite after it."""
+        """Take a step there; return True if loss and values are finite after it."""
         factors = self._rows.lr_factors
         if factors is not None:
             self._full_rates.scale(float(factors[self._worker]))
@@ -163,7 +163,7 @@ class Replica:
 
     @contextmanager
     def _lent_state(self) -> Iterator[None]:
-        """Lend the optimizer what it remembers of the worker, and keep what it does then."""
+        """Load the worker's state into the optimizer, and save it afterwards."""
         own = self.states.get(self._worker, {})
         state = self.optimizer.state
         state.clear()
@@ -180,13 +180,13 @@ class Replica:
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether anything is to be called when a parameter has its gradient."""
+    """Return True if a hook is called when a parameter has its gradient."""
     kinds = "_backward_hooks", "_post_accumulate_grad_hooks"
     return any(getattr(p, kind, None) for p in module.parameters() for kind in kinds)
 
 
 def _carried(rows: ParameterMatrix) -> set[str]:
-    """Names in the module of the buffers that rows hold."""
+    """Return the module's names of the buffers that rows hold."""
     placed = [placed for segment in rows.segments for placed in segment.tensors] + [*rows.local]
     named = {name for each in placed for name in rows.names[each.spec.name]}
     return named & {name for name, _ in rows.module.named_buffers(remove_duplicate=False)}
@@ -206,14 +206,14 @@ def _require_same(before: list[object], after: list[object], task: Task) -> None
 
 
 def _draws(rows: ParameterMatrix, task: Task, batches: Batches) -> bool:
-    """Whether a step takes random numbers, as dropout and a user's own model may do."""
+    """Return True if a step draws random numbers, as dropout or a user's model may do."""
     module, carried = deepcopy(rows.module), _carried(rows)
     with kept_random_state():
         batch = batches.one(0, 0)
         before = generators()
         task.batch_loss(module, batch)
         draws = before != generators()
-        # The first call may make what later ones leave alone.
+        # The first call may create attributes that later ones leave alone.
         attributes = _attributes(module, task, carried)
         task.batch_loss(module, batch)
         _require_same(attributes, _attributes(module, task, carried), task)
@@ -221,5 +221,5 @@ def _draws(rows: ParameterMatrix, task: Task, batches: Batches) -> bool:
 
 
 def generators() -> tuple[object, ...]:
-    """Where torch's, numpy's and Python's generators of random numbers stand, to be compared."""
+    """Return the states of torch's, numpy's and Python's random generators, comparable."""
     return torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state())

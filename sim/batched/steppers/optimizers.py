@@ -19,13 +19,13 @@ __all__ = [
 ]
 
 Chosen = slice | Ints
-"""Workers: neighbors, or any."""
+"""Workers: a range, or any."""
 
 Rates = NDArray[np.float64]
-"""Fractions of a learning rate, axis ``worker``."""
+"""Factors of a learning rate, axis ``worker``."""
 
 Slopes = Iterable[tuple[slice, Tensor]]
-"""Gradients of a vector's trained parts: where each lies, and axes ``(worker, number)``."""
+"""Gradients of a vector's trained parts: position, and values with axes ``(worker, number)``."""
 
 
 class StackedOptimizer(Memory, Protocol):
@@ -36,9 +36,9 @@ class StackedOptimizer(Memory, Protocol):
 
         Args:
             values: The workers' vectors, axes ``(worker, number)``; updated.
-            slopes: Their gradients; used up.
-            chosen: Which workers these are. One that is there twice has equal rows.
-            rates: The fraction of the learning rate that each one uses.
+            slopes: Their gradients; overwritten.
+            chosen: Which workers these are. A worker that is listed twice has equal rows.
+            rates: Factor of each worker's learning rate.
         """
 
 
@@ -50,7 +50,7 @@ class StackedSGD:
         self._momentum: float = settings["momentum"]
         self._decay: float = settings["weight_decay"]
         self._is_nesterov = bool(settings["nesterov"])
-        # Zeros make the first step that of a buffer which starts as the gradient.
+        # From zeros, the first step equals that of a buffer which starts as the gradient.
         self._buffer = torch.zeros_like(x) if self._momentum else None
 
     def update(self, values: Tensor, slopes: Slopes, chosen: Chosen, rates: Rates) -> None:
@@ -69,11 +69,11 @@ class StackedSGD:
             put_rows(self._buffer, chosen, buffers)
 
     def keep(self, worker: int) -> Tensor | None:
-        """A copy of a worker's momentum; None where there is none."""
+        """Return a copy of a worker's momentum; None without momentum."""
         return None if self._buffer is None else self._buffer[worker].clone()
 
     def restore(self, worker: int, kept: object | None) -> None:
-        """Give a worker the momentum that was kept, or none."""
+        """Restore a worker's momentum; zeros if *kept* is None."""
         if self._buffer is not None:
             self._buffer[worker] = kept if isinstance(kept, Tensor) else 0.0
 
@@ -82,9 +82,9 @@ class StackedAdam:
     """torch's Adam and AdamW.
 
     Args:
-        settings: Of the optimizer's only group.
+        settings: Settings of the optimizer's only group.
         x: All workers' vectors.
-        decoupled: Whether decay shrinks values, as AdamW's does, or adds to slopes.
+        decoupled: True if decay shrinks values, as in AdamW; False if it adds to gradients.
     """
 
     def __init__(self, settings: Mapping[str, Any], x: Tensor, *, decoupled: bool) -> None:
@@ -118,11 +118,11 @@ class StackedAdam:
         put_rows(self._square, chosen, squares)
 
     def keep(self, worker: int) -> tuple[Tensor, Tensor, int]:
-        """A copy of a worker's moments, and the number of steps that they are of."""
+        """Return a copy of a worker's moments, and the number of their steps."""
         return self._mean[worker].clone(), self._square[worker].clone(), int(self._taken[worker])
 
     def restore(self, worker: int, kept: object | None) -> None:
-        """Give a worker the moments that were kept, or none."""
+        """Restore a worker's moments; zeros if *kept* is None."""
         mean, square, taken = kept if isinstance(kept, tuple) else (0.0, 0.0, 0)
         self._mean[worker], self._square[worker], self._taken[worker] = mean, square, taken
 
@@ -130,7 +130,7 @@ class StackedAdam:
 def stacked_optimizer(
     optimizer: Optimizer, parameters: Sequence[Tensor], x: Tensor
 ) -> StackedOptimizer | None:
-    """Take over the settings of a task's optimizer; None where it is of another kind."""
+    """Adopt the settings of a task's optimizer; None if it is of another kind."""
     of_all = hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks
     own = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
     if len(optimizer.param_groups) != 1 or any((*of_all, *own)):
@@ -156,14 +156,14 @@ def stacked_optimizer(
 
 
 def take_rows(rows: Tensor, chosen: Chosen) -> Tensor:
-    """The rows of some workers: a view of neighbors, a copy of others."""
+    """Return the rows of some workers: a view of a range, a copy of others."""
     if isinstance(chosen, slice):
         return rows[chosen]
     return rows.index_select(0, torch.from_numpy(chosen).to(rows.device))
 
 
 def put_rows(rows: Tensor, chosen: Chosen, values: Tensor) -> None:
-    """Write back what `take_rows` gave; on a CPU five times as fast as torch does it."""
+    """Write back a result of `take_rows`; on a CPU five times as fast as torch does it."""
     if isinstance(chosen, slice):
         return
     if rows.device.type == "cpu":
@@ -173,5 +173,5 @@ def put_rows(rows: Tensor, chosen: Chosen, values: Tensor) -> None:
 
 
 def _column(numbers: NDArray[np.float64], like: Tensor) -> Tensor:
-    """One number for each row."""
+    """Return a column with one number per row."""
     return torch.from_numpy(numbers).to(like.device, like.dtype)[:, None]

@@ -21,16 +21,16 @@ from .stepper import Failures
 __all__ = ["LANES", "Gradient", "Group", "StackedStepper", "why_not_stacked", "why_unpaired"]
 
 # The rows of a group, their gradients and momentum stay in a core's cache, and its calls cost
-# little next to what they compute.
+# little compared with what they compute.
 _NUMBERS_PER_GROUP: Final = 1 << 19
 _GROUP_MIN: Final = 8
 _GROUP_MAX: Final = 256
 
-# Elsewhere each call costs more than what it computes; activations still have to fit.
+# On other devices each call costs more than its arithmetic; activations still have to fit.
 _NUMBERS_PER_GROUP_ELSEWHERE: Final = 1 << 24
 
 LANES: Final = 32
-"""Numbers that kernels of torch take at a time, at most."""
+"""Maximum number of values that kernels of torch take at a time."""
 
 
 class Group(NamedTuple):
@@ -40,15 +40,15 @@ class Group(NamedTuple):
     """Their vectors, axes ``(worker, number)``, padding included; numbers that are not trained may
     be written there."""
     locals: Sequence[Tensor]
-    """What is not shared, axes ``(worker, *shape)``; written, too."""
+    """Values that are not shared, axes ``(worker, *shape)``; also written."""
     inputs: Tensor
     """Axes ``(worker, batch, ...)``."""
     targets: Tensor
     """Axes ``(worker, batch, ...)``."""
     workers: Ints
-    """Which workers these are."""
+    """Rows of the workers."""
     steps: Ints
-    """Which step of each, counted from 0."""
+    """Number of each worker's step, counted from 0."""
 
 
 class Gradient(Protocol):
@@ -58,21 +58,21 @@ class Gradient(Protocol):
         """Compute gradients, and losses, axis ``worker``."""
 
     def multiple(self, inputs: Tensor, targets: Tensor) -> int:
-        """What the number of workers in a group must be a multiple of, for batches of this form.
+        """Return the divisor of the number of workers in a group, for batches of this form.
 
-        Kernels of torch take up to `LANES` numbers at a time. What is left over goes through other
-        code, which may round otherwise.
+        Kernels of torch take up to `LANES` numbers at a time. The remainder takes another code
+        path, which may round otherwise.
         """
 
     def check(self) -> None:
-        """Raise where a step has changed what all workers share."""
+        """Raise if a step has changed what all workers share."""
 
 
 class StackedStepper:
     """Takes the steps of a level group by group.
 
-    What a worker's step computes does not depend on the others in its group: neither the number of
-    threads nor that of a window's steps changes a bit.
+    A worker's step does not depend on the others in its group: neither the number of threads nor
+    that of a window's steps changes a bit.
     """
 
     def __init__(
@@ -102,13 +102,13 @@ class StackedStepper:
         workers, steps, orders = (
             np.array(column)[by_worker] for column in (level.workers, level.steps, level.orders)
         )
-        # Where the data does not divide evenly, small parts may make batches of different sizes.
+        # If the data does not divide evenly, small parts may have batches of different sizes.
         sizes = self._batches.sizes(workers)
         groups = []
         for size in np.unique(sizes):
             alike = np.flatnonzero(sizes == size)
             at_most = -(-len(alike) // -(-len(alike) // self._group))
-            # All but the last are as large as kernels like them.
+            # All groups but the last have a size that suits the kernels.
             each = LANES * -(-at_most // LANES)
             groups += np.split(alike, range(each, len(alike), each))
         self._threads.share(
@@ -116,7 +116,7 @@ class StackedStepper:
         )
 
     def check(self) -> None:
-        """Raise where a step has changed attributes, which workers share."""
+        """Raise if a step has changed attributes, which workers share."""
         self.gradient.check()
 
     def close(self) -> None:
@@ -126,15 +126,15 @@ class StackedStepper:
     def _take_group(self, workers: Ints, steps: Ints, orders: Ints) -> None:
         samples = self._batches.indices(workers, steps)
         form = (side[: samples.shape[1]] for side in self._batches.tensors)
-        # The product of a single pair of matrices rounds otherwise, too.
+        # The product of a single pair of matrices also rounds otherwise.
         every = max(2, self.gradient.multiple(*form))
         if missing := -len(workers) % every:
-            # The last worker is there several times.
+            # The last worker is repeated.
             at = np.r_[: len(workers), [-1] * missing]
             workers, steps, samples = workers[at], steps[at], samples[at]
 
         rows, x = self._rows, self._rows.x[0]
-        # Of neighbors nothing is copied.
+        # A range of workers is not copied.
         is_row = len(workers) == len(orders) and workers[-1] - workers[0] == len(workers) - 1
         chosen = slice(workers[0], workers[-1] + 1) if is_row else workers
         values = take_rows(x, chosen)
@@ -147,7 +147,7 @@ class StackedStepper:
             put_rows(x, chosen, values)
             for part, written in zip(rows.locals, locals, strict=True):
                 put_rows(part, chosen, written)
-            # One sum for all: only where it is not finite is each looked at.
+            # One sum for all: only if it is not finite is each checked.
             if not bool(torch.isfinite(values.sum() + losses.sum())):
                 finite = torch.isfinite(values).all(dim=1) & torch.isfinite(losses)
                 for at in torch.nonzero(~finite[: len(orders)]).flatten().tolist():
@@ -167,7 +167,7 @@ def _optimizer(rows: ParameterMatrix, task: Task, lr: float) -> StackedOptimizer
 
 
 def why_unpaired(task: Task, device: torch.device = CPU) -> str:
-    """Why the steps of a task are not those of stacked inputs and targets, or nothing."""
+    """Return why a task's steps do not take stacked inputs and targets, or ""."""
     if task.training_step is not None:
         return "it has a training_step"
     if not is_pair(task.train):
@@ -179,7 +179,7 @@ def why_unpaired(task: Task, device: torch.device = CPU) -> str:
 
 
 def why_not_stacked(rows: ParameterMatrix, task: Task) -> str:
-    """Why the steps of several workers cannot be taken at once, whatever the model computes."""
+    """Return why the steps of several workers cannot be taken at once for any model, or ""."""
     if why := why_unpaired(task, rows.device):
         return why
     if len(rows.segments) != 1:

@@ -1,4 +1,4 @@
-"""How the steps of a level are taken: what engines differ in."""
+"""How the steps of a level are taken: the interface of all engines."""
 
 from typing import NamedTuple, Protocol
 
@@ -13,7 +13,7 @@ __all__ = ["Failure", "Failures", "Memory", "Stepper", "WorkerCheckpoints"]
 
 
 class Failure(Exception):
-    """Values stopped being finite; the run has to start over and stop that worker there."""
+    """Values stopped being finite; the run has to restart and stop that worker there."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(f"worker {stop.worker} has no finite values after step {stop.step}")
@@ -21,35 +21,35 @@ class Failure(Exception):
 
 
 class Failures:
-    """Steps that did not end in finite values, the earliest of which is the cause of the others.
+    """Steps that did not end in finite values; the earliest caused the others.
 
-    Steps are not taken in the order of the schedule, and a share that is not finite spoils whoever
-    mixes it. The earliest in the schedule had nothing but finite values to begin with.
+    Steps are not taken in the order of the schedule, and a share that is not finite spoils the
+    worker that mixes it. The earliest in the schedule had only finite values to begin with.
     """
 
     def __init__(self) -> None:
         self._first: Stop | None = None
 
     def note(self, order: int, worker: int, step: int) -> None:
-        """Note that a step went wrong."""
+        """Record a failed step."""
         found = Stop(order, worker, step)
         self._first = found if self._first is None else min(self._first, found)
 
     def check(self) -> None:
-        """Raise for the earliest, if any; at the end of a window."""
+        """Raise for the earliest failure, if any; called at the end of a window."""
         first, self._first = self._first, None
         if first is not None:
             raise Failure(first)
 
 
 class Memory(Protocol):
-    """What each worker's optimizer needs for its next step."""
+    """State of each worker's optimizer."""
 
     def keep(self, worker: int) -> object:
-        """A copy of what is remembered of a worker."""
+        """Return a copy of a worker's state."""
 
     def restore(self, worker: int, kept: object | None) -> None:
-        """Remember of a worker what was kept; nothing where that is None."""
+        """Restore a worker's state; clear it if *kept* is None."""
 
 
 class Stepper(Protocol):
@@ -57,20 +57,20 @@ class Stepper(Protocol):
 
     @property
     def memory(self) -> Memory:
-        """What its optimizers remember."""
+        """State of its optimizers."""
 
     def take(self, level: Level) -> None:
-        """Take all steps of a level; those that fail are noted in its `Failures`."""
+        """Take all steps of a level; those that fail are recorded in its `Failures`."""
 
     def check(self) -> None:
-        """Raise where workers have shared what each was to have for itself."""
+        """Raise if workers have shared what each was to have for itself."""
 
     def close(self) -> None:
-        """Let go of threads."""
+        """Release threads."""
 
 
 class _Kept(NamedTuple):
-    """One worker at one moment."""
+    """One worker's values at one moment."""
 
     registers: dict[str, Parts]
     locals: Parts
@@ -78,7 +78,7 @@ class _Kept(NamedTuple):
 
 
 class WorkerCheckpoints:
-    """Keeps workers' values and gives them back; made before anything is trained."""
+    """Keeps workers' values and restores them; made before any training."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class WorkerCheckpoints:
         self._starts = starts * n if alike else starts
 
     def carry_out(self, operation: Keep | Start) -> None:
-        """Do what was scheduled."""
+        """Execute a checkpoint or a restart."""
         worker = operation.worker
         if isinstance(operation, Keep):
             optimizer = None if self._memory is None else self._memory.keep(worker)

@@ -1,4 +1,4 @@
-"""Gradients of many workers at once by ``torch.func``, of any model that keeps to tensors."""
+"""Gradients of many workers at once by ``torch.func``, of any model that only uses tensors."""
 
 import math
 import threading
@@ -30,7 +30,7 @@ __all__ = ["VmapGradient"]
 
 _aten: Final = torch.ops.aten
 
-# Where everything is dropped, zeros are to stay zeros.
+# If everything is dropped, zeros are to stay zeros.
 _LEAST: Final = 1e-9
 
 
@@ -43,14 +43,14 @@ class _Drop(NamedTuple):
 
 
 class _Functions(TorchFunctionMode):
-    """Calls what ``vmap`` is at home with in place of what it is not.
+    """Replaces functions that ``vmap`` does not support well.
 
-    Where a model drops numbers, it multiplies by what was drawn before: what ``vmap`` draws by
-    itself depends on who else is in the group. Attention is products of matrices and a softmax.
+    Dropout becomes a product with masks drawn earlier: what ``vmap`` draws by itself depends on the
+    other workers in the group. Attention becomes products of matrices and a softmax.
 
     Args:
-        masks: For each call in a step, in order.
-        drops: Where calls are noted if nothing was drawn.
+        masks: One for each call in a step, in order.
+        drops: Where calls are recorded if nothing was drawn.
     """
 
     def __init__(self, masks: Sequence[Tensor], drops: list[_Drop] | None = None) -> None:
@@ -61,7 +61,7 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Call a function, or another one in its place."""
+        """Call a function, or its replacement."""
         if func is functional.dropout:
             return self._drop(*args, **(kwargs or {}))
         if func is functional.scaled_dot_product_attention:
@@ -80,7 +80,7 @@ class _Functions(TorchFunctionMode):
         return input.mul_(mask) if inplace else input * mask
 
 
-# Kernels round these alike wherever a number lies.
+# Kernels round these alike at any position.
 _EXACT: Final = frozenset(
     f"aten::{name}"
     for name in ("abs", "add", "clamp", "div", "mul", "neg", "relu", "sqrt", "sub", "where")
@@ -91,11 +91,11 @@ _PRODUCTS: Final = frozenset(f"aten::{name}" for name in ("mm", "addmm", "bmm", 
 
 
 class _Note(TorchDispatchMode):
-    """Takes note of a step of one worker while this is entered.
+    """Traces a step of one worker while this is entered.
 
     Attributes:
-        n_alike: A divisor of `LANES` and of how many numbers each function of single numbers takes.
-        is_ragged: Whether a product of matrices takes or makes one that fills no whole cache lines.
+        n_alike: A divisor of `LANES` and of how many numbers each elementwise function takes.
+        is_ragged: True if a product of matrices has one that does not fill whole cache lines.
         drops: Calls of dropout.
     """
 
@@ -108,7 +108,7 @@ class _Note(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Call an operation, and see how many numbers come out."""
+        """Call an operation, and record the size of its result."""
         made = func(*args, **(kwargs or {}))
         if func._schema.name in _PRODUCTS:
             matrices = (t for t in (made, *args) if isinstance(t, Tensor) and t.ndim > 1)
@@ -120,9 +120,9 @@ class _Note(TorchDispatchMode):
 
 
 class _Aligned(TorchDispatchMode):
-    """Multiplies stacked matrices that each begin at a cache line, while this is entered.
+    """Aligns stacked matrices to cache lines before multiplying them, while this is entered.
 
-    A product rounds by where in a cache line its matrices begin, on some processors: where
+    On some processors the rounding of a product depends on the alignment of its matrices. If
     matrices fill no whole lines, that depends on a worker's place in its group.
     """
 
@@ -136,7 +136,7 @@ class _Aligned(TorchDispatchMode):
         n_columns = b.shape[2]
         fitting = LANES // math.gcd(LANES, a.shape[1])
         if n_columns % fitting:
-            # The rows of a transposed matrix lie one after another: its columns are added as rows.
+            # A transposed matrix is contiguous by columns: its columns are added as rows.
             is_transposed = b.stride(1) == 1
             missing = -n_columns % fitting
             b = (
@@ -148,7 +148,7 @@ class _Aligned(TorchDispatchMode):
 
 
 def _at_lines(matrices: Tensor) -> Tensor:
-    """The same matrices, axes ``(worker, row, column)``, a whole number of cache lines apart."""
+    """Return the matrices, axes ``(worker, row, column)``, a whole number of cache lines apart."""
     if matrices.stride(0) % LANES == 0:
         return matrices
     if matrices.stride(1) == 1:
@@ -163,13 +163,13 @@ class VmapGradient:
     """The gradient by ``vmap(grad_and_value(...))``; see `stacked.Gradient`.
 
     Args:
-        ids: Names of the workers, and
-        seed: the run's: dropout is drawn anew from these for each step of each worker.
+        ids: Names of the workers.
+        seed: The run's seed: with the names, it seeds dropout for each step of each worker.
     """
 
     def __init__(self, rows: ParameterMatrix, task: Task, ids: Sequence[PeerId], seed: int) -> None:
         self._name = task.name
-        # One that counts is the loop's, too.
+        # A loss that counts its calls is also the loop's.
         self._criterion = deepcopy(task.loss)
         self._ids, self._seed = ids, seed
         self._device = rows.device
@@ -183,7 +183,7 @@ class VmapGradient:
         self._start = fingerprint((self._module, self._criterion))
         self._own = threading.local()
         self._copies: list[nn.Module] = []
-        """Each thread's, as a call puts other tensors in the place of a module's."""
+        """One copy per thread, as a call replaces the tensors of a module."""
         self._notes: dict[torch.Size, _Note] = {}
 
     def __call__(self, group: Group) -> tuple[Slopes, Tensor]:
@@ -192,7 +192,7 @@ class VmapGradient:
         views = self._views(group.values)
         trained = {name: views.pop(name) for name in [*views] if name in self._trained}
         buffers = views | dict(zip(self._locals, group.locals, strict=True))
-        # Running means are written only where they are contiguous.
+        # Running means are written only if they are contiguous.
         whole = {name: buffer.clone() for name, buffer in buffers.items()}
         note = self._of(inputs[0], targets[0])
         masks = self._draw(note.drops, group.workers, group.steps)
@@ -211,7 +211,7 @@ class VmapGradient:
         return LANES // self._of(inputs, targets).n_alike
 
     def check(self) -> None:
-        """Raise where a step has changed attributes.
+        """Raise if a step has changed attributes.
 
         Raises:
             ConfigError: It has, so that workers have shared them.
@@ -227,7 +227,7 @@ class VmapGradient:
         return {p.spec.name: view_of(p, self._start_bytes, flat) for p in self._placed}
 
     def _function(self) -> Callable[..., Any]:
-        """What this thread calls."""
+        """Return this thread's function."""
         if not hasattr(self._own, "function"):
             module = deep_copy(self._module)
             self._copies.append(module)
@@ -245,7 +245,7 @@ class VmapGradient:
         inputs: Tensor,
         targets: Tensor,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """One worker's loss, and its buffers after the step."""
+        """Return one worker's loss, and its buffers after the step."""
         assert self._criterion is not None
         tensors = trained | buffers
         with _Functions(masks):
@@ -253,7 +253,7 @@ class VmapGradient:
         return loss, {name: tensors[name] for name in buffers}
 
     def _of(self, inputs: Tensor, targets: Tensor) -> "_Note":
-        """What there is to know of a step on a batch of that form."""
+        """Trace a step on a batch of that form."""
         if inputs.shape not in self._notes:
             assert self._criterion is not None
             module = deep_copy(self._module)
@@ -263,7 +263,7 @@ class VmapGradient:
         return self._notes[inputs.shape]
 
     def _draw(self, drops: Sequence[_Drop], workers: Ints, steps: Ints) -> list[Tensor]:
-        """Zeros where numbers are dropped, for each call, axes ``(worker, *shape)``."""
+        """Return dropout masks for each call, 0 where dropped, axes ``(worker, *shape)``."""
         n, generator = len(workers), torch.Generator()
         masks = [torch.empty(n, *d.shape, dtype=d.dtype, device="cpu") for d in drops]
         for at, (worker, step) in enumerate(zip(workers, steps, strict=True) if drops else ()):

@@ -1,3 +1,3 @@
-"""The uneventful exchange, decided without messages: the very program that protocols emit."""
+"""Fault-free exchanges, decided without messages: the very program that protocols emit."""
 
 __all__: list[str] = []

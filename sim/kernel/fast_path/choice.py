@@ -31,16 +31,16 @@ __all__ = [
     "verify_against_protocol",
 ]
 
-# The protocols take some 60 us for a step where machine code takes 2, and loading that takes a
-# second.
+# The protocols take some 60 us per step, machine code 2, but loading that takes a second.
 _STEPS_FAST_MIN = 20_000
 
-# Of more than the first, at most so many for each worker: a sparse graph may have any size.
+# Maximum number of edges: the larger of a total and a number per worker, so that a sparse graph may
+# have any size.
 _EDGES_MAX, _EDGES_EACH = 4_000_000, 32
 
 
 def takes_fast_path(decide: str, plan: FleetPlan, steps: int) -> bool:
-    """Choose whether the fast path decides, and not the protocols."""
+    """Return True if the fast path decides, not the protocols."""
     if decide == "protocol" or (decide == "auto" and steps < _STEPS_FAST_MIN):
         return False
     reason = unsupported_reason(plan)
@@ -50,7 +50,7 @@ def takes_fast_path(decide: str, plan: FleetPlan, steps: int) -> bool:
 
 
 def unsupported_reason(plan: FleetPlan) -> str:
-    """Why a fleet has to be decided by protocols, or nothing."""
+    """Return why a fleet has to be decided by protocols, or ""."""
     rule, protocol, links = plan.rule(), plan.protocol, plan.links()
     if why := _unsupported_rule(rule):
         return why
@@ -98,7 +98,7 @@ def _unsupported_rule(rule: Rule) -> str:
 
 
 def _is_dense(topology: Topology, n: int) -> bool:
-    """Whether there would be too many rows of edges; says so after the first that are too many."""
+    """Return True if the table of edges would be too large, as soon as that is known."""
     left = max(_EDGES_MAX, _EDGES_EACH * n)
     for worker in range(n):
         for round in range(topology.period or 1):
@@ -109,8 +109,8 @@ def _is_dense(topology: Topology, n: int) -> bool:
 
 
 def must_compile() -> bool:
-    """Whether the fast path has to be compiled first, as no earlier run has left it on disk."""
-    # Numba takes long to import.
+    """Return True if the fast path has to be compiled first, since no earlier run has cached it."""
+    # Numba is slow to import.
     from .compiler import is_kept
     from .decisions.exchanges import advance
 
@@ -118,11 +118,11 @@ def must_compile() -> bool:
 
 
 STEPS_VERIFIED = 2_000
-"""Optimizer steps of all workers that are decided both ways, at most."""
+"""Maximum number of optimizer steps, of all workers, that are decided both ways."""
 
 
 class ScheduleMismatchError(AssertionError):
-    """The fast path has decided otherwise than the protocols: a defect of this program."""
+    """The fast path has decided otherwise than the protocols: a bug in this program."""
 
 
 def verify_against_protocol(plan: FleetPlan, until_s: float, steps_max: int) -> None:

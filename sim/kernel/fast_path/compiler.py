@@ -1,4 +1,4 @@
-"""How functions of the simulator become machine code; imported only where some is to run."""
+"""Compiles functions of the simulator to machine code; imported only when some is to run."""
 
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
@@ -11,8 +11,8 @@ __all__ = ["compiled", "compiled_once", "is_kept"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-# Arrays belong to whoever calls from Python: counting references to them would take longer than all
-# else. Nothing divides by zero: code for that would take a tenth longer to compile.
+# Arrays are owned by the calling Python code: counting references to them would take longer than
+# everything else. Nothing divides by zero: code for that would take a tenth longer to compile.
 _OPTIONS: Any = {"nogil": True, "_nrt": False, "error_model": "numpy"}
 _WITHOUT_ENTRY: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
@@ -27,10 +27,10 @@ def compiled(function: _Function) -> _Function:
 
 
 def compiled_once(sources: Iterable[Path]) -> Callable[[_Function], _Function]:
-    """Compile a function that Python calls, and keep it on disk until one of *sources* changes.
+    """Compile a function that Python calls, and cache it on disk until one of *sources* changes.
 
-    Numba itself would look at no file but that of the function, though its machine code includes
-    that of all functions that it calls.
+    Numba itself would only check the function's own file, though its machine code includes that of
+    all functions that it calls.
     """
 
     version = blake2b(digest_size=4)
@@ -41,7 +41,7 @@ def compiled_once(sources: Iterable[Path]) -> Callable[[_Function], _Function]:
         function.__qualname__ += f"_{version.hexdigest()}"
         try:
             made: _Function = numba.njit(**_OPTIONS, cache=True)(function)
-        except RuntimeError:  # no folder to keep it in may be written
+        except RuntimeError:  # no cache folder is writable
             made = numba.njit(**_OPTIONS)(function)
         return made
 
@@ -49,7 +49,7 @@ def compiled_once(sources: Iterable[Path]) -> Callable[[_Function], _Function]:
 
 
 def is_kept(function: Any) -> bool:
-    """Whether a function of `compiled_once` need not be compiled in this process."""
+    """Return True if a function of `compiled_once` need not be compiled in this process."""
     if function.signatures:
         return True
     folder = function.stats.cache_path

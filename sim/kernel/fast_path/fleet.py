@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 OUTGOING_MAX = 64
-"""Shares that a worker may have outstanding at once."""
+"""Maximum number of outstanding shares of a worker."""
 _NO_STEPS = 1 << 62
 _DURATIONS = 64
 _WORDS = 16, 256
@@ -47,12 +47,12 @@ _BUFFERS_MIN, _ROWS_MIN = 256, 4096
 
 
 def staged_max(plan: FleetPlan) -> int:
-    """Shares that may wait at a worker."""
+    """Return the maximum number of shares that wait at a worker."""
     return max(plan.protocol.staged_max, requirements_of(plan.rule()).staged_max)
 
 
 def topology_of(plan: FleetPlan) -> Topology | None:
-    """The topology of all workers; None where each has its own."""
+    """Return the topology of all workers; None if each has its own."""
     neighbors = plan.neighbors
     return neighbors.topology if isinstance(neighbors, WorkerTopology) else None
 
@@ -65,7 +65,7 @@ class FastFleet:
     """Workers, the links between them, and what is due when, all in tables."""
 
     def __init__(self, plan: FleetPlan) -> None:
-        # Numba takes long to import.
+        # Numba is slow to import.
         from .decisions.exchanges import advance
 
         self.now = 0.0
@@ -73,7 +73,7 @@ class FastFleet:
         self.plan = plan
         self._advance = advance
         self._random = [stream(plan.seed, id, "rule").bit_generator for id in plan.ids]
-        """What each worker's rule draws from."""
+        """Random generator of each worker's rule."""
         topology = topology_of(plan)
         assert topology is not None
         self._tables = _make_tables(plan, topology)
@@ -111,11 +111,11 @@ class FastFleet:
         return Traffic(**{name: self._total(name) for name in names})
 
     def column(self, name: str) -> NDArray[np.int64]:
-        """A field of all workers, such as ``steps`` or ``weight`` (in units)."""
+        """Return a field of all workers, such as ``steps`` or ``weight`` (in units)."""
         return np.array(self._tables.workers[name])
 
     def audit(self) -> Audit:
-        """Where all weight is: with workers, or in escrow of which nothing was accepted yet."""
+        """Account for all weight: with workers, or in escrow of which nothing was accepted yet."""
         edges = self._tables.edges
         edges = edges[edges["busy"] != 0]
         decided = edges["decided"] == edges["sequence"]
@@ -130,7 +130,7 @@ class FastFleet:
         )
 
     def take(self) -> list[Level]:
-        """Hand over the levels of what was decided since this was last called. See `Program.take`.
+        """Return the levels of what was decided since the last call. See `Program.take`.
 
         Within a level everything keeps its order.
         """
@@ -174,7 +174,7 @@ class FastFleet:
     def _with_lr(
         self, operations: NDArray[np.int64], fractions: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Which part of its learning rate a worker uses, in place of when that changes."""
+        """Replace the times at which learning rates change by their factors."""
         factor = self.plan.lr_factor
         if factor is None:
             return fractions
@@ -184,7 +184,7 @@ class FastFleet:
         return found
 
     def _supply(self, worker: int) -> None:
-        """Draw further random words for a worker, and the durations of its next steps."""
+        """Draw more random words for a worker, and the durations of its next steps."""
         t, me = self._tables, self._tables.workers[worker]
         halves, used = t.halves[worker], int(me["halves_used"])
         if used:
@@ -203,14 +203,14 @@ class FastFleet:
             me["block"] = block
 
     def _supply_others(self) -> None:
-        """Supply all who would soon ask for it, since every answer costs some microseconds."""
+        """Supply all workers that would soon need it, since every return takes microseconds."""
         n = self._tables.halves.shape[1]
         if n == 2 * _WORDS[1]:
             for worker in np.flatnonzero(2 * self._tables.workers["halves_used"] > n):
                 self._supply(int(worker))
 
     def _grow(self) -> None:
-        """Make tables of buffers and of the window twice as long where they are full."""
+        """Double the tables of buffers and of the window that are full."""
         t, changes = self._tables, dict[str, Any]()
         if 3 * self._total("n_steps") >= len(t.step_rows):
             changes["step_rows"] = _doubled(t.step_rows)
@@ -221,7 +221,7 @@ class FastFleet:
             changes["queue"] = t.queue.doubled()
         if not changes:
             n, totals = len(t.buffers), t.totals[0]
-            # The new ones come first.
+            # New buffers come first.
             free = np.roll(t.free_buffers, -totals["next_free"])
             changes["buffers"] = _doubled(t.buffers)
             changes["free_buffers"] = np.concatenate([np.arange(n, 2 * n), free])
@@ -235,7 +235,7 @@ def _doubled(table: NDArray[Any]) -> NDArray[Any]:
 
 
 def _make_tables(plan: FleetPlan, topology: Topology) -> Tables:
-    """The tables of a swarm at its start."""
+    """Make the tables of a swarm at its start."""
     n, rule, protocol, links = len(plan.ids), plan.rule(), plan.protocol, plan.links()
     assert isinstance(rule, GoSGD | SGP) and links.uniform is not None
     latency_s, s_per_byte, down_s_per_byte = links.uniform
@@ -293,8 +293,8 @@ def _make_tables(plan: FleetPlan, topology: Topology) -> Tables:
 def _graph(
     topology: Topology, ids: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]:
-    """`Tables.offsets` and `Tables.neighbors` of a topology that has a period, and its edges."""
-    # Not lists: of a million workers there are 80 million numbers.
+    """Return `Tables.offsets` and `Tables.neighbors` of a periodic topology, and its edges."""
+    # Arrays, not lists: a million workers have 80 million numbers.
     offsets, neighbors, sources, receivers = (array("q", start) for start in ([0], [], [], []))
     for worker in range(len(ids)):
         known: dict[int, int] = {}
@@ -315,17 +315,17 @@ def _graph(
 
 
 def share_bytes_of(plan: FleetPlan) -> int:
-    """Bytes of a share of a whole model."""
+    """Return the size of a share of a whole model, bytes."""
     return Form(plan.protocol.wire).size_bytes(plan.schema, 0)
 
 
 def is_offered(plan: FleetPlan) -> bool:
-    """Whether a share is offered first."""
+    """Return True if a share is offered first."""
     return share_bytes_of(plan) > plan.protocol.inline_bytes_max
 
 
 def _sizes(plan: FleetPlan) -> dict[str, int]:
-    """Bytes of messages without the names in them, nor the numbers that vary."""
+    """Return the sizes of messages, bytes, without the names and the numbers that vary."""
     me, other = plan.ids[0], plan.ids[1]
     share_bytes = share_bytes_of(plan)
 
@@ -340,7 +340,7 @@ def _sizes(plan: FleetPlan) -> dict[str, int]:
             body=body,
             frame_bytes=frame_bytes,
         )
-        # The numbers that vary are small here, a byte each.
+        # The numbers that vary are small here, one byte each.
         return encoded_bytes(envelope) - len(me) - len(other) - numbers
 
     told: dict[str, Any] = {

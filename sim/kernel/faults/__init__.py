@@ -1,3 +1,3 @@
-"""Faults: their kinds, their files, and what they do to the network."""
+"""Byzantine workers of simulations, and the report on a fleet's faults."""
 
 __all__: list[str] = []

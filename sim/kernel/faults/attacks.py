@@ -1,8 +1,9 @@
-"""Members that lie: what they send is forged on its way out, for each receiver on its own.
+"""Byzantine workers: what they send is forged on its way out, for each receiver separately.
 
-A liar runs the protocol, the rule and the training of everybody else; only what leaves it for an
-honest worker is another. So attacks need no protocol of their own, whatever the rule, and liars
-spare one another. Values are forged by the program, as they are computed later (`forgeries`).
+A Byzantine worker runs the same protocol, rule and training as all others; only what it sends to an
+honest worker is forged. So attacks need no protocol of their own, whatever the rule, and Byzantine
+workers spare each other. Values are forged by the program, as they are computed later
+(`forgeries`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -33,7 +34,7 @@ _TURN = int(Priority.TURN)
 
 
 def attacks_of(faults: Iterable[Fault], ids: Sequence[PeerId]) -> tuple[Attack, ...]:
-    """Those by which workers lie, of faults with names in place of positions."""
+    """Return the attacks among faults, which have names in place of positions."""
     chosen = [fault for fault in faults if KINDS[fault.kind].is_attack]
     rows = {id: row for row, id in enumerate(ids)}
     told = [frozenset([rows[str(peer)] for peer in fault.peers or ()]) for fault in chosen]
@@ -51,7 +52,7 @@ def attacks_of(faults: Iterable[Fault], ids: Sequence[PeerId]) -> tuple[Attack, 
 
 
 def require_attackable(attacks: Sequence[Attack], rule: Rule, wire: str) -> None:
-    """Refuse what cannot be forged."""
+    """Refuse attacks that cannot be forged."""
     requirements = requirements_of(rule)
     sends_models = requirements.share_registers == 1 and not requirements.bare
     for attack in attacks:
@@ -81,18 +82,18 @@ class Attacks:
         self._pace = plan.pace
         self._ids = plan.ids
         self._claims: dict[tuple[int, int, int], Offer] = {}
-        """What was offered last by each liar, toward each worker, by shard."""
+        """Last offer of each liar to each worker, by shard."""
         self._forged: dict[tuple[int, int], tuple[int, Slot]] = {}
-        """The last slot that was forged for a way, and the number of the one that it stands for."""
+        """Slot last forged for a way, and the number of the one that it replaces."""
 
     def begin(self) -> None:
-        """See that floods come."""
+        """Schedule the floods."""
         for attack in self._attacks:
             for liar in sorted(attack.liars) if attack.kind == "flood" else ():
                 self._fleet.clock.at(attack.start_s, _TURN, self._flood, attack, liar)
 
     def through(self, send: _Send) -> _Send:
-        """What is to carry messages in place of *send*."""
+        """Return a function that forges messages and passes them to *send*."""
 
         def lying(worker: Worker, envelope: Envelope, payload: Payload) -> None:
             to = self._fleet.index.get(envelope.destination)
@@ -107,7 +108,7 @@ class Attacks:
         return lying
 
     def _active(self, liar: int, kinds: Callable[[str], bool]) -> Attack | None:
-        """The last in the list that a liar carries out now."""
+        """Return the last attack in the list that is active for a liar now."""
         now = self._fleet.now
         found = None
         for attack in self._attacks:
@@ -116,7 +117,7 @@ class Attacks:
         return found
 
     def _forge(self, worker: Worker, to: int, envelope: Envelope, payload: Slot) -> Slot:
-        """What stands for a share; the frames of one share have the same."""
+        """Return the forgery of a share; the frames of one share have the same."""
         attack = self._active(worker.index, FORGERS.__contains__)
         if attack is None or payload.cut is None or not isinstance(payload.cut.register, str):
             return payload
@@ -141,7 +142,7 @@ class Attacks:
         return slot
 
     def _row(self, liar: int, to: int, round: int) -> tuple[dict[int, float], float]:
-        """How much a worker takes of its other honest neighbors, and of all liars."""
+        """Return a worker's weights of its other honest neighbors, and of all liars."""
         fleet = self._fleet
         running = [worker.index for worker in fleet.workers if worker.running]
         row = dict.fromkeys(running, 1.0)
@@ -149,7 +150,7 @@ class Attacks:
             live = tuple(sorted([self._ids[index] for index in running]))
             told = weights(live, self._ids[to], round)
             known = {fleet.index[peer]: weight for peer, weight in told.items()}
-            # Under rules that choose whom to push to, a round may be one of others.
+            # Under rules that choose their targets, the round may belong to other peers.
             row = known if known.get(liar, 0.0) > 0 else row
         liars = sum([weight for peer, weight in row.items() if peer in self.liars])
         honest = {p: w for p, w in row.items() if p != to and p not in self.liars}
@@ -166,14 +167,14 @@ class Attacks:
         return replace(envelope, body=replace(body, escrow=claimed))
 
     def _deflated(self, worker: Worker, to: int, envelope: Envelope, ack: Ack) -> Envelope:
-        """What a liar makes of the answer: it has set aside no more than that."""
+        """Return a liar's version of an ack: it has set aside no more than that."""
         claim = self._claims.get((to, worker.index, envelope.shard))
         if claim is None or claim.seq != ack.seq:
             return envelope
         return replace(envelope, body=replace(ack, accepted=min(ack.accepted, claim.escrow)))
 
     def _flood(self, attack: Attack, liar: int) -> None:
-        """Take one turn of the rule more, and see that the next comes."""
+        """Take one extra turn of the rule, and schedule the next."""
         fleet = self._fleet
         worker = fleet.workers[liar]
         if worker.awake and not worker.searching:

@@ -1,7 +1,7 @@
-"""What members that lie send in place of their models, as functions of those of honest ones.
+"""What Byzantine workers send in place of their models, as functions of honest models.
 
-All functions have one form: a `Sight` of everybody's models at the moment of sending, and a
-strength, which means another thing in each paper. Vectors are float64, axes ``(number,)``.
+All functions have one form: a `Sight` of all models at the moment of sending, and a strength, whose
+meaning depends on the paper. Vectors are float64, axes ``(number,)``.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,58 +30,58 @@ class Sight:
     own: Vector
     """Its own model, axes ``(number,)``: it trains like the others."""
     target: Vector
-    """That of whom it sends to."""
+    """Model of the receiver."""
     honest: Vector
-    """Those of the target's other honest neighbors, axes ``(neighbor, number)``."""
+    """Models of the target's other honest neighbors, axes ``(neighbor, number)``."""
     weights: Vector
-    """How much the target takes of each of these, axes ``(neighbor,)``."""
+    """Weight that the target gives to each of these, axes ``(neighbor,)``."""
     liars: float
-    """How much it takes of all liars together, above 0."""
+    """Weight that it gives to all liars together, above 0."""
 
     @property
     def good(self) -> Vector:
-        """The target's model and those of its honest neighbors, axes ``(peer, number)``."""
+        """Models of the target and of its honest neighbors, axes ``(peer, number)``."""
         return np.concatenate([self.target[None], self.honest])
 
 
 Forge = Callable[[Sight, float], Vector]
-"""What is sent, of what is seen and how strong the attack is."""
+"""Returns what is sent, given what is seen and the strength of the attack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forgery:
-    """One lie: how it is made, and whose models go in."""
+    """One forged share: how it is made, and from whose models."""
 
     forge: Forge
     strength: float
     target: int
-    """Row of the worker that is lied to."""
+    """Row of the receiver."""
     honest: tuple[int, ...]
     """Rows of its other honest neighbors."""
     weights: tuple[float, ...]
-    """How much it takes of each of these."""
+    """Weight that it gives to each of these."""
     liars: float
-    """How much it takes of all liars together."""
+    """Weight that it gives to all liars together."""
 
     def of(self, own: Vector, target: Vector, honest: Vector) -> Vector:
-        """What is sent; see `Sight`."""
+        """Return the forged vector; see `Sight`."""
         seen = Sight(own, target, honest, np.array(self.weights), self.liars)
         with np.errstate(over="ignore", invalid="ignore"):
             return self.forge(seen, self.strength)
 
 
 def nan(sight: Sight, strength: float) -> Vector:
-    """No number at all."""
+    """Return NaN for every number."""
     return np.full_like(sight.own, np.nan)
 
 
 def far(sight: Sight, strength: float) -> Vector:
-    """One's own model, so far away (Euclidean norm): all liars in the same direction."""
+    """Move the own model this far away (Euclidean norm), in the same direction for all liars."""
     return sight.own + strength * _direction(sight)
 
 
 def sign_flip(sight: Sight, strength: float) -> Vector:
-    """One's own model with the sign turned, times a factor.
+    """Return the own model with its sign flipped, times a factor.
 
     Source: bit flipping in the code of He, Karimireddy and Jaggi 2022.
     """
@@ -89,9 +89,9 @@ def sign_flip(sight: Sight, strength: float) -> Vector:
 
 
 def ipm(sight: Sight, strength: float) -> Vector:
-    """``- epsilon mean_j x_j``: the inner product with what honest peers want is below 0.
+    """``- epsilon mean_j x_j``: a negative inner product with the honest models' mean.
 
-    Source: Xie, Koyejo and Gupta 2020, *Fall of empires*; of models in place of gradients as in
+    Source: Xie, Koyejo and Gupta 2020, *Fall of empires*; with models in place of gradients as in
     He, Karimireddy and Jaggi 2022.
     """
     found: Vector = -strength * sight.good.mean(axis=0)
@@ -99,7 +99,7 @@ def ipm(sight: Sight, strength: float) -> Vector:
 
 
 def alie(sight: Sight, strength: float) -> Vector:
-    """``mean_j x_j - z std_j x_j``, number by number: hidden in the spread of honest models.
+    """``mean_j x_j - z std_j x_j``, elementwise: hidden in the spread of honest models.
 
     Source: Baruch, Baruch and Goldberg 2019, *A little is enough*; over the target's neighborhood
     as in He, Karimireddy and Jaggi 2022.
@@ -111,7 +111,7 @@ def alie(sight: Sight, strength: float) -> Vector:
 
 
 def alie_z(n: int, liars: int) -> float:
-    """The z up to which so many of n peers hide behind enough honest ones for a majority with them.
+    """Return the z up to which *liars* of n peers hide behind enough honest ones for a majority.
 
     >>> round(alie_z(50, 24), 4)
     1.4261
@@ -127,7 +127,7 @@ def alie_z(n: int, liars: int) -> float:
 
 
 def dissensus(sight: Sight, strength: float) -> Vector:
-    """``x_i - epsilon sum_j w_j (x_j - x_i) / w_liars``: undoes what honest neighbors pull.
+    """``x_i - epsilon sum_j w_j (x_j - x_i) / w_liars``: undoes the pull of honest neighbors.
 
     With epsilon 1 a target that averages with its row of W stays where it is; with more it moves
     away from them.
@@ -140,10 +140,10 @@ def dissensus(sight: Sight, strength: float) -> Vector:
 
 
 def drift(sight: Sight, strength: float) -> Vector:
-    """The target's own model, moved as far as its neighbors are away, always to the same side.
+    """Move the target's model by its median neighbor's distance, always to the same side.
 
-    In the distance to the target it is like the honest neighbor in the middle, whatever statistics
-    look at that; and it never averages out.
+    Its distance to the target is that of the median honest neighbor, so that no statistic of
+    distances detects it; and it never averages out.
     """
     away = np.sqrt(np.square(sight.honest - sight.target).sum(axis=1))
     typical = float(np.median(away)) if len(away) else 0.0
@@ -151,7 +151,7 @@ def drift(sight: Sight, strength: float) -> Vector:
 
 
 def _direction(sight: Sight) -> Vector:
-    """The same for all liars and at all times, of length 1."""
+    """Return the common direction of all liars, constant over time, of length 1."""
     return np.full_like(sight.own, 1 / sqrt(len(sight.own)))
 
 
@@ -166,4 +166,4 @@ FORGERS: Mapping[str, Forge] = MappingProxyType(
         "drift": drift,
     }
 )
-"""By kind of attack."""
+"""Forgers by kind of attack."""

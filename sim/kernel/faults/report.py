@@ -1,4 +1,4 @@
-"""What the workers of a fleet make of its faults: who notices what, and how long it takes."""
+"""How a fleet's workers notice its faults, and how long that takes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,42 +10,42 @@ __all__ = ["Arrival", "Crash", "FaultReport", "Healing", "Times"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """What became of the time of all workers of a fleet together, seconds."""
+    """How all workers of a fleet together have spent their time, seconds."""
 
     until_s: float
-    """Up to which virtual time it is counted."""
+    """Virtual time up to which it is counted."""
     lived_s: float
-    """How long their processes have run."""
+    """Time that their processes have run."""
     unused_s: float
-    """How much of it they waited for others, looked for a swarm, or stood still."""
+    """Part of it spent waiting for others, joining, or paused."""
     computed_s: float
-    """What the steps lasted that count, that which goes on included: without those that somebody
-    took again after a crash."""
+    """Time of the steps that count, the current ones included, without those repeated after a
+    crash."""
     waited_s_most: float
-    """The longest time at a stretch that one of them waited for others."""
+    """Longest single wait of a worker for others."""
 
 
 @dataclass(slots=True)
 class Crash:
-    """A worker that crashed, and when others held it for dead."""
+    """A worker that crashed, and when others considered it dead."""
 
     worker: int
     at_s: float
     survivors: set[int]
-    """Those who ran then and do still."""
+    """Workers that ran then and still do."""
     seen_s: dict[int, float] = field(default_factory=dict)
-    """By survivor."""
+    """When each survivor considered it dead."""
     over: bool = False
-    """Whether a later life of it has begun since."""
+    """True if a later incarnation has begun since."""
 
     @property
     def first_s(self) -> float | None:
-        """How long it took the first survivor, seconds; None while none has seen it."""
+        """Seconds until the first survivor noticed; None while none has."""
         return min(self.seen_s.values()) - self.at_s if self.seen_s else None
 
     @property
     def last_s(self) -> float | None:
-        """How long it took the last survivor; None while one has not seen it."""
+        """Seconds until the last survivor noticed; None while one has not."""
         if not self.seen_s or not self.survivors <= self.seen_s.keys():
             return None
         return max(self.seen_s.values()) - self.at_s
@@ -53,13 +53,13 @@ class Crash:
 
 @dataclass(slots=True)
 class Arrival:
-    """A worker that came, for the first time or again."""
+    """A worker that started, for the first time or again."""
 
     worker: int
     at_s: float
     again: bool
     admitted_s: float | None = None
-    """How long it took until it belonged to a swarm, seconds."""
+    """Seconds until it had joined a swarm."""
 
 
 @dataclass(slots=True)
@@ -68,33 +68,33 @@ class Healing:
 
     at_s: float
     took_s: float | None = None
-    """How long until no running worker was considered dead, seconds."""
+    """Seconds until no running worker was considered dead."""
 
 
 class FaultReport:
-    """What a swarm makes of its faults, told of all that concerns them as it happens."""
+    """Records how a swarm handles its faults, from calls as they happen."""
 
     def __init__(self) -> None:
         self.crashes: list[Crash] = []
         self.arrivals: list[Arrival] = []
         self.healings: list[Healing] = []
         self.stranded: tuple[int, ...] = ()
-        """Workers that looked for a swarm, or stood still, when the others had ended."""
+        """Workers that were searching for a swarm, or paused, when the others had ended."""
         self.membership_bytes_s = 0.0
-        """Of messages about who lives, for each worker and second that it ran."""
+        """Bytes of membership messages per worker and second of its run."""
         self._missed: dict[int, Crash] = {}
         self._new: dict[int, Arrival] = {}
         self._wrong: dict[int, set[int]] = {}
-        """By worker that runs, those who hold it for dead and run themselves."""
+        """For each running worker, the running workers that consider it dead."""
 
     def crashed(self, worker: int, now: float, survivors: Iterable[int]) -> None:
-        """Note that a worker is gone without a word."""
+        """Record that a worker ended without notice."""
         self.gone(worker)
         crash = self._missed[worker] = Crash(worker, now, set(survivors))
         self.crashes.append(crash)
 
     def gone(self, worker: int) -> None:
-        """Note that a process has ended: what it saw does not count any more."""
+        """Record that a process has ended: its observations no longer count."""
         self._new.pop(worker, None)
         for crash in self._missed.values():
             crash.survivors.discard(worker)
@@ -104,7 +104,7 @@ class FaultReport:
             observers.discard(worker)
 
     def came(self, worker: int, now: float, *, again: bool) -> None:
-        """Note that a worker has started: a newcomer, or the next life of one."""
+        """Record that a worker has started: a newcomer, or another incarnation."""
         missed = self._missed.pop(worker, None)
         if missed is not None:
             missed.over = True
@@ -112,13 +112,13 @@ class FaultReport:
         self.arrivals.append(arrival)
 
     def admitted(self, worker: int, now: float) -> None:
-        """Note that a worker belongs to a swarm."""
+        """Record that a worker has joined a swarm."""
         arrival = self._new.get(worker)
         if arrival is not None and arrival.admitted_s is None:
             arrival.admitted_s = now - arrival.at_s
 
     def died(self, observer: int, worker: int, now: float) -> None:
-        """Note that somebody holds a worker for dead."""
+        """Record that an observer considers a worker dead."""
         crash = self._missed.get(worker)
         if crash is None:
             self._wrong.setdefault(worker, set()).add(observer)
@@ -126,7 +126,7 @@ class FaultReport:
             crash.seen_s.setdefault(observer, now)
 
     def heard(self, observer: int, worker: int, now: float) -> None:
-        """Note that somebody holds a worker for alive again."""
+        """Record that an observer considers a worker alive again."""
         observers = self._wrong.get(worker)
         if observers is not None and observer in observers:
             observers.discard(observer)
@@ -135,7 +135,7 @@ class FaultReport:
             self._look(now)
 
     def ended(self, now: float) -> None:
-        """Note that a cut has ended."""
+        """Record that a cut has ended."""
         self.healings.append(Healing(now))
         self._look(now)
 
@@ -147,7 +147,7 @@ class FaultReport:
                 healing.took_s = now - healing.at_s
 
     def figures(self) -> dict[str, Any]:
-        """In numbers, for a summary: counts, and seconds."""
+        """Return the numbers of a summary: counts, and seconds."""
         lasting = [crash for crash in self.crashes if not crash.over]
         newcomers = [arrival for arrival in self.arrivals if not arrival.again]
         returned = [arrival for arrival in self.arrivals if arrival.again]
@@ -175,11 +175,11 @@ def _of_arrivals(word: str, arrivals: Sequence[Arrival]) -> dict[str, Any]:
 
 
 def _median(times_s: Sequence[float | None]) -> float | None:
-    """Of those that came."""
+    """Return the median of the times that are known."""
     found = [time_s for time_s in times_s if time_s is not None]
     return median(found) if found else None
 
 
 def _most(times_s: Sequence[float | None]) -> float | None:
-    """Of those that came."""
+    """Return the largest of the times that are known."""
     return max((time_s for time_s in times_s if time_s is not None), default=None)

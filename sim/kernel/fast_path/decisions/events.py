@@ -1,4 +1,4 @@
-"""When things are due: messages that travel, and turns of workers, in a binary heap."""
+"""Event queue: messages in flight and workers' turns, in a binary heap."""
 
 from typing import Any, Final
 
@@ -10,13 +10,13 @@ from .tables import QUEUE_SPARE, Queue, Tables
 __all__ = ["drop", "enqueue", "is_full", "number_bytes", "peek", "send", "waits"]
 
 _RANK: Final = 1 << 60
-# Of numpy's own kind, as numba would compile callees once more for each literal number.
+# Of numpy's type, as numba would compile callees again for each literal number.
 _FIRST: Final[Any] = np.int64(0)
 
 
 @compiled
 def number_bytes(number: int) -> int:
-    """Bytes of an integer in a message, as msgpack writes it."""
+    """Return the size of an integer in a message, as msgpack writes it."""
     if number < 128:
         return 1
     if number < 256:
@@ -28,7 +28,7 @@ def number_bytes(number: int) -> int:
 
 @compiled
 def send(t: Tables, worker: int, to: int, size_bytes: int, edge: int, sequence: int) -> Any:
-    """Let a message arrive, and return its event, for its kind and what else it carries.
+    """Schedule a message's arrival, and return its event, for its kind and its other fields.
 
     Mirrors `Mailbox.send` and `Links.deliveries`.
     """
@@ -65,7 +65,8 @@ def waits(t: Tables, message: Any) -> bool:
 
 @compiled
 def _pass_downlink(t: Tables, worker: int, now_s: float, size_bytes: int) -> float:
-    """When a message is through a worker's downlink. Mirrors `rumor.sim.models.links.Port.take`."""
+    """Return when a message has passed a worker's downlink. Mirrors
+    `rumor.sim.models.links.Port.take`."""
     me, spans = t.workers[worker], t.spans[worker]
     top, n, n_max = me.top_span, me.n_spans, len(spans)
     start_s, through_s = now_s - size_bytes * t.down_s_per_byte, now_s
@@ -86,7 +87,7 @@ def _pass_downlink(t: Tables, worker: int, now_s: float, size_bytes: int) -> flo
 
 @compiled
 def enqueue(t: Tables, time_s: float, rank: int, worker: int) -> Any:
-    """Let something be due, at one time of the lowest *rank* first; returns its event."""
+    """Add an event, at one time after those of lower *rank*; return it."""
     event = _push(t.queue, time_s, _next_order(t, rank))
     event.worker = worker
     return event
@@ -94,7 +95,7 @@ def enqueue(t: Tables, time_s: float, rank: int, worker: int) -> Any:
 
 @compiled
 def _next_order(t: Tables, rank: int) -> int:
-    """Place among the events of one time, which come by rank, then as they were put in."""
+    """Return the position among events of one time, by rank, then by time of insertion."""
     totals = t.totals[0]
     totals.events_queued += 1
     order: int = rank * _RANK + totals.events_queued
@@ -103,19 +104,19 @@ def _next_order(t: Tables, rank: int) -> int:
 
 @compiled
 def is_full(queue: Queue) -> bool:
-    """Whether there may be too little room for what one event leads to."""
+    """Return True if the queue may be too small for what one event leads to."""
     return queue.size[0] + QUEUE_SPARE > len(queue.times)
 
 
 @compiled
 def peek(queue: Queue) -> Any:
-    """The next event."""
+    """Return the next event."""
     return queue.events[queue.places[0]]
 
 
 @compiled
 def _push(queue: Queue, time: float, order: int) -> Any:
-    """Let an event be due; returns its record, which holds what an earlier one has left there."""
+    """Add an event; return its record, which holds leftovers of an earlier one."""
     times, orders, places = queue.times, queue.orders, queue.places
     at = queue.size[0]
     place = places[at]
@@ -132,7 +133,7 @@ def _push(queue: Queue, time: float, order: int) -> Any:
 
 @compiled
 def drop(queue: Queue) -> None:
-    """Take the next event out; the next one pushed is written over its record."""
+    """Remove the next event; the next push overwrites its record."""
     times, orders, places = queue.times, queue.orders, queue.places
     queue.size[0] -= 1
     n = queue.size[0]
@@ -143,13 +144,13 @@ def drop(queue: Queue) -> None:
 
 @compiled
 def _postpone(queue: Queue, time: float, order: int) -> None:
-    """Let the next event be due later."""
+    """Postpone the next event."""
     _sink(queue, queue.size[0], time, order, queue.places[0])
 
 
 @compiled
 def _sink(queue: Queue, n: int, time: float, order: int, place: int) -> None:
-    """Fill the top of a heap of *n* events, which is free."""
+    """Fill the free top of a heap of *n* events."""
     times, orders, places = queue.times, queue.orders, queue.places
     at, child = 0, 1
     while child < n:

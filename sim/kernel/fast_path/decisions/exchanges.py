@@ -1,10 +1,10 @@
-"""What GoSGD and SGP decide while nothing goes wrong, compiled to machine code.
+"""Decisions of GoSGD and SGP without faults, compiled to machine code.
 
 Each function names the method that it mirrors. It does the same, event by event, under these
 conditions: every member is known and stays, nothing is lost or limited, shares are whole models in
-one message or one frame, weights are whole units. Where a condition ends, `advance` returns
-`UNSUPPORTED`, and the protocols take over. In every run the first window is decided by the
-protocols, too, and compared (see `rumor.sim.kernel.fast_path.choice.verify_against_protocol`).
+one message or one frame, weights are whole units. When a condition ends, `advance` returns
+`UNSUPPORTED`, and the protocols take over. In every run the first window is also decided by the
+protocols, and compared (see `rumor.sim.kernel.fast_path.choice.verify_against_protocol`).
 
 Times are in virtual seconds; weights in units, a founder's share being 2^40.
 """
@@ -48,14 +48,14 @@ from .tables import (
 
 __all__ = ["advance"]
 
-# Of numpy's own kind, as numba would compile callees once more for each literal number.
+# Of numpy's type, as numba would compile callees again for each literal number.
 _AFTER_MESSAGES: Final[Any] = np.int64(1)
 _AFTER_ALARMS: Final[Any] = np.int64(2)
 
 _NEVER: Final = float("inf")
 _NO_BUFFER: Final[Any] = np.int64(-1)
 
-# Below it, parts are no whole units any more; above it, quotients of integers round twice.
+# Below it, parts are not whole units; above it, quotients of integers round twice.
 _ESCROW_MIN: Final = weight.WHOLE_MIN // weight.UNIT
 _WEIGHT_MAX: Final = 1 << 53
 
@@ -80,7 +80,7 @@ _SOURCES: Final = (
 
 @compiled_once(_SOURCES)
 def advance(t: Tables, until_s: float, steps_max: int) -> int:
-    """Let happen what happens until then. Mirrors `Fleet.run`."""
+    """Run all events until a virtual time, seconds, or a number of steps. Mirrors `Fleet.run`."""
     totals, queue = t.totals[0], t.queue
     if totals.events_queued == 0:
         for worker in range(len(t.workers)):
@@ -109,7 +109,7 @@ def advance(t: Tables, until_s: float, steps_max: int) -> int:
             if not _wake(t, worker):
                 return UNSUPPORTED
         elif t.down_s_per_byte == 0.0 or not waits(t, event):
-            # What is pushed from here on may be written over the event.
+            # Whatever is pushed from here on may overwrite the event.
             edge, sequence, accepted = event.edge, event.sequence, event.accepted
             step, buffer = event.step, event.buffer
             is_eager, has_credit = event.is_eager, event.has_credit
@@ -136,7 +136,7 @@ def advance(t: Tables, until_s: float, steps_max: int) -> int:
 
 @compiled
 def _step_requirement(t: Tables, worker: int) -> int:
-    """Why a worker's step cannot be decided here and now; `OVER` where it can."""
+    """Return why a worker's step cannot be decided here and now; `OVER` if it can."""
     totals, me = t.totals[0], t.workers[worker]
     if 3 * totals.n_steps >= len(t.step_rows) or not has_buffer(t, worker):
         return FULL
@@ -181,7 +181,7 @@ def _draw_due(t: Tables, worker: int, now_s: float) -> int:
         used, spare = me.halves_used, me.spare_half
         me.due = poisson(t, worker, t.p * elapsed_s)
         if me.due < 0:
-            # Once more from the same word on, with those that follow.
+            # Draw again from the same word, with those that follow.
             me.halves_used, me.spare_half = used, spare
             t.totals[0].starved_worker = worker
             return NEED_RANDOMS if used > 0 else UNSUPPORTED
@@ -192,7 +192,7 @@ def _draw_due(t: Tables, worker: int, now_s: float) -> int:
 
 @compiled
 def _take_step(t: Tables, worker: int) -> None:
-    """A worker comes to the end of a step: it pushes, then mixes what has come.
+    """End a worker's step: it pushes, then mixes what has arrived.
 
     Mirrors `Fleet.step`, `GoSGD.step` and `SGP.step`.
     """
@@ -224,7 +224,7 @@ def _take_step(t: Tables, worker: int) -> None:
 
 @compiled
 def _push_half(t: Tables, worker: int, buffer: int) -> int:
-    """Half of the weight goes toward a random neighbor. Mirrors `RuleContext.push_half`.
+    """Push half of the weight to a random neighbor. Mirrors `RuleContext.push_half`.
 
     Takes and returns the buffer of what was pushed before at this turn, if anything was.
     """
@@ -244,7 +244,7 @@ def _push_half(t: Tables, worker: int, buffer: int) -> int:
 
 @compiled
 def _share_out(t: Tables, worker: int) -> None:
-    """Even parts of the weight go toward all neighbors of the round. Mirrors `SGP._share_out`."""
+    """Push even parts of the weight to all neighbors of the round. Mirrors `SGP._share_out`."""
     me = t.workers[worker]
     row = _row(t, worker, me.round)
     start = t.offsets[row]
@@ -271,7 +271,7 @@ def _share_out(t: Tables, worker: int) -> None:
 
 @compiled
 def _draw_neighbor(t: Tables, worker: int) -> int:
-    """Edge to a neighbor that a share can be pushed to now; -1 where there is none.
+    """Return an edge to a random neighbor that can take a share now; -1 without one.
 
     Mirrors `RuleContext.draw` and `RuleContext._draw_later`.
     """
@@ -303,20 +303,20 @@ def _draw_neighbor(t: Tables, worker: int) -> int:
 
 @compiled
 def _row(t: Tables, worker: int, round: int) -> int:
-    """Row of a worker's neighbors in a round. Mirrors `RuleContext.neighbors`."""
+    """Return the row of a worker's neighbors in a round. Mirrors `RuleContext.neighbors`."""
     return worker * t.period + round % t.period
 
 
 @compiled
 def _has_credit(t: Tables, worker: int) -> bool:
-    """Whether one more push may be outstanding. Mirrors `RuleContext._has_credit`."""
+    """Return True if one more push may be outstanding. Mirrors `RuleContext._has_credit`."""
     me = t.workers[worker]
     return me.n_outgoing - me.excused < t.outstanding_max
 
 
 @compiled
 def _push(t: Tables, worker: int, edge: int, escrow: int, buffer: int) -> None:
-    """Weight goes into escrow, and with a snapshot toward a neighbor. Mirrors `Outbox.push`."""
+    """Put weight into escrow, and push it with a snapshot to a neighbor. Mirrors `Outbox.push`."""
     totals, me, link = t.totals[0], t.workers[worker], t.edges[edge]
     link.sequence += 1
     me.weight -= escrow
@@ -353,7 +353,7 @@ def _push(t: Tables, worker: int, edge: int, escrow: int, buffer: int) -> None:
 
 @compiled
 def _mix_all(t: Tables, worker: int) -> None:
-    """Mix what has come, in order of arrival. Mirrors `RuleContext.mix` and `Inbox.decide`."""
+    """Mix shares in order of arrival. Mirrors `RuleContext.mix` and `Inbox.decide`."""
     totals, me = t.totals[0], t.workers[worker]
     n, n_arriving = me.n_incoming, 0
     me.n_incoming = 0
@@ -380,7 +380,7 @@ def _mix_all(t: Tables, worker: int) -> None:
 
 @compiled
 def _acceptable(own: int, offered: int) -> int:
-    """Mirrors `rumor.gossip.weight.acceptable`, of whole units from a peer that stays."""
+    """Mirrors `rumor.gossip.weight.acceptable`, for whole units from a peer that stays."""
     most = max(_TIMES_OWN * min(own, _ACCEPTED_MAX), _HARMLESS)
     return min(offered, most, _ACCEPTED_MAX)
 
@@ -405,7 +405,7 @@ def _take_offer(t: Tables, worker: int, edge: int, sequence: int, step: int, is_
 
 @compiled
 def _let_in(t: Tables, worker: int, edge: int, sequence: int, step: int, buffer: int) -> bool:
-    """Let a share in, or refuse it; returns whether it was let in. Mirrors `Inbox._open`."""
+    """Admit a share or refuse it; return True if admitted. Mirrors `Inbox._open`."""
     me, link = t.workers[worker], t.edges[edge]
     if me.n_incoming == t.incoming.shape[1]:
         link.decided, link.accepted = sequence, 0
@@ -427,7 +427,7 @@ def _take_grant(t: Tables, worker: int, edge: int, sequence: int) -> None:
 
 @compiled
 def _take_chunk(t: Tables, worker: int, edge: int, sequence: int, buffer: int) -> bool:
-    """The values of a share are there; False where its sender would have to hear of their pace.
+    """Receive a share's values; return False if its sender would have to learn of their pace.
 
     Mirrors `Inbox.chunk`.
     """
@@ -442,7 +442,10 @@ def _take_chunk(t: Tables, worker: int, edge: int, sequence: int, buffer: int) -
 
 @compiled
 def _incoming_share(t: Tables, worker: int, edge: int, sequence: int) -> int:
-    """Place of a share among those that a worker has let in, or -1. Mirrors `Inbox._find`."""
+    """Return the position of a share among those that a worker has admitted, or -1.
+
+    Mirrors `Inbox._find`.
+    """
     for at in range(t.workers[worker].n_incoming):
         if t.incoming[worker, at].edge == edge and t.edges[edge].sequence == sequence:
             return at
@@ -453,7 +456,7 @@ def _incoming_share(t: Tables, worker: int, edge: int, sequence: int) -> int:
 def _take_ack(
     t: Tables, worker: int, edge: int, sequence: int, accepted: int, has_credit: int
 ) -> bool:
-    """An answer settles; False where it tells that a share did not come for long.
+    """Settle an ack; return False if it says that a share has stalled.
 
     Mirrors `Outbox.ack`.
     """
@@ -485,7 +488,7 @@ def _take_ack(
 
 @compiled
 def _take_query(t: Tables, worker: int, edge: int, sequence: int) -> bool:
-    """A question is answered; False where what it is about is given up, or still to come.
+    """Answer a query; return False if its share is given up, or still to come.
 
     Mirrors `Inbox.query`.
     """
@@ -511,13 +514,13 @@ def _take_pending(t: Tables, worker: int, edge: int, sequence: int) -> None:
 
 @compiled
 def _wake(t: Tables, worker: int) -> bool:
-    """Ask about shares whose answer is late; False where some did not get going.
+    """Query shares whose ack is late; return False if some have stalled.
 
     Mirrors `Protocol.wake`, `Inbox.expire` and `Outbox.query_due`.
     """
     now_s, me = t.totals[0].now_s, t.workers[worker]
     if me.alarm_s != now_s:
-        return True  # an earlier one was set since
+        return True  # an earlier alarm was set since
     me.alarm_s = _NEVER
     for at in range(me.n_incoming):
         if _is_stalled(t, worker, at):
@@ -550,7 +553,7 @@ def _set_alarm(t: Tables, worker: int) -> None:
             share = t.incoming[worker, at]
             if share.buffer < 0:
                 due_s = min(due_s, share.offered_s + t.stall_s)
-        # Its own step may have outlasted what a message has moved nearer.
+        # Its own step may have outlasted a deadline that a message has moved nearer.
         due_s = max(due_s, now_s)
         if due_s < me.alarm_s:
             me.alarm_s = due_s
@@ -559,14 +562,14 @@ def _set_alarm(t: Tables, worker: int) -> None:
 
 @compiled
 def _is_stalled(t: Tables, worker: int, at: int) -> bool:
-    """Whether a share has not come for too long. Mirrors `Inbox._give_up_if_stalled`."""
+    """Return True if a share has stalled. Mirrors `Inbox._give_up_if_stalled`."""
     share = t.incoming[worker, at]
     return share.buffer < 0 and t.totals[0].now_s >= share.offered_s + t.stall_s
 
 
 @compiled
 def _send_chunk(t: Tables, worker: int, edge: int) -> None:
-    """The values of what was offered follow. Mirrors `Outbox._stream`."""
+    """Send the values of an offered share. Mirrors `Outbox._stream`."""
     link = t.edges[edge]
     link.busy = SENT
     link.deadline_s = t.totals[0].now_s + _patience_s(t, edge)
@@ -578,7 +581,7 @@ def _send_chunk(t: Tables, worker: int, edge: int) -> None:
 
 @compiled
 def _patience_s(t: Tables, edge: int) -> float:
-    """How long to wait for an answer before asking (again). Mirrors `Outbox._patience_s`."""
+    """Return the timeout before a query, or before the next one. Mirrors `Outbox._patience_s`."""
     link = t.edges[edge]
     wait_s = _FIRST_TIMEOUT_S
     if link.roundtrip_s >= 0.0:
@@ -600,7 +603,7 @@ def _measure(t: Tables, edge: int, seconds: float) -> None:
 
 @compiled
 def _excuse(t: Tables, worker: int, edge: int, yes: bool) -> None:
-    """Note whether an outstanding push uses up no credit, since nobody answers.
+    """Record whether an outstanding push uses no credit, since its receiver does not answer.
 
     Mirrors `Outbox._ask` and `State.credit_used`.
     """

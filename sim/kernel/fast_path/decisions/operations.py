@@ -1,7 +1,7 @@
-"""What is asked of values: steps, snapshots, mixes, releases, as rows of a window.
+"""Operations on values: steps, snapshots, mixes, releases, as rows of a window.
 
-The levels and slots are those of `rumor.sim.kernel.program`. Slots lie in *buffers*, which are used
-again once nobody reads them.
+The levels and slots are those of `rumor.sim.kernel.program`. Slots are in *buffers*, which are
+reused once they have no readers.
 """
 
 from ...program import MIX, RELEASE, SCALE_LR, SNAPSHOT
@@ -13,7 +13,7 @@ __all__ = ["decref", "has_buffer", "incref", "mix", "note_step", "snapshot"]
 
 @compiled
 def note_step(t: Tables, worker: int) -> None:
-    """Note an optimizer step of a worker. Mirrors `Program.step`."""
+    """Add an optimizer step of a worker. Mirrors `Program.step`."""
     totals, me = t.totals[0], t.workers[worker]
     if t.scales_lr == 1:
         _note(t, SCALE_LR, worker, me.level, me.steps, me.known_steps, 0, totals.now_s)
@@ -31,10 +31,10 @@ def note_step(t: Tables, worker: int) -> None:
 
 @compiled
 def has_buffer(t: Tables, worker: int) -> bool:
-    """Whether the next free buffer may be used by a worker.
+    """Return True if a worker may use the next free buffer.
 
-    Levels are carried out one after another: what was released at a later one is still needed at
-    the worker's.
+    Levels are executed one after another: a buffer that is released at a later level than the
+    worker's is still needed at the worker's.
     """
     totals = t.totals[0]
     if totals.n_free == 0:
@@ -60,7 +60,7 @@ def snapshot(t: Tables, worker: int) -> int:
 
 @compiled
 def mix(t: Tables, worker: int, buffer: int, fraction: float) -> None:
-    """Mix a slot into a worker's vector; both take part at one level. Mirrors `Program.mix`."""
+    """Mix a slot into a worker's vector, both at one level. Mirrors `Program.mix`."""
     me = t.workers[worker]
     me.level = max(me.level, _level_of(t, buffer))
     t.buffers[buffer].level = me.level
@@ -69,13 +69,13 @@ def mix(t: Tables, worker: int, buffer: int, fraction: float) -> None:
 
 @compiled
 def incref(t: Tables, buffer: int) -> None:
-    """Count one more reader of a buffer."""
+    """Add a reader of a buffer."""
     t.buffers[buffer].readers += 1
 
 
 @compiled
 def decref(t: Tables, buffer: int) -> None:
-    """Count one reader less; without any the buffer is free. Mirrors `Program.let_go`."""
+    """Remove a reader of a buffer; the last one frees it. Mirrors `Program.let_go`."""
     totals, slot = t.totals[0], t.buffers[buffer]
     slot.readers -= 1
     if slot.readers == 0:

@@ -1,4 +1,4 @@
-"""The random numbers of a rule, as numpy draws them from a generator's words."""
+"""Random numbers of a rule, as numpy draws them from a generator's words."""
 
 from math import exp
 from typing import Any
@@ -10,21 +10,22 @@ from .tables import HALVES_MAX, Tables
 
 __all__ = ["below", "poisson", "uniform"]
 
-# From here on numpy draws in another way.
+# From here on numpy uses another method.
 _MEAN_MAX = 10.0
 
 
 @compiled
 def uniform(t: Tables, worker: int) -> float:
-    """A number in [0, 1). Mirrors numpy's ``Generator.random``."""
+    """Draw a number in [0, 1). Mirrors numpy's ``Generator.random``."""
     lower, upper = _word(t, worker)
     return ((upper << 21) | (lower >> 11)) * 2.0**-53
 
 
 @compiled
 def poisson(t: Tables, worker: int, mean: float) -> int:
-    """How many of what happens independently happen; -1 if that cannot be drawn from the words at
-    hand. Mirrors numpy's ``Generator.poisson``, for means below 10.
+    """Draw a Poisson number of mean below 10; -1 if the available words do not suffice.
+
+    Mirrors numpy's ``Generator.poisson``.
     """
     if mean == 0.0:
         return 0
@@ -41,7 +42,7 @@ def poisson(t: Tables, worker: int, mean: float) -> int:
 
 @compiled
 def below(t: Tables, worker: int, n: int) -> int:
-    """A number in [0, n). Mirrors numpy's ``Generator.integers``.
+    """Draw a number in [0, n). Mirrors numpy's ``Generator.integers``.
 
     Source: Lemire, ACM Transactions on Modeling and Computer Simulation 29, 2019.
     """
@@ -57,7 +58,7 @@ def below(t: Tables, worker: int, n: int) -> int:
 
 @compiled
 def _half_word(t: Tables, worker: int) -> int:
-    """32 bits: the lower half of a word first, then the upper one."""
+    """Return 32 bits: the lower half of a word first, then the upper one."""
     me = t.workers[worker]
     half: int = me.spare_half
     if half >= 0:
@@ -69,7 +70,7 @@ def _half_word(t: Tables, worker: int) -> int:
 
 @compiled
 def _word(t: Tables, worker: int) -> Any:
-    """The lower and the upper half of the next 64 bits."""
+    """Return the lower and the upper half of the next 64 bits."""
     me = t.workers[worker]
     at = me.halves_used
     me.halves_used += 2

@@ -1,4 +1,4 @@
-"""The tables that exchanges are decided on, and what their numbers mean."""
+"""Tables of the fast path, and the meaning of their numbers."""
 
 from typing import Any, Final, NamedTuple
 
@@ -18,13 +18,13 @@ __all__ = [
 OVER: Final = 0
 """All workers have taken their steps."""
 TIME: Final = 1
-"""The time has come."""
+"""The given time is reached."""
 STEPS: Final = 2
-"""So many steps have been taken."""
+"""The given number of steps is reached."""
 NEED_RANDOMS: Final = 3
 """Random words or step durations of `TOTALS.starved_worker` are used up."""
 FULL: Final = 4
-"""A table may not hold what comes next."""
+"""A table may be too small for what comes next."""
 UNSUPPORTED: Final = 5
 """Something is due that only the protocols can decide."""
 
@@ -39,35 +39,36 @@ OFFER: Final = 6
 GRANT: Final = 7
 CHUNK: Final = 8
 
-# How far a share has come that keeps an edge busy.
+# Progress of a share that keeps an edge busy.
 SENT: Final = 1
 OFFERED: Final = 2
 """The sender still owns the buffer."""
 
 STAGED_MAX: Final = 64
-"""Shares that may wait at a worker, at most."""
+"""Maximum number of shares that wait at a worker."""
 
-# Operations and halves of random words that one event takes at most.
+# Maximum number of operations, and of halves of random words, that one event takes.
 OPERATIONS_MAX: Final = 2 * STAGED_MAX + 2
 HALVES_MAX: Final = 16
 
 QUEUE_SPARE: Final = 3 * STAGED_MAX + 3
-"""A turn leads to so many offers, frames and answers at most, and to three events more."""
+"""Maximum number of events that one turn adds: an offer, a frame and an ack per share, and three.
+"""
 
 _INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 
 EVENT: Final = np.dtype(
     [
         ("kind", _INT),
-        ("worker", _INT),  # whose step or alarm it is, or who receives it
-        ("edge", _INT),  # messages only, likewise all that follows
+        ("worker", _INT),  # whose step or alarm it is, or the receiver
+        ("edge", _INT),  # this and all that follow: messages only
         ("sequence", _INT),
-        ("size_bytes", _INT),  # 0 once the receiver's downlink has let it through
+        ("size_bytes", _INT),  # 0 once the receiver's downlink has passed it
         ("accepted", _INT),  # weight; ACK
-        ("step", _INT),  # the sender's; PUSH and OFFER
+        ("step", _INT),  # sender's step; PUSH and OFFER
         ("buffer", _INT),  # PUSH and CHUNK
-        ("is_eager", _INT),  # 1 if the CHUNK follows unasked; OFFER
-        ("has_credit", _INT),  # 1 if the next share may follow its offer unasked; ACK
+        ("is_eager", _INT),  # 1 if the CHUNK follows without a grant; OFFER
+        ("has_credit", _INT),  # 1 if the next share may follow its offer without a grant; ACK
     ],
     align=True,
 )
@@ -77,25 +78,25 @@ WORKER: Final = np.dtype(
         ("weight", _INT),
         ("steps", _INT),
         ("round", _INT),  # pushes under GoSGD, turns under SGP
-        ("passed", _INT),  # rounds passed over in addition
+        ("passed", _INT),  # additional rounds that were skipped
         ("passed_over", _INT),  # SGP: edge to the first neighbor that got nothing, or -1
-        ("due", _INT),  # pushes at its next turn, -1 if they are not drawn yet
+        ("due", _INT),  # pushes at its next turn, -1 if not drawn yet
         ("halves_used", _INT),
-        ("spare_half", _INT),  # of a random word of which one half was drawn, or -1
+        ("spare_half", _INT),  # unused half of a random word, or -1
         ("block", _INT),  # its durations are those of steps from block * durations_each on
         ("level", _INT),
         ("snapshots", _INT),
         ("finished", _INT),
         ("pushes", _INT),
         ("mixed", _INT),
-        ("known_steps", _INT),  # of all workers, as they were after its last one
-        ("exchanged", _INT),  # pushes and mixes that have lengthened a step so far
+        ("known_steps", _INT),  # steps of all workers, as of its last one
+        ("exchanged", _INT),  # pushes and mixes that have already extended a step
         ("n_outgoing", _INT),
-        ("excused", _INT),  # outgoing shares that use up no credit
+        ("excused", _INT),  # outgoing shares that use no credit
         ("n_incoming", _INT),
         ("top_span", _INT),
         ("n_spans", _INT),
-        ("called_s", _FLOAT),  # its last turn, negative before the first
+        ("called_s", _FLOAT),  # time of its last turn, negative before the first
         ("mean_s", _FLOAT),
         ("alarm_s", _FLOAT),
         ("uplink_free_s", _FLOAT),
@@ -107,7 +108,7 @@ EDGE: Final = np.dtype(
     [
         ("source", _INT),
         ("to", _INT),
-        ("name_bytes", _INT),  # of both names in a message
+        ("name_bytes", _INT),  # both names in a message
         ("busy", _INT),  # 0, SENT or OFFERED
         ("sequence", _INT),
         ("escrow", _INT),
@@ -115,11 +116,11 @@ EDGE: Final = np.dtype(
         ("is_excused", _INT),
         ("decided", _INT),  # sequence number of the last share that the receiver has decided
         ("accepted", _INT),
-        ("credit", _INT),  # 1 if the next share may follow its offer unasked
-        ("buffer", _INT),  # of what is offered
+        ("credit", _INT),  # 1 if the next share may follow its offer without a grant
+        ("buffer", _INT),  # buffer of the offered share
         ("pushed_s", _FLOAT),
         ("deadline_s", _FLOAT),
-        ("roundtrip_s", _FLOAT),  # negative before the first was measured
+        ("roundtrip_s", _FLOAT),  # negative before the first measurement
         ("deviation_s", _FLOAT),
     ],
     align=True,
@@ -129,7 +130,7 @@ INCOMING: Final = np.dtype(
     [
         ("edge", _INT),
         ("step", _INT),
-        ("buffer", _INT),  # negative until its frame has come
+        ("buffer", _INT),  # negative until its frame arrives
         ("offered_s", _FLOAT),  # offered shares only
     ],
     align=True,
@@ -149,9 +150,9 @@ TOTALS: Final = np.dtype(
         ("steps", _INT),
         ("slots", _INT),  # named since the start
         ("n_free", _INT),  # buffers
-        ("next_free", _INT),  # place in their ring
+        ("next_free", _INT),  # position in their ring
         ("window", _INT),
-        ("n_steps", _INT),  # rows of this window, likewise the next two
+        ("n_steps", _INT),  # rows of this window, as are the next two
         ("n_operations", _INT),
         ("n_levels", _INT),
         ("starved_worker", _INT),
@@ -169,20 +170,20 @@ TOTALS: Final = np.dtype(
 
 
 class Queue(NamedTuple):
-    """Events that are due, a binary heap: what an event carries stays at its place."""
+    """Queue of events, a binary heap: an event's record stays at its place."""
 
     times: NDArray[np.float64]
     orders: NDArray[np.int64]
     places: NDArray[np.int64]
-    """Of the events in the heap, then the free ones."""
+    """Places of the events in the heap, then free ones."""
     events: Any
     """Records of `EVENT`."""
     size: NDArray[np.int64]
-    """One number: how many events are due."""
+    """One number: how many events are queued."""
 
     @classmethod
     def for_events(cls, n: int) -> "Queue":
-        """Make an empty queue with room for so many events."""
+        """Make an empty queue with room for *n* events."""
         n += QUEUE_SPARE
         return cls(
             np.zeros(n), np.zeros(n, np.int64), np.arange(n), np.zeros(n, EVENT),
@@ -190,7 +191,7 @@ class Queue(NamedTuple):
         )  # fmt: skip
 
     def doubled(self) -> "Queue":
-        """Make room for twice as many."""
+        """Return a queue with twice the room."""
         n = len(self.times)
         return Queue(
             np.concatenate([self.times, np.zeros(n)]),
@@ -202,7 +203,7 @@ class Queue(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """The state of a swarm: a structured array for each kind of thing, and what never changes."""
+    """State of a swarm: a structured array per kind of object, and constants."""
 
     queue: Any
     """See `Queue`."""
@@ -213,30 +214,32 @@ class Tables(NamedTuple):
     edges: Any
     """Records of `EDGE`, axis ``edge``."""
     incoming: Any
-    """Shares that have come, in order: records of `INCOMING`, axes ``(worker, place)``."""
+    """Shares that have arrived, in order: records of `INCOMING`, axes ``(worker, place)``."""
     outgoing: Any
     """Edges of outstanding pushes, in order, axes ``(worker, place)``."""
     spans: Any
-    """When downlinks were busy: records of `SPAN`, axes ``(worker, place)``; see
+    """Busy times of downlinks: records of `SPAN`, axes ``(worker, place)``; see
     `rumor.sim.models.links.Port`."""
     halves: Any
     """Halves of random words, the lower ones first, uint32, axes ``(worker, half)``."""
     durations: Any
-    """Of the next steps, seconds, axes ``(worker, step % durations_each)``."""
+    """Durations of the next steps, seconds, axes ``(worker, step % durations_each)``."""
     buffers: Any
-    """Slots, used again: records of `BUFFER`, axis ``buffer``."""
+    """Slots, reused: records of `BUFFER`, axis ``buffer``."""
     free_buffers: Any
-    """A ring, so that a buffer rests for as long as can be."""
+    """A ring, so that a buffer rests for as long as possible."""
     step_rows: Any
-    """This window's steps in order: of each worker, level, number."""
+    """This window's steps in order: worker, level, number."""
     operation_rows: Any
-    """This window's operations: of each kind, worker, level, slot, buffer, id of the snapshot.
-    Where a learning rate changes: kind, worker, level, then the worker's steps and those of all
-    that it knows."""
+    """This window's operations: kind, worker, level, slot, buffer, id of the snapshot. If a
+    learning rate changes: kind, worker, level, then the worker's steps and those of all that it
+    knows of."""
     fractions: Any
-    """This window's operations: by which part each mixes, or when a learning rate changes."""
+    """This window's operations: the fraction of each mix, or the time at which a learning rate
+    changes."""
     offsets: Any
-    """Where a worker's neighbors in a round begin: row ``worker * period + round``; one more."""
+    """Where a worker's neighbors in a round begin: row ``worker * period + round``, and one more.
+    """
     neighbors: Any
     """Edges."""
 
@@ -244,39 +247,39 @@ class Tables(NamedTuple):
     """1 under SGP, 0 under GoSGD."""
     p: float
     is_timed: int
-    """1 where p is the mean number of pushes in a second."""
+    """1 if p is the mean number of pushes per second."""
     latency_s: float
     s_per_byte: float
-    """Of uplinks; 0 where nothing limits them."""
+    """Of uplinks; 0 if they are unlimited."""
     down_s_per_byte: float
-    """Of downlinks, likewise."""
+    """Of downlinks; 0 if they are unlimited."""
     instant_s: float
-    """Less than that is no time."""
+    """Shorter times count as 0."""
     query_s_min: float
     query_s_max: float
     soonest_s: float
-    """Earlier than that after an alarm was set, no other is due."""
+    """Minimum time from setting an alarm until it is due."""
     stall_s: float
-    """Later than this after it was let in, an offered share is the protocols' affair."""
+    """Stall timeout: the protocols decide on a share that was offered longer ago than this."""
     outstanding_max: int
     steps_each: int
     steps_total: int
-    """Steps of all workers together after which each stops at the end of the one it takes."""
+    """Steps of all workers together after which each stops at the end of its current one."""
     exchange_s: float
-    """By how much each push, and each mix, makes a worker's next step longer."""
+    """How much each push, and each mix, extends a worker's next step."""
     scales_lr: int
-    """1 where the learning rate changes as training goes on."""
+    """1 if the learning rate changes during training."""
     period: int
     push_bytes: int
     ack_bytes: int
     credit_bytes: int
-    """How much longer an answer is that lets a part of the next share follow its offer."""
+    """Additional bytes of an ack that lets a part of the next share follow its offer."""
     query_bytes: int
     pending_bytes: int
     in_frames: int
-    """1 where shares are offered first, and then come in a frame of their own."""
+    """1 if shares are offered first, and then follow in their own frame."""
     offer_bytes: int
     eager_bytes: int
-    """How much longer an offer is that its share follows unasked."""
+    """Additional bytes of an offer whose share follows without a grant."""
     grant_bytes: int
     chunk_bytes: int
