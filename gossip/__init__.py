@@ -1,7 +1,7 @@
-"""The protocol core: what peers decide, without time, sockets or values.
+"""The protocol core: the decisions of peers, without clocks, sockets or values.
 
-A script needs rules, settings, errors, and `audit`; a rule of one's own `Rule` and `RuleContext`.
-`rumor.gossip.protocol.protocol` is the state machine, `rumor.gossip.wire.codec` and
+Scripts need rules, settings, errors, and `audit`; custom rules also `Rule` and `RuleContext`.
+`rumor.gossip.protocol.protocol` is the state machine; `rumor.gossip.wire.codec` and
 `rumor.gossip.transport.zmq_transport` put its messages on the wire.
 """
 
@@ -80,5 +80,5 @@ _HOMES = {
     "specs.parameter": ("Parameter", "checked"),
 }
 
-# Topologies and commands need errors and specs, and none of the protocol.
+# Topologies and commands need errors and specs, but none of the protocol.
 _be_lazy(__name__, _HOMES)

@@ -18,7 +18,7 @@ ShardOrder = Literal["round-robin", "random"]
 
 @dataclass(frozen=True, kw_only=True)
 class ShareSettings:
-    """How shares travel, the same for real peers and simulated ones."""
+    """How shares travel, for real and simulated peers alike."""
 
     wire: str = setting(
         NATIVE,
@@ -234,11 +234,11 @@ class ProtocolConfig(ShareSettings):
 TIMINGS: Mapping[str, Mapping[str, float]] = MappingProxyType(
     {
         "local": dict(
-            gossip_s=0.5,  # loopback: a view of a few peers costs nothing
+            gossip_s=0.5,  # loopback: exchanging a view of a few peers costs nothing
             suspect_s=3.0,  # six heartbeats; a busy machine is late by two or three
-            dead_s=8.0,  # a killed process is noticed while one still looks
+            dead_s=8.0,  # a killed process is noticed while its user is still watching
             redial_s_max=5.0,  # processes come back within seconds or not at all
-            found_s=3.0,  # all have started by then
+            found_s=3.0,  # all peers have started by then
             found_alone_s=10.0,
             stall_s=5.0,  # nothing on one machine is silent for longer
             query_s_max=5.0,
@@ -246,9 +246,9 @@ TIMINGS: Mapping[str, Mapping[str, float]] = MappingProxyType(
         ),
         "lan": dict(
             gossip_s=1.0,  # 23 KiB a second at 1,000 peers
-            suspect_s=12.0,  # longer than a switch takes to find a new way
+            suspect_s=12.0,  # longer than a switch takes to reroute
             dead_s=30.0,  # a machine that swaps, or writes a checkpoint, is not dead
-            redial_s_max=60.0,  # a rack that is repaired is back within a minute or two
+            redial_s_max=60.0,  # a repaired rack is back within a minute or two
             found_s=5.0,
             found_alone_s=30.0,
             stall_s=10.0,
@@ -260,17 +260,17 @@ TIMINGS: Mapping[str, Mapping[str, float]] = MappingProxyType(
             suspect_s=36.0,  # three times the LAN's: routes converge in tens of seconds
             dead_s=90.0,
             redial_s_max=60.0,
-            found_s=15.0,  # seeds behind slow names and slow handshakes get their chance
+            found_s=15.0,  # allows for slow name resolution and slow handshakes
             found_alone_s=90.0,
-            stall_s=30.0,  # links pause for longer, and lose what they carry
+            stall_s=30.0,  # links stall for longer, and lose what they carry
             query_s_max=60.0,
             retry_s=2.0,
         ),
     }
 )
-"""Times that belong together, seconds, by name; ``lan`` has the defaults of `ProtocolConfig`."""
+"""Named presets of times in seconds; ``lan`` has the defaults of `ProtocolConfig`."""
 
 
 def timing(name: str) -> dict[str, Any]:
-    """The fields of `ProtocolConfig` that a preset sets."""
+    """Return the fields of `ProtocolConfig` that a preset sets."""
     return dict(find("timing", name, TIMINGS))

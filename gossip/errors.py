@@ -1,4 +1,4 @@
-"""Everything that can go wrong, as one tree, and the hint that many messages give.
+"""All errors, as one tree, and the "did you mean" hint.
 
 RumorError                         base; catch this at the edge
 ├─ ConfigError (also ValueError)   a setting is out of range: names the field, the value, the range
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class RumorError(Exception):
-    """Base of every error that this project raises on purpose."""
+    """Base of every error that rumor raises on purpose."""
 
 
 class ConfigError(RumorError, ValueError):
@@ -63,7 +63,7 @@ class TrainingError(RumorError):
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = ".") -> str:
-    """What to write behind a name that is unknown; *otherwise* where none that is known is close.
+    """Return the end of an "unknown name" message: the closest known name, or *otherwise*.
 
     >>> did_you_mean("gosdg", ["gosgd", "sgp"])
     ", did you mean 'gosgd'?"

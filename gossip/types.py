@@ -1,5 +1,5 @@
-"""What names a peer, its run, a share and a snapshot; values that nobody changes; random streams by
-name, so that who draws what never depends on who drew before."""
+"""Identifiers of peers, incarnations, shares and snapshots; cheap immutable dataclasses; named
+random streams, which are independent of the order in which they are used."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -23,13 +23,13 @@ _T = TypeVar("_T")
 PeerId = str
 
 Incarnation = int
-"""Which run of a peer: larger after every restart, 0 where it is not known."""
+"""One run of a peer: larger after every restart, 0 if unknown."""
 
 SnapshotId = int
 
 
 class ShareId(NamedTuple):
-    """Names a share at its receiver."""
+    """Identifies a share at its receiver."""
 
     sender: PeerId
     incarnation: Incarnation
@@ -38,24 +38,24 @@ class ShareId(NamedTuple):
 
 
 class SharePart(NamedTuple):
-    """Names one register of a share that carries several."""
+    """Identifies one register of a share that carries several."""
 
     share: ShareId
     part: int
 
     @classmethod
     def of(cls, term: "ShareId | SharePart") -> "SharePart":
-        """What a term of a sum means: of a share alone, its first register."""
+        """Normalize a term of a sum: a share alone stands for its first register."""
         return cls(term, 0) if isinstance(term, ShareId) else term
 
 
 @dataclass_transform(frozen_default=True)
 def frozen(cls: type[_T]) -> type[_T]:
-    """Make a slotted dataclass that is frozen to the type checker, and not at run time.
+    """Make a slotted dataclass that is frozen for the type checker, but not at run time.
 
-    The core makes a dozen of them per event. ``dataclass(frozen=True)`` goes through
-    ``object.__setattr__`` for every field, which makes its instances cost three times as much: a
-    quarter of what deciding costs in all.
+    The core creates a dozen of them per event. ``dataclass(frozen=True)`` calls
+    ``object.__setattr__`` for every field, which makes creation three times as expensive: a quarter
+    of the total cost of a decision.
 
     >>> @frozen
     ... class Point:
@@ -68,21 +68,21 @@ def frozen(cls: type[_T]) -> type[_T]:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def frozen_keywords(cls: type[_T]) -> type[_T]:
-    """`frozen`, with fields that are given by name."""
+    """`frozen`, with keyword-only fields."""
     return dataclass(slots=True, unsafe_hash=True, kw_only=True)(cls)
 
 
 def stream(seed: int, peer: str, purpose: str) -> np.random.Generator:
     """Open the random stream of one *peer* for one *purpose*.
 
-    Streams of different names are independent, so that adding a draw to one shifts no other.
+    Streams of different names are independent: adding a draw to one shifts no other.
 
     Args:
-        peer: The peer's id, or a fixed word for what all peers share.
+        peer: The peer's id, or a fixed word for a stream that all peers share.
         purpose: What the numbers are for, such as ``"rule"`` or ``"data:3"``.
 
     Returns:
-        A generator at the start of its stream, the same in every process.
+        A generator at the start of its stream, identical in every process.
 
     Source: Salmon et al., SC 2011 (Philox, a counter-based generator).
 

@@ -1,15 +1,14 @@
-"""The push-sum weight, counted in integers so that "nothing is lost" is an equality.
+"""The push-sum weight, counted in integers so that "nothing is lost" is an exact equality.
 
-Weights are told in *units*: a founder brings 2^40 of them. Inside, each unit is 2^960 *grains*, and
-every integer that stands for a weight counts these. A crash takes its peer's weight along for good,
-so where peers are killed all the time what is left must be halved again and again: grains allow for
-a thousand halvings. Peers push whole units, as if there were no grains, until they hold so few that
-it would matter.
+Weights are shown in *units*: a founder brings 2^40 of them. Internally, each unit is 2^960
+*quanta*, and every integer weight counts quanta. A crash destroys its peer's weight for good, so
+under frequent crashes the rest must be halved again and again: quanta allow for a thousand
+halvings. Peers push whole units until they hold so few that the rounding would matter.
 
-No other module knows of the two sizes. Elsewhere a weight is an integer that is added, compared
-and divided; it crosses the boundary here: `in_units` and `from_units` for text and JSON,
-`encode_weight` and `decode_weight` for messages and journals, `in_unit_floats` for arrays, `shown`
-for the ``repr`` of what holds weights.
+Only this module knows both sizes. Elsewhere, a weight is an integer that is added, compared and
+divided. It is converted here: `in_units` and `from_units` for text and JSON, `encode_weight` and
+`decode_weight` for messages and journals, `in_unit_floats` for arrays, `shown` for the ``repr`` of
+objects that hold weights.
 """
 
 import re
@@ -47,48 +46,50 @@ __all__ = [
 _UNIT_BITS: Final = 960
 
 UNIT: Final = 1 << _UNIT_BITS
-"""The weight that is told as 1, in grains."""
+"""One unit, in quanta."""
 
 UNITS_PER_FOUNDER: Final = 2**40
 
 ONE: Final = UNITS_PER_FOUNDER * UNIT
-"""What a founder brings, in grains: 2^1000, so that millions of founders still fit a float64."""
+"""Weight of one founder, in quanta: 2^1000, so that millions of founders still fit a float64."""
 
 WEIGHT_MIN: Final = 2**12
-"""Below this, in grains, a peer skips its pushes, so that halves stay halves to a few thousandths.
+"""Below this, in quanta, a peer skips its pushes, so that halves are exact to a few thousandths.
 
-Not much more: each crash takes its peer's weight with it for good, and a swarm in which peers are
-killed all the time goes on for as many halvings of the total as lie between this and `ONE`."""
+It is this small because each crash destroys its peer's weight for good: a swarm under constant
+crashes survives as many halvings of the total as lie between this and `ONE`.
+"""
 
 WEIGHT_MAX: Final = 2**61 * UNIT
-"""More than two million founders: whoever offers more lies, and as units it would not fit into a
-message."""
+"""Weight of more than two million founders. A larger offer is forged, and in units it would not fit
+into a message."""
 
 Units = int | str
-"""A weight as it is told: whole units as a number, others as text, see `in_units`."""
+"""A weight as it is shown: whole units as a number, others as text, see `in_units`."""
 
 WHOLE_MIN: Final = 2**11 * UNIT
-"""From here on whole units are fine enough, and below it as many bits as a float64 has."""
+"""At or above this, in quanta, weights are rounded to whole units; below it, to float64
+precision."""
 
 _BITS: Final = 53
 
 TIMES_OWN: Final = 9
-"""A share that weighs more than four founders makes up nine tenths of the mixture at most. Lighter
+"""A share that weighs more than four founders makes up at most nine tenths of the mixture. Lighter
 ones may be nearly all of it: peers that have pushed several times in a row hold next to nothing."""
 
 FOUNDERS_MAX: Final = 8
-"""So many founders' weight is taken from one share, or of a leaver as much as all founders brought
-of whom a peer knows: one share must not decide what everybody's model is."""
+"""Most founders' weight accepted from one share; from a leaver, as much as all founders that a peer
+knows brought. One share must not decide the models of all peers."""
 
 HARMLESS: Final = 4 * ONE
-"""So much of one share is always good, in grains: what four founders bring."""
+"""Weight that is always accepted from one share, in quanta: that of four founders."""
 
 _FRACTION: Final = UNIT - 1
 _TEXT: Final = re.compile(r"(0|[1-9][0-9]{0,399})(?:/2\^([1-9][0-9]{0,2}))?")
 
 
 def coarse(weight: int) -> int:
-    """Round down to what can be told shortly; what is left over stays with whoever gives."""
+    """Round down to a weight with a short encoding; the giver keeps the remainder."""
     if weight >= WHOLE_MIN:
         return weight >> _UNIT_BITS << _UNIT_BITS
     excess = weight.bit_length() - _BITS
@@ -96,7 +97,7 @@ def coarse(weight: int) -> int:
 
 
 def half(weight: int) -> int:
-    """What a GoSGD push gives away of *weight*, both in grains.
+    """Return the weight that a GoSGD push gives away, in quanta.
 
     >>> half(5)
     2
@@ -106,7 +107,7 @@ def half(weight: int) -> int:
 
 
 def token(weight: int) -> int:
-    """What goes with a share of a peer that holds *weight*, under a rule that does not use weights.
+    """Return the weight that accompanies a share under a rule that does not use weights, in quanta.
 
     >>> token(ONE) == UNIT, token(UNIT) < UNIT, token(1)
     (True, True, 1)
@@ -115,7 +116,7 @@ def token(weight: int) -> int:
 
 
 def founders(weight: int) -> float:
-    """Express *weight*, in grains, in founders, the way people read weights.
+    """Convert *weight*, in quanta, to founders, the scale for people.
 
     >>> founders(3 * ONE // 2)
     1.5
@@ -124,7 +125,7 @@ def founders(weight: int) -> float:
 
 
 def in_units(weight: int) -> Units:
-    """Tell *weight*, in grains, in units, exactly: a number, or an odd one over ``2^k`` as text."""
+    """Convert *weight*, in quanta, to units, exactly: an integer, or text "odd number/2^k"."""
     if not weight & _FRACTION:
         return weight >> _UNIT_BITS
     twos = (weight & -weight).bit_length() - 1
@@ -132,10 +133,10 @@ def in_units(weight: int) -> Units:
 
 
 def from_units(told: object) -> int:
-    """Read what `in_units` has told, or the text of it.
+    """Convert units to quanta: an output of `in_units`, or its text.
 
     Raises:
-        ValueError: It is no weight, or a negative one, or otherwise written.
+        ValueError: *told* is not a weight, is negative, or is not in this format.
 
     >>> from_units("7/2^4") == 7 * UNIT >> 4, from_units("7") == from_units(7)
     (True, True)
@@ -151,12 +152,13 @@ def from_units(told: object) -> int:
 
 
 def in_unit_floats(weights: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Tell weights in units, each correctly rounded."""
+    """Convert weights to units, each correctly rounded."""
     return [[weight / UNIT for weight in row] for row in weights]
 
 
 def encode_weight(weight: int, *, units_max: int | None = None) -> int | bytes:
-    """Make *weight* short: units where that is whole and fits, else grains as big-endian bytes."""
+    """Encode *weight* shortly: in units if these are whole and fit, else quanta as big-endian
+    bytes."""
     units = weight >> _UNIT_BITS
     if units << _UNIT_BITS == weight and (units_max is None or units <= units_max):
         return units
@@ -164,15 +166,15 @@ def encode_weight(weight: int, *, units_max: int | None = None) -> int | bytes:
 
 
 def decode_weight(encoded: int | bytes) -> int:
-    """Read what `encode_weight` made, in grains, whether or not it was the shortest form."""
+    """Decode an output of `encode_weight`, in quanta, even if it is not the shortest form."""
     return encoded << _UNIT_BITS if isinstance(encoded, int) else int.from_bytes(encoded)
 
 
 def shown(value: Any, /, **weights: str) -> str:
-    """The ``repr`` of a dataclass, in which some of its fields are told in units.
+    """Return the ``repr`` of a dataclass, with some of its fields shown in units.
 
     Args:
-        weights: Names of those fields, and what each is called once it is told so.
+        weights: For each of those fields, the name under which it is shown.
 
     >>> from rumor.gossip.effects.ledger import Outstanding
     >>> shown(Outstanding(7, 3 * UNIT // 2), escrow="units")
@@ -187,7 +189,8 @@ def shown(value: Any, /, **weights: str) -> str:
 
 
 def in_floats(weights: Sequence[int]) -> tuple[list[float], float]:
-    """Weights and their sum in float64: in units, or in a power of two of one, if all are small."""
+    """Return weights and their sum in float64: in units, or in a smaller power of two if all are
+    small."""
     scale = min(UNIT, 1 << max(weights).bit_length())
     return [weight / scale for weight in weights], sum(weights) / scale
 
@@ -195,16 +198,16 @@ def in_floats(weights: Sequence[int]) -> tuple[list[float], float]:
 def acceptable(
     own: int, offered: int, founders_max: int = FOUNDERS_MAX, *, outweighs: bool = False
 ) -> int:
-    """How much of a share may be accepted, so that nobody's word decides all.
+    """Return how much of a share may be accepted, so that no single share decides the model.
 
     Args:
-        own: What the receiver holds, in grains; above 0.
-        offered: What comes with the share, likewise. Up to `HARMLESS` is always good.
-        founders_max: As many founders' weight may come with one share.
-        outweighs: Whether it may be more than nine tenths of the mixture.
+        own: Weight of the receiver, in quanta; above 0.
+        offered: Weight of the share, in quanta. Up to `HARMLESS` is always accepted.
+        founders_max: Most founders' weight that may come with one share.
+        outweighs: True if it may be more than nine tenths of the mixture.
 
     Returns:
-        In grains; of honest peers, nearly always all.
+        In quanta; from honest peers, nearly always all of it.
 
     >>> acceptable(ONE, ONE) == ONE, acceptable(ONE, 99 * ONE) == 8 * ONE
     (True, True)
@@ -218,14 +221,14 @@ def acceptable(
 
 
 def mixing_fraction(own: int, accepted: int) -> float:
-    """Part of the mixture that a share makes up: ``w_s / (w_s + w_r)``.
+    """Return the part of the mixture that a share makes up: ``w_s / (w_s + w_r)``.
 
     Args:
-        own: What the receiver held before, in grains.
-        accepted: What it accepts of the share, in grains; not both may be 0.
+        own: Weight of the receiver before, in quanta.
+        accepted: Weight accepted of the share, in quanta; not both may be 0.
 
     Returns:
-        The correctly rounded quotient, in [0, 1]; 1 for a newcomer, who holds nothing.
+        The correctly rounded quotient, in [0, 1]; 1 for a newcomer, which holds nothing.
 
     Source: Blot et al. 2016, algorithm 1, ProcessMessages.
 

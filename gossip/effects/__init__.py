@@ -1,3 +1,3 @@
-"""What the protocol asks for, what it tells people, and the ledger it writes."""
+"""Effects that the protocol requests, events that it reports, and the ledger that it writes."""
 
 __all__: list[str] = []

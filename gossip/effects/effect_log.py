@@ -1,4 +1,4 @@
-"""What the protocol has asked for so far, in the order in which it must happen."""
+"""Effects that the protocol has requested so far, in the order in which they must happen."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,8 +19,8 @@ _NO_FRAME: Final = None, 0, 0
 class EffectLog:
     """Collects effects until the driver takes them.
 
-    Weight only changes through `record`, so that the account and the ledger on disk cannot
-    drift apart, and every entry stands before the messages that follow from it.
+    Weight changes only through `record`, so that the account and the ledger on disk cannot diverge,
+    and every entry precedes the messages that follow from it.
     """
 
     def __init__(
@@ -35,22 +35,22 @@ class EffectLog:
         self._schema = schema
         self._shard = account.shard
         self.effects: list[Effect | Event] = [] if effects is None else effects
-        """What was asked for and not taken yet. The logs of all shards share one list; who takes it
-        clears it."""
+        """Requested effects that the driver has not taken yet. The logs of all shards share this
+        list; the caller that takes it clears it."""
         self.ask: Callable[[Effect | Event], None] = self.effects.append
 
     def beside(self, account: Account) -> "EffectLog":
-        """The log of another shard of the same peer; both append to one list of effects."""
+        """Return the log of another shard of the same peer; both append to one list of effects."""
         return EffectLog(account, self._schema, self.swarm, self.effects)
 
     def record(self, entry: Entry) -> None:
-        """Change the account, and ask for the change to be written down."""
+        """Apply *entry* to the account, and request that it is written to the ledger."""
         if self._shard:
             entry = replace(entry, shard=self._shard)
         self.ask(Record(self.account.apply(entry)))
 
     def envelope(self, peer: PeerId, incarnation: Incarnation, body: Body) -> Envelope:
-        """Address *body* to one incarnation of a peer; empty and 0 where it is not known."""
+        """Address *body* to one incarnation of a peer; empty and 0 if it is unknown."""
         return Envelope(
             swarm=self.swarm,
             schema=self._schema,
@@ -71,10 +71,10 @@ class EffectLog:
         frame: tuple[SnapshotId, int, int] | None = None,
         shown: bool = False,
     ) -> None:
-        """Ask for a message to be sent."""
+        """Request that a message is sent."""
         snapshot, start, size = frame or _NO_FRAME
         account = self.account
-        # As `envelope` does, but without names: every message comes by here.
+        # Inlines `envelope` with positional arguments, since every message passes here.
         envelope = Envelope(
             self.swarm,
             self._schema,

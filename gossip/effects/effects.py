@@ -1,8 +1,8 @@
-"""What the protocol asks for: the driver carries these out, in order.
+"""Effects that the protocol requests; the driver applies them in order.
 
-Nothing here holds a value. ``Snapshot`` and ``Mix`` are for the vector, ``Send`` and its like for
-the network, ``Record`` for the ledger on disk, ``Wait``, ``EndTraining`` and ``Halt`` for whoever
-takes the steps. What is only told to people is in `rumor.gossip.effects.events`.
+No effect holds a value. ``Snapshot`` and ``Mix`` are for the vector, ``Send`` and its like for the
+network, ``Record`` for the ledger on disk, ``Wait``, ``EndTraining`` and ``Halt`` for the training
+loop. `rumor.gossip.effects.events` has the events, which are for people only.
 """
 
 from ..types import PeerId, ShareId, SharePart, SnapshotId, frozen
@@ -37,33 +37,32 @@ __all__ = [
 ]
 
 X = "x"
-"""The register that the optimizer works on: the model itself."""
+"""The register that the optimizer updates: the model itself."""
 
 
 @frozen
 class Record:
-    """Append to the ledger on disk before anything that follows leaves."""
+    """Append to the ledger on disk before any later effect leaves the process."""
 
     entry: Entry
 
 
 @frozen
 class Send:
-    """Hand a message to the network, with part of a snapshot where the message has a frame."""
+    """Send a message, with part of a snapshot if the message has a frame."""
 
     envelope: Envelope
     snapshot: SnapshotId | None = None
-    """What an offered share, or a frame of one, is cut from; None for other messages."""
+    """Snapshot of an offered share, or of a frame of one; None for other messages."""
     start_bytes: int = 0
-    """Where in the snapshot the frame begins; its length is the envelope's ``frame_bytes``."""
+    """Offset of the frame in the snapshot; its length is the envelope's ``frame_bytes``."""
     shown: bool = False
-    """Whether the snapshot's place in shared memory is to be filled into the offer, where it has
-    one."""
+    """True if the offer must name the snapshot's location in shared memory, if it has one."""
 
 
 @frozen
 class Greet:
-    """Send to an address whose peer is not known yet."""
+    """Send to an address whose peer is unknown."""
 
     address: str
     envelope: Envelope
@@ -71,14 +70,14 @@ class Greet:
 
 @frozen
 class Dismiss:
-    """Close the way to a greeted address, unless it is a peer's or somebody there has answered."""
+    """Close the connection to a greeted address, unless it is a peer's or has answered."""
 
     address: str
 
 
 @frozen
 class Meet:
-    """Open the ways to a peer."""
+    """Open connections to a peer."""
 
     peer: PeerId
     addresses: tuple[str, ...]
@@ -86,37 +85,37 @@ class Meet:
 
 @frozen
 class Part:
-    """Close the ways to a peer that has left."""
+    """Close the connections to a peer that has left."""
 
     peer: PeerId
 
 
 @frozen
 class Snapshot:
-    """Copy a shard of a register out, in the form in which it is to travel."""
+    """Copy a shard of a register out, in its wire format."""
 
     id: SnapshotId
     register: str | tuple[str, ...]
-    """Several, where the form says so: one after another in one payload."""
+    """Several if the form says so: concatenated in one payload."""
     form: Form = Form()
     shard: int = 0
     shown: bool = False
-    """Whether neighbors on the same machine may want to read it from memory."""
+    """True if neighbors on the same machine may read it from shared memory."""
 
 
 @frozen
 class Release:
-    """Nobody needs this snapshot any more."""
+    """Release a snapshot that is not needed any more."""
 
     snapshot: SnapshotId
     abandoned: bool = False
-    """Whether a neighbor that is considered dead may still read it, so that its memory must not be
-    used again."""
+    """True if a neighbor that is considered dead may still read it, so that its memory must not be
+    reused."""
 
 
 @frozen
 class Reclaim:
-    """Mix back what a push had taken along: ``x += fraction * (snapshot - x)``."""
+    """Mix back the values of a push that was not accepted: ``x += fraction * (snapshot - x)``."""
 
     snapshot: SnapshotId
     fraction: float
@@ -124,7 +123,7 @@ class Reclaim:
 
 @frozen
 class Stage:
-    """Keep the frame that came with the message at hand, at this offset of the share."""
+    """Store the frame of the current message at this offset of the share."""
 
     share: ShareId
     offset_bytes: int
@@ -135,19 +134,19 @@ class Stage:
 
 @frozen
 class Attach:
-    """Look whether a share lies in memory that this process can read, and answer with
-    ``Protocol.attached``; where it does, it is staged."""
+    """Check if this process can read a share from shared memory, and answer with
+    ``Protocol.attached``; if it can, the share is staged."""
 
     share: ShareId
     segment: str
-    """Where, in its owner's words."""
+    """Name of the shared memory, chosen by its owner."""
     size_bytes: int
     form: Form = Form()
 
 
 @frozen
 class Inspect:
-    """Look whether a staged share is finite, and answer with ``Protocol.inspected``."""
+    """Check if all values of a staged share are finite, and answer with ``Protocol.inspected``."""
 
     share: ShareId
 
@@ -155,14 +154,14 @@ class Inspect:
 @frozen
 class TakeSketch:
     """Take a sketch of ``x``, and answer with ``Protocol.sketched``: at most `SKETCH_NUMBERS`
-    numbers whose Euclidean distances between peers are those of their models, or nearly so."""
+    numbers whose Euclidean distances between peers approximate those of their models."""
 
 
 @frozen
 class Measure:
-    """Measure how far staged shares are from ``x``, each from its shard of it, and answer with
-    ``Protocol.measured``. It is the last effect of a call: ``x`` stays as it is until the answer,
-    and so does what follows from it."""
+    """Measure the distance of staged shares from ``x``, each from its shard of it, and answer with
+    ``Protocol.measured``. It is the last effect of a call: ``x`` must not change before the answer
+    and its effects."""
 
     shares: tuple[ShareId, ...]
 
@@ -174,14 +173,15 @@ class Mix:
     share: ShareId
     fraction: float
     form: Form = Form()
-    """Of the share. What a copy brings beside the vector is taken over where the fraction is 1."""
+    """Format of the share. If the fraction is 1, the rest of a copy (besides the vector) is also
+    taken."""
 
 
 @frozen
 class Combine:
-    """``register = sum of coefficient * term``, each term a register, a staged share, of which the
-    first register counts, another part of one, or a snapshot of one's own, as its receivers read
-    it. Of registers that exist on demand, one that is set to no terms at all ceases to exist."""
+    """``register = sum of coefficient * term``, each term a register, a staged share (its first
+    register), another part of one, or one of this peer's snapshots, as its receivers read it. An
+    on-demand register that is set to no terms ceases to exist."""
 
     register: str
     terms: tuple[tuple[float, str | ShareId | SharePart | SnapshotId], ...]
@@ -189,34 +189,34 @@ class Combine:
 
 @frozen
 class Exchange:
-    """Exchange a register with a segment that all processes of this machine share, as one: ``d =
-    register - segment; register -= taken * d; segment += given * d``.
+    """Exchange a register with a segment that all processes of this machine share, atomically: ``d
+    = register - segment; register -= taken * d; segment += given * d``.
 
-    Whoever is the first makes the segment, which then equals the register: with 0 for both, it is
-    there from then on. It is as large as that, of one rule of one swarm, and is gone with the last
-    process that has exchanged with it.
+    The first process creates the segment, equal to its register: with 0 for both, it just comes
+    into existence. The segment is as large as the register, belongs to one rule of one swarm, and
+    disappears with the last process that has exchanged with it.
     """
 
     register: str
     segment: str
     taken: float
-    """In [0, 1]; 1 makes the register equal to what the segment was, bit for bit."""
+    """In [0, 1]; 1 sets the register to the previous value of the segment, bit for bit."""
     given: float
     """In [0, 1]."""
     swarm: bytes
-    """Hash of the anchor of the swarm whose segment is meant."""
+    """Hash of the anchor of the segment's swarm."""
 
 
 @frozen
 class Drop:
-    """Forget what was staged of a share."""
+    """Discard the staged bytes of a share."""
 
     share: ShareId
 
 
 @frozen
 class Wait:
-    """A synchronous rule cannot go on before these peers' shares of this round have come."""
+    """A synchronous rule cannot continue before these peers' shares of this round have arrived."""
 
     round: int
     missing: tuple[PeerId, ...]
@@ -224,14 +224,14 @@ class Wait:
 
 @frozen
 class EndTraining:
-    """A rule says that training is over for this peer, too, since another's is; it finishes."""
+    """A rule ends training for this peer, since it has ended for another."""
 
     by: PeerId
 
 
 @frozen
 class Halt:
-    """A rule cannot go on at all; what has begun is not undone, and the peer may still leave."""
+    """A rule cannot continue at all; what has begun is not undone, and the peer may still leave."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""What the protocol tells people and their tools: nothing needs to be done about an event.
+"""Events: what the protocol reports to people and tools; the driver need not act on them.
 
 Events stand among the effects that a call returns, in the order in which they happened.
 """
@@ -27,7 +27,7 @@ __all__ = [
 
 @frozen
 class Founded:
-    """This peer brought a founder's weight into being."""
+    """This peer founded: it created a founder's weight."""
 
 
 @frozen
@@ -44,7 +44,7 @@ class ShareMixed:
     sender: PeerId
     weight: int
     staleness_steps: int
-    """How many steps it was behind the peer that mixed it: 0 if its sender was ahead."""
+    """Steps by which the share lagged behind the peer that mixed it; 0 if its sender was ahead."""
 
     def __repr__(self) -> str:
         return shown(self, weight="units")
@@ -52,33 +52,33 @@ class ShareMixed:
 
 @frozen
 class ShareRefused:
-    """A share went back to its sender."""
+    """A share was refused."""
 
     sender: PeerId
     reason: str
 
 
 NO_MEMORY = "no memory"
-"""Why a push is skipped, or a share goes back, for which the peer has no memory."""
+"""Reason of a push that is skipped, or a share that is refused, for lack of memory."""
 
 
 @frozen
 class PushSkipped:
-    """A push that was due found no weight, no neighbor, no credit or no memory."""
+    """A push that was due was skipped: no weight, neighbor, credit or memory was available."""
 
     reason: str
 
 
 @frozen
 class PeerMet:
-    """A peer, or a new incarnation of one, is known."""
+    """A new peer, or a new incarnation of one, is known."""
 
     peer: PeerId
 
 
 @frozen
 class PeerSuspected:
-    """A peer has been silent so long that pushes pass it over; it is asked whether it is alive."""
+    """A peer has been silent long enough that pushes skip it; it is asked if it is alive."""
 
     peer: PeerId
 
@@ -99,14 +99,14 @@ class PeerDied:
 
 @frozen
 class PeerLeft:
-    """A peer went of its own accord."""
+    """A peer left voluntarily."""
 
     peer: PeerId
 
 
 @frozen
 class PeerRefused:
-    """A peer that cannot be one of this swarm, and the first difference."""
+    """A peer that is not compatible with this swarm, and the first difference."""
 
     peer: PeerId
     reason: str
@@ -114,19 +114,19 @@ class PeerRefused:
 
 @frozen
 class StaleIncarnation:
-    """The swarm knows a later incarnation of this peer: only a still later one can join."""
+    """The swarm knows a later incarnation of this peer: only an even later one can join."""
 
     incarnation: Incarnation
 
 
 @frozen
 class SwarmGivenUp:
-    """Another swarm was met; this peer, which had accepted nothing yet, burns its weight."""
+    """Another swarm was found; this peer, which had accepted nothing yet, burns its weight."""
 
 
 @frozen
 class ViewFull:
-    """No further name can be kept in mind: none of those that are there may be forgotten."""
+    """The member table is full: no further peer can be remembered, and none may be forgotten."""
 
     names: int
 

@@ -1,8 +1,7 @@
-"""Every change of weight, one entry each, and the accounts that follow from them.
+"""The ledger, with one entry for every change of weight, and the accounts that follow from it.
 
-An account is nothing but the fold of its entries. An audit lays the accounts of all peers side by
-side: an escrow is in flight, stranded, burned or dead exactly as far as no receiver's account
-says that it was accepted.
+An account is the fold of its entries. An audit compares the accounts of all peers: an escrow is in
+flight, stranded, burned or dead to the extent that no receiver's account says it was accepted.
 """
 
 from collections.abc import Collection, Iterable
@@ -19,32 +18,32 @@ Life = tuple[PeerId, Incarnation]
 
 
 class Kind(StrEnum):
-    """What happened to some weight."""
+    """Kinds of change to some weight."""
 
     FOUNDED = "founded"
     """Created, by a founder."""
     PUSHED = "pushed"
-    """Moved from the weight into escrow."""
+    """Moved into escrow."""
     SETTLED = "settled"
-    """The receiver accepted this much; the rest of the escrow came back."""
+    """The receiver accepted this much; the rest of the escrow was returned."""
     ACCEPTED = "accepted"
-    """Taken from another's escrow; 0 where its share was refused or fenced."""
+    """Taken from another peer's escrow; 0 if its share was refused or fenced."""
     STRANDED = "stranded"
-    """The receiver is considered dead, and nobody can say what became of the escrow."""
+    """The receiver is considered dead, so the fate of the escrow is unknown."""
     FOUND = "found"
-    """The receiver of a stranded escrow was heard again."""
+    """The receiver of a stranded escrow was heard from again."""
     WRITTEN_OFF = "written-off"
-    """The receiver's incarnation is over: what it had not accepted is burned."""
+    """The receiver's incarnation is over: the part that it had not accepted is burned."""
     BURNED = "burned"
-    """Destroyed: a swarm was given up, or nobody was left to take the weight."""
+    """Destroyed: a swarm was given up, or no peer was left to take the weight."""
 
 
-# Looked up once: of an enum's members that takes fifty nanoseconds.
+# Module constants, because an enum member lookup takes fifty nanoseconds.
 _ACCEPTED, _PUSHED, _SETTLED = Kind.ACCEPTED, Kind.PUSHED, Kind.SETTLED
 _FOUNDED, _BURNED = Kind.FOUNDED, Kind.BURNED
 
 NO_DECISION = 0, 0
-"""In place of an entry of `Account.decided`, where there is none."""
+"""Default for a missing entry of `Account.decided`."""
 
 
 @frozen
@@ -54,7 +53,7 @@ class Entry:
     kind: Kind
     weight: int
     peer: PeerId = ""
-    """The other side, where there is one."""
+    """The other peer, if any."""
     incarnation: Incarnation = 0
     seq: int = 0
     shard: int = 0
@@ -74,7 +73,7 @@ class Outstanding:
 
 @dataclass(slots=True)
 class Account:
-    """What one incarnation of a peer holds of one shard, according to its entries so far."""
+    """Weight that one incarnation of a peer holds of one shard, from its entries so far."""
 
     id: PeerId
     incarnation: Incarnation
@@ -83,10 +82,10 @@ class Account:
     weight: int = 0
     burned: int = 0
     outstanding: dict[Life, Outstanding] = field(default_factory=dict)
-    """By receiver: at most one escrow each."""
+    """At most one escrow for each receiver."""
     written_off: list[tuple[Life, Outstanding]] = field(default_factory=list)
     decided: dict[Life, tuple[int, int]] = field(default_factory=dict)
-    """By sender: the last decision, as ``(seq, accepted)``."""
+    """Last decision about each sender, as ``(seq, accepted)``."""
 
     @property
     def life(self) -> Life:
@@ -94,7 +93,7 @@ class Account:
         return self.id, self.incarnation
 
     def apply(self, entry: Entry) -> Entry:
-        """Take *entry* into the account and hand it back.
+        """Apply *entry* and return it.
 
         Raises:
             LocalProtocolError: The entry contradicts those before it; the account is unchanged.
@@ -140,22 +139,22 @@ class Account:
 
 @frozen_keywords
 class Audit:
-    """Where every founder's weight is; each field is counted on its own."""
+    """Account of every founder's weight; each field is counted independently."""
 
     founded: int
     held: int
-    """Weight of peers that live, or ended in good order."""
+    """Weight of peers that are alive, or ended in good order."""
     in_flight: int
-    """In escrow of such peers and not accepted yet."""
+    """Weight in escrow of such peers, not accepted yet."""
     stranded: int
-    """The same, toward peers that are considered dead."""
+    """Weight in their escrow toward peers that are considered dead."""
     burned: int
     died: int
-    """Went down with dead peers: their weight, and their escrow that nobody accepted."""
+    """Lost with dead peers: their weight, and their escrow that was not accepted."""
 
     @property
     def balanced(self) -> bool:
-        """Whether nothing was lost and nothing created (invariant I1)."""
+        """True if no weight was lost or created (invariant I1)."""
         accounted = self.held + self.in_flight + self.stranded + self.burned + self.died
         return self.founded == accounted
 
@@ -167,7 +166,7 @@ def audit(accounts: Iterable[Account], dead: Collection[Life] = ()) -> Audit:
     """Account for all weight that was ever founded.
 
     Args:
-        accounts: One account for each shard of each incarnation of each peer, dead ones included.
+        accounts: One account for each shard of each incarnation of each peer, including dead ones.
         dead: Incarnations that ended without handing their weight on.
     """
     lives = {(account.life, account.shard): account for account in accounts}

@@ -1,4 +1,4 @@
-"""Registers by name, of which some exist on demand."""
+"""Named registers, some of which are created on demand."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -9,7 +9,7 @@ _T = TypeVar("_T")
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a rule means all registers whose names begin so, which exist on demand.
+    """Return True if *name* is a pattern for registers with that prefix, created on demand.
 
     >>> is_pattern("from/*"), is_pattern("correction")
     (True, False)
@@ -18,12 +18,12 @@ def is_pattern(name: str) -> bool:
 
 
 class OnDemand(dict[str, _T]):
-    """What there is of each register; of one that exists on demand it is made when it is asked for.
+    """Values by register; those of on-demand registers are created at their first lookup.
 
-    What is always there is put in, and found at the price of a plain dict.
+    Values of permanent registers are inserted by the caller, and cost a plain dict lookup.
 
     Args:
-        names: All registers of a rule; of them, patterns say what is made.
+        names: All registers of a rule; patterns stand for on-demand registers.
 
     Raises:
         KeyError: On a lookup: the rule has no such register.
@@ -40,7 +40,7 @@ class OnDemand(dict[str, _T]):
         self._make = make
 
     def is_on_demand(self, name: str) -> bool:
-        """Whether a register is one of those that are made when they are asked for."""
+        """Return True if a register is created on demand."""
         return name.startswith(self._prefixes)
 
     def __missing__(self, name: str) -> _T:

@@ -20,15 +20,15 @@ __all__ = [
 
 
 TransferKey = tuple[int, PeerId]
-"""Names an outgoing transfer: shard and receiver."""
+"""Identifies an outgoing transfer: shard and receiver."""
 
 
 class RateLimiter:
-    """Says when the next bytes may go out, for a rate that holds on average.
+    """Decides when the next bytes may be sent, for a rate that holds on average.
 
-    One transfer at a time has the link, from its offer to its end, so that each is done as early as
-    it can be; the others wait, and are not even offered, since a share that was offered and does
-    not come would be given up by its receiver.
+    One transfer at a time holds the link, from its offer to its end, so that each completes as
+    early as possible. The others wait and are not even offered, since a receiver gives up a share
+    that was offered and does not arrive.
     """
 
     def __init__(self, bytes_s: float | None) -> None:
@@ -40,11 +40,12 @@ class RateLimiter:
         self._waiting: dict[TransferKey, None] = {}
 
     def is_free(self, now: float) -> bool:
-        """Whether something new may be pushed: nothing has the link, and it is idle."""
+        """Return True if a new push may start: no transfer holds or awaits the link, and it is
+        idle."""
         return self._holder is None and not self._waiting and now >= self._free_s
 
     def acquire(self, key: TransferKey) -> bool:
-        """Let a transfer have the link, if no other has it; if not, it waits, see `front`."""
+        """Give a transfer the link, if no other holds it; otherwise it waits, see `front`."""
         if self._bytes_s is None:
             return True
         if self._holder is None and next(iter(self._waiting), key) == key:
@@ -73,12 +74,12 @@ class RateLimiter:
 
     @property
     def due_s(self) -> float:
-        """When a transfer may go on that only bandwidth holds up, seconds."""
+        """Time when a transfer that only bandwidth holds up may continue, seconds."""
         held_up = self._paused or (self._holder is None and self._waiting)
         return self._free_s if held_up else float("inf")
 
     def front(self, now: float) -> TransferKey | None:
-        """The transfer that may go on now, where only bandwidth held it up."""
+        """Return the transfer that may continue now, if only bandwidth held it up."""
         if now < self._free_s:
             return None
         if self._holder is not None:
@@ -87,7 +88,7 @@ class RateLimiter:
 
 
 FIRST_TIMEOUT_S = 1.0
-"""How long to wait for an answer where no round trip was measured yet, seconds."""
+"""Timeout for an answer before any round trip was measured, seconds."""
 
 
 class RttEstimator:
@@ -105,7 +106,7 @@ class RttEstimator:
 
     def __init__(self) -> None:
         self.mean_s: float | None = None
-        """Smoothed round trip, seconds; None where none was measured."""
+        """Smoothed round trip, seconds; None before any was measured."""
         self._deviation_s = 0.0
         self.timeout_s = FIRST_TIMEOUT_S
 
@@ -119,40 +120,41 @@ class RttEstimator:
 
 
 FRAMES_MAX = 1 << 16
-"""Frames of one share at most: a receiver keeps count of each."""
+"""Most frames of one share: a receiver keeps track of each."""
 
-# Fewer, and what one thread does waits for what another does.
+# With fewer, threads would wait for one another.
 _FRAMES_MIN = 8
 
-# A new measurement counts as much as all before it: links change, and frames may be off by half.
+# A new measurement counts as much as all before it: links change, and frame sizes may be off by
+# half.
 _SMOOTHING = 0.5
 
 
 _WINDOW_FRAMES = 64
 
-# A pause twenty times as long as any before is none that will end by itself.
+# A pause twenty times as long as any before will not end by itself.
 _STALL_GAPS = 20
 _STALL_SPAN = 5, 12
 _MEMORY_RETRY_S = 60.0
 
 
 def window_bytes(config: ProtocolConfig, frame_bytes: int, shards: int) -> int:
-    """How much of one share may be on its way: so many bytes, and not too many frames.
+    """Return how much of one share may be in flight: limited in bytes and in frames.
 
-    Sockets bound what they queue by counting messages: 64 frames of all shards together, and four
+    Sockets limit their queues by number of messages: 64 frames of all shards together, and four
     messages for each shard, see `messages_max`.
     """
     frames = max(2, _WINDOW_FRAMES // shards)
-    # A sender with frames of its own size must be able to send one.
+    # A sender with a different frame size must be able to send one frame.
     return max(frame_bytes, min(config.window_bytes, frames * frame_bytes))
 
 
 def patience_s(config: ProtocolConfig, gap_s: float) -> float:
-    """How long a transfer may stand still before it is given up, seconds.
+    """Return the timeout of a stalled transfer, seconds.
 
     Args:
-        gap_s: The longest time that it, or another on the same way, stood still so far and then
-            went on; 0 where that is not known.
+        gap_s: The longest pause so far of this transfer, or of another on the same link; 0 if
+            unknown.
     """
     if gap_s <= 0:
         return config.stall_s
@@ -161,12 +163,12 @@ def patience_s(config: ProtocolConfig, gap_s: float) -> float:
 
 
 def messages_max(shards: int) -> int:
-    """How many messages about shares can be on their way to one neighbor, and some more."""
+    """Return how many messages about shares can be in flight to one neighbor, plus a margin."""
     return _WINDOW_FRAMES + 4 * shards + 12
 
 
 class LinkEstimator:
-    """The way toward one neighbor."""
+    """Estimates of the link to one neighbor."""
 
     def __init__(self, config: ProtocolConfig, incarnation: Incarnation) -> None:
         self.incarnation = incarnation
@@ -176,11 +178,11 @@ class LinkEstimator:
         self._bytes_s = 0.0
 
     def reads_memory(self, now: float) -> bool:
-        """Whether it can read this peer's shared memory, as far as is known."""
+        """Return True if the neighbor can read this peer's shared memory, as far as known."""
         return now >= self._memory_due_s
 
     def did_not_read(self, now: float) -> None:
-        """Note that it could not, which may be for want of files: it is tried again later."""
+        """Note that it could not, perhaps for lack of file descriptors: it is tried again later."""
         self._memory_due_s = now + _MEMORY_RETRY_S
 
     def carried(self, size_bytes: int, seconds: float) -> None:
@@ -190,16 +192,16 @@ class LinkEstimator:
             self._bytes_s = before + _SMOOTHING * (found - before)
 
     def carried_none(self, frame_bytes: int, seconds: float) -> None:
-        """Note that not one frame has arrived in so many seconds: it carries less than that.
+        """Note that no frame has arrived in this time: the link is slower than that.
 
-        The next ones are smaller. Else a link over which a frame takes longer than a receiver waits
-        would never carry a share, nor ever be measured.
+        The next frames are smaller. Otherwise a link on which one frame exceeds the receiver's
+        timeout would never carry a share, nor be measured.
         """
         found = frame_bytes / seconds
         self._bytes_s = min(self._bytes_s or found, found)
 
     def frame_bytes(self, size_bytes: int) -> int:
-        """Size of the frames of a share: a power of two, near what takes ``frame_s``."""
+        """Return the frame size for a share: a power of two that takes about ``frame_s``."""
         config = self._config
         frame, bytes_s = config.frame_bytes, self._bytes_s
         if config.bandwidth_bytes_s is not None:
@@ -213,14 +215,15 @@ class LinkEstimator:
 
 
 class LinkEstimators:
-    """The ways toward all neighbors, the same for all shards."""
+    """Estimates of the links to all neighbors, shared by all shards."""
 
     def __init__(self, config: ProtocolConfig) -> None:
         self._config = config
         self._links: dict[PeerId, LinkEstimator] = {}
 
     def roundtrip_s(self, is_alive: Callable[[PeerId], bool]) -> float | None:
-        """From a push to its answer, the mean over neighbors, seconds; None where none is known."""
+        """Return the mean time from a push to its answer over neighbors, s; None if none is
+        known."""
         known = [link.roundtrip.mean_s for peer, link in self._links.items() if is_alive(peer)]
         trips = [mean_s for mean_s in known if mean_s is not None]
         return sum(trips) / len(trips) if trips else None

@@ -1,8 +1,8 @@
-"""Shares on their way in: from an offer to a decision, each decided exactly once.
+"""Incoming shares: from an offer to a decision, which is made exactly once.
 
-A share *arrives* (some bytes staged), is *inspected*, is *ready* (a step may take it), and is then
-*decided*: an entry in the account says how much was accepted, and an ACK says so to the
-sender. A question about a share that never came decides it too: that is the fence.
+A share *arrives* (some bytes are staged), is *inspected*, is *ready* (a step may take it), and is
+then *decided*: an entry in the account records how much was accepted, and an ACK reports it to the
+sender. A query about a share that never arrived decides it as well: that is the fence.
 """
 
 from collections.abc import Callable
@@ -24,19 +24,19 @@ __all__ = ["PROGRESS_REPORTS", "Inbox"]
 
 _NEVER = float("inf")
 
-# Looked up once: of an enum's members that takes fifty nanoseconds.
+# Module constants, because an enum member lookup takes fifty nanoseconds.
 _WHOLE, _FINITE, _ACCEPTED = IncomingEvent.WHOLE, IncomingEvent.FINITE, Kind.ACCEPTED
 _TAKEN, _REFUSED = IncomingEvent.TAKEN, IncomingEvent.REFUSED
 
 PROGRESS_REPORTS = 10
-"""How often the sender hears that a share comes on, before it would give it up."""
+"""Progress reports to the sender within the time after which it would give up."""
 
 _WINDOW_S = 2.0
-"""So many seconds of a share may be on their way."""
+"""Seconds of a share that may be in flight."""
 
 
 class Inbox:
-    """Every share that is on its way to one peer."""
+    """All shares on their way to one peer."""
 
     def __init__(
         self,
@@ -52,19 +52,19 @@ class Inbox:
         self._validate = validate
         self._is_open = is_open
         self.transfers: dict[tuple[PeerId, Incarnation], IncomingTransfer] = {}
-        """By incarnation of a sender, which has at most one share outstanding here; in order of
-        arrival, in which a step mixes. Read it, do not change it."""
+        """Transfers by incarnation of their sender, which has at most one share outstanding here;
+        in order of arrival, in which a step mixes them. Read-only for callers."""
 
     def __len__(self) -> int:
         return len(self.transfers)
 
     def expects_copy(self, but: PeerId = "") -> bool:
-        """Whether a copy is on its way, so that no other donor need be asked."""
+        """Return True if a copy is on its way from a peer other than *but*."""
         transfers = self.transfers.values()
         return any([a.offer.form.copy for a in transfers if a.id.sender != but])
 
     def push(self, share: ShareId, message: Push, frame_bytes: int, now: float) -> None:
-        """Take a whole share that came in one message."""
+        """Accept a whole share that came in one message."""
         if frame_bytes != message.size_bytes:
             raise RemoteProtocolError("PUSH is not as long as it says", share.sender)
         transfer = self._open(share, message, now)
@@ -76,7 +76,7 @@ class Inbox:
             self._log.ask(Inspect(share))
 
     def offer(self, share: ShareId, message: Offer, now: float) -> None:
-        """Let a share in frame by frame, or from memory, or refuse it before its bytes move."""
+        """Accept a share frame by frame or from memory, or refuse it before its bytes are sent."""
         if not 0 < message.size_bytes <= message.frame_bytes * FRAMES_MAX:
             raise RemoteProtocolError("a share in more frames than are counted", share.sender)
         transfer = self._open(share, message, now)
@@ -87,14 +87,14 @@ class Inbox:
         if transfer.state is IncomingState.ATTACHING:
             self._log.ask(Attach(share, message.segment, message.size_bytes, message.form))
         elif not transfer.granted_bytes and message.eager_bytes >= self._window(transfer):
-            # Its sender knows already.
+            # The sender has already assumed this credit.
             transfer.granted_bytes = transfer.paced_bytes = self._window(transfer)
             transfer.granted_s = now
         else:
             self._grant(transfer, now, repeat=True)
 
     def attached(self, share: ShareId, now: float, *, usable: bool) -> None:
-        """Take a share from its sender's memory, or have it sent where that cannot be read."""
+        """Use a share in its sender's memory, or have it sent if the memory cannot be read."""
         transfer = self._find(share)
         if transfer is None or not transfer.on(
             IncomingEvent.READABLE if usable else IncomingEvent.UNREADABLE
@@ -107,7 +107,7 @@ class Inbox:
             self._grant(transfer, now)
 
     def chunk(self, share: ShareId, message: Chunk, frame_bytes: int, now: float) -> None:
-        """Stage one frame. One that belongs to no open transfer, or came before, is dropped."""
+        """Stage one frame. A duplicate, or one without an open transfer, is dropped."""
         transfer = self._find(share)
         if transfer is None or not transfer.wants(message.index):
             return
@@ -120,17 +120,17 @@ class Inbox:
         transfer.chunks.add(message.index)
         transfer.came_on(frame_bytes, now)
         self._log.ask(Stage(share, start, size, transfer.offer.form))
-        # Credit is renewed by half windows: one GRANT per frame would double the messages.
+        # Credit is renewed every half window: one GRANT per frame would double the messages.
         left_bytes = transfer.granted_bytes - transfer.received_bytes
         if transfer.granted_bytes < size and left_bytes <= transfer.paced_bytes // 2:
             self._grant(transfer, now)
         elif now >= transfer.granted_s + self._config.stall_s / PROGRESS_REPORTS:
-            # On a slow link half a window takes long, and its sender must know that it comes on.
+            # On a slow link half a window takes long, and its sender must see progress.
             self._grant(transfer, now, repeat=True)
         self._inspect_if_complete(transfer)
 
     def place_of(self, share: ShareId, message: Chunk, frame_bytes: int) -> Stage | None:
-        """Where a frame belongs, so that it can be received there; None where it is not wanted."""
+        """Return where to receive a frame in place; None if it is not wanted."""
         transfer = self._find(share)
         if transfer is None or not transfer.wants(message.index):
             return None
@@ -140,7 +140,8 @@ class Inbox:
         return Stage(share, message.offset_bytes, offer.size_bytes, offer.form)
 
     def query(self, share: ShareId, now: float) -> None:
-        """Answer what became of a share; one that has not been seen never will be."""
+        """Answer a query about a share; if it was never seen, fence it, so that it never will
+        be."""
         transfer = self._find(share)
         if transfer is not None:
             if not self._give_up_if_stalled(transfer, now):
@@ -150,12 +151,12 @@ class Inbox:
             self._decide(share, 0)
 
     def inspected(self, share: ShareId, finite: bool, returned: bool) -> None:
-        """Take the vector's word on a staged share.
+        """Record if a staged share is finite.
 
         Args:
-            returned: Whether the share goes back if they are not; else the rule decides. One that
-                a round needs would be pushed again, and again, for ever. A model that is shown
-                always goes back: no rule sees it.
+            returned: True if a share that is not finite is returned; otherwise the rule decides,
+                because a share that a round needs would be pushed again forever. A model that is
+                shown for reading is always returned, since no rule sees it.
         """
         transfer = self.transfers.get((share.sender, share.incarnation))
         if transfer is None or transfer.id != share:
@@ -167,7 +168,7 @@ class Inbox:
         transfer.state = INCOMING_TRANSITIONS[transfer.state].get(_FINITE, transfer.state)
 
     def turn_away(self, share: ShareId, reason: str) -> None:
-        """Refuse a share before any of its bytes are looked at, unless it was let in before."""
+        """Refuse a new share before any of its bytes are read."""
         if self._is_new(share):
             self._refuse(share, reason)
 
@@ -178,12 +179,12 @@ class Inbox:
         reason: str = "",
         event: IncomingEvent | None = None,
     ) -> bool:
-        """Accept so much of a share's escrow, once and for all.
+        """Accept part of a share's escrow, once and for all.
 
-        The caller asks for the mixing first, where anything was accepted.
+        The caller emits the mixing first, if anything was accepted.
 
-        Without an event it is taken, or refused for the reason. Returns whether the event decides
-        it; in some states it does not.
+        *event* defaults to TAKEN, or to REFUSED if there is a reason. Return True if the event
+        decides the share; in some states it does not.
         """
         if event is None:
             event = _REFUSED if reason else _TAKEN
@@ -195,12 +196,12 @@ class Inbox:
         if reason:
             self._log.ask(Drop(share))
             self._log.ask(ShareRefused(share.sender, reason))
-        # What came in one message has no pace.
+        # A share in one message has no measurable pace.
         self._decide(share, accepted, transfer.bytes_s if transfer.chunks else 0)
         return True
 
     def read(self, transfer: IncomingTransfer) -> None:
-        """Send a share back that is there, had no weight and was read."""
+        """Send back a share that was shown for reading, once it has been read."""
         self._log.ask(Drop(transfer.id))
         self.decide(transfer, 0)
 
@@ -209,13 +210,13 @@ class Inbox:
             self.decide(transfer, 0, reason)
 
     def expire(self, now: float) -> None:
-        """Send back what stopped arriving in the middle."""
+        """Send back shares that stalled in the middle."""
         for transfer in tuple(self.transfers.values()):
             if transfer.state < IncomingState.STAGED:
                 self._give_up_if_stalled(transfer, now)
 
     def forget(self, sender: PeerId, current: Incarnation) -> None:
-        """Send back what earlier incarnations of *sender* can no longer finish."""
+        """Send back shares that earlier incarnations of *sender* can no longer finish."""
         for transfer in tuple(self.transfers.values()):
             earlier = transfer.id.sender == sender and transfer.id.incarnation < current
             if earlier:
@@ -229,7 +230,7 @@ class Inbox:
         return due_s
 
     def _open(self, share: ShareId, message: Offer, now: float) -> IncomingTransfer | None:
-        """Find or make the transfer of an offered share; None where that was decided."""
+        """Find or create the transfer of an offered share; None if it is already decided."""
         size = message.form.size_bytes(self._schema, share.shard)
         if message.size_bytes != size:
             raise RemoteProtocolError(
@@ -258,11 +259,11 @@ class Inbox:
         return transfer
 
     def _is_new(self, share: ShareId) -> bool:
-        """Whether a share was not heard of before; the one before it then ends."""
+        """Return True if a share is new; the previous one from its sender then ends."""
         sender = share.sender, share.incarnation
         last, accepted = self._log.account.decided.get(sender, NO_DECISION)
         if share.seq <= last:
-            # One that is older than the last needs no answer.
+            # Shares older than the last need no answer.
             if share.seq == last:
                 self._acknowledge(share, accepted)
             return False
@@ -281,7 +282,7 @@ class Inbox:
         return transfer if transfer is not None and transfer.id == share else None
 
     def _give_up_if_stalled(self, transfer: IncomingTransfer, now: float) -> bool:
-        # The very sum that `deadline` gives: a difference may round to just below it, for ever.
+        # Must be the same sum as in `deadline`: a difference may round to just below it, forever.
         if now < self._stalls_s(transfer):
             return False
         return self.decide(transfer, 0, "stalled", IncomingEvent.STALLED)
@@ -290,9 +291,8 @@ class Inbox:
         return transfer.progress_s + patience_s(self._config, transfer.gap_s)
 
     def _grant(self, transfer: IncomingTransfer, now: float, *, repeat: bool = False) -> None:
-        """Let more of a share come; *repeat* says it also where it is no more than before."""
-        # From a slow sender a full window would be many seconds of queue, behind which its
-        # questions wait.
+        """Grant more of a share; *repeat* also repeats an unchanged grant."""
+        # On a slow link, a full window would be a queue of many seconds, which delays queries.
         paced = max(transfer.bytes_in(_WINDOW_S), 2 * transfer.offer.frame_bytes)
         transfer.paced_bytes = int(min(paced, self._window(transfer)))
         stop = min(transfer.received_bytes + transfer.paced_bytes, transfer.offer.size_bytes)
@@ -322,7 +322,7 @@ class Inbox:
 
     def _acknowledge(self, share: ShareId, accepted: int, bytes_s: int = 0) -> None:
         config = self._config
-        # Nothing is to come unasked where the last share was of no use, or came in disorder.
+        # No credit in advance if the last share was useless, or arrived out of order.
         has_place = accepted and len(self.transfers) < config.staged_max and self._is_open()
         credit_bytes = config.window_bytes if has_place else 0
         ack = Ack(share.seq, accepted, credit_bytes, bytes_s)

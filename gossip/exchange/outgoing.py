@@ -1,13 +1,12 @@
-"""Shares on their way out: escrow until the receiver has said how much it accepted.
+"""Outgoing shares: in escrow until the receiver reports how much it accepted.
 
-`TRANSITIONS`, below the class, says which method carries out an event in each state, and which
-state follows. A method may answer with an event of its own, which is looked up in the state that
-has been reached: so a choice, such as whether the last frame has gone, is a transition like any
-other.
+`TRANSITIONS`, below the class, defines for each state and event the method to call and the next
+state. A method may return a further event, which is looked up in the new state: so a choice, such
+as whether the last frame was sent, is a transition like any other.
 
-Once a share is sent, only the receiver's word settles it: the receiver is
-asked again and again, and if it is considered dead the escrow is stranded until it is heard, or
-until a later incarnation shows that the old one is over.
+Once a share is sent, only the receiver can settle it. The receiver is queried repeatedly; if it is
+considered dead, the escrow is stranded until it is heard, or until a later incarnation shows that
+the old one is over.
 """
 
 from collections.abc import Callable
@@ -31,27 +30,27 @@ __all__ = ["DOUBLINGS_MAX", "EXCUSED_AFTER", "TRANSITIONS", "Outbox", "Returned"
 _NEVER = float("inf")
 
 EXCUSED_AFTER = 2
-"""Questions without an answer: one may be lost, and its answer, too."""
+"""Unanswered queries after which a receiver is excused: one query may be lost, and one answer."""
 
 DOUBLINGS_MAX = 10
-"""Questions without an answer after each of which the next one waits twice as long, at most."""
+"""Most unanswered queries after each of which the timeout doubles."""
 
 _VALUES_KEPT = 10
-"""So many times ``dead_s`` the values of a stranded share are kept for its return: most who come
-back at all are back by then, and each that does not would cost the memory of a model for good."""
+"""Multiple of ``dead_s`` for which the values of a stranded share are kept: most peers that return
+at all are back by then, and each that does not would occupy a model's memory for good."""
 
 _LENT = frozenset({EscrowState.LENT, EscrowState.LENT_STRANDED})
 
 _WITHOUT_CREDIT = STRANDED | {EscrowState.SETTLED, EscrowState.WRITTEN_OFF}
 
-# Looked up once: of an enum's members that takes fifty nanoseconds.
+# Module constants, because an enum member lookup takes fifty nanoseconds.
 _BOOK, _PUSHED = EscrowEvent.BOOK, Kind.PUSHED
 _WHOLE, _ACK, _SETTLED = EscrowEvent.WHOLE, EscrowEvent.ACK, Kind.SETTLED
 
 
 @frozen
 class Returned:
-    """A push that came back whole: refused, fenced, or never sent."""
+    """A push of which nothing was accepted: refused, fenced, or never sent."""
 
     peer: PeerId
     epoch: int
@@ -59,7 +58,7 @@ class Returned:
 
 
 class Outbox:
-    """Every share of one shard that a peer has pushed and that is not settled."""
+    """All shares of one shard that a peer has pushed and that are not settled."""
 
     def __init__(
         self,
@@ -76,24 +75,23 @@ class Outbox:
         self._links = links
         self._rate_limiter = rate_limiter
         self.transfers: dict[PeerId, OutgoingTransfer] = {}
-        """By receiver: while an escrow toward one is unresolved, no other may be opened. Read it,
-        do not change it."""
+        """Transfers by receiver: at most one unresolved escrow each. Read-only for callers."""
         self.last_seq: dict[PeerId, int] = {}
-        """Number of the last share toward each receiver; a number is used once."""
+        """Number of the last share toward each receiver; numbers are never reused."""
         self._snapshot_refs = snapshot_refs
-        # So much may be sent along with the next offer, as the last answer said.
+        # Bytes that may follow the next offer at once, according to the last answer.
         self._credits: dict[PeerId, tuple[Incarnation, int]] = {}
         self.returned: list[Returned] = []
-        """Which pushes came back since they were last taken."""
+        """Returned pushes that were not collected yet."""
         self.in_flight = 0
-        """How many shares use up credit; a stranded one does not."""
+        """Number of shares that use up credit; stranded ones do not."""
         self.unanswering: set[PeerId] = set()
-        """Receivers of whom two questions were not answered: what is in flight to them uses up no
-        credit after all. They may be dead, long before anybody can say so. A few of them must not
-        keep a peer from pushing to those who do answer."""
+        """Receivers that left two queries unanswered: shares in flight to them use up no credit.
+        They may be dead, long before the failure detector can say so, and a few of them must not
+        keep a peer from pushing to peers that do answer."""
         self.showing: set[PeerId] = set()
-        """Receivers of whom one reads the model: that uses up no credit, either."""
-        # Toward whom a share of a swarm is on its way that was given up: what comes back is burned.
+        """Receivers that are reading this peer's model, which uses up no credit either."""
+        # Receivers of shares of a swarm that was given up: whatever is returned is burned.
         self._renounced: set[PeerId] = set()
 
     def push(
@@ -130,25 +128,25 @@ class Outbox:
         *,
         share: tuple[Incarnation, int] | None = None,
     ) -> None:
-        """Let an event happen to what is unresolved toward *peer*, if it is about that share.
+        """Apply an event to the open transfer toward *peer*, if it is about that share.
 
         Args:
-            amount: The number that comes with it: bytes, or weight.
-            share: The receiver's incarnation and the share's number; None for whichever there is.
+            amount: The event's number: bytes, or weight.
+            share: The receiver's incarnation and the share's number; None for any.
         """
         transfer = self.transfers.get(peer)
         if transfer is not None and share in (None, (transfer.incarnation, transfer.offer.seq)):
             self._on(transfer, event, now, amount)
 
     def ack(self, peer: PeerId, incarnation: Incarnation, message: Ack, now: float) -> None:
-        """Settle: what was not accepted comes back."""
+        """Settle a share: the part that was not accepted is returned."""
         transfer, share = self.transfers.get(peer), (incarnation, message.seq)
         if transfer is None or (transfer.incarnation, transfer.offer.seq) != share:
             return
         if not self._on(transfer, _ACK, now, message.accepted):
             return
         if message.bytes_s and not transfer.gap_s:
-            # All of it fitted what was granted at first, so that no GRANT told of the pace.
+            # The whole share fitted into the first grant, so no GRANT measured the pace.
             self._links.to(peer, incarnation).carried(message.bytes_s, 1.0)
         elif not message.accepted and self._came_none(transfer, now):
             frame_bytes = min(transfer.offer.frame_bytes, transfer.offer.size_bytes)
@@ -158,24 +156,24 @@ class Outbox:
             self._credits[peer] = incarnation, credit_bytes
 
     def query_due(self, now: float) -> None:
-        """Ask about shares whose answer is late, and give up those that never got going."""
+        """Query shares whose answer is late, and give up those that never started."""
         for transfer in tuple(self.transfers.values()):
             if now >= transfer.deadline_s:
                 self._on(transfer, EscrowEvent.TIMEOUT, now)
 
     def reclaim(self, weight: int, now: float) -> None:
-        """Mix back the values of what came back; called where values may be changed."""
+        """Mix back the values of returned shares; call only when values may change."""
         returning = [t for t in self.transfers.values() if t.state is EscrowState.RETURNING]
         for transfer in returning:
             self._on(transfer, EscrowEvent.STEP, now, weight)
             weight += transfer.offer.escrow - transfer.accepted
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float, *, gone: bool) -> None:
-        """Ask about what is stranded, and write off what an earlier incarnation had.
+        """Query a stranded share, or write off the share of an earlier incarnation.
 
         Args:
-            gone: Whether it is no member any more. It may still answer, but its escrow stays
-                stranded until then: nobody would notice when it closes.
+            gone: True if the peer is not a member any more. It may still answer, but its escrow
+                stays stranded until then, since its end would not be noticed.
         """
         transfer = self.transfers[peer]
         if transfer.incarnation < incarnation:
@@ -184,7 +182,7 @@ class Outbox:
             self._on(transfer, EscrowEvent.HEARD_GONE if gone else EscrowEvent.HEARD, now)
 
     def renounce(self) -> None:
-        """Note that the swarm is given up: what is outstanding is of no use in another."""
+        """Note that the swarm is given up: outstanding shares are of no use in another."""
         self._renounced.update(self.transfers)
 
     def deadline(self) -> float:
@@ -197,19 +195,19 @@ class Outbox:
     def _on(
         self, transfer: OutgoingTransfer, event: EscrowEvent, now: float, amount: int = 0
     ) -> bool:
-        """Do what the table says about an event and those that follow at once, if anything."""
+        """Apply an event and those that follow at once; return False if the table ignores it."""
         following: EscrowEvent | None = event
         while following is not None:
             step = TRANSITIONS[transfer.state, following]
             if step is None:
                 return False
-            # It may raise; then nothing has happened.
+            # If it raises, nothing has changed.
             following = step.do(self, transfer, now, amount)
             transfer.state = step.after
             self.in_flight += step.in_flight
         return True
 
-    # What `TRANSITIONS` names. Each answers with the event that follows at once, or with None.
+    # The actions in `TRANSITIONS`. Each returns the event that follows at once, or None.
 
     def _push(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
@@ -219,7 +217,7 @@ class Outbox:
         self._await(transfer, now, 0)
 
     def _show(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        """Offer it, and say where in memory it lies."""
+        """Offer the share together with its location in shared memory."""
         self._send_offer(transfer, now, eager=False)
         transfer.deadline_s = now + self._patience_s(transfer)
 
@@ -233,7 +231,7 @@ class Outbox:
     def _take_credit(
         self, transfer: OutgoingTransfer, now: float, credit_bytes: int
     ) -> EscrowEvent:
-        """Take in that the receiver's credit reaches up to this offset."""
+        """Raise the receiver's credit to this offset."""
         if credit_bytes > transfer.sent_bytes + self._config.window_bytes:
             raise RemoteProtocolError("GRANT of more than a window", transfer.peer)
         more_bytes = credit_bytes - transfer.granted_bytes
@@ -248,14 +246,14 @@ class Outbox:
     def _send_instead(
         self, transfer: OutgoingTransfer, now: float, credit_bytes: int
     ) -> EscrowEvent:
-        """Send it in frames: its receiver could not read the memory."""
+        """Send the share in frames: its receiver could not read the memory."""
         self._take_credit(transfer, now, credit_bytes)
         self._links.to(transfer.peer, transfer.incarnation).did_not_read(now)
-        # The memory may have been abandoned in between: then it can never become whole there.
+        # The memory may have been abandoned meanwhile: then the share can never be completed there.
         return EscrowEvent.GO_ON if transfer.snapshot else EscrowEvent.UNSENT
 
     def _stream(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
-        """Send what credit and bandwidth allow."""
+        """Send as many frames as credit and bandwidth allow."""
         if not self._rate_limiter.acquire(self._key(transfer)):
             transfer.deadline_s = _NEVER
             return None
@@ -267,7 +265,7 @@ class Outbox:
             if stop > transfer.granted_bytes:
                 return None
             if not self._rate_limiter.may_send(now):
-                # It is not stalled: it goes on when there is bandwidth.
+                # This is not a stall: the transfer continues when bandwidth is available.
                 transfer.deadline_s = _NEVER
                 return None
             body = Chunk(offer.seq, start // offer.frame_bytes, start)
@@ -278,7 +276,7 @@ class Outbox:
         return EscrowEvent.ALL_SENT
 
     def _await(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        """Let go of the snapshot, unless its values may come back, and await the answer."""
+        """Release the snapshot, unless its values may be returned, and await the answer."""
         transfer.deadline_s = now + self._patience_s(transfer)
         if transfer.snapshot and not self._config.exact:
             self._snapshot_refs.remove(transfer.snapshot)
@@ -295,13 +293,14 @@ class Outbox:
             self.unanswering.add(transfer.peer)
 
     def _ask_gone(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        """Ask without waiting: nobody would notice when one that is no member falls silent."""
+        """Query without a timeout: the silence of a peer that is not a member would go
+        unnoticed."""
         transfer.questions += 1
         self._log.send(transfer.peer, transfer.incarnation, Query(transfer.offer.seq))
 
     def _answered(self, transfer: OutgoingTransfer, now: float, accepted: int) -> EscrowEvent:
         following = self._take_answer(transfer, now, accepted)
-        # A question may have been answered instead of the push (Karn's rule).
+        # The answer may be to a query instead of the push (Karn's rule).
         if transfer.questions == 0:
             link = self._links.to(transfer.peer, transfer.incarnation)
             link.roundtrip.measured(now - transfer.pushed_s)
@@ -317,7 +316,7 @@ class Outbox:
         return _BOOK
 
     def _take_refusal(self, transfer: OutgoingTransfer, now: float, accepted: int) -> EscrowEvent:
-        """Take an answer that can only be no: the share was not sent yet."""
+        """Accept an answer that can only be a refusal: the share was not sent yet."""
         if accepted:
             raise RemoteProtocolError("ACK of more than was sent", transfer.peer)
         return self._take_answer(transfer, now, 0)
@@ -344,7 +343,7 @@ class Outbox:
 
     def _keep(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         """Keep the weight in escrow until its values are mixed back."""
-        # Values may only change between two steps: the weight waits for them.
+        # Values may change only between two steps: the weight waits for them.
         transfer.deadline_s = _NEVER
         self._rate_limiter.release(self._key(transfer))
 
@@ -366,13 +365,13 @@ class Outbox:
         self._forget(transfer)
         self._note(Kind.WRITTEN_OFF, transfer)
 
-    # Helpers of these methods.
+    # Helpers of these actions.
 
     def _key(self, transfer: OutgoingTransfer) -> TransferKey:
         return self._log.account.shard, transfer.peer
 
     def _send_offer(self, transfer: OutgoingTransfer, now: float, *, eager: bool) -> int:
-        """Send the offer; returns how much of the share may follow it at once."""
+        """Send the offer; return how many bytes of the share may follow it at once."""
         peer, incarnation, offer = transfer.peer, transfer.incarnation, transfer.offer
         frame_bytes = self._links.to(peer, incarnation).frame_bytes(offer.size_bytes)
         eager_bytes = self._credit(transfer, frame_bytes) if eager else 0
@@ -384,7 +383,7 @@ class Outbox:
         return eager_bytes
 
     def _credit(self, transfer: OutgoingTransfer, frame_bytes: int) -> int:
-        """How much of a share may follow its offer; the credit is used up then."""
+        """Return how much of a share may follow its offer; this uses up the credit."""
         incarnation, credit_bytes = self._credits.pop(transfer.peer, (0, 0))
         if incarnation != transfer.incarnation:
             return 0
@@ -392,8 +391,8 @@ class Outbox:
         return min(credit_bytes, window, transfer.offer.size_bytes)
 
     def _came_none(self, transfer: OutgoingTransfer, now: float) -> bool:
-        """Whether a share was given up, as far as can be seen, before its first frame was there."""
-        # Its receiver counts from when it let the share come, and may be less patient.
+        """Return True if a share seems to have been given up before its first frame arrived."""
+        # Its receiver counts from its grant, and may have a shorter timeout.
         is_long = now - transfer.granted_s >= self._config.stall_s / 2
         return is_long and bool(transfer.sent_bytes) and not transfer.gap_s
 
@@ -409,7 +408,7 @@ class Outbox:
         return min(max(wait_s, self._config.query_s_min), self._config.query_s_max)
 
     def _forget(self, transfer: OutgoingTransfer) -> bool:
-        """Let go of all that is kept for a transfer; returns whether it was renounced."""
+        """Release everything kept for a transfer; return True if it was renounced."""
         if transfer.snapshot:
             self._stop_reading(transfer)
         if self._rate_limiter.is_limited:
@@ -438,7 +437,7 @@ class _Step(NamedTuple):
     do: _Do
     after: EscrowState
     in_flight: int
-    """How many more shares use up credit then."""
+    """Change in the number of shares that use up credit."""
 
 
 _Row = dict[EscrowEvent, tuple[_Do, EscrowState] | None]
@@ -525,8 +524,8 @@ TRANSITIONS: Final = {
     for state, row in _ROWS.items()
     for event, leads_to in row.items()
 }
-"""``(state, event): (what the outbox does, next state, credit)``; None for an event that is
-ignored. A pair that is not here cannot happen."""
+"""``(state, event): (action, next state, change in credit used)``; None for an event that is
+ignored. Missing pairs cannot occur."""
 
 
 def diagram() -> str:

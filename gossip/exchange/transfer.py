@@ -1,4 +1,4 @@
-"""The state of one share on its way out, and of one on its way in; who reads a snapshot."""
+"""States of one outgoing and one incoming share; reference counts of snapshots."""
 
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
@@ -15,29 +15,29 @@ __all__ = [
 
 
 class EscrowState(IntEnum):
-    """How far a share on its way out has come."""
+    """State of an outgoing share."""
 
     QUEUED = auto()
-    """Not offered yet: others have the link."""
+    """Not offered yet: another transfer holds the link."""
     OFFERED = auto()
     STREAMING = auto()
-    """Frame by frame, as credit and bandwidth allow."""
+    """Sent frame by frame, as credit and bandwidth allow."""
     LENT = auto()
-    """The receiver reads it from shared memory, so that nothing is sent but the offer."""
+    """The receiver reads it from shared memory, so only the offer is sent."""
     SENT = auto()
-    """Only the receiver's word settles it now."""
+    """Sent completely; only the receiver can settle it now."""
     STRANDED = auto()
     """Sent, and its receiver is considered dead."""
     LENT_STRANDED = auto()
     """Lent, and its receiver is considered dead."""
     DECIDED = auto()
-    """It is known how much was accepted. No share rests here."""
+    """The accepted amount is known. This state is transient."""
     RETURNING = auto()
-    """Decided, but values come back, too, and are mixed back at the next step."""
+    """Decided, but values are returned and will be mixed back at the next step."""
     SETTLED = auto()
-    """What was not accepted is the sender's again."""
+    """The part that was not accepted is the sender's again."""
     WRITTEN_OFF = auto()
-    """Nobody can say how much was accepted: the incarnation that could is over."""
+    """The accepted amount is unknown: the incarnation that could report it is over."""
 
     @property
     def is_final(self) -> bool:
@@ -45,42 +45,42 @@ class EscrowState(IntEnum):
 
 
 class EscrowEvent(IntEnum):
-    """What can happen to it. The first seven follow from what the sender itself does."""
+    """Events of an outgoing share. The first seven result from the sender's own actions."""
 
     WHOLE = auto()
-    """It is small enough for one message."""
+    """The share is small enough for one message."""
     LEND = auto()
-    """Its receiver can read this peer's memory, as far as is known."""
+    """The receiver can read this peer's memory, as far as known."""
     GO_ON = auto()
-    """There is credit, or the link is free: it may go on."""
+    """Credit or the link is available: the transfer may continue."""
     ALL_SENT = auto()
     BOOK = auto()
-    """Weight alone comes back, or nothing."""
+    """Weight alone is returned, or nothing."""
     VALUES_BACK = auto()
-    """Values come back, too (exact mode)."""
+    """Values are also returned (exact mode)."""
     STEP = auto()
     """Values may be changed now."""
     GRANT = auto()
     ACK = auto()
     PENDING = auto()
     UNSENT = auto()
-    """The network refused a part of it, so that it can never become whole."""
+    """The network refused a part of it, so that it can never become complete."""
     TIMEOUT = auto()
     LEAVING = auto()
-    """The receiver is about to go."""
+    """The receiver is about to leave."""
     DIED = auto()
     """The receiver is considered dead, or has left."""
     HEARD = auto()
-    """The same incarnation of the receiver is heard."""
+    """A message of the receiver's same incarnation arrived."""
     HEARD_GONE = auto()
-    """The same incarnation is heard, and is no member any more."""
+    """A message of the same incarnation arrived, but it has left the membership."""
     LATER_INCARNATION = auto()
-    """Another incarnation of the receiver runs, as a rule a later one: that which it was sent to is
+    """Another incarnation of the receiver runs, usually a later one: the addressed incarnation is
     over."""
 
 
 STRANDED = frozenset({EscrowState.STRANDED, EscrowState.LENT_STRANDED})
-"""The receiver is considered dead; in these states alone it matters that it is heard."""
+"""The receiver is considered dead; only in these states does hearing from it matter."""
 
 
 @dataclass(slots=True)
@@ -91,63 +91,63 @@ class OutgoingTransfer:
     incarnation: Incarnation
     offer: Offer
     snapshot: SnapshotId
-    """What it is cut from; 0 once that is no longer needed."""
+    """Snapshot that it is cut from; 0 after its release."""
     pushed_s: float
     deadline_s: float
     state: EscrowState = EscrowState.QUEUED
     sent_bytes: int = 0
     granted_bytes: int = 0
-    """Up to here its frames may be sent."""
+    """Offset up to which frames may be sent."""
     granted_s: float = 0.0
-    """When that was last heard, seconds."""
+    """Time of the last grant, seconds."""
     gap_s: float = 0.0
-    """The longest time between two such answers so far."""
+    """Longest time between two grants so far."""
     questions: int = 0
     accepted: int = 0
-    """What the receiver accepted of it, once that is known."""
+    """Weight that the receiver accepted, once that is known."""
 
 
 class IncomingState(IntEnum):
-    """How far a share on its way in has come; from STAGED on it is whole."""
+    """State of an incoming share; from STAGED on it is complete."""
 
     OFFERED = auto()
-    """Let in; no share rests here."""
+    """Accepted for transfer; this state is transient."""
     ATTACHING = auto()
-    """It is being looked whether it can be read from its sender's memory."""
+    """Checking if the sender's memory can be read."""
     ARRIVING = auto()
-    """Frame by frame."""
+    """Arriving frame by frame."""
     STAGED = auto()
-    """All of it is here, and is being inspected."""
+    """Complete, and being inspected."""
     READY = auto()
-    """It is finite, so that a step may take it."""
+    """Inspected: a step may take it."""
     DECIDED = auto()
-    """Its sender was told how much was accepted, if anything."""
+    """The sender was sent the accepted amount, possibly 0."""
 
 
 class IncomingEvent(IntEnum):
-    """What can happen to it."""
+    """Events of an incoming share."""
 
     WHOLE = auto()
-    """It came in one message."""
+    """The share came in one message."""
     ATTACH = auto()
-    """Its offer says where in memory it lies."""
+    """The offer names its location in shared memory."""
     OFFER = auto()
-    """It is to come in frames, or that is said again."""
+    """The share is offered in frames, perhaps again."""
     READABLE = auto()
     UNREADABLE = auto()
     FRAME = auto()
     COMPLETE = auto()
-    """All its frames are here."""
+    """All frames have arrived."""
     FINITE = auto()
     NOT_FINITE = auto()
     STALLED = auto()
-    """Nothing of it has come for too long."""
+    """No frame has arrived for too long."""
     RESTARTED = auto()
-    """A later incarnation of its sender is heard."""
+    """A later incarnation of its sender was heard."""
     SUPERSEDED = auto()
-    """Its sender goes on to another share."""
+    """Its sender has started another share."""
     REFUSED = auto()
-    """This peer takes none, or its rule does not take this one."""
+    """This peer takes no shares, or its rule refuses this one."""
     TAKEN = auto()
 
 
@@ -163,15 +163,15 @@ INCOMING_TRANSITIONS: dict[IncomingState, dict[IncomingEvent, IncomingState]] = 
         _E.COMPLETE: _S.STAGED,
         **_ENDS,
     },
-    # One that is superseded although it is whole breaks the protocol: see `Inbox`.
+    # Superseding a complete share breaks the protocol: see `Inbox`.
     _S.STAGED: {_E.FINITE: _S.READY, _E.NOT_FINITE: _S.DECIDED, _E.REFUSED: _S.DECIDED},
     _S.READY: {_E.TAKEN: _S.DECIDED, _E.REFUSED: _S.DECIDED},
     _S.DECIDED: {},
 }
-"""By state, the state that an event leads to; any other event is ignored."""
+"""The next state, by state and event; any other event is ignored."""
 
 
-# Frames that came in no time tell nothing.
+# Frames that arrive in no measurable time say nothing about the pace.
 _PACE_MAX = 1e12
 
 
@@ -182,28 +182,28 @@ class IncomingTransfer:
     id: ShareId
     offer: Offer
     progress_s: float
-    """When it last came on."""
+    """Time of its last progress, seconds."""
     gap_s: float = 0.0
-    """The longest pause between two of its frames so far."""
+    """Longest pause between two of its frames so far."""
     began_s: float = 0.0
-    """When its first frame came."""
+    """Time of its first frame."""
     chunks: set[int] = field(default_factory=set)
     received_bytes: int = 0
     granted_bytes: int = 0
     granted_s: float = 0.0
-    """When its sender was told last."""
+    """Time of the last grant to its sender."""
     paced_bytes: int = 0
-    """How much beyond what had come was granted last."""
+    """Bytes beyond those received that the last grant allowed."""
     state: IncomingState = IncomingState.OFFERED
     is_finite: bool = True
-    """Whether all its values are numbers, once it was inspected."""
+    """True if all its values are finite, once it was inspected."""
 
     @property
     def whole(self) -> bool:
         return self.state >= IncomingState.STAGED
 
     def on(self, event: IncomingEvent) -> bool:
-        """Go on to the state that an event leads to; returns False where it is ignored."""
+        """Move to the state that an event leads to; return False if the event is ignored."""
         before, self.state = self.state, INCOMING_TRANSITIONS[self.state].get(event, self.state)
         return event in INCOMING_TRANSITIONS[before]
 
@@ -217,24 +217,25 @@ class IncomingTransfer:
 
     @property
     def bytes_s(self) -> int:
-        """The pace at which its frames came, bytes per second; 0 where that is not known."""
-        # A share that is read from memory has no frames, and one of a single frame no pace.
+        """Pace of its frames, bytes per second; 0 if unknown."""
+        # A share read from memory has no frames, and a single frame has no pace.
         pace = self.bytes_in(1.0) if len(self.chunks) > 1 else 0.0
         return int(pace) if pace < _PACE_MAX else 0
 
     def bytes_in(self, seconds: float) -> float:
-        """How much of it comes in so many seconds, at the pace so far; without end if unknown."""
+        """Return the bytes that arrive in *seconds* at the pace so far; infinity if it is
+        unknown."""
         past_s = self.progress_s - self.began_s
-        # The first frame came with the offer, as it were: only what followed it tells a pace.
+        # The first frame counts as part of the offer: only later ones indicate a pace.
         come = self.received_bytes - self.offer.frame_bytes
         return come / past_s * seconds if past_s > 0 and come > 0 else float("inf")
 
     def wants(self, index: int) -> bool:
-        """Whether a frame is still to come; none is, where the sender's memory is read."""
+        """Return True if a frame is still missing; False if the sender's memory is read."""
         return self.state is IncomingState.ARRIVING and index not in self.chunks
 
     def has_frame(self, message: Chunk, frame_bytes: int) -> bool:
-        """Whether a frame is where it says, and as long as it must be."""
+        """Return True if a frame's offset and length are valid."""
         start, size = message.offset_bytes, self.offer.size_bytes
         if not 0 <= start < size or start != message.index * self.offer.frame_bytes:
             return False
@@ -242,12 +243,12 @@ class IncomingTransfer:
 
 
 class SnapshotRefs:
-    """Counts the transfers that read a snapshot, and lets it go after the last one."""
+    """Counts the transfers that read a snapshot, and releases it after the last one."""
 
     def __init__(self, log: EffectLog) -> None:
         self._log = log
         self.unread: list[SnapshotId] = []
-        """Snapshots that may be let go at the end of the call at hand."""
+        """Snapshots to release at the end of the current call."""
         self._counts: dict[SnapshotId, int] = {}
         self._abandoned: set[SnapshotId] = set()
 
@@ -268,7 +269,7 @@ class SnapshotRefs:
     def release_unread(self) -> None:
         """Release unreferenced snapshots, at the end of a call.
 
-        Not earlier: a second push of the same call may read a snapshot that the first is done with.
+        Not earlier, because a second push in the same call may reuse a snapshot.
         """
         for snapshot in self.unread:
             if self._counts.get(snapshot) == 0:

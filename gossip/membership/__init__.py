@@ -1,3 +1,3 @@
-"""Who is in the swarm: the member table, failure detection, addresses that are dialled."""
+"""Membership: the member table, failure detection, and dialing of addresses."""
 
 __all__: list[str] = []

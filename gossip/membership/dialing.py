@@ -1,11 +1,12 @@
-"""Dialing: seed addresses, reconnect back-off, and NAT pairs.
+"""Dialing: seed addresses, reconnect back-off, and pairs of peers behind NAT.
 
-An address to dial may be a seed that was typed, or one of many that an earlier incarnation knew and
-that are long gone. Each takes a socket while it is dialled, and without a limit a few hundred that
-nobody answers at would leave no sockets for live peers.
+An address to dial may be a seed typed by the user, or one of many that an earlier incarnation knew
+and that are long gone. Each takes a socket while it is dialed: without a limit, a few hundred dead
+addresses would leave no sockets for live peers.
 
-A peer that looks for a swarm dials the first few addresses without a pause, and where there are
-more, the next few after those had their try. A member dials silent addresses ever more rarely.
+A peer that looks for a swarm dials the first few addresses continuously; if there are more, the
+next few follow after those had their try. A member dials silent addresses with exponential
+back-off.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
@@ -20,19 +21,19 @@ __all__ = [
 
 
 _JITTER = 0.5
-"""A wait lies within this part of its mean on either side."""
+"""Each wait is within this fraction of its mean, on either side."""
 
 
 class _Wait(NamedTuple):
     since_s: float
-    """When it was dialled last."""
+    """Time of the last dial."""
     due_s: float
     wait_s: float
-    """The mean of the next wait."""
+    """Mean of the next wait."""
 
 
 class ReconnectBackoff:
-    """Exponential back-off with jitter, for each silent address or peer on its own."""
+    """Exponential back-off with jitter, independent for each silent address or peer."""
 
     def __init__(self, first_s: float, most_s: float, draw: Callable[[], float]) -> None:
         self._first_s = first_s
@@ -41,7 +42,8 @@ class ReconnectBackoff:
         self._waits: dict[str, _Wait] = {}
 
     def due(self, silent: Iterable[str], now: float, most: int) -> list[str]:
-        """Those of *silent* to dial now, the longest waiting first; any other is forgotten."""
+        """Return those of *silent* to dial now, longest waiting first; forget all not in
+        *silent*."""
         first = _Wait(now, now, self._first_s)
         self._waits = {one: self._waits.get(one, first) for one in silent}
         waiting = [one for one, wait in self._waits.items() if wait.due_s <= now]
@@ -53,7 +55,7 @@ class ReconnectBackoff:
         return chosen
 
     def hurry(self) -> None:
-        """Make all due again: what cut one of them off may be over for the others, too."""
+        """Make all due again: the failure that cut one of them off may be over for the others."""
         self._waits = {
             one: _Wait(wait.since_s, wait.since_s, self._first_s)
             for one, wait in self._waits.items()
@@ -61,38 +63,37 @@ class ReconnectBackoff:
 
 
 DIALED_MAX = 64
-"""Addresses that are dialled at a time: a quarter of the sockets that a process with 1,024 files
-has."""
+"""Addresses dialed at a time: a quarter of the sockets of a process with 1,024 files."""
 
-# Resolving the name takes one HELLO, connecting another, and the third is sent.
+# The first HELLO is lost to name resolution, the second to the connection; the third is sent.
 _HELLOS = 3
 
 _TRY_TICKS = 5
-"""How long a try lasts: the answer comes on the connection that the HELLO went out on."""
+"""Duration of a try in gossip intervals: the answer arrives on the connection of the HELLO."""
 
 
 class SeedDialer:
-    """Decides which seed addresses to dial, a bounded number at a time."""
+    """Chooses which seed addresses to dial, a bounded number at a time."""
 
     def __init__(self, config: ProtocolConfig, backoff: ReconnectBackoff) -> None:
         self._try_s = _TRY_TICKS * config.gossip_s
         self._backoff = backoff
-        # By address that is dialled: since when, seconds, and how many HELLOs it got since.
+        # Start of its try, seconds, and HELLOs sent since, by dialed address.
         self._tries: dict[str, tuple[float, int]] = {}
         self._sought_s: float | None = None
 
     def is_through(self, silent: Collection[str], now: float) -> bool:
-        """Whether all of these had a try, or are few enough to be dialled at once."""
+        """Return True if all of these had a try, or are few enough to be dialed at once."""
         turns = -(-len(silent) // DIALED_MAX)
         return turns <= 1 or (
             self._sought_s is not None and now - self._sought_s >= turns * self._try_s
         )
 
     def seek(self, silent: Sequence[str], now: float) -> tuple[list[str], list[str]]:
-        """Choose addresses for a peer that looks for a swarm: all of a few, many in turns.
+        """Choose addresses for a peer that looks for a swarm: all if they are few, else in turns.
 
         Returns:
-            Which of the *silent* to dial now, and whose sockets to close.
+            Addresses of *silent* to dial now, and addresses whose sockets to close.
         """
         self._sought_s = now if self._sought_s is None else self._sought_s
         turns = -(-len(silent) // DIALED_MAX) or 1
@@ -103,10 +104,10 @@ class SeedDialer:
         return [*chosen], over
 
     def go_on(self, silent: Sequence[str], now: float) -> tuple[list[str], list[str]]:
-        """Choose addresses for a member, ever more rarely, once per gossip interval; see `seek`."""
+        """Choose addresses for a member, with back-off, once per gossip interval; see `seek`."""
         before = [address for address in self._tries if address in silent]
-        # Once nobody waits any more, each address has a schedule of its own. One that stood still
-        # itself has not listened for an answer meanwhile.
+        # Once the search is over, each address has its own schedule. A peer that was itself stalled
+        # has not listened for answers meanwhile.
         self._tries = {
             address: (since_s, hellos)
             for address, (since_s, hellos) in self._tries.items()
@@ -133,10 +134,10 @@ def pair(
     members: Sequence[PeerId],
     outward: Set[PeerId],
 ) -> tuple[PeerId, ...]:
-    """Whom a peer may push to, so that no two that only dial out are paired and cannot exchange.
+    """Return the push targets of a peer; a pair of peers that can only dial out cannot exchange.
 
-    A link between two such peers is led over a third one that can be dialled: both push to it, and
-    it to both. Else whoever has only such neighbors would be cut off.
+    A link between two such peers is routed through a third peer that can be dialed: both push to
+    it, and it pushes to both. Otherwise a peer with only such neighbors would be cut off.
 
     >>> ring = {"a": "bd", "b": "ac", "c": "bd", "d": "ca"}
     >>> pair(ring.__getitem__, "a", "abcd", {"a", "b", "c"})
@@ -154,8 +155,8 @@ def pair(
 
     def between(one: PeerId, other: PeerId) -> PeerId:
         low, high = sorted((place[one], place[other]))
-        # Neighbors on a ring lie 1 apart, leaves of a star have one place in common: with a factor
-        # next to a prime, both spread evenly over any number of members that can be dialled.
+        # Neighbors on a ring are 1 apart, leaves of a star share one end: with a factor next to a
+        # prime, both spread evenly over any number of dialable members.
         return open_ones[(1_000_002 * low + high) % len(open_ones)]
 
     if peer in outward:

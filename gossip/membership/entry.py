@@ -1,12 +1,12 @@
-"""What one peer keeps of another: its latest entry, and whose word that is.
+"""One peer's record of another: its latest entry, and the evidence for it.
 
-An entry that a peer tells of itself is direct evidence; what others tell of it is hearsay. Whoever
-was heard itself lately is the only one to raise its phase, its incarnation and its steps: hearsay
-that says otherwise is a reason to ask it, no more. Hearsay about one that has been silent is
-believed, until its owner speaks again and corrects it.
+An entry that a peer sends about itself is direct evidence; entries from others are hearsay. Only a
+peer itself, if it was heard recently, can raise its phase, incarnation and steps: contradicting
+hearsay is merely a reason to ask it. Hearsay about a silent peer is believed until the peer speaks
+again and corrects it.
 
-Without this rule, one forged HELLO ("b has left", "a later b has started") takes a running peer
-out of the swarm for good.
+Without this rule, one forged HELLO ("b has left", "a later b has started") would permanently remove
+a running peer from the swarm.
 """
 
 from dataclasses import dataclass, replace
@@ -20,36 +20,36 @@ RISES_TO_BELIEVE = 2
 
 _NEVER = float("-inf")
 
-# A tombstone is kept so many times `dead_s`, for the news to overtake the last hearsay.
+# A tombstone is kept this many times `dead_s`, so that the news outlives the last hearsay.
 _TOMBSTONE = 10
 
 
 @dataclass(slots=True)
 class Known:
-    """All that is known of one other peer."""
+    """Everything known about one other peer."""
 
     member: Member
     progress_s: float
-    """When its heartbeat last rose, or it was last heard."""
+    """Time when its heartbeat last rose, or it was last heard."""
     spoke_s: float = _NEVER
-    """When it was last heard itself."""
+    """Time when it was last heard directly."""
     rises: int = 0
     alive: bool = True
     suspected: bool = False
     passed_over_until_s: float = 0.0
     told: Member | None = None
-    """Its latest entry that came from itself."""
+    """Its latest entry from itself."""
     told_steps: int = 0
-    """How many steps it said in that; of which the entry has those that are believed."""
+    """Steps that it claimed in that entry; the entry has those that are believed."""
     spoken: Incarnation = 0
-    """The latest incarnation that was heard itself, 0 where none was."""
+    """Latest incarnation that was heard directly, 0 if none."""
     reason: str = ""
-    """Why its rule could not go on, as it said when it began to leave."""
+    """Why its rule could not continue, as it said when it began to leave."""
     asked_s: float = _NEVER
-    """When it was last asked whether hearsay is true."""
+    """Time when it was last asked if hearsay is true."""
     earlier: tuple[Incarnation, int, float] | None = None
-    """An earlier incarnation that was heard since this one fell silent: which, its heartbeat when
-    that was first noticed, and when that was."""
+    """An earlier incarnation, heard since this one fell silent: its number, its heartbeat when
+    first noticed, and the time of that."""
 
     @property
     def believed(self) -> bool:
@@ -59,24 +59,24 @@ class Known:
         return self.alive and not self.suspected and now >= self.passed_over_until_s
 
     def says(self, member: Member, steps: int, now: float) -> None:
-        """Note an entry that came from the peer itself, and how many steps it says."""
+        """Note an entry from the peer itself, and the steps that it claims."""
         self.told, self.spoken, self.told_steps = member, member.incarnation, steps
         self.spoke_s, self.rises = now, RISES_TO_BELIEVE
 
     def speaks(self, now: float, within_s: float) -> bool:
-        """Whether it was heard itself that lately, and has not said that it is gone."""
+        """Return True if it was heard directly that recently, and has not said that it is gone."""
         return now - self.spoke_s <= within_s and not self.has_said_goodbye(self.spoken)
 
     def has_said_goodbye(self, incarnation: Incarnation) -> bool:
-        """Whether that incarnation, or a later one, has said itself that it is gone."""
+        """Return True if that incarnation, or a later one, said itself that it is gone."""
         told = self.told
         return told is not None and told.phase is Phase.LEFT and told.incarnation >= incarnation
 
     def is_news(self, member: Member, *, direct: bool) -> bool:
-        """Whether an entry of the incarnation that is known says more than what is known.
+        """Return True if an entry of the known incarnation is newer than the known one.
 
-        A peer's own word is held against its own earlier words alone: a heartbeat that others made
-        up must not drown it.
+        A peer's own entry is compared only with its earlier own entries: a heartbeat invented by
+        others must not mask it.
         """
         if direct and self.told is not None and self.told.incarnation == member.incarnation:
             return member.heartbeat > self.told.heartbeat
@@ -84,14 +84,14 @@ class Known:
 
     @property
     def steps_at_end(self) -> int | None:
-        """Steps after which it has finished, as it says itself; None unless it does."""
+        """Steps after which it finished, by its own account; None if it has not."""
         told, now = self.told, self.member
         if told is None or told.incarnation != now.incarnation:
             return None
         return self.told_steps if told.phase is now.phase is Phase.FINISHED else None
 
     def contradicts(self, member: Member) -> bool:
-        """Whether hearsay says other things of a peer than that it goes on."""
+        """Return True if hearsay says more than that the peer still runs."""
         before = self.member
         return (
             member.incarnation != before.incarnation
@@ -101,16 +101,16 @@ class Known:
         )
 
     def goes_on(self, member: Member) -> bool:
-        """Whether nothing has changed but the heartbeat and the step."""
+        """Return True if only the heartbeat and the step have changed."""
         quiet = self.alive and not self.suspected and self.believed
         return quiet and not self.contradicts(member)
 
     def gives_way(self, member: Member, now: float, dead_s: float) -> bool:
-        """Whether an incarnation with a smaller number than this one's runs, and this one does not.
+        """Return True if an incarnation with a smaller number runs, and this one does not.
 
-        A peer that has lost its disk, and whose clock was ahead before, numbers its next life below
-        the last one. Old messages that arrive late come from a smaller number, too; but seldom two
-        of them, with a risen heartbeat, further apart than it takes to consider a peer dead.
+        A peer that lost its disk, and whose clock was ahead before, numbers its next incarnation
+        below the last one. Late messages of old incarnations also have smaller numbers, but seldom
+        two with a risen heartbeat, further apart than the timeout for considering a peer dead.
         """
         if self.alive:
             return False
@@ -120,14 +120,14 @@ class Known:
         return member.heartbeat > first[1] and now - first[2] > dead_s
 
     def is_forgettable(self, silent_s: float, dead_s: float) -> bool:
-        """Whether it is of no more use: it was never believed, or has long left."""
+        """Return True if it can be forgotten: it was never believed, or left long ago."""
         if self.member.phase is Phase.LEFT:
             return silent_s > _TOMBSTONE * dead_s
         return not self.believed and silent_s > dead_s
 
     def correct(self, incarnation: Incarnation) -> bool:
-        """Take back what only others have said, now that this incarnation was heard itself; returns
-        False where a later one has spoken."""
+        """Discard hearsay, now that this incarnation was heard directly; return False if a later
+        one has spoken."""
         latest = self.member
         if incarnation < self.spoken or self.has_said_goodbye(incarnation):
             return incarnation == latest.incarnation
@@ -136,7 +136,7 @@ class Known:
             if self.told is not None and self.told.incarnation == incarnation:
                 self.member = self.told
             else:
-                # Nobody knows its phase: it is asked.
+                # Its phase is unknown: it is asked.
                 self.member = replace(
                     latest, incarnation=incarnation, heartbeat=0, phase=Phase.TRAINING, merge=0
                 )

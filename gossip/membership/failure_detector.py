@@ -1,8 +1,8 @@
-"""Local health: a peer that is late itself hears everybody late, and waits longer.
+"""Local health: a peer that is itself late receives every heartbeat late, and waits longer.
 
 Source: Dadgar, Phillips and Currey, "Lifeguard: local health awareness for more accurate failure
-detection", DSN-W 2018: time-outs grow with a peer's own health. Here its health is how late it
-comes to its own gossip.
+detection", DSN-W 2018: timeouts grow with a peer's own health. Here, health is the lateness of the
+peer's own gossip ticks.
 """
 
 __all__ = ["LocalHealth"]
@@ -10,13 +10,13 @@ __all__ = ["LocalHealth"]
 FACTOR_MAX = 8.0
 
 _STALL = 3
-"""Intervals without a tick that count as a stall (a long step, SIGSTOP) rather than as lateness."""
+"""Intervals without a tick that count as a stall (a long step, SIGSTOP) instead of lateness."""
 
 _SMOOTHING = 0.25
 
 
 class LocalHealth:
-    """Measures how late the ticks of a peer come.
+    """Measures how late a peer's ticks are.
 
     >>> health = LocalHealth(1.0)
     >>> [health.ticked(now) for now in (0.0, 1.0, 3.0, 63.0)]
@@ -32,11 +32,12 @@ class LocalHealth:
 
     @property
     def factor(self) -> float:
-        """How many times longer than usual others may be silent, at least 1."""
+        """Factor by which to extend the timeouts for other peers, at least 1."""
         return min(1.0 + self._late_s / self._interval_s, FACTOR_MAX)
 
     def ticked(self, now: float) -> float:
-        """Note a tick; returns how long this peer had stalled, so that others were not silent."""
+        """Note a tick; return how long this peer had stalled, s, a time when others were not
+        silent."""
         before, self._last_s = self._last_s, now
         if before is None:
             return 0.0

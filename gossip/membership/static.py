@@ -1,8 +1,8 @@
-"""A swarm whose members all know one another from the start, and share one view of it.
+"""A static membership: all members know one another from the start, and share one view.
 
-A fleet of simulated workers uses it in place of one `MemberTable` each: n tables of n entries
-would be n^2, and gossip would spend its time on telling everybody what everybody knows. All see
-changes of phase at once; nothing is sent, and silence kills nobody.
+Simulated workers use it in place of one `MemberTable` each: n tables of n entries would be n^2, and
+gossip would mostly spread what is already known. Changes of phase are visible to all at once;
+nothing is sent, and no silent member is considered dead.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -19,7 +19,7 @@ _ONE_MACHINE: Final[Mapping[PeerId, bytes]] = MappingProxyType({})
 
 
 class StaticMembership:
-    """The one view: who belongs to it, and in which phase everybody is."""
+    """The shared view: the members, and the phase of each."""
 
     def __init__(
         self,
@@ -31,17 +31,17 @@ class StaticMembership:
         self.ids = tuple(ids)
         self.machines = machines
         self.entries = {id: Member(id, 1, 0, Phase.SEEKING, 0, (), anchored) for id in self.ids}
-        """Of each member, without its steps."""
+        """Entry of each member, without its steps."""
         self.present = dict.fromkeys(self.ids)
-        """Members that take part: neither leaving nor gone, in order of ids."""
+        """Members that are neither leaving nor gone, in order of ids."""
         self.over = not self.ids
-        """Whether everybody has taken all its steps, or has left."""
+        """True if every member has taken all its steps, or has left."""
         self.steps = 0
         self.steps_of_gone = 0
-        """Those of them that members have taken which are leaving or gone."""
+        """The part of `steps` that was taken by members that are leaving or gone."""
         self._running = len(self.ids)
         self.taking: tuple[PeerId, ...] | None = None
-        """What `takers` has found; None where that may have changed."""
+        """Cached result of `takers`; None if it may have changed."""
 
     def takers(self) -> tuple[PeerId, ...]:
         if self.taking is None:
@@ -60,19 +60,19 @@ class StaticMembership:
 
 
 class StaticMemberTable:
-    """One member's sight of a static membership: what `MemberTable` offers to the protocol."""
+    """One member's handle on a static membership, with the interface of `MemberTable`."""
 
     host: Final = b""
     """Empty: simulated workers have no memory to read."""
     merge: Final = 0
-    """None: the values of such members are computed later, and there is nothing to compare."""
+    """Always 0: values of simulated members are computed later, so there is nothing to compare."""
 
     def __init__(self, me: Member, membership: StaticMembership) -> None:
         self.id = me.id
         self.phase = me.phase
         self.step = me.step
         self.clock = self
-        """Tells what `StepCounts` does, where everybody sees every step at once."""
+        """Stands in for `StepCounts`, since every member sees every step at once."""
         self.outward: Set[PeerId] = frozenset()
         self.only: Mapping[PeerId, Member] | None = membership.entries
         self._membership = membership
@@ -84,7 +84,7 @@ class StaticMemberTable:
         return self._membership.steps
 
     def rows(self) -> dict[PeerId, int]:
-        """Only this member's own: nobody has to be told the others'."""
+        """Only this member's own row: others need not be sent."""
         return {self.id: self.step}
 
     @property
@@ -114,7 +114,7 @@ class StaticMemberTable:
         merge: int = 0,
         sketch: tuple[float, ...] = (),
     ) -> None:
-        """Change this member's own entry; the membership says whether it knows the anchor."""
+        """Change this member's own entry; the membership knows if it is anchored."""
         if phase is not None:
             if phase >= Phase.LEAVING > self.phase:
                 self._membership.steps_of_gone += self.step
@@ -128,7 +128,7 @@ class StaticMemberTable:
         return 1 if peer in self._membership.entries else 0
 
     def others(self, *, alive: bool) -> tuple[Member, ...]:
-        """Nobody: there is nothing that another member would have to be told."""
+        """Always empty: no other member needs gossip."""
         return ()
 
     def is_reachable(self, peer: PeerId, now: float) -> bool:
@@ -139,7 +139,7 @@ class StaticMemberTable:
         return peer in self._membership.present
 
     def can_meet(self, member: Member) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
     def spoke_since(self, peer: PeerId, since_s: float) -> bool:
@@ -161,7 +161,7 @@ class StaticMemberTable:
         return self._membership.taking or self._membership.takers()
 
     def known(self, peer: PeerId) -> None:
-        """Nothing: members of a simulation say no more than what their entries tell."""
+        """Always None: simulated members have nothing beyond their entries."""
 
     def member(self, peer: PeerId) -> Member | None:
         return self._membership.entries.get(peer)

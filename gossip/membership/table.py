@@ -1,9 +1,9 @@
-"""Who is there: every peer's view of the swarm, spread by heartbeats.
+"""The member table: each peer's view of the swarm, spread by heartbeats.
 
-A peer raises its own heartbeat once per gossip interval. An entry whose heartbeat stands still
-for too long is considered dead, until it rises again or its owner is heard. What is only known from
-hearsay does not count as live before its owner speaks or its heartbeat has risen twice. An entry
-that stands still for a while is first *suspected*: pushes pass it over, and it is asked.
+A peer raises its own heartbeat once per gossip interval. If an entry's heartbeat stops for too
+long, the peer is considered dead, until the heartbeat rises again or the peer is heard. An entry
+known only from hearsay does not count as live before its owner speaks or its heartbeat has risen
+twice. An entry that stops for a while is first *suspected*: pushes skip it, and it is asked.
 
 Source: van Renesse, Minsky and Hayden, Middleware 1998 (gossip-style failure detection); Das, Gupta
 and Motivala, DSN 2002, section 4.2 (suspicion).
@@ -46,20 +46,20 @@ Change = (
 
 
 class MemberTable:
-    """The view of one peer, its own entry included."""
+    """One peer's view of the swarm, including its own entry."""
 
     def __init__(
         self, me: Member, config: ProtocolConfig, clock: Mapping[PeerId, int] | None = None
     ) -> None:
         self.clock = StepCounts(me.id, clock, config.gossip_s)
-        """Steps of all peers that ever were."""
+        """Steps of all peers that ever existed."""
         self.me = replace(me, step=self.clock.own)
         self.news: list[Change] = []
-        """Who was heard again, in order, until that is taken."""
+        """Recovered peers, in order, until `take_news` is called."""
         self.doubts: list[PeerId] = []
-        """Whom to ask whether what others say of it is true, until that is done."""
+        """Peers that must be asked if hearsay about them is true."""
         self.only: Mapping[PeerId, Member] | None = None
-        """All members there can be, who see one another; None where strangers may come."""
+        """All possible members of a closed swarm; None if strangers may join."""
         self._config = config
         self._others: dict[PeerId, Known] = {}
         self._health = LocalHealth(config.gossip_s)
@@ -67,7 +67,7 @@ class MemberTable:
         self._ticked_s = 0.0
         self._outlived_s = float("-inf")
         self._was_full = False
-        # Asked for at every draw of a neighbor, and changed by few messages.
+        # Cached, because every draw of a neighbor needs it and few messages change it.
         self._takers: tuple[PeerId, ...] | None = None
         self._order: list[Known] | None = None
         self._outward: Set[PeerId] = frozenset()
@@ -91,13 +91,13 @@ class MemberTable:
 
     @property
     def over(self) -> bool:
-        """Whether all live peers, this one included, have taken their last step."""
+        """True if all live peers, including this one, have taken their last step."""
         others = (k.member for k in self._others.values() if k.alive and k.believed)
         return self.phase >= Phase.FINISHED and all(m.phase >= Phase.FINISHED for m in others)
 
     def stepped(self, now: float) -> int:
-        """Count an optimizer step of this peer, of which others learn with the next heartbeat;
-        returns the steps of all peers that ever were."""
+        """Count an optimizer step of this peer, which the next heartbeat reports to others; return
+        the steps of all peers that ever existed."""
         self.clock.tick(now)
         self.me = replace(self.me, step=self.clock.own)
         return self.clock.total
@@ -108,7 +108,8 @@ class MemberTable:
         self._founders = {id: known.member.incarnation for id, known in self._others.items()}
 
     def lockstep_total(self) -> int:
-        """Steps of all peers, where each founder that still runs counts as many as this one."""
+        """Return the steps of all peers, counting for each founder that still runs as many as for
+        this one."""
         total, own, rows = self.clock.total, self.clock.own, self.clock.rows()
         for peer, incarnation in self._founders.items():
             if self.is_alive(peer) and self.incarnation(peer) == incarnation:
@@ -127,7 +128,7 @@ class MemberTable:
         merge: int | None = None,
         sketch: tuple[float, ...] | None = None,
     ) -> None:
-        """Change this peer's own entry; it is news, so that others take it in."""
+        """Change this peer's own entry, and raise its heartbeat so that others adopt it."""
         if merge is not None:
             kept = self.me.sketch if sketch is None else sketch
             heartbeat = self.me.heartbeat + 1
@@ -139,17 +140,17 @@ class MemberTable:
             self.me = replace(self.me, anchored=anchored, heartbeat=self.me.heartbeat + 1)
 
     def machine(self, peer: PeerId) -> bytes:
-        """Names the machine of *peer*; empty where it is not known, or shares no memory."""
+        """Return an id of the machine of *peer*; empty if it is unknown, or shares no memory."""
         known = self._others.get(peer)
         return self.me.host if peer == self.id else known.member.host if known else b""
 
     def incarnation(self, peer: PeerId) -> Incarnation:
-        """The latest incarnation of *peer* that is known, 0 where none is."""
+        """Return the latest known incarnation of *peer*, 0 if none."""
         known = self._others.get(peer)
         return known.member.incarnation if known else 0
 
     def others(self, *, alive: bool) -> tuple[Member, ...]:
-        """Everybody else who is considered alive, or dead but not gone, sorted by id."""
+        """Return the other peers that are considered alive, or dead but not gone, sorted by id."""
         members = (known.member for known in self._in_order() if known.alive is alive)
         return tuple([m for m in members if m.phase is not Phase.LEFT])
 
@@ -163,22 +164,22 @@ class MemberTable:
         return known is not None and known.answers(now) and self.can_meet(known.member)
 
     def is_alive(self, peer: PeerId) -> bool:
-        """Whether *peer* is considered alive, even if it was silent for a while."""
+        """Return True if *peer* is considered alive, even if it was silent for a while."""
         known = self._others.get(peer)
         return known is not None and known.alive
 
     def spoke_since(self, peer: PeerId, since_s: float) -> bool:
-        """Whether *peer* itself was heard at that time or later."""
+        """Return True if *peer* was heard directly at that time or later."""
         known = self._others.get(peer)
         return known is not None and known.spoke_s >= since_s
 
     def can_meet(self, member: Member) -> bool:
-        """Whether one of the two can dial the other."""
+        """Return True if one of the two can dial the other."""
         return bool(self.me.addresses or member.addresses)
 
     @property
     def outward(self) -> Set[PeerId]:
-        """Those among `takers` who only dial out."""
+        """Push targets that can only dial out."""
         self.takers()
         return self._outward
 
@@ -186,18 +187,18 @@ class MemberTable:
         return [peer for peer in peers if self.is_reachable(peer, now)]
 
     def pass_over(self, peer: PeerId, until_s: float) -> None:
-        """Note that *peer* could not be reached just now."""
+        """Skip *peer*, which could not be reached, until that time."""
         if peer in self._others:
             self._others[peer].passed_over_until_s = until_s
 
     def live(self) -> tuple[Member, ...]:
-        """Everybody who is believed to run, this peer included, sorted by id."""
+        """Return the peers that are believed to run, including this one, sorted by id."""
         members = [k.member for k in self._in_order() if k.alive and k.believed]
         insort(members, self.me, key=lambda member: member.id)
         return tuple(members)
 
     def takers(self) -> tuple[PeerId, ...]:
-        """Live peers that take shares, this one included where it does, sorted."""
+        """Return the live peers that take shares, sorted, including this one if it does."""
         if self._takers is None:
             takers = [member for member in self.live() if member.phase.takes_shares]
             self._takers = tuple([member.id for member in takers])
@@ -208,13 +209,13 @@ class MemberTable:
         return 1 + len(self._others)
 
     def members(self, *, unconfirmed: bool = False) -> tuple[Member, ...]:
-        """What is told to others: this peer's entry first, then those it vouches for, sorted.
+        """Return the entries to send: this peer's own first, then those it vouches for, sorted.
 
-        These are the live ones and those that left recently. A peer that passed on hearsay, or
-        entries it considers dead, would teach them anew to whoever has just forgotten them.
+        It vouches for live peers, and for those that left recently. If it passed on hearsay or
+        entries of dead peers, peers that have just forgotten them would learn them again.
 
         Args:
-            unconfirmed: Whether to tell of those, too, who are alive from hearsay only.
+            unconfirmed: True to include peers that are alive from hearsay only.
         """
         rises = 0 if unconfirmed else RISES_TO_BELIEVE
         vouched = [
@@ -232,13 +233,14 @@ class MemberTable:
         return known.member if known else None
 
     def finished(self) -> list[PeerId]:
-        """Other members that have taken all their steps, and have not left since, sorted."""
+        """Return the other members that have taken all their steps and have not left since,
+        sorted."""
         others = (known.member for known in self._others.values())
         return sorted(m.id for m in others if Phase.FINISHED <= m.phase <= Phase.QUIET)
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> bool:
-        """Take any message of *peer* as a sign that it is alive; returns False where a later
-        incarnation of *peer* is known, so that the message is stale."""
+        """Take a message of *peer* as a sign of life; return False if a later incarnation of *peer*
+        is known, so that the message is stale."""
         known = self._others.get(peer)
         if known is None or known.member.incarnation < incarnation:
             return True
@@ -255,9 +257,9 @@ class MemberTable:
         return True
 
     def outlasts(self, member: Member, now: float) -> bool:
-        """Whether *member*, whose incarnation is stale, runs while the later one is dead.
+        """Return True if *member*, whose incarnation is stale, runs while the later one is dead.
 
-        The later one is forgotten then.
+        The later one is then forgotten.
         """
         known = self._others.get(member.id)
         if known is None or not known.gives_way(member, now, self._config.dead_s):
@@ -266,7 +268,7 @@ class MemberTable:
         return True
 
     def _take_back(self, known: Known, before: Member) -> None:
-        """Follow up on the word of a peer that runs, whatever others have said of it."""
+        """Act on a running peer's correction of hearsay."""
         peer = known.member.id
         if known.member is before:
             return
@@ -276,7 +278,7 @@ class MemberTable:
             self.news.append(Meet(peer, known.member.addresses))
 
     def take_news(self) -> list[Change]:
-        """Hand over what `heard` and `learn` have changed."""
+        """Return and clear the changes that `heard` and `learn` have caused."""
         news, self.news = self.news, []
         return news
 
@@ -288,14 +290,14 @@ class MemberTable:
         self._takers = None
 
     def is_plausible(self, incarnation: Incarnation, now: float) -> bool:
-        """Whether there can be such an incarnation by now, judged by this peer's own."""
+        """Return True if such an incarnation can exist by now, compared with this peer's own."""
         if self._started_s is None:
             self._started_s = now
         age = int((now - self._started_s) * 1000)
         return incarnation <= self.me.incarnation + age + self._config.incarnation_ahead_max
 
     def absorb(self, members: Sequence[Member], source: PeerId, now: float) -> list[Member]:
-        """Take in all of a view that only says that a member goes on; returns the rest."""
+        """Merge all entries of a view that only say that a member still runs; return the rest."""
         others, rest = self._others, []
         for member in members:
             known = others.get(member.id)
@@ -323,7 +325,7 @@ class MemberTable:
         return [k.member.id for k in self._in_order() if k.member.phase is Phase.LEFT]
 
     def learn(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
-        """Take in one entry of somebody's view."""
+        """Merge one entry of another peer's view."""
         if member.id == self.me.id:
             yield from self._learn_of_me(member, now)
             return
@@ -346,12 +348,13 @@ class MemberTable:
             yield from self._refresh(known, member, now, direct=direct)
 
     def _may_ask(self, known: Known, member: Member, now: float) -> bool:
-        """Whether hearsay contradicts a peer that speaks for itself, which is asked instead."""
+        """Return True if hearsay contradicts a peer that speaks for itself, which is asked
+        instead."""
         before = known.member
         if not (known.contradicts(member) and known.speaks(now, self._config.suspect_s)):
             return False
         later = (before.incarnation, before.heartbeat) < (member.incarnation, member.heartbeat)
-        # A stranger can contradict a thousand in one message, and again in the next.
+        # Rate-limited, because a stranger can contradict a thousand entries in each message.
         is_due = now - known.asked_s >= self._config.gossip_s
         if later and is_due and self.is_plausible(member.incarnation, now):
             known.asked_s = now
@@ -367,9 +370,9 @@ class MemberTable:
         self.count(member.id, member.step, self.id, now)
 
     def count(self, peer: PeerId, steps: int, source: PeerId, now: float) -> None:
-        """Take in how many steps a peer has taken, as far as that can be."""
+        """Merge a peer's step count, as far as it is plausible."""
         if self.phase <= Phase.JOINING:
-            # It becomes a copy of somebody, and counts on from there.
+            # A joining peer becomes a copy of its donor, and continues its count.
             self.clock.merge(peer, steps)
             if peer == self.me.id:
                 self.me = replace(self.me, step=self.clock.own)
@@ -377,7 +380,7 @@ class MemberTable:
             self.clock.hear(peer, steps, now, direct=peer == source)
 
     def _counted(self, member: Member, now: float, *, direct: bool) -> Member:
-        """An entry with as many steps as are believed."""
+        """Return *member* with the steps that are believed."""
         if self.phase <= Phase.JOINING:
             self.clock.merge(member.id, member.step)
             return member
@@ -389,7 +392,7 @@ class MemberTable:
         member, gone = self._counted(member, now, direct=direct), member.phase is Phase.LEFT
         known = Known(member, now, alive=not gone)
         if before is not None:
-            # Only hearsay so far: its last own words stand until it speaks.
+            # This is only hearsay: the peer's own last words stand until it speaks.
             known.told, known.spoken = before.told, before.spoken
         if direct:
             known.says(member, steps, now)
@@ -428,7 +431,7 @@ class MemberTable:
         self._takers = self._order = None
 
     def left(self, peer: PeerId) -> Iterator[Change]:
-        """Note the last word of *peer*."""
+        """Note that *peer* said it is gone."""
         known = self._others.get(peer)
         if known is not None and known.member.phase is not Phase.LEFT:
             before = known.member
@@ -452,7 +455,7 @@ class MemberTable:
         yield PeerLeft(known.member.id)
 
     def tick(self, now: float) -> Iterator[Change]:
-        """Raise the own heartbeat and look who has fallen silent; once per gossip interval."""
+        """Raise this peer's heartbeat and detect silent peers; call once per gossip interval."""
         self.me = replace(self.me, heartbeat=self.me.heartbeat + 1)
         stalled_s, self._ticked_s = self._health.ticked(now), now
         if stalled_s:
@@ -481,7 +484,7 @@ class MemberTable:
         return known.member.phase is Phase.LEFT and silent_s <= self._config.dead_s
 
     def _forgive(self, stalled_s: float, now: float) -> None:
-        # A peer that was stopped itself has heard nobody. Without this it would wake up, consider
-        # everybody dead and spread the news.
+        # A peer that was itself stopped has received no heartbeats. Without this it would wake up,
+        # consider all others dead and spread the news.
         for known in self._others.values():
             known.progress_s = min(known.progress_s + stalled_s, now)

@@ -1,4 +1,4 @@
-"""Anti-entropy: hellos, goodbyes, and what follows from either for the member table."""
+"""Anti-entropy: HELLO and LEAVE messages, and their effects on the member table."""
 
 from collections.abc import Callable
 
@@ -26,20 +26,20 @@ _OUTLIVED = "another peer called {} has started since: each needs a name of its 
 
 
 _TOLD_MAX = 64
-"""Peers that one speaks to at once: n peers that all told all others would be n^2 messages."""
+"""Peers that a peer messages at once: n peers that all message all others would be n^2 messages."""
 
 _DIALS_MAX = 8
-"""Dead peers that are dialled at one tick: half of a swarm may be cut off at once."""
+"""Dead peers that are dialed at one tick: half of a swarm may be cut off at once."""
 
 _DEAD_MAX = 64
-"""Dead peers that are remembered, those first that were heard last: each keeps a socket."""
+"""Dead peers that are remembered, the most recently heard first: each keeps a socket."""
 
 _OUTLIVED_BY_MAX = 8
-"""So many peers that have heard a later incarnation of this one are believed, in any case."""
+"""Peers whose word is always enough that a later incarnation of this peer runs."""
 
 
 class Membership:
-    """Keeps the member table up to date, and tells outbox and inbox what has changed."""
+    """Keeps the member table up to date, and reports changes to outbox and inbox."""
 
     def __init__(
         self,
@@ -58,14 +58,15 @@ class Membership:
         )
         self._outlived_by: set[PeerId] = set()
         self.due_s = float("-inf")
-        """When `wake` has something to do next, seconds."""
+        """Time when `wake` is due next, seconds."""
 
     @property
     def _phase(self) -> Phase:
         return self._table.phase
 
     def hears(self, envelope: Envelope, now: float) -> bool:
-        """Whether a message is of the latest incarnation of its sender, which was heard then."""
+        """Return True if a message is from its sender's latest incarnation, after noting a sign of
+        life."""
         sender, incarnation = envelope.source, envelope.source_incarnation
         if not (self._table.heard(sender, incarnation, now) or self.outlasts(envelope, now)):
             return False
@@ -73,9 +74,9 @@ class Membership:
         return True
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> None:
-        """Act on a message of this incarnation of *peer*: no earlier one will be heard again."""
+        """Act on a message of this incarnation of *peer*: earlier ones will not be heard again."""
         for shard_state in self._state.busy_shards:
-            # Called for every message, and hardly any of them changes anything.
+            # This runs for every message, and hardly any changes anything.
             for sender, earlier in shard_state.inbox.transfers:
                 if sender == peer and earlier < incarnation:
                     shard_state.inbox.forget(peer, incarnation)
@@ -91,9 +92,9 @@ class Membership:
             self._follow_news(now)
 
     def greeted(self, envelope: Envelope, body: Hello, now: float) -> None:
-        """Take in somebody's view, and answer with the own one where that is wanted."""
+        """Merge a HELLO's view into the table, and answer with this peer's own if requested."""
         if body.reply:
-            # A HELLO that names only its sender, to a known peer, asks whether that peer is alive.
+            # A HELLO that names only its sender, to a known peer, asks if that peer is alive.
             asks_after_me = len(body.members) == 1 and envelope.destination_incarnation > 0
             hello = self._joining.hello(reply=False, alone=asks_after_me)
             self._state.log.send(envelope.source, envelope.source_incarnation, hello)
@@ -107,17 +108,17 @@ class Membership:
         self._note_stale(envelope, body)
 
     def _note_stale(self, envelope: Envelope, body: Hello) -> None:
-        """Halt where most live peers have heard a later incarnation of this peer's name themselves.
+        """Halt if most live peers have directly heard a later incarnation of this peer's name.
 
-        One that only heard *of* it listens to this one, and does not answer as `answer_stale`
-        does. Nobody can end another's training by a message to it.
+        A peer that knows it only from hearsay still listens to this one, and does not answer as in
+        `answer_stale`. So no single peer can end another's training with a message.
         """
         state, table = self._state, self._table
         last = body.members[-1] if len(body.members) == 2 and not body.reply else None
         if last is None or last.id != table.id or last.incarnation <= table.me.incarnation:
             return
         live = [m.id for m in table.others(alive=True)]
-        # Names cost nothing: only those of the living are kept in mind.
+        # Invented names are free: only those of live peers are remembered.
         self._outlived_by = {*self._outlived_by, envelope.source}.intersection(live)
         enough = min(_OUTLIVED_BY_MAX, len(live) // 2 + 1)
         if len(self._outlived_by) >= enough and self._phase > Phase.JOINING and not state.is_stale:
@@ -130,7 +131,7 @@ class Membership:
             state.returning.discard(envelope.source)
         elif envelope.swarm == state.log.swarm:
             state.swarm_is_rooted = True
-            # One that has a part of a copy is rooted, too, but not while it seeks.
+            # A peer with part of a copy is also rooted, but not while it seeks.
             seeks = body.members and body.members[0].phase is Phase.SEEKING
             if seeks and self._table.member(envelope.source) is not None:
                 state.returning.add(envelope.source)
@@ -138,15 +139,15 @@ class Membership:
                 state.returning.discard(envelope.source)
 
     def referred(self, body: Refer, now: float) -> None:
-        """Take in who has a share to give, as hearsay."""
+        """Merge the donors of a REFER, as hearsay."""
         for member in body.donors:
             self._learn(member, now, direct=False)
 
     def outlasts(self, envelope: Envelope, now: float) -> bool:
-        """Whether a stale incarnation is the one that runs, and the later one is dead.
+        """Return True if a stale incarnation is running, and the later one is dead.
 
-        A member learns of a later incarnation of its own name, but does not start over for it. If
-        the peers that remember that one are a minority, they would ignore the member for ever.
+        A member that learns of a later incarnation of its own name does not start over for it. If
+        the peers that remember that one are a minority, they would ignore the member forever.
         """
         body, life = envelope.body, (envelope.source, envelope.source_incarnation)
         own = body.members[0] if isinstance(body, Hello) and body.members else None
@@ -160,7 +161,7 @@ class Membership:
         return True
 
     def answer_stale(self, envelope: Envelope) -> None:
-        """Tell a stale incarnation that asks who is there of the later one."""
+        """Send a stale incarnation that asks for a reply the entry of the later one."""
         table, source = self._table, envelope.source
         member = table.member(source)
         if isinstance(envelope.body, Hello) and envelope.body.reply and member is not None:
@@ -168,7 +169,7 @@ class Membership:
             self._state.log.send(source, envelope.source_incarnation, hello)
 
     def take_leave_of(self, peer: PeerId, body: Leave, now: float) -> None:
-        """Settle with a peer that is going, or is gone."""
+        """Settle with a peer that is leaving, or has left."""
         state = self._state
         if (known := self._table.known(peer)) is not None:
             known.reason = body.reason
@@ -181,7 +182,7 @@ class Membership:
                 shard_state.outbox.on(peer, EscrowEvent.LEAVING, now)
 
     def wake(self, now: float) -> None:
-        """Exchange views with somebody, where that is due."""
+        """Exchange views with a random peer, if due."""
         if now < self.due_s or self._phase is Phase.LEFT:
             return
         self.due_s = now + self._state.config.gossip_s
@@ -193,7 +194,7 @@ class Membership:
         partners = [m for m in table.others(alive=True) if table.can_meet(m)]
         if partners:
             self._say_hello(partners[int(self._rng().integers(len(partners)))].id, reply=True)
-        # Dead peers are dialled for ever: without it a healed partition would stay split.
+        # Dead peers are dialed forever: otherwise a healed partition would stay split.
         for member in table.dead()[_DEAD_MAX:]:
             if not any(member.id in each.outbox.transfers for each in self._state.shard_states):
                 table.disown(member.id)
@@ -203,7 +204,7 @@ class Membership:
             self._say_hello(peer, reply=True)
 
     def tell_phase(self) -> None:
-        """Let live peers know at once where this one has moved on: all, where they are not many."""
+        """Announce this peer's new phase to live peers, or to a sample of them if they are many."""
         others = self._table.others(alive=True)
         if len(others) > _TOLD_MAX:
             drawn = self._rng().choice(len(others), _TOLD_MAX, replace=False, shuffle=False)
@@ -231,7 +232,7 @@ class Membership:
             case PeerMet():
                 if direct:
                     self.heard(change.peer, self._table.incarnation(change.peer), now)
-                # In a crowd that meets, two heartbeats confirm a peer with fewer messages.
+                # In a large swarm, two heartbeats confirm a peer with fewer messages.
                 if not direct and len(self._table) <= _TOLD_MAX:
                     self._say_hello(change.peer, reply=True, alone=True)
             case Part():
@@ -239,12 +240,12 @@ class Membership:
             case PeerSuspected():
                 self._say_hello(change.peer, reply=True, alone=True)
             case PeerRecovered():
-                # What kept one of them away may have kept others, too.
+                # The failure that kept one peer away may have kept others away as well.
                 self._backoff.hurry()
             case PeerDied():
                 self._strand(change.peer, now)
             case PeerLeft():
-                # It may be a later incarnation that left, and was not heard of before.
+                # A later incarnation, unknown until now, may have left.
                 if direct:
                     self.heard(change.peer, self._table.incarnation(change.peer), now)
                 self._strand(change.peer, now)

@@ -1,4 +1,4 @@
-"""What a rule may see and do, when it is called at a step boundary."""
+"""The context of a rule's call at a step boundary: what it can read and do."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import filterfalse
@@ -37,24 +37,25 @@ _PLAIN, _READY, _ONLY_SHARD = Form(), IncomingState.READY, (0,)
 
 
 class RuleContext:
-    """What a rule reads, and what it can do; each action counts at once, in the order called.
+    """State that a rule can read, and its actions, which take effect at once, in the order called.
 
     Attributes:
-        config: Sizes and times.
-        table: Who is there, see `MemberTable`: look at it.
-        me: This peer.
-        now: Seconds, on the peer's own clock.
-        trained: Whether an optimizer step was taken since the last call.
-        merging: Whether all peers have finished, and only agreement is left to reach.
-        returned: Pushes that came back whole since the last call.
+        config: The protocol's settings.
+        table: The member table, see `MemberTable`; read-only.
+        me: This peer's id.
+        now: Time on the peer's own clock, seconds.
+        trained: True if an optimizer step was taken since the last call.
+        merging: True if all peers have finished, and only need to reach agreement.
+        returned: Pushes since the last call of which nothing was accepted.
         elapsed_s: Seconds since the last call, 0 at the first.
-        samples: How many samples that step took, None where nobody says.
-        lr: Its learning rate, None where nobody says; see `Requirements.lr`.
+        samples: Number of samples in that step, None if unknown.
+        lr: Learning rate of that step, None if unknown; see `Requirements.lr`.
         step: Optimizer steps taken so far.
-        founders: How many peers found together, this one included.
-        rests: Whether this peer has pushed enough in this round of merging, and begins no more.
-        finished: Whether this peer takes no more optimizer steps, and goes on mixing.
-        measured: Whether this is the answer to `measure`, at the same step boundary.
+        founders: Number of peers that founded together, including this one.
+        rests: True if this peer has pushed enough in this round of merging, and starts no more
+            pushes.
+        finished: True if this peer takes no more optimizer steps, and continues mixing.
+        measured: True if this call is the answer to `measure`, at the same step boundary.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class RuleContext:
         self._shard_states = shard_states = state.shard_states
         self.returned: tuple[Returned, ...] = ()
         self._transfers: dict[ShareId, IncomingTransfer] = {}
-        # What a step still computes on must not change.
+        # A step that is still computing must not see changes.
         for shard_state in () if within_step else state.busy_shards:
             if shard_state.outbox.returned:
                 self.returned += tuple(shard_state.outbox.returned)
@@ -83,7 +84,7 @@ class RuleContext:
             for transfer in shard_state.inbox.transfers.values():
                 if transfer.state is _READY and not transfer.offer.held:
                     self._transfers[transfer.id] = transfer
-        # By register: pushes of one that has not changed in between share one snapshot.
+        # Pushes of a register that has not changed in between share one snapshot.
         self._fresh = FreshSnapshots()
         self._chosen: tuple[int, ...] | None = _ONLY_SHARD if len(shard_states) == 1 else None
         if not within_step and state.distances is None:
@@ -91,57 +92,57 @@ class RuleContext:
 
     @property
     def round(self) -> int:
-        """Shares pushed so far."""
+        """Number of pushes so far."""
         return self._state.round
 
     @property
     def weight(self) -> int:
-        """Weight held now, escrow not counted; of the first shard, where there are several."""
+        """Weight held now, without escrow; of the first shard if there are several."""
         return self._shard_states[0].weight
 
     def roundtrip_s(self) -> float | None:
-        """Mean time from a push to its answer, over neighbors who live; None where unknown."""
+        """Return the mean time from a push to its answer over live neighbors, s; None if
+        unknown."""
         return self._state.links.roundtrip_s(self.table.is_alive)
 
     def weight_of(self, shard: int) -> int:
-        """Weight of one shard held now, escrow not counted."""
+        """Return the weight of one shard held now, without escrow."""
         return self._shard_states[shard].weight
 
     @property
     def n_shards(self) -> int:
-        """Into how many shards the vector is cut, each with weights of its own."""
+        """Number of shards of the vector, each with its own weight."""
         return len(self._shard_states)
 
     @property
     def shards(self) -> tuple[int, ...]:
-        """The shards to be pushed next; (0,) for a vector that is not cut."""
+        """Shards to push next; (0,) for an uncut vector."""
         if self._chosen is None:
             self._chosen = self._state.choose_shards(every=self.merging)
         return self._chosen
 
     def next_shards(self) -> None:
-        """Let the next push carry other shards than the last one."""
+        """Advance to other shards for the next push."""
         state = self._state
         state.cursor = (state.cursor + len(self.shards)) % len(self._shard_states)
         self._chosen = None
 
     def shares(self) -> tuple[Share, ...]:
-        """Shares that wait for a decision, in order of arrival; undecided ones stay."""
+        """Return the shares that await a decision, in order of arrival; undecided ones remain."""
         return tuple(map(Share.of, self._transfers.values())) if self._transfers else ()
 
     def live(self) -> tuple[PeerId, ...]:
-        """Live peers that take shares, this one included where it does, sorted."""
+        """Return the live peers that take shares, sorted, including this one if it does."""
         return self.table.takers()
 
     def neighbors(
         self, round: int | None = None, members: Sequence[PeerId] | None = None
     ) -> tuple[PeerId, ...]:
-        """Whom the topology lets this peer push to.
+        """Return this peer's neighbors in the topology, to which it may push.
 
         Args:
-            round: Round of the topology; unless given, the count of pushes and of rounds passed
-                over.
-            members: Whom the topology is laid over, sorted; the live peers unless given.
+            round: Round of the topology; default: the number of pushes and of rounds passed over.
+            members: Sorted ids that the topology spans; default: the live peers.
         """
         state = self._state
         round = state.round + state.passed if round is None else round
@@ -155,9 +156,10 @@ class RuleContext:
     def weights(
         self, round: int, members: Sequence[PeerId] | None = None
     ) -> Mapping[PeerId, float]:
-        """What to take of whom, this peer included: its row of the topology's mixing matrix.
+        """Return this peer's row of the topology's mixing matrix: the weight of each peer, itself
+        included.
 
-        Even shares of itself and its neighbors, where the topology knows no matrix.
+        Equal weights of itself and its neighbors if the topology has no matrix.
         """
         members, neighbors = self.live() if members is None else members, self._state.neighbors
         if (row := weights_of(neighbors)) is not None:
@@ -166,7 +168,7 @@ class RuleContext:
         return dict.fromkeys(those, 1 / len(those))
 
     def fate(self, peer: PeerId, incarnation: Incarnation) -> str:
-        """What has become of one incarnation of a peer: nothing while it takes part, else a word.
+        """Return the fate of one incarnation of a peer; empty while it takes part.
 
         Returns:
             ``""``, ``"leaving"``, ``"left"``, ``"died"`` or ``"restarted"``.
@@ -182,29 +184,30 @@ class RuleContext:
         return "" if is_there else "died"
 
     def trains(self, peer: PeerId) -> bool:
-        """Whether a peer takes optimizer steps still, this one included."""
+        """Return True if a peer, possibly this one, still takes optimizer steps."""
         table = self.table
         member = table.me if peer == table.id else table.member(peer)
         return member is not None and member.phase < Phase.FINISHED
 
     def is_leaving(self, peer: PeerId) -> bool:
-        """Whether a peer is about to leave, or has left, and so refuses all shares."""
+        """Return True if a peer is about to leave, or has left, and so refuses all shares."""
         member = self.table.member(peer)
         return member is not None and member.phase >= Phase.LEAVING
 
     def can_push(self, peer: PeerId, *, lent: bool = False, awaited: bool = False) -> bool:
-        """Whether there is credit toward *peer*, and reason to think that it can be reached.
+        """Return True if there is credit toward *peer*, and it is expected to be reachable.
 
         Args:
-            lent: Whether it will read this peer's memory, which takes no credit.
-            awaited: Whether it waits for this share, and not only a newcomer for its copy.
+            lent: True if it will read this peer's memory, which takes no credit.
+            awaited: True if the peer waits for this share; credit then ignores copies under way to
+                newcomers and the end of a round of merging.
         """
         busy = any([peer in self._shard_states[shard].outbox.transfers for shard in self.shards])
         free = not busy and (not self._state.is_full if lent else self._has_credit(awaited))
         return free and self.table.is_reachable(peer, self.now)
 
     def outstanding(self) -> Set[PeerId]:
-        """Everybody toward whom a push is not settled yet."""
+        """Return the peers toward which a push is not settled yet."""
         return set().union(*[each.outbox.transfers for each in self._state.busy_shards])
 
     def draw(
@@ -214,14 +217,14 @@ class RuleContext:
         *,
         urgent: bool = False,
     ) -> PeerId | None:
-        """A peer at random that a share can be pushed to now, None where there is none.
+        """Return a random peer that a share can be pushed to now, or None.
 
-        One with unresolved escrow is passed over, so that a stuck peer stalls nobody.
+        Peers with unresolved escrow are skipped, so that a stuck peer stalls no other.
 
         Args:
-            among: Whom to choose from, the neighbors of this round unless given.
-            shards: What is to be pushed, those to be pushed next unless given.
-            urgent: Whether credit is no matter: the peer is about to go, or goes on with a push.
+            among: Peers to choose from; default: the neighbors of this round.
+            shards: Shards to push; default: those to be pushed next.
+            urgent: True to ignore credit: this peer is about to leave, or completes a push.
         """
         if not (urgent or self._has_credit()):
             return None
@@ -237,11 +240,11 @@ class RuleContext:
         """Average a share into ``x`` by weight: ``x += w_s / (w_s + w) (x_s - x)``, ``w += w_s``.
 
         Args:
-            weight: How much of it to accept, all unless given; at most what one
-                share may bring, see `acceptable`.
+            weight: How much to accept of its weight, at most what `acceptable` allows; default:
+                all.
 
         Raises:
-            LocalProtocolError: It carries several registers, and is no copy.
+            LocalProtocolError: The share carries several registers, and is not a copy.
         """
         form = share.form
         if form.registers > 1 and not form.copy:
@@ -263,35 +266,37 @@ class RuleContext:
         self._accepted(transfer, accepted)
 
     def _acceptable(self, sender: PeerId, own: int, offered: int) -> int:
-        """How much to accept of a share, not a newcomer's first; all, unless weight counts."""
+        """Return how much to accept of a share, except a newcomer's first; all unless weight
+        counts."""
         table = self.table
         if self._state.requirements.whole:
             return offered
         if offered <= own or not self.is_leaving(sender):
             return acceptable(own, offered)
-        # What a leaver hands on may be more than all that is held here, and it has no time.
+        # A leaver may hand on more weight than all that is held here, and has no time to retry.
         founders_max = max(FOUNDERS_MAX, len(table.clock.rows()))
         return acceptable(own, offered, founders_max, outweighs=True)
 
     def accept(self, share: Share) -> None:
-        """Take a share's whole weight, its values having been used by `combine` or of no use."""
+        """Accept a share's whole weight; its values were used by `combine`, or are not needed."""
         transfer = self._transfers.pop(share.id, None) or _not_there(share)
         self._state.log.ask(Drop(share.id))
         self._accepted(transfer, transfer.offer.escrow)
 
     def refuse(self, share: Share, reason: str) -> None:
-        """Send a share back."""
+        """Send a share back to its sender."""
         transfer = self._transfers.pop(share.id, None) or _not_there(share)
         self._shard_states[share.id.shard].inbox.decide(transfer, 0, reason)
 
     def measure(self, share: Share) -> None:
-        """Ask how far a share is from ``x`` (`Requirements.measures`): the rule is called again
-        before the next optimizer step, with `measured`, and `distance` has the answer."""
+        """Request the distance of a share from ``x`` (`Requirements.measures`): the rule is called
+        again before the next optimizer step, with `measured` set, and `distance` returns the
+        answer."""
         self._state.measuring.append(share.id)
 
     def distance(self, share: Share) -> float | None:
-        """Euclidean norm of the difference between a share's first register and its shard of ``x``;
-        None where it was not measured, or ``x`` has changed since."""
+        """Return the Euclidean norm of the difference between a share's first register and its
+        shard of ``x``; None if it was not measured, or ``x`` has changed since."""
         distances = self._state.distances
         return None if distances is None else distances.get(share.id)
 
@@ -299,9 +304,9 @@ class RuleContext:
         """Set ``register = sum of coefficient * term``.
 
         Args:
-            terms: Coefficients, and registers or shares. Of a share that carries several registers
-                the first counts; `Share.part` names the others. `Kept.as_sent` is what the
-                receivers of a snapshot read. None at all set it to zeros.
+            terms: Coefficients, and registers or shares. A share with several registers stands for
+                its first; `Share.part` returns the others. `Kept.as_sent` is the snapshot as its
+                receivers read it. Without terms, the register is set to zeros.
         """
         resolved = tuple((c, t.id if isinstance(t, Share) else t) for c, t in terms)
         self._state.log.ask(Combine(register, resolved))
@@ -310,11 +315,12 @@ class RuleContext:
     def keep(
         self, register: str, peers: Sequence[PeerId], *, bare: bool = False, whole: bool = False
     ) -> Kept:
-        """Copy a register out, until `let_go`: each push of it carries the same bytes.
+        """Take a snapshot of a register, until `let_go`: each push of it carries the same bytes.
 
         Args:
-            bare: Whether the numbers are written by themselves; `Requirements.bare` must say so.
-            whole: As for `push`, which takes what is returned in place of a register.
+            bare: True to encode the numbers on their own, without an anchor; needs
+                `Requirements.bare`.
+            whole: As for `push`, which accepts the returned value in place of a register.
         """
         forms = {Form(NATIVE if whole else self.config.wire, bare=True)}
         if not bare:
@@ -325,11 +331,12 @@ class RuleContext:
         return Kept(self._state.keep(register, form, shown=shown), form)
 
     def let_go(self, kept: Kept) -> None:
-        """Keep what `keep` has copied no longer than shares read it."""
+        """Release a kept snapshot once no share reads it."""
         self._state.let_go(kept.as_sent)
 
     def exchange(self, segment: str, *, taken: float, given: float, register: str = X) -> None:
-        """Exchange a register with a segment that this machine's processes share: `Exchange`."""
+        """Exchange a register with a segment that this machine's processes share: see
+        `Exchange`."""
         log = self._state.log
         log.ask(Exchange(register, segment, taken, given, log.swarm))
         self._changed(register)
@@ -348,26 +355,26 @@ class RuleContext:
         round: int | None = None,
         note: int = 0,
     ) -> None:
-        """Push a register, and weight with it, toward a peer.
+        """Push a register, with weight, to a peer.
 
         Args:
-            peer: To whom; `can_push` must hold for it.
-            weight: What goes with it, moved into escrow now, at least 1. A rule without
-                weights sends a `token`: whether that comes back is how a refused share is told
-                from an accepted one.
-            register: What to send. Several travel one after another, as the parts of one share
-                (see `Share.part`), if `Requirements.share_registers` says so. In formats that need
-                the anchor, the first is written as its difference from that, those behind it as
-                they are: send the model first, and corrections or gradients behind it. What was
-                kept goes as it was copied.
-            anchor: Whether the anchor goes along, for a newcomer that needs it.
-            whole: Whether all numbers must arrive as they are, whatever format this peer uses.
+            peer: Receiver; `can_push` must hold for it.
+            weight: Weight to move into escrow now, at least 1. A rule without weights sends a
+                `token`: whether that is returned distinguishes a refused share from an accepted
+                one.
+            register: Content. Several registers travel one after another, as the parts of one share
+                (see `Share.part`), up to `Requirements.share_registers`. In formats that need the
+                anchor, the first is encoded as its difference from the anchor, the others as they
+                are: put the model first, then corrections or gradients. A kept snapshot is sent as
+                it was taken.
+            anchor: True to send the anchor as well, for a newcomer that needs it.
+            whole: True if all numbers must arrive unchanged, whatever format this peer uses.
             epoch, note: Numbers for the rule's own use.
-            round: Another one; the count of pushes unless given.
+            round: Round of the share; default: the number of pushes.
 
         Raises:
-            LocalProtocolError: No weight, more than are held, or an escrow is open there; or more
-                registers than the rule says, or none.
+            LocalProtocolError: *weight* is 0, or more than is held; an escrow is open toward
+                *peer*; there are more registers than the rule declares, or none.
         """
         state, shard_state = self._state, self._shard_states[shard]
         held = shard_state.log.account.weight
@@ -413,7 +420,8 @@ class RuleContext:
         self._state.round = before + 1
 
     def skip(self, reason: str = "") -> None:
-        """Note that a push that was due cannot be; without a reason, why nobody was drawn."""
+        """Report that a push that was due is skipped; the default reason says why no peer was
+        drawn."""
         state = self._state
         if not reason:
             free = state.rate_limiter.is_free(self.now)
@@ -423,15 +431,15 @@ class RuleContext:
         state.log.ask(PushSkipped(reason))
 
     def may_close(self, yes: bool | None) -> None:
-        """Set, while merging, whether this peer has nothing to push (True), or must end something
-        first (False); with None the count of its pushes decides."""
+        """Set, while merging, whether this peer has nothing to push (True) or must complete
+        something first (False); if None, the number of its pushes decides."""
         self._state.may_close = yes
 
     def push_half(self) -> None:
-        """Push half of the weight to a random neighbor, or note why that cannot be.
+        """Push half of the weight to a random neighbor, or report why that is not possible.
 
-        A round that gives this peer nobody who can be reached is passed over, so that a schedule of
-        single links does not stall at one of them.
+        Rounds without a reachable neighbor are passed over, so that a schedule of single links does
+        not stall at one of them.
         """
         weights: dict[int, int] = {}
         if self.rests:
@@ -471,7 +479,7 @@ class RuleContext:
             return False
         if (state.is_bounded or state.is_full) and state.lacks_memory:
             return False
-        # With shards, so many pushes may be outstanding, each of several shares.
+        # The limit is in pushes, each of which has several shares if there are shards.
         return state.credit_used() < state.outstanding_max * len(self._chosen or self.shards)
 
     def _changed(self, register: str, shard: int | None = None) -> None:

@@ -1,13 +1,13 @@
-"""How a peer comes to belong to a swarm: it founds, or it becomes a copy of a donor.
+"""Joining: a peer founds a swarm, or becomes a copy of a donor in one.
 
-A peer that was given no address founds at once. One of a roll call founds when all founders are
-there. A newcomer asks a holder of weight for its first share; where newcomers find nobody but one
-another, the one with the smallest id founds. So does, after a longer while, a peer that returns
-with a checkpoint and finds nobody at all: it has the anchor, and what is founded twice from one
-anchor is one swarm.
+A peer without seed addresses founds at once. In a roll call, a peer founds when all founders are
+there. A newcomer asks a holder of weight for its first share; if newcomers find only each other,
+the one with the smallest id founds. After a longer wait, so does a peer that returns with a
+checkpoint and finds no other peer: it has the anchor, and swarms founded twice from one anchor are
+one swarm.
 
-A donor that has more newcomers waiting than it can serve refers them to those who have just joined,
-so that the number of donors doubles with every copy.
+A donor with more waiting newcomers than it can serve refers them to newcomers that have just
+joined, so that the number of donors doubles with every copy.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -29,7 +29,7 @@ from .state import State
 __all__ = ["NEWCOMERS_MAX", "Joining", "StateTransfer"]
 
 NEWCOMERS_MAX = 16
-"""Newcomers that are being given a copy at a time: each has half of what is left."""
+"""Newcomers that are given a copy at a time: each takes half of the remaining weight."""
 
 _EVER = -1e300
 
@@ -73,41 +73,42 @@ class Joining:
 
     @property
     def may_adopt(self) -> bool:
-        """Whether the swarm of whoever is met first becomes this peer's own."""
+        """True if this peer adopts the swarm of the first peer that it meets."""
         return self._founders == 1
 
     def start(
         self, now: float, seeds: Sequence[str], founders: int, *, returns: bool = False
     ) -> None:
-        """Begin to look for a swarm, or found one where there is nobody to look for."""
+        """Start to look for a swarm, or found one if no seed is given."""
         self._seeds = tuple(dict.fromkeys([*self._seeds, *seeds]))
-        # Asked again, it only hears of more addresses: one that gave its swarm up founds no other.
+        # A later call only adds addresses: a peer that gave its swarm up does not found another.
         if not self._started:
             self._started, self._since_s = True, now
             self._founders = 1 if returns else founders
             if returns:
-                # Its earlier incarnation accepted shares of this swarm: nobody has to confirm that.
+                # Its earlier incarnation accepted shares of this swarm, so no confirmation is
+                # needed.
                 self._returns = self._state.rooted = True
                 self._state.enter(self._own_anchor())
             if self._founders == 1 and not self._seeds:
                 self._found()
 
     def tick(self, now: float) -> None:
-        """See whether it is time to found or to ask; called every `seek_s` until then."""
+        """Found, or ask a donor, if it is time; called every `seek_s` until then."""
         if not self._started:
             return
         if self._state.table.phase is Phase.SEEKING and self._founders > 1:
             late = now - self._since_s >= self._state.config.roll_s
-            # One that was there and is gone already answers the roll, too.
+            # A founder that was there and has gone also answers the roll.
             if late or len(self._state.table) >= self._founders:
                 self._found()
         else:
             self._seek_donor(now)
 
     def hello(self, *, reply: bool, alone: bool = False) -> Hello:
-        """What this peer says of itself and, unless *alone*, of those it knows."""
+        """Return a HELLO about this peer and, unless *alone*, the peers that it knows."""
         table = self._state.table
-        # During a roll call there is nobody yet whose name could be kept alive by hearsay.
+        # During a roll call no peer has left yet, so hearsay cannot keep a name alive.
         calls = table.phase is Phase.SEEKING and self._founders > 1
         if alone:
             return Hello(members=(table.me,), rooted=self._state.rooted, reply=reply)
@@ -126,7 +127,7 @@ class Joining:
         donor, others = "", []
         for share in context.shares():
             shard_state = state.shard_states[share.id.shard]
-            # One share of each shard makes a copy; with any more, two models would be blended.
+            # One share of each shard makes a copy; any more would blend two models.
             if shard_state.copied:
                 others.append(share)
                 continue
@@ -139,12 +140,12 @@ class Joining:
             state.table.advance(phase=Phase.TRAINING)
             state.log.ask(Joined(donor))
         else:
-            # While these are undecided, their donor is not free to give what is still missing.
+            # While these are undecided, their donor cannot send what is still missing.
             for share in others:
                 context.refuse(share, "of this shard there is a copy")
 
     def start_over(self, swarm: bytes, now: float) -> None:
-        """Give up what was founded and look for a donor in another *swarm*."""
+        """Give up the swarm and look for a donor in another *swarm*."""
         state = self._state
         state.refuse_all("another swarm")
         for shard_state in state.shard_states:
@@ -155,7 +156,7 @@ class Joining:
         table = state.table
         assert isinstance(table, MemberTable)
         for member in (*table.others(alive=True), *table.others(alive=False)):
-            # Who goes over to the other swarm, too, will say so.
+            # Peers that also change to the other swarm will say so.
             table.disown(member.id)
             state.log.ask(Part(member.id))
         state.enter(swarm)
@@ -169,7 +170,7 @@ class Joining:
         state = self._state
         state.enter(self._own_anchor())
         if self._founders > 1:
-            # While it called the roll, members of other swarms may have said hello, too.
+            # During the roll call, members of other swarms may also have said hello.
             state.table.note_founders()
         for shard_state in state.shard_states:
             shard_state.log.record(Entry(Kind.FOUNDED, ONE))
@@ -177,10 +178,10 @@ class Joining:
         state.log.ask(Founded())
 
     def greet_seeds(self, now: float) -> None:
-        """Say hello to the given addresses where nobody is known yet, ever more rarely."""
+        """Send a HELLO to seed addresses at which no peer is known yet, with back-off."""
         if not self._seeds:
             return
-        # While it seeks, somebody waits for it to begin: then none is put off.
+        # Without back-off while it seeks, since a user waits for it to start.
         seeks = self._state.table.phase <= Phase.JOINING
         greet = self._dialer.seek if seeks else self._dialer.go_on
         greeted, over = greet(self._silent_seeds(), now)
@@ -203,7 +204,7 @@ class Joining:
             self._since_s = now
             self._ask(donors, now)
         elif not self._returns and any(m.id in self._state.returning for m in others):
-            # It brings what was learnt before, and founds if anybody does.
+            # The returning peer brings what was learned before, and founds if any peer does.
             self._since_s = now
         elif self._may_found(others, now):
             self._found()
@@ -214,7 +215,7 @@ class Joining:
         # A holder of weight may be at an address that was not tried yet.
         if not self._dialer.is_through(self._silent_seeds(), now):
             return False
-        # One that never met anybody keeps looking: a mistyped address must not found a swarm.
+        # A peer that has met no other keeps looking: a mistyped address must not found a swarm.
         if len(table) == 1:
             return self._returns and waited_s >= config.found_alone_s
         newcomers = all(member.phase <= Phase.JOINING for member in others)
@@ -234,9 +235,9 @@ class Joining:
         donor = next((member for member in reachable if member.id == self._donor), None)
         if patient and donor is not None:
             if now - self._said_s >= state.config.gossip_s:
-                self._say(donor, now)  # it may not have heard it
+                self._say(donor, now)  # it may have been lost
             return
-        # Whoever broke off in the middle is asked again only where there is nobody else.
+        # A donor that broke off in the middle is asked again only if it is the only one.
         others = [member for member in reachable if member.id != self._donor]
         choice = (others if failed or not patient else reachable) or reachable or donors
         choice = [member for member in choice if self._has_spoken(member)] or choice
@@ -249,7 +250,7 @@ class Joining:
         self._donor, self._asked_s = donor.id, now
         self._state.table.advance(phase=Phase.JOINING)
         if not self._has_spoken(donor):
-            # One that was only heard of may not know of this peer either.
+            # A peer known from hearsay may not know this peer either.
             hello = self.hello(reply=True, alone=True)
             self._state.log.send(donor.id, donor.incarnation, hello)
         self._say(donor, now)
@@ -261,7 +262,7 @@ class Joining:
         state.log.send(donor.id, donor.incarnation, Ask(needs_anchor))
 
     def referred(self, sender: PeerId, body: Refer, now: float) -> None:
-        """Ask somebody to whom the donor refers, unless its copy is on its way already."""
+        """Ask a peer that the donor refers to, unless a copy is already on its way."""
         state = self._state
         named = [state.table.member(member.id) for member in body.donors]
         donors = [m for m in named if m is not None and m.phase.takes_shares]
@@ -276,16 +277,16 @@ class StateTransfer:
     def __init__(self, state: State) -> None:
         self._state = state
         self.asking: dict[PeerId, Ask] = {}
-        """Who waits for a copy."""
+        """Newcomers that wait for a copy."""
         self.given: dict[PeerId, None] = {}
-        """Who is being given one."""
+        """Newcomers that are being given a copy."""
 
     def forget(self, peer: PeerId) -> None:
         self.asking.pop(peer, None)
         self.given.pop(peer, None)
 
     def give(self, context: RuleContext) -> None:
-        """Give copies, and half of the weight with each."""
+        """Send copies, with half of the weight each."""
         state = self._state
         self.given = {peer: None for peer in self.given if state.table.is_alive(peer)}
         for peer, asked in tuple(self.asking.items()):
@@ -303,7 +304,7 @@ class StateTransfer:
         state.copies = self._is_large and self._is_sent(sent)
 
     def follow(self, peer: PeerId) -> None:
-        """See whether a newcomer has got its copy, and refer half of those who wait to it."""
+        """If a newcomer has its copy, refer half of the waiting newcomers to it."""
         if peer not in self.given:
             return
         member = self._state.table.member(peer)
@@ -319,10 +320,10 @@ class StateTransfer:
                 self._state.log.send(newcomer.id, newcomer.incarnation, refer)
 
     def _may_give(self, context: RuleContext, peer: PeerId) -> bool:
-        """Whether a copy can be given to a newcomer now.
+        """Return True if a copy can be sent to a newcomer now.
 
-        Of large ones no two are sent at a time, since each would only slow the other. Newcomers
-        on this machine read one copy all at once.
+        Large copies are sent one at a time, since two would only slow each other. Newcomers on this
+        machine can all read one copy at once.
         """
         if len(self.given) >= NEWCOMERS_MAX:
             return False
@@ -334,8 +335,8 @@ class StateTransfer:
         return context.can_push(peer)
 
     def _is_sent(self, peers: Collection[PeerId]) -> bool:
-        """Whether a copy is on its way to one of *peers*; one that answers no more is waited for
-        by nobody."""
+        """Return True if a copy is on its way to one of *peers*, except to peers that do not
+        answer."""
         outboxes = [each.outbox for each in self._state.busy_shards]
         return any(
             peer in outbox.transfers and peer not in outbox.unanswering

@@ -1,10 +1,10 @@
-"""How a peer stops: it finishes with the others, or leaves before them.
+"""Stopping: a peer finishes together with the others, or leaves before them.
 
-Finishing is not leaving. A finished peer pushes and mixes on until all live peers have finished,
-merges with them until their models are close (`Agreement`), and falls quiet. A leaver refuses
-what comes and pushes all that it holds to a neighbor at once, to one that has spoken since if there
-is any: neighbors may be dead, and it must be gone within seconds. What comes back of its escrow it
-hands on after that.
+Finishing is not leaving. A finished peer continues to push and mix until all live peers have
+finished, merges with them until their models are close (`Agreement`), and becomes quiet. A leaver
+refuses incoming shares and pushes all its weight to one neighbor at once, preferably to a neighbor
+heard from since, because others may be dead and the leaver must be gone within seconds. Escrow that
+is returned later is handed on then.
 """
 
 import math
@@ -36,22 +36,23 @@ _PUSHED: Final = 1
 _SKETCHED: Final = 2
 
 _MARGIN: Final = 0.75
-"""Distances of sketches are those of models to within some percent: three standard deviations."""
+"""Factor on the tolerance: distances of sketches equal those of models to within some percent, here
+three standard deviations."""
 
 _GAIN: Final = 0.9
 _ROUNDS_IN_VAIN_MAX: Final = 8
-"""Rounds that each leave more than that part of the distance, after which peers give up."""
+"""Rounds without a decrease of the distance below that fraction, after which peers give up."""
 
 
 class Agreement:
-    """How finished peers agree: in rounds of pushes, each followed by a comparison of all models.
+    """Agreement of finished peers: rounds of pushes, each followed by a comparison of all models.
 
     In each round a peer *pushes* until it has pushed often enough and everything is settled. Once
-    all peers *rest*, no model moves: each takes a *sketch* of its own, some numbers whose distances
-    are those of the models, and sends it to the others. Once a peer has the sketches of all, it
-    compares them: the models are close enough, or the next round begins. So merging ends by what
-    was measured, whatever the pace and the links of peers. Where rounds bring the models no closer,
-    the peers give up.
+    all peers *rest*, no model changes: each takes a *sketch* of its model, a few numbers whose
+    distances approximate those of the models, and sends it to the others. Once a peer has all
+    sketches, it compares them: either the models are close enough, or the next round begins. So
+    merging ends by measurement, whatever the pace and the links of peers. If rounds bring the
+    models no closer, the peers give up.
 
     Source: Charikar, Chen and Farach-Colton, ICALP 2002, section 3 (the sketch).
     """
@@ -70,7 +71,7 @@ class Agreement:
         """True if the models of all peers in this merge are within the tolerance."""
         self.distance: float | None = None
         """Largest distance between two models at the last comparison, over the smaller norm; None
-        before there was one with another peer."""
+        before the first comparison with another peer."""
 
     @property
     def compares(self) -> bool:
@@ -82,7 +83,7 @@ class Agreement:
         return self._state.table.merge // MERGE_STAGES
 
     def pushed(self, pushes: int) -> None:
-        """Count the pushes of a call of the rule; a call with no push target counts, too."""
+        """Count the pushes of a call of the rule; a call without a push target counts as well."""
         self._pushes += max(pushes, int(self._is_alone()))
 
     def turn(self, *, merging: bool) -> bool:
@@ -112,7 +113,7 @@ class Agreement:
         return table.merge != told
 
     def sketched(self, sketch: Sequence[float]) -> bool:
-        """Take in a sketch of this peer's model; returns as `turn` does."""
+        """Record a sketch of this peer's model; return as `turn` does."""
         table = self._state.table
         if table.phase is not Phase.FINISHED or table.merge % MERGE_STAGES != _PUSHED:
             return False
@@ -132,7 +133,7 @@ class Agreement:
         state = self._state
         if state.may_close or self._pushes >= state.config.merge_rounds:
             return True
-        # A slow peer does not make all others wait for as many turns as they have taken.
+        # A slow peer must not make all others wait for as many turns as they have taken.
         return self._pushes > 0 and all(m.merge > state.table.merge for m in others)
 
     def _is_still(self) -> bool:
@@ -145,7 +146,7 @@ class Agreement:
         table = self._state.table
         round = table.merge - table.merge % MERGE_STAGES
         if any(m.merge < round + _PUSHED for m in others):
-            # A peer that was silent, or comes late, may have pushed a share to this one.
+            # A peer that was silent, or is late, may have pushed a share to this one.
             self._begin(self._round + 1)
             return
         alone = self._is_alone()
@@ -161,7 +162,7 @@ class Agreement:
         if not (is_close or in_vain >= _ROUNDS_IN_VAIN_MAX or alone):
             self._begin(self._round + 1)
             return
-        # Peers that agreed without this one, or fell silent before they did, count as well.
+        # Peers that agreed without this one, or fell silent before they did, also count.
         closed = [m.sketch for m in table.live() if m.phase is Phase.QUIET and m.id != table.id]
         models = [own, *(m.sketch for m in others), *closed]
         if len(models) > 1:
@@ -182,7 +183,8 @@ def widest_distance(models: Sequence[Sequence[float]]) -> float:
     """Largest Euclidean distance between two of some vectors, over the smaller of their norms.
 
     Args:
-        models: Sketches, or models; an empty one is of a model whose numbers are not all finite.
+        models: Sketches, or models; an empty one stands for a model with numbers that are not
+            finite.
 
     >>> widest_distance([(3.0, 4.0), (3.0, 4.0), (3.0, 4.5)])
     0.1
@@ -213,15 +215,15 @@ class Leaving:
         self._burns = False
         self._since_s = 0.0
         self.due_s = float("inf")
-        """When a leaver waits no longer for the answer of a possible heir, seconds."""
+        """Time until which a leaver waits for the answer of a possible heir, seconds."""
         self.has_finished = False
-        """Whether the peer takes no more optimizer steps."""
+        """True once the peer takes no more optimizer steps."""
 
     @property
     def done(self) -> bool:
-        """Whether nobody needs this peer any more."""
+        """True if no peer needs this one any more."""
         if self._phase is Phase.QUIET:
-            # A newcomer does not count: nobody here will ever give it a share.
+            # A newcomer does not count: no peer here will ever give it a share.
             return not self._state.table.takers() and not self._state.in_flight()
         return self._phase is Phase.LEFT
 
@@ -238,17 +240,17 @@ class Leaving:
             self._look_for_heirs()
 
     def advance(self, now: float) -> None:
-        """Go on to the next phase where nothing holds this one any more; not before it finishes."""
+        """Move to the next phase if nothing prevents it; never before the peer has finished."""
         if self.has_finished and self._phase is Phase.TRAINING:
-            # One that had given its swarm up when it finished joins another only now.
+            # A peer that had given its swarm up when it finished joins another only now.
             self._state.table.advance(phase=Phase.FINISHED)
         if self._phase < Phase.FINISHED:
             return
         self.due_s = float("inf")
         if self._phase >= Phase.LEAVING:
-            # The rule will not be called again, and nobody trains on these values any more.
+            # The rule will not be called again, and these values are not trained on any more.
             self._state.reclaim(now)
-        # Nobody settles anything with a stale incarnation.
+        # No peer settles anything with a stale incarnation.
         open_ones = 0 if self._state.is_stale else self._state.in_flight()
         if self._phase is Phase.FINISHED and self._agreement.is_over and not open_ones:
             self._state.table.advance(phase=Phase.QUIET)
@@ -262,7 +264,7 @@ class Leaving:
         return self._state.table.phase
 
     def _look_for_heirs(self) -> None:
-        """Ask some neighbors whether they are alive: one that answers can take the weight."""
+        """Ask some neighbors if they are alive: a peer that answers can take the weight."""
         table, log = self._state.table, self._state.log
         hello = Hello(members=(table.me,), rooted=self._state.rooted, reply=True)
         takers = [m for m in table.others(alive=True) if m.phase.takes_shares]
@@ -270,7 +272,7 @@ class Leaving:
             log.send(member.id, member.incarnation, hello)
 
     def _hand_on(self, now: float) -> None:
-        """Hand all weight on, or burn it where nobody is left to take it."""
+        """Hand all weight on, or burn it if no peer is left to take it."""
         state = self._state
         heirs, newcomers = ([], []) if self._burns else self._heirs()
         if heirs or newcomers:
@@ -283,14 +285,15 @@ class Leaving:
             self._go()
 
     def _heirs(self) -> tuple[list[PeerId], list[PeerId]]:
-        """Live peers that take shares; newcomers, who become copies where nobody else is left."""
+        """Return the live peers that take shares, and newcomers (which become copies) without such
+        peers."""
         table = self._state.table
         met = [m for m in table.live() if m.id != table.id and table.can_meet(m)]
         heirs = [member.id for member in met if member.phase.takes_shares]
         return heirs, [m.id for m in met if m.phase is Phase.JOINING and not heirs]
 
     def _push_all(self, now: float, heirs: list[PeerId], newcomers: list[PeerId]) -> None:
-        """Push all weight to one of them, if one is free; else that is for later."""
+        """Push all weight to one of them if one is free; otherwise retry later."""
         state = self._state
         context = RuleContext(state, now, trained=False, merging=False)
         for returned in context.returned:
@@ -298,9 +301,9 @@ class Leaving:
         awake = [heir for heir in heirs if state.table.spoke_since(heir, self._since_s)]
         due_s = self._since_s + state.config.gossip_s
         if heirs and now < due_s:
-            self.due_s = due_s  # whoever answers until then is alive
+            self.due_s = due_s  # a peer that answers until then is alive
             if state.is_full:
-                return  # and shares under way may be settled
+                return  # until then, shares in flight may be settled
         shards = [each.shard for each in state.shard_states if each.weight]
         heir = context.draw(awake, shards, urgent=True)
         if heir is None and (now >= due_s or not heirs):
@@ -321,18 +324,19 @@ class Leaving:
 
 
 STOPPED = "rumor stop"
-"""In whose name training ends where somebody has asked the swarm to stop."""
+"""Originator of the end of training after a request to stop the swarm."""
 
 _PASSED_ON_MAX = 8
-"""Peers that are told at a time of a request to stop: in a crowd, each tells others."""
+"""Peers that a request to stop is passed on to at a time: in a large swarm, each passes it on."""
 
 _ASKERS_MAX = 8
 
 
 class Stops:
-    """A request to stop: obeyed once, passed on until nobody named in it trains, and answered.
+    """A request to stop: obeyed once, passed on until all peers named in it have stopped training,
+    and answered.
 
-    Whoever gets here may ask for it; what refuses others is the runtime (`Reception`).
+    Every request that arrives here is allowed; the runtime (`Reception`) refuses the others.
     """
 
     def __init__(self, state: State, leaving: Leaving) -> None:
@@ -341,18 +345,18 @@ class Stops:
         self._lives: set[tuple[PeerId, Incarnation]] = set()
         self._stops: list[Stop] = []
         self.askers: dict[PeerId, Incarnation] = {}
-        """Who has asked and is no member, and hears how far this peer is."""
+        """Senders of requests that are not members; they receive this peer's progress."""
         self._told: tuple[Phase, bool] | None = None
         self._due_s = 0.0
 
     def asked(self, envelope: Envelope, body: Stop, now: float) -> None:
-        """Take in a request, and answer it where it does not come from a member."""
+        """Obey a request, and answer it unless it comes from a member."""
         state = self._state
         if state.log.account.life not in body.lives:
             return
         if not self._stops and state.table.phase <= Phase.TRAINING:
             state.log.ask(EndTraining(STOPPED))
-        # A later one names those who were not known when the one before was made.
+        # A later request includes peers that were unknown when the one before was made.
         if not self._lives.issuperset(body.lives):
             self._lives.update(body.lives)
             self._stops = [each for each in self._stops if not {*each.lives} <= {*body.lives}]
@@ -366,14 +370,15 @@ class Stops:
             self._answer(envelope.source, self._told)
 
     def wake(self, now: float) -> None:
-        """Tell those who still train, once each gossip interval: a message may have been lost."""
+        """Pass requests on to peers that still train, once each gossip interval: messages may be
+        lost."""
         if not self._stops or now < self._due_s:
             return
         self._due_s = now + self._state.config.gossip_s
         table = self._state.table
         late = [m for m in table.others(alive=True) if m.phase <= Phase.TRAINING]
         late = [m for m in late if (m.id, m.incarnation) in self._lives]
-        # From here on around, so that not all tell the same few of a crowd.
+        # Starting after this peer's id, so that not all pass it on to the same few.
         late.sort(key=lambda member: (member.id < table.id, member.id))
         for member in late[:_PASSED_ON_MAX]:
             for stop in self._stops:
@@ -381,7 +386,7 @@ class Stops:
                     self._state.log.send(member.id, member.incarnation, stop)
 
     def follow(self) -> None:
-        """Tell whoever has asked, once this peer has come farther."""
+        """Report to the requesters when this peer has made progress."""
         told = (self._state.table.phase, self._leaving.done)
         if told != self._told:
             for asker in self.askers:

@@ -1,8 +1,8 @@
-"""The protocol of one peer: events in, effects out; no clock, no socket, no value.
+"""The protocol of one peer: events in, effects out; without clocks, sockets or values.
 
-A live peer, a simulated one and a replay all drive this same class. Time is an argument (seconds
-on a clock that never goes back), randomness comes in through the constructor, and everything that
-is to happen outside is returned as a list of effects, to be carried out in order.
+A live peer, a simulated one and a replay all use this class. Time is an argument (seconds on a
+monotonic clock), random streams come in through the constructor, and everything that must happen
+outside is returned as a list of effects, to be applied in order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -57,11 +57,11 @@ class Protocol:
     """One incarnation of one peer.
 
     Args:
-        anchor: Hash of the vector that it would found with, 16 bytes; or what makes it, which is
-            called if it founds. A vector that keeps the anchor has its hash.
-        membership: The static membership that it shares with others of one process; None for a
-            member table of its own, which gossip keeps up to date.
-        keeps_anchor: Whether the vector keeps the anchor, which formats other than float32 need.
+        anchor: Hash of the vector that it would found with, 16 bytes; or a function that returns
+            it, called if the peer founds. A vector that keeps the anchor has its hash.
+        membership: Static membership shared with other peers of one process; None for a member
+            table of its own, updated by gossip.
+        keeps_anchor: True if the vector keeps the anchor, which formats other than float32 need.
 
     Raises:
         ConfigError: The rule cannot work with the format, or with shards.
@@ -105,7 +105,7 @@ class Protocol:
             else StaticMemberTable(me, membership)
         )
         self.table = table
-        """Who is there; look at it."""
+        """The member table; read-only."""
         self.state = State(
             config=config,
             schema=schema,
@@ -122,19 +122,19 @@ class Protocol:
         self._joining = Joining(self.state, anchor, partial(rng, "admission"))
         self._filter = MessageFilter(self.state, self._joining)
         self.agreement = Agreement(self.state)
-        """How far merging has come; look at it."""
+        """Progress of merging; read-only."""
         self._leaving = leaving = Leaving(self.state, self.agreement)
         self._stops = Stops(self.state, leaving)
-        # Where all members share one view, there is nothing to be learned.
+        # If all members share one view, there is nothing to learn.
         self._membership = (
             Membership(self.state, table, self._joining, partial(rng, "gossip"))
             if isinstance(table, MemberTable)
             else None
         )
-        self._told = Phase.SEEKING  # the phase that all live peers were told of
+        self._told = Phase.SEEKING  # the phase that was last announced to live peers
         self._donations = StateTransfer(self.state)
         self.reading = Reading(self.state)
-        """What `read` has brought, and who reads this peer's model; look at it."""
+        """Models requested with `read`, and readers of this peer's model; read-only."""
         self._seek_due_s = float("-inf")
 
     @property
@@ -143,12 +143,12 @@ class Protocol:
 
     @property
     def account(self) -> Account:
-        """What this peer holds, of the first shard where there are several; do not change it."""
+        """Account of this peer, of the first shard if there are several; read-only."""
         return self.state.log.account
 
     @property
     def accounts(self) -> tuple[Account, ...]:
-        """What this peer holds of each shard; read them, do not change them."""
+        """Accounts of this peer, one for each shard; read-only."""
         return tuple(each.log.account for each in self.state.shard_states)
 
     @property
@@ -162,37 +162,40 @@ class Protocol:
 
     @property
     def staged(self) -> int:
-        """Shares that have come, or are coming, and are not decided."""
+        """Number of incoming shares that are not decided."""
         return sum([len(each.inbox) for each in self.state.busy_shards])
 
     @property
     def merging(self) -> bool:
-        """Whether all live peers have finished, so that only agreement is left to reach."""
+        """True if all live peers have finished, and only need to reach agreement."""
         return self.phase is _FINISHED and self.state.table.over
 
     def known(self) -> tuple[Member, ...]:
-        """All others that are remembered and have not left, live or dead, sorted by id."""
+        """Return the other peers that are remembered and have not left, live or dead, sorted by
+        id."""
         others = self.state.table.others
         return tuple(sorted((*others(alive=True), *others(alive=False)), key=lambda m: m.id))
 
     def last_heard(self) -> tuple[Member, ...]:
-        """All others that are believed in: the live ones by id, then the dead, the latest first."""
+        """Return the other believed peers: the live ones by id, then the dead, most recently heard
+        first."""
         table = self.state.table
         dead = table.dead() if isinstance(table, MemberTable) else []
         return *(m for m in table.live() if m.id != table.id), *dead
 
     def departed(self) -> tuple[PeerId, ...]:
-        """Those who have left and are remembered, sorted."""
+        """Return the peers that have left and are remembered, sorted."""
         table = self.state.table
         return tuple(table.departed()) if isinstance(table, MemberTable) else ()
 
     def is_worth_waiting(self, since_s: float) -> bool:
-        """Whether anybody who still has to settle something was heard at that time or later."""
+        """Return True if a peer that still has to settle something was heard at that time or
+        later."""
         spoke = self.state.table.spoke_since
         return any([spoke(peer, since_s) for a in self.accounts for peer, _ in a.outstanding])
 
     def deadline(self) -> float:
-        """When `wake` has something to do at the latest, seconds."""
+        """Return the latest time at which `wake` must be called, seconds."""
         phase, due_s = self.state.table.phase, self.state.deadline()
         if phase <= _JOINING:
             due_s = min(due_s, self._seek_due_s)
@@ -210,11 +213,12 @@ class Protocol:
         *,
         returning: bool = False,
     ) -> list[Effect | Event]:
-        """Start: found where there is nobody to look for, else look for a swarm.
+        """Start: found a swarm if this peer has neither seeds nor other founders, else look for
+        one.
 
         Args:
-            returning: Whether it comes back with a checkpoint, and the anchor in it: it looks for
-                its swarm, and founds it anew where after ``found_alone_s`` it has met nobody.
+            returning: True if it returns with a checkpoint that includes the anchor: it looks for
+                its swarm, and founds it anew if it has met no peer after ``found_alone_s``.
         """
         if self.phase is Phase.SEEKING:
             self.state.founders = founders
@@ -229,14 +233,14 @@ class Protocol:
         samples: int | None = None,
         lr: float | None = None,
     ) -> list[Effect | Event]:
-        """Call the rule between two optimizer steps: it mixes what has come, and perhaps pushes.
+        """Call the rule between two optimizer steps: it mixes arrived shares, and may push.
 
         Args:
-            trained: Whether an optimizer step was taken since the last call. False while the peer
+            trained: True if an optimizer step was taken since the last call. False while the peer
                 joins, waits for a synchronous rule, or has finished.
 
         Raises:
-            LocalProtocolError: A step was trained by a peer that has finished, or is leaving.
+            LocalProtocolError: A peer that has finished, or is leaving, trained a step.
         """
         state = self.state
         state.samples, state.lr, state.gave, state.distances = samples, lr, False, None
@@ -244,15 +248,16 @@ class Protocol:
             state.list_idle()
         phase = state.table.phase
         if trained:
-            # Having given its swarm up, it trains on until the first share of the other one comes.
+            # A peer that gave its swarm up trains on until the first share of the other one
+            # arrives.
             if phase > _TRAINING:
                 raise LocalProtocolError(f"a step while {phase.name.lower()}")
             state.swarm_steps = state.table.stepped(now)
         else:
             state.swarm_steps = state.table.clock.total
         if state.requirements.waits and state.founders > 1:
-            # Gossip tells each peer another total. Peers that wait for one another must agree on
-            # it, so that `--total-steps` ends all of them after the same step.
+            # With gossip, each peer knows a different total. Peers that wait for one another must
+            # agree on it, so that `--total-steps` ends all of them after the same step.
             state.swarm_steps = (
                 state.founders * state.table.step
                 if state.requirements.fixed_members
@@ -264,8 +269,8 @@ class Protocol:
             context = RuleContext(state, now, trained=False, merging=False)
             self._joining.take_copy(context, "" if self._is_open else self._rule.name)
         elif not state.closing:
-            # One that closes settles what was pushed. Another push would delay that: where a round
-            # trip takes longer than a step, there would always be one under way.
+            # A closing peer settles its pushes. Another push would delay that: if a round trip
+            # takes longer than a step, there would always be one in flight.
             if self.reading.asking:
                 self.reading.show(now)
             if phase is _FINISHED:
@@ -283,12 +288,12 @@ class Protocol:
         return [*effects, TakeSketch()] if agreement.wants_sketch else effects
 
     def trained_shard(self, shard: int, now: float) -> list[Effect | Event]:
-        """Tell a rule that pushes while an optimizer step goes on that a shard's numbers are what
-        they will be after it; `step` follows."""
+        """Report to a rule that pushes during the optimizer step that a shard's numbers are final
+        for this step; `step` follows."""
         state, push = self.state, hook_of(self._rule, "trained_shard")
         if self.phase is Phase.TRAINING and not state.closing and push is not None:
             context = RuleContext(state, now, trained=False, merging=False, within_step=True)
-            # What the step before gave was a step ago.
+            # Resets what the step before has given.
             state.steps_going_on, state.gave, state.distances = 1, False, None
             try:
                 push(context, shard)
@@ -306,31 +311,31 @@ class Protocol:
             self._seek_due_s = now + state.config.seek_s
             self._joining.greet_seeds(now)
             self._joining.tick(now)
-        # Last, because a transfer toward one that was just considered dead has let the link go.
+        # Last, because a transfer toward a peer just considered dead has released the link.
         state.go_on(now)
         return self._finish_call(now)
 
     def finish(self, now: float) -> list[Effect | Event]:
-        """Take no more optimizer steps, and go on mixing until all live peers have finished."""
+        """Take no more optimizer steps, and continue mixing until all live peers have finished."""
         self._leaving.has_finished = True
         return self._finish_call(now)
 
     def leave(self, now: float, *, burn: bool = False) -> list[Effect | Event]:
-        """Leave: refuse what comes, resolve the escrow, hand the weight on.
+        """Leave: refuse incoming shares, resolve the escrow, hand the weight on.
 
         Args:
-            burn: Destroy the weight, because the vector that would go with it is not finite; a
-                peer that is leaving may still find that out.
+            burn: True to destroy the weight, because the vector is not finite; also allowed when
+                the peer is already leaving.
         """
         self._leaving.leave(now, burn=burn)
         return self._finish_call(now)
 
     def read(self, now: float, peer: PeerId = "") -> list[Effect | Event]:
-        """Ask for the model of *peer*, to be read only; empty for nobody's any more.
+        """Ask for the model of *peer*, for reading only; empty to stop reading.
 
-        What has come is told by `reading`, and staged until the next call. What was shown before is
-        sent back, unless it is of the same peer: asking again repeats only the question. Meanwhile
-        this peer shows its own model to those who want to read it: values must not change.
+        `reading` has what has arrived, which stays staged until the next call. Models shown before
+        are sent back, unless they are of the same peer: asking again only repeats the request.
+        Meanwhile this peer shows its own model to readers: values must not change.
         """
         self.reading.read(peer)
         if self.phase in (Phase.TRAINING, Phase.FINISHED):
@@ -342,8 +347,8 @@ class Protocol:
         state = self.state
         state.shard_states[share.shard].inbox.inspected(share, finite, self._is_open)
         if not finite or state.log.effects or state.snapshot_refs.unread:
-            return self._finish_call(now)  # a broken message before it may have left some
-        # While it trains, nothing follows from a share that may be taken.
+            return self._finish_call(now)  # an invalid message before this may have left some
+        # While it trains, an acceptable share has no immediate effects.
         is_training = state.table.phase is _TRAINING and not self._leaving.has_finished
         return [] if is_training else self._finish_call(now)
 
@@ -353,19 +358,19 @@ class Protocol:
         return self._finish_call(now)
 
     def filled(self, now: float, *, is_full: bool) -> list[Effect | Event]:
-        """Note whether memory has no room for another share, or has room again."""
+        """Record if memory has no room for another share, or has room again."""
         self.state.is_full, self.state.is_bounded = is_full, True
         return []
 
     def in_memory(self) -> tuple[dict[ShareId, int], set[SnapshotId]]:
-        """What takes memory: shares let in and not decided, with their sizes, and snapshots."""
+        """Return what takes memory: accepted undecided shares, with their sizes, and snapshots."""
         inboxes = [each.inbox for each in self.state.busy_shards]
         incoming = {t.id: t.offer.size_bytes for each in inboxes for t in each.transfers.values()}
         return incoming, self.state.kept | self.state.snapshot_refs.held
 
     def measured(self, distances: Mapping[ShareId, float], now: float) -> list[Effect | Event]:
-        """Answer a `Measure`, before the next optimizer step, with Euclidean norms of what was
-        measured; without shares that were dropped. The rule is called again."""
+        """Answer a `Measure`, before the next optimizer step, with Euclidean norms of the
+        differences, except for dropped shares. The rule is called again."""
         takes_part = Phase.TRAINING <= self.phase <= Phase.FINISHED and not self.state.closing
         if takes_part and not self.agreement.compares:
             known = (self.state.distances or {}) | dict(distances)
@@ -373,15 +378,15 @@ class Protocol:
         return self._finish_call(now)
 
     def sketched(self, sketch: Sequence[float], now: float) -> list[Effect | Event]:
-        """Answer a `TakeSketch`, before anything else changes the model; with no numbers where one
-        of the model's is not finite."""
+        """Answer a `TakeSketch`, before anything else changes the model; with an empty sketch if
+        the model is not finite."""
         if self.agreement.sketched(sketch):
             self._tell_phase()
         return self._finish_call(now)
 
     def place_of(self, envelope: Envelope) -> Stage | None:
-        """Where the frame beside a message belongs, if it is to be received in place; the message
-        itself is still to be received, once that is whole."""
+        """Return where to receive a message's frame in place, or None; the message must be received
+        after that is complete."""
         body, shard = envelope.body, envelope.shard
         if type(body) is not Chunk or shard >= len(self.state.shard_states):
             return None
@@ -400,11 +405,11 @@ class Protocol:
         return self._finish_call(now)
 
     def receive(self, envelope: Envelope, now: float) -> list[Effect | Event]:
-        """Take in one message.
+        """Process one message.
 
         Raises:
             RemoteProtocolError: The sender broke the protocol. The message has changed nothing,
-                but that its sender was heard.
+                except that its sender was heard.
         """
         if self._filter.admits(envelope, now):
             if self._membership is None or self._membership.hears(envelope, now):
@@ -417,7 +422,7 @@ class Protocol:
 
     def _finish_call(self, now: float) -> list[Effect | Event]:
         state = self.state
-        # Of a thousand calls one comes upon another phase: the rest must not pay for it.
+        # One in a thousand calls sees another phase: the rest must not pay for it.
         if state.table.phase is not _TRAINING or self._leaving.has_finished:
             self._leaving.advance(now)
         if self._stops.askers:
@@ -431,11 +436,11 @@ class Protocol:
             state.measuring = []
         effects = state.log.effects
         taken = effects.copy()
-        effects.clear()  # the logs of all shards share that list
+        effects.clear()  # the logs of all shards share this list
         return taken
 
     def _begin_phase(self, now: float) -> None:
-        """Tell others of a phase, and the rule of the one in which it is called."""
+        """Announce a phase to others, and call the rule's `start` when training begins."""
         state, start = self.state, hook_of(self._rule, "start")
         if state.table.phase is _TRAINING and start is not None:
             state.distances = None
@@ -469,7 +474,7 @@ class Protocol:
                 inbox.push(ShareId(peer, incarnation, body.seq, shard), body, size, now)
             case Ack():
                 shard_state.outbox.ack(peer, incarnation, body, now)
-                # Somebody holds what came from here: this swarm is not one peer's own any more.
+                # Another peer holds weight of this one: the swarm is shared now.
                 self.state.rooted |= body.accepted > 0
             case Offer():
                 inbox.offer(ShareId(peer, incarnation, body.seq, shard), body, now)
@@ -487,7 +492,7 @@ class Protocol:
                 membership.greeted(envelope, body, now)
                 self._donations.follow(peer)
                 if self.phase <= Phase.JOINING and self._joining.may_adopt:
-                    # It may be the answer that was waited for.
+                    # This may be the awaited answer.
                     self._joining.tick(now)
             case Ask():
                 self._donations.asking[peer] = body
@@ -513,7 +518,7 @@ class Protocol:
         state = self.state
         before, state.distances = state.round, distances
         context = RuleContext(state, now, trained=trained, merging=merging)
-        # Once at each step boundary: an answer to what was measured comes at the same one.
+        # Only once per step boundary: the answer to a measurement comes at the same one.
         is_first = distances is None
         if is_first and self._is_open:
             state.copies = False

@@ -1,7 +1,7 @@
-"""What an algorithm is, to the protocol: it says when to push, to whom, and how to combine.
+"""Interface of an algorithm: a rule decides when to push, to which peers, and how to combine.
 
 A rule is called at every step boundary with a `RuleContext`, which it reads and acts on. It never
-sees a value and never a socket, so the same rule drives a live peer, a simulated one and a replay.
+accesses values or sockets, so the same rule drives a live peer, a simulated one and a replay.
 docs/explanation/design.md shows how synchronous, two-sided, register-keeping and tree rules fit.
 """
 
@@ -29,27 +29,28 @@ _OTHERWISE = "use one that mixes by weight, such as gosgd"
 
 @runtime_checkable
 class Rule(Protocol):
-    """One algorithm, for one peer. It may keep state of its own between two calls.
+    """One algorithm, for one peer. It may keep its own state between calls.
 
-    A rule may have two more methods. ``start(context)`` fills registers each time the peer comes to
-    belong to a swarm, before it trains there: ``x`` is what it founds with, or its donor's copy.
-    Nothing can be pushed yet, for founders do not know all of one another.
+    A rule may have two more methods. ``start(context)`` fills registers each time the peer begins
+    to belong to a swarm, before it trains there: ``x`` is what it founds with, or its donor's copy.
+    Nothing can be pushed yet, because founders may not know each other yet.
 
-    ``trained_shard(context, shard)`` pushes one shard, or does not, while an optimizer step goes
-    on, once its numbers are those after the step; see `Requirements.overlaps`. Nothing may be mixed
-    or combined. Where it is not known when a shard is ready, `step` is called alone.
+    ``trained_shard(context, shard)`` may push one shard during an optimizer step, once its numbers
+    are final for the step; see `Requirements.overlaps`. It must not mix or combine. If it is
+    unknown when a shard is ready, only `step` is called.
     """
 
     @property
     def name(self) -> str:
-        """What users type."""
+        """Name that users type."""
 
     @property
     def registers(self) -> tuple[str, ...]:
-        """Vectors it keeps beside ``x``, each as large as the model, all zeros at first.
+        """Vectors that it keeps besides ``x``, each as large as the model, all zeros at first.
 
-        A name that ends in ``*`` stands for all that begin so, for example one for each neighbor:
-        such a register takes no memory until it is set, and none once it is set to no terms.
+        A name that ends in ``*`` stands for all with that prefix, for example one for each
+        neighbor: such a register takes no memory until it is set, and none once it is set to no
+        terms.
         """
 
     @property
@@ -57,83 +58,84 @@ class Rule(Protocol):
         """Shares that may be outstanding at once, over all neighbors."""
 
     def step(self, context: "RuleContext", /) -> Wait | EndTraining | Halt | None:
-        """Mix what has come, and push where it is time.
+        """Mix the shares that have arrived, and push if it is time.
 
         Returns:
-            None where the optimizer may go on; a `Wait` where shares are missing, in which case
-            the rule is called again as soon as something has arrived, with ``context.trained``
-            false; a `Halt` where they will never come; an `EndTraining` where this peer need
-            take no further step, because another's training is over.
+            None if the optimizer may continue; a `Wait` if shares are missing, in which case the
+            rule is called again as soon as something has arrived, with ``context.trained`` false; a
+            `Halt` if they will never arrive; an `EndTraining` if this peer need take no further
+            step, because training is over for another peer.
         """
 
 
 def hook_of(rule: object, name: str) -> Callable[..., None] | None:
-    """A method that a rule may have, `start` or `trained_shard`; None where it has none."""
-    # Of the class: a rule that passes on what it does not know itself may know everything.
+    """Return a rule's optional method, `start` or `trained_shard`; None if it has none."""
+    # Looked up in the class: a wrapper that forwards unknown attributes seems to have every method.
     return getattr(rule, name) if callable(getattr(type(rule), name, None)) else None
 
 
 @frozen_keywords
 class Requirements:
-    """What a rule requires of the protocol beyond the ordinary; see ``rule.requirements``."""
+    """Special requirements of a rule to the protocol; see ``rule.requirements``."""
 
     fixed_members: bool = False
-    """Whether those who found together stay the only members, so that nobody can join."""
+    """True if the founders stay the only members, so that no peer can join."""
     tree: bool = False
     waits: bool = False
-    """Whether peers wait for one another: for all members where these are fixed, else for whoever
-    is there."""
+    """True if peers wait for one another: for all members if these are fixed, else for the live
+    ones."""
     staged_max: int = 0
-    """Shares that a peer must be able to stage, where the configuration allows fewer."""
+    """Shares that a peer must be able to stage, if the configuration allows fewer."""
     whole: bool = True
-    """Whether it combines whole vectors, instead of mixing shares by their weight: then the vector
-    cannot be cut into shards, ``topk`` is no format, and nothing can be mixed back."""
+    """True if it combines whole vectors, instead of mixing shares by their weight: then the vector
+    cannot be cut into shards, ``topk`` cannot be used, and nothing can be mixed back."""
     lossless: bool = False
     plain_sgd: bool = False
-    """Whether the optimizer must be SGD without momentum, ``x <- x - lr g``: another one's state
-    sees steps that the rule corrects afterwards."""
+    """True if the optimizer must be SGD without momentum, ``x <- x - lr g``: the state of other
+    optimizers is based on steps that the rule corrects afterwards."""
     share_registers: int = 1
-    """Most registers that it pushes in one share. Several cannot be mixed by weight, so that such a
-    rule works on whole vectors."""
+    """Most registers that it pushes in one share. Several cannot be mixed by weight, so such a rule
+    works on whole vectors."""
     one_machine: bool = False
-    """Whether its peers share segments (`RuleContext.exchange`), and so must run on one machine."""
+    """True if its peers share segments (`RuleContext.exchange`), and so must run on one machine."""
     by_machine: bool = False
-    """Whether it tells peers of its own machine from others (`RuleContext.machine`)."""
+    """True if it distinguishes peers on its own machine from others (`RuleContext.machine`)."""
     shards: int = 1
     scattered: bool = False
     by_samples: bool = False
-    """Whether it weighs steps by their samples, of which each must then say how many it took."""
+    """True if it weighs steps by their samples, so each step must report its number of samples."""
     lr: bool = False
-    """Whether it looks at the learning rate of each step (`RuleContext.lr`), where it is told."""
+    """True if it uses the learning rate of each step (`RuleContext.lr`), if known."""
     measures: bool = False
-    """Whether it asks how far shares are from the model (`RuleContext.measure`): then a simulation
-    computes values while it decides, and a share must have every number."""
+    """True if it measures the distance of shares from the model (`RuleContext.measure`): then a
+    simulation computes values while it decides, and a share must have every number."""
     overlaps: bool = False
-    """Whether it wants to push each shard as soon as the optimizer step is through with it, while
-    the backward pass goes on (``trained_shard``)."""
+    """True if it pushes each shard as soon as the optimizer step has updated it, during the
+    backward pass (``trained_shard``)."""
     bare: bool = False
-    """Whether it has shares that are written by themselves (`RuleContext.keep`), and no others that
-    are rounded: then any format will do, even ``topk``, and neither the anchor nor what was last
-    sent need be known."""
+    """True if it has shares that are encoded on their own (`RuleContext.keep`), and no others that
+    are rounded: then any format works, even ``topk``, without knowing the anchor or what was last
+    sent."""
 
     def needs_anchor(self, wire: str) -> bool:
-        """Whether the vector must keep the anchor, where shares travel in this format."""
+        """Return True if the vector must keep the anchor, with shares in this wire format."""
         return not self.bare and parse_wire(wire).needs_anchor
 
     def notes_sent(self, wire: str) -> bool:
-        """Whether the vector must note what was last sent, where shares travel in this format."""
+        """Return True if the vector must record what was last sent, with shares in this wire
+        format."""
         return not (self.bare or parse_wire(wire).is_dense)
 
 
 def requirements_of(rule: Rule) -> Requirements:
-    """What *rule* requires; the defaults, where it states nothing."""
+    """Return the requirements of *rule*; the defaults if it declares none."""
     stated: Requirements = getattr(rule, "requirements", Requirements())
-    # Those whose members are fixed need not say that they wait.
+    # Rules with fixed members need not declare that they wait.
     return replace(stated, waits=True) if stated.fixed_members and not stated.waits else stated
 
 
 def shards_of(rule: Rule, shards: int) -> int:
-    """Into how many pieces the vector is cut."""
+    """Return the number of shards that the vector is cut into."""
     own = requirements_of(rule).shards
     if own > 1 and shards not in (1, own):
         raise ConfigError(
@@ -144,7 +146,7 @@ def shards_of(rule: Rule, shards: int) -> int:
 
 
 def outstanding_max_of(rule: Rule) -> int:
-    """Shares that may be outstanding at once, where each piece of a push is one."""
+    """Return how many shares may be outstanding at once, if each piece of a push is one."""
     requirements = requirements_of(rule)
     return int(rule.outstanding_max) * (requirements.shards if requirements.overlaps else 1)
 
@@ -186,7 +188,7 @@ def require_fit(rule: Rule, wire: str, shards: int, *, exact: bool) -> None:
 
 
 def require_samples(rule: Rule, samples: int | None) -> None:
-    """Check that a rule is told how many samples a step took if it asks for that, and only then."""
+    """Check that a rule is given the samples of a step if, and only if, it needs them."""
     by_samples = requirements_of(rule).by_samples
     if samples is None:
         if by_samples:
@@ -204,13 +206,13 @@ def require_samples(rule: Rule, samples: int | None) -> None:
 
 
 def require_lr(lr: float | None) -> None:
-    """Check the learning rate that a step is said to have had."""
+    """Check the learning rate that is given for a step."""
     if lr is not None and not 0 <= lr < math.inf:
         raise ConfigError(f"lr is {lr}: a learning rate is a finite number of at least 0")
 
 
 def require_topology(rule: Rule, topology: str, is_tree: Callable[[], bool]) -> None:
-    """Check that a rule can work on a graph."""
+    """Check that a rule can work on a topology."""
     if requirements_of(rule).tree and not is_tree():
         raise ConfigError(
             f"topology is {topology!r}: rule {rule.name!r} needs a tree, such as path, star, tree "

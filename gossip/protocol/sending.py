@@ -1,9 +1,9 @@
-"""Shares on their way out: what was copied for them, and the offer that they begin with.
+"""Sending of shares: their snapshots, and the offers that they begin with.
 
-Models that are shown to be read go out in the same way: no weight goes along, and nothing is mixed.
-A reader asks with READ; whoever is asked answers at its next step boundary with a share of no
-weight, which says how much weight its sender holds beside the model. It travels as any other share
-does. The reader looks at the values and sends it back, which settles it. A rule never sees it.
+Models that are shown for reading are sent in the same way, but without weight, and are not mixed. A
+reader asks with READ; the receiver answers at its next step boundary with a share of no weight,
+which states the weight that its sender holds of the model. It travels as any other share does. The
+reader inspects the values and sends it back, which settles it. Rules never see it.
 """
 
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ _PLAIN = Form()
 
 
 class FreshSnapshots(dict[tuple[Pushed, Form, int, bool], SnapshotId]):
-    """By what was pushed, in which form, of which shard, and whether it was shown: pushes of a
-    register that has not changed in between share a snapshot."""
+    """Snapshots by content, form, shard and whether shared memory is offered: pushes of a register
+    that has not changed in between share a snapshot."""
 
     def take(self, state: State, pushed: Pushed, form: Form, shard: int, shown: bool) -> SnapshotId:
         key = pushed, form, shard, shown
@@ -48,7 +48,7 @@ class FreshSnapshots(dict[tuple[Pushed, Form, int, bool], SnapshotId]):
             self[kept, kept.form, 0, shown] = kept.as_sent
 
     def forget(self, register: str) -> None:
-        """Let the next push of a register that has changed have a snapshot of its own."""
+        """Drop the snapshots of a changed register, so that its next push takes a new one."""
         for key in [*self]:
             pushed = key[0]
             if register == pushed or (type(pushed) is tuple and register in pushed):
@@ -56,7 +56,8 @@ class FreshSnapshots(dict[tuple[Pushed, Form, int, bool], SnapshotId]):
 
 
 def form_of(state: State, peer: PeerId, *, copy: bool, anchor: bool, whole: bool) -> Form:
-    """What a share consists of that is a copy, or in a format of its own where it can be."""
+    """Return the form of a share: a copy, or the configured wire format if the receiver can decode
+    it."""
     if copy:
         return Form(copy=True, anchor=anchor and state.is_anchored)
     if whole or state.requirements.bare:
@@ -71,7 +72,7 @@ def form_of(state: State, peer: PeerId, *, copy: bool, anchor: bool, whole: bool
 def registers_of(
     state: State, fresh: FreshSnapshots, given: Sequence[str] | Kept, form: Form
 ) -> tuple[Pushed, Form]:
-    """What is pushed, and its form, where that is several registers, or was kept."""
+    """Resolve the content of a push and its form, for several registers or a kept snapshot."""
     if isinstance(given, Kept):
         fresh.note(given)
         return given, given.form
@@ -102,7 +103,7 @@ def send_share(
     round: int,
     note: int = 0,
 ) -> None:
-    """Send a share: whole where it is small, else as an offer."""
+    """Send a share: whole if it is small, else as an offer."""
     outbox, table, shard = shard_state.outbox, state.table, shard_state.shard
     size = form.size_bytes(state.schema, shard)
     seq = outbox.last_seq[peer] = outbox.last_seq.get(peer, 0) + 1
@@ -126,26 +127,26 @@ def send_share(
 
 
 READ_FIRST = "its sender's model is read first"
-"""Why what a peer pushes is refused while it is asked for its model."""
+"""Reason for refusing a peer's pushes while its model is requested for reading."""
 
 
 class Reading:
-    """What a peer reads of others, and shows to them."""
+    """Models that a peer reads from others, and shows to them."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.asking: dict[tuple[PeerId, int], None] = {}
-        """Who wants to read which shard, in the order in which they asked."""
+        """Pending readers, by peer and shard, in the order of their requests."""
         self.wanted: PeerId = ""
-        """Whose model is read; empty for nobody's."""
+        """Peer whose model is read; empty for none."""
 
     def wants(self, peer: PeerId) -> bool:
-        """Whether what a peer shows is of use here; not to one that gave its swarm up meanwhile."""
+        """Return True if a peer's model is wanted; not after this peer gave up its swarm."""
         return peer == self.wanted and self._state.table.phase.takes_shares
 
     def may_show(self, peer: PeerId) -> bool:
-        """Whether a peer can be expected to show its model: it takes part, is heard, and one of the
-        two can dial the other."""
+        """Return True if a peer is expected to show its model: it takes part and is heard, and one
+        of the two can dial the other."""
         table = self._state.table
         known = table.known(peer)
         if known is None or not known.alive or known.suspected:
@@ -153,7 +154,7 @@ class Reading:
         return known.member.phase.takes_shares and table.can_meet(known.member)
 
     def read(self, peer: PeerId) -> None:
-        """Ask a peer for its model, and send back what others, or it before, have shown."""
+        """Ask a peer for its model, and send back the models that other peers have shown."""
         state, known = self._state, self._state.table.member(peer)
         for shard_state in state.busy_shards:
             for transfer in tuple(shard_state.inbox.transfers.values()):
@@ -166,14 +167,15 @@ class Reading:
             sender = peer, known.incarnation
             found = shard_state.inbox.transfers.get(sender)
             if found is not None and not found.offer.held:
-                # Until it is decided, nothing else can come from there, and no step decides it.
+                # Until this share is decided, the sender cannot send another, and no step decides
+                # it.
                 shard_state.inbox.decide(found, 0, READ_FIRST)
             if found is None or not found.offer.held:
                 shard_state.log.send(*sender, Read())
 
     def shown(self) -> tuple[tuple[ShareId, int], ...]:
-        """What there is to read: a share of each shard, and the weight that its sender holds of
-        it; nothing before all have come."""
+        """Return a share of each shard with the weight that its sender holds of it; empty before
+        all have arrived."""
         found = []
         for shard_state in self._state.busy_shards:
             for transfer in shard_state.inbox.transfers.values():
@@ -186,7 +188,7 @@ class Reading:
             self.asking[peer, shard] = None
 
     def show(self, now: float) -> None:
-        """Show the model, at a step boundary, to those who want to read it; not without memory."""
+        """Show the model, at a step boundary, to peers that asked to read it, if memory allows."""
         table = self._state.table
         for peer, shard in tuple(self.asking):
             if self._state.lacks_memory:
@@ -208,7 +210,7 @@ class Reading:
 
 def _send_back(inbox: Inbox, transfer: IncomingTransfer) -> None:
     if transfer.state is IncomingState.READY:
-        # It was read: that is no refusal.
+        # It was read, which is not a refusal.
         inbox.read(transfer)
     else:
         inbox.decide(transfer, 0, "nobody reads it any more")

@@ -1,4 +1,4 @@
-"""A share that has come or is to go, as a rule sees it, and what a rule can add up."""
+"""A share as a rule sees it, and the terms that a rule can add up."""
 
 from ..errors import LocalProtocolError
 from ..exchange.transfer import IncomingTransfer
@@ -10,7 +10,7 @@ __all__ = ["Kept", "Pushed", "Share", "Term"]
 
 @frozen
 class Share:
-    """A share that has come whole and waits for the rule's decision."""
+    """A complete share that waits for the rule's decision."""
 
     id: ShareId
     weight: int
@@ -21,12 +21,12 @@ class Share:
     """Optimizer steps that its sender had taken."""
     form: Form = Form()
     is_finite: bool = True
-    """Whether all its values are numbers: it may be mixed or combined. Others reach rules with
-    `Requirements.fixed_members` alone."""
+    """True if all its values are finite, so that it may be mixed or combined. Others reach only
+    rules with `Requirements.fixed_members`."""
 
     @classmethod
     def of(cls, transfer: IncomingTransfer) -> "Share":
-        """What has come, as a rule sees it."""
+        """Return the rule's view of an incoming transfer."""
         offer = transfer.offer
         return cls(
             transfer.id,
@@ -44,7 +44,7 @@ class Share:
         return self.id.sender
 
     def part(self, index: int) -> "Term":
-        """One of the registers that it carries, as a term of `RuleContext.combine`."""
+        """Return one of the registers that it carries, as a term of `RuleContext.combine`."""
         if not 0 <= index < self.form.registers:
             last = self.form.registers - 1
             raise LocalProtocolError(
@@ -55,16 +55,16 @@ class Share:
 
 @frozen
 class Kept:
-    """What was copied out of a register once, and is kept: see `RuleContext.keep`."""
+    """A snapshot of a register that a rule keeps: see `RuleContext.keep`."""
 
     as_sent: SnapshotId
-    """As a term of `RuleContext.combine`: the numbers as receivers read them, rounding included."""
+    """The snapshot, as a term of `RuleContext.combine`: the numbers as receivers read them,
+    including rounding."""
     form: Form
 
 
 Term = str | Share | SharePart | SnapshotId
-"""What `RuleContext.combine` adds up: a register, a share, a part of one of several, or
-`Kept.as_sent`."""
+"""Terms of `RuleContext.combine`: a register, a share, a part of one, or `Kept.as_sent`."""
 
 Pushed = str | tuple[str, ...] | Kept
-"""What a share is made of: a register, several, or what was copied out of one and is kept."""
+"""Content of a share: a register, several, or a kept snapshot."""

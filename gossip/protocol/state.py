@@ -1,4 +1,4 @@
-"""Everything that one peer's protocol remembers, in one place that its parts share."""
+"""All state of one peer's protocol, shared by its parts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
@@ -30,28 +30,29 @@ __all__ = [
 ]
 
 Neighbors = Callable[[Sequence[PeerId], PeerId, int], Sequence[PeerId]]
-"""A topology on a live view: ``(sorted live ids, peer, round) -> whom it may push to``."""
+"""A topology on the live peers: ``(sorted live ids, peer, round) -> push targets``."""
 
 
 def weights_of(neighbors: Neighbors) -> Callable[..., Mapping[PeerId, float]] | None:
-    """Rows of the mixing matrix, asked for as `Neighbors` are; None where they know none."""
+    """Return the function for rows of the mixing matrix, called like `Neighbors`; None if the
+    topology has no matrix."""
     return getattr(neighbors, "weights", None)
 
 
 @dataclass(slots=True)
 class ShardState:
-    """All that a peer keeps for one shard: weight and shares of the others never touch it."""
+    """State of one shard: weight and shares of other shards never touch it."""
 
     shard: int
     log: EffectLog
     inbox: Inbox
     outbox: Outbox
     copied: bool = False
-    """Whether a newcomer has got its copy of this shard."""
+    """True if a newcomer has received its copy of this shard."""
     anchored: bool = False
-    """Whether that brought this part of the anchor."""
+    """True if that copy included this part of the anchor."""
     is_listed: bool = True
-    """Whether it is among `State.busy_shards`."""
+    """True if it is in `State.busy_shards`."""
 
     @property
     def is_busy(self) -> bool:
@@ -65,83 +66,83 @@ class ShardState:
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """The parts of a protocol; `Protocol` makes them, rules and membership act on them."""
+    """State of a protocol: created by `Protocol`, used by rules and membership."""
 
     config: ProtocolConfig
     schema: Schema
     neighbors: Neighbors
     table: MemberTable | StaticMemberTable
     rng: np.random.Generator
-    """The rule's own stream."""
+    """Random stream of the rule."""
     requirements: Requirements
-    """The rule's."""
+    """Requirements of the rule."""
     outstanding_max: int
-    """Shares that may be outstanding at once, as the rule says."""
+    """Shares that may be outstanding at once, from the rule."""
     anchor: bytes
-    """Hash of the anchor that the vector keeps; empty where it keeps none."""
+    """Hash of the anchor that the vector keeps; empty if it keeps none."""
     validate: InitVar[Callable[[ShareId, Offer], str]]
-    """Says why an offer is refused, or nothing where it is let in."""
+    """Returns why an offer is refused, or an empty string."""
     is_open: InitVar[Callable[[], bool]]
-    """Says whether the next share of a sender would be let in."""
+    """Returns True if a sender's next share would be accepted."""
     log: EffectLog = field(init=False)
     shard_states: tuple[ShardState, ...] = field(init=False)
     busy_shards: tuple[ShardState, ...] = field(init=False)
-    """Those of which a share may be under way, in order: of thousands of shards a step or a message
-    concerns a few, and the others must cost it nothing."""
+    """Shards that may have a share in flight, in order: of thousands of shards, a step or a message
+    concerns a few, and the others must cost nothing."""
     links: LinkEstimators = field(init=False)
     rate_limiter: RateLimiter = field(init=False)
     snapshot_refs: SnapshotRefs = field(init=False)
     kept: set[SnapshotId] = field(default_factory=set)
-    """Snapshots that the rule keeps, whether a share reads them or not."""
+    """Snapshots that the rule keeps, even if no share reads them."""
     measuring: list[ShareId] = field(default_factory=list)
-    """Shares whose distance from ``x`` the rule has asked for in this call."""
+    """Shares whose distance from ``x`` the rule has requested in this call."""
     distances: dict[ShareId, float] | None = None
-    """How far shares are from the model, of those measured at this step boundary since it last
+    """Distances from the model of shares measured at this step boundary, since the model last
     changed; None before the rule has asked."""
     cursor: int = 0
-    """The shard to be pushed next."""
+    """The shard to push next."""
     rooted: bool = False
-    """Whether a share of this swarm was ever accepted, by this peer or from it."""
+    """True if a share of this swarm was ever accepted, by this peer or from it."""
     swarm_is_rooted: bool = False
-    """Whether a member of this swarm has said that it accepted a share."""
+    """True if a member of this swarm has reported that it accepted a share."""
     returning: set[PeerId] = field(default_factory=set)
-    """Newcomers that have been of this swarm before."""
+    """Newcomers that belonged to this swarm before."""
     is_stale: bool = False
-    """Whether a later incarnation of this peer has begun, so that others ignore this one."""
+    """True if a later incarnation of this peer has started, so that others ignore this one."""
     round: int = 0
     swarm_steps: int = 0
-    """Steps of the whole swarm, as they were known when the rule was last called."""
+    """Steps of the whole swarm, as known when the rule was last called."""
     passed: int = 0
-    """Rounds of the topology that were passed over, for want of anybody to push to."""
+    """Rounds of the topology that were passed over, because no neighbor could be reached."""
     snapshots: SnapshotId = 0
     samples: int | None = None
-    """How many the last optimizer step took, where somebody says."""
+    """Number of samples in the last optimizer step, None if unknown."""
     steps_going_on: int = 0
-    """1 while shards are pushed that a step is through with which is not counted yet."""
+    """1 while shards are pushed during an optimizer step that is not counted yet, else 0."""
     lr: float | None = None
-    """Learning rate of the last optimizer step, where somebody says."""
+    """Learning rate of the last optimizer step, None if unknown."""
     called_s: float | None = None
-    """When the rule was last called, seconds."""
+    """Time of the last call of the rule, seconds."""
     founders: int = 1
-    """How many peers found together, this one included."""
+    """Number of peers that founded together, including this one."""
     may_close: bool | None = None
-    """True if the rule has nothing to push in this round of merging, False if it must end something
-    first; None if the count of its pushes decides."""
+    """True if the rule has nothing to push in this round of merging, False if it must complete
+    something first; None if the number of its pushes decides."""
     rests: bool = False
-    """True once the peer has pushed enough in this round of merging, and begins nothing more."""
+    """True once the peer has pushed enough in this round of merging, and starts no more pushes."""
     is_full: bool = False
-    """Whether memory has no room for another share, as this peer was told last."""
+    """True if memory has no room for another share, by the latest report."""
     is_bounded: bool = False
-    """Whether it ever was told, so that what there is room for may be one share alone."""
+    """True if there ever was such a report, so that there may be room for only one share."""
     copies: bool = False
-    """Whether a large copy is on its way to a newcomer. It has the link to itself: beside pushes it
-    would take several times as long, and nobody waits for those."""
+    """True while a large copy is on its way to a newcomer. It has the link to itself: alongside
+    pushes it would take several times as long, and pushes can wait."""
     gave: bool = False
-    """Whether the step at hand has copied the model out for a newcomer, or a reader."""
+    """True if the current step has copied the model out for a newcomer or a reader."""
     closing: bool = False
-    """Whether shares are refused from now on."""
+    """True if shares are refused from now on."""
     halted: str = ""
-    """Why the rule cannot go on; empty while it can."""
+    """Why the rule cannot continue; empty while it can."""
 
     def __post_init__(
         self, validate: Callable[[ShareId, Offer], str], is_open: Callable[[], bool]
@@ -174,7 +175,7 @@ class State:
         return sum([each.weight for each in self.shard_states])
 
     def shares_memory(self, peer: PeerId) -> bool:
-        """Whether *peer* may be able to read this peer's memory."""
+        """Return True if *peer* may be able to read this peer's memory."""
         host = self.table.host
         return bool(host) and self.table.machine(peer) == host
 
@@ -183,13 +184,13 @@ class State:
         return bool(self.anchor) and self.anchor == self.log.swarm
 
     def list_busy(self, shard_state: ShardState) -> None:
-        """Note that a share of one more shard is under way."""
+        """Add a shard with a share in flight to the busy ones."""
         shard_state.is_listed = True
         listed = (*self.busy_shards, shard_state)
         self.busy_shards = tuple(sorted(listed, key=lambda each: each.shard))
 
     def list_idle(self) -> None:
-        """Note of which shards nothing is under way any more."""
+        """Remove shards with nothing in flight from the busy ones."""
         for shard_state in self.busy_shards:
             shard_state.is_listed = shard_state.is_busy
         self.busy_shards = tuple([each for each in self.busy_shards if each.is_listed])
@@ -198,7 +199,7 @@ class State:
         return sum([each.outbox.in_flight for each in self.busy_shards])
 
     def credit_used(self) -> int:
-        """How many shares use up credit; those toward peers that do not answer, or only read,
+        """Return how many shares use up credit; those toward readers, or peers that do not answer,
         do not."""
         used = 0
         for shard_state in self.busy_shards:
@@ -208,7 +209,7 @@ class State:
         return used
 
     def choose_shards(self, *, every: bool) -> tuple[int, ...]:
-        """The shards that the next push carries; all of them where *every* is set."""
+        """Choose the shards that the next push carries; all of them if *every* is set."""
         n_shards = len(self.shard_states)
         count = min(self.config.shards_per_push, n_shards)
         if count == n_shards or every:
@@ -219,7 +220,7 @@ class State:
         return tuple((self.cursor + k) % n_shards for k in range(count))
 
     def keep(self, register: str, form: Form, *, shown: bool) -> SnapshotId:
-        """Take a snapshot that lasts until it is let go."""
+        """Take a snapshot that lasts until `let_go`."""
         snapshot = self.snapshots = self.snapshots + 1
         self.log.ask(Snapshot(snapshot, register, form, shown=shown))
         self.snapshot_refs.add(snapshot)
@@ -227,14 +228,14 @@ class State:
         return snapshot
 
     def let_go(self, snapshot: SnapshotId) -> None:
-        """Keep a snapshot no longer than shares read it."""
+        """Release a kept snapshot once no share reads it."""
         if snapshot not in self.kept:
             raise LocalProtocolError(f"snapshot {snapshot} is not kept")
         self.kept.remove(snapshot)
         self.snapshot_refs.remove(snapshot)
 
     def close(self, reason: str) -> None:
-        """Push and take in nothing more: the rule is not called again."""
+        """Push and accept nothing more: the rule is not called again."""
         self.closing = True
         for snapshot in [*self.kept]:
             self.let_go(snapshot)
@@ -245,29 +246,29 @@ class State:
             shard_state.inbox.refuse_all(reason)
 
     def expire(self, now: float) -> None:
-        """Give up what has stopped arriving, and ask about what is not answered."""
+        """Give up transfers that have stalled, and query those without an answer."""
         for shard_state in self.busy_shards:
             shard_state.inbox.expire(now)
             shard_state.outbox.query_due(now)
 
     def go_on(self, now: float) -> None:
-        """Send what bandwidth has held back, as far as it allows now."""
+        """Send what was held back for bandwidth, as far as it allows now."""
         while (front := self.rate_limiter.front(now)) is not None:
             shard, peer = front
             self.shard_states[shard].outbox.on(peer, EscrowEvent.GO_ON, now)
 
     def reclaim(self, now: float) -> None:
-        """Mix back what came back, where that is asked for; values may be changed now."""
+        """Mix back returned values, if requested; values may be changed now."""
         for shard_state in self.busy_shards:
             shard_state.outbox.reclaim(shard_state.weight, now)
 
     @property
     def lacks_memory(self) -> bool:
-        """Whether nothing more may be copied out, to be pushed, in the step at hand."""
+        """True if nothing more may be copied out for a push in the current step."""
         return self.is_full or (self.is_bounded and self.gave)
 
     def deadline(self) -> float:
-        """When a share on its way in or out has something due at the latest, seconds."""
+        """Return the latest time at which a share in flight needs attention, seconds."""
         due_s = self.rate_limiter.due_s if self.rate_limiter.is_limited else float("inf")
         for shard_state in self.busy_shards:
             if shard_state.inbox.transfers:

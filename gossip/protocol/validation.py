@@ -1,4 +1,4 @@
-"""Validation of messages: for this incarnation, of this model, of this swarm."""
+"""Validation of messages: is each for this incarnation, model and swarm?"""
 
 from ..effects.effects import Part
 from ..effects.events import NO_MEMORY, PeerRefused, SwarmGivenUp
@@ -17,7 +17,7 @@ _SEEKING, _JOINING, _LEAVING = Phase.SEEKING, Phase.JOINING, Phase.LEAVING
 
 
 def why_refused(share: ShareId, offer: Offer, state: State, rule: str) -> str:
-    """Why a share that is offered to be mixed is refused, or nothing."""
+    """Return why a share offered for mixing is refused, or an empty string."""
     phase, form = state.table.phase, offer.form
     if state.closing:
         return "finished" if phase < _LEAVING else "leaving"
@@ -28,7 +28,7 @@ def why_refused(share: ShareId, offer: Offer, state: State, rule: str) -> str:
     if phase is _JOINING:
         if form != Form(copy=True, anchor=form.anchor):
             return "not a copy"
-        # Two donors may have been asked; the bytes of the second would only slow the first.
+        # Two donors may have been asked; the bytes of the second would only slow down the first.
         if any([each.inbox.expects_copy(but=share.sender) for each in state.busy_shards]):
             return "another copy is on its way"
     if form.wire == NATIVE and form.registers == 1 and not form.bare:
@@ -37,7 +37,7 @@ def why_refused(share: ShareId, offer: Offer, state: State, rule: str) -> str:
 
 
 def _why_useless(form: Form, state: State, rule: str) -> str:
-    """Why a share in this format is of no use to a rule, or nothing."""
+    """Return why a rule cannot use a share in this format, or an empty string."""
     wire, requirements = parse_wire(form.wire), state.requirements
     most = 1 if form.copy else requirements.share_registers
     if form.registers > most:
@@ -63,13 +63,13 @@ class MessageFilter:
         self._joining = joining
 
     def admits(self, envelope: Envelope, now: float) -> bool:
-        """Whether the body of a message may be acted on.
+        """Return True if the body of a message may be processed.
 
-        Where it may not, the sender is told what it needs to know: which incarnation runs here,
-        or what this peer's model looks like.
+        If not, the sender is sent what it needs to know: the incarnation that runs here, or this
+        peer's model schema.
 
         Raises:
-            RemoteProtocolError: Somebody else uses this peer's name.
+            RemoteProtocolError: Another process uses this peer's name.
         """
         state, source = self._state, envelope.source
         log, account, only = state.log, state.log.account, state.table.only
@@ -86,7 +86,7 @@ class MessageFilter:
                 else source in only
             )
         ):
-            # Nearly every message; all questions below would be answered with yes.
+            # Fast path for nearly every message: all checks below would pass.
             return True
         if source == account.id:
             raise RemoteProtocolError("a message in this peer's own name", source)
@@ -102,9 +102,9 @@ class MessageFilter:
         )
 
     def _is_of_this_time(self, envelope: Envelope, now: float) -> bool:
-        """Whether there can be such an incarnation of the sender by now.
+        """Return True if such an incarnation of the sender can exist by now.
 
-        One from the far future, if believed, would shut out all later ones.
+        If one from the far future were believed, it would shut out all later ones.
         """
         table = self._state.table
         plausible = not isinstance(table, MemberTable) or table.is_plausible(
@@ -122,14 +122,15 @@ class MessageFilter:
         if isinstance(envelope.body, Hello | Describe):
             return True
         # Addressed to an earlier incarnation, or to a peer that had this address before. The sender
-        # must learn who runs here now, or it would ask for ever.
+        # must learn which peer runs here now, or it would ask forever.
         self._answer(envelope)
         return False
 
     def _is_known(self, envelope: Envelope) -> bool:
-        """Whether the sender of a share, or of a question about one, ever said hello.
+        """Return True if the sender of a share, or of a query about one, ever sent a HELLO.
 
-        Each first exchange with an incarnation adds a ledger entry for good; names cost nothing.
+        Each first exchange with an incarnation adds a permanent ledger entry, and invented names
+        are free.
         """
         sender = envelope.source, envelope.source_incarnation
         if (
@@ -163,7 +164,7 @@ class MessageFilter:
             incarnation = envelope.source_incarnation
             share = ShareId(envelope.source, incarnation, body.seq, envelope.shard)
             state.shard_states[envelope.shard].inbox.turn_away(share, "another swarm")
-        # What was pushed before a swarm was given up must still be settled.
+        # Shares pushed before a swarm was given up must still be settled.
         return isinstance(body, Query | Ack | Pending)
 
     def _meet_other_swarm(self, envelope: Envelope, hello: Hello, now: float) -> bool:
@@ -172,7 +173,7 @@ class MessageFilter:
             self._joining.start_over(envelope.swarm, now)
             state.log.ask(SwarmGivenUp())
             return True
-        # It may have been met before it had a swarm: it is no neighbor any more.
+        # It may have been met before it had a swarm: it is not a neighbor any more.
         assert isinstance(state.table, MemberTable)
         if state.table.member(source) is not None:
             state.table.disown(source)
@@ -186,11 +187,12 @@ class MessageFilter:
         return False
 
     def _must_yield(self, theirs: bytes, hello: Hello, now: float) -> bool:
-        """Whether this peer gives up its swarm: nothing was accepted in it, nothing is on its way.
+        """Return True if this peer gives up its swarm: nothing was accepted in it, nothing is in
+        flight.
 
-        Where neither side accepted anything, a founder's swarm stays, and of two the one
-        with the smaller hash. A newcomer that hears of two swarms with roots keeps to the first; of
-        two without, it would go to and fro for ever if those whom it asks did not count.
+        If neither side accepted anything, a founder's swarm stays; of two, the one with the smaller
+        hash. A newcomer that hears of two swarms with roots keeps the first; of two without, it
+        would switch back and forth forever if the peers that it asks did not count.
         """
         state = self._state
         if state.swarm_is_rooted and not state.weight and state.table.takers():
@@ -200,7 +202,7 @@ class MessageFilter:
             return False
         if hello.rooted:
             return True
-        # Of a swarm that nobody holds anything of, only the name is left.
+        # If no member holds any weight, only the swarm's name is left.
         they_hold = bool(hello.members) and hello.members[0].phase.takes_shares
         since_s = now - state.config.stall_s
         i_hold = state.table.phase is Phase.TRAINING or any(
