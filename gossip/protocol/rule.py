@@ -33,7 +33,7 @@ class Rule(Protocol):
 
     A rule may have two more methods. ``start(context)`` fills registers each time the peer begins
     to belong to a swarm, before it trains there: ``x`` is what it founds with, or its donor's copy.
-    Nothing can be pushed yet, because founders may not know each other yet.
+    Nothing can be pushed yet, because founders may not all know each other.
 
     ``trained_shard(context, shard)`` may push one shard during an optimizer step, once its numbers
     are final for the step; see `Requirements.overlaps`. It must not mix or combine. If it is
@@ -76,7 +76,7 @@ def hook_of(rule: object, name: str) -> Callable[..., None] | None:
 
 @frozen_keywords
 class Requirements:
-    """Special requirements of a rule to the protocol; see ``rule.requirements``."""
+    """A rule's special demands on the protocol; see ``rule.requirements``."""
 
     fixed_members: bool = False
     """True if the founders stay the only members, so that no peer can join."""
