@@ -311,7 +311,7 @@ _TOLD: Final = (
 
 
 def _ranks_by_another(comparison: Comparison) -> bool:
-    """Whether points are ranked by a figure that no column would show."""
+    """True if points are ranked by a figure that no column would show."""
     return comparison.metric.name not in _TOLD
 
 

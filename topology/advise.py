@@ -30,7 +30,7 @@ class Advice:
 
     @property
     def fits(self) -> bool:
-        """Whether it can have n nodes within the budget."""
+        """True if it can have n nodes within the budget."""
         return self.facts is not None
 
 

@@ -60,12 +60,12 @@ class Topology:
 
     @property
     def directed(self) -> bool:
-        """Whether a node may push to one that does not push back in the same round."""
+        """True if a node may push to one that does not push back in the same round."""
         return self.schedule.directed
 
     @property
     def is_tree(self) -> bool:
-        """Whether it is one tree, the same in every round: one way between any two nodes."""
+        """True if it is one tree, the same in every round: one way between any two nodes."""
         if self.n == 1:
             return True
         if self.period != 1:

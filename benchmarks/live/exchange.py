@@ -81,7 +81,7 @@ class _OnDemand:
 
     def __init__(self) -> None:
         self.wanted = False
-        """Whether a push shall be made as soon as there is credit."""
+        """True if a push shall be made as soon as there is credit."""
         self.pushed_s = 0.0
         """When the last one was decided, right before its snapshot; seconds, monotonic."""
 

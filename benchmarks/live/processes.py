@@ -59,7 +59,7 @@ class Partner:
         self._pipe.send(words)
 
     def speaks(self, timeout_s: float = 0.0) -> bool:
-        """Whether it has said something, or does within so many seconds."""
+        """True if it has said something, or does within so many seconds."""
         return self._pipe.poll(timeout_s)
 
     def hear(self, timeout_s: float = _PATIENCE_S) -> Any:

@@ -59,7 +59,7 @@ def table_row(cells: Sequence[str]) -> str:
 
 
 def relay_order(results: Results) -> str:
-    """Whether the order of RelaySGD's table comes out, said from the data."""
+    """True if the order of RelaySGD's table comes out, said from the data."""
     table = [_values(results, name, "accuracy") for name in RELAY]
     if not all(table):
         return "Trials are missing to say whether the order of RelaySGD's table comes out."

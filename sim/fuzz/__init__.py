@@ -1,8 +1,8 @@
 """Fuzzing: the protocol under every fault at once, on a network as unreliable as a real one.
 
 Each seed stands for a swarm and a list of faults (`draw`). The swarm runs under virtual time, and
-every invariant is checked after every event; then the faults stop, and everything has to settle
-(`attempt`). `shrink` makes a failing scenario small. `run_campaign` does all this with many seeds.
+every invariant is checked after every event; then the faults stop, and everything must settle
+(`attempt`). `shrink` makes a failing scenario small. `run_campaign` does all this for many seeds.
 """
 
 from .campaign import Campaign, CampaignConfig, FailedSeed, Progress, run_campaign

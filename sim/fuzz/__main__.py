@@ -38,12 +38,12 @@ everything, never met an event of the table; 2 for wrong arguments; 130 if it wa
 
 _LINE_EVERY_S = 5.0
 _TABLE_SEEDS_MIN = 10
-"""Number of seeds below which shares of them say nothing."""
+"""Number of seeds below which percentages of them mean nothing."""
 _TRACE_LINES, _LINE_CHARACTERS = 12, 160
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a campaign, print what it met and what broke, and give the exit status."""
+    """Run a campaign, print its coverage and its failures, and return the exit status."""
     usual = CampaignConfig()
     parser = argparse.ArgumentParser(
         prog="python -m rumor.sim.fuzz", description=_DESCRIPTION, epilog=_EPILOG
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def command_of(broken: FailedSeed) -> str:
-    """The command that repeats a failure."""
+    """Return the command that repeats a failure."""
     spec = broken.spec
     words = ["python", "-m", "rumor.sim.fuzz", "--seeds", str(spec.seed)]
     words += ["--workers", str(spec.workers)]
@@ -117,7 +117,7 @@ def command_of(broken: FailedSeed) -> str:
 
 
 def as_json(campaign: Campaign, config: CampaignConfig) -> dict[str, Any]:
-    """What ``--json`` prints."""
+    """Return what ``--json`` prints."""
     return {
         "seeds": campaign.seeds,
         "violations": [_violation(broken) for broken in campaign.failed],
@@ -145,7 +145,7 @@ def _violation(broken: FailedSeed) -> dict[str, Any]:
 
 
 def _progress(seeds: int) -> Progress:
-    """Tell stderr how it goes now and then, and of a seed that fails as soon as it does."""
+    """Report progress on stderr now and then, and each failing seed as soon as it fails."""
     began_s, next_s, told = time.monotonic(), _LINE_EVERY_S, 0
 
     def show(done: int, failed: Sequence[Trial]) -> None:
@@ -165,7 +165,7 @@ def _progress(seeds: int) -> Progress:
 
 
 def _lines(told: dict[str, Any]) -> list[str]:
-    """What was met, and what broke, of what ``--json`` prints."""
+    """Format coverage and failures of what ``--json`` prints as lines of text."""
     coverage, lines = told["coverage"], list[str]()
     if told["seeds"] >= _TABLE_SEEDS_MIN:
         width = max(map(len, EVENT_COVERAGE))
@@ -185,7 +185,7 @@ def _lines(told: dict[str, Any]) -> list[str]:
 
 
 def _share(part: float) -> str:
-    """A share of seeds; what is there never reads as nothing.
+    """Format a share of seeds; a share above 0 never reads as nothing.
 
     >>> _share(0.5), _share(0.0004), _share(0.0), _share(1.0)
     ('50 %', '0.04 %', 'never', '100 %')

@@ -1,4 +1,4 @@
-"""A campaign: many seeds side by side, what they met, and what they broke."""
+"""A campaign: many seeds run side by side, their coverage, and their failures."""
 
 import os
 import re
@@ -34,10 +34,10 @@ __all__ = [
 
 
 SHRUNK_MAX = 3
-"""So many of them are shrunk, one of each invariant at most."""
+"""Number of failing seeds that are shrunk, at most one per invariant."""
 
 Progress = Callable[[int, Sequence[Trial]], None]
-"""Takes how many seeds are done, and those of them that failed."""
+"""Called with the number of seeds done, and the trials among them that failed."""
 
 _FULL_SEEDS_MIN = 200
 _FULL_WORKERS_MIN = 6
@@ -53,7 +53,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     """Read a range of seeds.
 
     Raises:
-        ConfigError: It is not of that form, runs backwards, or has too many.
+        ConfigError: The text has another form, a range runs backwards, or there are too many seeds.
 
     >>> parse_seeds("3,10-12")
     (3, 10, 11, 12)
@@ -77,27 +77,27 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignConfig:
-    """What a campaign is to do.
+    """Settings of a campaign.
 
     Raises:
-        ConfigError: No seeds, too few workers, an unknown option, or a fault of no peer.
+        ConfigError: No seeds, too few workers, an unknown option, or a fault of an unknown peer.
     """
 
     seeds: tuple[int, ...] = tuple(range(100))
     workers: int = 6
-    """Peers that a swarm begins with: for each seed, a random number from 2 to this, or with
-    *faults* exactly this many."""
+    """Number of peers that a swarm begins with: a random number from 2 to this for each seed, or
+    exactly this many with *faults*."""
     without: tuple[str, ...] = ()
-    """Some of `OPTIONS`, left as they are in a plain swarm."""
+    """Names in `OPTIONS` that keep the value of a plain swarm."""
     faults: tuple[Fault, ...] | None = None
-    """What goes wrong with each swarm; drawn for each seed where it is None."""
+    """Faults of each swarm; None draws them for each seed."""
     shrink: bool = True
     failures_max: int = 10
-    """Seeds that fail before it stops."""
+    """Number of failing seeds after which the campaign stops."""
     processes: int = 1
-    """Seeds tried side by side, with the same result."""
+    """Number of seeds tried side by side; the result does not depend on it."""
     mutant: Mutant | None = None
-    """Plants a known bug in every protocol, to see that it is found."""
+    """Plants a known bug in every protocol, to check that it is found."""
 
     def __post_init__(self) -> None:
         if not self.seeds:
@@ -108,12 +108,12 @@ class CampaignConfig:
         draw(self.seeds[0], self.workers, self.without, self.faults)
 
     def is_full(self, seeds: int) -> bool:
-        """Whether so many seeds of this campaign should meet every event there is."""
+        """True if *seeds* of this campaign should cover every event."""
         changed = self.faults is not None or self.without or self.mutant is not None
         return not changed and seeds >= _FULL_SEEDS_MIN and self.workers >= _FULL_WORKERS_MIN
 
     def spec(self, seed: int) -> ScenarioSpec:
-        """The scenario of one of its seeds."""
+        """Return the scenario of a seed."""
         workers, faults = self.workers, self.faults
         if faults is None:
             workers = workers_of(seed, self.workers)
@@ -128,33 +128,33 @@ class FailedSeed:
     seed: int
     failure: Failure
     spec: ScenarioSpec
-    """What was drawn, or what is left of it where it was shrunk."""
+    """The scenario as drawn, or as shrunk."""
     shrunk: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """What came of a campaign; the same whatever the number of processes."""
+    """The result of a campaign; it does not depend on the number of processes."""
 
     seeds: int
-    """How many were tried."""
+    """Number of seeds tried."""
     events: int
     seen: Mapping[str, int]
-    """In how many seeds something happened."""
+    """Number of seeds in which each event happened."""
     never: tuple[str, ...]
-    """Events of `EVENT_COVERAGE` that a campaign as large and as full as this should have met."""
+    """Events of `EVENT_COVERAGE` that a campaign this large and this full should have covered."""
     failed: tuple[FailedSeed, ...]
 
     @property
     def coverage(self) -> dict[str, float]:
-        """In which share of the seeds something happened, by its name."""
+        """Return the share of seeds in which each event happened, by name."""
         return {what: self.seen[what] / self.seeds for what in sorted(self.seen)}
 
 
 def run_campaign(
     config: CampaignConfig, progress: Progress = lambda done, failed: None
 ) -> Campaign:
-    """Try all seeds, until too many have failed; *progress* is told after every seed.
+    """Try all seeds until too many have failed; *progress* is called after every seed.
 
     Raises:
         RumorError: One of its processes was killed.
@@ -168,7 +168,7 @@ def run_campaign(
             progress(len(trials), failed)
             if len(failed) >= config.failures_max:
                 break
-    # Other processes: those above still have seeds before them that nobody waits for any more.
+    # In new processes: the pool above still has obsolete seeds in its queue.
     with _mapping(min(config.processes, max(1, len(failed)))) as each:
         found = tuple(each(partial(_failed, config), _chosen(config, failed)))
     seen = Counter(what for trial in trials for what in trial.seen)
@@ -188,7 +188,7 @@ def _try(config: CampaignConfig, seed: int) -> Trial:
 
 
 def _chosen(config: CampaignConfig, failed: list[Trial]) -> Iterator[tuple[Trial, bool]]:
-    """Every failure, and whether it is to be shrunk."""
+    """Yield every failure, and whether it should be shrunk."""
     shrunk = set[str]()
     for trial in failed:
         assert trial.failure is not None
@@ -210,11 +210,11 @@ def _failed(config: CampaignConfig, chosen: tuple[Trial, bool]) -> FailedSeed:
 
 @contextmanager
 def _mapping(processes: int, chunk: int = 1) -> Iterator[Callable[..., Iterator[Any]]]:
-    """A `map` over so many processes, each of which takes some items at a time."""
+    """A `map` over *processes*, each of which takes *chunk* items at a time."""
     if processes == 1:
         yield map
         return
-    # Not fork: whoever calls may have threads, and numpy is soon imported.
+    # Not fork: the caller may have threads, and numpy is imported soon.
     pool = ProcessPoolExecutor(processes, get_context("spawn"), _follow_the_caller)
     try:
         yield partial(pool.map, chunksize=chunk)
@@ -224,14 +224,14 @@ def _mapping(processes: int, chunk: int = 1) -> Iterator[Callable[..., Iterator[
             "again, with fewer --processes"
         ) from None
     finally:
-        # Seeds that nobody waits for any more are not begun.
+        # Do not start seeds whose results would be dropped.
         pool.shutdown(cancel_futures=True)
 
 
 def _follow_the_caller() -> None:
     """Leave Ctrl-C to the caller, since it reaches every process of a terminal, and end with it.
 
-    One that is killed tells nobody: its processes would wait for further seeds for ever.
+    A killed caller sends no signal: its processes would wait for further seeds forever.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     caller = parent_process()
@@ -285,4 +285,4 @@ EVENT_COVERAGE: Mapping[str, str] = MappingProxyType(
         "clock behind": "a peer's clock was behind that of others",
     }
 )
-"""What each event is, by the name under which `Invariants.seen` counts it."""
+"""Description of each event, by the name under which `Invariants.seen` counts it."""

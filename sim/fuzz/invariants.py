@@ -1,8 +1,8 @@
-"""What must hold after every event, whatever the network did (PROTOCOL: I1 to I7).
+"""The invariants that hold after every event, whatever the network did (PROTOCOL: I1 to I7).
 
-I1 and I2 are checked against the *ledgers*: the entries that were carried out before a crash,
-folded once more, and not the accounts that the protocols keep in memory. With shards, each holds
-for every shard by itself.
+I1 and I2 are checked against the *ledgers*: the entries that were applied before a crash,
+folded once more, and not the accounts that the protocols keep in memory. With shards, each
+invariant holds for every shard by itself.
 """
 
 from collections import Counter, deque
@@ -51,22 +51,22 @@ __all__ = ["BELIEVED_MS", "ROUNDED", "Invariants"]
 
 
 _ROUNDING = 1e-9
-"""How far outside of the hull of all models one may lie."""
+"""How far outside the hull of all models a model may lie."""
 
 ROUNDED = 0.2
-"""The same where numbers travel in 8 or 16 bits; models begin some units apart."""
+"""`_ROUNDING` where numbers travel in 8 or 16 bits; models begin some units apart."""
 
 
 BELIEVED_MS: Final = ProtocolConfig().incarnation_ahead_max
-"""How much later than another's a life may begin, for that to believe in it."""
+"""A peer believes in incarnations that begin at most this much later than its own, ms."""
 
 
 class _Pushes:
-    """What became of each push, from everybody's ledgers.
+    """The state of each push, from the ledgers of all peers.
 
     Args:
         seen: Counts the events to be covered.
-        dead: The lives that ended without a word, as they become known.
+        dead: The incarnations that died silently, as they become known.
     """
 
     def __init__(self, seen: Counter[str], dead: Collection[Life]) -> None:
@@ -77,10 +77,10 @@ class _Pushes:
         self._decided: dict[Push, int] = {}
         self._given_up: set[Push] = set()
         self.streamed: set[Push] = set()
-        """Those of which a frame was sent."""
+        """Pushes of which a frame was sent."""
 
     def check(self, me: Life, entry: Entry, swarm: bytes) -> None:
-        """Check what is to be written, in a swarm, against what everybody else has written."""
+        """Check an entry before it is written, in a swarm, against all entries of other peers."""
         other = entry.peer, entry.incarnation
         mine, theirs = (me, other, entry.seq, entry.shard), (other, me, entry.seq, entry.shard)
         whom = (me[0], entry.peer) if entry.peer else (me[0],)
@@ -99,7 +99,7 @@ class _Pushes:
                     raise Violation("I3", f"settled otherwise than decided: {_named(mine)}", whom)
 
     def written(self, me: Life, entry: Entry, phase: Phase, cause: object) -> None:
-        """Note what was written, and what brought it about."""
+        """Record what was written, and its cause."""
         other = entry.peer, entry.incarnation
         mine = me, other, entry.seq, entry.shard
         match entry.kind:
@@ -147,19 +147,19 @@ def _named(push: Push) -> str:
 
 
 _TRACED = 1500
-"""Events and effects that are kept, to be shown where something breaks."""
+"""Number of recent events and effects kept, to be shown with a violation."""
 
 
 class Invariants:
-    """Looks on, and raises `Violation` where an invariant is broken.
+    """Observes a swarm, and raises `Violation` where an invariant is broken.
 
     Attributes:
-        seen: How often each thing that must happen *sometimes* in a campaign did happen.
-        ledgers: An account for each shard of each life, folded from what was written.
-        dead: The lives that ended without handing their weight on.
-        closed: The lives that ended in good order.
-        events: How many events were looked at.
-        steps: Optimizer steps of each peer in all its lives.
+        seen: How often each event that must happen *sometimes* in a campaign did happen.
+        ledgers: An account for each shard of each incarnation, folded from the written entries.
+        dead: The incarnations that ended without handing on their weight.
+        closed: The incarnations that ended in good order.
+        events: Number of events observed.
+        steps: Optimizer steps of each peer over all its incarnations.
     """
 
     def __init__(self, peers: Peers) -> None:
@@ -168,7 +168,7 @@ class Invariants:
         self._keeps_hulls = peers.hulls
         self._every = self._due = peers.compares_every
         self._hosts: dict[Life, FuzzPeer] = {}
-        """Those that run."""
+        """The running incarnations."""
         self.weighted_sum = WeightedSum() if peers.hulls and peers.config.exact else None
         self.seen: Counter[str] = Counter()
         self.ledgers: dict[Life, tuple[Account, ...]] = {}
@@ -183,31 +183,31 @@ class Invariants:
         self._copies: dict[Life, Life] = {}
         self._hulls: dict[bytes, tuple[Values, Values]] = {}
         self._stale: set[int] = set()
-        """Shards of which something was written since the last audit."""
+        """Shards with new entries since the last audit."""
         self._within = self._wrote = self._moved = False
         self._quiet: set[Life] = set()
         self._left: set[Life] = set()
-        """The lives that have said goodbye."""
+        """The incarnations that have said goodbye."""
         self._outlived: set[Life] = set()
-        """The lives of which others know a later one, so that nobody settles anything with them."""
+        """The incarnations of which others know a later one, so that no peer settles with them."""
 
     @property
     def digest(self) -> str:
-        """Fingerprint of every event and effect so far (I6); empty where none is kept."""
+        """Fingerprint of every event and effect so far (I6); empty without digests."""
         return self._digest.hexdigest() if self._digest else ""
 
     @property
     def lately(self) -> tuple[PeerId, ...]:
-        """At whom something happened last."""
+        """Peers of the latest events."""
         return (self._traced[-1][1][0],) if self._traced else ()
 
     def trace(self, peers: Collection[PeerId], most: int) -> list[str]:
-        """The last *most* things that happened at some peers, or all, a line each, oldest first."""
+        """The last *most* events at some peers, or at all, a line each, oldest first."""
         rows = [row for row in self._traced if not peers or row[1][0] in peers]
         return [_line(*row) for row in rows[max(0, len(rows) - most) :]]
 
     def opened(self, host: FuzzPeer) -> None:
-        """Note that a life began."""
+        """Record that an incarnation began."""
         life = host.life
         if life in self.ledgers:
             raise Violation("order", f"{life} lives twice", (life[0],))
@@ -217,7 +217,7 @@ class Invariants:
             self.weighted_sum.opened(life, host.vector, host.ledgers)
 
     def died(self, host: FuzzPeer) -> None:
-        """Note that a life ended without a word."""
+        """Record that an incarnation died silently."""
         life = host.life
         if not self._within:
             self.compare()
@@ -233,7 +233,7 @@ class Invariants:
             self._audit((life[0],))
 
     def happened(self, now: float, life: Life, what: str, detail: object) -> None:
-        """Take note of an event."""
+        """Record an event."""
         self.events += 1
         self._now, self._within = now, True
         self._traced.append((now, life, what, detail))
@@ -241,7 +241,7 @@ class Invariants:
             self._digest.update(f"{now!r} {canonical(life)} {what} {canonical(detail)}\n".encode())
 
     def effect(self, host: FuzzPeer, effect: Effect | Event, cause: object) -> None:
-        """Look at an effect that was just carried out."""
+        """Check an effect that was just applied."""
         self._traced.append((self._now, host.life, None, effect))
         if self._digest:
             self._digest.update(f"{canonical(effect)}\n".encode())
@@ -313,7 +313,7 @@ class Invariants:
             self.seen["newcomer referred"] += 1
 
     def all_done(self, host: FuzzPeer) -> None:
-        """Check everything, after all effects of an event were carried out."""
+        """Check everything after all effects of an event were applied."""
         vector, is_due = host.vector, False
         if self._wrote:
             self._due -= 1
@@ -339,7 +339,7 @@ class Invariants:
         self._within = self._wrote = False
 
     def compare(self) -> None:
-        """Compare all ledgers with one another, and with what the protocols say."""
+        """Compare all ledgers with one another, and with the accounts of the protocols."""
         self._due = self._every
         if self._every > 1:
             for host in self._hosts.values():
@@ -349,7 +349,8 @@ class Invariants:
             self.weighted_sum.check()
 
     def _merged(self, host: FuzzPeer) -> None:
-        """Check that the models of all with whom a peer agrees are as close as it says."""
+        """Check that the models of all peers with which a peer agrees are as close as it
+        reports."""
         self._quiet.add(host.life)
         agreement = host.protocol.agreement
         if not agreement.reached:
@@ -380,17 +381,17 @@ class Invariants:
         self.compare()
         if host.protocol.staged or host.vector.staged:
             raise Violation("leak", f"{me} closes on a share that it has not decided", (me,))
-        # What was read from memory, or must be mixed back, is kept until it is settled.
+        # A share that was read from memory, or must be mixed back, is kept until it is settled.
         if len(host.vector.snapshots) > _outstanding(host) + len(host.protocol.state.kept):
             raise Violation("leak", f"{me} closes and keeps a snapshot of no push", (me,))
-        # What a leaver had stranded may be found, and be handed on, before it closes.
+        # Weight that a leaving peer had stranded may be found, and be handed on, before it closes.
         if host.life not in self._left:
             _require_settled(host, "closes", gone=self.dead | self.closed)
         self.closed.add(host.life)
         del self._hosts[host.life]
 
     def check_clock(self, host: FuzzPeer) -> None:
-        """Check that nobody counts steps that were never taken."""
+        """Check that no peer counts steps that were never taken."""
         for peer, steps in host.protocol.table.clock.rows().items():
             if steps > self.steps[peer]:
                 me = host.id
@@ -398,7 +399,7 @@ class Invariants:
                 raise Violation("clock", what, (me, peer))
 
     def was_shown(self, host: FuzzPeer, share: ShareId, held: int) -> None:
-        """Look at a model that a peer was shown: one that its sender may have had."""
+        """Check a model that a peer was shown: its sender may have had it."""
         self.seen["model read"] += 1
         sender = self.ledgers[share.sender, share.incarnation][share.shard]
         if sender.founded == 0 and not sender.decided:
@@ -408,7 +409,7 @@ class Invariants:
             raise Violation("I4", f"{share} was shown and lies outside of the hull", (host.id,))
 
     def _audit(self, whom: tuple[PeerId, ...] = ()) -> None:
-        """I1, of each shard of which something was written."""
+        """Check I1 for each shard with new entries."""
         for shard in sorted(self._stale):
             total = audit([each[shard] for each in self.ledgers.values()], self.dead)
             if not total.balanced:
@@ -416,7 +417,8 @@ class Invariants:
         self._stale.clear()
 
     def _check_hull(self, host: FuzzPeer) -> None:
-        """I4: a model lies within what the founders of its swarm brought, in each coordinate."""
+        """Check I4: a model lies in the hull of the models of its swarm's founders, per
+        coordinate."""
         self._moved = False
         if not self._keeps_hulls or host.poisoned:
             return
@@ -440,11 +442,11 @@ def _check_accounts(host: FuzzPeer) -> None:
 
 
 def _require_settled(host: FuzzPeer, what: str, *, gone: Collection[Life]) -> None:
-    """Raise where escrow is open toward a life that may answer: not stranded, and not *gone*."""
+    """Raise if escrow is open toward an incarnation that may answer: not stranded, not *gone*."""
     me = host.id
     for ledger in host.ledgers:
         for life, escrow in ledger.outstanding.items():
-            # One that does not believe in this life answers nothing.
+            # A peer that does not believe in this incarnation answers nothing.
             believed = abs(life[1] - host.life[1]) <= BELIEVED_MS
             if believed and not (escrow.stranded or life in gone):
                 what = f"{me} {what} on open escrow to {life}"

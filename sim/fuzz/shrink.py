@@ -1,4 +1,4 @@
-"""A failing scenario made small: the fewest faults, workers and options that still fail.
+"""Shrinks a failing scenario to the fewest faults, workers and options that still fail.
 
 Source: delta debugging, Zeller and Hildebrandt, IEEE TSE 28(2), 2002, algorithm ddmin.
 """
@@ -17,12 +17,12 @@ __all__ = ["ScenarioSpec", "among", "minimize", "shrink"]
 _T = TypeVar("_T")
 
 TRIALS_MAX = 400
-"""How many scenarios are tried before the smallest so far has to do."""
+"""Number of scenarios tried before the smallest one so far is returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioSpec:
-    """All that one needs to draw a scenario anew, see `draw`."""
+    """All arguments needed to draw a scenario again, see `draw`."""
 
     seed: int
     workers: int
@@ -36,10 +36,10 @@ class ScenarioSpec:
 
 
 def minimize(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list[_T]:
-    """Leave items out, in their order, as long as those that are left still fail.
+    """Drop items, keeping their order, as long as the remaining ones still fail.
 
     Returns:
-        Items of which none can be left out alone.
+        Items of which no single one can be dropped.
 
     >>> minimize(range(100), lambda some: {3, 70} <= set(some))
     [3, 70]
@@ -62,7 +62,7 @@ def minimize(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list
 
 
 def shrink(spec: ScenarioSpec, invariant: str, mutant: Mutant | None = None) -> ScenarioSpec:
-    """Find a small spec that breaks the same invariant; always the same one."""
+    """Return a small spec that breaks the same invariant; always the same one."""
     search = _Search(spec, invariant, mutant)
     search.leave_faults_out()
     before = None
@@ -77,7 +77,7 @@ def shrink(spec: ScenarioSpec, invariant: str, mutant: Mutant | None = None) -> 
 
 @dataclass(slots=True)
 class _Search:
-    """The smallest spec so far, and what is done to it next."""
+    """The smallest spec so far, and the ways to make it smaller."""
 
     best: ScenarioSpec
     invariant: str
@@ -93,12 +93,12 @@ class _Search:
         self.best = replace(self.best, faults=self._of(kept))
 
     def _of(self, faults: Sequence[Fault]) -> tuple[Fault, ...]:
-        """Those of *faults* that are of somebody, where newcomers may not come any more."""
+        """Drop faults that concern no peer, since newcomers may no longer join."""
         peers = draw(self.best.seed, self.best.workers, faults=()).peers
         return among(faults, peers)
 
     def take_fewer_workers(self) -> None:
-        """Begin with as few peers as will do; faults of the others go with them."""
+        """Begin with as few peers as still fail; faults of the others go with them."""
         for workers in range(WORKERS_MIN, self.best.workers):
             peers = draw(self.best.seed, workers, faults=()).peers
             spec = replace(self.best, workers=workers, faults=among(self.best.faults, peers))
@@ -113,12 +113,12 @@ class _Search:
                 self._accept(replace(self.best, without=longer))
 
     def leave_fields_out(self) -> None:
-        """Keep what must be said of each fault."""
+        """Keep the fields of each fault that matter."""
         for place, fault in enumerate(self.best.faults):
             for name in KINDS[fault.kind].may:
                 plain: Fault = replace(self.best.faults[place], **{name: None})  # type: ignore[arg-type]
                 faults = (*self.best.faults[:place], plain, *self.best.faults[place + 1 :])
-                # Fewer newcomers may come: what is of one of them has nobody then.
+                # With fewer newcomers, a fault may concern a peer that no longer joins.
                 if self._of(faults) == faults:
                     self._accept(replace(self.best, faults=faults))
 
@@ -140,7 +140,7 @@ class _Search:
 
 
 def among(faults: Sequence[Fault], peers: Sequence[PeerId]) -> tuple[Fault, ...]:
-    """What is left of faults where only these peers are there at the start, and newcomers."""
+    """Return the faults that remain with only these initial peers, and newcomers."""
     known = {None, *peers, *names_of_newcomers(joining(faults))}
     found = []
     for fault in faults:

@@ -1,7 +1,7 @@
-"""A fleet of protocols with a few numbers each: its values are real, and every event is watched.
+"""A fleet of protocols with a few numbers each: its values are real, and every event is checked.
 
-The network gives no more guarantees than ZeroMQ does: messages vanish silently, arrive at the next
-life of a peer, or stop in the middle of a transfer.
+The network guarantees no more than ZeroMQ does: messages vanish silently, arrive at the next
+incarnation of a peer, or stop in the middle of a transfer.
 """
 
 import math
@@ -59,33 +59,33 @@ from .weighted_sum import Life
 __all__ = ["CALM", "FuzzSwarm"]
 
 CALM: Final = NetworkConfig(latency_s=0.01, jitter=1.0)
-"""A network on which nothing fails of itself."""
+"""A network on which nothing fails by itself."""
 
 _CHECKPOINT_EVERY_S: Final = 2.0
 
 _LINGER_S: Final = 2.0
 
 _NAP_S: Final = 0.1
-"""How often one that stands still is looked at whether it goes on."""
+"""Interval at which a peer that stands still is checked, seconds."""
 
 
 @dataclass(slots=True)
 class _Frame:
-    """A part of a share on its way."""
+    """A part of a share in transit."""
 
     data: bytes
     readers: int = 0
 
 
 class FuzzSwarm:
-    """Runs the values of a fleet, looks on, and makes its processes worse than a plan can say.
+    """Runs and observes the values of a fleet, and makes its processes worse than a plan can say.
 
     Args:
-        ids: All there will be: founders, then those that come later, in order.
-        founders: How many found together.
-        latecomers_s: When those that follow the founders start, seconds.
-        faults: What goes wrong, with names in place of positions.
-        calm_s: When that is over, seconds.
+        ids: All peers there will be: founders, then later ones, in order.
+        founders: Number of peers that found together.
+        latecomers_s: When the peers that follow the founders start, seconds.
+        faults: The faults, with names in place of positions.
+        calm_s: When the faults are over, seconds.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class FuzzSwarm:
     ) -> None:
         self.invariants = Invariants(peers)
         self.peers: dict[PeerId, FuzzPeer] = {}
-        """The latest life of each peer."""
+        """The latest incarnation of each peer."""
         self.kept: dict[PeerId, tuple[Values, bytes]] = {}
         """Model and swarm of each peer at its last checkpoint."""
         self.steps = 0
@@ -113,29 +113,29 @@ class FuzzSwarm:
         rule = peers.rule(ids[0])
         requirements, shards = requirements_of(rule), shards_of(rule, peers.shards)
         self._schema = schema_of(peers.size, shards, scattered=requirements.scattered)
-        # No clock shows a time before 0: what is behind is so because the others are ahead.
+        # No clock shows a time before 0: a clock is behind only because the others are ahead.
         self._right_s = -min([0.0, *peers.ahead_s.values()])
         self._ahead_s = {peer: self._right_s + ahead_s for peer, ahead_s in peers.ahead_s.items()}
         self._keeps_anchor = parse_wire(peers.config.wire).needs_anchor
         self._registers: dict[PeerId, Sequence[str]] = {}
         self._later: dict[PeerId, Incarnation] = {}
-        """Which life is to follow one that has heard of a later one."""
+        """The next incarnation, of peers that have heard of a later one of their name."""
         self._returns: set[PeerId] = set()
         self._cause: object = None
         self._body: Body | None = None
-        """Of the message that is the cause."""
+        """Body of the message that is the cause."""
         self._peer: FuzzPeer
-        """To whom something happens."""
+        """The peer of the current event."""
         self._seen: dict[int, Envelope] = {}
         self.opened: dict[tuple[Life, Life], float] = {}
-        """Connections of peers that dial out, as (who listens, who dialled), and since when."""
+        """Connections of peers that dial out, as (listener, dialler), and their time of opening."""
         self._shown: list[tuple[FuzzPeer, Payload]] = []
         self.segments: dict[tuple[bytes, str], Values] = {}
         """Memory that all peers share."""
         self._holders = SegmentHolders()
         self._draws: Counter[tuple[str, PeerId]] = Counter()
         self._crashes: Counter[float] = Counter()
-        """How many lives have died at a time."""
+        """Number of incarnations that died at a time."""
         fault_plan = FaultPlan(
             faults=tuple(fault for fault in faults if fault.kind != "diverge"),
             founders=founders,
@@ -178,7 +178,7 @@ class FuzzSwarm:
         return [peer for _, peer in sorted(self.peers.items()) if peer.worker.running]
 
     def run(self, until_s: float, stop: Callable[[], bool] | None = None) -> None:
-        """Let everything happen that is due until then, or until *stop* holds.
+        """Process all events due by then, or until *stop* holds.
 
         Raises:
             Violation: An invariant is broken.
@@ -188,7 +188,7 @@ class FuzzSwarm:
         self._count_resets()
 
     def run_until_closed(self, until_s: float) -> None:
-        """Let everything happen that is due until then, or until nobody is of a swarm any more."""
+        """Process all events due by then, or until no peer belongs to a swarm any more."""
         while any(peer.protocol.swarm for peer in self.running()) and self.fleet.clock.run(until_s):
             pass
         self._count_resets()
@@ -197,17 +197,18 @@ class FuzzSwarm:
         self.invariants.seen["lost in a reset"] = self.processes.network_faults.resets_hit
 
     def launch(self, peer: PeerId, seeds: Sequence[PeerId]) -> None:
-        """Start a newcomer, or the next life of a peer, with nothing but addresses of *seeds*."""
+        """Start a newcomer, or the next incarnation of a peer, with only the addresses of
+        *seeds*."""
         worker = self.fleet.workers[self.fleet.index[peer]]
         self.processes.start([worker], seeds=[address_of(other) for other in seeds])
 
     def finish(self) -> None:
-        """Let all take no more optimizer steps after the one that they take."""
+        """Let all peers stop training after their current optimizer step."""
         for peer in self.running():
             peer.worker.finishing = True
 
     def meet(self, peer: PeerId, other: PeerId) -> None:
-        """Let a peer that belongs to a swarm dial one of another, as if it was told to."""
+        """Let a peer that belongs to a swarm dial one of another, as if a user had asked for it."""
         worker = self.peers[peer].worker
         if worker.awake and worker.protocol.phase is Phase.TRAINING:
             self.invariants.seen["two swarms"] += 1
@@ -217,7 +218,8 @@ class FuzzSwarm:
             self._greet(worker, Greet(address_of(other), envelope), self.now + worker.ahead_s)
 
     def read(self, peer: PeerId, other: PeerId) -> None:
-        """Let a peer look at what it was shown, and ask another for its model; empty for nobody."""
+        """Let a peer look at what it was shown, and ask *other* for its model; empty for no
+        peer."""
         host = self.peers[peer]
         for share, held in host.protocol.reading.shown():
             self.invariants.was_shown(host, share, held)
@@ -225,7 +227,7 @@ class FuzzSwarm:
         self._take_in(host.worker, effects, "read")
 
     def crash(self, peer: PeerId) -> None:
-        """End a process without a word."""
+        """Kill a process."""
         self.processes.crash(self.peers[peer].worker)
 
     def leave(self, peer: PeerId, *, burn: bool = False) -> None:
@@ -233,7 +235,7 @@ class FuzzSwarm:
         self.fleet.leave(self.peers[peer].worker, burn=burn)
 
     def protocol(self, id: PeerId, before: Worker | None, kept: Checkpoint | None) -> Protocol:
-        """Make the protocol of a first life, or of the one after another."""
+        """Make the protocol of a first or of a later incarnation."""
         made, rule = self._made, self._made.rule(id)
         self._registers[id] = rule.registers
         incarnation = self._incarnation(id, before, kept)
@@ -259,7 +261,7 @@ class FuzzSwarm:
     def _incarnation(
         self, id: PeerId, before: Worker | None, kept: Checkpoint | None
     ) -> Incarnation:
-        """A life is named by the millisecond in which it begins, by the clock of its machine."""
+        """Name an incarnation by the millisecond of its start, by the clock of its machine."""
         later = self._later.pop(id, 0)
         if later:
             return later
@@ -275,15 +277,15 @@ class FuzzSwarm:
         return born
 
     def ahead_s(self, id: PeerId) -> float:
-        """How far the clock of a peer's machine is ahead."""
+        """Return how far the clock of a peer's machine is ahead, seconds."""
         return self._ahead_s.get(id, self._right_s)
 
     def listens(self, id: PeerId) -> bool:
-        """Whether a peer has an address, where others can reach it."""
+        """True if a peer has an address, where others can reach it."""
         return not self._made.dials_out(id)
 
     def reaches(self, source: Worker, to: Worker) -> bool:
-        """Whether a process listens there, or dialled this one before."""
+        """True if a process listens there, or dialled this one before."""
         if self.listens(to.id):
             return True
         ends = source.protocol.account.life, to.protocol.account.life
@@ -291,13 +293,13 @@ class FuzzSwarm:
         return ends in self.opened and not self.processes.network_faults.was_reset(*given)
 
     def unsent(self, worker: Worker, envelope: Envelope) -> None:
-        """Tell a sender a moment later that nobody listens there, if this network does."""
+        """Notify a sender a moment later that its peer is unreachable, if this network does."""
         if self._made.tells:
             self.invariants.seen["unsent"] += 1
             self._answer(worker, 0.0, "unsent", partial(worker.protocol.unsent, envelope))
 
     def started(self, worker: Worker) -> None:
-        """Take note that a life begins."""
+        """Record that an incarnation begins."""
         id, life = worker.id, worker.protocol.account.life
         if id in self._returns:
             self._returns.discard(id)
@@ -315,7 +317,7 @@ class FuzzSwarm:
         self.invariants.opened(peer)
 
     def ended(self, worker: Worker, *, died: bool, gave_up: bool) -> None:
-        """Take note that a life has ended."""
+        """Record that an incarnation has ended."""
         self._ahead_s[worker.id] = worker.ahead_s
         if died:
             self.invariants.died(self.peers[worker.id])
@@ -327,11 +329,12 @@ class FuzzSwarm:
         self.fleet.clock.stop()
 
     def decided(self, worker: Worker, cause: object, *_: object) -> None:
-        """Take note of an event, before its effects are carried out."""
+        """Record an event before its effects are applied."""
         peer = self._peer = self.peers[worker.id]
         self._cause, self._body = cause, None
         if worker.crash_point is not None and self.invariants.weighted_sum is not None:
-            # What it dies in the middle of cannot be told from what was off before.
+            # Checked now, since after the crash an earlier error could not be told from one of the
+            # crash.
             self.invariants.weighted_sum.check()
         if type(cause) is Envelope:
             self._delivered(peer, cause)
@@ -345,44 +348,44 @@ class FuzzSwarm:
         seen, mine = self.invariants.seen, peer.protocol.account.incarnation
         seen["stale incarnation"] += 0 < envelope.destination_incarnation < mine
         seen["duplicate"] += id(envelope) in self._seen
-        # What is kept stays alive, so that no other message gets its number.
+        # Keeping the payload alive prevents another message from getting its id.
         self._seen[id(envelope)] = envelope
         if self.listens(peer.id) and not self.listens(envelope.source):
             dialled = envelope.source, envelope.source_incarnation
             self.opened[peer.life, dialled] = self.now
 
     def carried(self, worker: Worker, effect: Effect | Event) -> None:
-        """Take note of an effect that was just carried out."""
+        """Record an effect that was just applied."""
         self.invariants.effect(self._peer, effect, self._body)
 
     def done(self, worker: Worker) -> None:
-        """Take note that all effects of the event were carried out."""
+        """Record that all effects of the event were applied."""
         self.invariants.all_done(self._peer)
         if self._cause == "wake" and worker.protocol.deadline() <= self.now + worker.ahead_s:
             raise Violation("order", "it would be woken for ever", (worker.id,))
 
     def refused(self, worker: Worker, payload: object) -> None:
-        """Take note that a message was refused since it breaks the protocol."""
+        """Record that a message was refused because it breaks the protocol."""
         raise Violation("error", "a message was refused that a peer has sent", (worker.id,))
 
     def step(self, worker: int, step: int) -> None:
-        """A peer takes an optimizer step."""
+        """Take an optimizer step of a peer."""
         peer = self.peers[self.fleet.workers[worker].id]
         self.steps += 1
         self._made.train(peer)
         self.invariants.steps[peer.id] += 1
 
     def keep(self, worker: int) -> None:
-        """Keep a peer's values, as a checkpoint does; not those that have diverged."""
+        """Keep a peer's values, as a checkpoint does, unless they have diverged."""
         peer = self.peers[self.fleet.workers[worker].id]
         if not peer.poisoned:
             self.kept[peer.id] = peer.vector.x.copy(), peer.protocol.swarm
 
     def start(self, worker: int, *, kept: bool) -> None:
-        """Do nothing: `started` sees to it."""
+        """Do nothing: `started` handles it."""
 
     def let_go(self, slot: _Frame) -> None:
-        """Do nothing: memory is no concern here."""
+        """Do nothing: memory does not matter here."""
 
     def _handlers(self) -> Mapping[type, Handler]:
         of_values = (Snapshot, Release, Reclaim, Mix, Combine, Drop)
@@ -399,7 +402,7 @@ class FuzzSwarm:
         }
 
     def stage(self, worker: Worker, effect: Stage, payload: _Frame | None) -> None:
-        """Keep the part of a share that came beside the message that is being received."""
+        """Keep the part of a share that came with the message being received."""
         self.peers[worker.id].vector.apply(effect, b"" if payload is None else payload.data)
 
     def _exchange(self, worker: Worker, effect: Exchange, now: float) -> None:
@@ -430,7 +433,7 @@ class FuzzSwarm:
     def _as_bytes(
         self, worker: Worker, envelope: Envelope, frame: bytes
     ) -> tuple[Envelope, bytes] | None:
-        """Write a message, damage it perhaps, and read it; None where the codec refuses it."""
+        """Encode a message, damage it perhaps, and decode it; None if the codec refuses it."""
         if not self._made.damage or self.now >= self._calm_s:
             return envelope, frame
         parts = [bytearray(part) for part in encode(envelope, frame)]
@@ -451,7 +454,7 @@ class FuzzSwarm:
         return found, frame
 
     def measure(self, worker: Worker, effect: Measure) -> Mapping[ShareId, float]:
-        """How far staged shares are from a peer's model."""
+        """Return how far staged shares are from a peer's model."""
         return self.peers[worker.id].vector.measured(effect)
 
     def _take_sketch(self, worker: Worker, effect: TakeSketch, now: float) -> None:
@@ -464,7 +467,7 @@ class FuzzSwarm:
         vector, protocol = self.peers[worker.id].vector, worker.protocol
 
         def inspected(now: float) -> Sequence[Effect | Event]:
-            # Values are looked at a little later, when the share may be decided already.
+            # Values are checked a little later, when the share may already be decided.
             finite = effect.share not in vector.staged or vector.is_finite(effect)
             return protocol.inspected(effect.share, now, finite=finite)
 
@@ -516,7 +519,7 @@ class FuzzSwarm:
             self.fleet.executor.halted = effect.reason
 
     def start_over(self, peer: FuzzPeer) -> None:
-        """Start a peer over as a still later life of its name."""
+        """Restart a peer as a still later incarnation of its name."""
         worker = peer.worker
         self.invariants.seen["started over"] += 1
         self._later[peer.id] = later_life(peer.outlived, peer.ledger.incarnation)
@@ -538,17 +541,17 @@ class FuzzSwarm:
             self.fleet.leave(worker, burn=True)
 
     def _late_s(self, purpose: str, worker: Worker) -> float:
-        """How much later something is answered, mostly at once."""
+        """Return the delay of an answer, mostly 0."""
         late = max(0.0, self._random(purpose, worker) - 0.8)
         return self._made.step_s(worker.id) * late
 
     def _random(self, purpose: str, worker: Worker) -> float:
-        """The next number in [0, 1) of one purpose at one peer."""
+        """Return the next number in [0, 1) of one purpose at one peer."""
         self._draws[purpose, worker.id] += 1
         return uniform(key(self._seed, purpose, worker.id), self._draws[purpose, worker.id])
 
     def _soon(self, worker: Worker, delay_s: float, action: Callable[[], None]) -> None:
-        """Do something at a process after a while, if it still runs, and once it is awake."""
+        """Call *action* at a process after a delay, if it still runs, and once it is awake."""
         self.fleet.clock.at(self.now + delay_s, Priority.DELIVERY, self._when_awake, worker, action)
 
     def _when_awake(self, worker: Worker, action: Callable[[], None]) -> None:

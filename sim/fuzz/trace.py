@@ -1,4 +1,4 @@
-"""Events and effects as text that depends on no Python name: what a fuzz digest is made of.
+"""Events and effects as text that depends on no Python name: the input of a fuzz digest.
 
 A digest must survive a class that is renamed or moved, and must change when a decision does. So an
 effect is written as a code of its own and the numbers, identifiers and bytes that it carries.
@@ -25,7 +25,7 @@ _CODES = {
     kind: re.sub("(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
     for kind in get_args(Effect) + get_args(Event) + get_args(Body)
 } | {StaleIncarnation: "outlived"}
-"""Frozen: a class that is renamed keeps its code, as this one did."""
+"""Frozen: a renamed class keeps its code, as this one did."""
 
 _ADDED = {
     Offer: ("held",),
@@ -33,7 +33,7 @@ _ADDED = {
     Member: ("merge", "sketch"),
     Leave: ("reason",),
 }
-"""Fields that came later, which are left out where the first of them says nothing: frozen traces
+"""Fields added later, which are left out where the first of them is empty: frozen traces
 were written without them."""
 
 
@@ -62,7 +62,7 @@ def canonical(detail: object) -> str:
         case bool():
             return str(int(detail))
         case Form(bare=False):
-            # As it was written before a share could carry several registers, or be bare.
+            # The format from before a share could carry several registers, or be bare.
             return canonical(detail[: 3 if detail.registers == 1 else 4])
         case str() | int() | float():
             return str(detail)
@@ -77,7 +77,7 @@ def _field_names(kind: type) -> tuple[str, ...] | None:
 
 
 def tell(detail: object) -> str:
-    """Say in a line what happened, without what is the same in all lines."""
+    """Describe an event in a line, without the parts that are the same in all lines."""
     match detail:
         case None:
             return ""

@@ -1,4 +1,4 @@
-"""One seed: faults while they last, then calm in which everything has to settle."""
+"""One seed: a phase with faults, then a calm one in which everything must settle."""
 
 import traceback
 from collections import Counter
@@ -25,20 +25,20 @@ from .violation import LIVENESS, Violation
 __all__ = ["Failure", "Mutant", "Trial", "attempt", "run", "swarm_of"]
 
 AGREE_S = 60.0
-"""Within this time all must belong to one swarm and agree, once the faults are over."""
+"""Within this time after the faults all peers must belong to one swarm and agree, seconds."""
 
 RING_S = 1.5
-"""The same on a ring, times the square of the number of peers: news spreads there as heat does."""
+"""`AGREE_S` on a ring, times the squared number of peers: news spreads there as heat does."""
 
 OUTER_TIMES = 5
-"""How much longer it may take where peers wait for one another."""
+"""How many times longer it may take where peers wait for one another."""
 
 END_S = 60.0
-"""Within this time all peers must close, once all have finished, or within `MERGE_TIMES` as long as
-they may take to agree before that."""
+"""Time in which all peers must close once all have finished, seconds; `MERGE_TIMES` the time to
+agree applies before that."""
 
 MERGE_TIMES = 4
-"""Each round of merging waits for the slowest of all shares in it."""
+"""Each round of merging waits for the slowest of all its shares."""
 
 SPREAD_MAX = 5e-2
 """How far apart models may be in one coordinate; they begin some units apart."""
@@ -50,15 +50,15 @@ UNRULY = replace(ORDERLY, reorder=0.3)
 """Messages overtake one another."""
 
 LATE = Fault(at_s=0.0, kind="delay", by_s=0.03)
-"""There, one of fifty comes later than the first question about a share."""
+"""Under it, one message of fifty comes later than the first question about a share."""
 
 _LOOK_S = 0.5
 
 _TWO_SIDED = 4.0
-"""So many times as long where an exchange needs the bandwidth of both its ends."""
+"""Factor of the time where an exchange needs the bandwidth of both its ends."""
 
 _COMPARED_EVERY = 40
-"""Events that write something from one comparison of all ledgers to the next."""
+"""Number of events that write something between two comparisons of all ledgers."""
 
 _TRACE_LINES = 40
 
@@ -72,33 +72,33 @@ Mutant = Callable[[Protocol], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An invariant that a seed broke."""
+    """A violation in a seed."""
 
     invariant: str
     what: str
     at_s: float
-    """When, seconds."""
+    """Time of the violation, seconds."""
     trace: tuple[str, ...]
     """The last events of the peers concerned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What came of one seed."""
+    """The result of one seed."""
 
     seed: int
     events: int
     seen: Counter[str]
-    """What happened how often."""
+    """Number of times each event happened."""
     failure: Failure | None = None
 
 
 def attempt(scenario: Scenario, mutant: Mutant | None = None) -> Trial:
-    """Run a scenario and say what came of it; *mutant* plants a known bug in every protocol."""
+    """Run a scenario and return its result; *mutant* plants a known bug in every protocol."""
     trial = _attempt(scenario, mutant, every=_COMPARED_EVERY)
     if trial.failure is None:
         return trial
-    # Once more, and all is compared at every event: at the first that is off.
+    # The second run compares everything at every event, to stop at the first wrong one.
     return _attempt(scenario, mutant, every=1)
 
 
@@ -108,7 +108,7 @@ def _attempt(scenario: Scenario, mutant: Mutant | None, every: int) -> Trial:
         _go_through(swarm, scenario)
     except Violation as violation:
         failure = _failure(swarm, violation)
-    except Exception as error:  # whatever the core raises is found, and told as the rest is
+    except Exception as error:  # an error of the core is reported as a failure of the seed
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{Path(frame.filename).name}:{frame.lineno}"
         what = f"{type(error).__name__}: {error} ({place})"
@@ -122,10 +122,10 @@ def _attempt(scenario: Scenario, mutant: Mutant | None, every: int) -> Trial:
 
 
 def run(scenario: Scenario, mutant: Mutant | None = None) -> FuzzSwarm:
-    """Run a scenario, and hand over the swarm as it is at the end, digest included.
+    """Run a scenario, and return the swarm as it is at the end, digest included.
 
     Raises:
-        Violation: An invariant is broken, or something is not settled when it must be.
+            Violation: An invariant is broken, or something is not settled in time.
     """
     swarm = swarm_of(scenario, mutant, digests=True, every=_COMPARED_EVERY)
     _go_through(swarm, scenario)
@@ -135,7 +135,7 @@ def run(scenario: Scenario, mutant: Mutant | None = None) -> FuzzSwarm:
 def swarm_of(
     scenario: Scenario, mutant: Mutant | None, *, digests: bool = False, every: int = 1
 ) -> FuzzSwarm:
-    """The swarm of a scenario, of which nobody has done anything yet."""
+    """Make the swarm of a scenario, before any event."""
 
     @cache
     def step_s(peer: PeerId) -> float:
@@ -205,7 +205,7 @@ def _read_in_turn(swarm: FuzzSwarm, scenario: Scenario) -> None:
         if rng.random() < _READER_CHANGES or reader not in able:
             if reader in able:
                 swarm.read(reader, "")
-            # One that stands still, or is cut off, never gets to the end of it.
+            # A peer that stands still, or is cut off, never finishes its turn.
             reader = str(rng.choice(able)) if able else ""
         if rng.random() < 0.5 or other == reader:
             other = str(rng.choice(scenario.ids))
@@ -214,8 +214,9 @@ def _read_in_turn(swarm: FuzzSwarm, scenario: Scenario) -> None:
         swarm.fleet.at(swarm.now + _READ_EVERY_S, turn)
 
     def end() -> None:
-        """Let nobody read any more, neither those that looked for a swarm when their turn was over
-        nor, as soon as they go on, those that stand still."""
+        """Stop all reads: those of peers that looked for a swarm when their turn was over and, as
+        soon
+        as they run again, those of peers that stand still."""
         running = swarm.running()
         for peer in running:
             if peer.worker.awake:
@@ -227,7 +228,7 @@ def _read_in_turn(swarm: FuzzSwarm, scenario: Scenario) -> None:
 
 
 def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> None:
-    """Faults, calm, the end."""
+    """Run the phases: faults, calm, the end."""
     swarm.run(scenario.faults_s)
     swarm.processes.calm()
     patience_s = _patience_s(swarm, scenario)
@@ -247,18 +248,18 @@ def _patience_s(swarm: FuzzSwarm, scenario: Scenario) -> float:
     if scenario.rule == "adpsgd" and scenario.config.bandwidth_bytes_s is not None:
         # One exchange at a time, and both of its ends wait for bandwidth.
         patience_s *= _TWO_SIDED
-    # A round takes as long as the slowest of all shares in it, lost ones included.
+    # A round takes as long as the slowest of all its shares, lost ones included.
     patience_s *= OUTER_TIMES if scenario.rule in (*OUTER, "hybrid") else 1
-    # Of a vector in shards, each is pushed only every so many times.
+    # Each shard of a vector is pushed only once in several pushes.
     patience_s *= shards / min(shards, scenario.config.shards_per_push)
     return patience_s / wire.fraction
 
 
 def _disagreement(swarm: FuzzSwarm, scenario: Scenario) -> str:
-    """What keeps live peers from belonging, knowing just one another, and having one model."""
+    """Say what keeps live peers from being one swarm with one model; empty if nothing does."""
     if scenario.waits:
         return ""  # they agree while they wait for one another, and halt where one is lost
-    # One that a cut left alone may have finished for itself: it takes nothing in, and waits for the
+    # A peer that a cut isolated may have finished alone: it accepts nothing, and waits for the
     # others to finish.
     hosts = [
         host
@@ -271,11 +272,11 @@ def _disagreement(swarm: FuzzSwarm, scenario: Scenario) -> str:
 
 
 def _reachable_groups(hosts: list[FuzzPeer], scenario: Scenario) -> list[list[FuzzPeer]]:
-    """Peers that can hear of one another: no other peer brings those together that know no way.
+    """Group peers that can hear of one another: no other peer can introduce peers without a path.
 
-    Where all that listened are gone, a newcomer that was told of them alone never meets those that
-    only dial out. Nobody believes a life that begins a day or more from now, and two swarms that
-    trained for themselves stay two.
+    Once all listening peers are gone, a newcomer that was given their addresses alone never meets
+    peers that only dial out. No peer believes an incarnation that begins a day or more from now,
+    and two swarms that trained separately stay two.
     """
     graph = nx.Graph()
     graph.add_nodes_from(host.id for host in hosts)
@@ -288,19 +289,19 @@ def _reachable_groups(hosts: list[FuzzPeer], scenario: Scenario) -> list[list[Fu
 
 
 def _are_strangers(one: FuzzPeer, other: FuzzPeer) -> bool:
-    """Whether two belong to swarms of their own, or one does not believe that the other can be."""
+    """True if two peers belong to separate swarms, or one does not believe in the other."""
     swarms = {one.protocol.swarm, other.protocol.swarm} - {b""}
     return len(swarms) > 1 or _are_days_apart(one, other)
 
 
 def _are_days_apart(one: FuzzPeer, other: FuzzPeer) -> bool:
-    """Whether one life claims to begin so late that the other does not believe in it."""
+    """True if one incarnation claims to begin too late for the other to believe in it."""
     return abs(one.life[1] - other.life[1]) > BELIEVED_MS
 
 
 def _remembers_later(one: FuzzPeer, other: FuzzPeer, scenario: Scenario) -> bool:
-    """Whether one remembers a later life of another, whose clock was ahead then, and cannot say so,
-    as both only dial out, and no message takes the one to the other."""
+    """True if one peer remembers a later incarnation of another, whose clock was ahead then, and
+    cannot say so, as both only dial out, and no message leads the one to the other."""
     lives = {member.id: member.incarnation for member in one.protocol.known()}
     cannot = {one.id, other.id} <= scenario.dial_out
     return cannot and lives.get(other.id, 0) > other.life[1]
@@ -323,7 +324,8 @@ def _disagreement_within(group: list[FuzzPeer], hosts: list[FuzzPeer], scenario:
     training = {host.id for host in group if host.protocol.phase is Phase.TRAINING}
     is_split = len(training) < len(group) and training <= scenario.dial_out
     if scenario.rule in OUTER and is_split:
-        # Those that still train only dial out, so that no two of them exchange; under outer rounds
+        # The peers that still train only dial out, so that no two of them exchange; under outer
+        # rounds
         # a peer that has finished waits until all have.
         return ""
     apart = spread(group)
@@ -332,11 +334,11 @@ def _disagreement_within(group: list[FuzzPeer], hosts: list[FuzzPeer], scenario:
 
 
 def _check_rest(swarm: FuzzSwarm) -> None:
-    """Everybody came to an end and closed, and kept nothing; see `Invariants.ended`."""
+    """Check that all peers ended, closed, and kept nothing; see `Invariants.ended`."""
     swarm.invariants.compare()
     for host in swarm.peers.values():
         swarm.invariants.check_clock(host)
-        # It believes in those who do not believe in it, and waits for what they never tell it.
+        # It believes in peers that do not believe in it, and waits for answers that never come.
         is_shut_out = any(_are_days_apart(host, other) for other in swarm.running())
         if host.worker.running and host.protocol.swarm and not is_shut_out:
             what = f"{host.id} is still {host.protocol.phase.name} long after the end"

@@ -1,6 +1,6 @@
 """A vector of four numbers and one local buffer, so that values really travel and mix.
 
-Effects are applied as they are decided; a simulation schedules the same ones instead, see
+Effects are applied as they are decided; a simulation schedules the same effects instead, see
 `rumor.sim.kernel.program`.
 """
 
@@ -44,7 +44,7 @@ SIZE = 4
 
 
 def schema_of(size: int, shards: int = 1, *, scattered: bool = False) -> Schema:
-    """So many numbers that are mixed, and one that only a copy carries."""
+    """Make a schema of *size* numbers that are mixed, and one number that only copies carry."""
     shared = TensorSpec("x", (size,), "float64")
     return Schema((shared, TensorSpec("local", (1,), "float64", shared=False)), shards, scattered)
 
@@ -56,7 +56,7 @@ _Places = slice | NDArray[Any]
 
 
 def _places(schema: Schema, shard: int, size: int) -> _Places:
-    """Which of *size* numbers are those of a shard, eight in a cache line."""
+    """Return which of *size* numbers belong to a shard, eight in a cache line."""
     if not schema.scattered:
         start, stop = schema.shard_bounds(shard)
         return slice(start // 8, min(stop // 8, size))
@@ -73,19 +73,20 @@ class Taken(NamedTuple):
 
 
 class Vector:
-    """The values of one life: its registers, what leaves and what has come.
+    """The values of one incarnation: its registers, and its outgoing and incoming shares.
 
-    A snapshot that is released is filled with NaN, as memory that is used again would be; what was
-    abandoned keeps its bytes. A share that is read from its sender's memory *is* that memory.
+    A snapshot that is released is filled with NaN, as reused memory would be; an abandoned one
+    keeps its bytes. A share that is read from its sender's memory *is* that memory.
 
     Args:
-        values: The model at the start, float64, shape ``(size,)``.
-        registers: What the rule keeps beside it; all zeros at first.
-        schema: How it is cut.
+        values: The initial model, float64, shape ``(size,)``.
+        registers: Further registers of the rule; all zeros at first.
+        schema: How the vector is cut.
 
     Attributes:
-        snapshots: Those that were not released.
-        staged: What has come.
+        snapshots: Snapshots not released yet.
+        staged: Shares that have come.
+    """
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class Vector:
         self._sent = 0
 
     def apply(self, effect: Effect, message: bytes = b"") -> None:
-        """Do what an effect asks of the values, with what came beside the message that led to it;
+        """Apply an effect to the values, with the bytes that came with the message that led to it;
         `exchange` and `attach` need the values of others."""
         match effect:
             case Snapshot(id, register, form, shard):
@@ -154,11 +155,11 @@ class Vector:
         return bytes(frame)
 
     def payload_of(self, snapshot: SnapshotId) -> Payload:
-        """The bytes of a snapshot."""
+        """Return the bytes of a snapshot."""
         return self.snapshots[snapshot].payload
 
     def attach(self, attach: Attach, memory: Payload | None) -> bool:
-        """Stage a share where it lies, if it can be read, and say whether it is staged."""
+        """Stage a share in place if it is readable, and return whether it is staged."""
         if memory is not None:
             _require(len(memory) == attach.size_bytes, "memory that is not as long as its share")
             self.staged[attach.share] = memoryview(memory).toreadonly()
@@ -166,28 +167,28 @@ class Vector:
         return memory is not None
 
     def latest(self, shard: int) -> tuple[SnapshotId, Values]:
-        """The last snapshot of a shard, and what it holds."""
+        """Return the last snapshot of a shard, and its values."""
         snapshot = max(id for id, taken in self.snapshots.items() if taken.shard == shard)
         return snapshot, self._numbers(self.payload_of(snapshot), Form(), shard)
 
     def is_finite(self, inspect: Inspect) -> bool:
-        """Look at a staged share, at all registers that it carries."""
+        """True if all registers of a staged share are finite."""
         parts = range(self._forms[inspect.share].registers)
         each = [self.staged_values(inspect.share, part) for part in parts]
         return bool(np.isfinite(each).all())
 
     def measured(self, effect: Measure) -> dict[ShareId, float]:
-        """How far shares are from their shard of the model; of those that are still staged."""
+        """Return how far shares that are still staged are from their shard of the model."""
         staged = [share for share in effect.shares if share in self.staged]
         x = {share: self.x[self.part(share.shard)] for share in staged}
         return {s: float(np.linalg.norm(self.staged_values(s) - x[s])) for s in staged}
 
     def staged_values(self, share: ShareId, register: int = 0) -> Values:
-        """The numbers of a staged share."""
+        """Return the numbers of a staged share."""
         return self._numbers(self.staged[share], self._forms[share], share.shard, register)
 
     def part(self, shard: int) -> _Places:
-        """Which numbers are those of a shard; what lies beyond the last one is padding."""
+        """Return which numbers belong to a shard; places beyond the last number are padding."""
         return self._parts[shard]
 
     def _stage(self, effect: Stage, message: bytes) -> None:
@@ -229,7 +230,7 @@ class Vector:
         return self._numbers(self.staged[share], self._forms[share], 0, register)
 
     def _numbers(self, payload: Payload, form: Form, shard: int, register: int = 0) -> Values:
-        # The size of a share of one register, copied or not: those behind the first begin there.
+        # The size of a share of one register, copied or not: further registers begin there.
         start = register * Form(form.wire).size_bytes(self.schema, shard)
         mine = self.x[self.part(shard)]
         others = np.zeros(len(mine)) if form.bare else mine
@@ -246,12 +247,12 @@ class Vector:
         self._sent += 1
         if form.copy and shard == 0:
             shared += self.local.tobytes()
-        # The anchor, where it goes along, is all zeros.
+        # The anchor, if included, is all zeros.
         return shared.ljust(form.size_bytes(self.schema, shard), b"\0")
 
 
 def encoded(wire: Wire, values: Values, turn: int | None) -> bytes:
-    """Write float64 numbers, as many as a shard has room for, in a format, as differences from an
+    """Encode float64 numbers, as many as a shard has room for, in a format, as differences from an
     anchor of zeros.
 
     Args:
@@ -277,8 +278,7 @@ def encoded(wire: Wire, values: Values, turn: int | None) -> bytes:
 
 
 def decoded(wire: Wire, payload: bytes, mine: Values) -> Values:
-    """Read what `encoded` wrote, and perhaps more; numbers that are not there are the receiver's
-    own."""
+    """Decode what `encoded` wrote, and perhaps more; missing numbers are the receiver's own."""
     n = len(mine)
     if wire.is_native:
         return np.frombuffer(payload, np.float64, n).copy()
@@ -288,7 +288,7 @@ def decoded(wire: Wire, payload: bytes, mine: Values) -> Values:
         words = np.frombuffer(payload, "<u2", n).astype(np.uint32) << 16
         return words.view(np.float32).astype(np.float64)
     if wire.name == "int8":
-        # A share of so few numbers has its codes in one cache line.
+        # A share this short has its codes in one cache line.
         scale = np.frombuffer(payload, np.float32, 1, ALIGNMENT_BYTES)[0]
         return np.frombuffer(payload, np.int8, n).astype(np.float64) * float(scale)
     values = mine.copy()

@@ -6,17 +6,18 @@ from ...gossip.types import PeerId
 __all__ = ["LIVENESS", "Violation"]
 
 LIVENESS = "liveness"
-"""The invariant that everything settles once nothing goes wrong any more."""
+"""The invariant that everything settles once the faults are over."""
 
 
 class Violation(RumorError):
     """An invariant does not hold.
 
     Args:
-        invariant: Which: ``I1`` to ``I7`` (PROTOCOL), ``liveness``, ``leak``, ``clock``, ``order``
-            for what the core asks for out of order, or ``error`` where the core raised one.
-        what: What was found instead.
-        peers: Whom it concerns; nobody in particular if empty.
+            invariant: Its name: ``I1`` to ``I7`` (PROTOCOL), ``liveness``, ``leak``, ``clock``,
+                ``order``
+                for a call of the core out of order, or ``error`` where the core raised one.
+            what: What was found instead.
+            peers: The peers concerned; empty for no particular one.
     """
 
     def __init__(self, invariant: str, what: str, peers: tuple[PeerId, ...] = ()) -> None:

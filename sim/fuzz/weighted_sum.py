@@ -23,39 +23,39 @@ _ROUNDING = 1e-9
 
 
 class WeightedSum:
-    """Where the values are that weight stands for, float64, each as long as its shard."""
+    """Tracks the values behind all weight, float64, each as long as its shard."""
 
     def __init__(self) -> None:
         self._lives: dict[Life, tuple[Vector, Sequence[Account]]] = {}
-        # By shard: what was founded, less what went down with the dead or was destroyed.
+        # By shard: all that was founded, minus all that died with a peer or was destroyed.
         self._expected: dict[int, Values] = {}
         self._scale: dict[int, float] = {}
         self._pushed: dict[Push, Values] = {}
         self._left: dict[Push, int] = {}
         self._snapshots: dict[Push, SnapshotId] = {}
-        """From which snapshots the values of open escrows can still be mixed back."""
+        """Snapshots from which the values of open escrows can still be mixed back."""
         self._stale: set[int] = set()
 
     def opened(self, life: Life, vector: Vector, ledgers: Sequence[Account]) -> None:
-        """Note that a life began, with nothing."""
+        """Record that an incarnation began, with nothing."""
         self._lives[life] = vector, ledgers
 
     def died(self, life: Life) -> None:
-        """Let go of what a life held. What it had under way may still be accepted.
+        """Drop what an incarnation held. Its pushes in flight may still be accepted.
 
-        It ended in the middle of something: what that makes of the sum is nobody's fault.
+        It may have died in the middle of an effect: the sum may then be off.
         """
         del self._lives[life]
         for shard in self._expected:
             self._expected[shard] = self._found(shard)
 
     def pushed(self, push: Push, snapshot: SnapshotId, values: Values) -> None:
-        """Note the values that go with an escrow."""
+        """Record the values that go with an escrow."""
         self._pushed[push] = values
         self._snapshots[push] = snapshot
 
     def released(self, life: Life, snapshot: SnapshotId) -> None:
-        """Note that a life let a snapshot go; what of it is stranded brings weight alone now."""
+        """Record that an incarnation released a snapshot; its stranded weight now comes alone."""
         ledgers = self._lives[life][1]
         for push in [p for p, of in self._snapshots.items() if p[0] == life and of == snapshot]:
             escrow = ledgers[push[3]].outstanding.get(push[1])
@@ -63,7 +63,7 @@ class WeightedSum:
                 del self._snapshots[push]
 
     def entry(self, life: Life, entry: Entry) -> None:
-        """Follow one line of a life's ledger."""
+        """Follow one line of an incarnation's ledger."""
         shard, other = entry.shard, (entry.peer, entry.incarnation)
         mine, theirs = (life, other, entry.seq, shard), (other, life, entry.seq, shard)
         self._stale.add(shard)
@@ -84,7 +84,7 @@ class WeightedSum:
                     self._add(shard, back, self._x(life, shard) - values)
 
     def check(self) -> None:
-        """Compare the weighted sum with what it must be."""
+        """Compare the weighted sum with its expected value."""
         for shard in self._stale:
             found, expected = self._found(shard), self._expected[shard]
             off = np.abs(found - expected).max()
@@ -102,7 +102,7 @@ class WeightedSum:
             if ledgers[shard].weight:
                 total += ledgers[shard].weight / ONE * self._x(life, shard)
         for push, left in self._left.items():
-            # Before its offer is sent, a push has taken nothing along that anybody could mix.
+            # Before its offer is sent, no values that could be mixed have left with a push.
             if left and push[3] == shard and push in self._pushed:
                 total += left / ONE * self._pushed[push]
         return total

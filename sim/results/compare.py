@@ -37,7 +37,7 @@ class Figure:
     simulated: float | None
     """None, here and above, where a run does not say it, or never came to it."""
     judged: bool = True
-    """Whether the verdict counts it."""
+    """True if the verdict counts it."""
 
     @property
     def ratio(self) -> float | None:
@@ -47,7 +47,7 @@ class Figure:
         return self.simulated / self.live
 
     def agrees(self, tolerance: float) -> bool | None:
-        """Whether the simulated figure is within *tolerance* of the live one, a part of it.
+        """True if the simulated figure is within *tolerance* of the live one, a part of it.
 
         None where neither run has the figure, or nothing is to be said.
         """
@@ -72,7 +72,7 @@ class SideBySide:
 
     @property
     def agrees(self) -> bool:
-        """Whether all that is judged agrees."""
+        """True if all that is judged agrees."""
         return all(f.agrees(self.tolerance) is not False for f in self.figures if f.judged)
 
     def as_json(self) -> dict[str, Any]:

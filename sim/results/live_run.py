@@ -43,7 +43,7 @@ class LivePeer:
 
     @property
     def finished(self) -> bool:
-        """Whether it took all its steps."""
+        """True if it took all its steps."""
         return self.report is not None and self.report.get("state") == "finished"
 
     @property

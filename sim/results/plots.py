@@ -208,7 +208,7 @@ class _Panel(NamedTuple):
     """Of the curve that it is about."""
     draw: Callable[["Axes", Summary, Series], None]
     has_any: Callable[[Floats], bool]
-    """Whether that curve has something to show."""
+    """True if that curve has something to show."""
     label: str = ""
     """Of the vertical axis."""
 
@@ -272,7 +272,7 @@ def _has_any(values: Floats | None) -> bool:
 
 
 def _is_ever(values: Floats) -> bool:
-    """Whether there is anything but zeros and gaps."""
+    """True if there is anything but zeros and gaps."""
     return bool(np.any(np.isfinite(values) & (values != 0)))
 
 

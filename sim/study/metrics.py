@@ -29,7 +29,7 @@ class Metric:
     """``s``, ``bytes``, ``steps``, ``%`` for fractions that are shown in percent, or nothing."""
     lower_is_better: bool = True
     is_ratio: bool = True
-    """Whether groups differ by a factor, and noise is one too; else by a difference."""
+    """True if groups differ by a factor, and noise is one too; else by a difference."""
     target_curve: str = ""
     """The curve whose value at the target accuracy it is; empty for figures of a whole run."""
     goal: str = "accuracy"
@@ -44,15 +44,15 @@ class Metric:
     hidden_by: str = ""
     """A metric that says it all where a task has it, so that charts and tables leave this out."""
     is_logarithmic: bool = False
-    """Whether its curve has a logarithmic axis."""
+    """True if its curve has a logarithmic axis."""
     is_column: bool = True
-    """Whether ``summary.csv`` has it."""
+    """True if ``summary.csv`` has it."""
     is_shown: bool = True
-    """Whether tables and charts of the report have it, unless the study names it."""
+    """True if tables and charts of the report have it, unless the study names it."""
 
     @property
     def to_target(self) -> bool:
-        """Whether it is counted up to the target accuracy, which a trial may never reach."""
+        """True if it is counted up to the target accuracy, which a trial may never reach."""
         return bool(self.target_curve)
 
     @property

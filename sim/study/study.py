@@ -116,7 +116,7 @@ class Condition:
     axis and of an argument means either."""
 
     def holds(self, settings: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-        """Whether all that is wanted fits.
+        """True if all that is wanted fits.
 
         Args:
             settings: Of a trial; what it leaves to `rumor.sim.SimulationConfig` fits nothing.

@@ -41,7 +41,7 @@ class Facts:
     mixing: str | None
 
     directed: bool
-    """Whether a node may push to one that does not push back in the same round."""
+    """True if a node may push to one that does not push back in the same round."""
 
     period: int | None
     """Rounds after which everything repeats; None where rounds are drawn at random."""
@@ -53,7 +53,7 @@ class Facts:
     degree_max: int
 
     connected: bool
-    """Whether every node can reach every other in the union of all rounds."""
+    """True if every node can reach every other in the union of all rounds."""
 
     diameter: int | None
     """Longest shortest path in the union of all rounds; None where not connected."""
@@ -101,7 +101,7 @@ class Facts:
 
     @property
     def doubly_stochastic(self) -> bool:
-        """Whether rows and columns of all matrices sum to 1."""
+        """True if rows and columns of all matrices sum to 1."""
         return self.stochastic == "doubly"
 
     def as_json(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class Paths:
     """Connectivity and distances of a graph."""
 
     connected: bool
-    """Whether every node can reach every other."""
+    """True if every node can reach every other."""
 
     diameter: int | None
     """Length of the longest shortest path; None where not connected."""

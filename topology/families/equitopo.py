@@ -89,7 +89,7 @@ class BasisPush:
 
     @property
     def directed(self) -> bool:
-        """Whether some basis matrix pushes one way."""
+        """True if some basis matrix pushes one way."""
         return self.basis.directed
 
     def out(self, node: int, round: int) -> tuple[int, ...]:

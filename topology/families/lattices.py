@@ -148,7 +148,7 @@ def _lines(cells: Nodes, side: int, dimensions: int) -> Iterator[Nodes]:
 
 
 def _are_connected(n: int, lines: tuple[Nodes, ...]) -> bool:
-    """Whether each node reaches each other over lines that share a node."""
+    """True if each node reaches each other over lines that share a node."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 

@@ -106,7 +106,7 @@ class LocalEpidemic:
 
     @property
     def directed(self) -> bool:
-        """Whether a round's targets leave any node out."""
+        """True if a round's targets leave any node out."""
         return self.s < self.n - 1
 
     def out(self, node: int, round: int) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ class Schedule(Protocol):
 
     @property
     def directed(self) -> bool:
-        """Whether a node may push to one that does not push back in the same round."""
+        """True if a node may push to one that does not push back in the same round."""
 
     @property
     def period(self) -> int | None:
@@ -50,7 +50,7 @@ class RandomCirculant(Schedule, Protocol):
 
     @property
     def commutes(self) -> bool:
-        """Whether all matrices that can be drawn commute."""
+        """True if all matrices that can be drawn commute."""
 
     def representatives(self) -> Iterable[csr_array]:
         """The matrices that can be drawn, equally likely, one for all turns of each."""

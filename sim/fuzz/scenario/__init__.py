@@ -1,4 +1,4 @@
-"""What one seed stands for: a swarm with its options, and a list of all that goes wrong with it."""
+"""The scenario of a seed: a swarm with its options, and a list of faults."""
 
 from .options import OPTIONS, draw, workers_of
 from .scenario import FAULTS_S, WORKERS_MIN, Scenario

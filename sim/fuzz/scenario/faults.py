@@ -1,4 +1,4 @@
-"""What goes wrong with a swarm, drawn at random: of every kind, and aimed at what is rare."""
+"""Random faults of a swarm: of every kind, and aimed at rare events."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,14 +15,14 @@ __all__ = ["AIMS", "draw_faults"]
 
 
 _FREQUENT = ("crash", "crash", "cut", "partition", "join")
-"""Drawn more often: most of what is rare needs one of them."""
+"""Drawn more often: most rare events need one of them."""
 
 _NEWCOMERS_MAX = 6
 
 _Peers = Sequence[PeerId]
 
 _Fields = dict[str, Any]
-"""Fields of a fault, but for its time and kind where these are as drawn."""
+"""Fields of a fault, except its time and kind where these stay as drawn."""
 
 
 def _one(rng: Random, peers: _Peers) -> PeerId:
@@ -34,12 +34,12 @@ def _lasting(rng: Random, mean_s: float) -> float:
 
 
 def _rounded_s(time_s: float) -> float:
-    """Round a time: three digits read well in a file, and say the same there."""
+    """Round a time to three digits, which read well in a file and survive it unchanged."""
     return round(float(time_s), 3)
 
 
 def _draw_crash(rng: Random, peers: _Peers, at_s: float) -> list[_Fields]:
-    """One dies at once, in the middle of what it does next, or on accepting; it may come back."""
+    """Kill a peer at once, during its next action, or on accepting; it may come back."""
     peer, how = _one(rng, peers), rng.random()
     after = int(rng.integers(7)) if how < 0.4 else None
     crash = {"peer": peer, "after": after, "accepting": True if how > 0.6 else None}
@@ -97,7 +97,7 @@ _Draw = Callable[[Random, _Peers, float], list[_Fields]]
 
 
 def _burst(rates: Sequence[float], of: str = "rate") -> _Draw:
-    """Messages of one peer or of all, for a while or from the first to the last."""
+    """Disturb messages of one peer or of all, for a while or from the first to the last."""
 
     def draw(rng: Random, peers: _Peers, at_s: float) -> list[_Fields]:
         peer = _one(rng, peers) if rng.random() < 0.2 else None
@@ -136,12 +136,12 @@ _DRAWS: Mapping[str, _Draw] = MappingProxyType(
         "diverge": _draw_one,
     }
 )
-"""By kind of fault; kinds that are not here come with another."""
+"""Draws by kind of fault; other kinds come with one of these."""
 
 
 def draw_faults(rng: Random, peers: _Peers, *, diverge: bool) -> tuple[Fault, ...]:
-    """Draw everything that goes wrong before `FAULTS_S`, in order of time; *diverge* says whether
-    parameters may stop being finite."""
+    """Draw all faults before `FAULTS_S`, in order of time; *diverge* allows parameters that stop
+    being finite."""
 
     def drawn(kind: str) -> list[Fault]:
         at_s = _rounded_s(rng.uniform(0.0, FAULTS_S))
@@ -160,7 +160,7 @@ def draw_faults(rng: Random, peers: _Peers, *, diverge: bool) -> tuple[Fault, ..
 
 
 def _without_crowds(faults: Iterable[Fault]) -> Iterator[Fault]:
-    """Leave out newcomers beyond so many: a crowd costs as much as ten swarms that are as rare."""
+    """Drop newcomers beyond a limit: a crowd costs as much as ten swarms that are equally rare."""
     joined = 0
     for fault in faults:
         joined += (fault.count or 1) if fault.kind == "join" else 0
@@ -169,7 +169,7 @@ def _without_crowds(faults: Iterable[Fault]) -> Iterator[Fault]:
 
 
 def _aim_at_newcomers(rng: Random, peers: _Peers, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    """Let some of what happens to one peer happen to one that has just come, with what follows."""
+    """Move some faults of single peers to a peer that has just joined, with what follows."""
     come_s: list[float] = []
     for fault in faults:
         come_s += [fault.at_s] * (fault.count or 1) if fault.kind == "join" else []
@@ -206,7 +206,7 @@ def _aim_at_leavers(rng: Random, peers: _Peers, faults: tuple[Fault, ...]) -> tu
 
 
 def _split_further(rng: Random, peers: _Peers, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    """Partitions into three and more, and such as last until nearly all else is over."""
+    """Add partitions into three or more, and partitions that outlast most other faults."""
     many, lasts, leaves = (rng.random() < chance for chance in (0.2, 0.4, 0.5))
     order = [peers[int(i)] for i in rng.permutation(len(peers))]
     at_s, parts = rng.uniform(0.0, FAULTS_S), int(rng.integers(2, 5))
@@ -237,4 +237,4 @@ AIMS: Mapping[str, _Aim] = MappingProxyType(
         "splits": _split_further,
     }
 )
-"""What else a seed decides about its faults, by the name under which that can be left out."""
+"""Other draws about the faults of a seed, by the name that leaves them out."""

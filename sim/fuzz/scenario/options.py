@@ -1,6 +1,6 @@
-"""What a seed decides: each option draws from a stream of its own, and so does the list of faults.
+"""The draws of a seed: each option has a random stream of its own, and so has the list of faults.
 
-To turn one option off, or to take a fault away, shifts nothing else.
+Turning an option off, or removing a fault, shifts nothing else.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,15 +22,15 @@ __all__ = ["OPTIONS", "draw", "workers_of"]
 _T = TypeVar("_T")
 
 _Changes = dict[str, Any]
-"""What an option changes of a scenario, see `Scenario.changed`."""
+"""Changes of an option to a scenario, see `Scenario.changed`."""
 
 _FAR_S = 200_000.0
-"""How far a clock is ahead that nobody believes: more than two days."""
+"""How far ahead a clock is that no peer believes: more than two days."""
 
 _WHOLE = ("adpsgd", "dpsgd", "gradient-tracking")
 """Rules that need every number."""
 
-# Half of all seeds are picky: of all rules it is the one that asks most of the protocol.
+# Half of all seeds use picky: of all rules it asks most of the protocol.
 _OFTEN = ("picky", "picky", "picky", "picky", "gosgd", "gosgd-per-second", "sgp")
 
 
@@ -39,7 +39,7 @@ def _frames_of(size: int) -> _Changes:
 
 
 _NARROW_FRAMES: tuple[_Changes, ...] = (
-    # Shares measure 64 bytes and copies 128: only shares go in one message, or nothing does.
+    # Shares have 64 bytes and copies 128: a limit lets only shares, or nothing, go in one message.
     {"inline_bytes_max": 64, **_frames_of(24), "window_bytes": 24},
     {"inline_bytes_max": 1, **_frames_of(16), "window_bytes": 48},
     {},
@@ -69,7 +69,7 @@ def _shards(scenario: Scenario, rng: Random) -> _Changes:
 
 def _dial_out(scenario: Scenario, rng: Random) -> _Changes:
     many = rng.random() < 0.25
-    # Somebody has to listen, and the first is as good as any.
+    # Some peer must listen, and the first is as good as any.
     chosen = [peer for peer in scenario.peers[1:] if rng.random() < 0.5]
     return {"dial_out": frozenset(chosen if many else ())}
 
@@ -81,23 +81,23 @@ def _clocks(scenario: Scenario, rng: Random) -> _Changes:
 
 
 def _far_clocks(scenario: Scenario, rng: Random) -> _Changes:
-    """Clocks that are behind, and some that are wrong by more than a day."""
+    """Draw clocks that are behind, and some that are wrong by more than a day."""
     wrong, far = rng.random() < 0.3, rng.random() < 0.25
     peers = [peer for peer in scenario.peers if rng.random() < 0.4]
     behind_s = {peer: -round(float(rng.exponential(30.0)), 3) for peer in peers}
     if not wrong:
         return {}
-    # Not of all that found: somebody has to be right.
+    # Not the clocks of all founders: some clock must be right.
     far_s = {scenario.peers[-1]: _FAR_S} if far else {}
     return {"ahead_s": {**scenario.ahead_s, **behind_s, **far_s}}
 
 
 def _more_rules(scenario: Scenario, rng: Random) -> _Changes:
-    """Rules that wait, or answer: they work on whole vectors, and have no weights."""
+    """Draw rules that wait, or answer: they work on whole vectors, and have no weights."""
     rule = _pick(rng, ("adpsgd", "adpsgd", "dpsgd", "allreduce"))
     if rng.random() >= 0.15:
         return {}
-    # Those who did not found would only be turned away by those that wait.
+    # Rules that wait would only refuse peers that are not founders.
     founders = scenario.founders if rule == "adpsgd" else len(scenario.peers)
     return {"rule": rule, "shards": 1, "founders": founders, "config": {"exact": False}}
 
@@ -124,7 +124,7 @@ def _two_swarms(scenario: Scenario, rng: Random) -> _Changes:
 
 
 def _outer_rules(scenario: Scenario, rng: Random) -> _Changes:
-    """Rules whose peers wait for whoever is there."""
+    """Draw rules whose peers wait for the peers that are there."""
     rule = _pick(rng, OUTER)
     if rng.random() >= 0.15:
         return {}
@@ -132,7 +132,7 @@ def _outer_rules(scenario: Scenario, rng: Random) -> _Changes:
 
 
 def _of_whole_vectors(scenario: Scenario) -> _Changes:
-    """Settings for rules that work on whole vectors, without weights."""
+    """Return settings for rules that work on whole vectors, without weights."""
     return {"exact": False} | _dense(scenario)
 
 
@@ -141,21 +141,21 @@ def _dense(scenario: Scenario) -> _Changes:
 
 
 def _faster(scenario: Scenario) -> _Changes:
-    """More bandwidth: a share for everybody in each round would take a minute at 300 bytes/s."""
+    """Raise the bandwidth: a share for every peer in each round takes a minute at 300 bytes/s."""
     bytes_s = scenario.config.bandwidth_bytes_s
     return {"bandwidth_bytes_s": max(bytes_s, 2000.0) if bytes_s else None}
 
 
 def _cutting_rules(scenario: Scenario, rng: Random) -> _Changes:
-    """Rules that cut the vector themselves, here into three."""
+    """Draw rules that cut the vector themselves, here into three."""
     rule = _pick(rng, CUTTING)
     is_chosen = rng.random() < 0.3 and scenario.size == WIDE and scenario.rule in _OFTEN
     return {"rule": rule, "shards": 3} if is_chosen else {}
 
 
 def _kept_shares(scenario: Scenario, rng: Random) -> _Changes:
-    """Rules that keep what they send, so that everybody counts the same, in place of some that
-    wait: CHOCO-SGD and SparseLoCo in any format, RelaySGD on a chain."""
+    """Replace some waiting rules by rules that keep what they send, so that all peers count the
+    same: CHOCO-SGD and SparseLoCo in any format, RelaySGD on a chain."""
     rule = _pick(rng, ("choco", "relaysgd", "sparseloco"))
     wire = _pick(rng, (NATIVE, "float16", "int8", "topk:0.3", "topk2bit:0.3"))
     if rng.random() >= 0.5 or scenario.rule not in ("dpsgd", "allreduce"):
@@ -164,14 +164,14 @@ def _kept_shares(scenario: Scenario, rng: Random) -> _Changes:
 
 
 def _segments(scenario: Scenario, rng: Random) -> _Changes:
-    """The rule whose peers share a segment."""
+    """Draw the rule whose peers share a segment."""
     if rng.random() >= 0.04:
         return {}
     return {"rule": "seasgd", "shards": 1, "config": _of_whole_vectors(scenario)}
 
 
 def _machines(scenario: Scenario, rng: Random) -> _Changes:
-    """The rule that tells its own machine from others."""
+    """Draw the rule that distinguishes its own machine from others."""
     machines = int(rng.integers(1, 4))
     if rng.random() >= 0.04:
         return {}
@@ -180,7 +180,7 @@ def _machines(scenario: Scenario, rng: Random) -> _Changes:
 
 
 def _clipped(scenario: Scenario, rng: Random) -> _Changes:
-    """The rule that measures how far shares are from the model; it needs every number."""
+    """Draw the rule that measures how far shares are from the model; it needs every number."""
     is_chosen = rng.random() < 0.035 and scenario.rule in _OFTEN
     return {"rule": "clipped", "config": _dense(scenario)} if is_chosen else {}
 
@@ -189,7 +189,7 @@ _Option = Callable[[Scenario, Random], _Changes]
 
 
 def _sometimes(chance: float, of: Collection[str] = (), **changes: Any) -> _Option:
-    """An option that changes a part of all scenarios, or of those under some rules."""
+    """Make an option that changes a part of all scenarios, or of those under some rules."""
 
     def option(scenario: Scenario, rng: Random) -> _Changes:
         return changes if rng.random() < chance and (not of or scenario.rule in of) else {}
@@ -225,7 +225,7 @@ _SWARM: Mapping[str, _Option] = MappingProxyType(
         "formats": _formats,
         "damage": _damage,
         "two-swarms": _two_swarms,
-        # The dead are known as such sooner, and those who left are forgotten within 12 s.
+        # Dead peers are detected sooner, and peers that left are forgotten within 12 s.
         "tombstones": _sometimes(0.15, config={"gossip_s": 0.3, "suspect_s": 0.8, "dead_s": 1.2}),
         "outer-rules": _outer_rules,
         "cutting-rules": _cutting_rules,
@@ -234,19 +234,19 @@ _SWARM: Mapping[str, _Option] = MappingProxyType(
         "machines": _machines,
         "reading": lambda scenario, rng: {"reads": rng.random() < 0.15},
         "clipped": _clipped,
-        # Training ends for all with that of the first who has finished.
+        # The first peer to finish ends training for all.
         "progress": _sometimes(0.5, ("seasgd",), rule="seasgd-fastest"),
-        # Pushes while a step goes on, in place of a rule that cuts the vector, too.
+        # Pushes during a step, also in place of a rule that cuts the vector.
         "pieces": _sometimes(0.17, CUTTING, rule="layers"),
     }
 )
 
 OPTIONS = (*_SWARM, *AIMS)
-"""What a seed decides about its swarm, and about faults; each of them can be left out."""
+"""Draws of a seed about its swarm and its faults; each can be left out."""
 
 
 def workers_of(seed: int, most: int) -> int:
-    """How many peers the swarm of a seed begins with, where there are so many at most."""
+    """Return the number of peers that the swarm of a seed begins with, *most* at most."""
     return WORKERS_MIN + int(stream(seed, "torture", "workers").random() * (most - WORKERS_MIN + 1))
 
 
@@ -259,11 +259,11 @@ def draw(
     """Draw a scenario.
 
     Args:
-        without: Some of `OPTIONS` that are left as they are in a plain swarm.
-        faults: What goes wrong; drawn from the seed, too, where it is None.
+        without: Names in `OPTIONS` that keep the value of a plain swarm.
+        faults: The faults; None draws them from the seed, too.
 
     Raises:
-        ConfigError: Too few or too many workers, an unknown option, or a fault of no such peer.
+        ConfigError: Too few or too many workers, an unknown option, or a fault of an unknown peer.
     """
     if not WORKERS_MIN <= workers <= WORKERS_MAX:
         raise ConfigError(f"workers is {workers}: it must be from {WORKERS_MIN} to {WORKERS_MAX}")

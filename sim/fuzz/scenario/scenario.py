@@ -1,4 +1,4 @@
-"""A swarm as a seed stands for it, its settings, and the rules that only fuzzing has."""
+"""The swarm of a seed, its settings, and the rules that only fuzzing has."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -29,13 +29,13 @@ __all__ = [
 ]
 
 
-# Its vectors are four numbers that are looked at after every event: lies have no place in that.
+# The vectors are four numbers that are checked after every event, which excludes Byzantine peers.
 _KINDS = tuple(kind for kind in KINDS if kind not in ATTACKS)
 
 
 class _PickyGoSGD:
     """`GoSGD` that now and then pushes twice in a turn, and refuses a share, or accepts a part of
-    it, which no rule that people use does yet."""
+    it, which no public rule does yet."""
 
     name = "picky"
     registers: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class _PickyGoSGD:
         self._gosgd = GoSGD(p, outstanding_max=self.outstanding_max)
 
     def step(self, turn: RuleContext) -> Wait | None:
-        """Decide some of what has come, and let GoSGD do the rest."""
+        """Decide on some of the shares that have come, and leave the rest to GoSGD."""
         if not turn.merging:
             for share in turn.shares():
                 mood = turn.rng.random()
@@ -65,7 +65,7 @@ FAULTS_S = 15.0
 """Faults that are drawn happen before this time, seconds."""
 
 LAST_FAULT_S = 3600.0
-"""Faults that are given may happen until then: each second takes some thousand events."""
+"""Limit of the time of given faults, seconds: each second takes some thousand events."""
 
 WORKERS_MIN = 2
 WORKERS_MAX = 64
@@ -86,52 +86,52 @@ _CONFIG = ProtocolConfig(
     merge_rounds=5,
     inline_bytes_max=256,
 )
-"""A tenth of the defaults, so that a minute is long enough for everything to settle."""
+"""A tenth of the defaults, so that everything can settle within a minute."""
 
 WIDE = 20
-"""Numbers of a vector that is large enough to be cut: 192 bytes in one shard, 64 each in three."""
+"""Length of a vector large enough to be cut: 192 bytes in one shard, 64 each in three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A swarm, and what is done to it."""
+    """A swarm, and its faults."""
 
     seed: int
     peers: tuple[PeerId, ...]
     founders: int = 1
-    """How many call the roll together; the others join."""
+    """Number of peers that call the roll together; the others join."""
     rolls: tuple[int, ...] = ()
-    """How many of the founders call each roll, where there are two swarms."""
+    """Number of founders in each roll call, with two swarms."""
     meet_s: float = 0.0
-    """When a peer of the first swarm is told of one of the other, seconds."""
+    """When a peer of the first swarm gets the address of one of the other, seconds."""
     rule: str = "gosgd"
     config: ProtocolConfig = _CONFIG
     ring: bool = False
     size: int = SIZE
-    """Numbers of the vector."""
+    """Length of the vector."""
     shards: int = 1
     host: bytes = b""
-    """Where they can read one another's memory; empty where they cannot."""
+    """The machine on which they read one another's memory; empty where they cannot."""
     machines: int = 0
-    """On how many they run, in turn; 0 where nobody asks."""
+    """Number of machines that they run on, in turn; 0 where no rule asks."""
     dial_out: frozenset[PeerId] = frozenset()
-    """Who listens nowhere."""
+    """Peers that listen nowhere."""
     ahead_s: Mapping[PeerId, float] = field(default_factory=dict)
-    """How far the clocks of some machines are ahead; below 0 where they are behind."""
+    """How far the clocks of some machines are ahead, seconds; below 0 where they are behind."""
     tells: bool = False
-    """Whether a sender hears that there is no way to its peer."""
+    """True if a sender is notified that its peer is unreachable."""
     orderly: bool = False
-    """Whether messages stay in order on each link, as on one socket, while nothing is wrong."""
+    """True if messages stay in order on each link, as on one socket, while nothing is wrong."""
     damage: float = 0.0
     """Probability that bits of a message are flipped while there are faults; above 0, every message
-    is made bytes then."""
+    is then encoded as bytes."""
     reads: bool = False
-    """Whether peers read one another's models meanwhile, as for an average of all."""
+    """True if peers read one another's models meanwhile, as for an average of all."""
     faults: tuple[Fault, ...] = ()
 
     @property
     def ids(self) -> tuple[PeerId, ...]:
-        """Everybody who ever comes, newcomers last."""
+        """All peers that ever join, newcomers last."""
         return (*self.peers, *names_of_newcomers(joining(self.faults)))
 
     @property
@@ -142,41 +142,41 @@ class Scenario:
 
     @property
     def waits(self) -> bool:
-        """Whether its peers wait for one another, and halt where one of them is lost."""
+        """True if its peers wait for one another, and halt where one of them is lost."""
         return self.rule in _SYNCHRONOUS
 
     @property
     def neighbors(self) -> Neighbors:
-        """Who may push to whom."""
+        """The push targets of each peer."""
         if self.rule == "relaysgd":
             return chain
         return ring if self.ring else complete
 
     @property
     def averages(self) -> bool:
-        """Whether its models only ever become averages of models of its peers."""
+        """True if its models only ever become averages of models of its peers."""
         return self.rule not in _BEYOND
 
     def host_of(self, peer: PeerId) -> bytes:
-        """Where a peer runs."""
+        """Return the machine of a peer."""
         place = self.ids.index(peer) % self.machines if self.machines else 0
         return self.host if not self.machines else (place + 1).to_bytes(16, "big")
 
     def make_rule(self) -> Rule:
-        """A rule for one peer."""
+        """Make a rule for one peer."""
         if self.rule == "picky":
             return _PickyGoSGD(0.6)
         return make_rule(_RULES.get(self.rule, self.rule))
 
     def changed(self, config: Mapping[str, Any] = MappingProxyType({}), **more: Any) -> "Scenario":
-        """The same, but for these fields, and these of its config."""
+        """Return a copy with these fields, and these fields of its config, replaced."""
         return replace(self, config=replace(self.config, **config), **more)
 
     def with_faults(self, faults: tuple[Fault, ...]) -> "Scenario":
-        """The same swarm, and other faults.
+        """Return the same swarm with other faults.
 
         Raises:
-            ConfigError: One of them is of no peer of this swarm, or comes too late.
+            ConfigError: A fault concerns an unknown peer, or comes too late.
         """
         check_faults(faults, self.peers, _KINDS)
         for position, fault in enumerate(faults, 1):
@@ -205,16 +205,16 @@ _RULES: Mapping[str, str] = MappingProxyType(
         "hybrid": "hybrid:between=0.5",
     }
 )
-"""Specs of rules that have parameters here; others are called by their names."""
+"""Specs of rules that have parameters here; other rules go by their names."""
 
 _SYNCHRONOUS = ("dpsgd", "allreduce", "gradient-tracking", "choco", "sparseloco", "relaysgd")
 """Rules whose peers wait for one another, and halt where one of them is lost."""
 
 OUTER = ("local-sgd", "diloco", "gasloc", "noloco")
-"""Rules whose peers wait for whoever is there, on whatever machine."""
+"""Rules whose peers wait for the peers that are there, on any machine."""
 
 CUTTING = ("sparta", "divshare")
 """Rules that cut the vector themselves."""
 
 _BEYOND = frozenset({"adpsgd", "diloco", "gasloc", "noloco", "choco", "sparseloco", "hybrid"})
-"""Rules that do not only average: models leave the hull that they all lie in at the start."""
+"""Rules that do more than average: models leave the hull of the initial models."""

@@ -96,14 +96,14 @@ class Row:
     (Holm); NaN where the noise is not known."""
     verdict: Verdict = Verdict.NOT_COMPARED
     is_by_arrivals: bool = False
-    """Whether the p is that of how many seeds arrived; else it is that of figures."""
+    """True if the p is that of how many seeds arrived; else it is that of figures."""
     detectable: float = math.nan
     """The smallest true difference that would be significant in 4 of 5 studies. In the unit of
     `gap`, or, of rows that do not always arrive, of `end_gap`."""
 
     @property
     def may_be_first(self) -> bool:
-        """Whether it does not differ significantly from the first."""
+        """True if it does not differ significantly from the first."""
         return self.verdict in (Verdict.FIRST, Verdict.TIE, Verdict.UNDECIDED)
 
 
@@ -133,7 +133,7 @@ class Comparison:
 
     @property
     def noise_known(self) -> bool:
-        """Whether there is more than one seed."""
+        """True if there is more than one seed."""
         return any(row.n > 1 for row in self.rows)
 
     @property
@@ -178,7 +178,7 @@ class Comparison:
 
     @property
     def has_target(self) -> bool:
-        """Whether the task has an accuracy at all."""
+        """True if the task has an accuracy at all."""
         return any("accuracy" in row.figures for row in self.rows)
 
 
@@ -339,7 +339,7 @@ def _by_figures(found: Comparison, values: Sequence[Values], family: int) -> lis
 
 
 def _are_alike(values: Values, others: Values) -> bool:
-    """Whether two groups have the same figure with every seed."""
+    """True if two groups have the same figure with every seed."""
     return values.keys() == others.keys() and all(
         math.isclose(value, others[seed], rel_tol=_RELATIVE_MIN) for seed, value in values.items()
     )

@@ -62,7 +62,7 @@ class Search:
     tried: tuple[Tried, ...]
     """In the order of the other axes."""
     is_cross_validated: bool
-    """Whether each seed is shown at the value that is best on the *other* seeds; with one seed
+    """True if each seed is shown at the value that is best on the *other* seeds; with one seed
     alone there are none, and its best is the best of several draws of noise."""
 
     def table(self, at: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:

@@ -48,7 +48,7 @@ class Backend:
 
     @property
     def is_local(self) -> bool:
-        """Whether it takes this machine's own cores and memory."""
+        """True if it takes this machine's own cores and memory."""
         return self.kind == "loky"
 
 

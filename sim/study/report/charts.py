@@ -313,5 +313,5 @@ def _bars(found: Interval, size: float) -> Any:
 
 
 def _is_wide(values: Sequence[float], times: float) -> bool:
-    """Whether the largest is so many times the least, all of them above 0."""
+    """True if the largest is so many times the least, all of them above 0."""
     return bool(values) and min(values) > 0 and max(values) / min(values) > times
