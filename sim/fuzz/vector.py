@@ -87,7 +87,6 @@ class Vector:
         snapshots: Snapshots not released yet.
         staged: Shares that have come.
     """
-    """
 
     def __init__(
         self, values: Values, registers: Sequence[str] = (), schema: Schema = SCHEMA

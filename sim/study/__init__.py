@@ -1,7 +1,7 @@
-"""Studies: a grid of simulations, computed side by side, and what came of it.
+"""Studies: a grid of simulations, computed side by side, and its results.
 
-`read_study` reads what is asked for, `run_study` computes it into a folder, where finished trials
-stay whatever happens, and `load_results` reads it from there.
+`read_study` reads a study file, `run_study` computes it into a folder, where finished trials
+stay whatever happens, and `load_results` reads the results from there.
 """
 
 import typing
@@ -49,5 +49,5 @@ _HOMES = {
     "tables": ("write_tables",),
 }
 
-# Workers compute without what draws up reports.
+# Workers compute without the modules that write reports.
 _be_lazy(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""Numbers, units and names as people read them, in tables, charts and sentences."""
+"""Numbers, units and names formatted for tables, charts and sentences."""
 
 import math
 import re
@@ -20,8 +20,8 @@ __all__ = [
     "spread",
 ]
 
-# Units that are larger or smaller than the one that values have, the largest first: from which
-# value on, its name, and its size.
+# Units larger or smaller than that of the values, the largest first: the value from which a unit
+# is used, its name, and its size.
 _SCALES: Final[Mapping[str, tuple[tuple[float, str, float], ...]]] = {
     "s": ((7200.0, "h", 3600.0), (120.0, "min", 60.0), (0.1, "s", 1.0), (0.0, "ms", 1e-3)),
     "bytes": (
@@ -31,16 +31,16 @@ _SCALES: Final[Mapping[str, tuple[tuple[float, str, float], ...]]] = {
     "%": ((0.0, "%", 0.01),),
 }
 
-# A part of the mean below which an interval is rounding, and one that four digits do not show.
+# An interval below the first part of the mean is rounding; four digits do not show the second.
 _ROUNDING: Final = 1e-12
 _SEEN: Final = 5e-5
 
-# What people write: float() takes 1_0, and digits of other scripts, too.
+# Numbers as people write them: float() accepts 1_0, and digits of other scripts, too.
 _NUMBER: Final = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """With so many significant digits, thousands apart, without zeros that say nothing.
+    """Format with *digits* significant digits, thousands separators, and no trailing zeros.
 
     >>> number(0.012345), number(1234.5), number(1234567.0), number(2.0), number(1e-9), number(None)
     ('0.0123', '1,230', '1,230,000', '2', '1e-09', '—')
@@ -58,7 +58,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def scale_of(unit: str, value: float) -> tuple[str, float]:
-    """The unit to show a value in, and how large it is.
+    """Return the unit to show a value in, and its size.
 
     >>> scale_of("bytes", 2e6), scale_of("s", 300.0), scale_of("steps", 5.0), scale_of("%", 0.5)
     (('MB', 1000000.0), ('min', 60.0), ('steps', 1.0), ('%', 0.01))
@@ -70,7 +70,7 @@ def scale_of(unit: str, value: float) -> tuple[str, float]:
 
 
 def shown(value: float | None, unit: str = "") -> str:
-    """A value with its unit, in three significant digits.
+    """Format a value with its unit, in three significant digits.
 
     >>> shown(0.0123, "s"), shown(5.25, "s"), shown(300.0, "s"), shown(None, "s")
     ('12.3 ms', '5.25 s', '5 min', '—')
@@ -86,19 +86,19 @@ def shown(value: float | None, unit: str = "") -> str:
 
 
 def percent(value: float | None) -> str:
-    """A part of a whole.
+    """Format a fraction as a percentage.
 
     >>> percent(0.9312), percent(0.0004), percent(0.9995), percent(1.0), percent(None)
     ('93.1 %', '0.04 %', '99.95 %', '100 %', '—')
     """
     if value is None or not math.isfinite(value):
         return "—"
-    # With three digits, what is all but perfect would be called perfect.
+    # With three digits, a nearly perfect value would round to 100 %.
     return f"{number(100 * value, 4 if 0.99 < value < 1 else 3)} %"
 
 
 def count(n: int, one: str, several: str | None = None) -> str:
-    """So many of something.
+    """Format a count with its noun.
 
     >>> count(1, "seed"), count(3, "seed"), count(2, "study", "studies")
     ('1 seed', '3 seeds', '2 studies')
@@ -107,7 +107,7 @@ def count(n: int, one: str, several: str | None = None) -> str:
 
 
 def of_seeds(n: int, asked: int) -> str:
-    """How many seeds there are of those that there should be.
+    """Say how many of the expected seeds have a result.
 
     >>> of_seeds(1, 3)
     '1 of 3 seeds have a result'
@@ -116,13 +116,13 @@ def of_seeds(n: int, asked: int) -> str:
 
 
 def listed(names: Sequence[str], at_most: int = 4) -> str:
-    """Names one after the other; of more than there may be the rest are counted.
+    """Join names, and count the rest beyond *at_most*.
 
     >>> listed(["a"]), listed(["a", "b", "c"]), listed(list("abcdefg"), at_most=3)
     ('a', 'a, b and c', 'a, b, c and 4 more')
     """
     shown = list(names)
-    # To count a single one takes as much room as to name it.
+    # Counting a single name takes as much room as naming it.
     if len(shown) > at_most + 1:
         shown = [*shown[:at_most], f"{len(names) - at_most} more"]
     if len(shown) < 2:
@@ -131,7 +131,7 @@ def listed(names: Sequence[str], at_most: int = 4) -> str:
 
 
 def spread(found: Interval | None, unit: str = "") -> str:
-    """A mean and its 95 % interval, with no more digits than the interval bears out.
+    """Format a mean and its 95 % interval, with no more digits than the interval supports.
 
     >>> spread(Interval(mean=12.3456, low=12.1, high=12.5912, n=3))
     '12.35 ± 0.25'
@@ -146,7 +146,7 @@ def spread(found: Interval | None, unit: str = "") -> str:
     mean, half = found.mean / size, found.half / size
     if not math.isfinite(half):
         return f"{number(mean)} {name}".strip()
-    # Two digits of the interval, or four of the mean where that shows none of it.
+    # Two digits of the interval, or four of the mean if that shows none of it.
     is_tiny = half < _SEEN * abs(mean)
     first = math.floor(math.log10(abs(mean) if is_tiny else half)) if half or mean else 0
     places = max(0, (3 if is_tiny else 1) - first)
@@ -159,7 +159,7 @@ def spread(found: Interval | None, unit: str = "") -> str:
 
 
 def named(axis: str, label: str) -> str:
-    """A point where it is plain what it is a point of.
+    """Name a point, with its axis if the label alone would be unclear.
 
     >>> named("topology", "ring"), named("p", "0.1"), named("exact", "true")
     ('ring', 'p = 0.1', 'exact = true')
@@ -168,7 +168,7 @@ def named(axis: str, label: str) -> str:
     >>> named("speeds", "1x:50%,4x:50%")
     '"1x:50%,4x:50%"'
     """
-    # A line break must not break the sentence that it stands in.
+    # A line break must not break the sentence around it.
     label = " ".join(label.split())
     if _NUMBER.fullmatch(label) or label in ("true", "false"):
         return f"{axis} = {label}"
@@ -177,7 +177,7 @@ def named(axis: str, label: str) -> str:
 
 
 def place(at: Mapping[str, str]) -> str:
-    """Where on the axes that a comparison is made under.
+    """Name the place on the axes at which a comparison is made.
 
     >>> place({"partition": "dirichlet:0.1", "loss": "0.2"}), place({"data": "all data everywhere"})
     ('partition dirichlet:0.1 and loss = 0.2', 'all data everywhere')

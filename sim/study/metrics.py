@@ -1,7 +1,7 @@
 """Metrics: every figure of a trial, declared once for tables, charts, CSV and sentences.
 
-To add one, add it to `METRICS`: it then has a column in ``summary.csv`` and in the tables of the
-report, a line over every axis of numbers, and can be compared by.
+An entry added to `METRICS` gets a column in ``summary.csv`` and in the tables of the report, and
+a line over every axis of numbers, and points can be compared by it.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,35 +20,35 @@ class Metric:
     """One figure of a trial: where it comes from, how to compare, draw and format it."""
 
     name: str
-    """Of its column, and in `rumor study --json`."""
+    """Name of its column, and in `rumor study --json`."""
     words: str
-    """What to call it in the middle of a sentence."""
+    """Name in the middle of a sentence."""
     source: Callable[[Result, float], Any]
-    """A trial's figure, a number or None, from its result and the target accuracy."""
+    """Returns a trial's figure, a number or None, from its result and the target accuracy."""
     unit: str = ""
     """``s``, ``bytes``, ``steps``, ``%`` for fractions that are shown in percent, or nothing."""
     lower_is_better: bool = True
     is_ratio: bool = True
-    """True if groups differ by a factor, and noise is one too; else by a difference."""
+    """True if groups and noise are compared by a factor; False for a difference."""
     target_curve: str = ""
     """The curve whose value at the target accuracy it is; empty for figures of a whole run."""
     goal: str = "accuracy"
     """The curve that must reach the target."""
     end: str = ""
-    """The metric by which trials that never reach the target are compared: how far they came."""
+    """The metric that compares trials which never reach the target, by their final state."""
     preference: int | None = None
-    """Groups are compared by the metric with the lowest that the task has; None for never, unless
-    it is asked for."""
+    """Groups are compared by the available metric with the lowest; None for only on request."""
     curve: str = ""
-    """What to write above its curve; empty if the report draws none."""
+    """Title of its curve; empty if the report draws none."""
     hidden_by: str = ""
-    """A metric that says it all where a task has it, so that charts and tables leave this out."""
+    """A metric that makes this one redundant where a task has it; charts and tables then hide
+    it."""
     is_logarithmic: bool = False
     """True if its curve has a logarithmic axis."""
     is_column: bool = True
     """True if ``summary.csv`` has it."""
     is_shown: bool = True
-    """True if tables and charts of the report have it, unless the study names it."""
+    """True if tables and charts of the report show it even if the study does not name it."""
 
     @property
     def to_target(self) -> bool:
@@ -57,31 +57,31 @@ class Metric:
 
     @property
     def title(self) -> str:
-        """What to call it above a column."""
+        """Title of its column."""
         return self.words[:1].upper() + self.words[1:]
 
     def of(self, result: Result, target: float) -> float | None:
-        """The figure of a trial; None where it has none, or never reached the target."""
+        """Return the figure of a trial; None if missing, or if the target was never reached."""
         value = self.source(result, target)
         return None if value is None else float(value)
 
     def shown(self, value: float | None) -> str:
-        """A value with its unit, in three significant digits."""
+        """Format a value with its unit, in three significant digits."""
         return format.shown(value, self.unit)
 
     def spread(self, found: Interval | None) -> str:
-        """A mean over seeds with its 95 % interval and its unit; a dash for none."""
+        """Format a mean over seeds with its 95 % interval and its unit; a dash for None."""
         return format.spread(found, self.unit)
 
 
 def values_of(results: Iterable[Result], metric: Metric, target: float) -> dict[int, float]:
-    """For each seed of a group that has one, the value of a metric."""
+    """Return the value of a metric by seed, for each seed of a group that has one."""
     found = {result.trial.seed: metric.of(result, target) for result in results}
     return {seed: value for seed, value in found.items() if value is not None}
 
 
 def metrics_known(results: Results) -> tuple[Metric, ...]:
-    """Those to show that some trial of a study has; those that the study names come first."""
+    """Return the metrics to show that some trial has; metrics that the study names come first."""
     study, order = results.study, [*results.study.metrics, *METRICS]
     known = {
         name: METRICS[name]
@@ -93,7 +93,7 @@ def metrics_known(results: Results) -> tuple[Metric, ...]:
 
 
 def preferred() -> list[Metric]:
-    """What trials are compared by, the preferred first."""
+    """Return the default metrics for comparing trials, best first."""
     found = [metric for metric in METRICS.values() if metric.preference is not None]
     return sorted(found, key=lambda metric: metric.preference or 0)
 
@@ -129,13 +129,13 @@ def _bytes_per_token(result: Result, _: float) -> float | None:
 
 
 def _back_s(result: Result, _: float) -> Any:
-    """From the start of its process until it belongs to the swarm, as of those that crashed."""
+    """Return the time from the start of a crashed worker's process until it rejoins the swarm."""
     found = [result.summary.get(name) for name in ("restart_s_median", "join_s_median")]
     return next((time_s for time_s in found if time_s is not None), None)
 
 
 def _of_worker(name: str, words: str) -> Metric:
-    """Of single workers at the end: a quantile of their accuracies."""
+    """Return a metric of single workers at the end: a quantile of their accuracies."""
 
     def source(result: Result, _: float) -> Any:
         return (result.series.get(name) or (None,))[-1]
@@ -197,7 +197,7 @@ METRICS: Final[dict[str, Metric]] = {
                is_shown=False),
     )
 }  # fmt: skip
-"""By name. Those to the target are None for a trial that never reached it."""
+"""Metrics by name. Metrics to the target are None for a trial that never reached it."""
 
 FACTS: Final[dict[str, Metric]] = {
     fact.name: fact
@@ -210,5 +210,5 @@ FACTS: Final[dict[str, Metric]] = {
         _of_graph("rounds_to_1e-3", "rounds to a thousandth"),
     )
 }
-"""Facts about a trial's graph, known before anything is trained: columns that may predict what is
-observed."""
+"""Facts about a trial's graph, known before training: columns that may predict the observed
+figures."""

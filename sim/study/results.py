@@ -1,4 +1,4 @@
-"""What came of a trial, and of all trials of a study."""
+"""Results of a trial, and of all trials of a study."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,25 +19,26 @@ CURVES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Result:
-    """What came of one trial: the same to the bit wherever and whenever it ran, but for `wall_s`
+    """The result of one trial: the same to the bit wherever and whenever it ran, except `wall_s`
     and `peak_rss_mib`."""
 
     trial: Trial
     key: str
     """Hash of the trial's arguments and of the code, hexadecimal: its name in the store."""
     summary: Mapping[str, Any]
-    """`rumor.sim.Run.summary` without what depends on the machine."""
+    """`rumor.sim.Run.summary` without the fields that depend on the machine."""
     series: Mapping[str, tuple[float | None, ...]]
-    """For some of `CURVES` a value for each evaluation; None where there is none."""
+    """For some of `CURVES` a value for each evaluation; None for missing ones."""
     facts: Mapping[str, Any]
     """`rumor.topology.Facts` of its graph, as JSON."""
     wall_s: float
-    """What it took to compute, seconds."""
+    """Time to compute it, seconds."""
     peak_rss_mib: float
-    """The most memory that its process had held by then, MiB."""
+    """Peak memory of its process by then, MiB."""
 
     def reached(self, target: float, goal: str = "accuracy") -> int | None:
-        """The first evaluation at which a curve reached the target; None for never. A ``loss``
+        """Return the first evaluation at which a curve reached the target; None if never. A
+        ``loss``
         reaches it from above, every other curve from below."""
         for index, value in enumerate(self.series.get(goal, ())):
             if value is not None and (value <= target if goal == "loss" else value >= target):
@@ -45,39 +46,41 @@ class Result:
         return None
 
     def at_target(self, curve: str, target: float, goal: str = "accuracy") -> float | None:
-        """The value of one of `CURVES` at the evaluation that `reached` gives; None for never."""
+        """Return the value of one of `CURVES` at the evaluation `reached`; None if never."""
         index = self.reached(target, goal)
         return None if index is None else self.series[curve][index]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Results:
-    """All that a study has come to."""
+    """All results of a study."""
 
     study: Study
     results: tuple[Result, ...]
-    """In the order of `Study.trials`; those that failed are missing."""
+    """Results in the order of `Study.trials`, without failed trials."""
     failures: Mapping[str, str]
-    """Trials that failed, in words, and why."""
+    """Reasons of failed trials, by their descriptions."""
 
     def groups(self) -> dict[tuple[str, ...], tuple[Result, ...]]:
-        """Results that differ in the seed only, by the labels of their points, in order."""
+        """Return results that differ in the seed only, by the labels of their points, in order."""
         found: dict[tuple[str, ...], list[Result]] = {}
         for result in self.results:
             found.setdefault(result.trial.group, []).append(result)
         return {group: tuple(results) for group, results in found.items()}
 
     def where(self, **labels: str) -> "Results":
-        """Only the results whose trials stand at these points of these axes."""
+        """Return only the results whose trials stand at these points of these axes."""
         there = (one for one in self.results if labels.items() <= one.trial.labels.items())
         return replace(self, results=tuple(there))
 
     def of_finished_seeds(self) -> "Results":
-        """Without those of seeds that a place has only begun, where it has finished another.
+        """Drop seeds that a place has only begun, if it has finished another.
 
-        A place is a point of every axis but the first. Where a study was stopped, some points of
-        the first axis have one seed more than the others, though nobody failed: all are compared
-        by the seeds that all have.
+        A place is a point of every axis but the first. If a study was stopped, some points of the
+        first
+        axis have one seed more than the others, though none failed: all are compared by the seeds
+        that
+        all have.
         """
         known = {str(result.trial) for result in self.results} | set(self.failures)
         trials = {str(trial): trial for trial in self.study.trials()}
@@ -102,7 +105,7 @@ class Results:
 
 
 def seeds_tried(results: Results, at: Mapping[str, str]) -> dict[tuple[str, ...], frozenset[int]]:
-    """For every group that the study has trials for at some labels, the seeds that it should have.
+    """Return the seeds that every group with trials at some labels should have.
 
     Seeds without any result or failure there have not been run yet, and are left out.
     """

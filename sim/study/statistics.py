@@ -1,4 +1,4 @@
-"""Means over seeds, how sure they are, and which differences are more than noise."""
+"""Means over seeds, their intervals, and tests of differences against noise."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,18 +25,18 @@ __all__ = [
 ]
 
 CONFIDENCE: Final = 0.95
-"""How often intervals hold the true value."""
+"""Probability that an interval holds the true value."""
 
 POWER: Final = 0.8
-"""How often a detectable difference is significant."""
+"""Probability that a detectable difference is significant."""
 
-# Times one pair's degrees of freedom that all pairs with one group are worth together.
+# The degrees of freedom that all pairs with one group share, at most, as a multiple of one pair's.
 _BORROWED_MAX: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A mean over seeds, and where the true one is with 95 % confidence, by Student's t."""
+    """A mean over seeds, and the 95 % confidence interval of the true mean, by Student's t."""
 
     mean: float
     """NaN without any value."""
@@ -44,20 +44,20 @@ class Interval:
     """NaN with fewer than two values: one says nothing about the noise."""
     high: float
     n: int
-    """Values that it is the mean of."""
+    """Number of values in the mean."""
     values: tuple[float, ...] = field(default=(), compare=False, repr=False)
-    """These, where they are known."""
+    """The values, if known."""
 
     @property
     def half(self) -> float:
-        """What to write behind ±; NaN with fewer than two values."""
+        """Half width of the interval, to write after ±; NaN with fewer than two values."""
         return (self.high - self.low) / 2
 
     @property
     def in_logs(self) -> "Interval":
         """The geometric mean with the interval of the logarithms, for a logarithmic axis.
 
-        Its lower end is above 0 whatever the noise. Values of which some are not above 0 have no
+        Its lower end is above 0 whatever the noise. If some values are not above 0, they have no
         logarithm: the interval is then that of the values.
 
         >>> found = interval([1.0, 10.0, 100.0]).in_logs
@@ -72,7 +72,7 @@ class Interval:
 
 
 def interval(values: Iterable[float]) -> Interval:
-    """The mean of some values, with its 95 % interval.
+    """Return the mean of some values, with its 95 % interval.
 
     >>> found = interval([9.0, 10.0, 11.0])
     >>> round(found.mean, 3), round(found.low, 3), round(found.high, 3), found.n
@@ -87,20 +87,20 @@ def interval(values: Iterable[float]) -> Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """By how much one group differs from another, seed by seed."""
+    """The difference of two groups, seed by seed."""
 
     mean: float
-    """Of the first minus the second, over the seeds that both have; NaN without any."""
+    """Mean of the first minus the second, over the seeds that both have; NaN without any."""
     low: float
-    """The 95 % interval for this one difference; NaN where the noise is not known."""
+    """The 95 % interval for this one difference; NaN if the noise is unknown."""
     high: float
     p: float
-    """How often noise alone makes a difference as large, with two sides; NaN where the noise is
-    not known."""
+    """Probability that noise alone makes a difference as large, two-sided; NaN if the noise is
+    unknown."""
     error: float = math.nan
-    """Its standard error, in its own unit; NaN where the noise is not known."""
+    """Its standard error, in its own unit; NaN if the noise is unknown."""
     freedom: float = math.nan
-    """Degrees of freedom of that."""
+    """Degrees of freedom of the standard error."""
 
 
 def difference(a: Mapping[int, float], b: Mapping[int, float]) -> Difference:
@@ -123,29 +123,33 @@ def differences(
     """Compare several groups with one, each by a paired t test that borrows from the others.
 
     Three seeds say little about the noise of one pair, and thirty pairs say much about noise in
-    general. So each pair's variance is drawn towards what the pairs have in common, the more the
-    more alike their variances are; this also raises its degrees of freedom. One pair alone is an
+    general. So each pair's variance is drawn towards the common variance of the pairs, the more the
+    more similar their variances are; this also raises its degrees of freedom. A single pair gets an
     ordinary paired t test.
 
-    All pairs share the reference's noise, so what they have in common is worth less than the sum
-    of their freedoms: here at most six times one pair's. By Satterthwaite it is four times that,
-    with many groups whose noise is alike; but `holm` over all pairs of groups is careful enough
-    already, and of 28 groups that would find half as many. Measured with `holm`, the best of
-    groups that are all alike being the reference, 1500 studies each of 3, 7 and 28 groups on 2, 3
-    or 6 seeds: some group is wrongly called worse in 0 to 5 % of studies with equal noise, and in
-    0 to 8 % where one group is three or five times as noisy; of 3 groups on 2 seeds in 7 and 9 %.
-    Of 28 groups on 3 seeds, with noise of 10 % and half of them 50 % slower, it finds 56 % of
+    All pairs share the reference's noise, so their common variance is worth less than the sum of
+    their freedoms: here at most six times one pair's. By Satterthwaite it is four times that, with
+    many groups of similar noise; but `holm` over all pairs of groups is careful enough already, and
+    of 28 groups that would find half as many. Measured with `holm`, the best of equal groups being
+    the reference, 1500 studies each of 3, 7 and 28 groups on 2, 3 or 6 seeds: some group is wrongly
+    called worse in 0 to 5 % of studies with equal noise, and in 0 to 8 % where one group is three
+    or
+    five times as noisy; of 3 groups on 2 seeds in 7 and 9 %. Of 28 groups on 3 seeds, with noise of
+    10 % and half of them 50 % slower, it finds 56 % of these; on 2 seeds almost none, on 6 all.
     these; on 2 seeds next to none, on 6 all.
 
     Args:
-        resolution: Values are known this precisely only; noise is taken to be at least what that
-            makes of it.
-        at_least_common: Whether no pair's noise is taken to be less than the mean of all pairs'.
-            Figures that lie in two heaps, as of trials that come off or do not, vary little in a
-            group whose few seeds all fell into one heap, by chance.
+            resolution: Values are known this precisely only; noise counts as at least the noise
+                that
+                this causes.
+            at_least_common: Raise each pair's noise to at least the mean of all pairs. Figures in
+                two
+                clusters, as of trials that succeed or fail, vary little in a group whose few seeds
+                all
+                fell into one cluster, by chance.
 
-    Returns:
-        One for each group; the values of p are not corrected yet, see `holm`.
+        Returns:
+            One difference for each group; the values of p are not corrected yet, see `holm`.
 
     Source: Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, sections 4
     to 6.2.
@@ -154,7 +158,7 @@ def differences(
         np.array([one - reference[seed] for seed, one in group.items() if seed in reference])
         for group in values
     ]
-    # A value that is rounded to a grid is off by a uniform error, each of two by its own.
+    # Rounding a value to a grid adds a uniform error; each of two values has its own.
     least = resolution**2 / 6
     variances = np.array(
         [max(float(found.var(ddof=1)), least) if len(found) > 1 else math.nan for found in deltas]
@@ -162,7 +166,7 @@ def differences(
     freedom = np.array([max(0, len(found) - 1) for found in deltas], np.float64)
     common = float(np.nanmean(variances)) if at_least_common and freedom.any() else 0.0
     prior, prior_freedom = _in_common(variances, freedom)
-    # What variances of pairs that share one group are worth together, at most.
+    # Upper limit of the common degrees of freedom of pairs that share one group.
     usable = int((freedom > 0).sum())
     freedom_max = float(freedom.sum()) / (1 + (usable - 1) / _BORROWED_MAX) if usable else 0.0
     found: list[Difference] = []
@@ -176,12 +180,13 @@ def differences(
 
 
 def holm(p: Sequence[float], *, family: int | None = None) -> tuple[float, ...]:
-    """Correct for there being several comparisons, so that they are all right together.
+    """Correct p values for several comparisons, so that they all hold together.
 
     Args:
-        p: Of each; NaN where it is not known, which counts as none.
-        family: How many comparisons these were chosen from; default: no others. The best of n, if
-            the same data says which one that is, was chosen from n (n - 1) / 2 comparisons.
+        p: Value of each comparison; NaN if unknown, which does not count.
+        family: Number of comparisons that these were chosen from; default: no others. The best of
+            n,
+            if chosen by the same data, was chosen from n (n - 1) / 2 comparisons.
 
     Source: Holm, Scandinavian Journal of Statistics 6, 1979.
 
@@ -214,14 +219,14 @@ def _judged(deltas: NDArray[np.float64], variance: float, freedom: float) -> Dif
 
 
 def minimum_detectable(found: Difference, level: float) -> float:
-    """The smallest true difference that is significant in 4 of 5 studies with such noise.
+    """Return the smallest true difference that is significant in 4 of 5 studies with such noise.
 
     Args:
-        found: Says how large the noise is.
+        found: The source of the noise.
         level: The p below which differences are significant; corrected, if there are several.
 
     Returns:
-        In the unit of the difference, 0 or more; NaN where the noise is not known.
+        In the unit of the difference, 0 or more; NaN if the noise is unknown.
 
     >>> one = difference({0: 5.0, 1: 6.0, 2: 7.0}, {0: 4.0, 1: 4.9, 2: 6.1})
     >>> round(minimum_detectable(one, 0.05), 2), round(minimum_detectable(one, 0.005), 2)
@@ -239,7 +244,7 @@ def minimum_detectable(found: Difference, level: float) -> float:
     def missed(errors: float) -> float:
         return float(nctdtr(found.freedom, errors, bar)) - (1 - POWER)
 
-    # Of no difference nearly all is missed; of so many standard errors next to nothing.
+    # At no true difference nearly all studies miss it; at this many standard errors almost none.
     most = 2 * bar + 4
     while missed(most) > 0:
         most *= 2
@@ -248,7 +253,7 @@ def minimum_detectable(found: Difference, level: float) -> float:
 
 @cache
 def fisher(arrived: int, of: int, reference: int, of_reference: int) -> float:
-    """How often chance alone makes two counts, each of so many seeds, differ so much.
+    """Return the probability that two counts of seeds differ this much by chance alone.
 
     Source: Fisher's exact test, two sides; Journal of the Royal Statistical Society 98, 1935.
 
@@ -258,12 +263,12 @@ def fisher(arrived: int, of: int, reference: int, of_reference: int) -> float:
     from scipy.stats import fisher_exact
 
     table = [[arrived, of - arrived], [reference, of_reference - reference]]
-    # To the last bits: who compares with 0.1 means 1 of 10.
+    # Rounded to the last bits, since comparing with 0.1 means 1 of 10.
     return round(float(fisher_exact(table).pvalue), 12)
 
 
 def quantile(freedom: float) -> float:
-    """How many standard errors the 95 % interval reaches to each side, by Student's t.
+    """Return how many standard errors the 95 % interval extends to each side, by Student's t.
 
     >>> round(quantile(2), 3)
     4.303
@@ -274,9 +279,9 @@ def quantile(freedom: float) -> float:
 
 
 def _in_common(variances: NDArray[np.float64], freedom: NDArray[np.float64]) -> tuple[float, float]:
-    """What variances have in common, and how many degrees of freedom that is worth.
+    """Return the common variance, and the degrees of freedom that it is worth.
 
-    Moments of their logarithms, where they are scaled F: `(0, 0)` where there are too few.
+    Moments of their logarithms, if they are scaled F: `(0, 0)` with too few variances.
     """
     from scipy.optimize import brentq
     from scipy.special import digamma, polygamma
@@ -296,7 +301,7 @@ def _in_common(variances: NDArray[np.float64], freedom: NDArray[np.float64]) -> 
 
 
 def exp(value: float) -> float:
-    """e to a power, infinite where that is beyond all numbers."""
+    """Return e to a power, infinite beyond the range of floats."""
     try:
         return math.exp(value)
     except OverflowError:

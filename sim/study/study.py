@@ -1,4 +1,4 @@
-"""What a study asks for: settings, the axes of a grid, what to leave out, and its trials."""
+"""The grid of a study: settings, axes, trials to skip, and its trials."""
 
 import json
 import math
@@ -12,7 +12,7 @@ from ...gossip.errors import ConfigError
 
 __all__ = ["Axis", "Condition", "Point", "Study", "Trial", "with_tuples"]
 
-# Tables hold them as 64-bit integers.
+# Tables hold seeds as 64-bit integers.
 _SEEDS_END: Final = 1 << 63
 
 # A decimal as people write it, perhaps with a unit that all labels of an axis share.
@@ -22,7 +22,7 @@ _NUMBER: Final = re.compile(
 
 
 def with_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as `rumor.sim.SimulationConfig` takes them: a tuple where JSON has a list."""
+    """Turn lists of JSON into tuples, as `rumor.sim.SimulationConfig` takes them."""
     return {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items()}
 
 
@@ -31,20 +31,20 @@ class Point:
     """One place on an axis."""
 
     label: str
-    """What to call it, in tables and pictures."""
+    """Name in tables and pictures."""
     settings: Mapping[str, Any]
     """Fields of `rumor.sim.SimulationConfig` that it sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One thing that a study varies."""
+    """A setting that a study varies."""
 
     name: str
-    """A field of `rumor.sim.SimulationConfig`, or a name of the study's own where its points set
+    """A field of `rumor.sim.SimulationConfig`, or a name that the study chooses if its points set
     several fields."""
     points: tuple[Point, ...]
-    """In the order in which they are shown; no two have the same label."""
+    """Points in display order; no two have the same label."""
 
     def __post_init__(self) -> None:
         if not self.points:
@@ -62,12 +62,12 @@ class Axis:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Of its points, in order."""
+        """Labels of its points, in order."""
         return tuple(point.label for point in self.points)
 
     @property
     def numbers(self) -> tuple[float, ...] | None:
-        """Its labels as numbers; None where one is no number, two are equal, or units differ."""
+        """Its labels as numbers; None if one is no number, two are equal, or units differ."""
         found = [_NUMBER.fullmatch(label.strip()) for label in self.labels]
         if not all(found) or len({match[2] for match in found if match}) > 1:
             return None
@@ -81,19 +81,18 @@ class Trial:
     """One simulation of a study."""
 
     labels: Mapping[str, str]
-    """For each axis, in order, the label of the point that it stands at."""
+    """The label of the trial's point, for each axis, in order."""
     settings: Mapping[str, Any]
-    """Fields of `rumor.sim.SimulationConfig`, the seed among them; those that are not given are
-    left to it."""
+    """Fields of `rumor.sim.SimulationConfig`, including the seed; others keep its defaults."""
 
     @property
     def seed(self) -> int:
-        """Of everything random in it."""
+        """Seed of everything random in the trial."""
         return int(self.settings["seed"])
 
     @property
     def group(self) -> tuple[str, ...]:
-        """Labels of its points: trials that differ in nothing but the seed have the same."""
+        """Labels of its points; the same for trials that differ in the seed only."""
         return tuple(self.labels.values())
 
     def __str__(self) -> str:
@@ -102,7 +101,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that holds for some trials of a study.
+    """A condition on trials of a study.
 
     >>> many = Condition({"rule": ["dpsgd", "allreduce"], "workers": 512})
     >>> many.holds({"rule": "dpsgd", "workers": 512}, {})
@@ -112,15 +111,15 @@ class Condition:
     """
 
     wanted: Mapping[str, Any]
-    """For each name a value, or a list of values of which one must fit. A name that is that of an
+    """For each name a value, or a list of values of which one must match. A name that is that of an
     axis and of an argument means either."""
 
     def holds(self, settings: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-        """True if all that is wanted fits.
+        """True if everything in `wanted` matches.
 
         Args:
-            settings: Of a trial; what it leaves to `rumor.sim.SimulationConfig` fits nothing.
-            labels: Of its points, by axis.
+            settings: Settings of a trial; one that keeps its default matches nothing.
+            labels: Labels of its points, by axis.
         """
         for name, wanted in self.wanted.items():
             known = [values[name] for values in (labels, settings) if name in values]
@@ -135,7 +134,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A grid of simulations, and the question that it is to answer.
+    """A grid of simulations, and the question that it answers.
 
     Raises:
         ConfigError: There are no axes or no seeds, or two axes or points set the same field.
@@ -144,32 +143,32 @@ class Study:
     name: str
     """Short, for folders and commands."""
     title: str
-    """A line, for people."""
+    """One line, for people."""
     question: str
-    """What is to be found out, in a sentence or two."""
+    """The question, in a sentence or two."""
     settings: Mapping[str, Any]
-    """What is the same in all trials."""
+    """Settings that all trials share."""
     axes: tuple[Axis, ...]
-    """What is varied, the seed apart; the first is what is compared, the others are what it is
-    compared under."""
+    """The varied settings, except the seed; points of the first axis are compared with each other,
+    at each place of the others."""
     seeds: tuple[int, ...]
-    """Each trial is run once with each."""
+    """Each trial runs once with each seed."""
     skip: tuple[Condition, ...] = ()
-    """Trials that make no sense: those that any of these holds for are left out."""
+    """Trials to leave out: those that match any condition."""
     target: float = 0.9
-    """Accuracy that times and bytes are counted to; a loss for the metrics that say so."""
+    """Accuracy that times and bytes are counted to; a loss for the metrics of losses."""
     metrics: tuple[str, ...] = ()
-    """What points are compared by, names of `METRICS`: they are ranked by the first, and each has
-    a chart and a column of its own. Left to what the task has if empty."""
+    """Metrics to compare points by, names of `METRICS`: the first ranks them, and each has a chart
+    and a column of its own. Default: depends on the task."""
     tune: str = ""
-    """The axis, such as ``lr``, of which every point of the others is shown at its best value; the
-    search is shown beside. Empty for none."""
+    """The axis, such as ``lr``, of which every point of the others is shown at its best value, next
+    to the search. Empty for none."""
     reference: str = ""
-    """The point of the first axis that the others are to be held against, named before anything is
-    known: where it is first, as many comparisons count as there are others, and not all pairs.
-    Empty for none."""
+    """The point of the first axis that the others are compared with, named before any result is
+    known: if it is first, the comparisons with the others count, and not all pairs. Empty for
+        none."""
     source: str = ""
-    """Where optimizer, momentum and learning rate come from, for people."""
+    """Source of optimizer, momentum and learning rate, for people."""
 
     def __post_init__(self) -> None:
         if not self.seeds:
@@ -186,7 +185,7 @@ class Study:
                 'the grid is empty: vary something, as in [grid] topology = ["ring", "complete"]'
             )
         self._check_settings()
-        # A condition that leaves nothing out is misspelt.
+        # A condition that matches nothing is a typo.
         for condition in self.skip:
             if not any(condition.holds(*place) for place in self.places()):
                 raise ConfigError(f"[[skip]] {condition} fits no trial: correct it, or take it out")
@@ -203,7 +202,7 @@ class Study:
             )
 
     def _check_settings(self) -> None:
-        """See that no setting is given in two places, one of which would have no effect."""
+        """Check that no setting is given in two places, one of which would have no effect."""
         given = dict.fromkeys(self.settings, "settings")
         for axis in self.axes:
             own = {name for point in axis.points for name in point.settings}
@@ -219,13 +218,14 @@ class Study:
 
     @property
     def goal(self) -> str:
-        """The curve that the target is of: ``accuracy``, or ``loss`` where a metric says so."""
+        """The curve of the target: ``accuracy``, or ``loss`` if a metric asks for it."""
         return "loss" if any("_to_loss" in name for name in self.metrics) else "accuracy"
 
     def trials(self) -> Iterator[Trial]:
-        """All trials in the order of the axes, the last of which changes fastest, seeds within.
+        """Yield all trials in the order of the axes, the last of which changes fastest, seeds
+        within.
 
-        Trials that `skip` holds for are not among them.
+        Trials that match `skip` are left out.
         """
         for settings, labels in self.places():
             if any(condition.holds(settings, labels) for condition in self.skip):
@@ -234,10 +234,10 @@ class Study:
                 yield Trial(labels=labels, settings=settings | {"seed": seed})
 
     def priority(self, trial: Trial) -> tuple[int, ...]:
-        """What comes first where time is short: the first seed everywhere, then the next.
+        """Return a sort key for when time is short: the first seed everywhere, then the next.
 
         Within a seed, the points of the first axis are together at each place of the others, so
-        that what is left out at the end are seeds, then places.
+        that a stopped study lacks seeds, then places.
         """
         first, *others = [
             axis.labels.index(trial.labels[axis.name]) if axis.name in trial.labels else 0
@@ -246,7 +246,7 @@ class Study:
         return self.seeds.index(trial.seed), *others, first
 
     def places(self) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
-        """Every combination of points: what they set together, and their labels by axis."""
+        """Yield every combination of points: their settings together, and their labels by axis."""
         for points in product(*(axis.points for axis in self.axes)):
             labels = {axis.name: p.label for axis, p in zip(self.axes, points, strict=True)}
             settings = dict(self.settings)

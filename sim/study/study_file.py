@@ -25,9 +25,9 @@ __all__ = [
     "time_told",
 ]
 
-# The runner has its own say on the former, and seeds have a key of their own.
+# The runner sets the former, and seeds have a key of their own.
 RUNNER_SETTINGS: Final = ("threads", "window", "memory_gib")
-"""Settings that change no bit of a result."""
+"""Settings that do not change any bit of a result."""
 
 _OTHERS: Final = (*RUNNER_SETTINGS, "seed")
 
@@ -45,13 +45,13 @@ _SEEDS_MAX: Final = 10_000
 
 
 def read_study(path: Path) -> Study:
-    """Read a study: TOML, whose keys docs/reference/studies.md has.
+    """Read a study from TOML; docs/reference/studies.md lists the keys.
 
     Args:
         path: The file, in UTF-8; its name without the suffix is the study's.
 
     Raises:
-        ConfigError: It cannot be read, or has another form; the message names the key.
+            ConfigError: It cannot be read, or is malformed; the message names the key.
     """
     try:
         content = tomllib.loads(read_bytes(path).decode("utf-8-sig"))
@@ -148,7 +148,7 @@ def _seeds(given: object) -> tuple[int, ...]:
 
 
 def _given(content: Mapping[str, Any], key: str, unless_given: Any, form: str) -> Any:
-    """A value of the same type as the usual one, or an integer for a float."""
+    """Return a value of the same type as the default, or an integer for a float."""
     found = content.get(key, unless_given)
     kinds = (int, float) if isinstance(unless_given, float) else (type(unless_given),)
     if type(found) not in kinds:
@@ -182,12 +182,12 @@ _TIME: Final = re.compile(r"^#.*?\b(\d[\d.]* (?:s|min|h) on \d+ cores?)", re.MUL
 
 
 def built_in_studies() -> tuple[Study, ...]:
-    """All of them, by name."""
+    """Return all built-in studies, by name."""
     return tuple(read_study(path) for path in sorted(_FOLDER.glob("*.toml")))
 
 
 def find_study(text: str) -> Study:
-    """Find a study by a name of `built_in_studies`, or the path of a file that ends in ``.toml``.
+    """Find a study by a name in `built_in_studies`, or the path of a file that ends in ``.toml``.
 
     Raises:
         ConfigError: There is no such study, or it cannot be read.
@@ -196,10 +196,10 @@ def find_study(text: str) -> Study:
 
 
 def built_in_path(name: str) -> Path:
-    """Find the file of a study that comes with this project.
+    """Return the file of a built-in study.
 
     Raises:
-        ConfigError: There is none of that name.
+        ConfigError: There is no study of that name.
     """
     names = sorted(path.stem for path in _FOLDER.glob("*.toml"))
     if name not in names:
@@ -212,6 +212,6 @@ def built_in_path(name: str) -> Path:
 
 
 def time_told(name: str) -> str:
-    """How long a study's file says that it takes, as in ``# About 12 min on 2 cores.``"""
+    """Return the time that a study's file states, as in ``# About 12 min on 2 cores.``"""
     found = _TIME.search(built_in_path(name).read_text(encoding="utf-8"))
     return "" if found is None else found[1]

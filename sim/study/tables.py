@@ -16,7 +16,7 @@ FAILURES: Final = "failures.json"
 
 
 def write_tables(results: Results, folder: Path) -> None:
-    """Write tables in which nothing depends on when, where and in which order trials were computed.
+    """Write tables that do not depend on when, where and in which order trials were computed.
 
     ``curves.csv`` has a row for each trial and evaluation: a column for each axis, ``seed``,
     ``trial`` (its name in the store), ``evaluation`` (counted from 0) and the
@@ -24,7 +24,7 @@ def write_tables(results: Results, folder: Path) -> None:
     and why; it exists only if some did.
 
     Raises:
-        OSError: One cannot be written; what was there still is.
+            OSError: Writing failed; the earlier content is kept.
     """
     for name, text in (("curves.csv", _curves(results)), ("summary.csv", _summary(results))):
         with drafted(folder / name) as draft:
@@ -36,9 +36,9 @@ def write_tables(results: Results, folder: Path) -> None:
 
 
 def axis_columns(results: Results) -> dict[str, str]:
-    """The column of each axis: its name, with ``axis_`` before it where a curve or figure has it.
+    """Return the column of each axis: its name, prefixed ``axis_`` if a curve or figure has it.
 
-    An axis may be called ``loss``, for what the network loses.
+    An axis may be called ``loss``, for the messages that the network loses.
     """
     taken = {"seed", "trial", "evaluation", "digest", *CURVES, *_figures()}
     names = [axis.name for axis in results.study.axes]
@@ -46,13 +46,13 @@ def axis_columns(results: Results) -> dict[str, str]:
 
 
 def _table(results: Results, heads: Iterable[str], rows: Callable[[Result], Iterable[Any]]) -> str:
-    """Rows of each result, behind the labels of its trial, as CSV."""
+    """Return a row for each result, after the labels of its trial, as CSV."""
     text, axes = io.StringIO(), axis_columns(results)
     table = csv.writer(text, lineterminator="\n")
     table.writerow([*axes.values(), "seed", "trial", *heads])
     for result in results.results:
         trial = [*(result.trial.labels[axis] for axis in axes), result.trial.seed, result.key]
-        # What is None is an empty cell.
+        # None becomes an empty cell.
         table.writerows([*trial, *row] for row in rows(result))
     return text.getvalue()
 
@@ -70,7 +70,7 @@ def _curves(results: Results) -> str:
 
 
 def _figures() -> list[str]:
-    """Names of the columns of figures: at the end, at the target, and of the graph."""
+    """Return the columns of figures: at the end, at the target, and of the graph."""
     columns = [metric for metric in METRICS.values() if metric.is_column]
     columns.sort(key=lambda metric: metric.to_target)
     return [*(metric.name for metric in columns), *FACTS]

@@ -1,3 +1,3 @@
-"""What a study came to: rankings, curves, and what graphs predict."""
+"""Results of a study: rankings, curves, and the predictions of graphs."""
 
 __all__: list[str] = []

@@ -15,16 +15,17 @@ __all__ = ["Band", "band"]
 
 _SEEDS_MIN: Final = 3
 
-# Where a mean's interval must not go, whatever Student's t says.
+# Bounds that a mean's interval must not cross, whatever Student's t gives.
 _BOUNDS: Final = {"accuracy": (0.0, 1.0), "loss": (-np.inf, np.inf)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """The mean curve of a group's seeds, and what is around it; all of one length.
+    """The mean curve of a group's seeds, and a band around it; all of one length.
 
-    That is a 95 % interval of the mean at each place; of two seeds, which are too few for one, the
-    lower and the higher.
+    The band is the 95 % interval of the mean at each place; with two seeds, too few for an
+    interval,
+    it runs from the lower to the higher.
     """
 
     x: tuple[float, ...]
@@ -33,22 +34,21 @@ class Band:
     low: tuple[float, ...]
     high: tuple[float, ...]
     n: int
-    """Seeds."""
+    """Number of seeds."""
 
 
 def band(results: Sequence[Result], y: str, *, in_logs: bool = False) -> Band | None:
-    """Lay the curves of a group's seeds over virtual time over one another.
+    """Average the curves of a group's seeds over virtual time.
 
-    Between two evaluations a curve is taken to be a straight line; beyond the last of the seed
-    that ends first there is no mean of all.
+    Between two evaluations a curve counts as a straight line; beyond the last evaluation of the
+    seed that ends first there is no mean.
 
     Args:
-        results: Of trials that differ in the seed only.
-        in_logs: Whether means and intervals are those of the logarithms, for a logarithmic axis,
-            wherever all values are above 0.
+        results: Results of trials that differ in the seed only.
+        in_logs: Average logarithms, for a logarithmic axis, wherever all values are above 0.
 
     Returns:
-        None where some seed has no such curve, or they have no range in common.
+        None if a seed has no such curve, or the curves have no range in common.
     """
     curves = [_curve(result, y) for result in results]
     if not curves or any(not len(at) for at, _ in curves):
@@ -61,7 +61,7 @@ def band(results: Sequence[Result], y: str, *, in_logs: bool = False) -> Band | 
     mean = rows.mean(axis=0)
     low, high = _around(rows, *_BOUNDS.get(y, (0.0, np.inf)))
     if in_logs:
-        # A number cut at 0 is infinitely far down there.
+        # An interval cut at 0 extends infinitely far down on a logarithmic axis.
         above = (rows > 0).all(axis=0)
         logs = np.log(rows[:, above])
         mean[above] = np.exp(logs.mean(axis=0))
@@ -76,7 +76,7 @@ def band(results: Sequence[Result], y: str, *, in_logs: bool = False) -> Band | 
 
 
 def _curve(result: Result, y: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Places and values, where there are both; of several values at a place the last."""
+    """Return places and values where both exist; the last of several values at a place."""
     pairs = zip(result.series.get("time_s", ()), result.series.get(y, ()), strict=False)
     found = {at: value for at, value in pairs if at is not None and value is not None}
     places = sorted(found)
@@ -84,7 +84,7 @@ def _curve(result: Result, y: str) -> tuple[NDArray[np.float64], NDArray[np.floa
 
 
 def _grid(places: Sequence[NDArray[np.float64]], start: float, end: float) -> NDArray[np.float64]:
-    """Places of the evaluations where all seeds share them, else as many, evenly spaced."""
+    """Return the places of evaluations if all seeds share them, else that many evenly spaced."""
     first = places[0]
     if all(np.array_equal(first, at) for at in places):
         return first

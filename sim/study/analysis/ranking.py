@@ -1,4 +1,4 @@
-"""Who is first, who differs significantly from the first, and by what."""
+"""Ranks the points of a study, and tests which differ significantly from the first."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,21 +35,21 @@ __all__ = [
 SIGNIFICANT: Final = 0.05
 """Differences with a smaller p, corrected, are more than noise."""
 
-# Of rows without the figure: the first number of their rank.
+# The first number of the rank of rows without the figure.
 _UNRANKED: Final = 2
 
-# Zero has no logarithm. Less than this part of the largest is rounding.
+# Zero has no logarithm. Values below this part of the largest are rounding.
 _RELATIVE_MIN: Final = 1e-12
 
 # Arrivals and final figures are two tests of one pair.
 _TESTS: Final = 2
 
 Values = Mapping[int, float]
-"""By seed."""
+"""Figures by seed."""
 
 
 class Verdict(StrEnum):
-    """How a row compares with the first."""
+    """The result of comparing a row with the first."""
 
     FIRST = "first"
 
@@ -57,7 +57,7 @@ class Verdict(StrEnum):
     """It has the same figure with every seed."""
 
     UNDECIDED = "no significant difference"
-    """The difference may be noise, which does not mean that there is none."""
+    """The difference may be noise, which does not mean that both are equal."""
 
     WORSE = "significantly worse"
 
@@ -70,36 +70,37 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What came of the trials at one point of the first axis."""
+    """The results of the trials at one point of the first axis."""
 
     label: str
-    """Of the point."""
+    """Label of the point."""
     n: int
-    """Seeds that there are results of."""
+    """Number of seeds with results."""
     missing: int
-    """Seeds that there are none of, though there are of other points, or they failed. Those that
-    were never run do not count: a study that was interrupted is one with fewer seeds."""
+    """Number of seeds without results that other points have, or that failed. Seeds that were never
+    run do not count: an interrupted study is a study with fewer seeds."""
     figures: Mapping[str, Interval]
-    """By name of the metric (`METRICS`), where all results have it. Those to the target are here
-    only where no seed is missing and all reached it: the mean of the lucky ones would say too
-    little."""
+    """Figures by name of the metric (`METRICS`), where all results have it. Figures to the target
+    are here only if no seed is missing and all reached it: the mean of the lucky seeds would say
+    too little."""
     arrived: Mapping[str, int] = field(default_factory=dict)
-    """For each metric that is counted to the target, how many seeds reached it."""
+    """Number of seeds that reached the target, for each metric counted to it."""
     gap: Difference | None = None
-    """To the first: a factor (1.5 takes half as much again) where the comparison's metric is a
-    ratio, else a difference. Its interval is for this pair alone. None for the first itself, and
-    where there is nothing to compare."""
+    """Difference to the first: a factor (1.5 takes half as much again) if the comparison's metric
+    is
+    a ratio, else a difference. Its interval is for this pair alone. None for the first itself, and
+    for rows that cannot be compared."""
     end_gap: Difference | None = None
-    """Of rows that do not always arrive: the difference in how far they came."""
+    """Difference in the final figure, for rows that do not always reach the target."""
     p: float = math.nan
-    """How often noise alone makes as much of a difference, corrected for there being several
-    (Holm); NaN where the noise is not known."""
+    """Probability that noise alone makes such a difference, corrected for several comparisons
+    (Holm); NaN if the noise is unknown."""
     verdict: Verdict = Verdict.NOT_COMPARED
     is_by_arrivals: bool = False
-    """True if the p is that of how many seeds arrived; else it is that of figures."""
+    """True if `p` tests how many seeds reached the target; False if it tests figures."""
     detectable: float = math.nan
     """The smallest true difference that would be significant in 4 of 5 studies. In the unit of
-    `gap`, or, of rows that do not always arrive, of `end_gap`."""
+    `gap`, or of `end_gap` for rows that do not always reach the target."""
 
     @property
     def may_be_first(self) -> bool:
@@ -113,39 +114,40 @@ class Comparison:
 
     study: Study
     at: Mapping[str, str]
-    """Where: a label for each further axis."""
+    """The place: a label for each further axis."""
     groups: Mapping[str, tuple[Result, ...]]
     """Results there, by the label of their point, in order."""
     metric: Metric
-    """What they are ranked by. No ratio where some figure is 0 or less, as a loss may be: these
-    differ by no factor."""
+    """The metric of the ranking. Not a ratio if some figure is 0 or less, as a loss may be: such
+    figures differ by no factor."""
     rows: tuple[Row, ...]
-    """In the order of their means, the first of which need not be better than the next by more
-    than noise. Those that do not always reach the target come behind those that do, and those that
-    lack seeds which others have behind all that have them."""
+    """Rows in the order of their means; the first need not be better than the next by more than
+    noise. Rows that do not always reach the target come after rows that do, and rows without some
+    seeds that others have come last."""
     missing: tuple[str, ...]
     """Points without any result."""
 
     @property
     def axis(self) -> str:
-        """What is compared."""
+        """The axis whose points are compared."""
         return self.study.axes[0].name
 
     @property
     def noise_known(self) -> bool:
-        """True if there is more than one seed."""
+        """True with more than one seed."""
         return any(row.n > 1 for row in self.rows)
 
     @property
     def ranked(self) -> tuple[Row, ...]:
-        """The first, and those whose figures can be compared with it: they have one, and lack no
+        """The first, and the rows whose figures can be compared with it: they have one, and lack no
         seed unless the first does too. The survivors among seeds that failed are no fair sample."""
         return tuple(row for row in self._comparable if self.metric.name in row.figures)
 
     @property
     def late(self) -> tuple[Row, ...]:
-        """Those that do not reach the target with every seed, and lack no seed: compared with the
-        first by how many arrive, and by how far they come."""
+        """The rows that miss the target with some seeds, and lack no seed: compared with the first
+        by
+        the number of seeds that reach it, and by the final figure."""
         return tuple(row for row in self._comparable if self.metric.name not in row.figures)
 
     @property
@@ -158,7 +160,7 @@ class Comparison:
 
     @property
     def leaders(self) -> tuple[Row, ...]:
-        """The first, and those that have the same mean to the last bits."""
+        """The first, and all rows with the same mean to the last bits."""
         means = {row.label: row.figures[self.metric.name].mean for row in self.ranked}
         best = next(iter(means.values()), math.nan)
         return tuple(
@@ -169,16 +171,16 @@ class Comparison:
 
     @property
     def end(self) -> Metric | None:
-        """What says how far trials came that do not reach the target."""
+        """The metric that compares trials which do not reach the target."""
         return METRICS[self.metric.end] if self.metric.to_target else None
 
     def reached(self, row: Row) -> int:
-        """With how many seeds a row reaches the target that this comparison is about."""
+        """Return with how many seeds a row reaches the target of this comparison."""
         return row.arrived.get(self.metric.name, row.arrived.get("time_to_target_s", 0))
 
     @property
     def has_target(self) -> bool:
-        """True if the task has an accuracy at all."""
+        """True if the task has an accuracy."""
         return any("accuracy" in row.figures for row in self.rows)
 
 
@@ -196,12 +198,12 @@ def comparisons(results: Results) -> tuple[Comparison, ...]:
 def compare(results: Results, *, at: Mapping[str, str] | None = None) -> Comparison:
     """Rank the points of the first axis.
 
-    That is by the first metric that the study names, or else by time to the target where any of
-    them always reaches it, else by final accuracy, and for tasks without accuracy by what they
-    have: disagreement, loss or consensus distance.
+    The metric is the first that the study names, or else time to the target if any point always
+    reaches it, else final accuracy, and for tasks without accuracy a metric that they have:
+    disagreement, loss or consensus distance.
 
     Args:
-        at: A label for each further axis; may be left out where there is none.
+        at: A label for each further axis; optional without further axes.
     """
     study, at = results.study, dict(at or {})
     groups = {group[0]: found for group, found in results.where(**at).groups().items()}
@@ -216,7 +218,7 @@ def compare(results: Results, *, at: Mapping[str, str] | None = None) -> Compari
 
 
 def by_metric(comparison: Comparison, metric: Metric) -> Comparison:
-    """The same points, ranked by another metric and judged by it."""
+    """Return the same points, ranked and judged by another metric."""
     rows = [
         Row(label=r.label, n=r.n, missing=r.missing, figures=r.figures, arrived=r.arrived)
         for r in comparison.rows
@@ -228,15 +230,15 @@ def by_metric(comparison: Comparison, metric: Metric) -> Comparison:
 def in_order(
     groups: Mapping[str, Sequence[Result]], asked: Mapping[str, int], study: Study
 ) -> tuple[list[Row], Metric]:
-    """Rank groups of results, without a word on noise.
+    """Rank groups of results, without regard to noise.
 
     Args:
         groups: Results that differ in the seed only, by label.
-        asked: For each label, how many there should be.
+        asked: Number of results that each label should have.
         study: Names the target, and perhaps metrics.
 
     Returns:
-        Rows, the first first, and the metric that they are ranked by.
+        Rows, best first, and the metric of the ranking.
     """
     rows = [_row(label, found, study.target, asked[label]) for label, found in groups.items()]
     by = _preferred(rows, study.metrics)
@@ -251,7 +253,7 @@ def _row(label: str, found: Sequence[Result], target: float, seeds: int) -> Row:
         needed = len(found)
         if metric.to_target:
             arrived[name], needed = len(values), max(seeds, len(found))
-        # A mean of those seeds only that happen to have one would be of the lucky.
+        # A mean of only the seeds that happen to have the figure would be a mean of the lucky ones.
         if len(values) == needed:
             figures[name] = interval(values.values())
     missing = max(0, seeds - len(found))
@@ -259,9 +261,9 @@ def _row(label: str, found: Sequence[Result], target: float, seeds: int) -> Row:
 
 
 def _preferred(rows: Iterable[Row], named: Sequence[str]) -> Metric:
-    """Of the metrics that some row has, the one to compare by."""
+    """Return the metric to compare by, among the metrics that some row has."""
     known = {name for row in rows for name in row.figures}
-    # Where no point always arrives there is nothing but how far they came.
+    # If no point always reaches the target, only the final figure remains.
     wanted = [METRICS[name] for name in (named[0], METRICS[named[0]].end) if name] if named else []
     *others, last = [*wanted, *preferred()]
     return next((metric for metric in others if metric.name in known), last)
@@ -278,13 +280,13 @@ def _rank(row: Row, metric: Metric) -> tuple[float, ...]:
 
 
 def _judged(found: Comparison) -> Comparison:
-    """Compare all rows that can be compared with the first."""
+    """Compare every comparable row with the first."""
     if not found.ranked:
         return found
     target = found.study.target
     values = [values_of(found.groups[row.label], found.metric, target) for row in found.ranked]
     if min(value for group in values for value in group.values()) <= 0:
-        # Nothing is a factor of zero, and a loss may be less.
+        # No figure is a factor of zero, and a loss may be negative.
         found = replace(found, metric=replace(found.metric, is_ratio=False))
     family = _family(found)
     rows = [*_by_figures(found, values, family), *_by_arrivals(found, family)]
@@ -300,12 +302,12 @@ def _judged(found: Comparison) -> Comparison:
 
 
 def _family(found: Comparison) -> int:
-    """How many comparisons those with the first were chosen from.
+    """Return how many comparisons those with the first were chosen from.
 
     The best of n points is known from the same data that it is compared by: it was chosen from all
-    pairs. A reference that was named beforehand was chosen from none: where it is first, there are
-    n - 1, of which only the side counts that says "worse". That takes half of the level, so where
-    another is first, the other half is left for all pairs.
+    pairs. A reference that was named beforehand was chosen from none: if it is first, there are
+    n - 1, of which only the side "worse" counts. That takes half of the level, so if another point
+    is first, the other half is left for all pairs.
     """
     n, reference = len(found.ranked) + len(found.late), found.study.reference
     pairs = max(1, n * (n - 1) // 2)
@@ -315,7 +317,7 @@ def _family(found: Comparison) -> int:
 
 
 def _by_figures(found: Comparison, values: Sequence[Values], family: int) -> list[Row]:
-    """Rows that have the figure: a paired t test each, p not corrected yet."""
+    """Compare rows that have the figure by a paired t test each; p is not corrected yet."""
     is_ratio, first = found.metric.is_ratio, found.ranked[0]
     alike = [_are_alike(group, values[0]) for group in values[1:]]
     resolution = least = _rounding(values)
@@ -330,7 +332,7 @@ def _by_figures(found: Comparison, values: Sequence[Values], family: int) -> lis
     for row, gap, is_tie in zip(found.ranked[1:], gaps, alike, strict=True):
         detectable = minimum_detectable(gap, SIGNIFICANT / family)
         if is_ratio:
-            # Its error stays that of the logarithms.
+            # Its standard error stays that of the logarithms.
             gap = replace(gap, mean=exp(gap.mean), low=exp(gap.low), high=exp(gap.high))
             detectable = exp(detectable)
         verdict = Verdict.TIE if is_tie else row.verdict
@@ -346,11 +348,12 @@ def _are_alike(values: Values, others: Values) -> bool:
 
 
 def _by_arrivals(found: Comparison, family: int) -> list[Row]:
-    """Rows that do not always arrive: by how many do, and by how far they come; p not corrected.
+    """Compare rows that do not always reach the target, by counts and final figures; p uncorrected.
 
-    That a seed does not arrive may be chance as well as a late arrival. So the counts are tested by
-    Fisher's exact test, and the ends by a paired t test. These are two tests of one pair, so the
-    smaller p counts twice.
+    A seed may miss the target by chance, as it may reach it late by chance. So the counts are
+    tested
+    by Fisher's exact test, and the final figures by a paired t test. These are two tests of one
+    pair, so the smaller p counts twice.
     """
     first, end, target = found.ranked[0], found.end, found.study.target
     if not found.late or end is None:
@@ -362,7 +365,7 @@ def _by_arrivals(found: Comparison, family: int) -> list[Row]:
     for row, gap in list(zip(compared, gaps, strict=True))[len(found.ranked) - 1 :]:
         by_arrivals = fisher(found.reached(row), row.n, found.reached(first), first.n)
         is_less_far = gap.mean > 0 if end.lower_is_better else gap.mean < 0
-        # Who comes farther is not behind for it, whatever the noise.
+        # A row that ends better than the first is not worse, whatever the noise.
         by_ends = gap.p if is_less_far or math.isnan(gap.p) else 1.0
         is_by_arrivals = math.isnan(by_ends) or by_arrivals <= by_ends
         p = min(1.0, _TESTS * (by_arrivals if is_by_arrivals else by_ends))
@@ -379,13 +382,13 @@ def _by_arrivals(found: Comparison, family: int) -> list[Row]:
 
 
 def _rounding(values: Sequence[Values]) -> float:
-    """Differences of figures of this size are rounding."""
+    """Return the size of difference that is only rounding."""
     largest = max((abs(value) for group in values for value in group.values()), default=0.0)
     return max(largest * _RELATIVE_MIN, math.ulp(0.0))
 
 
 def _resolution(found: Sequence[Result], metric: Metric, target: float) -> float:
-    """How far apart two evaluations are where the target is reached, as part of the time."""
+    """Return the gap between two evaluations where the target is reached, as part of the time."""
     if not metric.to_target:
         return 0.0
     parts: list[float] = []

@@ -17,29 +17,29 @@ Group = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What each value of the axis gave at one point of the others."""
+    """Results of each value of the tuned axis at one point of the others."""
 
     at: Mapping[str, str]
     """The point: a label for each other axis."""
     metric: Metric
-    """What values were ranked by."""
+    """The metric of the ranking."""
     rows: Mapping[str, Row]
-    """What came of each value, over all seeds; without those that have no result."""
+    """Result of each value, over all seeds; values without any result are missing."""
     taken: Mapping[str, int]
-    """For how many seeds each value was the best on the others; the most often taken first."""
+    """Number of seeds for which each value was best on the other seeds; most frequent first."""
     edge: str
-    """``smallest`` or ``largest`` where the value that was taken most often is the end of an axis
-    of numbers, so that a better one may lie beyond; else empty."""
+    """``smallest`` or ``largest`` if the most frequent value is the end of an axis of numbers, so
+    that a better one may lie beyond; else empty."""
 
     @property
     def taken_words(self) -> str:
-        """What was taken, as in ``0.2`` or ``0.2 (2 seeds), 0.4 (1), the largest``."""
+        """Format the chosen values, as in ``0.2`` or ``0.2 (2 seeds), 0.4 (1), the largest``."""
         text = ", ".join(f"{label} ({times})" for label, times in self.taken.items())
         text = next(iter(self.taken)) if len(self.taken) == 1 else text
         return f"{text}, the {self.edge} tried" if self.edge else text
 
     def words(self, label: str) -> str:
-        """What a value gave, in a cell of a table."""
+        """Format the result of a value for a cell of a table."""
         row = self.rows.get(label)
         if row is None:
             return "no result"
@@ -55,18 +55,19 @@ class Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What was tried at every point, and what was taken."""
+    """All values tried at every point, and the values chosen."""
 
     axis: Axis
-    """Whose values were tried."""
+    """The tuned axis."""
     tried: tuple[Tried, ...]
-    """In the order of the other axes."""
+    """Results in the order of the other axes."""
     is_cross_validated: bool
-    """True if each seed is shown at the value that is best on the *other* seeds; with one seed
-    alone there are none, and its best is the best of several draws of noise."""
+    """True if each seed is shown at the value that is best on the *other* seeds; a single seed has
+    none, and its best is the best of several draws of noise."""
 
     def table(self, at: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
-        """What every value gave at one place of the further axes: heads and lines of a table."""
+        """Return the results of every value at one place of the further axes: heads and table
+        lines."""
         first = next(iter(self.tried[0].at), "") if self.tried else ""
         heads = [first, *self.axis.labels, "taken", "by"]
         lines = [
@@ -83,29 +84,29 @@ class Search:
 
     @property
     def words(self) -> str:
-        """How values were taken."""
+        """Explain how values were chosen."""
         how = "on all other seeds" if self.is_cross_validated else "with the only seed"
         tried = ", ".join(self.axis.labels)
         return f"Of {self.axis.name}, each point has the value of {tried} that is best {how}."
 
 
 def searched(results: Results) -> tuple[Results, Search | None]:
-    """Take, for every point of the other axes, the best value of the axis that the study tunes.
+    """Choose, for every point of the other axes, the best value of the axis that the study tunes.
 
-    For each seed that is the value which ranks first over the other seeds: by the first metric of
-    the study, else by what points are compared by. Seeds that were only begun are left out, as
-    `Results.of_finished_seeds` has it.
+    For each seed this is the value that ranks first over the other seeds: by the first metric of
+    the study, else by the default metric of points. Seeds that were only begun are left out, as in
+    `Results.of_finished_seeds`.
 
     Returns:
-        What is left when that axis is gone, and the search; the results as they are, and None,
-        where the study tunes nothing.
+        The results without that axis, and the search; the unchanged results and None if the study
+        tunes nothing.
     """
     study = results.study
     if not study.tune:
         return results.of_finished_seeds(), None
     axis = next(axis for axis in study.axes if axis.name == study.tune)
     there = {(result.trial.group, result.trial.seed): result for result in results.results}
-    # For each point of the other axes that has trials, its values: the results of each, by seed.
+    # For each point of the other axes that has trials: the results of each value, by seed.
     places: dict[Group, dict[str, dict[int, Result]]] = {}
     whys: dict[tuple[Group, str, int], str] = {}
     for trial in study.trials():
@@ -140,7 +141,7 @@ def searched(results: Results) -> tuple[Results, Search | None]:
 
 
 def _without(study: Study, axis: Axis, there: Collection[Group]) -> Study:
-    """The study without an axis; points that had no trial still have none."""
+    """Return the study without an axis; points that had no trial still have none."""
     axes = tuple(other for other in study.axes if other is not axis)
     bare = replace(study, axes=axes, skip=(), tune="")
     gone = dict.fromkeys(t.group for t in bare.trials() if t.group not in there)
@@ -150,7 +151,7 @@ def _without(study: Study, axis: Axis, there: Collection[Group]) -> Study:
 
 
 def _pick(of_values: Mapping[str, Mapping[int, Result]], study: Study, seed: int) -> str:
-    """The value that ranks first on all seeds but this one; of one seed, on that."""
+    """Return the value that ranks first on all other seeds; with one seed, on that one."""
     others = {one for one in study.seeds if one != seed} or {seed}
     rows, _ = _ranked(of_values, study, others)
     return rows[0].label if rows else next(iter(of_values))

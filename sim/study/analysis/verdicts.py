@@ -1,4 +1,4 @@
-"""Rankings in words: who leads, how a row compares with the first, what could be detected."""
+"""Rankings in words: the leader, comparisons with it, and detectable differences."""
 
 import math
 from typing import Final
@@ -10,15 +10,15 @@ from .ranking import Comparison, Row, Verdict, comparisons
 
 __all__ = ["detectable_words", "headlines", "verdict_words"]
 
-# Places that have a headline; tables and charts have them all.
+# Number of places that have a headline; tables and charts have all of them.
 _PLACES_MAX: Final = 3
 
-# Above such a factor people say how many times, below it how many percent.
+# Factors above this are written as "times", factors below it in percent.
 _TIMES_FROM = 3.0
 
 
 def headlines(results: Results) -> tuple[str, ...]:
-    """Who leads, and what does not differ from that, for each of the first places."""
+    """Name the leader and its equals for each of the first places."""
     found = comparisons(results)
     lines = [f"{_headline(one)}." for one in found[:_PLACES_MAX]]
     more = len(found) - _PLACES_MAX
@@ -44,12 +44,12 @@ def _headline(comparison: Comparison) -> str:
 
 
 def verdict_words(row: Row, comparison: Comparison) -> str:
-    """How a row compares with the first: one cell of a table."""
+    """Describe how a row compares with the first, for one cell of a table."""
     verdict = row.verdict
     if row.missing:
         return of_seeds(row.n, row.n + row.missing)
     if verdict is Verdict.FIRST:
-        # The best only where all others are significantly worse.
+        # "Best" only if all others are significantly worse.
         others = [other.verdict for other in comparison.rows[1:]]
         return "the best" if set(others) == {Verdict.WORSE} else "first"
     if verdict is Verdict.TIE:
@@ -71,7 +71,7 @@ def verdict_words(row: Row, comparison: Comparison) -> str:
 
 
 def _gap_words(row: Row, comparison: Comparison) -> str:
-    """The difference to the first, with its interval: ``1.5 × (1.2 to 1.9)``."""
+    """Format the difference to the first, with its interval: ``1.5 × (1.2 to 1.9)``."""
     if row.gap is None:
         return ""
     scale, unit = (1.0, "×") if comparison.metric.is_ratio else _unit_of(comparison.metric)
@@ -81,7 +81,7 @@ def _gap_words(row: Row, comparison: Comparison) -> str:
 
 
 def _end_words(row: Row, comparison: Comparison) -> str:
-    """How much less far a row came that does not always arrive."""
+    """Format how much worse a row ends that does not always reach the target."""
     gap, end = row.end_gap, comparison.end
     assert gap is not None and end is not None
     scale, unit = _unit_of(end)
@@ -91,9 +91,9 @@ def _end_words(row: Row, comparison: Comparison) -> str:
 
 
 def detectable_words(row: Row, comparison: Comparison) -> str:
-    """The smallest difference that would be significant in 4 of 5 studies.
+    """Format the smallest difference that would be significant in 4 of 5 studies.
 
-    ``none`` where a fraction would have to differ by more than all of it.
+    ``none`` if a fraction would have to differ by more than all of it.
     """
     if math.isnan(row.detectable):
         return "—"
@@ -111,7 +111,7 @@ def detectable_words(row: Row, comparison: Comparison) -> str:
 
 
 def _p_words(p: float) -> str:
-    """A probability as people write it, for whom smaller ones are of no use."""
+    """Format a probability; very small ones as an upper bound."""
     return "p < 0.0001" if p < 1e-4 else f"p = {number(p, 2)}"
 
 

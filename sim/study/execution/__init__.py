@@ -1,3 +1,3 @@
-"""How trials are planned, computed and kept."""
+"""Planning, computing and storing trials."""
 
 __all__: list[str] = []

@@ -1,9 +1,9 @@
-"""Where trials are computed: processes of this machine, or those of a Dask or Ray cluster.
+"""Backends that compute trials: processes of this machine, or of a Dask or Ray cluster.
 
 The only module that knows joblib's loky, Dask and Ray. Joblib has backends for both clusters, but
-of what was killed there its generator never hears, and waits for good. What these send from process
-to process they pickle, so that a study trusts its cluster as it trusts its own machine; all that we
-let them carry is the name of one function, and text.
+its generator never learns of work killed there, and waits forever. Data between processes is
+pickled, so that a study trusts its cluster as it trusts its own machine; we let it carry only the
+name of one function, and text.
 """
 
 import os
@@ -32,31 +32,31 @@ Run = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """In place of an answer: the process that took this order, or one beside it, was killed."""
+    """In place of an answer: the process with this order, or one next to it, was killed."""
 
     order: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """Where trials are computed."""
+    """The processes that compute trials."""
 
     kind: str
     """``loky``, ``dask`` or ``ray``."""
     address: str | None = None
-    """Of a cluster; None for processes of this machine, and for whatever cluster Ray finds."""
+    """Address of a cluster; None for processes of this machine, or any cluster that Ray finds."""
 
     @property
     def is_local(self) -> bool:
-        """True if it takes this machine's own cores and memory."""
+        """True if it uses this machine's own cores and memory."""
         return self.kind == "loky"
 
 
 def read_backend(text: str) -> Backend:
-    """Read what a user typed.
+    """Parse a backend as a user typed it.
 
     Raises:
-        ConfigError: There is no such backend, or what it needs is not installed.
+        ConfigError: There is no such backend, or a package that it needs is not installed.
 
     >>> read_backend("dask:tcp://10.0.0.1:8786").address
     'tcp://10.0.0.1:8786'
@@ -75,18 +75,18 @@ def read_backend(text: str) -> Backend:
 
 
 class _Pool(NamedTuple):
-    """Processes that take orders, whoever started them."""
+    """Processes that take orders, on any backend."""
 
     width: Callable[[], int]
-    """How many there are now, at least one."""
+    """Returns the current number of processes, at least one."""
     submit: Callable[[str], Any]
-    """Hand out an order; gives a future."""
+    """Submits an order; returns a future."""
     wait: Callable[[list[Any]], Iterable[Any]]
-    """Those futures that are done, at least one."""
+    """Waits for futures; returns those that are done, at least one."""
     result: Callable[[Any], str]
-    """The answer of a future that is done."""
+    """Returns the answer of a future that is done."""
     killed: tuple[type[Exception], ...]
-    """What `result` raises where the process was killed."""
+    """Exceptions of `result` for a killed process."""
     cancel: Callable[[list[Any]], object]
 
 
@@ -97,11 +97,12 @@ def answers(
 
     Args:
         run: A function of a module, which other processes find by its name.
-        orders: What it is called with, once with each.
-        jobs: Processes; None for as many as a cluster has. One of this machine is this one itself.
+        orders: Arguments for it, one call each.
+        jobs: Number of processes; None for as many as a cluster has. 1 on this machine uses this
+            one.
 
     Yields:
-        Answers, as they come; an answer that was taken is not computed again whatever happens.
+        Answers, as they arrive; an answer that was yielded is never computed again.
 
     Raises:
         TransportError: A cluster cannot be reached, or has failed, or processes cannot be started.
@@ -122,7 +123,7 @@ def _side_by_side(pool: _Pool, orders: Sequence[str]) -> Generator[str | Lost]:
     under_way: dict[Any, str] = {}
     try:
         while waiting or under_way:
-            # One each: of what waits in a process that is killed nobody would know.
+            # One order each: orders queued in a process that is killed would be lost silently.
             while waiting and len(under_way) < pool.width():
                 order = waiting.pop()
                 try:
@@ -149,12 +150,12 @@ def _loky(address: None, run: Run, jobs: int | None) -> Iterator[_Pool]:
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
     workers, executor = jobs or 1, loky.get_reusable_executor
-    # With the usual 10 s, a worker that waits on a busy machine ends as work comes.
+    # With the default of 10 s, a worker that waits on a busy machine ends just as work arrives.
     more: Any = {"env": dict.fromkeys(_THREADS, "1"), "timeout": _IDLE_S, "kill_workers": True}
     try:
         yield _Pool(
             width=lambda: workers,
-            # After one was killed, these are new processes.
+            # After a process was killed, these are new ones.
             submit=lambda order: executor(workers, **more).submit(run, order),
             wait=lambda futures: wait(futures, return_when="FIRST_COMPLETED").done,
             result=lambda future: future.result(),
@@ -179,10 +180,10 @@ def _dask(address: str | None, run: Run, jobs: int | None) -> Iterator[_Pool]:
         if not client.nthreads():
             raise TransportError(f"the Dask cluster at {address} has no workers")
         yield _Pool(
-            # A process computes one trial at a time, however many threads it has.
+            # A process computes one trial at a time, whatever its number of threads.
             width=lambda: jobs or len(client.nthreads()) or 1,
             submit=lambda order: client.submit(run, order, pure=False),
-            # While all workers are away, it waits for others to come.
+            # While all workers are gone, it waits for new ones.
             wait=lambda futures: any_of(futures, return_when="FIRST_COMPLETED").done,
             result=lambda future: future.result(),
             killed=(KilledWorker,),
@@ -197,7 +198,7 @@ def _ray(address: str | None, run: Run, jobs: int | None) -> Iterator[_Pool]:
 
     is_ours = not ray.is_initialized()
     if is_ours:
-        # It would tell its makers of every run.
+        # Otherwise it would report every run to its makers.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             _require_listener(address)
@@ -207,7 +208,7 @@ def _ray(address: str | None, run: Run, jobs: int | None) -> Iterator[_Pool]:
     try:
         cores = ray.cluster_resources()  # type: ignore[no-untyped-call]
         workers = jobs or int(cores.get("CPU", 0)) or 1
-        # Tried again by us, alone: it may have been the one beside it.
+        # We retry it alone: the cause may have been the order next to it.
         there = ray.remote(max_retries=0)(run)
         yield _Pool(
             width=lambda: workers,
@@ -223,22 +224,22 @@ def _ray(address: str | None, run: Run, jobs: int | None) -> Iterator[_Pool]:
 
 
 def _require_listener(address: str | None) -> None:
-    """See whether somebody listens at an address: Ray itself would wait for minutes.
+    """Check that a process listens at an address: Ray itself would wait for minutes.
 
     Raises:
-        OSError: Nobody does.
+        OSError: The address does not answer.
     """
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
-    # What names no port, such as auto, is for Ray to find.
+    # An address without a port, such as auto, is for Ray to resolve.
     if colon and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
 
 
 @contextmanager
 def _as_failure(backend: Backend) -> Iterator[None]:
-    """Whatever processes or a cluster raise is a failure of theirs: trials do not raise.
+    """Turn any error of processes or a cluster into `TransportError`: trials do not raise.
 
-    An ``OSError`` too, which to others is one of the study's folder.
+    This includes ``OSError``, which elsewhere means an error of the study's folder.
     """
     try:
         yield

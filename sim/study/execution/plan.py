@@ -1,4 +1,4 @@
-"""A study looked through before it runs: trials that cannot run, those finished, and memory."""
+"""Checks a study before it runs: invalid trials, finished trials, and memory."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,23 +31,23 @@ __all__ = [
 
 _LISTED_MAX = 3
 
-# What a process takes that has loaded torch and has computed nothing yet, as measured.
+# Measured memory of a process that has loaded torch and has computed nothing yet.
 _PROCESS_GIB = 0.45
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadyTrial:
-    """A trial that can run, as far as can be told without running it."""
+    """A trial that can run, as far as that is known without running it."""
 
     trial: Trial
     key: str
     """Its name in the store."""
     settings: dict[str, Any]
-    """Every argument, as JSON has it."""
+    """Every argument, as JSON values."""
     work: float
     """Optimizer steps of all workers, roughly."""
     memory_gib: float
-    """What a process takes that computes it, an estimate."""
+    """Estimated memory of a process that computes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class InvalidTrials(ConfigError):
 
 
 def _reasons(bad: Sequence[InvalidTrial]) -> Iterator[str]:
-    """Every reason once, and the first trials that it holds for."""
+    """Yield every reason once, with the first trials that it concerns."""
     reasons: dict[str, list[str]] = {}
     for one in bad:
         reasons.setdefault(one.why, []).append(str(one.trial))
@@ -86,13 +86,13 @@ def _reasons(bad: Sequence[InvalidTrial]) -> Iterator[str]:
 
 
 def check_trials(trials: Iterable[Trial]) -> tuple[list[ReadyTrial], list[InvalidTrial]]:
-    """See which trials can run, without training anything.
+    """Check which trials can run, without training anything.
 
-    Graphs are built, data is split and files are read; rules that need everybody take two steps,
+    Graphs are built, data is split and files are read; rules that need all peers take two steps,
     with the first seed of a group alone.
 
     Returns:
-        Those that can, and those that cannot, both in order.
+        The trials that can run, and the trials that cannot, both in order.
     """
     good: list[ReadyTrial] = []
     bad: list[InvalidTrial] = []
@@ -114,7 +114,7 @@ def check_trials(trials: Iterable[Trial]) -> tuple[list[ReadyTrial], list[Invali
 def _check(trial: Trial, tasks: Any, *, rehearse: bool) -> ReadyTrial:
     config = config_of(trial.settings)
     settings = settings_as_json(config)
-    # First, since its words for a task that cannot be found help more than those of the key.
+    # First, since its message for a missing task helps more than that of the key.
     task: Task | VectorTask = tasks(config.task, config.seed)
     key = trial_key(settings)
     memory_gib = Simulation(config, task).check(rehearse=rehearse)
@@ -135,29 +135,29 @@ def _check(trial: Trial, tasks: Any, *, rehearse: bool) -> ReadyTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPlan:
-    """What is to be done for a study."""
+    """The work that a study needs."""
 
     study: Study
     trials: tuple[ReadyTrial, ...]
-    """All that can run, in the order of `Study.trials`."""
+    """All trials that can run, in the order of `Study.trials`."""
     to_do: tuple[ReadyTrial, ...]
-    """Those of them that are not finished, the longest first: so no core is idle for long."""
+    """Unfinished trials, the longest first, so that no core is idle for long."""
     bad: tuple[InvalidTrial, ...]
     """Trials that cannot run, and why."""
     backend: Backend
-    """Where they are computed."""
+    """The processes that compute them."""
     jobs: int | None
-    """Processes; None for as many as a cluster has cores."""
+    """Number of processes; None for as many as a cluster has cores."""
     memory_gib: float
-    """What a process takes at most, an estimate."""
+    """Estimated peak memory of a process."""
     torn: tuple[Path, ...]
-    """Files in the store that are no whole trials; these trials are computed again."""
+    """Incomplete files in the store; their trials are computed again."""
     others: int
-    """Finished trials in the store of other arguments, files or code."""
+    """Number of finished trials in the store with other arguments, files or code."""
 
     @property
     def shape(self) -> str:
-        """How many points and seeds there are, and how many trials were left out, in words."""
+        """Describe the numbers of points, seeds and trials left out."""
         study, trials = self.study, len(self.trials) + len(self.bad)
         counts = {axis.name: len(axis.points) for axis in study.axes} | {"seeds": len(study.seeds)}
         whole = math.prod(counts.values())
@@ -166,12 +166,12 @@ class StudyPlan:
 
     @property
     def finished(self) -> int:
-        """How many trials were finished before."""
+        """Number of trials finished before."""
         keys = {trial.key for trial in self.to_do}
         return sum(trial.key not in keys for trial in self.trials)
 
     def require_runnable(self) -> None:
-        """See that every trial can run.
+        """Check that every trial can run.
 
         Raises:
             InvalidTrials: Some cannot; all are listed.
@@ -187,12 +187,12 @@ def plan_study(
     backend: str = "loky",
     jobs: int | None = None,
 ) -> StudyPlan:
-    """Look a study through, and see what is finished of it. Nothing is written.
+    """Check a study, and find its finished trials. Nothing is written.
 
     Args:
-        backend: Where trials are computed: ``loky``, ``dask:tcp://HOST:PORT``, ``ray`` or
+        backend: The processes to use: ``loky``, ``dask:tcp://HOST:PORT``, ``ray`` or
             ``ray:ADDRESS``.
-        jobs: Processes; default: as many as cores and memory allow.
+        jobs: Number of processes; default: as many as cores and memory allow.
 
     Raises:
         ConfigError: The study has no trials, or the backend is not available.
@@ -206,7 +206,7 @@ def plan_study(
     good, bad = check_trials(trials)
     store = Store(folder)
     finished = {trial.key for trial in good if store.get(trial.key) is not None}
-    # Two points may come to the same arguments: that is computed once.
+    # Two points may have the same arguments: their trial is computed once.
     to_do = list({trial.key: trial for trial in good if trial.key not in finished}.values())
     to_do.sort(key=lambda trial: -trial.work)
     memory_gib = max((trial.memory_gib for trial in to_do), default=0.0)

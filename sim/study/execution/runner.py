@@ -1,4 +1,4 @@
-"""`run_study`: a study from what it asks for to what it came to."""
+"""`run_study`: computes a study from its grid to its results."""
 
 import json
 import math
@@ -25,28 +25,28 @@ __all__ = ["StudyProgress", "load_results", "run_study"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyProgress:
-    """How far a study has come."""
+    """Progress of a study."""
 
     trials: int
-    """In all."""
+    """Number of trials in all."""
     finished: int
-    """Before it was started or gone on with."""
+    """Number finished before this start or resumption."""
     done: int
-    """Finished since."""
+    """Number finished since."""
     failed: int
-    """Failed since."""
+    """Number failed since."""
     wall_s: float
-    """Since it was started or gone on with, seconds."""
+    """Time since it was started or resumed, seconds."""
     left_s: float | None
-    """What is left to do, an estimate, seconds; None before the first trial is finished."""
+    """Estimated time left, seconds; None before the first trial is finished."""
     trial: Trial | None = None
-    """What was finished or failed last."""
+    """The latest trial that finished or failed."""
     failure: str | None = None
-    """Why that failed; None if it did not."""
+    """Why that trial failed; None if it did not."""
 
     @property
     def to_do(self) -> int:
-        """How many trials are still to be computed."""
+        """Number of trials still to be computed."""
         return self.trials - self.finished - self.done - self.failed
 
 
@@ -67,25 +67,24 @@ def run_study(
     finish: Callable[[Results], object] | None = None,
     stop_s: float | None = None,
 ) -> Results:
-    """Compute all trials of a study that are not finished, side by side.
+    """Compute all unfinished trials of a study, side by side.
 
-    Each trial is on the disk as soon as it is finished. Whatever ends a study, those are kept, and
-    it can be gone on with; the results are the same to the bit.
+    Each trial is on the disk as soon as it is finished. These are kept however a study ends, and
+    it can be resumed; the results are the same to the bit.
 
     Args:
-        resume: Whether it may hold a study: finished trials of the same arguments, files and code
-            are taken from it, whatever study they were computed for.
-        backend: Where trials are computed, as `plan_study` has it.
-        jobs: Processes; as many as cores and memory allow unless given.
-        plan: What `plan_study` found, if it was asked before.
-        finish: Called with the results at the end, to write what is made of them: no other process
-            computes into the folder before it is done.
-        stop_s: When no further trial is begun, by `time.monotonic`: those that matter most, by
-            `Study.priority`, then come first, and what did not fit is missing in the results. All
-            are computed unless given.
+        resume: Allow a folder with a study: finished trials of the same arguments, files and code
+            are taken from it, even if computed for another study.
+        backend: The processes to use, as in `plan_study`.
+        jobs: Number of processes; default: as many as cores and memory allow.
+        plan: The result of `plan_study`, if called before.
+        finish: Called with the results at the end, to write reports: no other process computes into
+            the folder before it returns.
+        stop_s: When to start no further trials, by `time.monotonic`: the most important trials, by
+            `Study.priority`, then run first, and the results lack the rest. Default: compute all.
 
     Returns:
-        What the trials came to; those that failed are among its failures.
+            The results of the trials; failed trials are among its failures.
 
     Raises:
         InvalidTrials: Some trials cannot run; nothing was started.
@@ -100,7 +99,7 @@ def run_study(
     plan.require_runnable()
     with locked(folder):
         store, keys = Store(folder), [trial.key for trial in plan.trials]
-        # What a killed process left unfinished.
+        # Left unfinished by a killed process.
         remove_drafts(store.folder)
         write_folder(folder, study, keys)
         run = _Run(plan, store, progress, stop_s)
@@ -117,10 +116,10 @@ def run_study(
 
 
 def load_results(folder: Path) -> Results:
-    """Read what a study came to, as far as it has come.
+    """Read the results of a study, as far as it is computed.
 
     Raises:
-        ConfigError: It is no folder of a study.
+        ConfigError: The folder is not one of a study.
     """
     study, keys, failures = read_folder(folder)
     store, trials = Store(folder), list(study.trials())
@@ -139,20 +138,20 @@ def load_results(folder: Path) -> Results:
 
 
 class _Run:
-    """The trials of a study being computed."""
+    """The computation of a study's trials."""
 
     def __init__(
         self, plan: StudyPlan, store: Store, progress: Show | None, stop_s: float | None
     ) -> None:
         self.failures: dict[str, str] = {}
-        """Trials that failed, by key, and why."""
+        """Reasons of failed trials, by key."""
         self._plan = plan
         self._store = store
         self._show = progress
         self._stop_s = math.inf if stop_s is None else stop_s
         self._start_s = time.monotonic()
         self._work = {trial.key: trial.work for trial in plan.to_do}
-        # Two trials may have one name, where two points come to the same arguments.
+        # Two trials may have one name, where two points have the same arguments.
         self._count = Counter(trial.key for trial in plan.trials)
         to_do = list(plan.to_do)
         if stop_s is not None:
@@ -161,21 +160,21 @@ class _Run:
         self._took_s: dict[str, float] = {}
 
     def go(self) -> None:
-        """Compute all that is to do."""
+        """Compute all unfinished trials."""
         self._report(None, None)
-        # One of those whose processes were killed together was the cause: alone, it shows.
+        # One of the processes that were killed together was the cause: alone, it shows.
         for trial in self._compute(list(self._waiting.values()), self._plan.jobs):
             for lost in self._compute([trial], 2 if self._plan.backend.is_local else 1):
                 self._finish(lost.key, _KILLED)
 
     def _compute(self, trials: Sequence[ReadyTrial], jobs: int | None) -> list[ReadyTrial]:
-        """Compute trials side by side, and keep what comes; those whose processes were killed."""
+        """Compute trials side by side, and keep the results; return trials of killed processes."""
         if time.monotonic() >= self._stop_s:
             return []
         parent = os.getpid() if self._plan.backend.is_local and jobs != 1 else None
         orders = [order_of(one.key, one.settings, Path.cwd(), parent) for one in trials]
         lost: list[ReadyTrial] = []
-        # Left before its end, it stops the processes that still compute.
+        # Closing the generator early stops the processes that still compute.
         with closing(answers(self._plan.backend, run_trial, orders, jobs)) as found:
             for text in found:
                 if isinstance(text, Lost):
@@ -226,7 +225,7 @@ class _Run:
         left = sum(self._work[key] for key in self._waiting)
         done = sum(self._work[key] for key in self._took_s)
         jobs = self._plan.jobs
-        # By what trials took: processes take long to start, and then no more.
+        # From the times of trials: starting processes takes long, but happens only once.
         took_s = wall_s if jobs is None else sum(self._took_s.values()) / jobs
         return took_s * left / done
 

@@ -1,4 +1,4 @@
-"""The folder of a study: what it asks for, its finished trials, and one process at a time."""
+"""The folder of a study: its grid, its finished trials, and a lock for one process at a time."""
 
 import json
 import os
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 TRIALS: Final = "trials"
-"""Their folder inside a study's."""
+"""Name of their folder inside a study's."""
 
 STUDY: Final = "study.json"
 
@@ -38,16 +38,16 @@ class Store:
     """The finished trials of a study.
 
     Args:
-        folder: Of the study; it need not exist before something is put.
+        folder: Folder of the study; it need not exist before the first `put`.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / TRIALS
         self.torn: list[Path] = []
-        """Files that were met and are no trial's, or not whole: these trials count as missing."""
+        """Files found that are no trials, or incomplete: these trials count as missing."""
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """What is kept of a trial: the parts of `compute`; None for nothing, or nothing whole."""
+        """Return the record of a trial, the parts of `compute`; None if missing or incomplete."""
         path = self.folder / f"{key}.json"
         try:
             content = read_json(path)
@@ -64,10 +64,10 @@ class Store:
         return None
 
     def put(self, key: str, record: Mapping[str, Any]) -> None:
-        """Keep a trial, the parts of `compute`; when this returns, the disk has it.
+        """Store a trial, the parts of `compute`; it is on the disk when this returns.
 
         Raises:
-            OSError: The disk is full, or the like; nothing is left behind.
+                OSError: Writing failed, for instance on a full disk; nothing is left behind.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         content = {"format": _FORMAT, "key": key, "digest": _digest(record), "record": record}
@@ -76,13 +76,13 @@ class Store:
             draft.write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
 
     def others(self, keys: Collection[str]) -> int:
-        """Count finished trials beside these: of other arguments, files or code."""
+        """Count finished trials other than these: with other arguments, files or code."""
         known = set(keys)
         return sum(path.stem not in known for path in self.folder.glob("*.json"))
 
 
 def _digest(record: Mapping[str, Any]) -> str:
-    """Tells a record that was changed since it was written, as by a bad disk."""
+    """Return a checksum that detects a record changed since it was written, as by a bad disk."""
     return blake2b(json.dumps(record, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
@@ -90,11 +90,10 @@ _LOCK: Final = ".lock"
 
 
 def check_folder(folder: Path, *, resume: bool) -> None:
-    """See whether a study can be written there, before anything is computed.
+    """Check that a study can be written there, before anything is computed.
 
     Raises:
-        ConfigError: It is a file, holds a study that is not to be gone on with, or cannot be
-            written to.
+        ConfigError: The path is a file, holds a study and *resume* is false, or is not writable.
     """
     if os.path.exists(folder / STUDY) and not resume:
         raise ConfigError(
@@ -109,8 +108,8 @@ def locked(folder: Path) -> Iterator[None]:
     """Make a folder, and keep other processes from computing into it.
 
     Raises:
-        ConfigError: One does.
-        OSError: It cannot be made.
+        ConfigError: Another process uses it.
+        OSError: The folder cannot be made.
     """
     import fcntl
 
@@ -126,27 +125,27 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write_folder(folder: Path, study: Study, keys: Sequence[str], failures: Any = None) -> None:
-    """Write down what a folder is about.
+    """Write the description of a study into a folder.
 
     Args:
         keys: Names of its trials in the order of `Study.trials`.
-        failures: Trials that failed, by key, and why.
+        failures: Reasons of failed trials, by key.
 
     Raises:
-        OSError: It cannot be written; what was there still is.
+        OSError: Writing failed; the earlier content is kept.
     """
     told = {"format": _FORMAT, "study": _as_json(study), "trials": list(keys)}
     write_json(folder / STUDY, told | {"failures": dict(failures or {})})
 
 
 def read_folder(folder: Path) -> tuple[Study, tuple[str, ...], dict[str, str]]:
-    """Read what a folder is about.
+    """Read the description of a study from a folder.
 
     Returns:
-        The study, names of its trials in order, and trials that failed, by name, and why.
+        The study, names of its trials in order, and reasons of failed trials, by name.
 
     Raises:
-        ConfigError: It is no folder of a study, or what it says cannot be read.
+        ConfigError: The folder is not one of a study, or its description cannot be read.
     """
     path = folder / STUDY
     if not path.exists():
@@ -175,7 +174,7 @@ def _as_json(study: Study) -> dict[str, Any]:
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without objects, which only programs give."""
+    """Drop settings that are objects, which only programs can pass."""
     found = {name: str(v) if isinstance(v, Path) else v for name, v in settings.items()}
     faults = found.get("faults")
     if isinstance(faults, Sequence) and not isinstance(faults, str):

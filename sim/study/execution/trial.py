@@ -51,11 +51,11 @@ __all__ = [
 # installed wheel alike.
 _ROOT: Final = Path(__file__).parents[3]
 
-# What computes a trial, in these folders; what is made of its result afterwards changes none.
+# Modules in these folders compute a trial; modules that process its result change none.
 _FOLDERS: Final = ("gossip", "topology", "train", "sim")
 _AFTERWARDS: Final = ("sim/study/report", "sim/study/analysis")
 
-# What draws graphs, multiplies matrices and reads data has a say in a result's last bits.
+# Libraries that draw graphs, multiply matrices and read data affect a result's last bits.
 _LIBRARIES: Final = (
     *("mlxtend", "msgpack", "networkx", "numpy"),
     *("safetensors", "scikit-learn", "scipy", "torch", "xxhash"),
@@ -63,10 +63,10 @@ _LIBRARIES: Final = (
 
 
 def trial_key(settings: Mapping[str, Any]) -> str:
-    """Hash all that a trial's result depends on, as 32 hexadecimal digits (BLAKE2b).
+    """Hash everything that a trial's result depends on, as 32 hexadecimal digits (BLAKE2b).
 
     That is every argument, defaults included; the contents of the files that it names; the code of
-    a task or rule of the user's own; and the version of this project, Python and the libraries.
+    a user's own task or rule; and the version of this project, Python and the libraries.
 
     Raises:
         ConfigError: A setting is not valid, cannot be written down, or a file cannot be read.
@@ -84,10 +84,10 @@ def trial_key(settings: Mapping[str, Any]) -> str:
 
 
 def config_of(settings: Mapping[str, Any]) -> SimulationConfig:
-    """Make a simulation's settings of a trial's.
+    """Make simulation settings from those of a trial.
 
     Raises:
-        ConfigError: There is no such setting, or its value is not valid.
+        ConfigError: A setting is unknown, or its value is not valid.
     """
     known = [field.name for field in fields(SimulationConfig)]
     for name in settings:
@@ -101,10 +101,10 @@ def config_of(settings: Mapping[str, Any]) -> SimulationConfig:
 
 
 def settings_as_json(config: SimulationConfig) -> dict[str, Any]:
-    """Write down every argument that a result depends on, defaults too.
+    """Return every argument that a result depends on, defaults too.
 
     Raises:
-        ConfigError: A task or a network is an object: what it is made of cannot be told.
+        ConfigError: A task or a network is an object, whose content is unknown.
     """
     names = (f.name for f in fields(SimulationConfig) if f.name not in RUNNER_SETTINGS)
     found = {name: getattr(config, name) for name in names}
@@ -122,16 +122,16 @@ def settings_as_json(config: SimulationConfig) -> dict[str, Any]:
 def code_version() -> str:
     """Hash this project's code, the versions of the libraries, and the processor.
 
-    Found once per process, since loaded code does not change with the files.
+    Cached per process, since loaded code does not change with the files.
     """
     return _hash([_sources_state(_ROOT), versions()])
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that compute; empty for one that is not there.
+    """Return versions of Python and of the libraries that compute; empty for missing ones.
 
-    The processor is among them: sums are rounded differently where more numbers are added at once.
+    The processor is among them: sums are rounded differently when more numbers are added at once.
     """
     found = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
@@ -146,22 +146,22 @@ def versions() -> dict[str, str]:
 
 
 def _sources_state(root: Path) -> dict[str, str]:
-    """The hash of every module that has a say in a result, by its path."""
+    """Return the hash of every module that affects a result, by its path."""
     paths = {name: path for top in _FOLDERS for name, path in _modules(root / top, root).items()}
     there = {name: path for name, path in paths.items() if not name.startswith(_AFTERWARDS)}
     return {name: _hash_file(name, path) for name, path in there.items()}
 
 
 def _modules(folder: Path, root: Path) -> dict[str, Path]:
-    """All modules in a folder, by their paths from *root* on."""
+    """Return all modules in a folder, by their paths relative to *root*."""
     return {path.relative_to(root).as_posix(): path for path in sorted(folder.rglob("*.py"))}
 
 
 def _files_of(config: SimulationConfig) -> Iterator[tuple[str, Path]]:
-    """The data files that a trial names, and what each is to it."""
+    """Yield the data files that a trial names, with their roles."""
     if isinstance(config.faults, str | Path) and not str(config.faults).lstrip().startswith("["):
         yield "faults", Path(config.faults)
-    # As `read_network` has it, a name that is no file's is that of a preset.
+    # As in `read_network`, a name that is not a file's is a preset's.
     network = config.network
     if isinstance(network, str) and (network.endswith(".json") or Path(network).is_file()):
         yield "network", Path(network)
@@ -170,7 +170,7 @@ def _files_of(config: SimulationConfig) -> Iterator[tuple[str, Path]]:
 
 
 def _graphs(spec: Spec) -> Iterator[str]:
-    """Paths of graphs in a spec, and in specs inside it."""
+    """Yield the paths of graphs in a spec, and in specs inside it."""
     if spec.name == "file":
         yield str(spec.values["path"])
     for key in spec.family.joins:
@@ -181,14 +181,14 @@ def _hash_own(what: str, module: str) -> str:
     """Hash the code of a user's task, partition or rule: its module, or all of its package.
 
     Raises:
-        ConfigError: It cannot be read.
+        ConfigError: The code cannot be read.
     """
     sources = _sources(what, Path.cwd(), module.partition(".")[0])
     return _hash({name: _hash_file(what, path) for name, path in sources.items()})
 
 
 def _sources(what: str, folder: Path, top: str) -> dict[str, Path]:
-    """The files of a module or package, by their names inside it: in *folder*, or installed."""
+    """Return the files of a module or package, by relative name: in *folder*, or installed."""
     place = folder / top
     if not place.is_dir() and not (folder / f"{top}.py").is_file():
         try:
@@ -225,24 +225,24 @@ _CODE_MISMATCH = (
 
 
 def order_of(key: str, settings: Mapping[str, Any], folder: Path, parent: int | None) -> str:
-    """Write down a trial for a worker process: relative paths begin in *folder*, and the worker
-    ends with the process *parent*, if that is given."""
+    """Write a trial as an order for a worker process: relative paths start in *folder*, and the
+    worker ends with the process *parent*, if given."""
     asked = {"key": key, "settings": dict(settings), "folder": str(folder), "parent": parent}
     return json.dumps(asked | {"code": code_version(), "versions": versions()})
 
 
 def run_trial(order: str) -> str:
-    """Compute a trial as `order_of` asks for it.
+    """Compute a trial from an order of `order_of`.
 
     Returns:
-        JSON: ``key``, and either ``record``, what `compute` gives, or ``failure``, why there is
-        none, or ``code_mismatch``: this process runs other code than the one that asked. Nothing
-        is raised for a trial that cannot run: others may.
+        JSON: ``key``, and one of ``record``, the result of `compute`; ``failure``, the reason why
+        it is missing; or ``code_mismatch``: this process runs other code than the caller. A trial
+        that cannot run raises nothing: others may.
     """
     told = json.loads(order)
     if told["parent"] is not None:
         _belong_to(told["parent"])
-    # Where this machine has the folder.
+    # Changes to the folder, if this machine has it.
     inside = chdir(told["folder"]) if Path(told["folder"]).is_dir() else nullcontext()
     with _ONE_AT_A_TIME, inside:
         try:
@@ -266,18 +266,18 @@ def _answer(told: Mapping[str, Any]) -> dict[str, Any]:
         changed = "a source was changed since, or that machine has another version of this project"
         why = "; ".join(others) or changed
         return {"code_mismatch": _CODE_MISMATCH.format(os.uname().nodename, why)}
-    # A process of a cluster may have met a graph's file as it was for another study.
+    # A process of a cluster may have cached an older content of a graph's file for another study.
     forget_files()
     key, settings = told["key"], told["settings"]
     _check(key, settings)
     found = compute(config_of(settings))
-    # A file may have changed after it was hashed and before it was read.
+    # A file may have changed between hashing and reading.
     _check(key, settings)
     return {"record": found}
 
 
 def _check(key: str, settings: Mapping[str, Any]) -> None:
-    """See that this process would compute what was asked for."""
+    """Check that this process would compute the requested trial."""
     if trial_key(settings) != key:
         raise RumorError(
             "a file that this trial names is no longer what it was when the study began, or is "
@@ -287,17 +287,17 @@ def _check(key: str, settings: Mapping[str, Any]) -> None:
 
 @cache
 def _belong_to(parent: int) -> None:
-    """Let this process compute on one core, and end with the one that started it."""
+    """Let this process compute on one core, and end with its parent."""
     torch.set_num_threads(1)
     keep_pages()
     if threading.current_thread() is threading.main_thread():
-        # Ctrl-C is for the one who started this process.
+        # Ctrl-C is for the parent process.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:
-    # One that was killed tells nobody: its children go to another process.
+    # A killed parent sends no signal: its children get another parent.
     while os.getppid() == parent:
         time.sleep(_LOOK_EVERY_S)
     os._exit(1)
@@ -310,7 +310,7 @@ def _in_words(error: Exception) -> str:
     return f"{what}, at {frame.filename}:{frame.lineno}"
 
 
-# They depend on the machine, and so would tables.
+# These depend on the machine, and tables with them would, too.
 _OF_THE_MACHINE = ("wall_s", "steps_per_s", "peak_rss_mib", "decided")
 
 _QUANTILES = ("least", "quarter", "median", "three_quarters", "most")
@@ -320,21 +320,21 @@ def compute(config: SimulationConfig) -> dict[str, Any]:
     """Run a trial on one core, in this process.
 
     Returns:
-        ``summary``, ``series``, ``facts``, ``wall_s`` and ``peak_rss_mib``, as `Result` has them.
+        ``summary``, ``series``, ``facts``, ``wall_s`` and ``peak_rss_mib``, as in `Result`.
 
     Raises:
-        RumorError: It cannot run.
-        TopologyError: Likewise.
+        RumorError: The trial cannot run.
+        TopologyError: The topology is malformed.
     """
     start_s = time.perf_counter()
-    # Sums that are shared among threads are rounded otherwise.
+    # Sums that are shared among threads are rounded differently.
     with threadpool_limits(1):
         run = simulate(config, threads=1)
     graph = parse(config.topology, config.workers, seed=config.seed, mixing=config.mixing)
     try:
         known = facts(graph).as_json()
     except TopologyError:
-        # A few graphs that workers can push along have no facts: they never agree, for one.
+        # A few graphs that workers can push along have no facts, for instance if they never agree.
         known = {}
     summary = {k: v for k, v in run.summary.items() if k not in _OF_THE_MACHINE}
     return {
@@ -347,7 +347,7 @@ def compute(config: SimulationConfig) -> dict[str, Any]:
 
 
 def _curves(series: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    """Curves one by one; those of the groups of a partition are left out."""
+    """Yield curves one by one, without the curves of the groups of a partition."""
     for name, values in series.items():
         if name.endswith("_quantiles"):
             for index, at in enumerate(_QUANTILES):

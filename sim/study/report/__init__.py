@@ -1,4 +1,4 @@
-"""The page that a study ends in: what was asked, what came out, and how to repeat it."""
+"""The report page of a study: its question, its results, and how to repeat it."""
 
 from .page import write_report
 

@@ -1,6 +1,6 @@
 """The charts of a study: curves with bands, rankings with intervals, lines over an axis of numbers.
 
-`rumor study` draws them on its page, and ``docs/studies.py`` beside the tables of docs/studies.
+`rumor study` draws them on its page, and ``docs/studies.py`` next to the tables of docs/studies.
 """
 
 import io
@@ -34,31 +34,31 @@ _WIDTH, _MUTED = 10.0, "#C3C9D1"
 _COLORS: Final = PALETTE[:6]
 _STANDING_MAX = 6
 
-# A logarithmic axis shows what is above this part of the largest value.
+# A logarithmic axis shows values above this part of the largest one.
 _CLIFF = 1e-5
 
-# Lines of which one lasts so many times as long as another are drawn over a logarithmic axis.
+# If one line lasts this many times as long as another, the axis is logarithmic.
 _SPREAD_MIN = 8.0
 
-# Values of which one is so many times the other are drawn on a logarithmic axis.
+# If one value is this many times another, the axis is logarithmic.
 _RESPONSE_WIDE, _RANKING_WIDE = 10.0, 30.0
 
 _PANELS_MAX: Final = 5
-"""Of a ranking, side by side."""
+"""Maximum number of panels of a ranking, side by side."""
 
 
 def png(figure: "Figure") -> bytes:
-    """A figure as PNG, the same to the bit whenever it is drawn."""
+    """Return a figure as PNG, the same to the bit at every call."""
     drawn = io.BytesIO()
     with warnings.catch_warnings():
-        # A name that is very long, or in letters that no font here has, is still a name.
+        # A very long name, or one in letters that no font has, is still drawn.
         warnings.simplefilter("ignore", UserWarning)
         figure.savefig(drawn, format="png", metadata={"Software": None})
     return drawn.getvalue()
 
 
 def curves_of(results: Iterable[Result]) -> tuple[Metric, ...]:
-    """The metrics whose curves a study is about: how good models are, and how far apart."""
+    """Return the metrics with curves that a study needs: model quality, and distance of models."""
     there = {name for result in results for name in result.series}
     known = [
         metric
@@ -69,15 +69,15 @@ def curves_of(results: Iterable[Result]) -> tuple[Metric, ...]:
 
 
 def number_axis(study: Study) -> Axis | None:
-    """The first axis of at least three numbers; None where there is none."""
+    """Return the first axis of at least three numbers; None without one."""
     return next((a for a in study.axes if len(a.points) > 2 and a.numbers), None)
 
 
 def standing(study: Study, found: Sequence[Comparison]) -> dict[str, Color]:
-    """Labels of the first axis that stand out among many lines, and their colors.
+    """Return the labels of the first axis that stand out among many lines, with their colors.
 
-    All of a few; else the best of every place, and the last of the first to show how far it goes.
-    Numbers have shades of one scale, in order.
+    All of a few labels; else the best of every place, and the last of the first place to show the
+    spread. Numbers have shades of one scale, in order.
     """
     from matplotlib import colormaps
 
@@ -95,7 +95,7 @@ def standing(study: Study, found: Sequence[Comparison]) -> dict[str, Color]:
 
 
 def curves(places: Sequence[Comparison], colors: Mapping[str, Color]) -> "Figure":
-    """Over virtual time a row of panels for each place, with a line for each point."""
+    """Draw a row of panels over virtual time for each place, with a line for each point."""
     rows = []
     for one in places:
         metrics = curves_of(result for found in one.groups.values() for result in found)
@@ -122,14 +122,14 @@ def curves(places: Sequence[Comparison], colors: Mapping[str, Color]) -> "Figure
 
 
 def ranking(places: Sequence[Comparison]) -> "Figure":
-    """A row of panels for each place: what points are ranked by, what else the study names, and the
-    traffic that goes with it. Each panel judges by its own metric."""
+    """Draw a row of panels for each place: the metric of the ranking, other metrics that the study
+    names, and the traffic behind them. Each panel judges by its own metric."""
     rows, heights = [], []
     for one in places:
         traffic = "bytes_to_target" if one.metric.to_target else "bytes_sent"
         traffic = "bytes_to_loss" if one.study.goal == "loss" else traffic
         names = [*dict.fromkeys((one.metric.name, *one.study.metrics, traffic))]
-        # More of them side by side cannot be read.
+        # More panels side by side would be unreadable.
         names = [*names[: _PANELS_MAX - 1], names[-1]] if len(names) > _PANELS_MAX else names
         rows.append(
             [
@@ -142,7 +142,7 @@ def ranking(places: Sequence[Comparison]) -> "Figure":
 
 
 def response(results: Results, metrics: Sequence[Metric]) -> "Figure":
-    """How metrics depend on an axis of numbers: a line for every combination of the others, with
+    """Draw metrics over an axis of numbers: a line for every combination of the other axes, with
     the points at which all seeds have the metric."""
     draw = [(m.title, lambda axes, m=m: _draw_response(axes, results, m)) for m in metrics]
     return _grid([None], [draw], [3.4])
@@ -179,18 +179,18 @@ def _draw_curves(
         for label, group in comparison.groups.items()
         if (found := band(group, metric.name, in_logs=is_log)) is not None
     }
-    # A logarithmic axis has no place for workers that are all alike at most moments.
+    # A logarithmic axis has no place for workers that are all equal at most moments.
     alike = [label for label, found in bands.items() if is_log and np.median(found.mean) <= 0]
     there = {label: found for label, found in bands.items() if label not in alike}
     if alike:
         text = fill(f"0, all alike: {listed(alike)}", 48)
         axes.annotate(text, (0.01, 0.02), xycoords="axes fraction", fontsize=8, color=DIM)
     ends = sorted(found.x[-1] for found in there.values()) or [0.0]
-    # Where one line goes on for much longer than another, the beginning of both is the question.
+    # If one line lasts much longer than another, the beginning of both matters.
     is_spread = ends[0] > 0 and ends[-1] / ends[0] >= _SPREAD_MIN
     unit, size = scale_of("s", ends[0] if is_spread else ends[-1])
     times = 0.01 if metric.unit == "%" else 1.0
-    # What stands out is drawn last, above the rest.
+    # Highlighted lines are drawn last, above the rest.
     for label in sorted(there, key=colors.__contains__):
         found, color = there[label], colors.get(label)
         x, mean = np.array(found.x) / size, np.array(found.mean) / times
@@ -208,7 +208,7 @@ def _draw_curves(
     y = np.concatenate([np.array(found.mean) / times for found in there.values()] or [np.ones(1)])
     axes.yaxis.set_major_formatter("{x:g} %" if metric.unit == "%" else "{x:g}")
     if is_log and (y > 0).any():
-        # A merge makes models alike but for rounding, and decades would be empty for that.
+        # After a merge models differ by rounding only, which would leave decades of the axis empty.
         shown = y[y >= _CLIFF * y.max()]
         axes.set_yscale("log")
         axes.set_ylim(0.8 * shown.min(), 1.25 * shown.max())
@@ -241,7 +241,7 @@ def _draw_ranking(axes: "Axes", comparison: Comparison, metric: Metric) -> None:
         low, high = axes.get_xlim()
         room = 0.6 * max(map(abs, means)) or 1.0
         low, high = max(low, min(means) - room), min(high, max(means) + room)
-        # Of a loss only differences say something: its zero is of no interest.
+        # Only differences of a loss are meaningful: its zero is not.
         is_from_0 = metric.lower_is_better and name != "loss" and min(means) >= 0
         axes.set_xlim(0.0 if is_from_0 else low, high)
     labels = [*(row.label for row in comparison.rows), *comparison.missing]
@@ -255,12 +255,12 @@ def _draw_ranking(axes: "Axes", comparison: Comparison, metric: Metric) -> None:
 
 
 def _remarks(comparison: Comparison, metric: Metric) -> Iterable[tuple[int, str]]:
-    """Why rows have no mean to show."""
+    """Yield why rows have no mean to show."""
     for at, row in enumerate(comparison.rows):
         if metric.name in row.figures:
             continue
         text = "never" if metric.to_target else "–"
-        # Once is enough: next to what rows are ranked by.
+        # Once is enough: next to the metric of the ranking.
         end = row.figures.get(metric.end) if metric.name == comparison.metric.name else None
         if arrived := row.arrived.get(metric.name, 0):
             text = f"{arrived} of {row.n} seeds only"
@@ -307,11 +307,11 @@ def _draw_response(axes: "Axes", results: Results, metric: Metric) -> None:
 
 
 def _bars(found: Interval, size: float) -> Any:
-    """Lengths of an error bar, below and above; 0 where the noise is not known."""
+    """Return the lengths of an error bar, below and above; 0 if the noise is unknown."""
     ends = found.mean - found.low, found.high - found.mean
     return np.array([[end / size if math.isfinite(end) else 0.0] for end in ends])
 
 
 def _is_wide(values: Sequence[float], times: float) -> bool:
-    """True if the largest is so many times the least, all of them above 0."""
+    """True if all values are above 0 and the largest is at least *times* the smallest."""
     return bool(values) and min(values) > 0 and max(values) / min(values) > times

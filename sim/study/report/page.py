@@ -40,10 +40,10 @@ footer, .note { color: #59616c; font-size: 14px; }
 
 def write_report(results: Results, folder: Path) -> Path:
     """Write ``report.html``, which opens without a network, to a study's folder; trials may be
-    missing. Nothing in it depends on the machine or the time that it is written on.
+    missing. Its content does not depend on the machine or the time.
 
     Raises:
-        OSError: It cannot be written; an older page is kept.
+        OSError: Writing failed; an older page is kept.
     """
     path = folder / "report.html"
     with drafted(path) as draft:
@@ -52,8 +52,8 @@ def write_report(results: Results, folder: Path) -> Path:
 
 
 def page(results: Results) -> str:
-    """Write the page as HTML, pictures included."""
-    # All that compares does so at the best value of what the study tunes.
+    """Return the page as HTML, pictures included."""
+    # All comparisons use the best value of the tuned axis.
     best, search = searched(results)
     study, found = results.study, comparisons(best)
     libraries = ", ".join(f"{name} {version}" for name, version in versions().items() if version)
@@ -95,9 +95,9 @@ def page(results: Results) -> str:
 
 
 def command(trial: Trial) -> str:
-    """What to type to run one trial by itself, in a shell.
+    """Return the shell command that runs one trial by itself.
 
-    Files that the study names are named as it names them: from its own folder on.
+    Files keep the names that the study gives them: relative to its folder.
 
     >>> command(Trial(labels={}, settings={"topology": "ring", "step_s": 0.5, "seed": 3}))
     'rumor simulate --set topology=ring --set step_s=0.5 --set seed=3'
@@ -127,7 +127,7 @@ def _legend(study: Study) -> str:
 
 
 def _warning(results: Results) -> Iterator[str]:
-    """What to say of trials that are missing."""
+    """Yield warnings about missing trials."""
     failed = len(results.failures)
     unrun = sum(1 for _ in results.study.trials()) - len(results.results) - failed
     parts = [f"{count(failed, 'trial')} failed"] if failed else []
@@ -143,7 +143,7 @@ def _warning(results: Results) -> Iterator[str]:
 
 def _facts(results: Results) -> dict[str, str]:
     study, known = results.study, {}
-    # As trials had them, and where they come from.
+    # The values that trials used, and their source.
     for name, words in (("optimizer", "Optimizer"), ("momentum", "Momentum"),
                         ("lr", "Learning rate")):  # fmt: skip
         values = dict.fromkeys(one.summary.get(name) for one in results.results)
@@ -167,7 +167,7 @@ def _table_of(results: Results, comparison: Comparison) -> str:
     metrics = [
         metric
         for metric in metrics_known(replace(results, results=tuple(there)))
-        # What is 0 everywhere says nothing, unless it is what rows are ranked by.
+        # A metric that is 0 everywhere is hidden, unless it is the metric of the ranking.
         if metric.name == comparison.metric.name
         or any(row.figures[metric.name].mean for row in rows if metric.name in row.figures)
     ]
@@ -219,7 +219,7 @@ def _pairs(pairs: Mapping[str, str]) -> str:
 
 
 def _asked(study: Study) -> Iterator[tuple[str, str]]:
-    """Every argument of a study, by name, in words."""
+    """Yield every argument of a study, by name, in words."""
     for name, value in study.settings.items():
         yield name, _text(value)
     for axis in study.axes:
