@@ -215,8 +215,7 @@ def _read_in_turn(swarm: FuzzSwarm, scenario: Scenario) -> None:
 
     def end() -> None:
         """Stop all reads: those of peers that looked for a swarm when their turn was over and, as
-        soon
-        as they run again, those of peers that stand still."""
+        soon as they run again, those of peers that stand still."""
         running = swarm.running()
         for peer in running:
             if peer.worker.awake:
@@ -325,8 +324,7 @@ def _disagreement_within(group: list[FuzzPeer], hosts: list[FuzzPeer], scenario:
     is_split = len(training) < len(group) and training <= scenario.dial_out
     if scenario.rule in OUTER and is_split:
         # The peers that still train only dial out, so that no two of them exchange; under outer
-        # rounds
-        # a peer that has finished waits until all have.
+        # rounds a peer that has finished waits until all have.
         return ""
     apart = spread(group)
     near = SPREAD_MAX if parse_wire(scenario.config.wire).is_native else ROUNDED

@@ -1,3 +1,3 @@
-"""What came of a run: its figures, its files and its pictures."""
+"""Results of a run: its figures, its files and its pictures."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""A live run and a simulation of it, figure by figure."""
+"""Compares a live run with a simulation of it, figure by figure."""
 
 import math
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from .run import Run
 __all__ = ["Figure", "SideBySide", "put_side_by_side"]
 
 _MEDIAN: Final = 2
-"""Which of the five quantiles of a simulation's series that is."""
+"""Index of the median among the five quantiles of a simulation's series."""
 
 _TOLD: Final = (
     *("task", "rule", "topology", "p", "emission", "partition", "seed", "wire", "shards"),
@@ -29,19 +29,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One figure of both."""
+    """One figure of both runs."""
 
     name: str
     unit: str
     live: float | None
     simulated: float | None
-    """None, here and above, where a run does not say it, or never came to it."""
+    """None, like `live`, if the run lacks the figure or never reached it."""
     judged: bool = True
     """True if the verdict counts it."""
 
     @property
     def ratio(self) -> float | None:
-        """Simulated over live; None where there is none."""
+        """Simulated over live; None if undefined."""
         if not self.live or self.simulated is None:
             return None
         return self.simulated / self.live
@@ -49,7 +49,7 @@ class Figure:
     def agrees(self, tolerance: float) -> bool | None:
         """True if the simulated figure is within *tolerance* of the live one, a part of it.
 
-        None where neither run has the figure, or nothing is to be said.
+        None if neither run has the figure, or it has no verdict.
         """
         if self.live is None and self.simulated is None:
             return None
@@ -60,23 +60,23 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideBySide:
-    """All figures of both, and the verdict."""
+    """All figures of both runs, and the verdict."""
 
     seconds: float
-    """The stretch from the start that rates are of: as long as all trained, in both."""
+    """Length of the compared stretch from the start, in which all trained in both runs."""
     tolerance: float
     """Part of the live figure by which a simulated one may differ."""
     figures: tuple[Figure, ...]
     differences: tuple[str, ...]
-    """Settings that were not the same, in words."""
+    """Descriptions of settings that differed."""
 
     @property
     def agrees(self) -> bool:
-        """True if all that is judged agrees."""
+        """True if every judged figure agrees."""
         return all(f.agrees(self.tolerance) is not False for f in self.figures if f.judged)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, as values that JSON has."""
+        """Return everything as JSON values."""
         figures = [
             asdict(one) | {"ratio": one.ratio, "agrees": one.agrees(self.tolerance)}
             for one in self.figures
@@ -92,11 +92,11 @@ def put_side_by_side(
     tolerance: float = 0.2,
     live_consensus: float | None = None,
 ) -> SideBySide:
-    """Compare what was predicted with what came.
+    """Compare a live run with its prediction.
 
-    Rates are of the stretch in which all trained: what finished peers do afterwards, to agree, a
-    simulation leaves out. The time to an accuracy is that of the median peer's own model, since
-    nobody measures the merged one live.
+    Rates are of the stretch in which all trained: a simulation leaves out what finished peers do
+    afterwards, to agree. The time to an accuracy is that of the median peer's own model, since
+    the merged model is not measured live.
 
     Args:
         target: The accuracy whose time is compared, in (0, 1].
@@ -104,8 +104,7 @@ def put_side_by_side(
         live_consensus: Consensus distance of the live models over the later half of the stretch.
 
     Raises:
-        ConfigError: They are of different numbers of peers, or *target* or *tolerance* is out of
-            range.
+            ConfigError: The numbers of peers differ, or *target* or *tolerance* is out of range.
     """
     if not 0 < target <= 1:
         raise ConfigError(f"target is {target:g}: it must be an accuracy, above 0 and at most 1")
@@ -150,7 +149,7 @@ def _rates(live: LiveRun, simulated: Run, seconds: float) -> list[Figure]:
     pushes = live.count("pushes", seconds)
     if pushes is not None and "pushes" in series:
         add("pushes/s", "1/s", pushes, at_end("pushes"))
-    # Without faults a simulation knows who lives, so that no message has to say it.
+    # Without faults a simulation knows which workers live, so that no message reports it.
     sent, gossip = (live.count(name, seconds) for name in ("bytes_sent", "membership_bytes"))
     both_known = sent is not None and gossip is not None
     there = at_end("bytes_sent")
@@ -162,7 +161,7 @@ def _rates(live: LiveRun, simulated: Run, seconds: float) -> list[Figure]:
 
 
 def _of_peers(live: LiveRun, simulated: Run) -> list[Figure]:
-    """Steps per second of each peer, where all stopped at once, so that a count says a rate."""
+    """Steps per second of each peer, if all stopped at once, so that counts give rates."""
     steps, end_s = simulated.workers["steps"], float(simulated.series["time_s"][-1])
     if len(set(steps.tolist())) == 1 and len(live.peers) > 1:
         return []
@@ -197,7 +196,7 @@ def _quality(
     times = simulated.series["time_s"]
     apart = simulated.series["consensus_distance"][(times >= seconds / 2) & (times <= seconds)]
     mean = float(np.mean(apart)) if len(apart) and np.isfinite(apart).all() else None
-    # Sketches tell it live, where there are any.
+    # Live, the distance comes from sketches, if any.
     judged = live_consensus is not None and mean is not None
     both = {"live": live_consensus, "simulated": mean}
     return [*found, Figure(name="consensus distance", unit="", judged=judged, **both)]
@@ -214,7 +213,7 @@ def _median_accuracy(live: LiveRun) -> tuple[Floats, Floats]:
     if not curves:
         return np.empty(0), np.empty(0)
     instants = np.unique(np.concatenate([times for times, _ in curves]))
-    # Before its first measurement nothing is known of a peer: it is taken to have learnt nothing.
+    # A peer counts as untrained before its first measurement.
     own = [
         np.interp(instants, np.append(0.0, times), np.append(0.0, each)) for times, each in curves
     ]
@@ -222,7 +221,7 @@ def _median_accuracy(live: LiveRun) -> tuple[Floats, Floats]:
 
 
 def _first(times: Floats, values: Floats, target: float) -> float | None:
-    """When *values* first reach *target*, between two measurements evenly; None if never."""
+    """Return when *values* first reach *target*, interpolated linearly; None if never."""
     reached = np.flatnonzero(values >= target)
     if not len(reached):
         return None
@@ -234,9 +233,9 @@ def _first(times: Floats, values: Floats, target: float) -> float | None:
 
 
 def _differences(live: LiveRun, summary: Mapping[str, Any]) -> list[str]:
-    """Settings of the two that were not the same, as far as both say them."""
+    """Describe settings that differ, as far as both runs report them."""
     told = dict(live.peers[0].options)
-    # Topology and rule as a simulation's summary has them; not compared where they are unknown.
+    # Topology and rule as in a simulation's summary; not compared where they are unknown.
     try:
         spec, seed = str(told.get("topology")), int(told.get("seed") or 0)
         told["topology"] = parse(spec, len(live.peers), seed=seed).spec
@@ -246,12 +245,12 @@ def _differences(live: LiveRun, summary: Mapping[str, Any]) -> list[str]:
         emission = told.get("emission") or "per-step"
         rule = make_rule(str(told.get("rule", "gosgd")), told.get("p"), emission)
         told |= {name: getattr(rule, name, told.get(name)) for name in ("p", "emission")}
-        # Some cut the vector themselves.
+        # Some rules cut the vector themselves.
         told |= {"rule": rule.name, "shards": shards_of(rule, told.get("shards") or 1)}
     except ConfigError:
         pass
     if live.summary is not None:
-        # Here stands what a rule makes of an option that was not given.
+        # The summary has the value that a rule chose for an option without one.
         told["p"] = live.summary.get("p", told.get("p"))
     return [
         f"{name} is {summary[name]!r} in the simulation, and was {told[name]!r}"

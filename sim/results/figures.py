@@ -1,4 +1,4 @@
-"""The figures of a simulation in words: what ran, what it came to, and what that means."""
+"""The figures of a simulation in words: its settings, its results, and their meaning."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -32,11 +32,11 @@ WORLD = {
     "mixing": "mixing {}",
     "seed": "seed {}",
 }
-"""Keys of a summary that say what the workers live in, and what is written of each."""
+"""Keys of a summary that describe the workers' environment, with their words."""
 
 
 def describe(settings: Mapping[str, Any]) -> str:
-    """Say what is trained, by how many workers, and how they exchange.
+    """Describe the task, the number of workers, and how they exchange.
 
     Args:
         settings: A run's summary, or the fields of its configuration.
@@ -60,7 +60,7 @@ def describe(settings: Mapping[str, Any]) -> str:
 
 
 def describe_world(settings: Mapping[str, Any]) -> str:
-    """Say what the workers of a summary live in: network, speeds, who has which data.
+    """Describe the environment of the workers: network, speeds, distribution of the data.
 
     >>> describe_world({"network": "lan", "step_s": 0.1, "slow": ["3:10"], "seed": 0})
     'network lan, steps of 0.1 s, slow 3:10, seed 0'
@@ -88,13 +88,13 @@ def _rule(settings: Mapping[str, Any]) -> str:
     if p is not None:
         per = "second" if "per-second" in (emission, settings.get("emission")) else "step"
         words.insert(0, f"p = {p} per {per}")
-    # A summary has the rule's own name beside the spec.
+    # A summary has the rule's own name next to the spec.
     shown = settings["rule"] if settings.get("rule_spec") else name
     return f"{shown} with {', '.join(words)}" if words else str(shown)
 
 
 def _shares(settings: Mapping[str, Any]) -> list[str]:
-    """What is particular about the shares, if anything is."""
+    """Describe unusual settings of the shares, if any."""
     parts = []
     if settings.get("wire", NATIVE) != NATIVE:
         parts.append(settings["wire"])
@@ -109,7 +109,7 @@ def _shares(settings: Mapping[str, Any]) -> list[str]:
 
 
 class Row(NamedTuple):
-    """One figure, and what it means."""
+    """One figure, and its meaning."""
 
     name: str
     value: str
@@ -117,7 +117,7 @@ class Row(NamedTuple):
 
 
 def sized(size_bytes: float) -> str:
-    """A number of bytes with a unit.
+    """Format a number of bytes with a unit.
 
     >>> sized(4_000_000), sized(1.5e9), sized(12)
     ('4 MB', '1.5 GB', '12 B')
@@ -129,7 +129,7 @@ def sized(size_bytes: float) -> str:
 
 
 def named(items: Sequence[str], most: int = 5) -> str:
-    """The first of some names, and how many more there are.
+    """Join the first *most* names, and count the rest.
 
     >>> named(["a", "b", "c"]), named(["a", "b", "c"], most=1)
     ('a, b, c', 'a and 2 more')
@@ -139,7 +139,7 @@ def named(items: Sequence[str], most: int = 5) -> str:
 
 
 def describe_run(summary: Mapping[str, Any]) -> list[Row]:
-    """The figures of a run in the order in which they are best understood."""
+    """Return the figures of a run in the order in which they are easiest to understand."""
     return [
         *_of_models(summary),
         *_of_time(summary),
@@ -160,7 +160,7 @@ def _of_models(summary: Mapping[str, Any]) -> Iterator[Row]:
     elif summary.get("model_digest") is not None:
         yield Row("loss", "not finite", "of the merged model, on held-out data")
     distance, disagreement = summary.get("consensus_distance"), summary.get("disagreement")
-    # Of vectors around 0, the norm of the mean says nothing.
+    # The norm of a mean near 0 says nothing.
     if distance is not None and disagreement is None and summary["workers"] > 1:
         words = "of its norm: how far models are from their mean" if distance else "all alike"
         yield Row("consensus distance", f"{distance:.3g}", words)
@@ -227,7 +227,7 @@ def _of_computing(summary: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def describe_faults(summary: Mapping[str, Any]) -> Iterator[Row]:
-    """The figures of what went wrong; none where nothing was to."""
+    """Yield the figures of faults; nothing without faults."""
     faults = summary.get("faults")
     if not faults:
         return

@@ -1,4 +1,4 @@
-"""The folder of a run: written whole or not at all, and read again."""
+"""The folder of a run: written completely or not at all, and read again."""
 
 import math
 import shutil
@@ -38,8 +38,8 @@ SUMMARY, MODEL, PICTURE, SERIES, WORKERS = RUN_FILES[2:]
 
 @contextmanager
 def staged(folder: Path, last: str = SUMMARY) -> Iterator[Path]:
-    """Give a folder to write to, whose files appear in *folder* together, or not at all: where the
-    file *last* is, all are.
+    """Yield a draft folder, whose files appear in *folder* together, or not at all: if the file
+    *last* is there, all are.
 
     Raises:
         OSError: It cannot be made or written to; nothing was left in it.
@@ -54,7 +54,7 @@ def staged(folder: Path, last: str = SUMMARY) -> Iterator[Path]:
         for path in files:
             path.replace(folder / path.name)
     except BaseException:
-        # Of those only that have moved: what stands in the way of another is not ours.
+        # Only the files that have moved: a file in the way of another is not ours.
         for path in files:
             if not path.exists():
                 (folder / path.name).unlink(missing_ok=True)
@@ -67,7 +67,7 @@ def staged(folder: Path, last: str = SUMMARY) -> Iterator[Path]:
 
 
 def as_json(value: Any) -> Any:
-    """The same in types that JSON has; numbers that are not finite are None.
+    """Convert a value to JSON types; numbers that are not finite become None.
 
     >>> as_json({"loss": float("nan"), "time_to": {0.9: (1, 2.5)}})
     {'loss': None, 'time_to': {'0.9': [1, 2.5]}}
@@ -87,7 +87,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-        ConfigError: The file is not there, or it is no JSON object.
+            ConfigError: The file is missing, or is not a JSON object.
     """
     try:
         found = read_json(path)
@@ -106,10 +106,10 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Read arrays of an ``.npz`` file.
 
     Raises:
-        ConfigError: It is not there, or cannot be read.
+            ConfigError: The file is missing, or cannot be read.
     """
     try:
-        # As a file, or numpy would warn of one that it leaves open where the header is broken.
+        # As an open file: with a path, numpy leaves it open on a broken header, and warns of that.
         with open(path, "rb") as file:
             arrays = np.load(file, allow_pickle=False)
             if not isinstance(arrays, NpzFile):
@@ -125,10 +125,10 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_model(path: Path) -> dict[str, Tensor] | None:
-    """Read a merged model; None where a run has none.
+    """Read a merged model; None if a run has none.
 
     Raises:
-        ConfigError: It is no safetensors file.
+        ConfigError: It is not a safetensors file.
     """
     try:
         return load_file(path) if path.exists() else None

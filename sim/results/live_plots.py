@@ -34,16 +34,16 @@ Summary = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
 
 UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
-"""Unit of the time axis, each used from `UNITS_MIN` of it on."""
+"""Units of the time axis; each is used from `UNITS_MIN` of it on."""
 
 UNITS_MIN = 5.0
 
 DOWN_S = 1.0
-"""How much less than the calendar a peer's own training time advances between two of its rows where
-it was down: a restarted process takes longer than this to begin, and clocks differ by less."""
+"""How much less than the calendar a peer's own training time advances between two of its rows if it
+was down: a restarted process takes longer than this to begin, and clocks differ by less."""
 
 Clock = Callable[[Floats], Floats]
-"""Turns seconds since the Unix epoch into places on the time axis."""
+"""Converts seconds since the Unix epoch to places on the time axis."""
 
 
 def draw(
@@ -58,12 +58,12 @@ def draw(
             there; float64, ``(n_points,)`` each.
 
     Raises:
-        OSError: It cannot be written; what was there still is.
+            OSError: It cannot be written; the earlier content is kept.
     """
     from matplotlib import rc_context
 
     with rc_context(STYLE | {"legend.fontsize": STYLE["font.size"]}):
-        # A script need not report what it measures.
+        # A script need not report its loss or accuracy.
         kinds = ("test_loss", "accuracy", "average_test_loss", "average_accuracy")
         evaluated = any(_has_column(peers, kind) for kind in kinds)
         figure = new_figure(8, 8.2 if evaluated else 5.6, "constrained")
@@ -91,7 +91,7 @@ def draw(
 
 
 def _time_axis(peers: Sequence[Rows]) -> tuple[Clock, float, str]:
-    """The clock, the end of the run on it, and its unit."""
+    """Return the clock, the end of the run on it, and its unit."""
     # A first row comes after the training that it reports.
     begin_s = min((r[0]["unix_s"] - r[0].get("time_s", 0.0) for r in peers if r), default=0.0)
     elapsed_s = max((r[-1]["unix_s"] for r in peers if r), default=begin_s) - begin_s
@@ -101,7 +101,7 @@ def _time_axis(peers: Sequence[Rows]) -> tuple[Clock, float, str]:
 
 
 def _calendar(rows: Rows) -> tuple[Floats, Floats]:
-    """When each row was written, and for how long the peer was down before, seconds."""
+    """Return when each row was written, and how long the peer was down before, seconds."""
     unix_s = np.array([row["unix_s"] for row in rows], np.float64)
     trained_s = np.array([row.get("time_s", row["unix_s"]) for row in rows], np.float64)
     return unix_s, np.diff(unix_s - trained_s, prepend=(unix_s - trained_s)[:1])
@@ -145,7 +145,7 @@ def _draw_evaluations(
         times, values = _column(rows, own, clock)
         axes.plot(times, values, color=color, marker="o", markersize=3, linewidth=1.3)
         _mark_death(axes, summary["peers_detail"][index], times, values, color)
-        # One peer measures it; where that one died, another one goes on.
+        # One peer measures it; if that peer dies, another one continues.
         times, values = _column(rows, average, clock)
         axes.plot(times, values, color=INK, marker="D", markersize=3, linewidth=1.8, zorder=3)
     if summary[measured] is not None:
@@ -182,13 +182,13 @@ def _draw_sketched(
 
 
 def _mark_death(axes: "Axes", detail: Summary, times: Floats, values: Floats, color: Any) -> None:
-    """A cross where a peer ended before its time."""
+    """Draw a cross if a peer ended before its time."""
     if detail["state"] != "finished" and len(times):
         axes.plot(times[-1:], values[-1:], color=color, marker="X", markersize=8, zorder=4)
 
 
 def _faults_done(summary: Summary, clock: Clock, end: float) -> list[dict[str, Any]]:
-    """Faults that were injected, at their places on the time axis."""
+    """Return faults that were injected, at their places on the time axis."""
     found = []
     for fault in summary.get("faults", ()):
         if fault["done"]:
@@ -213,7 +213,7 @@ def _has_column(peers: Sequence[Rows], key: str) -> bool:
 def _column(
     rows: Rows, key: str, clock: Clock, smooth: Callable[[Floats], Floats] = lambda each: each
 ) -> tuple[Floats, Floats]:
-    """The values of one column and their times, with a gap wherever the peer was down."""
+    """Return the values of one column and their times, with a gap wherever the peer was down."""
     unix_s, down_s = _calendar(rows)
     incarnation = np.cumsum(down_s > DOWN_S)
     known = [index for index, row in enumerate(rows) if row.get(key) is not None]
@@ -224,7 +224,7 @@ def _column(
 
 
 def _smooth(values: Floats) -> Floats:
-    """A centered moving mean over a fifteenth of the rows, over fewer at both ends."""
+    """Return a centered moving mean over a fifteenth of the rows, fewer at both ends."""
     kernel = np.ones(max(1, len(values) // 15) | 1)
     if len(values) < len(kernel):
         return values
@@ -233,7 +233,7 @@ def _smooth(values: Floats) -> Floats:
 
 
 class Event(NamedTuple):
-    """Something that happened to a peer."""
+    """An event of a peer."""
 
     time_s: float
     what: str
@@ -245,21 +245,21 @@ class Contestant:
 
     name: str
     times_s: Sequence[float]
-    """When its model was measured."""
+    """Times at which its model was measured."""
     losses: Sequence[float]
-    """On held-out data."""
+    """Losses on held-out data."""
     accuracies: Sequence[float]
     reached_s: float | None
-    """When it reached the target; None if never."""
+    """Time at which it reached the target; None if never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeLine:
-    """When a peer was there."""
+    """The times at which a peer was up."""
 
     name: str
     spans_s: Sequence[tuple[float, float]]
-    """Begin and end of each of its incarnations, seconds."""
+    """Start and end of each of its incarnations, seconds."""
     events: Sequence[Event]
 
 
@@ -271,10 +271,10 @@ def draw_race(
     note: str,
     path: Path,
 ) -> None:
-    """Draw loss and accuracy of three at most, and below that the peers of the first one, as PNG.
+    """Draw loss and accuracy of at most three ways, and below them the peers of the first, as PNG.
 
     Raises:
-        OSError: It cannot be written; what was there still is.
+        OSError: It cannot be written; the earlier content is kept.
     """
     from matplotlib import rc_context
 

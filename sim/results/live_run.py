@@ -1,4 +1,4 @@
-"""What real peers left in their folders: paces, counts, models' quality over time."""
+"""The files of real peers: paces, counts, and the quality of models over time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,26 +15,26 @@ from .files import SUMMARY, read_object
 
 __all__ = ["LivePeer", "LiveRun", "Row", "read_live_run"]
 
-# As `train.run` and `cli.launch.folder` write them.
+# File names, as `train.run` and `cli.launch.folder` write them.
 _OPTIONS: Final = "options.json"
 
 Row = Mapping[str, Any]
-"""One of ``metrics.jsonl``, by the names of its columns."""
+"""A row of ``metrics.jsonl``, by the names of its columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivePeer:
-    """One peer, all its lives together."""
+    """One peer, with all its incarnations."""
 
     id: str
     index: int
-    """Which part of the data it had."""
+    """Index of its part of the data."""
     options: Mapping[str, Any]
-    """What its last life was told, as ``options.json`` has it."""
+    """Options of its last incarnation, from ``options.json``."""
     lives: tuple[tuple[Row, ...], ...]
-    """Rows of metrics, by folder, in order."""
+    """Rows of metrics of each folder, in order."""
     report: Mapping[str, Any] | None
-    """Its ``peer.json``; None where it was killed, or still runs."""
+    """Its ``peer.json``; None if it was killed, or still runs."""
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -48,8 +48,8 @@ class LivePeer:
 
     @property
     def address(self) -> str | None:
-        """Where it listened, as far as is known; None where it was told nothing, and so at
-        a port of this machine alone."""
+        """The address it listened at, if known; None if none was set, so that it listened on a port
+        of this machine alone."""
         said = [(self.report or {}).get("address")]
         said += [each for name in ("advertise", "bind") for each in self.options.get(name) or ()]
         return next((address for address in said if isinstance(address, str)), None)
@@ -57,13 +57,13 @@ class LivePeer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRun:
-    """A swarm of real peers that was run, or is running."""
+    """A swarm of real peers that ran, or is running."""
 
     folder: Path
     peers: tuple[LivePeer, ...]
-    """In the order of their parts of the data; each has at least one row."""
+    """Peers in the order of their parts of the data; each has at least one row."""
     summary: Mapping[str, Any] | None
-    """What ``rumor launch`` made of it in the end; None where it did not come to that."""
+    """The final summary of ``rumor launch``; None if it was not written."""
 
     @property
     def began_unix_s(self) -> float:
@@ -73,9 +73,9 @@ class LiveRun:
 
     @property
     def trained_s(self) -> float:
-        """How long all trained: until the first that took all its steps had done so, seconds.
+        """How long all trained: until the first peer with all its steps had taken them, seconds.
 
-        Peers that are killed or leave do not end it; where none finished, it is as long as anybody
+        Peers that are killed or leave do not end it; if none finished, it lasts as long as any peer
         trained.
         """
         ends = [self.times(peer)[-1] for peer in self.peers if peer.finished]
@@ -86,14 +86,15 @@ class LiveRun:
         return np.array([row["unix_s"] for row in peer.rows], np.float64) - self.began_unix_s
 
     def steps(self, peer: LivePeer, at_s: float) -> float:
-        """Optimizer steps that *peer* had taken by *at_s* seconds since `began_unix_s`, those that
-        a crash has lost counted once. Between two rows it steps evenly."""
+        """Return the optimizer steps of *peer* by *at_s* seconds since `began_unix_s`, counting
+        steps that a crash has lost once. Between two rows it steps evenly."""
         values = np.maximum.accumulate([float(row["step"]) for row in peer.rows])
         return self._between(peer, values, at_s)
 
     def count(self, name: str, at_s: float) -> float | None:
-        """What all peers together had counted in a column by *at_s* seconds since `began_unix_s`,
-        those that are gone included; None where the rows do not say it."""
+        """Return the sum of a column's counts over all peers by *at_s* seconds since
+        `began_unix_s`,
+        including peers that are gone; None if the rows lack it."""
         if any(name not in row for peer in self.peers for row in peer.rows):
             return None
         counts = [_over_lives(peer.rows, name) for peer in self.peers]
@@ -105,14 +106,14 @@ class LiveRun:
 
 
 def read_live_run(folder: Path | str) -> LiveRun:
-    """Read a run, also while it goes on.
+    """Read a run, finished or in progress.
 
     Args:
-        folder: Of ``rumor launch``, of one ``rumor peer --out``, or one that holds folders of
-            several such peers.
+        folder: Folder of ``rumor launch``, of one ``rumor peer --out``, or with the folders
+            of several such peers.
 
     Raises:
-        ConfigError: There is no peer in it, or what one left cannot be read.
+        ConfigError: There is no peer in it, or its files cannot be read.
         TrainingError: A row of metrics cannot be read.
     """
     folder = Path(folder)
@@ -149,7 +150,7 @@ def _live_peer(name: str, folders: Sequence[Path]) -> LivePeer:
 
 
 def _over_lives(rows: Sequence[Row], name: str) -> NDArray[np.float64]:
-    """A count that begins again in each life, as one that goes on."""
+    """Turn a count that restarts in each incarnation into one that continues."""
     values = np.array([float(row.get(name) or 0.0) for row in rows])
     grown = np.diff(values, prepend=0.0)
     return np.cumsum(np.where(grown < 0, values, grown))

@@ -1,4 +1,4 @@
-"""What is measured in a run: curves over virtual time, and how workers spent it."""
+"""Measures a run: curves over virtual time, and how workers spent it."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,7 +16,7 @@ from ..batched.weights import UNITS_PER_FOUNDER
 
 __all__ = ["Curves", "participation", "targets_of", "time_figures", "token_figures"]
 
-# Of more workers, what each has done at every measurement takes too much memory.
+# With more workers, keeping all readings of each takes too much memory.
 _WORKERS_MAX: Final = 1024
 
 _SPANS: Final = 4
@@ -25,15 +25,15 @@ _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def participation(readings: Sequence[Reading]) -> dict[str, float | None]:
-    """Who takes part, mean over the quarters of a run: has stepped, and exchanged, within it.
+    """Measure participation, mean over the quarters of a run: a worker stepped and exchanged in it.
 
-    Quarters in which nobody exchanged anything do not count: between two outer rounds all train
-    alone, and that is no fault.
+    Quarters without any exchange do not count: between two outer rounds all train alone, which is
+    no fault.
 
     Returns:
-        ``members_taking_part``: how many workers take part; ``participation``: which part that is
-        of the workers that belong to the swarm at a quarter's end. None where nobody ever exchanged
-        anything, or nothing was noted.
+        ``members_taking_part``: number of workers that take part; ``participation``: the part of
+        the workers in the swarm at a quarter's end that this is. None without any exchange, or
+        without readings.
     """
     taking, parts = [], []
     for before, after in _quarters(readings):
@@ -64,8 +64,9 @@ class Curves:
     """Collects one point of every curve at each measurement.
 
     Attributes:
-        evaluation: Of the merged model, at the last measurement; None without a model.
-        readings: What each worker had done by each measurement; of very many, nothing is noted.
+            evaluation: Evaluation of the merged model, at the last measurement; None without a
+                model.
+            readings: Work of each worker by each measurement; empty for very many workers.
     """
 
     def __init__(self) -> None:
@@ -99,7 +100,7 @@ class Curves:
     def _of_values(self, reading: Reading, values: Models | VectorRows) -> dict[str, Any]:
         present = reading.present
         if present is not None and not len(present):
-            # All are down: there is no model to measure.
+            # All workers are down: there is no model to measure.
             return {}
         found: dict[str, Any] = {"consensus_distance": values.consensus_distance(present)}
         if isinstance(values, VectorRows):
@@ -116,7 +117,7 @@ class Curves:
         return found | self._of_groups(reading, values)
 
     def _of_groups(self, reading: Reading, values: Models) -> dict[str, Any]:
-        """Each group's own merged model, while a partition lasts."""
+        """Measure each group's own merged model, while a partition lasts."""
         losses, accuracies = [], []
         for group in reading.groups:
             units = np.zeros_like(reading.weight_units)
@@ -165,11 +166,11 @@ def _quantiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def targets_of(task: Task) -> int:
-    """What a training sample is to predict: so many tokens of a text, or one thing."""
+    """Return the number of predictions per training sample: tokens of a text, or one."""
     if not is_pair(task.train) or not len(task.train[1]):
         return 1
     targets = task.train[1]
-    # Floating-point targets are one answer in several numbers; whole ones are so many classes.
+    # Floating-point targets are one answer in several numbers; integer ones are several classes.
     if targets.is_floating_point() or targets.ndim < 2:
         return 1
     return int(targets[0].numel())
@@ -178,20 +179,20 @@ def targets_of(task: Task) -> int:
 def time_figures(
     ending: Ending, *, end_s: float, founders: int, means_s: Sequence[float]
 ) -> dict[str, float | None]:
-    """What the workers' time went into.
+    """Measure how the workers spent their time.
 
     Args:
-        end_s: Length of the run, virtual seconds. What failing workers did is counted until that
-            in *ending*, which may be earlier.
-        founders: Workers that were there at the start.
-        means_s: Mean duration of a step of each worker where nothing slows it, seconds.
+        end_s: Length of the run, virtual seconds. The work of failing workers is counted until
+            their time in *ending*, which may be earlier.
+        founders: Number of workers at the start.
+        means_s: Mean duration of a step of each worker without slowdowns, seconds.
 
     Returns:
-        ``utilization``: of the time that processes ran, the part in which they neither waited for
-        others, nor looked for a swarm, nor stood still. ``goodput``: of what the founders would
-        have computed had they never failed or waited, the part that was computed and is not lost.
-        ``wait_s_longest``: the longest time at a stretch that one waited for others, seconds. Both
-        parts are None where no time has passed.
+        ``utilization``: the part of the processes' running time in which they neither waited for
+        others, nor looked for a swarm, nor stood still. ``goodput``: the part of the work that the
+        founders would have done without failing or waiting that was done and is not lost.
+        ``wait_s_longest``: the longest uninterrupted wait for others, seconds. Both parts are None
+        if no time has passed.
     """
     times = ending.times
     if not end_s:
@@ -211,8 +212,8 @@ def time_figures(
 
 
 def token_figures(task: Any, steps: NDArray[np.int64], samples: Sequence[int]) -> dict[str, Any]:
-    """``tokens`` that all steps of the workers have trained on: of a text, or samples of other
-    data; nothing where a task has no data."""
+    """Return ``tokens`` trained on in all steps of the workers: of a text, or samples of other
+    data; nothing for a task without data."""
     if not isinstance(task, Task):
         return {}
     return {"tokens": int((steps * np.asarray(samples)).sum()) * targets_of(task)}

@@ -1,4 +1,4 @@
-"""Pictures of simulated runs, and what those of live runs share with them."""
+"""Pictures of simulated runs, and what pictures of live runs share with them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -59,26 +59,26 @@ STYLE: Any = {
     "xtick.labelcolor": INK,
     "legend.frameon": False,
     "legend.fontsize": 8.5,
-    # Names of tasks and paths may hold what would be mathematics to matplotlib.
+    # Names of tasks and paths may hold characters that matplotlib reads as mathematics.
     "text.parse_math": False,
 }
 
 LOG_FROM, LOG_SPARSE_FROM = 8.0, 300.0
-"""Greatest value over least from which an axis is logarithmic, and from which powers of ten are
-enough ticks."""
+"""Ratio of the greatest to the least value from which an axis is logarithmic, and from which
+powers of ten are enough ticks."""
 
 FAULTS_CLOSE = 0.03
 """Faults nearer to one another than this part of the run share a line, or labels would overlap."""
 
 FAULT_LABELS_MAX, FAULT_LETTERS_MAX = 16, 36
-"""Lines that are labelled, and letters that fit along a panel's height."""
+"""Number of labelled lines, and letters that fit along a panel's height."""
 
 NOT_SHADED = ("slow", "delay", "loss", "duplicate", "replay", "reset")
 """Kinds of faults that often last for most of a run."""
 
 
 def new_figure(width: float, height: float, layout: Any, dpi: float = 150) -> "Figure":
-    """An empty figure, inches wide and high: without a window or state that outlives it."""
+    """Make an empty figure, in inches: without a window or state that outlives it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -90,7 +90,7 @@ def new_figure(width: float, height: float, layout: Any, dpi: float = 150) -> "F
 def mark(
     axes: "Axes", x: float, y: float, text: str, *, marker: str = "D", size: float = 5
 ) -> None:
-    """Stress the last point of a curve; the text is outside the panel, at its right edge."""
+    """Highlight the last point of a curve; the text is outside the panel, at its right edge."""
     axes.plot([x], [y], color=ACCENT, marker=marker, markersize=size, zorder=5, clip_on=False)
     style: Any = {"color": ACCENT, "fontweight": "bold", "annotation_clip": False}
     axes.annotate(text, (x, y), xytext=(8, 0), textcoords="offset points", va="center", **style)
@@ -117,7 +117,7 @@ def set_scale(axes: "Axes", values: Floats) -> None:
 def plain_log_ticks(axes: "Axes", ratio: float) -> None:
     """Give a logarithmic vertical axis ticks in plain numbers.
 
-    Labels in mathematics, as matplotlib has them, `STYLE` would show as they are written.
+    `STYLE` would show matplotlib's default labels, which are mathematics, as raw text.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -128,7 +128,7 @@ def plain_log_ticks(axes: "Axes", ratio: float) -> None:
 
 
 def mark_faults(axes: "Axes", faults: Mappings, end_s: float, *, labels: bool) -> None:
-    """Draw a line for each fault, shade the time that one lasts, and label few of them."""
+    """Draw a line for each fault, shade the time that one lasts, and label a few of them."""
     from matplotlib.patheffects import withStroke
 
     before = axes.get_ylim()
@@ -151,7 +151,7 @@ def mark_faults(axes: "Axes", faults: Mappings, end_s: float, *, labels: bool) -
 
 
 def fault_labels(faults: Mappings, end_s: float) -> dict[float, str]:
-    """What is written where; faults, in order of time, that are close together share a line.
+    """Return the labels by time; faults, in order of time, that are close together share a line.
 
     >>> fault_labels([{"at_s": 1.0, "kind": "crash", "peer": 2}, {"at_s": 50.0, "kind": "heal"},
     ...               {"at_s": 50.5, "kind": "crash", "peer": 3}], 100.0)
@@ -169,7 +169,7 @@ def fault_labels(faults: Mappings, end_s: float) -> dict[float, str]:
 
 
 def _fault_words(group: Mappings) -> str:
-    """The label of faults that share a line: as exact as fits."""
+    """Return the label of faults that share a line, as exact as fits."""
     kinds = [f"{n} {f['kind']}s" if (n := f.get("count", 1)) > 1 else f["kind"] for f in group]
     named = [f"{k} {f['peer']}" if f.get("peer") else k for k, f in zip(kinds, group, strict=True)]
     texts = (", ".join(named), ", ".join(kinds))
@@ -180,21 +180,21 @@ def _fault_words(group: Mappings) -> str:
 WIDTH, PANEL_HEIGHT, HEADER_LINE = 11.0, 2.6, 0.22
 
 TITLE_MAX, WORLD_MAX = 95, 140
-"""Letters of a line above the panels, where it says what is run and in what world."""
+"""Maximum letters of the two lines above the panels: the settings and the environment."""
 
 WEIGHTS_APART = 0.05
-"""Founders that a picture of weights spans at least, to either side."""
+"""Minimum span of a picture of weights to either side, in founders."""
 
 GROUPS_MAX = 6
-"""Parts of a partition whose own curves are drawn."""
+"""Maximum number of a partition's groups whose own curves are drawn."""
 
 RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 
 POINTS_MARKED_MAX = 30
-"""Points of a curve that has a dot for each."""
+"""Maximum number of points of a curve with a dot for each."""
 
 GAP_MIN = 0.1
-"""Least time between two points that a rate is computed from, over the median of these times."""
+"""Least time between the two points of a rate, as a part of the median of these times."""
 
 Summary = Mapping[str, Any]
 Series = Mapping[str, Floats]
@@ -205,12 +205,12 @@ class _Panel(NamedTuple):
 
     title: str
     name: str
-    """Of the curve that it is about."""
+    """Name of its curve."""
     draw: Callable[["Axes", Summary, Series], None]
     has_any: Callable[[Floats], bool]
-    """True if that curve has something to show."""
+    """True if that curve has data to show."""
     label: str = ""
-    """Of the vertical axis."""
+    """Label of the vertical axis."""
 
 
 def draw(summary: Summary, series: Series) -> "Figure":
@@ -237,7 +237,7 @@ def draw(summary: Summary, series: Series) -> "Figure":
 
 
 def _panels(summary: Summary, series: Series) -> list[_Panel]:
-    """Those with something to show, the most telling first."""
+    """Return the panels with data to show, the most telling first."""
     several = summary["workers"] > 1
     known = [
         _Panel("", "accuracy", partial(_draw_quality, name="accuracy"), _has_any),
@@ -272,12 +272,12 @@ def _has_any(values: Floats | None) -> bool:
 
 
 def _is_ever(values: Floats) -> bool:
-    """True if there is anything but zeros and gaps."""
+    """True if there are values other than zeros and gaps."""
     return bool(np.any(np.isfinite(values) & (values != 0)))
 
 
 def _place(figure: "Figure", panels: Sequence[_Panel], summary: Summary, series: Series) -> None:
-    """Two in a row; of an odd number, the first has a row of its own."""
+    """Place panels two in a row; with an odd number, the first has a row of its own."""
     odd = len(panels) % 2
     grid = figure.add_gridspec(-(-len(panels) // 2), 2)
     end_s = float(np.nanmax(series["time_s"], initial=0.0)) or 1.0
@@ -315,7 +315,7 @@ def _draw_quality(axes: "Axes", summary: Summary, series: Series, name: str) -> 
     if groups is not None:
         axes.plot([], [], color=INK, linewidth=1.1, linestyle="--", label="merged in each part")
     _mark_last(axes, time_s, merged, "{:.4g}")
-    # The panels of both look alike: one legend will do.
+    # Both panels have the same legend: one will do.
     if name == "accuracy" or not _has_any(series.get("accuracy")):
         axes.legend(loc="lower right" if name == "accuracy" else "upper right", ncols=2)
 
@@ -332,7 +332,7 @@ def _draw_disagreement(axes: "Axes", summary: Summary, series: Series) -> None:
 def _draw_distance(
     axes: "Axes", summary: Summary, series: Series, name: str, none: str, form: str
 ) -> None:
-    """Draw what is logarithmic; with a form, the last value is marked."""
+    """Draw a logarithmic quantity; with *form*, the last value is marked."""
     time_s, found = series["time_s"], series[name]
     values = np.where(found > 0, found, np.nan)
     if not _has_any(values):
@@ -350,7 +350,7 @@ def _draw_weights(axes: "Axes", summary: Summary, series: Series) -> None:
     set_scale(axes, quantiles)
     least, most = axes.get_ylim()
     if most - least < WEIGHTS_APART:
-        # Rules that push all alike differ by units: to scale, that would look like much.
+        # Weights may differ by a few quanta only, which would look large if drawn to scale.
         axes.set_ylim(least - WEIGHTS_APART, most + WEIGHTS_APART)
     if "disagreement" in series:
         axes.legend(loc="best")
@@ -364,7 +364,7 @@ def _draw_members(axes: "Axes", summary: Summary, series: Series) -> None:
 def _draw_traffic(axes: "Axes", summary: Summary, series: Series) -> None:
     time_s, total = series["time_s"], series["bytes_sent"]
     lasted, grown = np.diff(time_s, prepend=0.0), np.diff(total, prepend=0.0)
-    # A run may end just after a measurement: a rate over next to no time means nothing.
+    # A run may end just after a measurement: a rate over almost no time means nothing.
     usable = lasted > GAP_MIN * float(np.median(lasted[1:])) if len(lasted) > 1 else lasted > 0
     values = np.divide(grown, lasted, out=np.full(len(time_s), np.nan), where=usable)
     most = np.nanmax(values, initial=0.0)
@@ -382,7 +382,7 @@ def _draw_steps(axes: "Axes", summary: Summary, series: Series, name: str) -> No
 def _mark_last(
     axes: "Axes", time_s: Floats, values: Floats, form: str, *, zero: bool = False
 ) -> None:
-    """Stress the last value that there is; *zero* says that it is 0 after that."""
+    """Highlight the last value; *zero* says that it is 0 after that."""
     finite = np.flatnonzero(np.isfinite(values))
     if len(finite):
         last = finite[-1]
@@ -404,7 +404,7 @@ def _draw_quantiles(axes: "Axes", time_s: Floats, quantiles: Floats) -> None:
         (quarter, three_quarters, 0.28, "middle 50 %"),
     ):
         if np.isfinite(low).sum() == 1:
-            # Of one point, an area is nothing.
+            # One point spans no area.
             axes.vlines(time_s, low, high, color=BLUE, alpha=alpha, linewidth=7, label=label)
         else:
             style: Any = {"color": BLUE, "alpha": alpha, "linewidth": 0, "label": label}

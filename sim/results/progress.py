@@ -1,4 +1,4 @@
-"""How a simulation goes, reported while it does."""
+"""Progress reports of a running simulation."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from ..kernel.program import Level
 
 __all__ = ["Watch"]
 
-# Between two reports about one window, which may take minutes with a large model.
+# Seconds between two reports about one window, which may take minutes with a large model.
 _TELL_S: Final = 1.0
 
 
@@ -44,7 +44,7 @@ class Watch:
                 self.tell(steps, before_s + part * (window.time_s - before_s))
 
     def tell(self, steps: int, time_s: float) -> None:
-        """Report that so many steps were taken by that virtual time."""
+        """Report that *steps* steps were taken by that virtual time."""
         self._told_s = time.perf_counter()
         self._steps, self._time_s = steps, time_s
         if self._progress is not None:

@@ -1,4 +1,4 @@
-"""What a simulation came to: figures, curves over virtual time, every worker, the merged model."""
+"""The results of a simulation: figures, curves over virtual time, workers, the merged model."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -50,17 +50,17 @@ __all__ = ["Run", "digest_of", "summarize", "time_to"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Run:
-    """A simulation that has run.
+    """A finished simulation.
 
     Raises:
         ValueError: Arrays of one kind differ in length.
     """
 
     summary: dict[str, Any]
-    """What ``rumor simulate --json`` prints; JSON values only: what is not finite is None."""
+    """The output of ``rumor simulate --json``; JSON values only: None for values not finite."""
     series: Mapping[str, NDArray[np.float64]]
-    """Curves, float64, first axis ``n_points``, one point for each measurement. Names that a run
-    has nothing to say on are absent, and points without a value NaN.
+    """Curves, float64, first axis ``n_points``, one point for each measurement. Names that do not
+    apply to a run are absent, and points without a value NaN.
 
     - ``time_s``: virtual time, seconds; ``steps``: mean optimizer steps per worker.
     - ``loss``, ``accuracy``: of the merged model, on held-out data.
@@ -71,18 +71,19 @@ class Run:
     - ``messages``, ``bytes_sent``, ``pushes``, ``skipped``, ``mixed``: of all workers, since 0.0.
     - ``staleness_steps``: mean over the shares mixed since the point before.
     - ``idle``: part of the workers' time since the point before that they spent waiting.
-    - ``accuracy_of_groups``, ``loss_of_groups``: of what the members of each group of a partition
-      have merged, ``(n_points, n_groups)``; NaN while there is none.
-    - ``members``: workers that belong to the swarm; ``membership_bytes``: sent since 0.0 about who
-      lives; both where there are faults.
+    - ``accuracy_of_groups``, ``loss_of_groups``: of the model merged within each group of a
+      partition, ``(n_points, n_groups)``; NaN without one.
+    - ``members``: workers that belong to the swarm; ``membership_bytes``: sent since 0.0 about
+      membership; both only with faults.
     - ``disagreement``: sum over the workers of their squared distance from the mean, per
       coordinate.
     """
     workers: Mapping[str, NDArray[Any]]
-    """Each worker at the end, newcomers last, axis ``n_workers``: ``steps`` (of all its lives),
-    ``weight_units`` (int64; float64 where one is not whole), ``idle_s``, ``pushes``, ``mixed``."""
+    """Each worker at the end, newcomers last, axis ``n_workers``: ``steps`` (over all
+    incarnations),
+    ``weight_units`` (int64; float64 if some are not whole), ``idle_s``, ``pushes``, ``mixed``."""
     model: Mapping[str, Tensor] | None = None
-    """The merged model's state_dict; None where a task has no model."""
+    """The merged model's state_dict; None if a task has no model."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "summary", as_json(self.summary))
@@ -100,7 +101,7 @@ class Run:
         """Draw the run: quality, consensus, weights, traffic and waiting over virtual time.
 
         Returns:
-            The figure, which belongs to no window and to no global state of matplotlib.
+                The figure, which belongs to no window and to no global state of matplotlib.
 
         Raises:
             OSError: It cannot be written.
@@ -113,12 +114,13 @@ class Run:
     def save(self, folder: Path | str, *, picture: bool = True) -> None:
         """Write everything to a folder: all files appear there together, or none does.
 
-        ``series.npz`` and ``workers.npz``, ``summary.json``,
-        ``model.safetensors`` where there is a model, and ``training.png``.
+        ``series.npz`` and ``workers.npz``, ``summary.json``, ``model.safetensors`` if there is a
+        model,
+        and ``training.png``.
 
         Args:
-            folder: Made where it does not exist; it may hold other files, but no run.
-            picture: Whether to draw one.
+            folder: Created if missing; it may hold other files, but no run.
+            picture: Draw ``training.png``.
 
         Raises:
             ConfigError: The folder holds another run.
@@ -138,10 +140,10 @@ class Run:
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
-        """Read a run that was saved, every bit as it was.
+        """Read a saved run, every bit unchanged.
 
         Raises:
-            ConfigError: That is no folder of a run, or a file in it cannot be read; says which.
+            ConfigError: The folder holds no run, or a file in it cannot be read; names the file.
         """
         folder = Path(folder)
         if not folder.is_dir():
@@ -156,15 +158,15 @@ class Run:
 
 
 def time_to(series: Mapping[str, NDArray[np.float64]], accuracy: float) -> float | None:
-    """The virtual time, seconds, when the merged model was first measured to be this accurate; None
-    where it never was."""
+    """Return the virtual time of the first measurement of the merged model at this accuracy,
+    seconds; None if never."""
     if "accuracy" not in series:
         return None
     reached = np.flatnonzero(series["accuracy"] >= accuracy)
     return float(series["time_s"][reached[0]]) if len(reached) else None
 
 
-# What measuring finds is summed up with as many threads as torch likes; it names no run.
+# Measured figures are summed with as many threads as torch likes; they identify no run.
 _EXACT = ("time_s", "steps", "messages", "bytes_sent", "pushes", "skipped", "mixed")
 
 
@@ -173,10 +175,10 @@ def digest_of(
     series: Mapping[str, NDArray[np.float64]],
     workers: Mapping[str, NDArray[Any]],
 ) -> str:
-    """Hash every parameter of every worker, what each holds and did, and what was sent when.
+    """Hash every parameter of every worker, its state and work, and all messages with their times.
 
     Returns:
-        32 hexadecimal digits (BLAKE2b); after ``cuda:`` or the like where the values were computed
+        32 hexadecimal digits (BLAKE2b); prefixed ``cuda:`` or the like if the values were computed
         there, since another kind of device computes other bits.
     """
     hash = blake2b(digest_size=16)
@@ -194,11 +196,11 @@ def digest_of(
     return hash.hexdigest() if device == CPU else f"{device.type}:{hash.hexdigest()}"
 
 
-# Settings that a summary has where they were given.
+# Settings that a summary has only if they were given.
 _NETWORK = ("latency_s", "bandwidth_mbit", "loss", "duplicates")
 _EXCHANGE = ("shards_per_push", "shard_order", "exact", "push_mbit")
 
-# Virtual time at which the merged model was first measured to be so good.
+# Accuracies whose first virtual time of the merged model is reported.
 _ACCURACIES = (0.5, 0.8, 0.9, 0.95, 0.99)
 
 # The part of a run, from its end, that counts as stationary.
@@ -264,7 +266,7 @@ def summarize(
     }
     if isinstance(values, VectorRows):
         found = series["disagreement"]
-        # Where noise keeps it up, its mean once it is stationary.
+        # If noise keeps the disagreement up, report its mean once it is stationary.
         settled = found[int(len(found) * (1 - _STATIONARY)) :].mean()
         summary["disagreement"] = last["disagreement"]
         summary["disagreement_stationary"] = float(settled) if values.task.noise else None
@@ -274,7 +276,7 @@ def summarize(
 def _settings(
     config: SimulationConfig, values: Models | VectorRows, topology: str, rule: Rule
 ) -> dict[str, Any]:
-    """What was simulated, as far as it is of interest, or not the usual."""
+    """Return the settings of the simulation that are of interest, or not the default."""
 
     def given(names: Sequence[str], prefix: str = "") -> dict[str, Any]:
         found = {name: getattr(config, name) for name in names}
@@ -312,7 +314,7 @@ def _of_faults(
     ending: Ending,
     series: Mapping[str, NDArray[np.float64]],
 ) -> dict[str, Any]:
-    """What went wrong, and what became of it, where anything was to."""
+    """Return the faults and their consequences, if there were any."""
     found: dict[str, Any] = {}
     if config.total_steps is not None:
         found["total_steps"] = config.total_steps
@@ -321,7 +323,7 @@ def _of_faults(
         return found
     end_s, groups = float(series["time_s"][-1]), series.get("accuracy_of_groups")
     if groups is not None:
-        # As it was measured last while one was cut off, if it was.
+        # Its last measurement while a worker was cut off, if one was.
         measured = groups[np.isfinite(groups).any(axis=1)]
         groups = measured[-1].tolist() if len(measured) else None
     return found | {
@@ -340,7 +342,7 @@ def _of_faults(
 def _of_attacks(
     attacks: Sequence[Attack], faults: Sequence[Fault], ids: Sequence[PeerId]
 ) -> dict[str, Any]:
-    """Who was Byzantine, where any worker was: only the others count in what was measured."""
+    """Return the Byzantine workers, if any: measurements count only the others."""
     liars = sorted(frozenset().union(*[attack.liars for attack in attacks]))
     if not liars:
         return {}
@@ -350,7 +352,7 @@ def _of_attacks(
 def _weights(audit: Audit, shards: int) -> dict[str, Any]:
     total = audit.held + audit.in_flight + audit.stranded + audit.burned + audit.died
     return {
-        # A founder brings one of each shard.
+        # A founder brings one unit of weight for each shard.
         "weight_total": founders(total) / shards,
         "weight_expected": founders(audit.founded) / shards,
         "weight_units_total": in_units(total),
@@ -368,6 +370,6 @@ def _traffic(series: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
     total_s = float(lasted_s.sum())
     return found | {
         "staleness_steps": behind / found["mixed"] if found["mixed"] else None,
-        # Part of all workers' time that they have waited.
+        # Part of all workers' time spent waiting.
         "idle": float((series["idle"] * lasted_s).sum()) / total_s if total_s else 0.0,
     }

@@ -1,4 +1,4 @@
-"""Storms: what goes wrong with real fleets, drawn as fault schedules for a swarm of any size."""
+"""Storms: failures of real fleets, drawn as fault schedules for a swarm of any size."""
 
 from .storms import STORMS, Storm, draw_storm, list_storms, read_storm
 

@@ -1,14 +1,14 @@
-"""Storms: what goes wrong with real fleets, drawn as fault schedules for a swarm of any size.
+"""Storms: failures of real fleets, drawn as fault schedules for a swarm of any size.
 
-A storm is a TOML file in ``presets/``: what it models, its source, for how many peers it is meant,
+A storm is a TOML file in ``presets/``: its model, its source, the number of peers it is meant for,
 random events, and perhaps a network. Ranges are drawn from uniformly. An event has
 
 - a ``kind`` of fault, with its fields (``for_s``, ``factor``) as ranges;
-- when: ``per_hour`` (a Poisson process), ``every_s``, or once ``at_s``, a range;
-- whom: ``each`` peer by itself, a number of ``peers`` drawn among those that are up (below 1, a
-  part of them), or all of a ``site`` of the network;
+- its time: ``per_hour`` (a Poisson process), ``every_s``, or once ``at_s``, a range;
+- its targets: ``each`` peer by itself, a number of ``peers`` drawn among those that are up (below
+  1, a part of them), or all of a ``site`` of the network;
 - ``back_s``: how long after a crash or a leave the peer starts again, with its ``state``, or a
-  newcomer comes in its place.
+  newcomer takes its place.
 """
 
 import json
@@ -40,20 +40,20 @@ _Event = dict[str, Any]
 
 
 class Storm(NamedTuple):
-    """A storm as it strikes one swarm."""
+    """The effects of a storm on one swarm."""
 
     faults: tuple[Fault, ...]
     """In order of time; peers by position, newcomers by name."""
     network: dict[str, Any] | None
-    """As a network's file has it; None where the storm says nothing of it."""
+    """As in a network's file; None if the storm has no network."""
 
 
 @cache
 def read_storm(name: str) -> dict[str, Any]:
-    """The file of a storm.
+    """Read the file of a storm.
 
     Raises:
-        ConfigError: There is no such storm.
+        ConfigError: The storm is unknown.
     """
     if name not in STORMS:
         hint = did_you_mean(name, STORMS)
@@ -62,7 +62,7 @@ def read_storm(name: str) -> dict[str, Any]:
 
 
 def list_storms() -> str:
-    """All storms, and what they model, for a terminal."""
+    """List all storms, and their models, for a terminal."""
     width = max(map(len, STORMS)) + 2
     return "\n".join(
         fill(f"{name:{width}}{read_storm(name)['what']}", 80, subsequent_indent=" " * width)
@@ -73,18 +73,18 @@ def list_storms() -> str:
 def draw_storm(
     name: str, peers: int, duration_s: float, seed: int = 0, *, scale: float = 1.0
 ) -> Storm:
-    """Draw what happens to a swarm; the same arguments give the same faults.
+    """Draw the faults of a swarm; the same arguments give the same faults.
 
     Args:
         name: One of `STORMS`.
-        peers: How many there are at the start.
-        duration_s: How long the run lasts, seconds.
-        seed: Of everything random.
-        scale: How many times as fast all of it goes: with 60, an hour of the storm strikes within
+        peers: Number of peers at the start.
+        duration_s: Length of the run, seconds.
+        seed: Seed of everything random.
+        scale: Factor by which everything goes faster: with 60, an hour of the storm strikes within
             a minute. Bandwidths and factors stay as they are.
 
     Raises:
-        ConfigError: There is no such storm.
+        ConfigError: The storm is unknown.
 
     >>> drawn = draw_storm("torchft-60s", 30, 600.0)
     >>> [fault.kind for fault in drawn.faults][:4]
@@ -113,13 +113,13 @@ def draw_storm(
 def _moments(
     event: _Event, peers: int, whole_s: float, rng: np.random.Generator
 ) -> Iterator[tuple[float, int]]:
-    """When an event happens, and to whom if it is meant of each peer; -1 for the swarm."""
+    """Yield when an event happens, and to which peer if it has ``each``; -1 for the swarm."""
     is_of_each = event.get("each", False)
     for peer in range(peers) if is_of_each else (-1,):
         if "at_s" in event:
             yield float(rng.uniform(*event["at_s"])), peer
         elif (every_s := event.get("every_s")) is not None:
-            # Peers by themselves have no common beginning.
+            # Events of single peers have no common beginning.
             begin_s = rng.uniform(0, every_s) if is_of_each else every_s
             for at_s in np.arange(begin_s, whole_s, every_s):
                 yield float(at_s), peer
@@ -132,7 +132,7 @@ def _moments(
 
 
 class _Swarm:
-    """Who is up while a storm is drawn."""
+    """The peers that are up while a storm is drawn."""
 
     def __init__(self, peers: int, sites: int) -> None:
         self._sites = sites
@@ -142,7 +142,8 @@ class _Swarm:
         self.rows: list[dict[str, Any]] = []
 
     def strike(self, event: _Event, at_s: float, peer: int, rng: np.random.Generator) -> None:
-        """Let an event happen, to *peer* or, where that is -1, to whom is drawn; nobody if down."""
+        """Apply an event to *peer*, or to drawn peers if that is -1; peers that are down are
+        spared."""
         self.bring_back(at_s)
         victims = self._victims(event, rng) if peer < 0 else [peer] if peer in self._up else []
         if not victims:
@@ -162,11 +163,11 @@ class _Swarm:
             if event["kind"] == "crash":
                 state = event.get("state", "kept")
                 back |= {"kind": "restart", "peer": victim, "state": state}
-            # Of one time, in the order in which they went.
+            # Peers with the same time come back in the order in which they went down.
             insort(self._back, (back_s, len(self.rows), back, victim), key=lambda each: each[:2])
 
     def _victims(self, event: _Event, rng: np.random.Generator) -> list[int | str]:
-        """At least one, and never all: nobody is left to go on with the model then."""
+        """Draw at least one peer, and never all: some peer must keep the model."""
         if event.get("site"):
             site = rng.integers(self._sites)
             there: list[int | str] = [
@@ -181,7 +182,7 @@ class _Swarm:
         return [self._up[place] for place in sorted(drawn.tolist())]
 
     def bring_back(self, at_s: float) -> None:
-        """Let those be up again whose time has come by *at_s*."""
+        """Mark peers as up whose time has come by *at_s*."""
         while self._back and self._back[0][0] <= at_s:
             _, _, row, who = self._back.pop(0)
             self.rows.append(row)
@@ -192,7 +193,7 @@ class _Swarm:
 
 
 def _network(network: dict[str, Any], peers: int, rng: np.random.Generator) -> dict[str, Any]:
-    """A network of so many peers, as a file has it: uplinks of each, or lines between sites."""
+    """Make a network of *peers*, as in a file: uplinks of each, or lines between sites."""
     if "uplink_mbit" in network:
         names = {"bandwidth_mbit": "uplink_mbit", "downlink_mbit": "downlink_mbit"}
         hosts = [
@@ -215,5 +216,5 @@ def _network(network: dict[str, Any], peers: int, rng: np.random.Generator) -> d
 
 
 def _rounded(seconds: float) -> float:
-    # A duration of 0 is none.
+    # Rounded to 0, a short duration would mean none.
     return max(round(seconds, 3), 0.001) if seconds else 0.0

@@ -77,10 +77,8 @@ class Results:
         """Drop seeds that a place has only begun, if it has finished another.
 
         A place is a point of every axis but the first. If a study was stopped, some points of the
-        first
-        axis have one seed more than the others, though none failed: all are compared by the seeds
-        that
-        all have.
+        first axis have one seed more than the others, though none failed: all are compared by the
+        seeds that all have.
         """
         known = {str(result.trial) for result in self.results} | set(self.failures)
         trials = {str(trial): trial for trial in self.study.trials()}

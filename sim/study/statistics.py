@@ -133,20 +133,15 @@ def differences(
     of 28 groups that would find half as many. Measured with `holm`, the best of equal groups being
     the reference, 1500 studies each of 3, 7 and 28 groups on 2, 3 or 6 seeds: some group is wrongly
     called worse in 0 to 5 % of studies with equal noise, and in 0 to 8 % where one group is three
-    or
-    five times as noisy; of 3 groups on 2 seeds in 7 and 9 %. Of 28 groups on 3 seeds, with noise of
-    10 % and half of them 50 % slower, it finds 56 % of these; on 2 seeds almost none, on 6 all.
-    these; on 2 seeds next to none, on 6 all.
+    or five times as noisy; of 3 groups on 2 seeds in 7 and 9 %. Of 28 groups on 3 seeds, with noise
+    of 10 % and half of them 50 % slower, it finds 56 % of these; on 2 seeds almost none, on 6 all.
 
     Args:
             resolution: Values are known this precisely only; noise counts as at least the noise
-                that
-                this causes.
+                that this causes.
             at_least_common: Raise each pair's noise to at least the mean of all pairs. Figures in
-                two
-                clusters, as of trials that succeed or fail, vary little in a group whose few seeds
-                all
-                fell into one cluster, by chance.
+                two clusters, as of trials that succeed or fail, vary little in a group whose few
+                seeds all fell into one cluster, by chance.
 
         Returns:
             One difference for each group; the values of p are not corrected yet, see `holm`.

@@ -87,9 +87,8 @@ class Row:
     """Number of seeds that reached the target, for each metric counted to it."""
     gap: Difference | None = None
     """Difference to the first: a factor (1.5 takes half as much again) if the comparison's metric
-    is
-    a ratio, else a difference. Its interval is for this pair alone. None for the first itself, and
-    for rows that cannot be compared."""
+    is a ratio, else a difference. Its interval is for this pair alone. None for the first itself,
+    and for rows that cannot be compared."""
     end_gap: Difference | None = None
     """Difference in the final figure, for rows that do not always reach the target."""
     p: float = math.nan
@@ -146,8 +145,7 @@ class Comparison:
     @property
     def late(self) -> tuple[Row, ...]:
         """The rows that miss the target with some seeds, and lack no seed: compared with the first
-        by
-        the number of seeds that reach it, and by the final figure."""
+        by the number of seeds that reach it, and by the final figure."""
         return tuple(row for row in self._comparable if self.metric.name not in row.figures)
 
     @property
@@ -351,9 +349,8 @@ def _by_arrivals(found: Comparison, family: int) -> list[Row]:
     """Compare rows that do not always reach the target, by counts and final figures; p uncorrected.
 
     A seed may miss the target by chance, as it may reach it late by chance. So the counts are
-    tested
-    by Fisher's exact test, and the final figures by a paired t test. These are two tests of one
-    pair, so the smaller p counts twice.
+    tested by Fisher's exact test, and the final figures by a paired t test. These are two tests of
+    one pair, so the smaller p counts twice.
     """
     first, end, target = found.ranked[0], found.end, found.study.target
     if not found.late or end is None:
