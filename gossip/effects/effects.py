@@ -134,7 +134,7 @@ class Stage:
 
 @frozen
 class Attach:
-    """Check if this process can read a share from shared memory, and answer with
+    """Check whether this process can read a share from shared memory, and answer with
     ``Protocol.attached``; if it can, the share is staged."""
 
     share: ShareId
@@ -146,7 +146,8 @@ class Attach:
 
 @frozen
 class Inspect:
-    """Check if all values of a staged share are finite, and answer with ``Protocol.inspected``."""
+    """Check whether all values of a staged share are finite, and answer with
+    ``Protocol.inspected``."""
 
     share: ShareId
 

@@ -78,7 +78,7 @@ class PeerMet:
 
 @frozen
 class PeerSuspected:
-    """A peer has been silent long enough that pushes skip it; it is asked if it is alive."""
+    """A peer has been silent long enough that pushes skip it; it is asked whether it is alive."""
 
     peer: PeerId
 

@@ -222,8 +222,7 @@ class LinkEstimators:
         self._links: dict[PeerId, LinkEstimator] = {}
 
     def roundtrip_s(self, is_alive: Callable[[PeerId], bool]) -> float | None:
-        """Return the mean time from a push to its answer over neighbors, s; None if none is
-        known."""
+        """Return the mean time from push to answer over neighbors, s; None if none is known."""
         known = [link.roundtrip.mean_s for peer, link in self._links.items() if is_alive(peer)]
         trips = [mean_s for mean_s in known if mean_s is not None]
         return sum(trips) / len(trips) if trips else None

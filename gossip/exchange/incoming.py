@@ -140,8 +140,7 @@ class Inbox:
         return Stage(share, message.offset_bytes, offer.size_bytes, offer.form)
 
     def query(self, share: ShareId, now: float) -> None:
-        """Answer a query about a share; if it was never seen, fence it, so that it never will
-        be."""
+        """Answer a query about a share; one never seen is fenced: it cannot be accepted later."""
         transfer = self._find(share)
         if transfer is not None:
             if not self._give_up_if_stalled(transfer, now):
@@ -151,7 +150,7 @@ class Inbox:
             self._decide(share, 0)
 
     def inspected(self, share: ShareId, finite: bool, returned: bool) -> None:
-        """Record if a staged share is finite.
+        """Record whether a staged share is finite.
 
         Args:
             returned: True if a share that is not finite is returned; otherwise the rule decides,

@@ -293,8 +293,7 @@ class Outbox:
             self.unanswering.add(transfer.peer)
 
     def _ask_gone(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        """Query without a timeout: the silence of a peer that is not a member would go
-        unnoticed."""
+        """Query without a timeout: the silence of a non-member would go unnoticed."""
         transfer.questions += 1
         self._log.send(transfer.peer, transfer.incarnation, Query(transfer.offer.seq))
 

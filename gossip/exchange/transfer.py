@@ -71,9 +71,9 @@ class EscrowEvent(IntEnum):
     DIED = auto()
     """The receiver is considered dead, or has left."""
     HEARD = auto()
-    """A message of the receiver's same incarnation arrived."""
+    """The receiver was heard, in the addressed incarnation."""
     HEARD_GONE = auto()
-    """A message of the same incarnation arrived, but it has left the membership."""
+    """The receiver was heard, in the addressed incarnation, but is not a member any more."""
     LATER_INCARNATION = auto()
     """Another incarnation of the receiver runs, usually a later one: the addressed incarnation is
     over."""
@@ -113,7 +113,7 @@ class IncomingState(IntEnum):
     OFFERED = auto()
     """Accepted for transfer; this state is transient."""
     ATTACHING = auto()
-    """Checking if the sender's memory can be read."""
+    """Checking whether the sender's memory can be read."""
     ARRIVING = auto()
     """Arriving frame by frame."""
     STAGED = auto()
@@ -223,7 +223,7 @@ class IncomingTransfer:
         return int(pace) if pace < _PACE_MAX else 0
 
     def bytes_in(self, seconds: float) -> float:
-        """Return the bytes that arrive in *seconds* at the pace so far; infinity if it is
+        """Return the bytes that arrive in *seconds* at the pace so far; infinite if it is
         unknown."""
         past_s = self.progress_s - self.began_s
         # The first frame counts as part of the offer: only later ones indicate a pace.

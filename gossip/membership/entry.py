@@ -46,7 +46,7 @@ class Known:
     reason: str = ""
     """Why its rule could not continue, as it said when it began to leave."""
     asked_s: float = _NEVER
-    """Time when it was last asked if hearsay is true."""
+    """Time when it was last asked whether hearsay is true."""
     earlier: tuple[Incarnation, int, float] | None = None
     """An earlier incarnation, heard since this one fell silent: its number, its heartbeat when
     first noticed, and the time of that."""

@@ -57,7 +57,7 @@ class MemberTable:
         self.news: list[Change] = []
         """Recovered peers, in order, until `take_news` is called."""
         self.doubts: list[PeerId] = []
-        """Peers that must be asked if hearsay about them is true."""
+        """Peers that must be asked whether hearsay about them is true."""
         self.only: Mapping[PeerId, Member] | None = None
         """All possible members of a closed swarm; None if strangers may join."""
         self._config = config
@@ -233,14 +233,13 @@ class MemberTable:
         return known.member if known else None
 
     def finished(self) -> list[PeerId]:
-        """Return the other members that have taken all their steps and have not left since,
-        sorted."""
+        """Return the other members that have taken all their steps and not left since, sorted."""
         others = (known.member for known in self._others.values())
         return sorted(m.id for m in others if Phase.FINISHED <= m.phase <= Phase.QUIET)
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> bool:
-        """Take a message of *peer* as a sign of life; return False if a later incarnation of *peer*
-        is known, so that the message is stale."""
+        """Take a message of *peer* as a sign of life; return False if it is stale, because a later
+        incarnation of *peer* is known."""
         known = self._others.get(peer)
         if known is None or known.member.incarnation < incarnation:
             return True
@@ -348,8 +347,7 @@ class MemberTable:
             yield from self._refresh(known, member, now, direct=direct)
 
     def _may_ask(self, known: Known, member: Member, now: float) -> bool:
-        """Return True if hearsay contradicts a peer that speaks for itself, which is asked
-        instead."""
+        """Return True if hearsay contradicts a peer that speaks for itself; ask that instead."""
         before = known.member
         if not (known.contradicts(member) and known.speaks(now, self._config.suspect_s)):
             return False

@@ -65,8 +65,7 @@ class Membership:
         return self._table.phase
 
     def hears(self, envelope: Envelope, now: float) -> bool:
-        """Return True if a message is from its sender's latest incarnation, after noting a sign of
-        life."""
+        """Note a sign of life of a sender; return False if its incarnation is stale."""
         sender, incarnation = envelope.source, envelope.source_incarnation
         if not (self._table.heard(sender, incarnation, now) or self.outlasts(envelope, now)):
             return False
@@ -94,7 +93,7 @@ class Membership:
     def greeted(self, envelope: Envelope, body: Hello, now: float) -> None:
         """Merge a HELLO's view into the table, and answer with this peer's own if requested."""
         if body.reply:
-            # A HELLO that names only its sender, to a known peer, asks if that peer is alive.
+            # A HELLO that names only its sender, to a known peer, asks whether that peer is alive.
             asks_after_me = len(body.members) == 1 and envelope.destination_incarnation > 0
             hello = self._joining.hello(reply=False, alone=asks_after_me)
             self._state.log.send(envelope.source, envelope.source_incarnation, hello)
@@ -161,7 +160,7 @@ class Membership:
         return True
 
     def answer_stale(self, envelope: Envelope) -> None:
-        """Send a stale incarnation that asks for a reply the entry of the later one."""
+        """Answer the HELLO of a stale incarnation with the entry of the later one."""
         table, source = self._table, envelope.source
         member = table.member(source)
         if isinstance(envelope.body, Hello) and envelope.body.reply and member is not None:

@@ -101,8 +101,7 @@ class RuleContext:
         return self._shard_states[0].weight
 
     def roundtrip_s(self) -> float | None:
-        """Return the mean time from a push to its answer over live neighbors, s; None if
-        unknown."""
+        """Return the mean time from push to answer over live neighbors, s; None if unknown."""
         return self._state.links.roundtrip_s(self.table.is_alive)
 
     def weight_of(self, shard: int) -> int:
@@ -159,7 +158,7 @@ class RuleContext:
         """Return this peer's row of the topology's mixing matrix: the weight of each peer, itself
         included.
 
-        Equal weights of itself and its neighbors if the topology has no matrix.
+        Without a matrix, this peer and its neighbors have equal weights.
         """
         members, neighbors = self.live() if members is None else members, self._state.neighbors
         if (row := weights_of(neighbors)) is not None:
@@ -266,8 +265,8 @@ class RuleContext:
         self._accepted(transfer, accepted)
 
     def _acceptable(self, sender: PeerId, own: int, offered: int) -> int:
-        """Return how much to accept of a share, except a newcomer's first; all unless weight
-        counts."""
+        """Return how much to accept of a share that is not a newcomer's first; all of it under
+        rules that combine whole vectors."""
         table = self.table
         if self._state.requirements.whole:
             return offered
@@ -315,7 +314,7 @@ class RuleContext:
     def keep(
         self, register: str, peers: Sequence[PeerId], *, bare: bool = False, whole: bool = False
     ) -> Kept:
-        """Take a snapshot of a register, until `let_go`: each push of it carries the same bytes.
+        """Keep a snapshot of a register until `let_go`: each push of it carries the same bytes.
 
         Args:
             bare: True to encode the numbers on their own, without an anchor; needs

@@ -335,8 +335,7 @@ class StateTransfer:
         return context.can_push(peer)
 
     def _is_sent(self, peers: Collection[PeerId]) -> bool:
-        """Return True if a copy is on its way to one of *peers*, except to peers that do not
-        answer."""
+        """Return True if a copy is on its way to one of *peers* that still answers."""
         outboxes = [each.outbox for each in self._state.busy_shards]
         return any(
             peer in outbox.transfers and peer not in outbox.unanswering

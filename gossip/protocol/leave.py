@@ -3,8 +3,8 @@
 Finishing is not leaving. A finished peer continues to push and mix until all live peers have
 finished, merges with them until their models are close (`Agreement`), and becomes quiet. A leaver
 refuses incoming shares and pushes all its weight to one neighbor at once, preferably to a neighbor
-heard from since, because others may be dead and the leaver must be gone within seconds. Escrow that
-is returned later is handed on then.
+heard since it began to leave, because others may be dead and the leaver must be gone within
+seconds. Escrow that is returned later is handed on then.
 """
 
 import math
@@ -264,7 +264,7 @@ class Leaving:
         return self._state.table.phase
 
     def _look_for_heirs(self) -> None:
-        """Ask some neighbors if they are alive: a peer that answers can take the weight."""
+        """Ask some neighbors whether they are alive: a peer that answers can take the weight."""
         table, log = self._state.table, self._state.log
         hello = Hello(members=(table.me,), rooted=self._state.rooted, reply=True)
         takers = [m for m in table.others(alive=True) if m.phase.takes_shares]
@@ -285,8 +285,8 @@ class Leaving:
             self._go()
 
     def _heirs(self) -> tuple[list[PeerId], list[PeerId]]:
-        """Return the live peers that take shares, and newcomers (which become copies) without such
-        peers."""
+        """Return the live peers that take shares; if none, the newcomers, which would become
+        copies."""
         table = self._state.table
         met = [m for m in table.live() if m.id != table.id and table.can_meet(m)]
         heirs = [member.id for member in met if member.phase.takes_shares]
@@ -324,7 +324,7 @@ class Leaving:
 
 
 STOPPED = "rumor stop"
-"""Originator of the end of training after a request to stop the swarm."""
+"""Value of `EndTraining.by` after a request to stop the swarm."""
 
 _PASSED_ON_MAX = 8
 """Peers that a request to stop is passed on to at a time: in a large swarm, each passes it on."""

@@ -358,7 +358,7 @@ class Protocol:
         return self._finish_call(now)
 
     def filled(self, now: float, *, is_full: bool) -> list[Effect | Event]:
-        """Record if memory has no room for another share, or has room again."""
+        """Record whether memory has room for another share."""
         self.state.is_full, self.state.is_bounded = is_full, True
         return []
 
