@@ -1,3 +1,3 @@
-"""What a peer keeps on disk: checkpoints, ledgers, journals, metrics."""
+"""A peer's files on disk: checkpoints, ledgers, journals, metrics."""
 
 __all__: list[str] = []

@@ -1,8 +1,7 @@
-"""Checkpoints of one peer on disk: safetensors and JSON, whole or not there.
+"""Checkpoints of one peer on disk, written atomically as safetensors and JSON.
 
-Each is one file: tensors, and in its metadata a head in JSON and an XXH3 checksum of all of it. It
-is written beside its place, brought to the disk, and renamed; the one before stays, so that there
-is always one to go back to.
+Each is one file: tensors and, in its metadata, a JSON head and an XXH3 checksum of everything. It
+is written to a draft, synced to disk and renamed; the one before is kept as a fallback.
 """
 
 import json
@@ -46,31 +45,31 @@ _NAME: Final = re.compile(r"checkpoint-(\d+)\.safetensors")
 
 @runtime_checkable
 class Stateful(Protocol):
-    """What a checkpoint can keep: an optimizer, a scheduler, a sampler, anything of this form."""
+    """An object that a checkpoint can save, such as an optimizer, a scheduler or a sampler."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The state, as nested containers of tensors, arrays and plain values."""
+        """Return the state as nested containers of tensors, arrays and plain values."""
         ...
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
-        """Take up a state that `state_dict` gave."""
+        """Restore a state that `state_dict` returned."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Checkpoint:
-    """What a peer was at one moment between two steps."""
+    """The state of a peer between two steps."""
 
     head: Mapping[str, Any]
-    """All but tensors, as values that JSON has."""
+    """All but tensors, as JSON values."""
 
     tensors: Mapping[str, Tensor]
-    """By name; contiguous, in host memory, none of them sharing memory with another."""
+    """Tensors by name: contiguous, in host memory, no two of them sharing memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What a peer knows of its own earlier incarnations when it says its first hello."""
+    """A peer's knowledge of its earlier incarnations when it sends its first hello."""
 
     id: PeerId
 
@@ -81,18 +80,18 @@ class Past:
     """Hash of the swarm's anchor."""
 
     returns: bool
-    """Whether it has what its swarm could be founded anew from: the anchor, where the wire's
-    format needs one. Else it is a newcomer like any other."""
+    """True if it can found its swarm again, which takes the anchor if the wire's format needs one.
+    Otherwise it is a newcomer like any other."""
 
     clock: Mapping[PeerId, int]
     """Optimizer steps of all peers."""
 
     rng: Mapping[str, Any]
-    """Where the global random streams stood; empty where others restore them."""
+    """State of the global random streams; empty if the caller restores them."""
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, *, needs_anchor: bool) -> Self:
-        """What a checkpoint says."""
+        """Read this from a checkpoint."""
         head = checkpoint.head
         has_anchor = any(name.startswith("anchor.") for name in checkpoint.tensors)
         return cls(
@@ -106,7 +105,7 @@ class Past:
 
 
 def rng_state() -> dict[str, Any]:
-    """The streams of torch, on the CPU and on each GPU in use, of numpy and of Python."""
+    """Return the random states of torch, on the CPU and each GPU in use, of numpy and Python."""
     in_use = torch.cuda.is_available() and torch.cuda.is_initialized()
     return {
         "torch": torch.get_rng_state(),
@@ -117,10 +116,10 @@ def rng_state() -> dict[str, Any]:
 
 
 def restore_rng(state: Mapping[str, Any]) -> None:
-    """Let all streams go on where they stood; those of GPUs that are not here are passed over.
+    """Restore all random streams, except those of GPUs that are not available.
 
     Raises:
-        TrainingError: These are no states of such streams.
+        TrainingError: *state* does not hold states of such streams.
     """
     try:
         torch.set_rng_state(state["torch"])
@@ -134,10 +133,10 @@ def restore_rng(state: Mapping[str, Any]) -> None:
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
-    """Write a checkpoint in the place of *path*, which stays what it was until all is on disk.
+    """Replace *path* by a checkpoint, once all of it is on disk.
 
     Raises:
-        OSError: It cannot be written; no half of it is left behind.
+        OSError: It cannot be written; no draft is left behind.
     """
     head = json.dumps(dict(checkpoint.head), allow_nan=False, separators=(",", ":"))
     checksum = _checksum(head, checkpoint.tensors)
@@ -145,10 +144,10 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint, and make sure that it is what was written.
+    """Read a checkpoint and verify its checksum.
 
     Raises:
-        TrainingError: It is torn, damaged, of another version, or none of rumor's; the message
+        TrainingError: It is truncated, damaged, of another version, or not from rumor; the message
             says which.
     """
     try:
@@ -161,7 +160,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
                     if like
                     else "it is no checkpoint of rumor"
                 )
-            # Copies: what is mapped would change under its owner with the file.
+            # Copy, as a tensor mapped from the file would change with it.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}
         head = metadata.get("head", "")
         if _checksum(head, tensors) != metadata.get("checksum"):
@@ -177,11 +176,11 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 class CheckpointFolder:
-    """The checkpoints of one peer, of which the last few are kept.
+    """The last few checkpoints of one peer.
 
     Args:
-        path: Where they lie; made with the first one.
-        kept: How many, at least 1. With one alone, damage to it is the end of it.
+        path: The folder; made with the first checkpoint.
+        kept: Number of checkpoints kept, at least 1. A single one has no fallback when damaged.
     """
 
     def __init__(self, path: Path, kept: int = 2) -> None:
@@ -190,7 +189,7 @@ class CheckpointFolder:
         self._refused: set[Path] = set()
 
     def paths(self) -> list[Path]:
-        """The checkpoints that are there, the oldest first."""
+        """Return the paths of the checkpoints, oldest first."""
         return [path for _, path in self._numbered()]
 
     def _numbered(self) -> list[tuple[int, Path]]:
@@ -198,10 +197,10 @@ class CheckpointFolder:
         return sorted((int(match[1]), path) for match, path in named if match)
 
     def write(self, checkpoint: Checkpoint) -> Path:
-        """Write one more, and remove those that are too many; returns where it lies.
+        """Write a checkpoint, remove excess old ones, and return its path.
 
         Raises:
-            OSError: It cannot be written; those before are all still there.
+            OSError: It cannot be written; all earlier ones are kept.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         before = self._numbered()
@@ -216,12 +215,12 @@ class CheckpointFolder:
         return path
 
     def latest(self) -> Checkpoint | None:
-        """The last checkpoint that can be read; None where there is none at all. A warning tells
-        where it is not the last one of all.
+        """Return the last readable checkpoint, with a warning if later ones are unreadable.
+
+        Returns None without any checkpoint.
 
         Raises:
-            TrainingError: There are some, and none of them can be read; the message has the
-                reason for each.
+            TrainingError: No checkpoint can be read; the message has the reason for each.
         """
         if self.path.is_dir():
             remove_drafts(self.path)

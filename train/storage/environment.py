@@ -1,4 +1,4 @@
-"""A peer's machine: what the bits of a computation depend on, and the clock that it goes by."""
+"""A peer's machine: the properties that a computation's bits depend on, and the clock."""
 
 import platform
 import time
@@ -12,8 +12,8 @@ import torch
 
 __all__ = ["differences", "machine", "processor", "uptime_s"]
 
-# Linux's, and then macOS's name of the clock that goes on while the machine sleeps. Python's own
-# monotonic clock stands still then, on both.
+# The clock that runs while the machine sleeps, by its name on Linux, then on macOS. Python's own
+# monotonic clock stops during sleep on both.
 _CLOCK: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
 
 _WORDS = {
@@ -27,10 +27,10 @@ _WORDS = {
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """Versions, threads and processors, as values that JSON has.
+    """Return versions, threads and processors as JSON values.
 
     Args:
-        device: Where the model is trained.
+        device: The device that trains the model.
     """
     return {
         "rumor": version("rumor"),
@@ -48,7 +48,7 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What changed between two machines, a phrase each; none where their bits should agree.
+    """List the differences between two machines as phrases; none if their bits should agree.
 
     >>> differences({"torch": "2.1", "threads": 1}, {"torch": "2.2", "threads": 1})
     ['torch is 2.2, and was 2.1']
@@ -61,7 +61,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def processor() -> str:
-    """The model of this machine's CPU, as the system calls it."""
+    """Return the model name of this machine's CPU, as the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -71,9 +71,9 @@ def processor() -> str:
 
 
 def uptime_s() -> float:
-    """Seconds since some moment before this process began, sleep of the machine included.
+    """Return the seconds since some time before this process began, including machine sleep.
 
-    It never goes back. How long this peer has been up bounds which incarnations of others are
-    plausible: a laptop that slept for a night must not take newcomers for impostors.
+    It never goes back. This peer's uptime bounds which incarnations of others are plausible: a
+    laptop that slept for a night must not mistake newcomers for impostors.
     """
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)

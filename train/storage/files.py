@@ -1,5 +1,7 @@
-"""Files that are there whole or not at all, also after the power failed; and files from elsewhere,
-read with limits: they may be no files, larger than memory, or made to harm their reader."""
+"""Atomic writes that survive a power failure, and bounded reads of untrusted files.
+
+Such files may be devices or pipes, larger than memory, or made to harm their reader.
+"""
 
 import errno
 import json
@@ -37,22 +39,22 @@ __all__ = [
 
 
 DRAFT = ".draft"
-"""What the name of a file ends with that is not whole yet."""
+"""Suffix of files that are not complete yet."""
 
 RUN_FILES: Final = (
     *("peers", "rendezvous", "summary.json", "model.safetensors", "training.png", "series.npz"),
     "workers.npz",
 )
-"""What a run leaves in its folder; the first two are those of live peers. Any of them means that
-the folder is taken."""
+"""Files and folders that a run leaves in its folder, the first two by live peers. Any of them means
+that the folder is taken."""
 
 
 def publish(draft: Path, path: Path) -> None:
-    """Bring a finished draft to the disk and put it in the place of *path*."""
+    """Sync a finished draft to disk and rename it to *path*."""
     with open(draft, "rb+") as file:
         os.fsync(file.fileno())
     draft.replace(path)
-    # The name is the folder's to remember.
+    # The rename is on disk only after the folder is synced as well.
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -62,25 +64,24 @@ def publish(draft: Path, path: Path) -> None:
 
 @contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Give a draft to write to, which takes the place of *path* when it is done: then the disk has
-    it, the new name included.
+    """Yield an empty draft to write to, which replaces *path* at the end of the block.
 
-    The draft is there, and empty. It has the permissions of any new file in that folder, also where
-    a library writes another file in the draft's place.
+    Draft and rename are then synced to disk. The file gets the permissions of any new file in that
+    folder, even if a library replaces the draft by another file.
 
     Raises:
-        OSError: The disk is full, or the like; *path* is as it was. Whatever is raised, no draft is
-            left behind.
+        OSError: The disk is full, or the like; *path* is unchanged. No exception leaves a draft
+            behind.
     """
     draft = path.with_name(path.name + DRAFT)
     try:
-        # A draft that a killed process left may have other permissions.
+        # A draft left by a killed process may have other permissions.
         draft.unlink(missing_ok=True)
-        # The system applies the umask, which belongs to the process: to ask for it is to change it.
+        # Opening the file applies the umask, which a process cannot read without changing it.
         with open(draft, "wb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         yield draft
-        # Safetensors makes a file for its owner alone, and renames it.
+        # Safetensors renames a file onto the draft that only its owner can read.
         if stat.S_IMODE(draft.stat().st_mode) != mode:
             draft.chmod(mode)
         publish(draft, path)
@@ -90,17 +91,17 @@ def drafted(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a file by a value that JSON has.
+    """Replace a file by a JSON value.
 
     Raises:
-        OSError: As `drafted` does.
+        OSError: See `drafted`.
     """
     with drafted(path) as draft:
         draft.write_text(json.dumps(value, indent=1) + "\n")
 
 
 def remove_drafts(folder: Path) -> None:
-    """Remove what a killed process left unfinished in a folder."""
+    """Remove the drafts that a killed process left in a folder."""
     for draft in folder.glob(f"*{DRAFT}"):
         draft.unlink(missing_ok=True)
 
@@ -109,8 +110,8 @@ _own: "WeakSet[IO[bytes]]" = WeakSet()
 
 
 def forget_in_children(file: IO[bytes]) -> None:
-    """Let forked children have nothing of a file: neither its lock, which would outlive this
-    process with them, nor what is in its buffer, which they would write once more at their end."""
+    """Detach a file in forked children, which would keep its lock after this process has ended, and
+    write its buffer a second time when they exit."""
     _own.add(file)
 
 
@@ -126,19 +127,19 @@ os.register_at_fork(after_in_child=_forget)
 
 
 FILE_BYTES_MAX: Final = 1 << 28
-"""Longest file of text that is read whole; a day of metrics takes a tenth of it."""
+"""Largest text file that is read whole, bytes; a day of metrics takes a tenth of it."""
 
 _INTEGER_MAX: Final = 1 << 1023
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a whole file that may come from elsewhere.
+    """Read a whole untrusted file.
 
     Raises:
-        OSError: It cannot be read, is none (but a device, say, to which a link leads), or longer
+        OSError: It cannot be read, is not a regular file (such as a link to a device), or is larger
             than `FILE_BYTES_MAX`.
     """
-    # Opening a pipe would wait for its writer.
+    # Opening a pipe in blocking mode would wait for its writer.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -149,7 +150,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Read a file of JSON in UTF-8 that may come from elsewhere.
+    """Read an untrusted JSON file in UTF-8.
 
     Raises:
         OSError: See `read_bytes`.
@@ -159,11 +160,11 @@ def read_json(path: Path) -> Any:
 
 
 def json_of(text: str | bytes) -> Any:
-    """Read JSON that may come from elsewhere: no number in it overflows what it is computed with.
+    """Parse untrusted JSON, whose numbers must fit into a float64.
 
     Raises:
-        ValueError: It is not JSON, is nested too deeply, or has a number that is not finite, or
-            that a float64 cannot hold; the message says so in a few words.
+        ValueError: It is not JSON, is nested too deeply, or has a number that is not finite or that
+            a float64 cannot hold; the message briefly says which.
     """
     try:
         return _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8-sig"))
@@ -190,30 +191,29 @@ _log = logging.getLogger("rumor")
 
 
 class DiskFullPolicy:
-    """Warns once that something cannot be written, and once that it can again.
+    """Warns once if something cannot be written, and once when it can be again.
 
-    A disk that is full stays so for hours, and a warning each step would fill what is left of it.
+    A disk stays full for hours, and a warning at each step would fill the rest of it.
     """
 
     def __init__(self) -> None:
         self._failing: set[str] = set()
 
     def failed(self, what: str, error: OSError) -> None:
-        """Note that *what* could not be written, and that nothing depends on it."""
+        """Record that *what*, on which nothing depends, could not be written."""
         if what not in self._failing:
             self._failing.add(what)
             _log.warning("%s could not be written, training goes on: %s", what, error)
 
     def worked(self, what: str) -> None:
-        """Note that *what* was written."""
+        """Record that *what* was written."""
         if what in self._failing:
             self._failing.discard(what)
             _log.warning("%s can be written again", what)
 
 
 def fatal(path: Path, error: OSError) -> TrainingError:
-    """What to raise where *path*, which must be on disk before anything leaves, cannot be
-    written."""
+    """Return the error for *path*, which must be on disk before anything is sent."""
     return TrainingError(
         f"{path} cannot be written ({error.strerror or error}): training ends here, and the weight "
         "this peer held is lost, as in a crash; make room, and resume it"
@@ -226,9 +226,9 @@ Job = Callable[[], object]
 
 
 class WriterThread:
-    """Does writing jobs one after another; a disk that fails costs a warning, and nothing else.
+    """A thread that runs writing jobs one by one; a failing disk costs only a warning.
 
-    Of jobs of one name, only the last one waits.
+    The queue holds only the last job of each name.
     """
 
     def __init__(self) -> None:
@@ -240,13 +240,13 @@ class WriterThread:
         self._policy = DiskFullPolicy()
 
     def is_busy(self, name: str) -> bool:
-        """Whether a job of this name waits, or is being done."""
+        """True if a job of this name is queued or running."""
         with self._changed:
             return name in self._jobs or self._doing == name
 
     def add(self, name: str, job: Job) -> None:
-        """Have a job done soon, in place of one of its name that was not begun. Its name is that of
-        what it writes, for a warning."""
+        """Queue a job, replacing one of the same name that has not begun. *name* says what it
+        writes, for warnings."""
         with self._changed:
             self._jobs[name] = job
             if self._thread is None:
@@ -255,12 +255,12 @@ class WriterThread:
             self._changed.notify_all()
 
     def wait(self, timeout_s: float = _CLOSE_S) -> bool:
-        """Return when all jobs are done, or after so many seconds; whether they are done."""
+        """Wait for all jobs, for *timeout_s* seconds at most; return True if they are done."""
         with self._changed:
             return self._changed.wait_for(lambda: not (self._jobs or self._doing), timeout_s)
 
     def close(self) -> None:
-        """Do what is left, then stop. A disk that hangs is not waited for longer than a minute."""
+        """Run the remaining jobs, then stop; wait a minute at most for a disk that hangs."""
         is_done = self.wait()
         if not is_done:
             _log.warning("the disk hangs: not everything was written")
@@ -268,8 +268,7 @@ class WriterThread:
             self._closed = True
             self._changed.notify_all()
         if is_done and self._thread is not None:
-            # The interpreter must not end beside a thread that still runs code of torch's: it would
-            # abort the process.
+            # An interpreter that exits while a thread runs torch code aborts the process.
             self._thread.join()
 
     def _run(self) -> None:
@@ -283,7 +282,7 @@ class WriterThread:
                 # The next job may succeed, and a caller may be waiting for it.
                 _log.exception("%s could not be written, training goes on", self._doing)
             finally:
-                # What it was to write may be as large as the model; the next job may be hours away.
+                # Its data may be as large as the model, and the next job hours away.
                 del job
                 with self._changed:
                     self._doing = ""
@@ -299,7 +298,7 @@ class WriterThread:
 
 
 def with_distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """What `json.loads` makes of an object; refused where a key is given twice."""
+    """Make an object for `json.loads`, rejecting duplicate keys."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -310,17 +309,17 @@ def with_distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def check_folder(
     folder: Path, traces: Sequence[str] = RUN_FILES, what: str = "run", resume: str = ""
 ) -> None:
-    """See whether a run can be written to a folder, which need not exist yet.
+    """Check that a run can be written to a folder, which need not exist yet.
 
     Args:
-        traces: Files and folders any of which means that it is taken.
-        what: What leaves these.
-        resume: Option that resumes a run of peers in the folder; empty if there is none.
+        traces: Files and folders any of which means that the folder is taken.
+        what: Name of what leaves these, for messages.
+        resume: Option that resumes a run of peers in the folder; empty without one.
 
     Raises:
-        ConfigError: It is a file, holds another run, or cannot be made or written to.
+        ConfigError: The folder is a file, holds another run, or cannot be made or written to.
     """
-    # Not Path.exists, which raises where a folder above may not be looked into.
+    # Path.exists would raise if a folder above cannot be searched.
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise ConfigError(f"{folder} is a file: name a new folder")
     taken = [name for name in traces if os.path.exists(folder / name)]
@@ -334,10 +333,10 @@ def check_folder(
 
 
 def check_writable(folder: Path) -> None:
-    """See whether files can be made in a folder, which need not exist yet.
+    """Check that files can be made in a folder, which need not exist yet.
 
     Raises:
-        ConfigError: It cannot be made or written to.
+        ConfigError: The folder cannot be made or written to.
     """
     above = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
     if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):

@@ -1,7 +1,7 @@
 """The incarnation number, peer table and lock in a peer's folder.
 
 Incarnation numbers must never repeat, or messages of two incarnations could not be distinguished;
-and they must not run far ahead of the calendar, or no peer would believe them.
+and they must not run far ahead of the wall clock, or no peer would accept them.
 """
 
 import fcntl
@@ -30,32 +30,32 @@ __all__ = [
 ]
 
 INCARNATION_FILE: Final = "life.json"
-"""Says in a peer's folder whose it is, and which incarnation of it was the last."""
+"""File in a peer's folder with the peer's id and its last incarnation."""
 
 _DAY_MS: Final = 86_400_000
 
 PEERS: Final = "peers.json"
 
 ROWS_MAX: Final = 64
-"""Peers that are noted: any of them that still lives knows all others."""
+"""Most peers in the table: any of them that is still alive knows all others."""
 
 LOCK: Final = "life.lock"
-"""Held by the process whose peer it is: two would write over one another's checkpoints."""
+"""Lock file of the peer's process, as two processes would overwrite each other's checkpoints."""
 
 
 def next_incarnation(
     folder: Path | None, id: PeerId, unix_s: float, ahead_ms_max: int
 ) -> Incarnation:
-    """The next incarnation's number: above the last one, also where the clock went back.
+    """Return the next incarnation's number, above the last one even if the clock went back.
 
     Args:
-        folder: Where the last one was noted; None where nothing is kept.
-        unix_s: Seconds by the calendar.
-        ahead_ms_max: How far ahead of the calendar others believe an incarnation, milliseconds.
+        folder: Folder that records the last one; None if nothing is recorded.
+        unix_s: Wall-clock time, seconds since the epoch.
+        ahead_ms_max: How far ahead of the wall clock others accept an incarnation, milliseconds.
 
     Raises:
-        ConfigError: The folder is another peer's, or its number cannot be read, or would not be
-            believed.
+        ConfigError: The folder is another peer's, or its number cannot be read, or the next one
+            would not be accepted.
     """
     now_ms = max(1, int(unix_s * 1000))
     last = None if folder is None else _last(folder)
@@ -77,10 +77,10 @@ def next_incarnation(
 
 
 def lock_folder(folder: Path) -> IO[bytes]:
-    """Keep other processes out of a peer's folder, as long as what is returned is open.
+    """Lock a peer's folder against other processes while the returned file is open.
 
     Raises:
-        ConfigError: One is in it, or it cannot be written.
+        ConfigError: Another process holds the lock, or the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -97,28 +97,28 @@ def lock_folder(folder: Path) -> IO[bytes]:
             "it is resumed, and give each peer of one process a folder of its own"
         ) from None
     except OSError:
-        pass  # a file system that has no locks
+        pass  # the file system has no locks
     return lock
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process is in a peer's folder; nothing is changed by looking."""
+    """Return True if a process holds the lock of a peer's folder, without changing anything."""
     try:
         with open(folder / LOCK, "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
-        pass  # nobody has been there, or it is on a file system that has no locks
+        pass  # never locked, or on a file system without locks
     return False
 
 
 def is_held_by(folder: Path, pid: int) -> bool:
-    """Whether the process of number *pid*, which may be another one's by now, has a locked folder
-    to itself, as far as this system tells."""
+    """Return True if process *pid*, a number that may have been reused, appears to hold a folder's
+    lock."""
     with suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):
-            # It goes on opening and closing files meanwhile.
+            # The process may close files while they are listed.
             with suppress(OSError):
                 if os.path.samefile(f"/proc/{pid}/fd/{name}", folder / LOCK):
                     return True
@@ -126,17 +126,17 @@ def is_held_by(folder: Path, pid: int) -> bool:
 
 
 def last_id(folder: Path) -> PeerId | None:
-    """Id of the folder's peer; None where no incarnation has begun in it.
+    """Return the id of the folder's peer; None if no incarnation has begun in it.
 
     Raises:
-        ConfigError: What it says cannot be read.
+        ConfigError: The file cannot be read.
     """
     last = _last(folder)
     return None if last is None else last[0]
 
 
 def note_incarnation(folder: Path, id: PeerId, incarnation: Incarnation) -> None:
-    """Bring to the disk that this incarnation has begun, before any peer hears of it.
+    """Record on disk that this incarnation has begun, before it contacts any peer.
 
     Raises:
         OSError: It cannot be written.
@@ -159,11 +159,11 @@ def _last(folder: Path) -> tuple[PeerId, Incarnation] | None:
 
 
 class PeerTable:
-    """The other peers that one knows, on disk: whom its next incarnation can ask for the swarm.
+    """A peer's table on disk of other peers, through which its next incarnation finds the swarm.
 
-    A row stays until its peer is known again or has left, or as many others were heard later: an
-    incarnation that meets nobody, because the network was down, must leave the next one peers
-    to ask.
+    A row stays until its peer is known again or has left, or `ROWS_MAX` others were heard later: an
+    incarnation that met no peer, because the network was down, must leave the next one peers to
+    ask.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -171,33 +171,33 @@ class PeerTable:
         self._rows: dict[PeerId, tuple[str, ...]] | None = None
 
     def update(self, members: Iterable[Member], departed: Collection[PeerId] = ()) -> bool:
-        """Take over which peers the protocol knows; returns whether that has changed.
+        """Update the table from the protocol's members; return True if that changes it.
 
         Args:
-            members: Peers that may come back; those heard last come first.
+            members: Peers that may come back, most recently heard first.
             departed: Peers that have left for good.
         """
         former = self._former() if self._rows is None else self._rows
         rows = {member.id: tuple(member.addresses) for member in members}
         rows |= {id: each for id, each in former.items() if id not in {*rows, *departed}}
         rows = dict(islice(((id, each) for id, each in rows.items() if each), ROWS_MAX))
-        # Their order tells, too: the first are asked first, and kept longest.
+        # The order matters as well: the first rows are asked first, and kept longest.
         changed = self._rows is None or list(rows.items()) != list(former.items())
         self._rows = rows
         return changed
 
     def write(self) -> None:
-        """Write what was last taken over.
+        """Write the table as last updated.
 
         Raises:
-            OSError: It cannot be written; the file is as it was.
+            OSError: It cannot be written; the file is unchanged.
         """
         rows = (self._rows or {}).items()
         write_json(self._path, [{"id": id, "addresses": list(each)} for id, each in rows])
 
     def addresses(self) -> tuple[str, ...]:
-        """Addresses that an earlier incarnation noted; without those that are malformed, because a
-        seed more or less is nothing to fail for."""
+        """Return the addresses that an earlier incarnation recorded, without malformed ones, as
+        startup should not fail for lack of a seed."""
         found: dict[str, None] = {}
         for text in (each for several in self._former().values() for each in several):
             with suppress(ConfigError):
@@ -205,7 +205,7 @@ class PeerTable:
         return tuple(found)
 
     def _former(self) -> dict[PeerId, tuple[str, ...]]:
-        """The rows on disk; none if they are missing or damaged."""
+        """Return the rows on disk; an empty table if they are missing or damaged."""
         try:
             rows = read_json(self._path)
             return {str(row["id"]): tuple(map(str, row["addresses"])) for row in rows}

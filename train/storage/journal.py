@@ -1,12 +1,12 @@
-"""What one peer's protocol took in, in order, as a file from which its run can be repeated.
+"""The ordered inputs of one peer's protocol, as a file from which its run can be replayed.
 
-A journal is a line that says so, and then records: length, CRC-32, kind, content. The first record
-is the head, in JSON; then come calls of the protocol, each with its time, and between them marks of
-what the training did and what the protocol decided, so that a replay can name the first difference.
-Values are not in it: they follow from the head and from the other peers' journals.
+A journal is a magic line and then records: length, CRC-32, kind, content. The first record is the
+head, in JSON. Calls of the protocol follow, each with its time; marks between them record what the
+training did and what the protocol decided, so that a replay can name the first difference. Values
+are left out: they follow from the head and from the other peers' journals.
 
-Each record stands before what it leads to. All that came before a message is with the system when
-the message leaves, so a killed peer's journal has whatever the others know of it.
+Each record is written before its consequences. The system has every earlier record before a message
+is sent, so a killed peer's journal covers everything that others know of it.
 """
 
 import json
@@ -72,14 +72,14 @@ __all__ = ["JOURNAL", "Entry", "Head", "Journal", "JournalFile", "rule_settings"
 _log = logging.getLogger("rumor")
 
 JOURNAL: Final = "journal.bin"
-"""What the file is called in a peer's folder."""
+"""Name of the file in a peer's folder."""
 
 _MAGIC: Final = b"rumor journal 5\n"
 _FRAME: Final = struct.Struct("<IIB")
 _BODY_BYTES_MAX: Final = 2 * HEADER_BYTES_MAX
 _HEAD: Final = 0
 
-# The model is looked at every so many steps, if that costs less than a hundredth of the time.
+# Steps between fingerprints of the model, if these take less than a hundredth of the time.
 _LOOK_STEPS: Final = 20
 _LOOK_COST_MIN: Final = 100
 
@@ -89,25 +89,25 @@ class Entry:
     """One record of a journal."""
 
     number: int
-    """Counted from 1; the head is 0."""
+    """Number of the record, from 1; the head is 0."""
     record: Call | Mark
     now: float | None
-    """When the protocol was called, seconds on the peer's own clock; None for a mark."""
+    """Time of the call, seconds on the peer's own clock; None for a mark."""
 
 
 class Journal:
-    """Appends to the journal of one incarnation of a peer; its methods may be called on any thread.
+    """Appends to the journal of one incarnation of a peer. Thread-safe.
 
-    What notes something raises TrainingError where the disk does not take it: nothing that follows
-    from it may leave then.
+    Methods that record something raise TrainingError if it cannot be written: then no consequence
+    of it may be sent.
 
     Args:
-        path: Where it goes; no file may be there yet.
-        head: What a replay must know before all else; values that JSON has.
-        tensors: What travels, in the order of the schema.
+        path: The file, which must not exist yet.
+        head: JSON values that a replay starts from.
+        tensors: The tensors that peers exchange, in the order of the schema.
 
     Raises:
-        OSError: The file cannot be written, or is there already.
+        OSError: The file cannot be written, or exists already.
     """
 
     def __init__(self, path: Path, head: Mapping[str, Any], tensors: Sequence[Tensor]) -> None:
@@ -123,11 +123,11 @@ class Journal:
         self._file.flush()
 
     def called(self, call: Call, now: float) -> None:
-        """Note a call of the protocol at *now*, seconds, before it is made."""
+        """Record a call of the protocol at *now*, seconds, before it is made."""
         self._write(call, now)
 
     def decided(self, effects: Sequence[Effect | Event], weight: int) -> None:
-        """Note the effects of a call, and the weight held now, before any is carried out."""
+        """Record the effects of a call, and the weight held now, before any is executed."""
         if not effects:
             return
         if any(
@@ -138,22 +138,24 @@ class Journal:
         self._to_disk(self._file.flush)
 
     def exchanged(self, token: bytes, number: int, whole: bool) -> None:
-        """Note which exchange with a center is about to be carried out, for good; see
-        `Exchanged`."""
+        """Record and flush which exchange with a center is about to be executed; see `Exchanged`.
+
+        The system then has the record, even if this process is killed.
+        """
         self._write(Exchanged(token, number, whole))
         self._to_disk(self._file.flush)
 
     def began(self, batch: NDArray[np.int64]) -> None:
-        """Note that an optimizer step begins, and on which samples."""
+        """Record that an optimizer step begins, and on which samples."""
         self._write(Began(batch_checksum(batch)))
 
     def trained(self, loss: float) -> None:
-        """Note that the step was taken; from time to time what the model is, see `check`."""
+        """Record that the step was taken."""
         self._write(Trained(loss))
         self._steps += 1
 
     def check(self) -> None:
-        """Note what the model is now, where that is due; called after each step and its mixing."""
+        """Record the model's fingerprint if it is due; called after each step and its mixing."""
         began_s = time.perf_counter()
         if self._steps % _LOOK_STEPS == 0 and began_s >= self._look_due_s:
             self._write(Fingerprint(fingerprint(self._tensors)))
@@ -161,10 +163,10 @@ class Journal:
             self._look_due_s = ended_s + _LOOK_COST_MIN * (ended_s - began_s)
 
     def close(self, *, whole: bool = True) -> None:
-        """Note what the model is at the end, and close the file; closing twice is harmless.
+        """Record the model's final fingerprint, and close the file; a second call does nothing.
 
-        If not all that was decided was carried out (*whole*), or where the disk does not take the
-        last word, the journal ends without one, as a killed peer's does.
+        Unless all decisions were executed (*whole*), or if the last record cannot be written, the
+        journal ends without one, like a killed peer's.
         """
         if self._file.closed:
             return
@@ -179,13 +181,13 @@ class Journal:
                 self._file.close()
 
     def _write(self, record: Call | Mark, now: float | None = None) -> None:
-        # One call, so that records of two threads do not mingle.
+        # One write, so that records of two threads do not interleave.
         framed = _framed(*pack(record, now))
         self._to_disk(lambda: self._file.write(framed))
 
     def _to_disk(self, write: Callable[[], object]) -> None:
         if self._failure is not None:
-            # After a gap nothing could be repeated.
+            # No record after a gap could be replayed.
             raise self._failure
         try:
             write()
@@ -195,19 +197,18 @@ class Journal:
 
 
 class JournalFile:
-    """A journal on disk, or part of one that a kill cut short; iterating reads it from its first
-    record on.
+    """A journal on disk, which a kill may have truncated; iterating reads it from its first record.
 
     Raises:
-        TrainingError: There is no such file, it is no journal, or its head is damaged.
+        TrainingError: The file is missing, is not a journal, or has a damaged head.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.closed = False
-        """Whether the last record was read, and was the peer's own last word."""
+        """True if the last record was read, and is the peer's `Closed`."""
         self.position_bytes = 0
-        """How far it was read."""
+        """Position of the next record to read."""
         try:
             self.size_bytes = path.stat().st_size
             self._file = open(path, "rb")
@@ -216,7 +217,7 @@ class JournalFile:
         self.head = self._read_head()
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield the records as far as they are whole.
+        """Yield the records up to the last complete one.
 
         Raises:
             TrainingError: A record before the last is damaged; the message names it.
@@ -260,7 +261,7 @@ class JournalFile:
             raise
 
     def _read(self, number: int) -> tuple[int, bytes] | None:
-        """Kind and content of the next record; None where the file ends before it does."""
+        """Return kind and content of the next record; None if the file ends before its end."""
         start = self.position_bytes
         frame = self._file.read(_FRAME.size)
         if len(frame) < _FRAME.size:
@@ -296,24 +297,24 @@ class Head:
     schema: bytes
     """Hash of its model's schema, 16 bytes."""
     rule: Mapping[str, Any]
-    """See `rule_settings`."""
+    """The rule, see `rule_settings`."""
     topology: str
     seed: int
-    """Of the peer's choices."""
+    """Seed of the peer's choices."""
     protocol: ProtocolConfig
     shards: int
     host: bytes
-    """Hash of the machine whose memory it can read, 16 bytes; empty for none."""
+    """Hash of the machine whose memory it can read, 16 bytes; empty without one."""
     training: Mapping[str, Any]
     """Fields of the `RunConfig`."""
     machine: Mapping[str, Any]
     unix_s: float
-    """When it started, by the calendar, seconds."""
+    """Start time, seconds since the epoch."""
     clock_s: float
-    """The same moment on the clock that its protocol was told, seconds."""
+    """Start time on the protocol's clock, seconds."""
 
     def as_json(self) -> dict[str, Any]:
-        """The head as values that JSON has."""
+        """Return the head as JSON values."""
         told = asdict(self).items()
         return {name: value.hex() if isinstance(value, bytes) else value for name, value in told}
 
@@ -328,11 +329,11 @@ class Head:
         host: bytes,
         training: Mapping[str, Any],
     ) -> Self:
-        """The head of a peer that is about to start.
+        """Return the head of a peer that is about to start.
 
         Raises:
-            ConfigError: The rule cannot be made again from what stands in a head, or parameters are
-                local, which a replay knows nothing of.
+            ConfigError: The rule cannot be made again from a head, or some parameters are local,
+                which a replay does not cover.
         """
         if config.local:
             raise ConfigError("local is set: a replay knows nothing of it; give up the journal")
@@ -356,10 +357,10 @@ class Head:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read what `as_json` gave.
+        """Read a head that `as_json` returned.
 
         Raises:
-            TrainingError: Something is missing, or is not what it must be.
+            TrainingError: A value is missing or invalid.
         """
         try:
             if not is_name(values["id"]):
@@ -373,15 +374,15 @@ class Head:
             raise TrainingError(f"the head of a journal is not understood: {error}") from None
 
     def make_rule(self) -> Rule:
-        """The rule, as it was at the start.
+        """Make the rule as it was at the start.
 
         Raises:
-            ConfigError: There is no such rule here.
+            ConfigError: The rule is unknown here.
         """
         return make_rule(self.rule["spec"])
 
     def make_protocol(self, schema: Schema, rule: Rule) -> Protocol:
-        """The protocol, as it was before it took anything in."""
+        """Make the protocol as it was before its first input."""
         return Protocol(
             id=self.id,
             incarnation=self.incarnation,
@@ -398,12 +399,12 @@ class Head:
 
     @property
     def keeps_anchor(self) -> bool:
-        """Whether its vector keeps the anchor, which lossy formats are differences from."""
+        """True if its vector keeps the anchor, which lossy formats take differences from."""
         return requirements_of(self.make_rule()).needs_anchor(self.protocol.wire)
 
 
 def rule_settings(rule: Rule) -> dict[str, Any]:
-    """What a rule can be made from again: its name, and the spec that has all of its parameters.
+    """Return the settings to make a rule again: its name, and a spec with all its parameters.
 
     Raises:
         ConfigError: No spec makes it again.

@@ -1,4 +1,4 @@
-"""The records of a journal: calls of a protocol, and marks of what came of them."""
+"""The records of a journal: calls of a protocol, and marks of their consequences."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -47,12 +47,12 @@ class Call(NamedTuple):
     """A call of one of a protocol's methods."""
 
     method: str
-    """One of `Protocol`'s that take ``now``."""
+    """One of the methods of `Protocol` that take ``now``."""
     arguments: Mapping[str, Any] = MappingProxyType({})
-    """By name, without ``now``."""
+    """Arguments by name, without ``now``."""
     header: Buffer = b""
-    """First part of the message in ``envelope``, as it came over the wire: it has the checksum of
-    the frame next to it."""
+    """First part of the message in ``envelope``, as received: it has the checksum of the frame that
+    follows it."""
 
     def make(self, protocol: Protocol, now: float) -> list[Effect | Event]:
         """Call the method at *now*, seconds.
@@ -68,30 +68,30 @@ class Began(NamedTuple):
     """An optimizer step began."""
 
     batch: int
-    """Of its batch, see `batch_checksum`."""
+    """Checksum of its batch, see `batch_checksum`."""
 
 
 class Trained(NamedTuple):
     """The optimizer step was taken."""
 
     loss: float
-    """On the batch, before the step."""
+    """Loss on the batch before the step."""
 
 
 class Decided(NamedTuple):
-    """What the protocol made of the input before it."""
+    """The protocol's decision on the input before it."""
 
     weight: int
-    """Held then."""
+    """Weight held then."""
     words: str
-    """What it did to the vector, see `in_words`."""
+    """Effects on the vector, see `in_words`."""
 
 
 class Fingerprint(NamedTuple):
-    """What the model was after what the records before it say."""
+    """The model after the preceding records."""
 
     tensors: tuple[int, ...]
-    """CRC-32 of each tensor that travels, in the order of the schema."""
+    """CRC-32 of each exchanged tensor, in the order of the schema."""
 
 
 class Closed(NamedTuple):
@@ -102,23 +102,23 @@ class Exchanged(NamedTuple):
     """A register is about to be exchanged with a segment that other peers share."""
 
     token: bytes
-    """Of the segment, 16 bytes, drawn when it was made."""
+    """Token of the segment, 16 bytes, drawn when it was made."""
     number: int
-    """Which exchange of all peers it is, from 1 on; the first makes the segment what it is."""
+    """Number of the exchange among those of all peers, from 1; the first fills the segment."""
     whole: bool
-    """Whether the one before was carried out to its end: not if its peer was killed meanwhile."""
+    """True if the one before was completed; False if its peer was killed during it."""
 
 
 Mark = Began | Trained | Decided | Fingerprint | Closed | Exchanged
 
 
 def batch_checksum(batch: NDArray[np.int64]) -> int:
-    """CRC-32 of the indices of a batch, int64, axes ``(batch_size,)``."""
+    """Return the CRC-32 of the indices of a batch, int64, axes ``(batch_size,)``."""
     return crc32(np.ascontiguousarray(batch, "<i8").data)
 
 
 def in_words(effects: Sequence[Effect | Event]) -> str:
-    """What *effects* do to the vector, in words.
+    """Describe what *effects* do to the vector.
 
     >>> in_words([Snapshot(1, "x"), Mix(ShareId("ada", 7, 3), 0.5)])
     'snapshot x; mix ada#3 0.5'
@@ -165,14 +165,15 @@ _MARKS: Final = {kind.__name__: kind for kind in get_args(Mark)}
 
 
 def pack(record: Call | Mark, now: float | None = None) -> tuple[int, bytes]:
-    """Write a record in JSON, which keeps every bit of a float; the header of a call is behind a 0.
+    """Serialize a record as JSON, which keeps every bit of a float.
+
+    The header of a call follows the JSON after a zero byte.
 
     Args:
-        record: What to write.
-        now: When a call was made, seconds; None for a mark.
+        now: Time of a call, seconds; None for a mark.
 
     Returns:
-        Its kind, and its content.
+        ``(kind, content)``.
     """
     if isinstance(record, Call):
         told = {name: value for name, value in record.arguments.items() if name != "envelope"}
@@ -189,10 +190,10 @@ def pack(record: Call | Mark, now: float | None = None) -> tuple[int, bytes]:
 
 
 def unpack(number: int, body: bytes) -> tuple[Call | Mark, float | None]:
-    """Read what `pack` wrote.
+    """Parse a record that `pack` serialized.
 
     Raises:
-        ValueError: It is not a record.
+        ValueError: *body* is not a record.
     """
     try:
         if number == _CALL:

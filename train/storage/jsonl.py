@@ -1,4 +1,4 @@
-"""One peer's figures over time, as a file of JSON rows that survives a kill."""
+"""One peer's metrics over time, as a file of JSON rows that survives a kill."""
 
 import json
 import math
@@ -15,17 +15,17 @@ __all__ = ["JsonlLog", "MetricsLog", "Tail", "read_metrics"]
 
 
 class MetricsLog:
-    """A file to which rows are appended; each is with the system when `write` returns.
+    """A file to which rows are appended; the system has each one when `write` returns.
 
-    What a killed process left of its last row is cut off when the file is opened again, and what a
-    full disk took of one at once.
+    A partial last row of a killed process is removed when the file is opened again, and one on a
+    full disk at once.
 
     Raises:
         OSError: The file cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        # A buffer would keep what the disk refused, and give it out again at any later time.
+        # A buffer would keep a rejected row, and write it at any later time.
         self._file = open(path, "ab", buffering=0)
         try:
             self._whole_bytes = Path(path).read_bytes().rfind(b"\n") + 1
@@ -36,11 +36,11 @@ class MetricsLog:
         self._is_torn = False
 
     def write(self, row: Mapping[str, object]) -> None:
-        """Append one row of values that JSON has; floats that are not finite become null.
+        """Append one row of JSON values; floats that are not finite become null.
 
         Raises:
-            TypeError: A value is of no type that JSON has; nothing was written.
-            OSError: The disk is full, or the like; nothing of the row is in the file.
+            TypeError: A value has no JSON type; nothing was written.
+            OSError: The disk is full, or the like; no part of the row is in the file.
         """
         line = json.dumps(_finite(row), allow_nan=False, separators=(",", ":")).encode() + b"\n"
         if self._is_torn:
@@ -59,13 +59,13 @@ class MetricsLog:
         self._file.close()
 
     def _append(self, line: bytes) -> None:
-        # A disk that is nearly full takes a part first, and says why at the second try.
+        # A disk that is nearly full accepts a part first, and fails at the second write.
         rest = memoryview(line)
         while rest:
             rest = rest[os.write(self._file.fileno(), rest) :]
 
     def _mend(self) -> None:
-        """Cut off what there is of a row that could not be written."""
+        """Remove the part of a row that could not be written whole."""
         self._file.truncate(self._whole_bytes)
         self._is_torn = False
 
@@ -77,14 +77,13 @@ class MetricsLog:
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Read the rows of a file, also while its peer is writing or after it was killed.
+    """Read the rows of a file, even while its peer is writing or after it was killed.
 
     Returns:
-        The rows in order, without a last one that was cut short; none where there is no file
-        yet.
+        The rows in order, without a partial last one; empty if the file does not exist yet.
 
     Raises:
-        TrainingError: A line before the last is no JSON row.
+        TrainingError: A line before the last is not a JSON row.
     """
     try:
         return _rows_of(read_bytes(Path(path)), path)
@@ -94,7 +93,7 @@ def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 def _rows_of(text: bytes, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     rows = []
-    # What follows the last line break is empty, or a row cut short.
+    # After the last line break, there is nothing or a partial row.
     for number, line in enumerate(text.split(b"\n")[:-1], start=1):
         try:
             row = json_of(line)
@@ -108,15 +107,14 @@ def _rows_of(text: bytes, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 class Tail:
-    """Rows of a file as they come, each once and only when it is whole; the file need not be there
-    yet."""
+    """Follows a file, which need not exist yet, and returns each complete row once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._offset = 0
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows that were completed since the last call."""
+        """Return the rows that were completed since the last call."""
         try:
             with open(self.path, "rb") as file:
                 file.seek(self._offset)
@@ -139,10 +137,10 @@ def _finite(value: object) -> object:
 
 
 class JsonlLog:
-    """Appends rows as `MetricsLog` does; a disk that takes none costs them, and a warning.
+    """Appends rows like `MetricsLog`; if the disk fails, rows are lost with a warning.
 
     Args:
-        path: Where the rows go; None for nowhere.
+        path: The file; None to drop all rows.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -150,14 +148,14 @@ class JsonlLog:
         self._rows: MetricsLog | None = None
         self._policy = DiskFullPolicy()
         if path is not None:
-            # At once, so that a row that a kill cut short is gone also where none follows.
+            # Open it now to remove a partial row even if no other follows.
             self._try(path, None)
 
     def write(self, row: Mapping[str, object]) -> None:
-        """Append one row, if the disk takes it; after `close`, nothing.
+        """Append one row, if the disk accepts it; do nothing after `close`.
 
         Raises:
-            TypeError: A value is of no type that JSON has.
+            TypeError: A value has no JSON type.
         """
         if self._path is not None:
             self._try(self._path, row)

@@ -1,4 +1,4 @@
-"""A peer's ledgers on disk: every change of weight, written before anything leaves.
+"""A peer's ledgers on disk: every change of weight, written before it is acted on.
 
 Each incarnation of a peer has its own file: ``ledger.jsonl``, then ``ledger.2.jsonl``, and so on.
 """
@@ -20,7 +20,7 @@ _NAME: Final = re.compile(r"ledger(?:\.([1-9]\d*))?\.jsonl")
 
 
 class LedgerFile:
-    """Appends the entries of one incarnation; each is with the system when `write` returns.
+    """Appends the entries of one incarnation; the system has each one when `write` returns.
 
     Raises:
         OSError: The file cannot be written.
@@ -40,8 +40,8 @@ class LedgerFile:
         """Append one entry.
 
         Raises:
-            TrainingError: The disk does not take it, and nothing of it is in the file: what it says
-                must not be acted on, nor anything after it.
+            TrainingError: It cannot be written, and no part of it is in the file; neither it nor
+                any later entry may be acted on.
         """
         row: dict[str, Any] = {"kind": entry.kind.value, "units": in_units(entry.weight)}
         if entry.peer:
@@ -59,12 +59,12 @@ class LedgerFile:
 
 
 def read_ledger(path: Path) -> tuple[Account, ...]:
-    """Fold a ledger into the accounts that it describes, one for each shard.
+    """Fold a ledger into accounts, one for each shard.
 
-    A last line that a kill cut short is passed over: what it says was never acted on.
+    A partial last line after a kill is ignored, as its entry was never acted on.
 
     Raises:
-        TrainingError: This is not a ledger, or its entries contradict one another.
+        TrainingError: The file is not a ledger, or its entries contradict each other.
     """
     try:
         opened, *rows = read_metrics(path)
@@ -78,13 +78,13 @@ def read_ledger(path: Path) -> tuple[Account, ...]:
 
 
 def ledger_paths(folder: Path) -> list[Path]:
-    """The ledgers in a peer's folder, one for each of its incarnations, the first one first."""
+    """Return the ledgers in a peer's folder, by incarnation."""
     matches = ((_NAME.fullmatch(path.name), path) for path in folder.glob("ledger*.jsonl"))
     return [path for _, path in sorted((int(m[1] or 1), path) for m, path in matches if m)]
 
 
 def new_ledger_path(folder: Path) -> Path:
-    """Where the next incarnation of the peer of this folder keeps its ledger."""
+    """Return the path for the ledger of the next incarnation of this folder's peer."""
     if not (before := ledger_paths(folder)):
         return folder / "ledger.jsonl"
     match = _NAME.fullmatch(before[-1].name)
@@ -95,11 +95,11 @@ def new_ledger_path(folder: Path) -> Path:
 def read_ledgers(folder: Path) -> tuple[Account, ...]:
     """Fold all ledgers of a peer's folder into accounts by incarnation, then by shard.
 
-    An incarnation that was killed before its ledger's first line was whole has changed no weight,
-    and is passed over.
+    An incarnation that was killed before it completed its ledger's first line has changed no
+    weight, and is skipped.
 
     Raises:
-        TrainingError: One is no ledger, or its entries contradict one another.
+        TrainingError: A file is not a ledger, or its entries contradict each other.
     """
     opened = (path for path in ledger_paths(folder) if read_metrics(path))
     return tuple(account for path in opened for account in read_ledger(path))

@@ -1,7 +1,6 @@
-"""The models that peers left on disk: merged into one, compared, and named by a digest.
+"""Merge and compare the models that peers left on disk, and name them by a digest.
 
-Tensors are read one at a time, so that merging takes the memory of one model, however many
-peers there are.
+Tensors are read one at a time, so merging takes the memory of one model for any number of peers.
 """
 
 import json
@@ -46,14 +45,14 @@ __all__ = [
 
 DIGEST_BYTES: Final = 16
 
-# Each founder brings 2^40 units to each shard. Beyond, float64 would not hold sums of weights.
+# Each founder brings 2^40 units to each shard. A float64 could not hold larger sums of weights.
 _WEIGHT_MAX: Final = UNIT << 128
 
 _T = TypeVar("_T")
 
 
 class Run(NamedTuple):
-    """Numbers of one tensor, flattened, that lie in one shard."""
+    """A slice of one flattened tensor that lies in one shard."""
 
     start: int
     stop: int
@@ -61,42 +60,41 @@ class Run(NamedTuple):
 
 
 Runs = Mapping[str, tuple[Run, ...]]
-"""By tensor; in order, and together all of it."""
+"""Runs by tensor; in order, and together all of the tensor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedModel:
-    """One peer's ``model.safetensors``: what its header says, the tensors still on disk."""
+    """One peer's ``model.safetensors``: its parsed header, with the tensors still on disk."""
 
     path: Path
     id: str
-    """The peer's id; the name of the file's folder where the header has none."""
+    """The peer's id; the name of the file's folder if the header lacks it."""
     weight: int
-    """What it ended with, of all shards; 0 where the header has none."""
+    """Final weight over all shards; 0 if the header lacks it."""
     shard_weights: tuple[int, ...]
-    """The same by shard; one for a vector that was not cut."""
+    """Final weight of each shard; one for an unsharded vector."""
     runs: Runs
-    """Which numbers belong to which shard, in the order in which they lay in memory; empty for a
-    vector that was not cut."""
+    """Which numbers belong to which shard, in their memory order; empty for an unsharded vector."""
     local: frozenset[str]
-    """Tensors that are the peer's own, and not averaged."""
+    """Names of tensors that are the peer's own, and not averaged."""
     orders: Mapping[str, tuple[int, ...]]
-    """All axes of a tensor, the outermost in memory first, where those are not in their order."""
+    """All axes of a tensor, outermost in memory first, for tensors whose axes are permuted."""
     tensors: tuple[tuple[str, str], ...]
     """Name of each tensor, and its shape and dtype in words, in the file's order."""
     swarm: str = ""
-    """Hash of its swarm's first model; empty where the header has none."""
+    """Hash of its swarm's first model; empty if the header lacks it."""
     met: frozenset[tuple[str, int]] = frozenset()
-    """Incarnations that its peer was in one swarm with, its own included; empty where the header
-    has none."""
+    """Incarnations that its peer was in one swarm with, its own included; empty if the header lacks
+    them."""
 
 
 def open_model(path: Path) -> SavedModel:
     """Read the header of a saved model.
 
     Raises:
-        TrainingError: There is no such file, it is not a safetensors file, or its header is
-            invalid; the message says why.
+        TrainingError: The file is missing, is not a safetensors file, or has an invalid header;
+            the message says why.
     """
     try:
         with safe_open(path, "pt") as file:
@@ -157,7 +155,7 @@ def _require_fit(name: str, shape: Sequence[int], runs: Sequence[Run] | None, sh
 
 
 def runs_of(schema: Schema) -> Runs:
-    """Lay the shards of a vector over its tensors."""
+    """Map the shards of a vector to its tensors."""
     owners = np.empty(schema.share_bytes // ALIGNMENT_BYTES, np.int32)
     for shard in range(schema.shards):
         owners[schema.lines(shard)] = shard
@@ -177,7 +175,7 @@ def runs_of(schema: Schema) -> Runs:
 
 
 def with_aliases(told: Mapping[str, _T], state: Mapping[str, Any]) -> dict[str, _T]:
-    """Give every name of a tied tensor in a state dict the entry of the shared one."""
+    """Give every name of a tied tensor in a state dict the entry of the first one."""
     by_place = {state[name].data_ptr(): each for name, each in told.items() if name in state}
     found = dict(told)
     for name, tensor in state.items():
@@ -187,16 +185,18 @@ def with_aliases(told: Mapping[str, _T], state: Mapping[str, Any]) -> dict[str, 
 
 
 def as_text(told: Mapping[str, tuple[Run, ...] | tuple[int, ...]]) -> str:
-    """Runs, or orders of axes, by tensor, for the header of a file."""
+    """Return runs, or orders of axes, by tensor, as text for the header of a file."""
     return json.dumps(told, separators=(",", ":"))
 
 
 def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:
-    """How much each model counts in the merged one, by peer, sorted: the weights of the peers that
-    hold some. Where none does, because all of them left, a unit for each.
+    """Return the weight of each model in the merged one, by peer, sorted.
+
+    Peers without weight are left out. If no peer has any, because all have left, each counts one
+    unit.
 
     Raises:
-        ConfigError: There are no models, or two of one peer.
+        ConfigError: *models* is empty, or has two of one peer.
     """
     ids = sorted(model.id for model in models)
     if not ids:
@@ -211,9 +211,9 @@ def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:
 def swarms_of(models: Sequence[SavedModel]) -> list[list[SavedModel]]:
     """Group models by the swarm in which they were trained, in the order of their ids.
 
-    Two swarms may begin with the same model, as after a resume in which peers did not find one
-    another: those whose peers have met, or have met the same third one, are of one swarm. A model
-    that does not say whom its peer has met may be of any swarm that begins as its own does.
+    Two swarms may begin with the same model, as after a resume in which peers did not find each
+    other: models whose peers have met, or have met the same third peer, are of one swarm. A model
+    without a record of met peers may be of any swarm with the same first model.
     """
     groups: list[tuple[str, set[tuple[str, int]], list[SavedModel]]] = []
     for model in sorted(models, key=lambda each: (not each.met, each.id)):
@@ -236,10 +236,10 @@ def _id(model: SavedModel) -> str:
 
 
 def require_one_swarm(models: Sequence[SavedModel]) -> None:
-    """See that models can be averaged: those of two swarms have nothing to do with each other.
+    """Check that models are of one swarm, as averaging those of unrelated swarms is meaningless.
 
     Raises:
-        TrainingError: They are of several swarms; it names the peers of each.
+        TrainingError: They are of several swarms; the message names the peers of each.
     """
     swarms = swarms_of(models)
     if len(swarms) > 1:
@@ -252,11 +252,11 @@ def require_one_swarm(models: Sequence[SavedModel]) -> None:
 
 
 def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
-    """Average models, each weighted by what its peer holds; each shard by its own weights.
+    """Average models, each weighted by its peer's weight, and each shard by its own weights.
 
-    Floating tensors are averaged in float64 and rounded to their own dtype once, those that all
-    models agree on taken as they are. Integer and local ones are the heaviest peer's (of two, the
-    first by id), because a mean of counters or of queues means nothing.
+    Floating tensors are averaged in float64 and rounded to their own dtype once; tensors that are
+    equal in all models are copied. Integer and local tensors are those of the peer with the most
+    weight (on a tie, the first by id), because a mean of counters or of queues is meaningless.
 
     Args:
         models: Of different peers, in any order: they are summed in the order of their ids.
@@ -265,8 +265,8 @@ def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
         A state_dict.
 
     Raises:
-        ConfigError: There are none, two are of one peer, or they differ in a tensor's name, shape
-            or dtype (the message names the first).
+        ConfigError: *models* is empty, two are of one peer, or they differ in a tensor's name,
+            shape or dtype (the message names the first).
         TrainingError: A file has become unreadable.
     """
     weights = merging_weights(models)
@@ -291,17 +291,17 @@ def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
 
 
 def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | None = None) -> float:
-    """Measure how far the models are from one another: sqrt(mean_i |x_i - mean|^2) / |mean|.
+    """Return the consensus distance of models: sqrt(mean_i |x_i - mean|^2) / |mean|.
 
     Args:
-        models: Alike in names, shapes and dtypes; the mean is the plain one.
-        names: The tensors that travel, see `travelling`; default: all finite floating ones.
+        models: With the same names, shapes and dtypes; the mean is unweighted.
+        names: The exchanged tensors, see `travelling`; default: all finite floating ones.
 
     Returns:
         Dimensionless, 0 for identical models and for a single one.
 
     Raises:
-        ConfigError: There are no models, or they differ in a tensor's name, shape or dtype.
+        ConfigError: *models* is empty, or they differ in a tensor's name, shape or dtype.
         TrainingError: A file has become unreadable.
     """
     _check_alike(models)
@@ -323,7 +323,7 @@ def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | No
 
 
 def digest(state: Mapping[str, Tensor]) -> str:
-    """Name a model by its content: the same for the same names, shapes, dtypes and bits.
+    """Return a digest of a model's names, shapes, dtypes and bits.
 
     Returns:
         32 hexadecimal digits (BLAKE2b over the tensors, sorted by name).
@@ -337,11 +337,10 @@ def digest(state: Mapping[str, Tensor]) -> str:
 
 
 def save_model(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write tensors on the CPU that share no memory, and words for the header, whole or not at
-    all; a file that is there is replaced.
+    """Atomically write, or replace, a file of CPU tensors that share no memory, with a header.
 
     Raises:
-        OSError: The folder is not there or cannot be written; no draft is left behind.
+        OSError: The folder is missing or cannot be written; no draft is left behind.
     """
     try:
         with drafted(path) as draft:
@@ -352,7 +351,7 @@ def save_model(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, s
 
 @contextmanager
 def _readers(models: Sequence[SavedModel]) -> Iterator[list[Callable[[str], Tensor]]]:
-    """What reads the tensors of each model."""
+    """Yield functions that read a tensor by name, one for each model."""
     with ExitStack() as stack:
         found = []
         for model in models:
@@ -369,9 +368,9 @@ def _mean(
     cuts: Sequence[tuple[slice, Sequence[int]]],
     axes: tuple[int, ...] | None,
 ) -> Tensor:
-    """Average one tensor; *cuts* are numbers of it, in memory order, with the models' weights."""
+    """Average one tensor; *cuts* are slices of it, in memory order, with the models' weights."""
     first = readers[0](name)
-    # A shard whose weight no model holds, because all have left: each counts the same.
+    # If no model has weight in a shard, because all have left, each counts the same.
     parts = [(part, *in_floats(w if any(w) else [UNIT] * len(readers))) for part, w in cuts]
     axes = axes or tuple(range(first.dim()))
     total = torch.zeros(first.numel(), dtype=torch.float64, device="cpu")
@@ -381,7 +380,7 @@ def _mean(
         alike = alike and torch.equal(value, first)
         for part, weights, _ in parts:
             total[part] += value.permute(axes).reshape(-1)[part].double() * weights[index]
-    # Frozen tensors, masks of -inf among them, must come out as they went in.
+    # Frozen tensors, such as masks of -inf, must not change.
     if alike:
         return first
     for part, _, weight in parts:
