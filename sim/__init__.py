@@ -1,8 +1,8 @@
 """A swarm under virtual time: many workers in one process, deciding as live peers do.
 
-`simulate` runs a whole study of one setting and gives a `Run`; `Swarm` is for tests: a few live
-peers and whatever goes wrong with them. `rumor.sim.fuzz` looks for what breaks the protocol, and
-`rumor.train.faults.schedule` reads lists of faults; neither needs torch.
+`simulate` simulates one setting and returns a `Run`; `Swarm` is for tests: a few live peers and
+their faults. `rumor.sim.fuzz` searches for protocol bugs, and `rumor.train.faults.schedule` reads
+lists of faults; neither needs torch.
 """
 
 import typing
@@ -32,5 +32,5 @@ _HOMES = {
     "testing": ("Swarm",),
 }
 
-# Torch takes a second, and fuzzing needs none.
+# Torch takes a second to import, and fuzzing does not need it.
 _be_lazy(__name__, _HOMES)

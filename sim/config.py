@@ -1,4 +1,4 @@
-"""What a simulation is asked for."""
+"""Settings of a simulation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 __all__ = ["ENGINES", "FLOAT_MAX", "SimulationConfig", "TaskFunction"]
 
 TaskFunction: TypeAlias = Callable[..., "Task | VectorTask"]
-"""Makes a task, of nothing or of ``seed``."""
+"""Makes a task, without arguments or from ``seed``."""
 
 ENGINES = ("auto", "dense", "loop", "vmap")
-"""Ways to compute steps; ``auto`` takes the faster of ``batched`` and ``loop``, where these two
-give the same bits, else ``loop``."""
+"""Ways to compute steps; ``auto`` takes the faster of ``batched`` and ``loop`` if both give the
+same bits, else ``loop``."""
 
 DECIDERS = ("auto", "protocol", "compiled")
-"""Who decides on exchanges."""
+"""Ways to decide on exchanges."""
 
 FLOAT_MAX = float_info.max
-"""The largest number there is, though not the largest integer."""
+"""The largest float, though not the largest integer."""
 
 _COUNT_MAX = 2**53
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSettings):
-    """A swarm, the world that it lives in, and how to compute it.
+    """A swarm, its environment, and how to compute it.
 
     Raises:
         ConfigError: A field is out of range.
@@ -282,12 +282,12 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
                 f"shards_per_push is {self.shards_per_push}: it must be from 1 to shards, "
                 f"{self.shards}"
             )
-        # Whatever is wrong with these is found before anything is made.
+        # Errors in these are found before anything is made.
         _ = self.protocol, self.rule_spec
 
     def _check_mixed(self) -> None:
-        """See that settings of several types are of one of them."""
-        # Here, since that imports torch, which options are made without.
+        """Check the settings that may have one of several types."""
+        # Imported here, since it imports torch, which options do not need.
         from ..train.tasks.task import Task
         from .batched.vector_tasks import VectorTask
 
@@ -302,7 +302,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
 
     @property
     def protocol(self) -> ProtocolConfig:
-        """What the workers' protocols are told of all this."""
+        """Configuration of the workers' protocols."""
         rate = None if self.push_mbit is None else self.push_mbit * 1e6 / 8
         return ProtocolConfig(
             wire=self.wire,
@@ -319,13 +319,13 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         """The rule with all of its parameters, however they were given.
 
         Raises:
-            ConfigError: There is no such rule, or it does not take these.
+            ConfigError: The rule is unknown, or does not take these parameters.
         """
         return read_rule(self.rule, self.p, self.emission, self.robust)
 
     @property
     def task_name(self) -> str:
-        """What to call the task."""
+        """Name of the task."""
         if isinstance(self.task, str):
             return self.task
         return name_of(self.task) if callable(self.task) else self.task.name

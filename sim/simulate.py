@@ -58,15 +58,14 @@ __all__ = ["Simulation", "plan_faults", "simulate"]
 def plan_faults(
     config: SimulationConfig,
 ) -> tuple[FaultPlan | None, tuple[Attack, ...], tuple[Fault, ...]]:
-    """Make out what is to go wrong.
+    """Plan the faults.
 
     Returns:
-        What goes wrong with processes and the network, None where nothing does, so that nobody
-        need gossip about who lives; who lies; and all of that as it was given, with names.
+        Faults of processes and of the network, None without any, so that no worker needs to gossip
+        about membership; attacks; and all faults as given, with names.
 
     Raises:
-        ConfigError: A fault is not of its form, names a worker that there is not, or comes after
-            the end.
+        ConfigError: A fault is malformed, names an unknown worker, or strikes after the end.
     """
     storm = _storm(config)
     faults = faults_of(config.faults) if storm is None else storm.faults
@@ -95,15 +94,15 @@ def plan_faults(
 
 
 def _storm(config: SimulationConfig) -> Storm | None:
-    """Draw what goes wrong, where a storm is asked for."""
+    """Draw a storm's faults, if a storm is configured."""
     if config.storm is None:
         return None
     given = config.workers, config.time_s or 0.0, config.seed
     return draw_storm(config.storm, *given, scale=config.storm_scale)
 
 
-# More are proven by the first few: so many steps are several of each then, and a protocol for each
-# costs little.
+# Larger fleets are verified by their first workers: the verified steps are then several of each,
+# and few protocols are cheap.
 _WORKERS_PROVEN_MAX, _WORKERS_PROVEN = 512, 256
 
 _POINTS = 40
@@ -111,19 +110,19 @@ _POINTS_MAX = 60
 _WINDOW_MIN = 2000
 _WINDOW_PER_WORKER = 4
 
-# Below so many steps in all, starting a process does not pay.
+# With fewer steps in all, starting a process does not pay.
 _PREFETCH_STEPS_MIN = 4_000
 
-# In the second all have heard from all that they need.
+# In the second step all have received from all that they need.
 _STEPS_TRIED = 2
 
 
 class Simulation:
-    """What stays the same however often a run has to start over.
+    """Everything that stays the same when a run restarts.
 
     Raises:
         ConfigError: A setting is out of range, or a file cannot be read.
-        TopologyError: The topology is not valid for so many workers.
+        TopologyError: The topology is not valid for this number of workers.
     """
 
     def __init__(self, config: SimulationConfig, task: Task | VectorTask | None = None) -> None:
@@ -133,7 +132,7 @@ class Simulation:
         self._prefetcher = Prefetcher()
         task = values_of.with_test(find_task(config) if task is None else task, config.tested)
         if not isinstance(config.task, str):
-            # What a function made, for its name.
+            # The task that a function made replaces it, for its name.
             config = replace(config, task=task)
         self.config = config
         if isinstance(task, Task):
@@ -168,7 +167,7 @@ class Simulation:
         """How values are computed, which takes as long to choose as some steps do.
 
         Raises:
-            ConfigError: They cannot be computed in the way that was asked for, or do not fit.
+            ConfigError: They cannot be computed in the requested way, or do not fit.
         """
         return self._prepared.choose(Cores(self._cores, self._prefetcher.is_deciding))
 
@@ -179,7 +178,7 @@ class Simulation:
 
     @cached_property
     def _is_fast(self) -> bool:
-        """Whether the fast path decides, and not the protocols."""
+        """True if the fast path decides, not the protocols."""
         steps = self._steps_total()
         if steps is None:
             assert self.config.time_s is not None  # else nothing would end the run
@@ -187,24 +186,24 @@ class Simulation:
         return takes_fast_path(self.config.decide, self._plan, steps)
 
     def check(self, *, rehearse: bool = True) -> float:
-        """See whether it can run, without choosing an engine or computing a step.
+        """Check that it can run, without choosing an engine or computing a step.
 
         Args:
-            rehearse: Whether a rule that needs everybody decides for a step or two, for that shows
+            rehearse: Let a rule that needs all workers decide for a step or two, which shows
                 whether it can work on this topology.
 
         Returns:
-            What its values will take of memory, an estimate, GiB.
+            Estimated memory of its values, GiB.
 
         Raises:
-            ConfigError: The data cannot be split so, the rule cannot work with shares of this
+            ConfigError: The data cannot be split this way, the rule cannot work with shares of this
                 kind, or memory does not suffice.
-            TrainingError: The rule could not go on.
+            TrainingError: The rule could not continue.
         """
         plan, memory_gib = self._plan, self._prepared.memory_gib
         if self.config.decide == "compiled":
-            _ = self._is_fast  # refuses what it cannot take
-        # That a crash ends a rule which needs everybody is what a trial is to show.
+            _ = self._is_fast  # refuses unsupported settings
+        # If a crash ends a rule that needs all workers, the run itself is to show it.
         rehearse = rehearse and self._fault_plan is None
         if not (rehearse and requirements_of(plan.rule()).fixed_members):
             plan.links()
@@ -225,8 +224,8 @@ class Simulation:
         """Run once, from the start to the end.
 
         Raises:
-            Failure: A worker's values are not finite any more; nothing of this run counts.
-            TrainingError: The rule could not go on.
+            Failure: A worker's values have become non-finite; discard this run.
+            TrainingError: The rule could not continue.
         """
         config, values, curves = self.config, self.engine.make(), Curves()
         ending: Ending | None = None
@@ -267,7 +266,7 @@ class Simulation:
         )
 
     def why_diverged(self, stops: Sequence[Stop]) -> str:
-        """Say whose values were not finite any more, and why that may be."""
+        """Name the workers whose values became non-finite, and say what may be the cause."""
         first = min(stops, key=lambda stop: stop.step)
         lr = self.config.lr if self.config.lr is not None else "the task's"
         several = "1 worker" if len(stops) == 1 else f"{len(stops)} workers"
@@ -288,7 +287,7 @@ class Simulation:
         decide: Callable[[], Deciding] = partial(Fleet, plan, stops)
         if self._is_fast and not stops:
             decide = partial(FastFleet, plan)
-            # Whoever decides, the first window must be the same.
+            # The first window must be the same whichever way is used to decide.
             with paused():
                 verify_against_protocol(self._small(plan), first_s, window)
         return Scheduler(
@@ -302,7 +301,7 @@ class Simulation:
         )
 
     def _small(self, plan: FleetPlan) -> FleetPlan:
-        """The same plan, or that of the first of very many workers, who cost less memory."""
+        """Return the plan, or for many workers that of the first ones, which cost less memory."""
         if len(self.ids) <= _WORKERS_PROVEN_MAX:
             return plan
         ids, config = self.ids[:_WORKERS_PROVEN], self.config
@@ -345,25 +344,25 @@ class Simulation:
         )
 
     def _links(self, schema: Schema, ids: Sequence[str]) -> Callable[[], Links]:
-        """The network, as slow for this model as it would be for the one that it stands for."""
+        """Return the network, scaled so that this model takes as long as the one it stands for."""
         network, factor = self._network, self._stand_in_factor(schema)
         if factor is not None:
             network = slowed_network(network, factor)
         return partial(Links, network, ids, self.config.seed, factor or 1.0)
 
     def _stand_in_factor(self, schema: Schema) -> float | None:
-        """Size of the model as a part of that of float32 which it stands for, if it does."""
+        """Return the model's size relative to the float32 one it stands for; None without one."""
         stands_for = self.config.stands_for
         return None if stands_for is None else schema.share_bytes / (4 * stands_for)
 
     def _prefetched(self, scheduler: Scheduler) -> Iterator[Window]:
-        """Schedule windows ahead of their execution, where there is a core for that."""
+        """Schedule windows ahead of their execution, if a core is free for that."""
         here = iter(scheduler.next_window, None)
         if self._cores == 1:
             return here
         if self._is_fast:
             return self._prefetcher.in_thread(scheduler.next_window)
-        # A process of its own is for where computing takes no longer than deciding.
+        # A separate process pays only if computing takes no longer than deciding.
         total = self.config.total_steps or math.inf
         steps = min(total, len(self.ids) * (self.steps or math.inf))
         batches = self.engine.name in ("dense", "vmap") and steps >= _PREFETCH_STEPS_MIN
@@ -372,7 +371,7 @@ class Simulation:
         return self._prefetcher.in_process(scheduler.next_window) if pays else here
 
     def _every_s(self) -> float:
-        """Virtual seconds between two measurements."""
+        """Return the virtual seconds between two measurements."""
         step_s = self.config.step_s
         if self.config.eval_every is not None:
             return self.config.eval_every * step_s
@@ -383,12 +382,12 @@ class Simulation:
         return math.ceil(min(self.steps or math.inf, shared) / _POINTS) * slowest_s
 
     def _steps_total(self) -> int | None:
-        """How many steps it will be, as far as that is known."""
+        """Return the total number of steps, as far as it is known."""
         ends = [self.config.total_steps, None if self.steps is None else self.steps * len(self.ids)]
         return min((end for end in ends if end is not None), default=None)
 
     def at_start(self) -> Progress:
-        """Where it is before anything is computed."""
+        """Return the progress before anything is computed."""
         compiles = self._is_fast and must_compile()
         return replace(self._progress(Curves(), 0, 0.0, 0.0), compiles=compiles)
 
@@ -418,7 +417,7 @@ def _network(config: SimulationConfig) -> NetworkConfig:
     )
 
 
-# Workers that may diverge one by one: each costs a new start. More of them are a wrong setting.
+# Workers that may diverge one by one: each costs a restart. More of them mean a wrong setting.
 _STOPS_MAX = 8
 
 
@@ -430,12 +429,12 @@ def simulate(
 ) -> Run:
     """Train one model with many simulated workers under virtual time.
 
-    Workers decide by the code that live peers run, and compute real gradients. The same settings
-    give the same run, to the last bit of every parameter, whatever the window, the number of
-    threads and the process.
+    Workers decide with the code of live peers, and compute real gradients. The same settings give
+    the same run, to the last bit of every parameter, whatever the window, the number of threads and
+    the process.
 
     Args:
-        config: All settings; the defaults unless given.
+        config: All settings; defaults if None.
         progress: Called once all settings are valid, after each window, and each second within one.
         settings: Fields of `SimulationConfig` that differ from *config*.
 
@@ -444,8 +443,8 @@ def simulate(
 
     Raises:
         ConfigError: A setting is out of range, or memory is too small.
-        TopologyError: The topology is not valid for so many workers.
-        TrainingError: Too many workers diverged, or one that a synchronous rule cannot do without.
+        TopologyError: The topology is not valid for this number of workers.
+        TrainingError: Too many workers diverged, or a synchronous rule lost a worker that it needs.
 
     >>> run = simulate(task="consensus", workers=8, topology="complete", steps=50, p=0.5, seed=1)
     >>> bool(run.series["disagreement"][-1] < 0.1 * run.series["disagreement"][0])
@@ -462,7 +461,7 @@ def simulate(
 
 
 def _run_until_finite(config: SimulationConfig, progress: Callable[[Progress], None] | None) -> Run:
-    """Run, and run again with those stopped whose values were found not to be finite."""
+    """Run, and rerun with those workers stopped whose values became non-finite."""
     simulation = Simulation(config)
     simulation.check(rehearse=False)
     if progress is not None:

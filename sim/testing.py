@@ -1,7 +1,7 @@
 """`Swarm`: whole peers in one process, under virtual time and with faults, for tests of a task.
 
-A `Fleet` runs one protocol for each peer, as live; the loop engine takes their steps. What was
-decided is computed at each step and whenever a test looks at a model.
+A `Fleet` runs one protocol for each peer, as live; the loop engine takes their steps. Scheduled
+operations are executed at each step and whenever a test reads a model.
 """
 
 import math
@@ -63,13 +63,13 @@ __all__ = ["Happening", "Incident", "Swarm"]
 Peers = PeerId | Sequence[PeerId]
 """One peer, or several."""
 
-# Over lossy links a process that is done may be asked more than once what became of a share.
+# Over lossy links a finished process may be asked more than once about the outcome of a share.
 _LINGER_S: Final = 5.0
 
 
 @frozen
 class Incident:
-    """What happened to a process, or was done to it."""
+    """An event of a process, or a fault applied to it."""
 
     what: str
     """``started``, ``crashed``, ``closed``, ``failed``, ``paused``, ``slowed``, ``cut`` or
@@ -94,15 +94,15 @@ class Swarm:
     """Peers that train a task together in this process, under virtual time.
 
     Each has the protocol of a live peer, its own view of the swarm, its own model and optimizer,
-    and shares travel in the bytes of their wire. Nothing waits: ten seconds of five peers and a
-    small task take a fraction of one. The same arguments and the same calls give the same run, to
+    and shares are encoded as on the wire. Nothing waits in real time: ten seconds of five peers and
+    a small task take a fraction of one. The same arguments and the same calls give the same run, to
     the last bit.
 
     Whenever time has passed, the weight of all peers, alive and dead, is compared with what was
-    founded; an `AssertionError` says where it does not add up.
+    founded; an `AssertionError` reports any mismatch.
 
-    Times are virtual and in seconds. Faults are given between two runs, or ahead with `at`. What
-    cannot be done is refused by a `ConfigError`.
+    Times are virtual and in seconds. Faults are given between two runs, or ahead with `at`.
+    Impossible requests raise a `ConfigError`.
 
     >>> swarm = Swarm("quadratic", peers=3, network="wan", p=0.5)
     >>> swarm.run(5.0)
@@ -116,19 +116,19 @@ class Swarm:
             Peers train until `finish`, whatever its number of steps.
         peers: Number of founders, then called ``peer-0`` and so on; or their names.
         seed: Seeds everything random: a fault of one peer shifts no draw of another.
-        rule: Spec of the algorithm, or what makes one for each peer, such as
-            ``lambda: GoSGD(p=1.0, outstanding_max=4)`` or a class of one's own.
+        rule: Spec of the algorithm, or a factory that is called for each peer, such as
+            ``lambda: GoSGD(p=1.0, outstanding_max=4)`` or your own class.
         p: The named rule's ``p``.
-        network: A preset (``ideal``, ``datacenter``, ``lan``, ``wan``, ``lossy``), a JSON file,
-            or a network itself.
+        network: A preset (``ideal``, ``datacenter``, ``lan``, ``wan``, ``lossy``), a JSON file, or
+            a network itself.
         step_s: Mean duration of an optimizer step, seconds.
         partition: How the data is split among the founders; newcomers share their parts in turn.
-        protocol: Sizes and times of the exchange, such as how soon a silent peer is considered
-            dead, and the format in which shares travel.
-        faults: As ``rumor simulate --faults`` takes them, but for those of Byzantine peers.
+        protocol: Sizes and times of the exchange, such as the timeout after which a silent peer is
+            considered dead, and the wire format of shares.
+        faults: As for ``rumor simulate --faults``, without those of Byzantine peers.
         checkpoint_every_s: Virtual seconds between two checkpoints of a peer that a fault restarts
             from one.
-        newcomers: How many may `join`; each takes the memory of a model from the start.
+        newcomers: Maximum number of `join` calls; each reserves the memory of a model at the start.
 
     Raises:
         ConfigError: An argument is out of range.
@@ -188,7 +188,7 @@ class Swarm:
             models = Models(matrix, stepper, failures, task)
             matrix.live_again(stepper.memory)
         machines = dict(machines_of(first, graph, seed, ids))
-        # All who come later come to the first machine.
+        # All later peers run on the first machine.
         if machines:
             machines |= {id: machines[ids[0]] for id in rows[len(ids) :]}
         samples = batches.sizes(np.arange(len(rows))).tolist()
@@ -236,17 +236,17 @@ class Swarm:
 
     @property
     def peers(self) -> tuple[PeerId, ...]:
-        """All that were ever started, sorted."""
+        """All peers that were ever started, sorted."""
         return tuple(self._started())
 
     @property
     def running(self) -> tuple[PeerId, ...]:
-        """Those whose process runs, paused or not, sorted."""
+        """Peers whose process runs, paused or not, sorted."""
         return tuple(id for id, worker in self._started().items() if worker.running)
 
     @property
     def events(self) -> list[Happening]:
-        """What has happened, in order: each has ``time_s``, ``peer`` and ``event``; print it.
+        """Events so far, in order: each has ``time_s``, ``peer`` and ``event``; print it.
 
         An event is one of a protocol (`rumor.gossip.effects.events`: ``Founded``, ``ShareMixed``,
         ``PeerDied``, ...) or an `Incident`.
@@ -255,7 +255,7 @@ class Swarm:
 
     @property
     def digest(self) -> str:
-        """Names this run so far, with every event and parameter: 32 hexadecimal digits."""
+        """Digest of this run so far, with every event and parameter: 32 hexadecimal digits."""
         digest = blake2b(repr((self.now, self.audit())).encode(), digest_size=16)
         for happening in self.events:
             digest.update(f"{happening}\n".encode())
@@ -265,7 +265,7 @@ class Swarm:
         return digest.hexdigest()
 
     def run(self, duration_s: float) -> None:
-        """Let so many virtual seconds pass.
+        """Run for *duration_s* virtual seconds.
 
         Raises:
             AssertionError: Weight was lost or created.
@@ -280,7 +280,7 @@ class Swarm:
         *,
         every_s: float | None = None,
     ) -> None:
-        """Let time pass, see `run`, until a condition holds.
+        """Run, see `run`, until a condition holds.
 
         Args:
             condition: Checked every *every_s* virtual seconds (default: a step's mean duration).
@@ -302,20 +302,20 @@ class Swarm:
             self._move(min(self.now + every_s, give_up_s))
 
     def finish(self, timeout_s: float = 100.0) -> bool:
-        """Let all take no more steps, and merge as live peers do, until none needs another.
+        """Let all peers take no more steps, and merge as live peers do, until none needs another.
 
-        Under a synchronous rule, those that are behind first catch up with the one that has
+        Under a synchronous rule, those that are behind first catch up with the peer that has
         taken the most steps.
 
         Returns:
-            True if all have come to an end within so many virtual seconds, see `run`.
+            True if all have ended within *timeout_s* virtual seconds, see `run`.
         """
         _check_time("timeout_s", timeout_s)
         workers = [self._find(id) for id in self.running]
         most = max((worker.steps for worker in workers), default=0)
         for worker in workers:
             worker.finishing, worker.last_step = True, most if self._is_synchronous else 0
-            # A step that has begun is not taken to its end, as live: the caller's loop is over.
+            # A step in progress is not completed, as live: the caller's loop is over.
             finish = partial(self._finish_now, worker)
             self._fleet.at(self.now, partial(self._processes.once_awake, worker, finish))
         return self._move(
@@ -324,20 +324,20 @@ class Swarm:
         )
 
     def at(self, time_s: float, action: Callable[[], object]) -> None:
-        """Do something at a given time: ``swarm.at(3.0, lambda: swarm.crash("peer-1"))``."""
+        """Run an action at a given time: ``swarm.at(3.0, lambda: swarm.crash("peer-1"))``."""
         _check_time("time_s", time_s, least=self.now)
         self._fleet.at(time_s, action)
 
     def crash(self, peer: PeerId) -> None:
-        """Kill a process: its weight is lost, and what it has sent is still on its way.
+        """Kill a process: its weight is lost, but messages that it has sent are still in flight.
 
         Its host tells senders that no process listens there. For a machine that falls silent, cut
-        its links, too.
+        its links as well.
         """
         self._processes.crash(self._find_running(peer))
 
     def restart(self, peer: PeerId) -> None:
-        """Start a process again that has ended, with the addresses of all others: it joins."""
+        """Restart a process that has ended, with the addresses of all others: it joins."""
         worker = self._find(peer)
         if worker.running:
             raise ConfigError(f"peer {peer!r} still runs: crash it, or let it leave, first")
@@ -361,38 +361,38 @@ class Swarm:
         self._processes.start([worker], seeds=others)
 
     def leave(self, peer: PeerId) -> None:
-        """Let a peer leave in good order: it hands its weight on, and ends some seconds later."""
+        """Let a peer leave gracefully: it hands on its weight, and ends some seconds later."""
         self._strike("leave", peer)
 
     def pause(self, peer: PeerId, duration_s: float) -> None:
-        """Let a process stand still, as one that was sent SIGSTOP; what comes is kept for it."""
+        """Pause a process, as SIGSTOP does; messages for it are kept."""
         _check_time("duration_s", duration_s)
         self._strike("pause", peer, for_s=duration_s)
         self._log.note(peer, Incident("paused", f"{duration_s:g} s"))
 
     def slow(self, peer: PeerId, factor: float) -> None:
-        """Let steps of a peer take *factor* times as long; the largest of several factors holds."""
+        """Multiply a peer's step times by *factor*; the largest of several factors applies."""
         if not 0 < factor < math.inf:
             raise ConfigError(f"factor is {factor}: it must be a finite number above 0")
         self._strike("slow", peer, factor=factor)
         self._log.note(peer, Incident("slowed", f"{factor:g} times"))
 
     def cut(self, peer: Peers, other: Peers | None = None, *, one_way: bool = False) -> None:
-        """Cut links: messages on their way there are lost without an error, and so are later ones.
+        """Cut links: messages in flight there are lost without an error, and so are later ones.
 
         ``cut(["ann", "bob"], ["cyd", "dan"])`` is a partition.
 
         Args:
             peer: One end, a name or several.
-            other: The other end, likewise (default: all other peers).
-            one_way: Whether only what *peer* sends is lost.
+            other: The other end, a name or several (default: all other peers).
+            one_way: If True, only what *peer* sends is lost.
         """
         for here, there in self._links(peer, other, one_way=one_way):
             self._fleet.mail.cut((self._fleet.index[here], self._fleet.index[there]))
             self._log.note(here, Incident("cut", there))
 
     def heal(self, peer: Peers | None = None, other: Peers | None = None) -> None:
-        """Let links that were cut carry again, in both directions; see `cut` (default: all)."""
+        """Let cut links carry messages again, in both directions; see `cut` (default: all)."""
         workers, mail = self._fleet.workers, self._fleet.mail
         cuts = {(workers[a].id, workers[b].id): (a, b) for a, b in mail.cuts}
         chosen = cuts.keys() if peer is None else self._links(peer, other, one_way=False)
@@ -401,15 +401,15 @@ class Swarm:
             self._log.note(link[0], Incident("healed", link[1]))
 
     def live(self, peer: PeerId) -> tuple[PeerId, ...]:
-        """The peers that a peer believes to run, itself included, sorted."""
+        """Return the peers that a peer considers alive, itself included, sorted."""
         return tuple(member.id for member in self._find(peer).protocol.table.live())
 
     def steps(self, peer: PeerId) -> int:
-        """Optimizer steps that a peer has taken, those before its checkpoint included."""
+        """Return the number of a peer's optimizer steps, those before its checkpoint included."""
         return self._find(peer).steps
 
     def model(self, peer: PeerId) -> nn.Module:
-        """A peer's module, as it is now or was last: read it, do not change it."""
+        """Return a peer's module, as it is now or was last: do not change it."""
         index, models = self._find(peer).index, self._models
         module = deepcopy(models.rows.module)
         tensors = tensors_of(module)
@@ -418,7 +418,7 @@ class Swarm:
         return module
 
     def weights(self) -> dict[PeerId, float]:
-        """Weight of each member of the swarm, in founders; weight on its way belongs to none."""
+        """Return each member's weight, in founders; weight in flight belongs to none."""
         return {
             id: founders(worker.protocol.state.weight) / len(worker.protocol.accounts)
             for id, worker in self._started().items()
@@ -426,13 +426,13 @@ class Swarm:
         }
 
     def audit(self) -> Audit:
-        """Where all weight is that was ever founded, by the ledgers of all incarnations."""
+        """Account for all weight that was ever founded, by the ledgers of all incarnations."""
         return self._fleet.audit()
 
     def merged(self) -> dict[str, Tensor]:
-        """Average of the members' models by weight, in float64, as a state_dict.
+        """Return the average of the members' models by weight, in float64, as a state_dict.
 
-        What is not shared, such as integer tensors, is the heaviest member's.
+        Values that are not shared, such as integer tensors, are the heaviest member's.
         """
         members = self._members()
         held = [[account.weight for account in w.protocol.accounts] for w in members]
@@ -444,24 +444,24 @@ class Swarm:
         return self._models.merged(as_units(weights))
 
     def accuracy(self, peer: PeerId | None = None) -> float:
-        """Part of the held-out data that a peer's model gets right (default: the merged one)."""
+        """Return a model's accuracy on the held-out data (default: that of the merged model)."""
         accuracy = self._evaluate(peer).accuracy
         if accuracy is None:
             raise ConfigError(f"task {self._task.name!r} measures no accuracy: look at loss()")
         return accuracy
 
     def loss(self, peer: PeerId | None = None) -> float:
-        """Mean loss of a peer's model on the held-out data (default: the merged one)."""
+        """Return a model's mean loss on the held-out data (default: that of the merged model)."""
         return self._evaluate(peer).loss
 
     def consensus_distance(self) -> float:
-        """Distance of the members' models: ``sqrt(mean_i |x_i - mean|^2) / |mean|``, 0 if equal."""
+        """Return the members' distance: ``sqrt(mean_i |x_i - mean|^2) / |mean|``, 0 if equal."""
         rows = np.array([worker.index for worker in self._members()])
         return self._models.consensus_distance(rows)
 
     @property
     def _models(self) -> Models:
-        """All peers' models, with all that was decided by now."""
+        """All peers' models, after everything scheduled so far."""
         self._log.execute()
         return self._log.models
 
@@ -475,7 +475,7 @@ class Swarm:
         return Evaluation(loss=float(losses[0]), accuracy=accuracy)
 
     def _move(self, until_s: float, stop: Callable[[], bool] | None = None) -> bool:
-        """Let time pass, up to what is due at that very time, or until *stop* holds."""
+        """Advance time to *until_s*, inclusive, or until *stop* holds."""
         if self._is_moving:
             raise ConfigError("time is passing already: what was given to `at` cannot let it pass")
         self._is_moving = True
@@ -494,13 +494,13 @@ class Swarm:
         return stop is not None and stop()
 
     def _turn_s(self, index: int) -> float:
-        """How long a peer that has finished waits for its next turn, as live."""
+        """Return the time between two turns of a peer that has finished, as live."""
         worker = self._fleet.workers[index]
         step_s = worker.slowness * self._pace.step_s(index, worker.steps)
         return nap_s(step_s, merging=worker.protocol.merging)
 
     def _strike(self, kind: str, peer: PeerId, **fields: Any) -> None:
-        """Do to a peer what a list of faults would, as soon as time passes."""
+        """Apply a fault to a peer, as a list of faults would, as soon as time passes."""
         fault = Fault(at_s=self.now, kind=kind, peer=self._find_running(peer).id, **fields)
         self._fleet.at(self.now, partial(STRIKES[kind], self._processes, fault))
 
@@ -510,7 +510,7 @@ class Swarm:
             self._fleet.finish(worker)
 
     def _started(self) -> dict[PeerId, Worker]:
-        """The latest incarnations of all peers that were ever started, sorted by id."""
+        """Return the latest incarnations of all peers that were ever started, sorted by id."""
         workers = [w for w in self._fleet.workers if self._processes.has_come(w)]
         return {worker.id: worker for worker in sorted(workers, key=lambda w: w.id)}
 
@@ -531,7 +531,7 @@ class Swarm:
         return worker
 
     def _members(self) -> list[Worker]:
-        """The members or, before the swarm is founded, the founders."""
+        """Return the members or, before the swarm is founded, the founders."""
         workers = self._started().values()
         found = [w for w in workers if _is_member(w)] or [w for w in workers if w.running]
         if not found:
@@ -541,7 +541,7 @@ class Swarm:
     def _links(
         self, here: Peers, there: Peers | None, *, one_way: bool
     ) -> list[tuple[PeerId, PeerId]]:
-        """Links from some peers to others, or to all others, and back unless *one_way*."""
+        """Return links from some peers to others, or to all others, and back unless *one_way*."""
         sources = self._several(here)
         targets = set(self.peers) - sources if there is None else self._several(there)
         links = {(a, b) for a, b in product(sources, targets) if a != b}
@@ -558,14 +558,14 @@ class Swarm:
 
 
 class _Log:
-    """What happens in a fleet; computes what its protocols decide."""
+    """Log of a fleet's events; executes what its protocols decide."""
 
     def __init__(self, clock: Clock, models: Models, *, is_lossy: bool) -> None:
         self.fleet: Fleet
         self.models = models
         self.events: list[Happening] = []
         self.ends: dict[PeerId, str] = {}
-        """How the last incarnation of each ended."""
+        """How the last incarnation of each peer ended."""
         self._refusals: dict[PeerId, str] = {}
         self._clock = clock
         self._is_lossy = is_lossy
@@ -574,7 +574,7 @@ class _Log:
         self.events.append(Happening(self._clock.now, peer, event))
 
     def execute(self) -> bool:
-        """Compute what was decided by now; returns whether values are finite and fit their wire."""
+        """Execute everything scheduled so far; True if values are finite and fit their wire."""
         try:
             self.models.execute(self.fleet.program.take())
         except Failure:
@@ -582,7 +582,7 @@ class _Log:
         return True
 
     def compute(self, worker: Worker) -> bool:
-        """Compute a worker's step at once: one with values that are not finite shares nothing."""
+        """Compute a worker's step at once: a worker whose values are not finite shares nothing."""
         is_finite = self.execute()
         if not is_finite:
             step = worker.steps + 1
@@ -643,7 +643,7 @@ class _Log:
 
 
 def _is_member(worker: Worker) -> bool:
-    """Check whether a peer has joined, and neither crashed nor left."""
+    """Return True if a peer has joined, and neither crashed nor left."""
     ended_well = worker.running or worker.protocol.done
     return ended_well and Phase.TRAINING <= worker.protocol.phase <= Phase.QUIET
 

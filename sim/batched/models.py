@@ -151,7 +151,7 @@ class Models:
         Returns:
             Loss and accuracy, float64, axes ``(worker measured,)``; of all workers, or of evenly
             spaced
-            ones: 32, or as many as the settings say. The accuracy is None if the task has none.
+            ones: 32, or as many as the settings say. Without a metric of accuracy, None.
         """
         n = self.rows.n if present is None else len(present)
         chosen = np.unique(np.linspace(0, n - 1, min(n, self._workers_tested)).round().astype(int))

@@ -80,7 +80,7 @@ class Prefetcher:
 
 
 def _schedule(next_window: NextWindow, pipe: Connection, other: Connection) -> None:
-    """Send windows until there are no more, or the reader is gone."""
+    """Send windows until the last one, or until the reader is gone."""
     # Ctrl-C is for the computing process; this end notices the closed pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     other.close()

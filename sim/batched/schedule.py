@@ -194,7 +194,7 @@ class Scheduler:
         self._fleet: Deciding | None = None
         self._decided = "the protocols"
         self._ran: list[tuple[float, int]] = []
-        """What has led to each window of the fast path, so that protocols can catch up."""
+        """Arguments of each run of the fast path so far, so that protocols can catch up."""
         self._has_ended = False
 
     def next_window(self) -> Window | None:

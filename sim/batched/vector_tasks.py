@@ -177,7 +177,7 @@ class VectorRows:
         if isinstance(operation, Combine):
             counts = self._counts == "after the round"
         else:
-            # A newcomer counts from its copy on: its earlier vector is no model of the swarm.
+            # A newcomer counts from its copy on: its earlier vector is not the swarm's.
             counts = self._has_lives
         if counts:
             self.counted[worker] = self.x[worker]

@@ -1,4 +1,4 @@
-"""Measured peers: as settings of a simulation, and what to train with on them."""
+"""Measured peers: as settings of a simulation, and advice on how to train on them."""
 
 from .advise import Advice, Candidate, advise
 from .calibration import Calibration, PeerPace, calibrate, read_calibration

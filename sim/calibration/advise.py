@@ -1,4 +1,4 @@
-"""Which rule for which machines: candidates simulated on peers and a network that were measured."""
+"""Which rule for which machines: candidates simulated on measured peers and their network."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,15 +17,15 @@ from .calibration import Calibration
 __all__ = ["CANDIDATES", "Advice", "Candidate", "advise"]
 
 _MEDIAN: Final = 2
-"""Of the five quantiles over workers."""
+"""Position of the median among the five quantiles over workers."""
 
 _DONE: Final = 0.95
-"""How much of the way to the best final loss the target is, unless one is given."""
+"""How close to the best final loss the default target is, as a fraction of the way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A way to train together."""
+    """A rule and its settings."""
 
     rule: str
     topology: str = "exponential"
@@ -33,13 +33,13 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """What to call it in a table."""
+        """Its name in a table."""
         wire = "" if self.wire == "float32" else f", {self.wire}"
         return f"{self.rule}, {self.topology}{wire}"
 
     @property
     def options(self) -> str:
-        """As options of ``rumor launch``, ``peer`` and ``simulate``."""
+        """Its settings, as options of ``rumor launch``, ``peer`` and ``simulate``."""
         wire = "" if self.wire == "float32" else f" --wire {self.wire}"
         return f"--rule {self.rule} --topology {self.topology}{wire}"
 
@@ -56,7 +56,7 @@ CANDIDATES: Final = (
     Candidate(rule="diloco:h=20", topology="complete"),
     Candidate(rule="noloco:h=20", topology="random-matching"),
 )
-"""What is tried: one or two settings of each family, from every step to seldom."""
+"""Default candidates: one or two settings of each family, from every step to rarely."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,22 +65,21 @@ class Advice:
 
     candidate: Candidate
     why: str = ""
-    """Why it cannot be used here; empty where it can."""
+    """Why it cannot be used here; empty if it can."""
     times_s: tuple[float | None, ...] = ()
-    """Virtual time until the median peer's own model had the target loss, seconds, seed by seed;
-    None where it did not."""
+    """Virtual time until the median peer's own model reached the target loss, seconds, by seed;
+    None if it did not."""
     p: float | None = None
     """Probability that noise alone puts a candidate as far behind the best, corrected for the
-    number of candidates; None for the best one, with one seed, or if a seed missed the target.
-    """
+    number of candidates; None for the best one, with one seed, or if a seed missed the target."""
     loss: float | None = None
-    """Of the median peer's own model, at the end."""
+    """Loss of the median peer's own model, at the end."""
     bytes_sent: float | None = None
-    """Of all peers until then, or in all where the target was not reached."""
+    """Bytes sent by all peers until the target was reached, or in all if it was not."""
 
     @property
     def time_s(self) -> float | None:
-        """Mean of `times_s`; None where a seed did not reach the target."""
+        """Mean of `times_s`; None if a seed did not reach the target."""
         known = [time_s for time_s in self.times_s if time_s is not None]
         return float(np.mean(known)) if known and len(known) == len(self.times_s) else None
 
@@ -96,19 +95,20 @@ def advise(
 ) -> tuple[float, list[Advice]]:
     """Simulate candidates on measured peers, and rank them by their time to a loss.
 
-    All take as many steps; the target is what the median peer's own model has to reach.
+    All take the same number of steps; the target is for the median peer's own model.
 
     Args:
-        calibration: Of the peers.
-        candidates: What is tried.
-        steps: Optimizer steps of each peer; those of the measured run unless given.
-        seeds: How many runs of each, >= 1.
-        target: A loss; 95 % of the way from the first to the best last one unless given.
-        tell: Told how many runs are done, of how many, and which one is next.
+        calibration: The measured peers.
+        candidates: Candidates to simulate.
+        steps: Optimizer steps of each peer; by default those of the measured run.
+        seeds: Number of runs of each, >= 1.
+        target: A loss; by default 95 % of the way from the first to the best last one.
+        tell: Called with the number of finished runs, the number of all, and the name of the next.
 
     Returns:
         The target, and the candidates: those that reach it with every seed by their time, then the
-        others by their loss, then those that fail. Times that differ by noise alone have a large p.
+            others by their loss, then those that fail. Times that differ by noise alone have a
+            large p.
 
     Raises:
         ConfigError: An argument is out of range, or no candidate can be used.
@@ -153,7 +153,7 @@ def _runs(base: dict[str, Any], candidate: Candidate, seeds: int) -> list[Run]:
 
 
 def _losses(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """Times, and the median worker's loss where it is known."""
+    """Return times, and the median worker's loss at those at which it is known."""
     losses = run.series["loss_quantiles"][:, _MEDIAN]
     known = np.isfinite(losses)
     return run.series["time_s"][known], losses[known]
@@ -185,7 +185,7 @@ def _compared(found: Sequence[Advice], grid_s: float) -> list[Advice]:
     if len(seconds) < 2:
         return list(found)
     gaps = differences(seconds[1:], seconds[0], resolution=grid_s)
-    # The first one was chosen by the same runs.
+    # The first candidate was chosen by the same runs.
     corrected = holm([gap.p for gap in gaps], family=math.comb(len(seconds), 2))
     known = [None if math.isnan(p) else p for p in corrected]
     compared = [replace(a, p=p) for a, p in zip(found[1:], known, strict=False)]

@@ -1,4 +1,4 @@
-"""What was measured on real peers, as a file that a simulation starts from."""
+"""Measurements of real peers, as a file that a simulation starts from."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,17 +26,17 @@ __all__ = ["Calibration", "PeerPace", "calibrate", "read_calibration"]
 
 FORMAT: Final = 1
 
-# They are of the peers and of the network, which a file says apart from the rest.
+# They belong to the peers and to the network, which a file keeps separate.
 _SAID_APART: Final = (
     *("workers", "step_s", "exchange_s", "pace", "speeds", "slow", "network", "faults"),
 )
 
-# A variation below this changes no barrier by more than a step's measurement does.
+# A smaller variation changes no barrier by more than a step's measurement does.
 _CV_MIN: Final = 0.005
 _CV_MAX: Final = 100.0
 
-# So many stretches tell what an exchange costs; a step that hardly takes longer than its sleep
-# hides it.
+# Minimum number of stretches to estimate the cost of an exchange; a step that hardly takes longer
+# than its sleep hides it.
 _STRETCHES_MIN: Final = 5
 _HIDDEN: Final = 1.1
 
@@ -46,16 +46,15 @@ class PeerPace:
     """How long the steps of one peer take."""
 
     id: str
-    """What it is called."""
+    """Its name."""
     step_s: float
-    """Mean duration of a step, seconds, without what it waited for others, nor what ``exchange_s``
-    says."""
+    """Mean duration of a step, seconds, without waiting for others and without ``exchange_s``."""
     step_s_cv: float = 0.0
     """Standard deviation over mean."""
     steps: int = 0
-    """How many were measured."""
+    """Number of steps measured."""
     exchange_s: float = 0.0
-    """What each push, and each mix, adds to it, seconds."""
+    """Additional time of a step per push and per mix, seconds."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
@@ -69,18 +68,18 @@ class PeerPace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The pace of real peers, the network between them, and what they were told to do."""
+    """The pace of real peers, the network between them, and their settings."""
 
     source: str
-    """Where it was measured, in words."""
+    """Place of the measurement, in words."""
     peers: tuple[PeerPace, ...]
-    """In the order of the workers that stand for them."""
+    """The peers, in the order of the workers that stand for them."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
-    """What lies between them; `ideal` unless it was measured."""
+    """Network between them; `ideal` if it was not measured."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `SimulationConfig`: what the run was told."""
+    """Settings of the run, as fields of `SimulationConfig`."""
     notes: tuple[str, ...] = ()
-    """What a simulation will not do as the peers did, in sentences."""
+    """How a simulation will differ from the peers, in sentences."""
 
     def __post_init__(self) -> None:
         if not self.peers:
@@ -91,10 +90,10 @@ class Calibration:
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
 
     def simulation(self, workers: int | None = None) -> dict[str, Any]:
-        """Say what a simulation of these peers is asked for.
+        """Return the settings of a simulation of these peers.
 
-        The fastest peer's pace is 1x, and how long the others take follows from ``slow``. Where
-        there are to be more workers than peers, these lend them their paces in turn.
+        The fastest peer's pace is 1x, and ``slow`` makes the others slower. If there are more
+        workers than peers, the peers' paces are reused in turn.
 
         >>> paces = (PeerPace(id="a", step_s=0.1), PeerPace(id="b", step_s=0.3))
         >>> found = Calibration(source="a test", peers=paces).simulation(workers=3)
@@ -122,11 +121,11 @@ class Calibration:
         }
 
     def write(self, path: Path) -> None:
-        """Write the file; one that is there is replaced when the new one is whole."""
+        """Write the file atomically, in place of an existing one."""
         write_json(path, self.as_json())
 
     def as_json(self) -> dict[str, Any]:
-        """What the file says, as values that JSON has."""
+        """Return the content of the file, as JSON values."""
         return {
             "rumor_calibration": FORMAT,
             "source": self.source,
@@ -138,7 +137,7 @@ class Calibration:
 
 
 def read_calibration(path: Path | str) -> Calibration:
-    """Read a file that `Calibration.write` wrote, or that somebody changed since.
+    """Read a file written by `Calibration.write`, perhaps edited since.
 
     Raises:
         ConfigError: It cannot be read, or is malformed; the message names file and key.
@@ -165,7 +164,7 @@ def read_calibration(path: Path | str) -> Calibration:
             settings=settings,
             notes=tuple(map(str, content.get("notes", ()))),
         )
-        # Here, where the file can be named: whatever a simulation would refuse in it.
+        # Here, where the error can name the file: whatever a simulation would refuse in it.
         SimulationConfig(**found.simulation())
     except (ConfigError, TypeError, ValueError, ArithmeticError) as error:
         raise ConfigError(f"{path}: {error}") from None
@@ -183,7 +182,7 @@ def _network(said: object) -> NetworkConfig:
         raise ConfigError(f"network: {error}") from None
 
 
-# Options of `rumor peer` that are called as settings of a simulation are.
+# Options of `rumor peer` that have the names of a simulation's settings.
 _ALIKE: Final = (
     *("task", "steps", "total_steps", "lr", "lr_schedule", "optimizer", "momentum", "precision"),
     *("batch_size", "partition", "seed"),
@@ -196,15 +195,15 @@ _ALIKE: Final = (
 def calibrate(
     run: LiveRun, *, network: NetworkConfig | None = None, push_mbit: float | None = None
 ) -> Calibration:
-    """Draw up what a simulation needs to go as a live run went.
+    """Derive the settings with which a simulation behaves like a live run.
 
-    A step lasts from the end of the one before: evaluations, logs and mixing count. Under a rule
-    that waits for others it lasts as long as it does without them, and at least ``step_s_min``.
+    A step lasts from the end of the previous one: evaluations, logs and mixing count. Under a rule
+    that waits for others, the waits do not count, but a step lasts at least ``step_s_min``.
 
     Args:
-        run: The live run; one that still goes on is as good.
-        network: Between the peers, where it was measured.
-        push_mbit: What each peer might send, Mbit/s; None for as much as it liked.
+        run: The live run, which may still be running.
+        network: Network between the peers, if it was measured.
+        push_mbit: Limit of what each peer sends, Mbit/s; None for no limit.
     """
     first = run.peers[0].options
     settings = {name: first[name] for name in _ALIKE if first.get(name) is not None}
@@ -213,7 +212,7 @@ def calibrate(
     rule = read_rule(
         str(first.get("rule", "gosgd")), first.get("p"), first.get("emission", "per-step")
     )
-    # Apart from the rule, so that another p or emission can be typed in their place.
+    # Separate from the rule, so that another p or emission can be typed in their place.
     settings |= {name: value for name, value in rule.short_forms().items() if value is not None}
     waits = requirements_of(rule.make()).waits
     notes = []
@@ -235,21 +234,21 @@ def calibrate(
 
 
 class _Stretch(NamedTuple):
-    """What a peer did from one row of its table to the next."""
+    """A peer's work between two rows of its table."""
 
     steps: int
     seconds: float
     exchanges: int
     """Pushes and mixes together."""
     row: Row
-    """At its end."""
+    """Row at its end."""
 
 
 def _stretches(peer: LivePeer) -> list[_Stretch]:
-    """All of a peer's incarnations, in order.
+    """Return the stretches of all of a peer's incarnations, in order.
 
-    Where it went back to a checkpoint, the stretch is left out; so is the first step of an
-    incarnation, which takes longer than any other.
+    Returns to a checkpoint are left out; so is the first step of an incarnation, which takes longer
+    than any other.
     """
     found = []
     for before, row in (both for rows in peer.lives for both in pairwise(rows)):
@@ -283,16 +282,16 @@ def _pace(peer: LivePeer, *, waits: bool) -> PeerPace:
         )
     counts, each_s = zip(*known, strict=True)
     own_s = float(np.average(each_s, weights=counts))
-    # A step that sleeps sleeps less for having waited, so that what it takes alone is unknown.
+    # A step that has waited sleeps less, so its own duration is unknown.
     cv = _cv(stretches, "own_s") if own_s >= least_s else 0.0
     return PeerPace(id=peer.id, step_s=max(own_s, least_s), step_s_cv=cv, steps=steps)
 
 
 def _exchange(stretches: Sequence[_Stretch], asleep_s: float) -> tuple[float, float]:
-    """What a push, or a mix, adds to a step, seconds, and how many of them a step had.
+    """Return what a push, or a mix, adds to a step, seconds, and how many of them a step had.
 
-    By least squares over all stretches: whatever else the exchange takes, it takes at each step.
-    A step sleeps until it has lasted *asleep_s*.
+    Fitted by least squares over all stretches: other costs of the exchange are paid at each
+    step. A step sleeps until it has lasted *asleep_s*.
     """
     found = [
         (n, done, n * (row["step_s"] - row["own_s"]), n * row["step_s"])
@@ -302,18 +301,18 @@ def _exchange(stretches: Sequence[_Stretch], asleep_s: float) -> tuple[float, fl
     if len(found) < _STRETCHES_MIN:
         return 0.0, 0.0
     steps, done, exchange_s, whole_s = np.array(found, np.float64).T
-    # Sleep to the end of a step hides what it takes; without variation it cannot be separated.
+    # Sleep at the end of a step hides its cost; without variation it cannot be separated.
     if whole_s.sum() < _HIDDEN * asleep_s * steps.sum() or np.ptp(done / steps) == 0:
         return 0.0, 0.0
     columns = np.stack([steps, done], axis=1)
     cost_s = float(np.linalg.lstsq(columns, exchange_s, rcond=None)[0][1])
-    # A step takes what is left, so that at the pace of exchanges that was measured all is as then.
+    # A step takes the rest, so that at the measured rate of exchanges the total is as measured.
     most_s = float(exchange_s.sum() / done.sum())
     return min(max(0.0, cost_s), most_s), float(done.sum() / steps.sum())
 
 
 def _cv(stretches: Sequence[_Stretch], name: str) -> float:
-    """Standard deviation over mean of single steps, as far as the rows say it."""
+    """Return standard deviation over mean of single steps, as far as the rows show it."""
     known = [
         (n, row[name], row.get(f"{name}_sd") or 0.0) for n, *_, row in stretches if row.get(name)
     ]

@@ -116,7 +116,7 @@ class Mailbox:
         """Send a message to the incarnation of a worker that runs when it arrives.
 
         Args:
-            to: Row of the receiver; by default the one that the envelope names.
+            to: Row of the receiver; by default the destination of the envelope.
         """
         fleet, links = self._fleet, self._deliveries.links
         to = fleet.index.get(envelope.destination) if to is None else to

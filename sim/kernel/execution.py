@@ -47,7 +47,7 @@ class EffectExecutor:
 
     Attributes:
         waits: True if a rule has asked to wait since this was last cleared.
-        halted: Why a rule cannot continue, if one has said so since this was last cleared.
+        halted: Why a rule cannot continue, if one has reported that since this was last cleared.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class EffectExecutor:
         self.apply(worker, effects, now)
 
     def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
-        # Whether values are finite is checked afterwards, in bulk: a value that is not becomes a
+        # Values are checked for finiteness afterwards, in bulk: a value that is not becomes a
         # stop of its worker, and the run restarts with it. For a forged share it is known here.
         finite = worker.shares[effect.share].is_finite
         effects = worker.protocol.inspected(effect.share, now, finite=finite)

@@ -1,4 +1,4 @@
-"""What a fleet consists of, its planned faults, and its traffic."""
+"""Plan of a fleet and of its faults, and its traffic."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ __all__ = [
 
 @frozen
 class Checkpoint:
-    """What a worker's next incarnation knows of this one, besides the values kept with it."""
+    """State passed to a worker's next incarnation, in addition to the values kept with it."""
 
     steps: int
     """Optimizer steps taken: the position in its data."""
@@ -49,7 +49,7 @@ model."""
 
 
 class Stop(NamedTuple):
-    """Where a worker's values stop being finite, as found by a run over the same plan."""
+    """Step at which a worker's values stop being finite, found by a run over the same plan."""
 
     order: int
     """Position of the step in the whole schedule, counted from 0."""
@@ -75,7 +75,7 @@ class FaultPlan:
     ends: bool = True
     """True if the run ends with the last optimizer step, not only once no process is needed."""
     linger_s: float = 5.0
-    """How long a process that is no longer needed still answers, virtual seconds."""
+    """How long a process still answers once it is not needed any more, virtual seconds."""
     calm_s: float = math.inf
     """Virtual time after which the network has no more faults, seconds."""
     begins_within_s: float | None = None
@@ -87,7 +87,7 @@ class FaultPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPlan:
-    """What a fleet consists of."""
+    """Configuration of a fleet."""
 
     ids: tuple[PeerId, ...]
     schema: Schema
@@ -134,7 +134,7 @@ class FleetPlan:
 
 @dataclass(slots=True)
 class Traffic:
-    """What all workers together have sent and mixed."""
+    """Counts of what all workers together have sent and mixed."""
 
     messages: int = 0
     bytes_sent: int = 0

@@ -185,7 +185,7 @@ class Processes:
             self._await_end(worker, self.fleet.now + LEAVE_S)
 
     def closes(self, worker: Worker) -> bool:
-        """Return True if a finished worker takes no more turns, since it is no longer needed."""
+        """Return True if a finished worker stops taking turns, since no peer needs it."""
         if self.plan.ends or not worker.protocol.done:
             return False
         self.fleet.at(self.fleet.now + self.plan.linger_s, partial(self._close_if_done, worker))
@@ -351,7 +351,7 @@ class Processes:
         return [address_of(id) for id in self._ranked(worker, running)[: self.plan.seeds_max]]
 
     def _ranked(self, worker: Worker, ids: Sequence[str]) -> list[str]:
-        # By a rank that does not depend on which workers run, so that one fault shifts no other.
+        # The rank does not depend on which workers run, so that one fault shifts no other.
         rank, harness = partial(key, self._plan.seed, "seeds", worker.id), self.fleet.harness
         return sorted([id for id in ids if harness is None or harness.listens(id)], key=rank)
 
@@ -543,4 +543,4 @@ STRIKES: Mapping[str, Callable[[Processes, Fault], None]] = MappingProxyType(
         "diverge": _diverge,
     }
 )
-"""What a fault does to processes, by kind."""
+"""Effect of each kind of fault on processes."""

@@ -61,7 +61,7 @@ class SlotPart(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """What a share is made of, and in what form."""
+    """Content and form of a share."""
 
     register: str | tuple[str, ...]
     form: Form = Form()
@@ -97,8 +97,11 @@ class Mix(NamedTuple):
 
 
 class Combine(NamedTuple):
-    """``register = sum of coefficient * term``, each term a register, a slot's number, which means
-    the first register in it, or another part of a slot."""
+    """``register = sum of coefficient * term``.
+
+    Each term is a register, a slot's number, which means the first register in it, or another part
+    of a slot.
+    """
 
     worker: int
     register: str

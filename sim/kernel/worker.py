@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 Payload = Any
-"""What a message carries: a `Slot`, or another object of `Values`; None for nothing."""
+"""Content of a message: a `Slot`, or another object of `Values`; None for nothing."""
 
 
 class CrashPoint(NamedTuple):
@@ -36,8 +36,7 @@ class CrashPoint(NamedTuple):
     """Number of effects of the next event that are still applied; None to crash as soon as
     something was accepted."""
     ledger: list[Account]
-    """Current state of the worker's ledger, an account per shard, updated as effects are applied.
-    """
+    """State of the worker's ledger, an account per shard, updated as effects are applied."""
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +106,7 @@ class Worker:
     lr_factor: float = 1.0
     """Factor of the learning rate in its last step."""
     spoilt: bool = False
-    """True if its values are no longer finite."""
+    """True once its values are not all finite."""
     crash_point: CrashPoint | None = None
     """Its coming crash, if any."""
     kept: Checkpoint | None = None
@@ -138,8 +137,7 @@ class Worker:
         return self.waited_s_most if since_s is None else max(self.waited_s_most, now - since_s)
 
     def computed_until(self, now: float) -> float:
-        """Return the time computed on steps that count, the current one included, by *now*,
-        seconds."""
+        """Return seconds computed by *now* on steps that count, the current one included."""
         trains = self.awake and not (self.finished or self.searching or self.is_within_step)
         if not trains or self.waiting_since_s is not None:
             return self.computed_s
@@ -175,7 +173,7 @@ class Incarnations:
         return Worker(index, id, self._protocol(id, None, None))
 
     def next(self, before: Worker, kept: Checkpoint | None) -> Worker:
-        """Make the incarnation after one that has ended, from what was kept of it."""
+        """Make a worker's next incarnation from the last checkpoint of the ended one."""
         worker = Worker(before.index, before.id, self._protocol(before.id, before, kept))
         worker.steps = kept.steps if kept is not None else 0
         worker.repeated = before.total_steps - worker.steps

@@ -1,4 +1,4 @@
-"""When messages arrive: uplinks, latency, downlinks, and chance that depends on its link alone."""
+"""When messages arrive: uplinks, latency, downlinks, and each link's own random effects."""
 
 import math
 from array import array
@@ -21,9 +21,9 @@ Ends = frozenset[int] | None
 
 
 _LATE = 4.0
-"""Latencies that a copy, or a message that is overtaken, is late by at most."""
+"""Maximum lateness of a copy, or of a message that is overtaken, in latencies."""
 
-# One word for each purpose, so that a message's draws for several do not agree.
+# One word per purpose, so that a message's draws for several are independent.
 _LOSS, _JITTER, _REORDER, _LATENESS, _COPY, _COPY_LATENESS = (
     key(0, "links", purpose)
     for purpose in ("loss", "jitter", "reorder", "lateness", "copy", "copy's lateness")
@@ -31,36 +31,36 @@ _LOSS, _JITTER, _REORDER, _LATENESS, _COPY, _COPY_LATENESS = (
 
 
 SPANS_MAX = 8
-"""Of a port that are remembered: what is longer passes through the gaps before those for free."""
+"""Busy spans that a port remembers: longer messages pass through earlier gaps for free."""
 INSTANT_S = 1e-9
-"""Less than that is no time."""
+"""Shorter times count as 0."""
 
-# Nobody listens there: addresses are names under virtual time.
+# Nothing listens there: under virtual time, addresses are only names.
 _PORT = 7700
 
 
 def address_of(peer: PeerId) -> str:
-    """Where a peer would listen."""
+    """Return the address at which a peer would listen."""
     return f"tcp://{peer}:{_PORT}"
 
 
 class Port:
-    """Where messages from several sides get into one another's way: a downlink, or a shared line.
+    """A resource that messages from several sides compete for: a downlink, or a shared line.
 
-    It is busy whenever there is something to carry. A message comes in over the time that its
-    bytes take, and what others have taken of that time it takes afterwards; so a short one passes a
-    long one that is still coming in, as on connections that share a port.
+    It is busy whenever there is something to carry. A message arrives over the time that its bytes
+    take, and time taken by others is added at the end; so a short message overtakes a long one
+    still arriving, as on connections that share a port.
     """
 
     __slots__ = ("_spans_s", "s_per_byte")
 
     def __init__(self, s_per_byte: float) -> None:
         self.s_per_byte = s_per_byte
-        # From when to when it was, or will be, busy; apart from one another, in order.
+        # Spans of time in which it was, or will be, busy; disjoint, in order.
         self._spans_s: deque[tuple[float, float]] = deque(maxlen=SPANS_MAX)
 
     def take(self, now: float, size_bytes: float) -> float:
-        """Let a message through whose last byte would be there now, with nothing in its way."""
+        """Pass a message that would arrive at *now* on an idle port; return when it does."""
         spans_s, through_s = self._spans_s, now
         start_s = now - size_bytes * self.s_per_byte
         while spans_s and spans_s[-1][1] > start_s:
@@ -68,14 +68,14 @@ class Port:
             through_s += free_s - max(busy_s, start_s)
             start_s = min(busy_s, start_s)
         if through_s < now + INSTANT_S:
-            through_s = now  # sums that round otherwise are no queue
+            through_s = now  # a rounding difference is no queue
         spans_s.append((start_s, through_s))
         return through_s
 
 
 @dataclass(slots=True, eq=False)
 class _Way:
-    """One link that is used: its numbers, and what it has carried."""
+    """A link in use: its numbers, and what it has carried."""
 
     latency_s: float
     s_per_byte: float
@@ -84,7 +84,7 @@ class _Way:
     uses_uplink: bool
     ports: tuple[Port, ...]
     slowest_s: float
-    """For a byte, of all these ports."""
+    """Seconds per byte of the slowest of these ports."""
     word: int
     free_s: float = 0.0
     last_s: float = 0.0
@@ -95,28 +95,28 @@ class Links:
     """The network between the workers of a swarm.
 
     Args:
-        ids: The workers; chance belongs to ids, not to places.
-        header_weight: What a byte that is not of a model counts for, where bandwidths are those
-            of a smaller model: the large one's headers and member tables are no larger.
+        ids: The workers; random draws depend on ids, not on positions.
+        header_weight: How many times each byte outside the model counts, if bandwidths are those of
+            a smaller model: headers and member tables do not grow with it.
     """
 
     def __init__(
         self, config: NetworkConfig, ids: Sequence[str], seed: int, header_weight: float = 1.0
     ) -> None:
         self.header_weight = header_weight
-        """What a byte that is not of a model counts for."""
+        """How many times each byte outside the model counts."""
         self._config = config
         self._ids = list(ids)
         self._seed = seed
         self._latency_s = config.latency_s
-        # An id first: nodes of a file may be called by numbers.
+        # An id comes first: nodes of a file may have numbers for names.
         places = {str(index): index for index in range(len(ids))}
         places |= {id: index for index, id in enumerate(ids)}
         self._hosts, up, down = _hosts(config, ids, places)
         self._s_per_byte = array("d", map(_s_per_byte, up))
         self._free_s = array("d", [0.0] * len(ids))
         self.downlinks = [_ports(rate) for rate in down]
-        """By worker, what its host's downlink is: at most one port."""
+        """By worker, its host's downlink: at most one port."""
 
         self._exceptions = [
             (
@@ -130,45 +130,47 @@ class Links:
         self.is_plain = not (config.links or config.hosts) and not (
             config.jitter or config.loss or config.duplicates or config.reorder
         )
-        """Whether all links are alike, and nothing is left to chance."""
+        """True if all links are alike, and nothing is random."""
         down_s = _s_per_byte(config.downlink)
-        # What a byte takes longer to come out of a downlink than to go into it.
+        # How much longer a byte takes to leave a downlink than to enter it.
         self._behind_s = max(down_s - _s_per_byte(config.bandwidth_mbit), 0.0)
         self._ways: dict[int, _Way] = {}
         has_downlinks = any(self.downlinks)
         has_rates = any(self._s_per_byte) or any(link.bandwidth_mbit for link in config.links)
         self.uses_sizes = has_downlinks or has_rates
-        """Whether the size of a message has anything to do with when it arrives."""
+        """True if a message's size affects when it arrives."""
         self.has_ports = has_downlinks or any(shared for *_, shared in self._exceptions)
-        """Whether there is any port that messages may get into one another's way at."""
+        """True if there is any port that messages compete for."""
 
     @property
     def uniform(self) -> tuple[float, float, float] | None:
-        """Latency, and time for a byte up and down, seconds; None where these do not say it all."""
+        """Latency, and time per byte up and down, seconds; None if links also differ otherwise."""
         if not self.is_plain or not self._ids:
             return None
         return self._latency_s, self._s_per_byte[0], _s_per_byte(self._config.downlink)
 
     def ports(self, source: int, to: int) -> tuple[Port, ...]:
-        """What a message between two workers has to go through, behind the uplink, in order; if all
-        links are alike, its `downlinks` alone."""
+        """Return the ports that a message passes after the uplink, in order.
+
+        If all links are alike, these are only the receiver's `downlinks`.
+        """
         return self._way(source, to).ports
 
     def deliveries(self, now: float, source: int, to: int, size_bytes: float) -> tuple[float, ...]:
-        """Say when a message arrives that is sent now.
+        """Return when a message arrives that is sent now.
 
-        Whatever is drawn for the n-th message of a link is a function of the seed, the purpose,
-        the link's two ids and n alone: to take one fault away shifts no other.
+        All draws for the n-th message of a link are functions of the seed, the purpose, the link's
+        two ids and n alone: removing one fault shifts no other.
 
         Args:
             now: Virtual time, in seconds; a worker's calls, and those of one host, are in order.
-            source: Index of the worker that sends.
-            to: Index of the one that receives, another one.
-            size_bytes: On the wire.
+            source: Index of the sending worker.
+            to: Index of the receiving worker, another one.
+            size_bytes: Size on the wire.
 
         Returns:
-            Times of arrival in seconds, from *now* on, if all its `ports` are free: none where it
-            is lost, two where it is doubled, in order.
+            Times of arrival in seconds, from *now* on, if all its `ports` are free: none if it is
+                lost, two if it is duplicated, in order.
         """
         if self.is_plain:
             departure = self._free_s[source]
@@ -192,14 +194,14 @@ class Links:
         return tuple(arrivals)
 
     def _depart(self, now: float, host: int, way: _Way, size_bytes: float) -> float:
-        """When the last byte has left; lost messages keep the uplink busy too."""
+        """Return when the last byte has left; lost messages keep the uplink busy too."""
         start = now
         departure = now
         if way.uses_uplink:
             start = max(now, self._free_s[host])
             departure = self._free_s[host] = start + size_bytes * self._s_per_byte[host]
         if way.s_per_byte:
-            # Bytes go on as they come out of the uplink: the slower of the two decides.
+            # Bytes continue as they leave the uplink: the slower of the two decides.
             way.free_s = max(start, way.free_s) + size_bytes * way.s_per_byte
             departure = max(departure, way.free_s)
         return max(departure, start + size_bytes * way.slowest_s)
@@ -211,14 +213,14 @@ class Links:
             excess = -math.log1p(-uniform(way.word ^ _JITTER, number))
             arrival += config.jitter * excess * way.latency_s
         if config.reorder and uniform(way.word ^ _REORDER, number) < config.reorder:
-            # It holds up nobody: that is what being overtaken means.
+            # It delays no other message: otherwise it could not be overtaken.
             late = _LATE * uniform(way.word ^ _LATENESS, number)
             return max(arrival, way.last_s) + late * way.latency_s
         way.last_s = max(arrival, way.last_s)
         return way.last_s
 
     def _way(self, source: int, to: int) -> _Way:
-        # Room for workers that come later.
+        # Room for workers that join later.
         place = source << 32 | to
         way = self._ways.get(place)
         if way is None:
@@ -257,7 +259,7 @@ def _s_per_byte(bandwidth_mbit: float | None) -> float:
 
 
 def _ports(bandwidth_mbit: float | None) -> tuple[Port, ...]:
-    """A port of that rate, or none where nothing limits."""
+    """Return a port of that rate, or none without a limit."""
     s_per_byte = _s_per_byte(bandwidth_mbit)
     return (Port(s_per_byte),) if s_per_byte else ()
 
@@ -265,7 +267,7 @@ def _ports(bandwidth_mbit: float | None) -> tuple[Port, ...]:
 def _hosts(
     config: NetworkConfig, ids: Sequence[str], places: Mapping[str, int]
 ) -> tuple[list[int], list[float | None], list[float | None]]:
-    """Host of each worker, and Mbit/s of each host's uplink and downlink."""
+    """Return the host of each worker, and Mbit/s of each host's uplink and downlink."""
     hosts = list(range(len(ids)))
     up: list[float | None] = [config.bandwidth_mbit] * len(ids)
     down: list[float | None] = [config.downlink] * len(ids)
@@ -276,7 +278,7 @@ def _hosts(
         if twice := [ids[worker] for worker in workers if worker in taken]:
             raise ConfigError(f"network: hosts puts worker {twice[0]} on two hosts")
         taken.update(workers)
-        # The first one's number stands for the host.
+        # The first worker's number stands for the host.
         for worker in workers:
             hosts[worker] = workers[0]
         up[workers[0]] = host.bandwidth_mbit or config.bandwidth_mbit
@@ -296,8 +298,8 @@ def _ends(names: tuple[str, ...], places: Mapping[str, int], field: str) -> Ends
 
 _KEPT_MAX = 1 << 17
 
-# From so many elements on, msgpack writes the length of an array in two bytes more. (In four, from
-# 65,536 on; no message names so many.)
+# From this number of elements on, msgpack writes the length of an array in two more bytes. (In four
+# more from 65,536 on; no message has that many.)
 _SHORT = 1 << 4
 
 _NOBODY = Envelope(
@@ -312,14 +314,14 @@ _NOBODY = Envelope(
 
 
 class Sizes:
-    """Sizes of messages. An entry of a view travels from peer to peer: it is measured once."""
+    """Sizes of messages. A view's entry that several messages carry is measured once."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
         self._members: list[Member] = []
 
     def of(self, envelope: Envelope) -> int:
-        """How many bytes a message has: `rumor.gossip.wire.codec.encoded_bytes`, to the byte."""
+        """Return the size of a message, exactly as `rumor.gossip.wire.codec.encoded_bytes`."""
         body = envelope.body
         if type(body) is not Hello:
             return encoded_bytes(envelope)
@@ -336,7 +338,7 @@ class Sizes:
 
     def _measure(self, member: Member) -> int:
         alone = replace(_NOBODY, body=Hello(members=(member,), rooted=False, reply=False))
-        # What is kept stays alive, so that no other object gets its number.
+        # Cached objects stay alive, so that no other object gets their id.
         self._members.append(member)
         size = self._sizes[id(member)] = encoded_bytes(alone) - encoded_bytes(_NOBODY)
         return size

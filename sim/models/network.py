@@ -55,7 +55,7 @@ _RANGES: Mapping[str, tuple[Callable[[float], bool], str]] = MappingProxyType(
 
 
 def _check_numbers(settings: object, *names: str) -> None:
-    """Refuse numbers that are out of range; None says nothing. Numbers of numpy become Python's."""
+    """Check that numbers are in range, and convert numpy's to Python's; skip None."""
     plain_numbers(settings)
     for name in names:
         value = getattr(settings, name)
@@ -68,8 +68,7 @@ def _check_numbers(settings: object, *names: str) -> None:
 class Host:
     """A machine with several workers, which share its uplink and its downlink.
 
-    What they send one another does not leave it, and arrives at once, unless a `Link` says
-    otherwise.
+    Messages between them do not leave it, and arrive at once, unless a `Link` says otherwise.
 
     Raises:
         ConfigError: A field is out of range.
@@ -79,10 +78,10 @@ class Host:
     """Ids, or indices from 0."""
 
     bandwidth_mbit: float | None = None
-    """Of its uplink, in Mbit/s; None for the network's."""
+    """Bandwidth of its uplink, in Mbit/s; None for the network's."""
 
     downlink_mbit: float | None = field(default=None, metadata=_ENDLESS)
-    """Of its downlink, in Mbit/s; None for the host's own uplink, or else for the network's."""
+    """Bandwidth of its downlink, in Mbit/s; None for its own uplink's, or else the network's."""
 
     def __post_init__(self) -> None:
         _check_workers("workers", self.workers)
@@ -91,30 +90,30 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What links from some workers to others have of their own, each in one direction.
+    """Properties of links from some workers to others, each in one direction.
 
     Raises:
         ConfigError: A field is out of range.
     """
 
     source: tuple[str, ...] = field(default=ALL, metadata=_FROM)
-    """Who sends: ids or indices."""
+    """Senders: ids or indices."""
 
     to: tuple[str, ...] = ALL
-    """Who receives."""
+    """Receivers: ids or indices."""
 
     latency_s: float | None = None
-    """Seconds; None, here and below, for what holds elsewhere."""
+    """Latency in seconds; None, here and below, for the network's value."""
 
     bandwidth_mbit: float | None = None
-    """Of each such link, in Mbit/s, behind the uplink: both limit."""
+    """Bandwidth of each such link, in Mbit/s, behind the uplink: both limit."""
 
     loss: float | None = None
     """Probability that a message is lost."""
 
     shared: bool = False
-    """Whether the bandwidth is that of all these links together: of a switch, or of the one line
-    between two sites."""
+    """True if all these links share the bandwidth: that of a switch, or of a single line between
+    two sites."""
 
     def __post_init__(self) -> None:
         _check_workers("from", self.source)
@@ -148,32 +147,32 @@ def _read(path: Path) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkConfig:
-    """What happens to a message between two workers. Chances are of whole messages.
+    """Properties of the network between workers. Probabilities are per whole message.
 
-    Without arguments it is `ideal`: each message arrives when it is sent.
+    The default is `ideal`: each message arrives when it is sent.
 
     Raises:
         ConfigError: A field is out of range.
     """
 
     latency_s: float = 0.0
-    """From the last byte sent to its arrival, one way, in seconds: the least it takes."""
+    """Minimum time from the last byte sent to its arrival, one way, in seconds."""
 
     jitter: float = 0.0
-    """Mean of what is added to the latency, exponentially distributed, in latencies. A link stays
-    in order, as TCP is: what would arrive before an earlier message waits for that one."""
+    """Mean of the exponentially distributed addition to the latency, in latencies. A link stays in
+    order, like TCP: a message that would overtake an earlier one waits for it."""
 
     bandwidth_mbit: float | None = None
-    """Of each host's uplink, in Mbit/s (10^6 bits), one message at a time for all its links; None
-    for no limit."""
+    """Bandwidth of each host's uplink, in Mbit/s (10^6 bits), one message at a time for all its
+    links; None for no limit."""
 
     downlink_mbit: float | None = field(default=None, metadata=_ENDLESS)
-    """Of each host's downlink, in Mbit/s: what comes from several sides at once waits there. None
+    """Bandwidth of each host's downlink, in Mbit/s: messages from several sides queue there. None
     for the same as `bandwidth_mbit`, infinite for no limit."""
 
     loss: float = 0.0
-    """Probability that a message is lost, having used the uplink. Not that of a packet, which TCP
-    sends again (that is jitter): a connection that breaks loses a message."""
+    """Probability that a message is lost, having used the uplink. This is not packet loss, which
+    TCP repairs (that is jitter): a connection that breaks loses a message."""
 
     duplicates: float = 0.0
     """Probability of a second copy, which arrives late by up to 4 latencies, out of order."""
@@ -182,10 +181,10 @@ class NetworkConfig:
     """Probability that a message is late by up to 4 latencies, and is overtaken."""
 
     hosts: tuple[Host, ...] = ()
-    """Workers that share an uplink and a downlink; each other one has its own."""
+    """Workers that share an uplink and a downlink; every other worker has its own."""
 
     links: tuple[Link, ...] = ()
-    """Links that differ. Where several fit a link, the last that gives a number holds."""
+    """Links that differ. If several entries match a link, the last one with a value applies."""
 
     def __post_init__(self) -> None:
         _check_numbers(self, *_RANGES)
@@ -198,7 +197,7 @@ class NetworkConfig:
         return None if self.downlink_mbit == math.inf else self.downlink_mbit
 
     def with_changes(self, **changes: float | None) -> "NetworkConfig":
-        """Change the fields that are not None; a ``bandwidth_mbit`` of infinity is no limit.
+        """Return a copy with the fields that are not None; infinite bandwidth means no limit.
 
         Raises:
             ConfigError: A number is out of range.
@@ -231,14 +230,14 @@ PRESETS: Mapping[str, NetworkConfig] = MappingProxyType(
 def read_network(text: str) -> NetworkConfig:
     """Find a network by name, or read it from a file.
 
-    A file is a JSON object with the fields of `NetworkConfig` and ``preset``, what it starts from;
+    A file is a JSON object with the fields of `NetworkConfig` and ``preset``, its starting point;
     docs/reference/files.md shows one.
 
     Args:
         text: A key of `PRESETS`, or the path of a file.
 
     Raises:
-        ConfigError: It is neither, or the file is not as above; the message names file and key.
+        ConfigError: It is neither, or the file is malformed; the message names file and key.
 
     >>> read_network("wan").latency_s
     0.04
@@ -255,10 +254,10 @@ def read_network(text: str) -> NetworkConfig:
 
 
 def network_of(content: Mapping[str, Any]) -> NetworkConfig:
-    """Make a network of what a file says, as `read_network` shows it.
+    """Make a network from a file's content, see `read_network`.
 
     Raises:
-        ConfigError: It is not of that form; the message names the key.
+        ConfigError: It is malformed; the message names the key.
 
     >>> network_of({"preset": "lan", "loss": 0.01}).latency_s
     0.0005

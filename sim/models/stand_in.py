@@ -1,4 +1,4 @@
-"""A small model in place of a large one: each message takes as long, and comes in parts, too."""
+"""A small model in place of a large one: each message takes as long, and also comes in parts."""
 
 from dataclasses import fields, replace
 from math import ceil
@@ -10,14 +10,15 @@ from .network import Host, Link, NetworkConfig
 __all__ = ["slowed_network", "smaller_exchange"]
 
 _FRAMES_MAX: Final = 32
-"""Of a whole model. The large one may have thousands, and deciding each takes as long as that of
-the large one would; what matters is that a transfer is seen to go on long before it is given up."""
+"""Maximum number of frames of a whole model. The large one may have thousands, and each takes as
+long to decide as one of the large model; what matters is that a transfer shows progress long before
+it times out."""
 
 _Limited = TypeVar("_Limited", NetworkConfig, Host, Link)
 
 
 def slowed_network(network: NetworkConfig, factor: float) -> NetworkConfig:
-    """Multiply every bandwidth by a factor; what has no limit still has none.
+    """Multiply every bandwidth by a factor; unlimited ones stay so.
 
     >>> slowed_network(NetworkConfig(bandwidth_mbit=100), 0.01).bandwidth_mbit
     1.0
@@ -28,9 +29,9 @@ def slowed_network(network: NetworkConfig, factor: float) -> NetworkConfig:
 
 
 def smaller_exchange(config: ProtocolConfig, factor: float, share_bytes: int) -> ProtocolConfig:
-    """Make frames, windows and the rate of pushes smaller by a factor.
+    """Reduce frames, windows and the rate of pushes by a factor.
 
-    A share that would be offered and come in frames does so; but a whole model of *share_bytes*,
+    A share that would be offered and sent in frames still is; but a whole model of *share_bytes*,
     the small one, in no more than 32.
 
     >>> smaller_exchange(ProtocolConfig(), 0.01, 400_000).frame_bytes

@@ -1,4 +1,4 @@
-"""How long steps take: the same for all, or drawn."""
+"""Durations of steps: the same for all, or drawn."""
 
 import math
 import re
@@ -24,7 +24,7 @@ __all__ = [
 
 
 FORM = "SPEEDx:PERCENT%,..., such as 0.5x:25%,1x:50%,4x:25%"
-"""What classes of speed look like, for messages."""
+"""Form of classes of speed, for messages."""
 
 _NUMBER = r"(\d+\.?\d*|\.\d+)"
 _CLASS = re.compile(rf"\s*{_NUMBER}x\s*:\s*{_NUMBER}%\s*")
@@ -33,10 +33,10 @@ _CLASS = re.compile(rf"\s*{_NUMBER}x\s*:\s*{_NUMBER}%\s*")
 def slowdowns(
     ids: Sequence[str], *, speeds: str | None, slow: Sequence[str], seed: int
 ) -> list[float]:
-    """Say how many times as long each worker's steps take as a step at speed 1x.
+    """Return how many times as long each worker's steps take as a step at speed 1x.
 
-    Classes are as large as their percentages say, rounded by largest remainder, the first of
-    equals first; who is in which is drawn from the seed.
+    The sizes of classes follow their percentages, rounded by largest remainder, the first of equals
+    first; the members of each are drawn from the seed.
 
     Args:
         speeds: Classes of speed (`parse_speeds`); None for 1x everywhere.
@@ -58,10 +58,10 @@ def slowdowns(
 
 
 def parse_speeds(text: str) -> list[tuple[float, Fraction]]:
-    """Read classes of speed.
+    """Parse classes of speed.
 
     Args:
-        text: ``SPEEDx:PERCENT%`` once or more, commas between. A worker of speed 4x takes a
+        text: ``SPEEDx:PERCENT%`` once or more, separated by commas. A worker of speed 4x takes a
             quarter of the time for a step.
 
     >>> parse_speeds("0.5x:25%,1x:75%")
@@ -86,7 +86,7 @@ def parse_speeds(text: str) -> list[tuple[float, Fraction]]:
 
 
 def parse_slow(texts: Sequence[str], ids: Sequence[str]) -> dict[int, float]:
-    """Read ``WORKER:FACTOR``, the form that ``rumor launch --slow`` takes.
+    """Parse ``WORKER:FACTOR``, the form that ``rumor launch --slow`` takes.
 
     >>> parse_slow(["3:10", "peer-0:1.5"], ids=["peer-0", "peer-1", "peer-2", "peer-3"])
     {3: 10.0, 0: 1.5}
@@ -111,7 +111,7 @@ def _counts(classes: Sequence[tuple[float, Fraction]], n: int) -> list[int]:
     return counts
 
 
-# Draws made at a time: opening a stream costs 20 us or so, and 8 bytes are kept for each draw.
+# Draws made at a time: opening a stream takes about 20 us, and 8 bytes are kept per draw.
 _BITS = 6
 _BLOCK = 1 << _BITS
 
@@ -122,14 +122,14 @@ class StepTime(Protocol):
     """The durations of steps, each a pure function of seed, worker and step."""
 
     def step_s(self, worker: int, step: int) -> float:
-        """Duration of a worker's step, counted from 0, seconds, above 0; in order it is fast."""
+        """Return the duration of a worker's step, counted from 0, seconds, > 0; fast in order."""
 
     def mean_s(self, worker: int) -> float:
-        """Mean duration of a worker's steps, seconds."""
+        """Return the mean duration of a worker's steps, seconds."""
 
 
 def is_constant(step_time: StepTime) -> bool:
-    """Whether each worker's steps all take as long as its first."""
+    """Return True if each worker's steps all take as long as its first."""
     return isinstance(step_time, _Steps) and step_time.draw is None
 
 
@@ -145,11 +145,11 @@ def make_step_time(
     """Make the pace of a simulated swarm.
 
     Classes of speed and stragglers multiply all paces. Workers that join later take the paces of
-    those there at the start, in turn.
+    the initial ones, in turn.
 
     Args:
-        spec: Of one of `PACES`, such as ``lognormal:cv=0.3``.
-        ids: The workers; draws belong to ids, not to places.
+        spec: Spec of one of `PACES`, such as ``lognormal:cv=0.3``.
+        ids: The workers; random draws depend on ids, not on positions.
         step_s: Mean duration of a step at speed 1x, seconds, > 0.
         speeds: See `parse_speeds`; None for 1x everywhere.
         slow: Stragglers, ``3:10`` for steps of worker 3 that take 10 times as long.
@@ -170,7 +170,7 @@ def make_step_time(
 
 
 class _Steps:
-    """Each worker's current block of draws is kept; any block can be drawn again by itself."""
+    """Keeps each worker's current block of draws; any block can be drawn again independently."""
 
     def __init__(
         self, draw: Draw | None, means: list[float], ids: Sequence[str], seed: int
@@ -190,7 +190,7 @@ class _Steps:
             self._numbers[worker] = number = step >> _BITS
             rng = stream(self._seed, self._ids[worker], f"pace:{number}")
             durations = self._means[worker] * self.draw(rng, _BLOCK)
-            # An array, for it is indexed faster than numpy's and is a quarter of a list's size.
+            # An array is faster to index than numpy's, and a quarter of the size of a list.
             self._blocks[worker] = array("d", durations.tobytes())
         return self._blocks[worker][step & (_BLOCK - 1)]
 
@@ -199,13 +199,13 @@ class _Steps:
 
 
 def constant() -> None:
-    """All alike."""
+    """All steps take equally long."""
 
 
 def lognormal(
     cv: Annotated[float, Parameter("coefficient of variation.", low=0, high=100)] = 0.3,
 ) -> Draw:
-    """Drawn: the jitter of a machine with a little else to do."""
+    """Random: the jitter of a machine with little other load."""
     variance = math.log1p(cv**2)
     # The mean of a lognormal is exp(mu + variance / 2), and is to be 1.
     return lambda rng, n: rng.lognormal(-variance / 2, math.sqrt(variance), n)
@@ -214,8 +214,8 @@ def lognormal(
 def pareto(
     shape: Annotated[float, Parameter("the smaller, the heavier the tail.", above=1)] = 2.5,
 ) -> Draw:
-    """Drawn with a heavy tail: now and then one step takes very much longer."""
-    # numpy's starts at 0, and so 1 + that at 1, where the mean is shape / (shape - 1).
+    """Random with a heavy tail: occasionally, a step takes very much longer."""
+    # numpy's starts at 0, so 1 + that starts at 1, and its mean is shape / (shape - 1).
     least = (shape - 1) / shape
     return lambda rng, n: least * (1 + rng.pareto(shape, n))
 
@@ -223,4 +223,4 @@ def pareto(
 PACES: Mapping[str, Callable[..., Draw | None]] = MappingProxyType(
     {"constant": constant, "lognormal": lognormal, "pareto": pareto}
 )
-"""By name, what makes the draws of durations of mean 1; None where steps do not vary."""
+"""By name, factories of the draws of durations of mean 1; None for a pace without draws."""

@@ -1,4 +1,4 @@
-"""Dataclasses as tables of a file, JSON or TOML: one reader, which goes by fields and their types.
+"""Dataclasses as tables of a file, JSON or TOML: one reader, driven by fields and their types.
 
 A field's metadata may give its ``key`` in the file, and what ``null`` stands for.
 """
@@ -26,12 +26,12 @@ _WORDS: Final[Mapping[Any, str]] = {
 
 
 def from_table(kind: type[_T], table: object, where: str = "") -> _T:
-    """Make a dataclass of a table.
+    """Make a dataclass from a table.
 
     Args:
-        kind: Its fields are of bool, int, float, str, ``tuple[str, ...]`` (names of workers),
-            a dataclass, or tuples of one.
-        where: What the table is called in its file; empty for the file itself.
+        kind: Its fields are of bool, int, float, str, ``tuple[str, ...]`` (names of workers), a
+            dataclass, or tuples of one.
+        where: Name of the table in its file; empty for the file itself.
     """
     given = fields_given(kind, table, where)
     try:
@@ -43,7 +43,7 @@ def from_table(kind: type[_T], table: object, where: str = "") -> _T:
 def fields_given(
     kind: type[Any], table: object, where: str = "", more: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Read the fields of a dataclass that a table has, which may have the keys *more*, too."""
+    """Read the fields of a dataclass that a table has; it may also have the keys *more*."""
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where or 'it'} is {_shown(table)}: it must be a table")
     by_key = {field.metadata.get("key", field.name): field for field in fields(kind)}
@@ -60,10 +60,10 @@ def fields_given(
 
 
 def check_keys(content: Iterable[str], allowed: Sequence[str], where: str) -> None:
-    """Refuse a key of a table in a file that may not stand there.
+    """Refuse unknown keys of a table in a file.
 
     Args:
-        where: The table's name in that file; empty for the file itself.
+        where: Name of the table in its file; empty for the file itself.
     """
     for key in content:
         if key not in allowed:
@@ -73,7 +73,7 @@ def check_keys(content: Iterable[str], allowed: Sequence[str], where: str) -> No
 
 
 def as_table(settings: Any) -> dict[str, Any]:
-    """Write a dataclass as a file has it, for ``json.dumps``, without what has its default."""
+    """Convert a dataclass to a table for ``json.dumps``, without fields that have their default."""
     return {
         field.metadata.get("key", field.name): _written(value)
         for field in fields(settings)
@@ -103,12 +103,12 @@ def _read(form: Any, value: object, key: str, where: str) -> Any:
 
 
 def _plain(form: Any, value: object) -> Any:
-    """A value of a type in `_WORDS`; None where it is none."""
+    """Return a value of a type in `_WORDS`; None if *value* is of another type."""
     if form == tuple[str, ...]:
         names = value if isinstance(value, list) else [value]
         fits = all(isinstance(name, str | int) and not isinstance(name, bool) for name in names)
         return tuple(map(str, names)) if fits else None
-    # To Python, true is a number.
+    # In Python, True is a number.
     if form is bool or isinstance(value, bool):
         return value if form is type(value) else None
     if form is not float:
@@ -124,7 +124,7 @@ def _written(value: Any) -> Any:
         return "*"
     if isinstance(value, tuple):
         return [as_table(each) if is_dataclass(each) else each for each in value]
-    # JSON has no infinity; null stands for it where a time or a rate has no bound.
+    # JSON has no infinity; null stands for it in a time or a rate without a bound.
     return None if value == math.inf else value
 
 

@@ -1,4 +1,4 @@
-"""A topology as the protocol asks for it: names in, names out, each answer looked up once."""
+"""A topology in the form that the protocol uses: names in, names out, each answer cached."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
@@ -15,27 +15,27 @@ __all__ = ["LiveWorkerTopology", "WorkerTopology", "machines_of", "require_machi
 Machines = Mapping[PeerId, bytes]
 
 _VIEWS_KEPT = 256
-"""Views whose graph is kept: while news spreads, workers differ in whom they know."""
+"""Views whose graph is cached: while membership news spreads, workers have different views."""
 
 
 class WorkerTopology:
-    """Whom the workers of a fleet may push to; the graph is that of all of them, whoever stops."""
+    """Push targets of a fleet's workers; the graph is that of all of them, even after some stop."""
 
     def __init__(self, topology: Topology, ids: Sequence[PeerId]) -> None:
         self.topology = topology
         self._period = topology.period
         self._ids = tuple(ids)
         self._index = {id: index for index, id in enumerate(self._ids)}
-        # Without a period, no round comes again.
+        # Without a period, no round repeats.
         keep = (lambda function: function) if self._period is None else cache
         self._neighbors, self._weights = keep(self._named), keep(self._row)
 
     def __call__(self, live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
-        """Whom *peer* may push to in a round; those that have stopped are passed over later."""
+        """Return the push targets of *peer* in a round; stopped ones are skipped later."""
         return self._neighbors(self._index[peer], round % self._period if self._period else round)
 
     def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> Mapping[PeerId, float]:
-        """Row of W: whom *peer* mixes from in a round, itself included, and how much."""
+        """Return *peer*'s row of W in a round: weights by peer, itself included."""
         return self._weights(self._index[peer], round % self._period if self._period else round)
 
     def _row(self, node: int, round: int) -> dict[PeerId, float]:
@@ -49,9 +49,9 @@ class WorkerTopology:
 
 
 class LiveWorkerTopology:
-    """Whom the workers of a fleet may push to, each by its own view of who lives, as live.
+    """Push targets of a fleet's workers, each by its own view of the membership, as live.
 
-    Those whose views are equal share one graph.
+    Workers with equal views share one graph.
     """
 
     def __init__(self, spec: str, seed: int, mixing: str | None = None) -> None:
@@ -61,12 +61,12 @@ class LiveWorkerTopology:
         self._last: dict[PeerId, tuple[Sequence[PeerId], tuple[PeerId, ...], LiveTopology]] = {}
 
     def __call__(self, live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
-        """Whom *peer* may push to in a round."""
+        """Return the push targets of *peer* in a round."""
         known, view = self._view(live, peer)
         return view(known, peer, round)
 
     def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> Mapping[PeerId, float]:
-        """Row of W: whom *peer* mixes from in a round, itself included, and how much."""
+        """Return *peer*'s row of W in a round: weights by peer, itself included."""
         known, view = self._view(live, peer)
         return view.weights(known, peer, round)
 
@@ -74,7 +74,7 @@ class LiveWorkerTopology:
         self, live: Sequence[PeerId], peer: PeerId
     ) -> tuple[tuple[PeerId, ...], LiveTopology]:
         last = self._last.get(peer)
-        # A roster hands out the same tuple until it changes; a list may be changed in place.
+        # A roster returns the same tuple until it changes; a list may be changed in place.
         if last is not None and last[0] is live and isinstance(live, tuple):
             return last[1], last[2]
         found = self._view_of(tuple(live))
@@ -83,10 +83,10 @@ class LiveWorkerTopology:
 
 
 def machines_of(rule: Rule, topology: Topology, seed: int, ids: Sequence[PeerId]) -> Machines:
-    """Which workers share a machine, for a rule that asks: those of one host of the topology.
+    """Return which workers share a machine, for a rule that uses it: those of a topology's host.
 
     Returns:
-        Names of their machines, 16 bytes each; nothing where all share one.
+        Names of their machines, 16 bytes each; empty if all share one.
     """
     if topology.layout != "hosts" or not requirements_of(rule).by_machine:
         return {}

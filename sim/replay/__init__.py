@@ -1,3 +1,3 @@
-"""Journals of a live run fed to the protocol again, compared bit for bit."""
+"""Feeds a live run's journals to the protocol again, and compares bit for bit."""
 
 __all__: list[str] = []

@@ -21,7 +21,7 @@ read or lacks another that it depends on."""
 
 
 def main() -> int:
-    """Replay the folders that the arguments name, and give the exit status."""
+    """Replay the folders in the arguments, and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m rumor.sim.replay", description=_DESCRIPTION, epilog=_EPILOG
     )

@@ -55,7 +55,7 @@ __all__ = ["MODEL", "PeerReplay"]
 
 
 class _Frame(NamedTuple):
-    """A part of a share, as the receiver's journal knows it."""
+    """A part of a share, as recorded in the receiver's journal."""
 
     offset_bytes: int
     size_bytes: int
@@ -63,10 +63,10 @@ class _Frame(NamedTuple):
 
 
 class _Effects:
-    """Applies a peer's effects to its model once more.
+    """Applies a peer's effects to its model again.
 
-    What a live peer takes from the wire, or from another's memory, it takes from the sender's
-    replay.
+    Data that a live peer receives from the wire, or from another's memory, comes from the
+    sender's replay.
     """
 
     def __init__(
@@ -87,22 +87,22 @@ class _Effects:
     def replay(
         self, effect: Effect | Event, event: Call, record: int, step: int
     ) -> Generator[Key, None, None]:
-        """Apply an effect, and hand over the share that is offered with it.
+        """Apply an effect, and store the share that is offered with it.
 
         Args:
-            event: What led to it.
-            record: Of the journal, that this was.
+            event: Event that caused it.
+            record: Number of that event in the journal.
             step: Optimizer steps taken by then.
 
         Yields:
-            A share, or an exchange, that is not made yet: go on when it is.
+            A share, or an exchange, that is not made yet: resume once it is.
 
         Raises:
-            Differs: A share is not what came over the wire.
+            Differs: A share differs from what was received over the wire.
         """
         match effect:
             case Snapshot():
-                with suppress(TrainingError):  # what was to be sent of it is unsent live, too
+                with suppress(TrainingError):  # the live run could not send it either
                     self._tensors.carry_out(effect)
             case Release() | Reclaim():
                 self._tensors.carry_out(effect)
@@ -142,14 +142,14 @@ class _Effects:
 
     def _exchange(self, effect: Exchange) -> Generator[Key, None, None]:
         record = next(self._exchanges, None)
-        # Where the journal was cut short before it, the exchange was not begun.
+        # If the journal was cut short before it, the exchange was not begun.
         if record is not None:
             while (missing := self._store.missing(record)) is not None:
                 yield missing
             self._store.exchange(record, effect, self._vector)
 
     def _stage(self, share: ShareId) -> Generator[Key, None, None]:
-        """Stage a share, once it is made and seen to be what came over the wire."""
+        """Stage a share, once it is made and known to equal what was received over the wire."""
         key = self._key(share)
         while (made := self._store.find(key)) is None:
             yield key
@@ -172,18 +172,18 @@ class _Effects:
         return ShareKey(Life(share.sender, share.incarnation), self._life, share.seq, share.shard)
 
 
-# What a journal has a record of.
+# Effects that a journal records.
 _DECIDED: Final = (Record, Snapshot, Mix, Reclaim, Combine, Exchange)
 
 MODEL: Final = "model.safetensors"
-"""What the model is called in a peer's folder."""
+"""Name of the model in a peer's folder."""
 
 
 class PeerReplay:
-    """Trains, decides and mixes again what one life of a peer did.
+    """Repeats the training, decisions and mixes of one incarnation of a peer.
 
     Raises:
-        ConfigError: Its task, rule or topology is not to be had here.
+        ConfigError: Its task, rule or topology is not available here.
     """
 
     def __init__(self, file: JournalFile, head: Head, device: str, store: ShareStore) -> None:
@@ -192,9 +192,9 @@ class PeerReplay:
         self.store = store
         self.life = Life(head.id, head.incarnation)
         self.result = PeerVerdict(id=head.id, incarnation=head.incarnation, folder=file.path.parent)
-        """What came of it so far."""
+        """Result so far."""
         self.unix_s = head.unix_s
-        """When the live run was here, by the calendar of its machine, seconds."""
+        """Time that the live run had reached, by the calendar of its machine, seconds."""
         self._learner = Learner(_run_config(head, device), head.id)
         rule = head.make_rule()
         self._vector = _vector(self._learner.model, rule, head)
@@ -219,11 +219,11 @@ class PeerReplay:
         return stream(self.head.seed, self.head.id, f"rounding:{snapshot}")
 
     def run(self) -> Generator[Key | None, None, None]:
-        """Repeat the run, as far as the journal goes and nothing differs.
+        """Repeat the run, to the end of the journal or the first difference.
 
         Yields:
-            None after each record; a share or an exchange that is not made yet, where one is
-            needed: go on when it is.
+            None after each record; or a share or an exchange that is needed and not made yet:
+            resume once it is.
         """
         result = self.result
         try:
@@ -253,7 +253,7 @@ class PeerReplay:
             case Decided():
                 self._check_decided(entry.record)
             case Fingerprint(tensors):
-                # The live run measures within a step's exchange, before it looks at the model.
+                # The live run measures within a step's exchange, before it checks the model.
                 self._measure()
                 self._check_model(tensors)
             case Closed():
@@ -275,7 +275,7 @@ class PeerReplay:
         try:
             swarm_steps = self._protocol.state.swarm_steps
             self._loss = float(self._learner.step(swarm_steps=swarm_steps))
-        except Exception as error:  # a user's task may raise anything, and did so live, perhaps
+        except Exception as error:  # a user's task may raise anything, and perhaps also did so live
             self._raised = error
 
     def _check_loss(self, loss: float) -> None:
@@ -291,7 +291,7 @@ class PeerReplay:
         try:
             effects = event.make(self._protocol, now)
         except (RemoteProtocolError, LocalProtocolError):
-            return  # so it was in the live run, too
+            return  # as in the live run
         if any(isinstance(effect, _DECIDED) for effect in effects):
             self._decided = Decided(self._protocol.state.weight, in_words(effects))
         for effect in effects:
@@ -300,10 +300,10 @@ class PeerReplay:
         self._unmeasured |= event.method == "step" and event.arguments["trained"]
 
     def _measure(self) -> None:
-        """Look at held-out data where the live run did; a model might count how often it is run."""
+        """Evaluate held-out data where the live run did; a model might count its calls."""
         if self._unmeasured:
             self._unmeasured = False
-            with suppress(Exception):  # it failed in the live run, too, or nothing depends on it
+            with suppress(Exception):  # it also failed in the live run, or nothing depends on it
                 self._learner.evaluation()
 
     def _check_start(self) -> None:
@@ -362,7 +362,7 @@ def _vector(model: nn.Module, rule: Rule, head: Head) -> Vector:
         sends_topk=requirements_of(rule).notes_sent(head.protocol.wire),
     )
     if vector.schema.hash != head.schema:
-        # Then the live run has compared them.
+        # The live run compared them then.
         vector.compare_frozen()
     return vector
 

@@ -1,7 +1,7 @@
-"""A live run repeated from its journals, and held against what it left, bit for bit.
+"""Repeats a live run from its journals, and compares it with the original, bit for bit.
 
 All peers of a run are replayed in this process, record by record in the order of their clocks. A
-peer that needs a share waits until the sender's replay has made it, so that no clock is relied on.
+peer that needs a share waits until the sender's replay has made it, so no clock has to be right.
 """
 
 import re
@@ -26,16 +26,16 @@ Run = Generator[Key | None, None, None]
 
 
 def replay(folder: Path | str, *more: Path | str) -> Replay:
-    """Repeat a live run from its journals and compare it with what it left, bit for bit.
+    """Repeat a live run from its journals and compare it with the original, bit for bit.
 
-    torch's number of threads is set to that of each peer meanwhile, and its global random streams
+    Meanwhile torch's number of threads is set to that of each peer, and its global random streams
     are used.
 
     Returns:
-        What was found.
+        The results.
 
     Raises:
-        ConfigError: There is no journal, one cannot be read at all, or its task is not to be had
+        ConfigError: No journal exists, one cannot be read at all, or its task is not available
             here.
     """
     started_s = time.monotonic()
@@ -52,7 +52,7 @@ def replay(folder: Path | str, *more: Path | str) -> Replay:
 
 
 def find_journals(folders: Sequence[Path]) -> list[Path]:
-    """The journals in folders of peers, or of runs, which stand for all their peers.
+    """Return the journals in folders of peers, or of runs, which stand for all their peers.
 
     Raises:
         ConfigError: A folder has none.
@@ -71,18 +71,18 @@ def find_journals(folders: Sequence[Path]) -> list[Path]:
 
 
 class _Swarm:
-    """The replays of all peers, side by side, none of them begun."""
+    """The replays of all peers, before any begins."""
 
     def __init__(self, peers: Sequence[PeerReplay]) -> None:
         self._peers = peers
         self._store = peers[0].store
         self._first: Difference | None = None
         self._waiting: dict[Key, list[int]] = {}
-        # Next is who is farthest behind by the calendar: then few shares are stored.
+        # The next replay is that farthest behind by the calendar: then few shares are stored.
         self._queue: list[tuple[float, int]] = []
 
     def run(self) -> Difference | None:
-        """Replay as far as all journals go; returns the difference that was found first."""
+        """Replay as far as all journals go; return the first difference found."""
         runs = [peer.run() for peer in self._peers]
         for index, peer in enumerate(self._peers):
             heappush(self._queue, (peer.unix_s, index))
@@ -130,7 +130,7 @@ class _Swarm:
 
 
 def _prepared(paths: Sequence[Path], stack: ExitStack) -> tuple[list[PeerReplay], tuple[str, ...]]:
-    """Everything that a run needs, and why its bits may differ; nothing is trained yet."""
+    """Prepare everything that a run needs, without training; also return why bits may differ."""
     journals = [_opened(path, stack) for path in paths]
     lives = [Life(head.id, head.incarnation) for _, head in journals]
     if len(set(lives)) < len(lives):

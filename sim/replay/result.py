@@ -1,4 +1,4 @@
-"""What came of a replay, for people and for programs."""
+"""Result of a replay, for people and for programs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,16 +18,16 @@ __all__ = ["Difference", "Differs", "PeerVerdict", "Replay", "Verdict", "first_d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Where a replay first differs from the live run."""
+    """First difference between a replay and the live run."""
 
     peer: str
-    """Whose replay."""
+    """Peer whose replay differs."""
     record: int
-    """After which record of its journal, counted from 1; 0 is the head."""
+    """Number of the record of its journal after which it differs, from 1; 0 is the head."""
     step: int
-    """After how many optimizer steps."""
+    """Optimizer steps taken by then."""
     what: str
-    """What differs, and how."""
+    """Description of the difference."""
 
     def __str__(self) -> str:
         return f"{self.peer}, record {self.record}, step {self.step}: {self.what}"
@@ -38,14 +38,14 @@ class Differs(Exception):
 
 
 class Verdict(StrEnum):
-    """What came of one peer's replay."""
+    """Result of one peer's replay."""
 
     IDENTICAL = "identical"
     """Nothing differs, as far as its journal goes."""
     DIFFERS = "differs"
-    """It parted ways with the live run."""
+    """It differs from the live run."""
     STOPPED = "stopped"
-    """It could not go on: its journal is damaged, or a share that it needs is not to be had."""
+    """It could not continue: its journal is damaged, or a share that it needs is not available."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,42 +56,42 @@ class PeerVerdict:
     incarnation: int
     folder: Path
     records: int = 0
-    """Records of its journal that were taken in, the head not counted."""
+    """Records of its journal that were replayed, without the head."""
     steps: int = 0
     """Optimizer steps taken."""
     mixed: int = 0
     """Shares mixed."""
     verdict: Verdict = Verdict.STOPPED
     closed: bool = False
-    """Whether its journal has an end; False for a peer that was killed."""
+    """True if its journal has an end; False for a peer that was killed."""
     compared: bool = False
-    """Whether its model was found equal to the one that the live run saved."""
+    """True if its model was found equal to the model that the live run saved."""
     difference: Difference | None = None
-    """Where it first differs."""
+    """First difference from the live run."""
     why: str = ""
-    """Why it could not go on, in words; empty where it could."""
+    """Why it could not continue, in words; empty if it could."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What came of a replay."""
+    """Result of a replay."""
 
     peers: tuple[PeerVerdict, ...]
-    """By id and incarnation."""
+    """Results by id and incarnation."""
     difference: Difference | None
-    """The one that was found first, over all peers."""
+    """First difference found, over all peers."""
     warnings: tuple[str, ...]
     """Why bits may differ though nothing is wrong."""
     wall_s: float
-    """What it took, seconds."""
+    """Duration of the replay, seconds."""
 
     @property
     def identical(self) -> bool:
-        """Whether nothing differs, and every journal could be replayed as far as it goes."""
+        """True if nothing differs, and every journal could be replayed as far as it goes."""
         return all(peer.verdict is Verdict.IDENTICAL for peer in self.peers)
 
     def as_json(self) -> dict[str, Any]:
-        """The result as values that JSON has."""
+        """Return the result as JSON values."""
         return {
             "identical": self.identical,
             "difference": None if self.difference is None else asdict(self.difference),
@@ -102,10 +102,10 @@ class Replay:
 
 
 def first_difference(path: Path, state: Mapping[str, Tensor], weight: int) -> str | None:
-    """What is first found to differ between a saved model and one made again, bit for bit.
+    """Return the first difference between a saved model and one made again, bit for bit.
 
     Returns:
-        In words: which tensor, where in it, and both values. None where nothing differs.
+        In words: which tensor, where in it, and both values. None if nothing differs.
 
     Raises:
         TrainingError: The file cannot be read.

@@ -1,7 +1,7 @@
-"""What the replays of a run hand one another: shares, and segments of memory that peers share.
+"""Exchange between the replays of a run: shares, and segments of memory that peers share.
 
-A journal says of each exchange with a segment which one of all peers it was. So a segment's values
-need not be written down: they follow from the replays of all who exchanged with it.
+A journal records the position of each exchange with a segment among those of all peers. So a
+segment's values need not be written down: they follow from the replays of all its peers.
 """
 
 from collections.abc import Collection, Iterator
@@ -42,7 +42,7 @@ class ShareKey(NamedTuple):
 
     @property
     def way(self) -> tuple[Life, Life, int]:
-        """From whom, to whom, and which shard: on each, one share follows another."""
+        """Sender, receiver and shard: on each way, shares follow one another."""
         return self.sender, self.receiver, self.shard
 
     def __str__(self) -> str:
@@ -54,16 +54,16 @@ class ExchangeKey(NamedTuple):
     """Names an exchange with a segment among those of all peers."""
 
     token: bytes
-    """Of the segment."""
+    """Token of the segment."""
     number: int
-    """From 1 on."""
+    """Number of the exchange, from 1."""
 
     def __str__(self) -> str:
         return f"exchange {self.number} of all peers with segment {self.token.hex()[:8]}"
 
 
 Key = ShareKey | ExchangeKey
-"""What one replay may have to wait for until another has made it."""
+"""A share or an exchange that a replay may have to wait for."""
 
 
 class RecomputedShare(NamedTuple):
@@ -72,16 +72,16 @@ class RecomputedShare(NamedTuple):
     payload: bytes
     form: Form
     record: int
-    """After which record of its sender's journal it was made."""
+    """Number of the record of its sender's journal after which it was made."""
     step: int
-    """After how many optimizer steps of its sender."""
+    """Optimizer steps of its sender by then."""
 
 
 class ShareStore:
-    """Keeps shares until they are mixed, or can be mixed no more, and segments to the end.
+    """Keeps shares until they are mixed, or can no longer be mixed, and segments to the end.
 
     Args:
-        lives: Those that are replayed; shares for others are dropped.
+        lives: Incarnations that are replayed; shares for others are dropped.
     """
 
     def __init__(self, lives: Collection[Life]) -> None:
@@ -91,24 +91,25 @@ class ShareStore:
         self._arrivals: list[Key] = []
 
     def put(self, key: ShareKey, made: RecomputedShare) -> None:
-        """Hand over a share for another replay to take."""
+        """Store a share for another replay."""
         if key.receiver in self._lives:
             self._made.setdefault(key.way, {})[key.seq] = made
             self._arrivals.append(key)
 
     def find(self, key: ShareKey) -> RecomputedShare | None:
-        """A share, where it was made and not done with."""
+        """Return a share that is made and not done with; else None."""
         return self._made.get(key.way, {}).get(key.seq)
 
     def done(self, key: ShareKey) -> None:
         """Forget a share that its receiver has decided on, and those before it."""
-        # At most one share of a shard is outstanding between two lives: those before are settled.
+        # At most one share of a shard is outstanding between two incarnations: earlier ones are
+        # settled.
         waiting = self._made.get(key.way, {})
         for seq in [seq for seq in waiting if seq <= key.seq]:
             del waiting[seq]
 
     def missing(self, record: Exchanged) -> ExchangeKey | None:
-        """The exchange right before one, unless all before it were made."""
+        """Return the exchange right before one, unless all before it were made."""
         made = self._segments.get(record.token, (0, ()))[0]
         return None if made == record.number - 1 else ExchangeKey(record.token, record.number - 1)
 
@@ -116,7 +117,7 @@ class ShareStore:
         """Exchange a register with a segment, whose turn it is.
 
         Raises:
-            Differs: What the segment held live is not known to the last bit.
+            Differs: The segment's live content is not known to the last bit.
         """
         if not record.whole:
             raise Differs(
@@ -132,16 +133,16 @@ class ShareStore:
         try:
             vector.exchange(effect.register, flats, taken=effect.taken, given=effect.given)
         except TrainingError:
-            pass  # a number was not finite in the live run, too
+            pass  # a number was not finite in the live run either
 
     def take_arrivals(self) -> list[Key]:
-        """What was put, or exchanged, since this was last asked."""
+        """Return what was stored or exchanged since the last call."""
         arrivals, self._arrivals = self._arrivals, []
         return arrivals
 
 
 def exchange_records(journal: Path) -> Iterator[Exchanged]:
-    """What a journal says of exchanges, in order; it is read ahead of who replays it.
+    """Iterate over the exchanges in a journal, in order; it is read ahead of its replay.
 
     Raises:
         TrainingError: It is damaged.

@@ -105,7 +105,7 @@ def mix(numbers: Tensor, arrived: Tensor, fraction: float) -> None:
     if fraction == 1.0:
         numbers.copy_(arrived)
     elif numbers.device.type == "cpu" and numbers.dtype in (torch.float32, torch.float64):
-        # The same kernel as in `WholeShares`, whatever else a level asks for.
+        # This is the kernel of `WholeShares`, whatever else a level asks for.
         from .row_kernels import mix as mix_row
 
         row: Any = numbers.numpy()

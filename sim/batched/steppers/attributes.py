@@ -26,11 +26,11 @@ _CODE: Final = (type, FunctionType, BuiltinFunctionType, ModuleType)
 
 
 def fingerprint(roots: Iterable[object], carried: Collection[int] | None = None) -> list[object]:
-    """Return attributes of objects, comparable; one that cannot be pickled equals only itself.
+    """Return attributes of objects, comparable; unpicklable values equal only themselves.
 
     Args:
         carried: Ids of buffers that each worker has for itself, which are left out; so are tensors
-            that are no buffers, leftovers of the last call. None to compare all.
+            that are not buffers, leftovers of the last call. None to compare all.
     """
     found = list[object]()
     for space in _spaces(roots):

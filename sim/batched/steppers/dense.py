@@ -27,7 +27,7 @@ _PER_LINE: Final = 16
 
 
 class _Linear(NamedTuple):
-    """Positions of a layer's parameters in a vector; the bias's is None if it has none."""
+    """Positions of a layer's parameters in a vector; the bias is None if absent."""
 
     weight: slice
     bias: slice | None

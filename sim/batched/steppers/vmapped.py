@@ -95,7 +95,7 @@ class _Note(TorchDispatchMode):
 
     Attributes:
         n_alike: A divisor of `LANES` and of how many numbers each elementwise function takes.
-        is_ragged: True if a product of matrices has one that does not fill whole cache lines.
+        is_ragged: True if some matrix in a product does not fill whole cache lines.
         drops: Calls of dropout.
     """
 

@@ -105,7 +105,7 @@ class FastFleet:
 
     @property
     def traffic(self) -> Traffic:
-        """What all workers together have sent and mixed."""
+        """Counts of what all workers together have sent and mixed."""
         known = tables.TOTALS.names or ()
         names = [field.name for field in fields(Traffic) if field.name in known]
         return Traffic(**{name: self._total(name) for name in names})

@@ -84,7 +84,7 @@ class Attacks:
         self._claims: dict[tuple[int, int, int], Offer] = {}
         """Last offer of each liar to each worker, by shard."""
         self._forged: dict[tuple[int, int], tuple[int, Slot]] = {}
-        """Slot last forged for a way, and the number of the one that it replaces."""
+        """Slot last forged for a way, and the number of the slot that it replaces."""
 
     def begin(self) -> None:
         """Schedule the floods."""

@@ -25,7 +25,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a liar knows when it sends: everything."""
+    """Knowledge of a liar when it sends: everything."""
 
     own: Vector
     """Its own model, axes ``(number,)``: it trains like the others."""

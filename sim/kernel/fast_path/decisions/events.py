@@ -10,7 +10,7 @@ from .tables import QUEUE_SPARE, Queue, Tables
 __all__ = ["drop", "enqueue", "is_full", "number_bytes", "peek", "send", "waits"]
 
 _RANK: Final = 1 << 60
-# Of numpy's type, as numba would compile callees again for each literal number.
+# A numpy number, since numba would compile callees again for each literal.
 _FIRST: Final[Any] = np.int64(0)
 
 
@@ -65,8 +65,10 @@ def waits(t: Tables, message: Any) -> bool:
 
 @compiled
 def _pass_downlink(t: Tables, worker: int, now_s: float, size_bytes: int) -> float:
-    """Return when a message has passed a worker's downlink. Mirrors
-    `rumor.sim.models.links.Port.take`."""
+    """Return when a message has passed a worker's downlink.
+
+    Mirrors `rumor.sim.models.links.Port.take`.
+    """
     me, spans = t.workers[worker], t.spans[worker]
     top, n, n_max = me.top_span, me.n_spans, len(spans)
     start_s, through_s = now_s - size_bytes * t.down_s_per_byte, now_s

@@ -48,7 +48,7 @@ from .tables import (
 
 __all__ = ["advance"]
 
-# Of numpy's type, as numba would compile callees again for each literal number.
+# A numpy number, since numba would compile callees again for each literal.
 _AFTER_MESSAGES: Final[Any] = np.int64(1)
 _AFTER_ALARMS: Final[Any] = np.int64(2)
 

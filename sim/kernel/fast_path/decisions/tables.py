@@ -52,8 +52,7 @@ OPERATIONS_MAX: Final = 2 * STAGED_MAX + 2
 HALVES_MAX: Final = 16
 
 QUEUE_SPARE: Final = 3 * STAGED_MAX + 3
-"""Maximum number of events that one turn adds: an offer, a frame and an ack per share, and three.
-"""
+"""Maximum number of events of one turn: an offer, a frame and an ack per share, and three."""
 
 _INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 
@@ -238,8 +237,7 @@ class Tables(NamedTuple):
     """This window's operations: the fraction of each mix, or the time at which a learning rate
     changes."""
     offsets: Any
-    """Where a worker's neighbors in a round begin: row ``worker * period + round``, and one more.
-    """
+    """Start of a worker's neighbors in a round: row ``worker * period + round``; one more."""
     neighbors: Any
     """Edges."""
 
@@ -250,9 +248,9 @@ class Tables(NamedTuple):
     """1 if p is the mean number of pushes per second."""
     latency_s: float
     s_per_byte: float
-    """Of uplinks; 0 if they are unlimited."""
+    """Uplinks' time per byte; 0 if they are unlimited."""
     down_s_per_byte: float
-    """Of downlinks; 0 if they are unlimited."""
+    """Downlinks' time per byte; 0 if they are unlimited."""
     instant_s: float
     """Shorter times count as 0."""
     query_s_min: float
