@@ -1,8 +1,8 @@
-"""Long runs of numbers taken block by block: what one step leaves in the cache, the next finds.
+"""Process long runs of numbers block by block, so that each operation finds its input in the cache.
 
-One pass over main memory costs more than ten operations on what is in the cache: a format that
-subtracts, scales and rounds does so block by block, in scratch memory that each thread keeps.
-A block takes 1 MB of float32: half as much loses more by the calls than it gains by being nearer.
+One pass over main memory costs more than ten operations in the cache: a format that subtracts,
+scales and rounds does so block by block, in scratch memory that each thread keeps. A block takes 1
+MB of float32: with half of that, more calls cost more than the nearer cache gains.
 """
 
 import math
@@ -36,18 +36,19 @@ __all__ = [
 ]
 
 
-# What was copied is still in the cache when it is looked at. Measured at 4 to 400 MB: blocks of
-# 0.5 MiB lose as much to the calls as they win, beyond 4 MiB the cache is left.
+# Copied data is still in the cache when it is checked. Measured at 4 to 400 MB: blocks of 0.5 MiB
+# lose as much to calls as they gain, and blocks beyond 4 MiB do not fit the cache.
 _BLOCK_BYTES: Final = 2 << 20
 
 
 def is_finite_tensor(numbers: Tensor) -> bool:
     """True if all *numbers*, which have one axis, are finite, at the speed of a sum.
 
-    One that is not finite makes the sum so; the exact look is only needed where it overflowed.
+    A number that is not finite makes the sum so; the exact check is needed only if the sum
+    overflowed.
     """
-    # PyTorch makes a float32 copy of what it sums of 16-bit numbers, which is slow unless small.
-    # Not torch.isfinite at first: on a single number it takes as long as the sum of a frame.
+    # PyTorch sums 16-bit numbers in a float32 copy, which is slow unless small. Not torch.isfinite
+    # first: on a single number it takes as long as the sum of a frame.
     return all(
         math.isfinite(overflowing_sum(block).item()) or bool(torch.isfinite(block).all())
         for block in numbers.split(block_numbers(numbers.device))
@@ -55,10 +56,10 @@ def is_finite_tensor(numbers: Tensor) -> bool:
 
 
 def copy_finite(target: Tensor, source: Tensor) -> bool:
-    """Copy flat numbers, finite or not, and look at them on the way; whether all are finite."""
+    """Copy flat numbers, and return True if all of them are finite."""
     size = _BLOCK_BYTES // source.element_size()
     if source.numel() <= 2 * size:
-        # It stays in the cache as a whole, and two calls are faster than six.
+        # The whole fits the cache, and two calls are faster than six.
         return is_finite_tensor(target.copy_(source))
     total = 0.0
     for into, block in zip(target.split(size), source.split(size), strict=True):
@@ -67,15 +68,15 @@ def copy_finite(target: Tensor, source: Tensor) -> bool:
 
 
 def overflowing_sum(numbers: Tensor) -> Tensor:
-    """A sum that is not finite where any of *numbers* is not; it may also overflow."""
+    """Return a sum that is not finite if any of *numbers* is not; it may also overflow."""
     wide = torch.float64 if numbers.dtype == torch.float64 else torch.float32
     return numbers.sum(dtype=wide)
 
 
 BLOCK = 1 << 18
-"""Numbers of a block in host memory."""
+"""Numbers per block in host memory."""
 
-# A GPU wants few large kernels; its cache holds some tens of MB.
+# A GPU needs few large kernels; its cache holds some tens of MB.
 _BLOCK_ON_GPU = 1 << 22
 
 
@@ -91,15 +92,15 @@ _ROW: Final = 1024
 
 
 def block_numbers(device: torch.device) -> int:
-    """How many numbers a block on *device* has."""
+    """Return the number of elements per block on *device*."""
     return BLOCK if device.type == "cpu" else _BLOCK_ON_GPU
 
 
 def blocks(n_numbers: int, device: torch.device, row: int = 1) -> list[int]:
-    """Lengths of the blocks into which so many numbers are cut, as `torch.split` wants them.
+    """Return the block lengths for *n_numbers* numbers, as `torch.split` takes them.
 
-    Numbers that belong together are a *row*, a divisor of `BLOCK`: each block but the last is made
-    of whole rows, and the last is what does not fill one, where there is such a rest.
+    *row*, a divisor of `BLOCK`, is how many numbers belong together: each block is made of whole
+    rows, except for a last one with the remainder, if any.
     """
     size = block_numbers(device)
     full, rest = divmod(n_numbers, size)
@@ -108,8 +109,8 @@ def blocks(n_numbers: int, device: torch.device, row: int = 1) -> list[int]:
 
 
 def scratch(like: Tensor, dtype: torch.dtype, slot: int = 0) -> Tensor:
-    """Memory of this thread, as long as *like*, at most a block, on its device; what it holds is of
-    no meaning. Several that are in use at a time have a *slot* each."""
+    """Return scratch memory of this thread, as long as *like*, at most a block, on its device, with
+    undefined content. Give each that is in use at the same time its own *slot*."""
     key = like.device, dtype, slot
     held = _kept.held.get(key)
     if held is None:
@@ -119,7 +120,7 @@ def scratch(like: Tensor, dtype: torch.dtype, slot: int = 0) -> Tensor:
 
 
 def difference_of(numbers: Tensor, anchor: Tensor) -> Tensor:
-    """``numbers - anchor`` of one block in scratch memory, float32."""
+    """Return ``numbers - anchor`` of one block in scratch memory, float32."""
     exact = torch.sub(numbers, anchor, out=scratch(numbers, numbers.dtype))
     if exact.dtype == torch.float32:
         return exact
@@ -134,12 +135,12 @@ def mix_blocks(
     decode: Callable[..., None],
     fraction: float,
 ) -> None:
-    """Move numbers toward what was coded of them, block by block, in place.
+    """Move numbers toward their encoded values, block by block, in place.
 
     Args:
-        coded: Arrays, each with one element for so many numbers as *rows* says.
+        coded: Arrays; *rows* gives the numbers per element of each.
         rows: Divisors of `BLOCK`.
-        decode: Called with one block of each: what to fill, the anchor, and what was coded.
+        decode: Called with one block each of the output, the anchor and the encoded arrays.
     """
     sizes = blocks(numbers.numel(), numbers.device, max(rows))
     cut = [part.split([-(-s // row) for s in sizes]) for part, row in zip(coded, rows, strict=True)]
@@ -153,23 +154,23 @@ def mix_blocks(
 
 
 class Given(NamedTuple):
-    """What writing numbers takes besides them."""
+    """Further inputs for writing numbers."""
 
     anchor: Tensor
     sent: Tensor | None
-    """What was last sent of each number, to be updated; None where that is not noted."""
+    """The value last sent of each number, to be updated; None if not recorded."""
     rng: np.random.Generator | None
 
 
 def no_anchor(numbers: Tensor) -> Tensor:
-    """An anchor of zeros, which takes no memory, for numbers that travel by themselves."""
+    """Return an anchor of zeros, which takes no memory, for numbers written as absolute values."""
     return numbers.new_zeros(1).expand(numbers.numel())
 
 
 def widened(numbers: Tensor) -> torch.dtype:
-    """In which numbers of a segment are kept that *numbers* are exchanged with.
+    """Return the dtype of a center with which *numbers* are exchanged.
 
-    Many small moves of 16-bit numbers would all be lost to rounding.
+    Many small moves of 16-bit numbers would be lost to rounding.
     """
     return torch.float64 if numbers.dtype == torch.float64 else torch.float32
 
@@ -180,16 +181,17 @@ def exchange(
 ) -> bool:
     """Exchange flat tensors with a center, block by block; see `effects.Exchange`.
 
-    No operation adds and multiplies at once, so that the bits do not depend on how long blocks are.
+    No operation is a fused multiply-add, so that the bits do not depend on the block length.
 
     Args:
         mine: Flat tensors of a register.
-        shared: As long, of the dtypes that `widened` gives, on host memory or the same device.
-        taken: How far *mine* goes toward *shared*.
-        given: How far *shared* goes toward *mine*.
+        shared: Tensors of the same lengths and of the dtypes from `widened`, in host memory or on
+            the same device.
+        taken: Fraction by which *mine* moves toward *shared*.
+        given: Fraction by which *shared* moves toward *mine*.
 
     Returns:
-        Whether all differences are finite; where one is not, nothing was changed.
+        True if all differences are finite; otherwise nothing was changed.
     """
     pairs = [
         (own, center)
@@ -214,37 +216,37 @@ def _apart(own: Tensor, center: Tensor) -> Tensor:
 
 
 def squared_distance(numbers: Tensor, others: Tensor) -> float:
-    """``|numbers - others|^2`` in float64, of flat tensors on one device: the same bits on a CPU
-    however many threads there are."""
+    """Return ``|numbers - others|^2`` in float64, of flat tensors on one device; on a CPU, the bits
+    are the same for any number of threads."""
     parts = []
     size = block_numbers(numbers.device)
     for own, other in zip(numbers.split(size), others.split(size), strict=True):
         apart = scratch(own, torch.float64).copy_(own).sub_(other).square_()
         n_whole = len(apart) - len(apart) % _ROW
-        # Threads share rows out among them, and do not cut one; a single sum they would.
+        # Threads divide rows among them without splitting one; they would split a single sum.
         rows = apart[:n_whole].view(-1, _ROW).sum(dim=1).sum()
         parts.append(float(rows + apart[n_whole:].sum()))
     return math.fsum(parts)
 
 
 _AT_ONCE: Final = SKETCH_NUMBERS << 13
-"""About a million numbers, whose signs take a megabyte."""
+"""Numbers per pass, about a million, whose signs take a megabyte."""
 
 
 @torch.no_grad()
 def sketch_of(flats: Sequence[Tensor]) -> tuple[float, ...]:
-    """Sketch a model: each number goes into one of `SKETCH_NUMBERS` sums, with a random sign.
+    """Sketch a model: add each number to one of `SKETCH_NUMBERS` sums, with a random sign.
 
     Signs are the same at all peers, so that the sketch of a difference of two models is the
-    difference of their sketches. The square of its norm is that of the model's on average, with a
-    standard deviation of an eighth: other than a sample of numbers, it misses no difference that
-    lies in a few of them. Computed in float64, chunk by chunk.
+    difference of their sketches. The expected square of its norm is that of the model's, with a
+    standard deviation of an eighth: unlike a sample of numbers, it does not miss a difference in
+    only a few of them. Computed in float64, chunk by chunk.
 
     Args:
-        flats: The model as flat vectors, floating, on any device.
+        flats: The model as flat floating-point vectors on any device.
 
     Returns:
-        At most `SKETCH_NUMBERS` numbers, those of the model where it has no more; none where one is
+        At most `SKETCH_NUMBERS` numbers: the model itself if it has no more; empty if a number is
         not finite.
 
     Source: Charikar, Chen and Farach-Colton, ICALP 2002, section 3 (count sketch).

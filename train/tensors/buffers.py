@@ -1,7 +1,7 @@
-"""Host memory for shares on their way: lent, counted, bounded, and used again.
+"""Pool of host memory for shares in flight: counted, bounded and reused.
 
-Fresh memory is slow: the system maps and clears each page at its first touch, which costs several
-times the copy that follows. So what comes back is kept for the next share, for some seconds.
+New memory is slow: the system maps and clears each page at its first use, which costs several times
+the copy that follows. So returned buffers are kept for the next share for some seconds.
 """
 
 import ctypes
@@ -25,16 +25,16 @@ __all__ = ["IDLE_S", "Kind", "Memory", "MemoryUse", "give_pages_back", "keep_pag
 _log = logging.getLogger("rumor")
 
 Kind = Literal["snapshots", "segments", "staged"]
-"""What memory is lent for: shares that leave, those that neighbors on this machine read where they
-lie, and shares that come."""
+"""Use of a buffer: outgoing shares, outgoing shares that neighbors on this machine read in place,
+and incoming shares."""
 
-# What shares of small models take is no matter.
+# The memory of small models' shares does not matter.
 _BOUND_BYTES_MIN: Final = 64 << 20
 _BOUNDED_BYTES_MIN: Final = 4 << 20
 
-# A model that is pushed more seldom costs a peer the time in which its buffer is made anew.
+# A model that is pushed less often costs a peer the time to allocate its buffer again.
 IDLE_S: Final = 10.0
-"""So long memory is kept that is not used."""
+"""Time for which unused memory is kept, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +44,13 @@ class MemoryUse:
     model_bytes: int
     """Size of the vector itself, the unit of `models`."""
     snapshots_bytes: int = 0
-    """Shares that leave, in frames."""
+    """Outgoing shares, in frames."""
     segments_bytes: int = 0
-    """Shares that leave, where neighbors on this machine can read them."""
+    """Outgoing shares that neighbors on this machine can read."""
     staged_bytes: int = 0
-    """Shares that come, until they are mixed."""
+    """Incoming shares, until they are mixed."""
     idle_bytes: int = 0
-    """Buffers kept for the next share; after seconds without use they are freed."""
+    """Buffers kept for the next share; freed after some seconds without use."""
 
     @property
     def total_bytes(self) -> int:
@@ -70,15 +70,15 @@ class _Idle(NamedTuple):
 
 
 class Memory:
-    """Lends what one peer needs for the exchange, and says whether there is room for more.
+    """Lends one peer the buffers for its exchange, within a bound.
 
-    Buffers in use and idle ones share one bound. Idle buffers are freed before it is passed;
-    lending never fails, so the caller asks `lacks_room` first. Any thread may use it.
+    Buffers in use and idle ones share one bound. Idle buffers are freed before it is exceeded;
+    lending never fails, so the caller checks `lacks_room` first. Any thread may use it.
 
     Args:
-        model_bytes: Of the vector.
+        model_bytes: Size of the vector.
         models_max: The bound, in models, but at least 64 MiB; models of less than 4 MiB have none.
-        pinned: Whether a GPU will copy from or to buffers, which wants page-locked memory.
+        pinned: Whether a GPU will copy from or to buffers, which needs page-locked memory.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class Memory:
         if models_max < math.inf and model_bytes >= _BOUNDED_BYTES_MIN:
             self.bound_bytes = max(models_max * model_bytes, float(_BOUND_BYTES_MIN))
         self.segments = Segments()
-        """Those buffers that other processes can read."""
+        """Buffers that other processes can read."""
         self._model_bytes = model_bytes
         self._pinned = pinned
         self._used: Counter[Kind] = Counter()
         self._idle: list[_Idle] = []
-        # Buffers come back when something is collected, on any thread, at any moment, also within
-        # the lock: finalizers only append to this.
+        # Garbage collection returns buffers on any thread at any moment, even while the lock is
+        # held: finalizers only append to this.
         self._returned: deque[tuple[Kind, Tensor]] = deque()
         self._lock = threading.Lock()
 
@@ -105,10 +105,10 @@ class Memory:
         return self.bound_bytes < math.inf
 
     def lend(self, size_bytes: int, kind: Kind) -> Tensor:
-        """A buffer whose content is of no meaning; uint8, shape ``(size_bytes,)``.
+        """Lend a buffer with undefined content; uint8, shape ``(size_bytes,)``.
 
-        It comes back by itself when the last view of it is gone: only a socket knows when a frame
-        has left, and it says so by letting go of it.
+        It returns automatically with its last view: only a socket knows when a frame has been sent,
+        and then releases it.
         """
         with self._lock:
             self._take_back()
@@ -124,11 +124,10 @@ class Memory:
         return torch.from_numpy(array)
 
     def lacks_room(self, size_bytes: int, promised_bytes: int = 0) -> bool:
-        """True if so much more would pass the bound, idle buffers not counted, but what will be in
-        use without another question.
+        """True if *size_bytes* more would exceed the bound, not counting idle buffers, but counting
+        *promised_bytes*, which will be used without another check.
 
-        Where nothing is in use, anything has room: a share that is larger than all that is allowed
-        must come and go, too.
+        If nothing is in use, any size fits: a share larger than the bound must be exchanged too.
         """
         with self._lock:
             self._take_back()
@@ -136,7 +135,7 @@ class Memory:
         return used > 0 and used + size_bytes > self.bound_bytes
 
     def free_idle(self, idle_s: float = IDLE_S) -> None:
-        """Free buffers that were not used for so many seconds, and their pages."""
+        """Free buffers that were not used for *idle_s* seconds, and return their pages."""
         until_s = time.monotonic() - idle_s
         with self._lock:
             self._take_back()
@@ -147,7 +146,7 @@ class Memory:
             give_pages_back()
 
     def use(self) -> MemoryUse:
-        """Memory that is held now."""
+        """Return the memory that is held now."""
         with self._lock:
             self._take_back()
             return MemoryUse(
@@ -163,12 +162,12 @@ class Memory:
             kind, buffer = self._returned.popleft()
             self._used[kind] -= buffer.numel()
             is_segment = kind == "segments"
-            # One that was abandoned is never lent again.
+            # An abandoned segment is never lent again.
             if not is_segment or self.segments.name_of(buffer):
                 self._idle.append(_Idle(time.monotonic(), is_segment, buffer))
 
     def _found_idle(self, size_bytes: int, *, is_segment: bool) -> Tensor | None:
-        """The idle buffer of that size that came back last."""
+        """Return the idle buffer of that size that was returned last, if any."""
         for index in reversed(range(len(self._idle))):
             idle = self._idle[index]
             if idle.buffer.numel() == size_bytes and idle.is_segment is is_segment:
@@ -190,21 +189,21 @@ _KEPT_BYTES = 1 << 30
 
 
 def keep_pages(*, messages: bool = False) -> bool:
-    """Let blocks of up to a gibibyte be used again by this process, instead of being returned.
+    """Let this process reuse blocks of up to a gibibyte instead of returning them to the system.
 
-    Stacks of vectors are made and dropped thousands of times a minute, and so are messages of
-    ZeroMQ. glibc hands blocks of their size back to the system and faults every page in anew: a
-    tenth of a simulation's time, and a third of what receiving costs a peer. It concerns the whole
-    process, so that only a program may ask for it, and no library. A peer that has freed a buffer
-    then returns what lies free, see `give_pages_back`.
+    Stacks of vectors and messages of ZeroMQ are allocated and freed thousands of times a minute.
+    glibc returns blocks of their size to the system and faults in every page again: a tenth of a
+    simulation's time, and a third of the cost of receiving. The setting affects the whole process,
+    so only a program may call this, not a library. A peer that has freed a buffer then returns free
+    pages, see `give_pages_back`.
 
     Args:
-        messages: Whether to keep those of other threads' blocks, too, such as what ZeroMQ receives:
-            an arena of a thread's own is returned whatever is kept, so that all use the main one.
-            For processes in which other threads allocate little. Call it before they are started.
+        messages: Whether to keep other threads' blocks too, such as those ZeroMQ receives: an arena
+            of a thread is always returned, so all threads then use the main one. For processes in
+            which other threads allocate little. Call it before they start.
 
     Returns:
-        Whether it could be asked for; elsewhere than on glibc nothing changes.
+        True if the setting took effect; without glibc nothing changes.
     """
     mallopt = _of_glibc("mallopt")
     if mallopt is None:
@@ -215,10 +214,10 @@ def keep_pages(*, messages: bool = False) -> bool:
 
 
 def give_pages_back() -> bool:
-    """Return to the system what lies free in this process now; what is freed later is kept again.
+    """Return this process's free memory to the system; memory freed later is kept again.
 
     Returns:
-        Whether there was anything; elsewhere than on glibc nothing happens.
+        True if any was returned; without glibc nothing happens.
     """
     malloc_trim = _of_glibc("malloc_trim")
     return malloc_trim is not None and bool(malloc_trim(0))

@@ -1,9 +1,9 @@
-"""Centers that all peers of a swarm on one machine exchange with, each under a lock.
+"""Centers with which all peers of a swarm on one machine exchange values, each under a lock.
 
-A center is an anonymous file in memory, see `shared_memory`: it is gone with the last process that
-holds it. Its lock is one of the file, which the system takes from a process that is killed. Each
-holder shows a *badge*, a further such file: its name, which ``/proc`` lists, is a hash of swarm,
-center, peer and incarnation, and its content says by what the center is opened.
+A center is an anonymous file in memory, see `shared_memory`: it disappears with the last process
+that holds it. Its lock is a file lock, which the system releases when a process is killed. Each
+holder has a *badge*, another such file: its name, listed in ``/proc``, is a hash of swarm, center,
+peer and incarnation, and its content says how to open the center.
 """
 
 import fcntl
@@ -37,7 +37,7 @@ Life = tuple[PeerId, Incarnation]
 _Key = tuple[bytes, str]
 """Swarm and name of a center."""
 
-# Longer than a large model takes to be mapped.
+# Longer than it takes to map a large model.
 _OPENING_S: Final = 30.0
 _NAP_S: Final = 0.002
 
@@ -47,24 +47,24 @@ _ALIGNMENT_BYTES: Final = 64
 
 
 class _Held(NamedTuple):
-    """A center, as one peer holds it; what is mapped is unmapped with its last view."""
+    """A center that a peer holds; it is unmapped with the last view of it."""
 
     token: bytes
     fd: int
-    """Opened for this holder alone, so that the lock is its own, too."""
+    """Opened for this holder alone, so that the lock is its own."""
     badge: int
-    """Shows who holds it."""
+    """File descriptor of the badge."""
     counts: Tensor
-    """Exchanges begun, exchanges done, and when it was made, ns: int64, axes ``(3,)``."""
+    """Exchanges begun, exchanges done, and time of creation, ns: int64, axes ``(3,)``."""
     flats: Flats
 
     @property
     def age(self) -> tuple[int, bytes]:
-        """Sorts the oldest first."""
+        """Return a sort key by which the oldest comes first."""
         return int(self.counts[_MADE_NS]), self.token
 
     def let_go(self) -> None:
-        """Hold it no more."""
+        """Release the center."""
         os.close(self.badge)
         os.close(self.fd)
 
@@ -72,19 +72,20 @@ class _Held(NamedTuple):
 class SharedCenters:
     """One peer's hold on the centers of its swarm.
 
-    The first peer makes a center. Of those that exist, only those count that a peer of the same
-    swarm holds, as far as the protocol knows of one: nothing is ever exchanged with the center of
-    another run, or of one that is over, whatever they have in common. Where two were made, because
-    their holders had not met, the younger one is given up when they have.
+    The first peer makes a center. Only centers held by known peers of the same swarm count: a peer
+    never exchanges with the center of another run, or of one that has ended, whatever they have in
+    common. If two were made because their holders did not know each other, the younger one is
+    abandoned once they do.
 
     Args:
-        life: Whose.
-        known: The others of its swarm.
-        note: Told of each exchange, under the lock and before anything changes: the center's token,
-            which exchange it is, from 1 on, and whether the one before was carried out to its end.
+        life: Incarnation of this peer.
+        known: Returns the other peers of its swarm.
+        note: Called at each exchange, under the lock and before anything changes, with the center's
+            token, the number of the exchange, from 1 on, and whether the previous one was
+            completed.
 
     Raises:
-        TrainingError: This system has no anonymous files in memory; Linux has.
+        TrainingError: This system lacks anonymous files in memory, which Linux has.
     """
 
     def __init__(
@@ -99,16 +100,16 @@ class SharedCenters:
                 "whose peers gossip, such as easgd"
             )
         self.life = life
-        """Whose hold it is."""
+        """Incarnation of this peer."""
         self._known = known
         self._note = note
         self._held: dict[_Key, _Held] = {}
         self._looked_for: set[_Key] = set()
 
     def exchange(self, effect: Exchange, vector: Vector) -> None:
-        """Exchange a register with a center: one peer at a time.
+        """Exchange a register with a center, one peer at a time.
 
-        Where its process is killed meanwhile, some numbers are exchanged, and the others are not.
+        If the process is killed meanwhile, only some of the numbers are exchanged.
 
         Raises:
             TrainingError: A number is not finite, or no center is available; nothing was changed.
@@ -138,16 +139,16 @@ class SharedCenters:
             fcntl.flock(held.fd, fcntl.LOCK_UN)
 
     def met(self) -> None:
-        """Look before the next exchange whether a peer that was met holds an older center."""
+        """Check before the next exchange whether a new peer holds an older center."""
         self._looked_for.clear()
 
     def close(self) -> None:
-        """Hold no center any more."""
+        """Release all centers."""
         while self._held:
             self._held.popitem()[1].let_go()
 
     def _find(self, key: _Key, numbers: Sequence[Tensor]) -> _Held:
-        """Hold the oldest center that this peer or another of its swarm holds, or make one."""
+        """Return the oldest center of this peer and the others in its swarm, or make one."""
         with _opening(key):
             found = {mine.token: mine for mine in (self._held.get(key),) if mine is not None}
             for path, token in _shown({_badge_name(key, life) for life in self._known()}):
@@ -174,7 +175,7 @@ class SharedCenters:
     def _attach(
         self, key: _Key, path: str, token: bytes, numbers: Sequence[Tensor]
     ) -> _Held | None:
-        """Hold a center that another peer holds; None where it is gone."""
+        """Open a center that another peer holds; None if it is gone."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
         except OSError:
@@ -204,12 +205,13 @@ class SharedCenters:
 
 @contextmanager
 def _opening(key: _Key) -> Iterator[None]:
-    """Let no other peer open or make a center of this name.
+    """Prevent other peers from opening or making a center of this name.
 
-    An abstract socket's name is taken once in a network namespace, by a process that lives.
+    The lock is the name of an abstract socket: unique in a network namespace, and released when its
+    process ends.
 
     Raises:
-        TrainingError: Another process has been at it for half a minute.
+        TrainingError: Another process has held the lock for half a minute.
     """
     name = blake2b(key[1].encode(), key=key[0], digest_size=16).hexdigest()
     give_up_s = time.monotonic() + _OPENING_S
@@ -235,10 +237,10 @@ def _badge_name(key: _Key, life: Life) -> str:
 
 
 def _shown(badges: Collection[str]) -> Iterator[tuple[str, bytes]]:
-    """Where the holders of some badges hold their centers open, and what these begin with."""
+    """Iterate over the paths of the centers that belong to some badges, with their tokens."""
     links = {f"/memfd:{badge} (deleted)" for badge in badges}
     for process in Path("/proc").glob("[1-9]*") if links else ():
-        # It may end meanwhile, or be another user's.
+        # The process may end meanwhile, or be another user's.
         with suppress(OSError):
             for number in os.listdir(process / "fd"):
                 with suppress(OSError):

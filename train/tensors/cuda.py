@@ -1,7 +1,8 @@
-"""Between a CUDA device and host memory, while training goes on.
+"""Copies between a CUDA device and host memory during training.
 
-What leaves is copied aside on the device in order with training, and crosses from there in a queue
-beside. What comes crosses in order with training: the device waits for it, and no thread does.
+Outgoing numbers are copied on the device in order with training, and from there to the host in a
+second stream. Incoming numbers are copied in order with training: the device waits for them, but no
+thread does.
 """
 
 from collections.abc import Callable
@@ -19,17 +20,17 @@ __all__ = ["DONE", "CudaQueue", "Mark", "Marks", "depart", "find_device", "queue
 
 
 class Mark(Protocol):
-    """A place in a queue, as `torch.cuda.Event` is one."""
+    """A position in a queue, such as a `torch.cuda.Event`."""
 
     def query(self) -> bool:
-        """True if all work before it is done; never waits."""
+        """True if all work before it is done; does not wait."""
 
     def synchronize(self) -> None:
-        """Let the calling thread wait until it is, and raise what the work has raised."""
+        """Wait until all work before it is done, and raise its error, if any."""
 
 
 class Marks(tuple[Mark, ...]):
-    """Several marks as one: all of them must be passed."""
+    """Several marks as one, which is passed when all are."""
 
     def query(self) -> bool:
         return all(mark.query() for mark in self)
@@ -40,11 +41,11 @@ class Marks(tuple[Mark, ...]):
 
 
 DONE: Final = Marks()
-"""What a thread of the host has done itself is done at once."""
+"""Mark of work that the calling thread has done itself."""
 
 
 class _Task:
-    """A mark that is passed when a thread has done something."""
+    """A mark that is passed when a thread has finished its work."""
 
     def __init__(self, future: "Future[None]") -> None:
         self._future = future
@@ -57,10 +58,10 @@ class _Task:
 
 
 class CudaQueue:
-    """A CUDA device as the vector sees it: a training queue, and one beside, which are streams.
+    """A CUDA device as the vector sees it: a training queue and a side queue, which are streams.
 
-    The training queue is the stream that was current where the object was made, or where `follow`
-    was called last; so any thread may work on what lies there in order with training.
+    The training queue is the stream that was current when the object was made, or when `follow` was
+    last called; so any thread may work on the device in order with training.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -70,24 +71,24 @@ class CudaQueue:
         self._waiting: ThreadPoolExecutor | None = None
 
     def follow(self) -> None:
-        """Take the calling thread's current stream for the training queue from now on, which waits
-        for what the one before holds."""
+        """Make the calling thread's current stream the training queue; it waits for the work in the
+        previous one."""
         stream: Any = torch.cuda.current_stream(self._device)
         if stream != self._training:
             stream.wait_stream(self._training)
             self._training = stream
 
     def training(self) -> AbstractContextManager[Any]:
-        """Put what the calling thread asks for into the training queue, within a block."""
+        """Within a block, queue the calling thread's work in the training queue."""
         return torch.cuda.stream(self._training)
 
     def note(self) -> Mark:
-        """Mark what the training queue holds by now."""
+        """Return a mark of the work in the training queue so far."""
         return _recorded(self._training)
 
     def beside(self, work: Callable[[], object], reads: Tensor, *, waits: bool = False) -> Mark:
-        """Do *work*, which reads a tensor of the training queue, in the queue beside, once the
-        training queue has come to where it is now; on a thread of its own where *work* waits."""
+        """Do *work*, which reads a tensor of the training queue, in the side queue once the
+        training queue has reached its current position; with *waits*, on its own thread."""
         after = self.note()
         if not waits:
             return self._run(work, reads, after)
@@ -97,7 +98,7 @@ class CudaQueue:
 
     def _run(self, work: Callable[[], object], reads: Tensor, after: Mark) -> Mark:
         self._beside.wait_event(after)
-        # Or its memory would be given to others while this queue reads it.
+        # Without this, its memory would be reused while this queue reads it.
         reads.record_stream(self._beside)
         with torch.cuda.stream(self._beside):
             work()
@@ -110,15 +111,16 @@ def depart(
     numbers: Tensor,
     write: Callable[[Tensor, Tensor], bool] | None,
 ) -> tuple[Mark, Callable[[], bool]]:
-    """Send numbers to host memory as they are now.
+    """Copy the current numbers to host memory.
 
     Args:
-        room: Where their bytes shall go, page-locked, uint8.
-        write: Fills a room on the device with numbers in another format, and says whether all are
-            finite; it may wait for the device. None where they travel as they are.
+        room: Target of their bytes, page-locked, uint8.
+        write: Writes numbers to a room on the device in another format, and returns True if all are
+            finite; it may wait for the device. None if they are sent unchanged.
 
     Returns:
-        When they are there, and whether all are finite, to be asked then.
+        A mark that is passed when they have arrived, and a callback to call then, which returns
+        True if all are finite.
     """
     aside = numbers.clone()
     if write is not None:
@@ -137,19 +139,19 @@ def depart(
         host.copy_(aside, non_blocking=True)
         total.copy_(overflowing_sum(aside).double(), non_blocking=True)
 
-    # A sum may overflow where all numbers are finite.
+    # The sum may overflow although all numbers are finite.
     return queue.beside(save, aside), lambda: bool(torch.isfinite(total)) or is_finite_tensor(host)
 
 
 def find_device(name: str, dtype: torch.dtype = torch.float32) -> torch.device:
-    """The device of that name, with its index; ``auto`` is a GPU if there is one, else the CPU.
+    """Return the device of that name, with its index; ``auto`` is a GPU if available, else the CPU.
 
     Args:
-        name: As torch has it: ``cpu``, ``cuda``, ``cuda:1``.
-        dtype: What it must be able to hold.
+        name: A torch device: ``cpu``, ``cuda``, ``cuda:1``.
+        dtype: A dtype that the device must support.
 
     Raises:
-        ConfigError: There is no such device, or it gives no values back.
+        ConfigError: The device is not available, or does not return values.
     """
     found = name
     if name == "auto":
@@ -164,7 +166,7 @@ def find_device(name: str, dtype: torch.dtype = torch.float32) -> torch.device:
 
 
 def queue_of(device: torch.device) -> CudaQueue | None:
-    """The queues of a device; None for host memory, where the caller does the work.
+    """Return the queues of a device; None for host memory, where the caller does the work.
 
     Raises:
         TrainingError: Models cannot be shared from such a device.
@@ -177,7 +179,7 @@ def queue_of(device: torch.device) -> CudaQueue | None:
 
 
 def _recorded(stream: Any) -> Mark:
-    # Blocking, or a thread that waits would spin meanwhile.
+    # Blocking, so that a waiting thread does not spin.
     event: Any = torch.cuda.Event(blocking=True)
     event.record(stream)
     mark: Mark = event

@@ -1,5 +1,5 @@
-"""How a module's tensors lie in flat memory: which travel, in what order, at which offset; and
-whether those that do not are what they were."""
+"""How a module's tensors lie in flat memory: which are sent, in what order and at which offset; and
+whether the others have changed."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,32 +48,32 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placed:
-    """One tensor of a module and where its bytes lie in a share."""
+    """A tensor of a module, and the position of its bytes in a share."""
 
     spec: TensorSpec
     tensor: Tensor
     offset_bytes: int
     aliases: Mapping[str, Tensor] = field(default_factory=dict)
-    """Other tensors of the module in the same memory, by name; they are to stay there."""
+    """Other tensors of the module in the same memory, by name; they must stay there."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All tensors of the module that lie there."""
+        """All tensors of the module at this position."""
         return self.tensor, *self.aliases.values()
 
     @property
     def stop_bytes(self) -> int:
-        """Where its room ends, padding included."""
+        """Offset just past its slot, padding included."""
         return self.offset_bytes + self.spec.room_bytes
 
     def room(self, host: Tensor, offset_bytes: int) -> Tensor:
-        """The bytes from an offset on as this tensor's values, in its dtype and shape."""
+        """Return a view of the bytes at an offset in this tensor's dtype and shape."""
         raw = host[offset_bytes : offset_bytes + self.spec.size_bytes]
         return raw.view(self.tensor.dtype).view(self.tensor.shape)
 
     def view(self, numbers: Tensor, start: int) -> Tensor:
-        """This tensor's numbers among others that are laid out alike, in its shape and order
-        in memory: those of the last axis of *numbers*, from *start* on."""
+        """Return a view of this tensor's numbers in *numbers*, from *start* of its last axis on,
+        with the tensor's shape and strides."""
         found = numbers[..., start : start + self.tensor.numel()]
         plain = found.view((*found.shape[:-1], *self.spec.shape))
         strides = *found.stride()[:-1], *self.tensor.stride()
@@ -84,50 +84,50 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """Neighboring shared tensors of one dtype on one device: what one flat tensor can hold."""
+    """Neighboring shared tensors of one dtype on one device, which one flat tensor can hold."""
 
     tensors: tuple[Placed, ...]
 
     @property
     def start_bytes(self) -> int:
-        """Where it begins in a share."""
+        """Offset of its first byte in a share."""
         return self.tensors[0].offset_bytes
 
     @property
     def stop_bytes(self) -> int:
-        """Where it ends in a share."""
+        """Offset in a share just past its last byte."""
         return self.tensors[-1].stop_bytes
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of all its tensors."""
+        """Shared by all its tensors."""
         return self.tensors[0].tensor.dtype
 
     @property
     def device(self) -> torch.device:
-        """Of all its tensors."""
+        """Shared by all its tensors."""
         return self.tensors[0].tensor.device
 
 
 class Layout:
-    """Which tensors of *module* travel, and where.
+    """Which tensors of *module* are sent, and their positions.
 
-    Shared are parameters that require gradients and floating buffers that are finite, dtype by
-    dtype in the module's order, by their plain names. Other buffers are local: only a copy carries
-    them. Frozen parameters, and buffers that the module does not save, do not travel at all.
+    Parameters that require gradients and finite floating-point buffers are shared, dtype by dtype
+    in the module's order, under their plain names. Other buffers are local: only a copy carries
+    them. Frozen parameters, and buffers that the module does not save, are never sent.
 
     Args:
-        module: Whose tensors.
-        shards: Into how many pieces the vector is cut.
-        scattered: Whether each piece has lines from all over it.
-        own: Tensors that are local whatever they are, or modules of such, by their plain names.
-        extra_state: Another thing that a copy carries; None for nothing.
+        module: The model.
+        shards: Number of pieces into which the vector is cut.
+        scattered: Whether each piece has cache lines from all over the vector.
+        own: Plain names of tensors or modules that are always local.
+        extra_state: Extra state that a copy also carries, or None.
 
     Raises:
-        ConfigError: There are more shards than the vector has cache lines, or the module has
-            nothing by a name in *own*.
-        TrainingError: The module has nothing to share, a tensor that cannot travel, lazy modules
-            that have seen no batch, or parameters that overlap in memory.
+        ConfigError: There are more shards than cache lines, or a name in *own* matches nothing in
+            the module.
+        TrainingError: The module has nothing to share, a tensor that cannot be sent, lazy modules
+            that have not seen a batch, or parameters that overlap in memory.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Layout:
         extra_state: Tensor | None = None,
     ) -> None:
         self.module = module
-        """Whose tensors they are."""
+        """The model."""
         shared, local = sort_out(module, own)
         if not shared:
             what = "requires gradients and is not local" if own else "requires gradients"
@@ -153,7 +153,7 @@ class Layout:
         self.schema = Schema(tuple(item.spec for item in placed), shards, scattered)
         self.local: tuple[Placed, ...] = tuple(item for item in placed if not item.spec.shared)
         self.placed: tuple[Placed, ...] = tuple(item for item in placed if item.spec.shared)
-        """All shared tensors, in their order."""
+        """All shared tensors, in order."""
         grouped = groupby(self.placed, key=lambda item: (item.tensor.dtype, item.tensor.device))
         self.segments: tuple[Segment, ...] = tuple(Segment(tuple(items)) for _, items in grouped)
         self._within = [tensor for each in self.placed for tensor in each.tensors]
@@ -162,20 +162,21 @@ class Layout:
 
     @property
     def travelling(self) -> tuple[Tensor, ...]:
-        """The module's tensors that travel, all of a tie, and those that only a copy carries."""
+        """The module's tensors that are sent, including all tied ones, and those that only a copy
+        carries."""
         return *self._within, *(placed.tensor for placed in self.local)
 
     def lay_out(self) -> tuple[Tensor, ...]:
-        """Lay each segment's tensors into one flat tensor, of which they become views."""
+        """Move each segment's tensors into one flat tensor, of which they become views."""
         flats = tuple(flatten(segment.tensors) for segment in self.segments)
         self._flats, self._places = flats, list(map(Tensor.data_ptr, self._within))
         return flats
 
     def note_change(self, shard: int | None = None) -> None:
-        """Let autograd know that numbers have changed, of one shard or of all.
+        """Report to autograd that the numbers of one shard, or of all, have changed.
 
-        Tensors count their changes, and backward refuses those that a forward pass has seen others
-        of; views made by ``.data =`` do not hear of a change of the flat tensor by themselves.
+        Tensors have a version counter, and backward refuses a tensor that changed after the forward
+        pass. Views made by ``.data =`` do not notice a change of the flat tensor by themselves.
         """
         for placed in self.placed:
             if shard is None or shard in self.schema.shards_of[placed.spec.name]:
@@ -183,23 +184,23 @@ class Layout:
                     increment_version(tensor)
 
     def part(self) -> None:
-        """Give each tensor a storage of its own, as it had before: the numbers stay where they are,
-        and so do tensors that are tied by their memory."""
+        """Give each tensor its own storage again: the numbers stay at their addresses, and tensors
+        tied by memory stay tied."""
         found = self.tensors(self._flats)
         for placed in self.placed:
             view = found[placed.spec.name]
-            # A storage keeps the memory that it is a part of.
+            # The new storage keeps the flat tensor's memory alive.
             alone = from_dlpack(view).as_strided(view.shape, view.stride())
             for tensor in placed.tensors:
-                # One that was moved or assigned has numbers of its own.
+                # A tensor that was moved or assigned has its own numbers.
                 if tensor.data_ptr() == view.data_ptr():
                     tensor.data = alone
 
     def require_in_place(self) -> None:
-        """Make sure that the tensors still are where they were laid.
+        """Raise unless the tensors are still views of the flat tensors.
 
         Raises:
-            TrainingError: One is not; it is named.
+            TrainingError: A tensor is not; the message names it.
         """
         if list(map(Tensor.data_ptr, self._within)) == self._places:
             return
@@ -207,28 +208,28 @@ class Layout:
         for placed in self.placed:
             view = found[placed.spec.name]
             for name, tensor in {placed.spec.name: placed.tensor, **placed.aliases}.items():
-                # Memory that is to be shared among processes moves as a whole, the flat tensor too.
+                # Tensor.share_memory_() moves the whole storage, and so the flat tensor too.
                 if tensor.data_ptr() != view.data_ptr():
                     raise TrainingError(_parted(name, tensor, view))
         self._places = list(map(Tensor.data_ptr, self._within))
 
     def require_one_device(self, wire: str) -> None:
-        """Make sure that numbers which are to be converted lie on one device.
+        """Raise unless the numbers to be converted are on one device.
 
         Raises:
-            TrainingError: They do not.
+            TrainingError: They are on several devices.
         """
         if len({segment.device for segment in self.segments}) > 1:
             for shard in range(self.schema.shards):
                 plan(self.schema, self.segments, Form(wire), shard)
 
     def frozen(self) -> tuple[FrozenTensor, ...]:
-        """What is frozen, by its values as they are now; see `frozen_tensors`."""
+        """Return the frozen parameters with their current values; see `frozen_tensors`."""
         moving = (*self._within, *(placed.tensor for placed in self.local))
         return frozen_tensors(self.module, frozenset(map(Tensor.data_ptr, moving)))
 
     def tensors(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The shared tensors, by name, as views into what is laid out like the vector."""
+        """Return the shared tensors, by name, as views into *flats*."""
         found = {}
         for segment, flat in zip(self.segments, flats, strict=True):
             for placed in segment.tensors:
@@ -237,8 +238,8 @@ class Layout:
         return found
 
     def state_dict(self, flats: Sequence[Tensor]) -> dict[str, Any]:
-        """The module's state dict, of copies, with what is laid out like the vector in place of its
-        own numbers."""
+        """Return a copy of the module's state dict, with the numbers of *flats* in place of its
+        own."""
         found = self.tensors(flats)
         # One tensor may have several names.
         places = {_where(placed.tensor): found[placed.spec.name] for placed in self.placed}
@@ -251,7 +252,7 @@ class Layout:
 
 
 def _parted(name: str, tensor: Tensor, view: Tensor) -> str:
-    """Why a tensor is not what was laid for it any more."""
+    """Say why a tensor is no longer the view that was made for it."""
     if tensor.device != view.device or tensor.dtype != view.dtype:
         here, before = (f"{each.dtype} on {each.device}" for each in (tensor, view))
         return (
@@ -270,7 +271,7 @@ def _where(tensor: Tensor) -> tuple[object, ...]:
 
 
 def flatten(tensors: Sequence[Placed]) -> Tensor:
-    """Lay tensors into one flat tensor, of which they become views, strides and all."""
+    """Move tensors into one flat tensor, of which they become views with the same strides."""
     first = tensors[0]
     itemsize = first.tensor.element_size()
     room = (tensors[-1].stop_bytes - first.offset_bytes) // itemsize
@@ -307,72 +308,73 @@ _ADVICE: Final = {
 
 
 class Part(NamedTuple):
-    """Numbers of one flat tensor, and the room that they have in a payload."""
+    """Numbers of one flat tensor, and their slot in a payload."""
 
     flat: int
-    """Which flat tensor."""
+    """Index of the flat tensor."""
     low: int
-    """The first of its numbers."""
+    """Index of the first number."""
     high: int
-    """One beyond the last; where it has `lines`, both count in them."""
+    """Index past the last number; with `lines`, both indices are into them."""
     start_bytes: int
-    """Where the room begins in a payload."""
+    """Offset of the slot in the payload."""
     stop_bytes: int
-    """Where it ends, padding included."""
+    """Offset past the slot's end, padding included."""
     dtype: torch.dtype
     wire: Wire
-    """In what format they lie there."""
+    """Format of the numbers in the payload."""
     bare: bool = False
-    """True if they are written by themselves: those of the first register, unless the form says so,
-    are written as their difference from the anchor."""
+    """True if written as absolute values; otherwise the first register is written as differences
+    from the anchor."""
     register: int = 0
-    """Of which of the registers in the payload, in their order."""
+    """Index of the register among those in the payload."""
     lines: Tensor | None = None
-    """Which cache lines of the flat tensor, int64, on its device; None where they are neighbors."""
+    """Indices of cache lines of the flat tensor, int64, on its device; None if they are
+    contiguous."""
 
     def of(self, flats: Sequence[Tensor]) -> Tensor:
-        """The numbers themselves: a view, or a copy where they are scattered, see `put`."""
+        """Return the numbers: a view, or a copy if they are scattered, see `put`."""
         flat = flats[self.flat]
         if self.lines is None:
             return flat[self.low : self.high]
         return _as_lines(flat).index_select(0, self.lines).view(-1)
 
     def put(self, flats: Sequence[Tensor], numbers: Tensor) -> None:
-        """Write back what `of` gave, changed."""
+        """Write back the numbers that `of` returned, after changing them."""
         if self.lines is not None:
             there = _as_lines(flats[self.flat])
             there.index_copy_(0, self.lines, numbers.view(-1, there.shape[1]))
 
     def room(self, payload: Tensor) -> Tensor:
-        """The room, uint8."""
+        """Return the slot in *payload*, uint8."""
         return payload[self.start_bytes : self.stop_bytes]
 
     @property
     def is_native(self) -> bool:
-        """True if the numbers lie there as they are."""
+        """True if the numbers are stored unconverted."""
         return not formats.converts(self.wire, self.dtype)
 
 
 class Plan(NamedTuple):
-    """How a payload is made up: the numbers of one register after another, what a copy brings
-    besides, the anchor's part."""
+    """Layout of a payload: the numbers of each register in turn, then the local buffers of a copy
+    and its part of the anchor."""
 
     parts: tuple[Part, ...]
     local_bytes: tuple[int, int]
-    """Where the local buffers begin and end; equal where there are none."""
+    """Offsets of the start and the end of the local buffers; equal without any."""
     anchor: tuple[Part, ...]
     size_bytes: int
 
     def of_register(self, index: int) -> tuple[Part, ...]:
-        """The parts of one of the registers."""
+        """Return the parts of one register."""
         return tuple(part for part in self.parts if part.register == index)
 
 
 def plan(schema: Schema, segments: Sequence[Segment], form: Form, shard: int) -> Plan:
-    """Lay out the payload of one shard of what lies in *segments*.
+    """Lay out the payload of one shard of the tensors in *segments*.
 
     Raises:
-        TrainingError: Numbers of one dtype are to be converted that lie on several devices.
+        TrainingError: Numbers to be converted are of one dtype, but on several devices.
     """
     pieces, parts, stop = schema.pieces(shard), list[Part](), 0
     for register in range(form.registers):
@@ -394,7 +396,7 @@ def _as_lines(flat: Tensor) -> Tensor:
 def _parts(
     pieces: Sequence[Piece], segments: Sequence[Segment], wire: Wire, start: int
 ) -> Iterator[Part]:
-    """The parts of one register, in rooms from a place on."""
+    """Iterate over the parts of one register, in slots from *start* on."""
     for piece in pieces:
         dtype: torch.dtype = getattr(torch, piece.dtype)
         size, converts = dtype.itemsize, wire.converts(piece.dtype)
@@ -414,7 +416,8 @@ def _parts(
 def _runs(
     piece: Piece, segments: Sequence[Segment]
 ) -> Iterator[tuple[int, int, int, Tensor | None]]:
-    """The piece's bytes in each segment, counted from where that begins, or its lines there."""
+    """Iterate over the piece's byte ranges in each segment, relative to its start, or its lines
+    there."""
     for index, segment in enumerate(segments):
         begin = segment.start_bytes
         low = max(piece.start_bytes, begin)
@@ -440,7 +443,7 @@ class Constants:
     """Frozen parameters, and buffers that the module does not save.
 
     Args:
-        layout: Of the module; what lies in it is not looked at.
+        layout: The module's layout, whose tensors are skipped.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -449,16 +452,16 @@ class Constants:
         self._first: dict[str, _Bits] = {}
 
     def frozen(self) -> dict[str, Tensor]:
-        """The parameters among them, by plain name; those that have values."""
+        """Return the parameters that have values, by plain name."""
         return self._named(self._module.named_parameters())
 
     def buffers(self) -> dict[str, Tensor]:
-        """The buffers among them, likewise."""
+        """Return the buffers that have values, by plain name."""
         return self._named(self._module.named_buffers())
 
     def changed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Those whose bits, shape or dtype are others than when they were first looked at here, at
-        the price of reading them."""
+        """Return the tensors whose bits, shape or dtype differ from those at the first call; reads
+        them all."""
         found = {}
         for name, tensor in tensors.items():
             bits = _bits(tensor)
@@ -482,14 +485,14 @@ class Constants:
         return {plain(name): tensor for name, tensor in named if self._is_constant(tensor)}
 
     def _is_constant(self, tensor: Tensor) -> bool:
-        # One that was unfrozen is an error of its own.
+        # A parameter that was unfrozen is reported as another error.
         is_trained = isinstance(tensor, nn.Parameter) and tensor.requires_grad
         has_none = tensor.is_meta or tensor.is_quantized or tensor.is_nested or is_lazy(tensor)
         return not (is_trained or has_none or id(tensor) in self._travelling)
 
 
 def _bits(tensor: Tensor) -> _Bits:
-    """A hash of a tensor at the speed at which its device reads it."""
+    """Return a hash of a tensor, computed as fast as its device reads it."""
     sums, tail = [], []
     for part in parts_of(tensor):
         raw = part.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
@@ -499,7 +502,7 @@ def _bits(tensor: Tensor) -> _Bits:
             raw = raw.clone()
         words = raw[: n_words * _WORD_BYTES].view(torch.int64)
         for block in words.split(blocks(n_words, words.device)):
-            # Odd factors, each another, so that words in another order have another sum.
+            # Distinct odd factors, so that words in another order give another sum.
             factors = torch.arange(len(block), dtype=torch.int64, device=block.device)
             factors.mul_(2).add_(1).mul_(0x5851F42D4C957F2D)
             sums.append(torch.mul(block, factors, out=scratch(block, torch.int64)).sum())

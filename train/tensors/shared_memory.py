@@ -1,7 +1,7 @@
 """Memory that other processes of the same user on this machine can read.
 
-A segment is an anonymous file in memory: no folder has it, so it is gone with the last process
-that holds it, however that process ends. Who is told its name opens it through ``/proc``.
+A segment is an anonymous file in memory: it is in no folder, so it disappears with the last process
+that holds it, however that process ends. Processes that know its name open it through ``/proc``.
 """
 
 import fcntl
@@ -30,24 +30,24 @@ __all__ = ["NAME", "TOKEN_BYTES", "Attachments", "Segments", "host_id", "sealed_
 _log = logging.getLogger("rumor")
 
 TOKEN_BYTES: Final = 16
-"""Bytes that a file in memory begins with, which only those have who were told its name."""
+"""Length of the secret token at the start of a file in memory, which is part of its name."""
 
-# Before the payload: the token, and room, so that the payload begins at a page.
+# Before the payload: the token and padding, so that the payload begins at a page.
 _HEAD_BYTES: Final = 4096
 
 NAME: Final = re.compile(r"([1-9][0-9]{0,9}):([0-9]{1,9}):([0-9a-f]{32})", re.ASCII)
-"""By what such a file is opened: process, descriptor and token."""
+"""Name of such a file: process, descriptor and token."""
 
 _HOST_ID_BYTES: Final = 16
 
 
 @lru_cache(maxsize=1)
 def host_id() -> bytes:
-    """What processes have in common that can open each other's segments.
+    """Return an id that is equal in processes that can open each other's segments.
 
     Returns:
-        16 bytes, of the running kernel, the namespaces and the user; none where the system has
-        no such segments, or does not let them be opened.
+        16 bytes, derived from the running kernel, the namespaces and the user; empty if the system
+        lacks such segments or does not allow opening them.
     """
     segments = Segments()
     try:
@@ -65,16 +65,16 @@ def host_id() -> bytes:
 
 
 def sealed_file(length: int, token: bytes) -> int:
-    """An anonymous file in memory that begins with a token; its descriptor.
+    """Make an anonymous file in memory that begins with a token; return its descriptor.
 
     Raises:
-        AttributeError, OSError: The system has no such files, or no room.
+        AttributeError, OSError: The system lacks such files, or memory.
     """
     fd = os.memfd_create("rumor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(fd, length)
         os.pwrite(fd, token, 0)
-        # Were it cut short under a reader, that would die of SIGBUS.
+        # A reader of a file that is truncated would die of SIGBUS.
         seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
     except BaseException:
@@ -84,16 +84,16 @@ def sealed_file(length: int, token: bytes) -> int:
 
 
 class _PinnedMapping(mmap.mmap):
-    """A mapping whose pages are locked, so that a GPU copies straight from and to them.
+    """A mapping whose pages are locked, so that a GPU copies directly from and to them.
 
-    A driver must be told before pages that it has locked are unmapped. A finalizer of a mapping
-    runs after that; `__del__` runs before.
+    The driver must unlock pages before they are unmapped. A finalizer of a mapping runs after that;
+    `__del__` runs before.
     """
 
     _unpin: Callable[[], object] | None = None
 
     def pin(self, buffer: Tensor) -> None:
-        """Lock the pages of a buffer that views this mapping."""
+        """Lock the pages of a buffer, a view of this mapping."""
         runtime: Any = torch.cuda.cudart()
         place = buffer.data_ptr()
         if int(runtime.cudaHostRegister(place, buffer.numel(), 0)):
@@ -102,13 +102,13 @@ class _PinnedMapping(mmap.mmap):
         self._unpin = partial(runtime.cudaHostUnregister, place)
 
     def __del__(self) -> None:
-        # At the end of a process its context may be gone, and takes all locks along.
+        # At the end of the process the CUDA context may be gone, and all locks with it.
         if self._unpin is not None and not sys.is_finalizing():
             self._unpin()
 
 
 class _Held(NamedTuple):
-    """A segment of this process, as long as others may open it."""
+    """A segment of this process while others may open it."""
 
     fd: int
     token: bytes
@@ -116,31 +116,31 @@ class _Held(NamedTuple):
 
 
 class Segments:
-    """Buffers of this process that lie in segments, at a page."""
+    """Buffers of this process in segments, aligned to a page."""
 
     def __init__(self) -> None:
         self._held: dict[int, _Held] = {}
 
     def make(self, size_bytes: int, *, pinned: bool = False) -> Tensor:
-        """A buffer in a segment of its own, which is gone with its last view; its pages are locked
-        where *pinned* and there is a GPU.
+        """Return a buffer in its own segment, which is freed with its last view; with *pinned* and
+        a GPU, its pages are locked.
 
         Raises:
-            AttributeError, OSError, ValueError: The system has no segments, or no room.
+            AttributeError, OSError, ValueError: The system lacks segments, or memory.
         """
         length = -(-(_HEAD_BYTES + size_bytes) // mmap.PAGESIZE) * mmap.PAGESIZE
         token = os.urandom(TOKEN_BYTES)
         fd = sealed_file(length, token)
         pinned = pinned and torch.cuda.is_available()
         try:
-            # Pages come at the first write, as private ones do. To have them made here takes as
-            # long, but holds up all threads of Python meanwhile.
+            # Pages are allocated at the first write, like private ones. Allocating them here takes
+            # as long, but holds the GIL meanwhile.
             mapping = (_PinnedMapping if pinned else mmap.mmap)(fd, length, mmap.MAP_SHARED)
         except BaseException:
             os.close(fd)
             raise
         buffer = torch.frombuffer(mapping, dtype=torch.uint8, count=size_bytes, offset=_HEAD_BYTES)
-        # What views the mapping keeps it alive; it is unmapped with the last of these.
+        # Views keep the mapping alive; it is unmapped with the last of them.
         close = weakref.finalize(mapping, _close, self._held, buffer.data_ptr(), fd)
         close.atexit = False
         self._held[buffer.data_ptr()] = _Held(fd, token, close)
@@ -149,21 +149,22 @@ class Segments:
         return buffer
 
     def name_of(self, buffer: Tensor) -> str:
-        """What another process opens a buffer by; empty where it cannot."""
+        """Return the name by which another process opens a buffer; empty if it cannot."""
         held = self._held.get(buffer.data_ptr())
         return f"{os.getpid()}:{held.fd}:{held.token.hex()}" if held is not None else ""
 
     def abandon(self, buffer: Tensor) -> None:
-        """Let no other process open a buffer any more, though one may be reading it."""
+        """Prevent other processes from opening a buffer from now on; some may still be reading
+        it."""
         held = self._held.get(buffer.data_ptr())
         if held is not None:
             held.close()
 
 
-# Not a method, which would keep the segments for as long as any mapping.
+# Not a method, which would keep the segments alive as long as any mapping.
 def _close(held: dict[int, _Held], place: int, fd: int) -> None:
     os.close(fd)
-    # By now, another segment may lie at that place.
+    # Another segment may be at that address by now.
     if place in held and held[place].fd == fd:
         del held[place]
 
@@ -176,10 +177,10 @@ class _Mapped(NamedTuple):
     fd: int
     inode: int
     used_s: float
-    """When it was asked for last."""
+    """Time of the last use, seconds."""
 
     def is_there(self) -> bool:
-        """True if its owner still has it."""
+        """True if its owner still holds it."""
         try:
             return os.stat(_path(self.pid, self.fd)).st_ino == self.inode
         except OSError:
@@ -187,21 +188,20 @@ class _Mapped(NamedTuple):
 
 
 class Attachments:
-    """Segments of other processes, mapped for reading and kept so. Any thread may use it."""
+    """Segments of other processes, mapped for reading and cached. Any thread may use it."""
 
     def __init__(self) -> None:
         self._kept: dict[str, _Mapped] = {}
         self._lock = threading.Lock()
 
     def open(self, name: str, size_bytes: int) -> Tensor | None:
-        """Map a segment, or find it mapped.
+        """Return a segment, mapping it unless cached.
 
-        Its name may come from anybody.
+        The name is untrusted.
 
         Returns:
-            uint8, shape ``(size_bytes,)``, which must only be read: a write ends the process.
-            None where there is no such segment, or it is not of this user, not so large, or not
-            safe from being cut short.
+            uint8, shape ``(size_bytes,)``, to be read only: a write kills the process. None if the
+            segment does not exist, belongs to another user, is smaller, or could be truncated.
         """
         with self._lock:
             mapped = self._kept.get(name)
@@ -213,8 +213,8 @@ class Attachments:
         return mapped.buffer[:size_bytes]
 
     def forget_gone(self, idle_s: float = math.inf) -> None:
-        """Let go of segments that their owner has freed, as by its end, and of those that were not
-        asked for since so many seconds; what is in use stays mapped."""
+        """Release segments whose owner has freed them or ended, and those not used for *idle_s*
+        seconds; segments in use stay mapped."""
         until_s = time.monotonic() - idle_s
         with self._lock:
             for name, mapped in list(self._kept.items()):
@@ -222,7 +222,7 @@ class Attachments:
                     del self._kept[name]
 
     def close(self) -> None:
-        """Let go of all segments; what is in use stays mapped."""
+        """Release all segments; those in use stay mapped."""
         with self._lock:
             self._kept.clear()
 
@@ -234,7 +234,7 @@ def _attach(name: str, size_bytes: int) -> _Mapped | None:
     pid, fd, token = int(match[1]), int(match[2]), bytes.fromhex(match[3])
     try:
         found = os.stat(_path(pid, fd))
-        # Before it is opened: to open a pipe or a device may do more than that.
+        # Check before opening, because opening a pipe or a device may have side effects.
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             return None
         opened = os.open(_path(pid, fd), os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
@@ -255,8 +255,8 @@ def _attach(name: str, size_bytes: int) -> _Mapped | None:
 
 
 class _Bytes:
-    """The payload of a mapping as numpy shall see it: torch takes read-only arrays with a warning
-    alone, and has no read-only tensors to make of them.
+    """The payload of a mapping as numpy should see it, writable: torch warns about read-only
+    arrays, and has no read-only tensors.
     """
 
     def __init__(self, mapping: mmap.mmap) -> None:

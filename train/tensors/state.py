@@ -1,4 +1,4 @@
-"""States of any objects as values of JSON and plain tensors, so that nothing is ever pickled."""
+"""Convert the state of any object to JSON values and plain tensors, so that nothing is pickled."""
 
 import io
 import json
@@ -41,18 +41,18 @@ _FROM_TEXT: Final[Mapping[str, Callable[[str], object]]] = {
 
 
 def flatten_state(state: object, name: str) -> tuple[Any, dict[str, Tensor]]:
-    """Take a state apart, copying all of its tensors to host memory.
+    """Split a state into JSON values and tensors, which are copied to host memory.
 
     Args:
         state: Nested dictionaries, lists, tuples and sets of tensors, arrays and plain values.
-        name: What to call it: tensors are named by it and their place.
+        name: Prefix of the tensors' names, before their place in the state.
 
     Returns:
-        The state as values that JSON has, with names where tensors were; and these tensors, which
-        are contiguous and not shared.
+        The state as JSON values, with names in place of tensors; and these tensors, contiguous and
+        not shared.
 
     Raises:
-        ConfigError: A value is of a kind that a checkpoint cannot hold; its place is named.
+        ConfigError: A checkpoint cannot hold a value; the message names its place.
 
     >>> flatten_state({"lr": 0.1, 0: (1, None)}, "sgd")
     ({'dict': [['lr', 0.1], [0, {'tuple': [1, None]}]]}, {})
@@ -62,10 +62,10 @@ def flatten_state(state: object, name: str) -> tuple[Any, dict[str, Tensor]]:
 
 
 def restore_state(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Put together what `flatten_state` took apart.
+    """Restore the state that `flatten_state` split.
 
     Raises:
-        TrainingError: The state is malformed, or a tensor of it is missing.
+        TrainingError: The state is malformed, or a tensor is missing.
     """
     try:
         return _restore(plain, tensors)
@@ -74,11 +74,11 @@ def restore_state(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def _flatten(value: object, place: str, tensors: dict[str, Tensor]) -> Any:
-    # Exact types: an enumeration's member is an int, and would come back as one.
+    # Compare exact types: a member of an IntEnum would come back as a plain int.
     if type(value) in _PLAIN:
         return value
     match value:
-        # Before plain numbers: a float64 of numpy is a float, too.
+        # This comes before plain numbers because numpy's float64 is a float.
         case np.ndarray() | np.generic():
             kind = "array" if isinstance(value, np.ndarray) else "number"
             name = _kept(_of_array(np.asarray(value), place), place, tensors)
@@ -106,7 +106,7 @@ def _flatten(value: object, place: str, tensors: dict[str, Tensor]) -> Any:
         case list():
             return [_flatten(v, f"{place}.{i}", tensors) for i, v in enumerate(value)]
         case tuple() | set() | frozenset():
-            # A named tuple comes back as a tuple.
+            # A named tuple is restored as a plain tuple.
             kind = next(name for name, made in _FROM_ITEMS.items() if isinstance(value, made))
             return {kind: [_flatten(v, f"{place}.{i}", tensors) for i, v in enumerate(value)]}
         case _:
@@ -114,7 +114,7 @@ def _flatten(value: object, place: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _kept(tensor: Tensor, place: str, tensors: dict[str, Tensor]) -> str:
-    # 1 and "1" are two keys, and one place.
+    # The keys 1 and "1" differ, but give the same place.
     while place in tensors:
         place += "'"
     tensors[place] = tensor
@@ -133,7 +133,7 @@ def _copied(tensor: Tensor, place: str) -> Tensor:
 
 
 def _of_array(array: np.ndarray[Any, Any], place: str) -> Tensor:
-    # Kinds of numbers that torch may not have travel as their bytes.
+    # Dtypes that torch may lack are stored as bytes.
     if array.dtype.hasobject:
         raise _unfit(place, array)
     return torch.from_numpy(np.frombuffer(array.tobytes(), np.uint8).copy()).reshape(
@@ -180,14 +180,14 @@ _TREE: Final = "tree"
 
 
 def pack_state(state: object) -> bytes:
-    """A state as bytes that `unpack_state` understands; raises as `flatten_state` does."""
+    """Return a state as bytes for `unpack_state`; raises as `flatten_state` does."""
     plain, tensors = flatten_state(state, "state")
     tree = bytearray(json.dumps(plain, allow_nan=False).encode())
     return safetensors.torch.save(tensors | {_TREE: torch.frombuffer(tree, dtype=torch.uint8)})
 
 
 def unpack_state(packed: bytes) -> Any:
-    """The state in bytes that `pack_state` gave.
+    """Return the state from bytes made by `pack_state`.
 
     Raises:
         TrainingError: The bytes are not a packed state.
@@ -207,14 +207,11 @@ _LENGTH_BYTES: Final = 8
 class ExtraState:
     """The extra state of a module and its submodules, see `nn.Module.get_extra_state`.
 
-    All copies of a swarm have one size, so the state travels in a room of at least twice the
-    bytes that it has at first.
-
-    Args:
-        module: Whose.
+    All copies of a swarm have one size, so the state is sent in a buffer of at least twice its
+    initial size.
 
     Raises:
-        ConfigError: A state has a value that neither a copy nor a checkpoint can hold.
+        ConfigError: A state has a value that copies and checkpoints cannot hold.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -228,23 +225,23 @@ class ExtraState:
         while self._parts and size_bytes < 2 * len(pack_state(self.state())):
             size_bytes *= 2
         self.room = torch.zeros(size_bytes, dtype=torch.uint8, device="cpu")
-        """Bytes that travel: a length, 0 for nothing, then the state."""
+        """The bytes to send: a length, 0 for no state, then the state."""
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
     def state(self) -> dict[str, object]:
-        """The state of each module, by its name."""
+        """Return the extra state of each module, by the module's name."""
         return {name: part.get_extra_state() for name, part in self._parts.items()}
 
     def restore(self, state: dict[str, object]) -> None:
-        """Give modules the state that `state` told."""
+        """Give modules the state that `state` returned."""
         for name, part in self._parts.items():
             if name in state:
                 part.set_extra_state(state[name])
 
     def pack(self) -> None:
-        """Write the current state into the room; if it is too long, only its length."""
+        """Write the current state into `room`; if it is too long, write only its length."""
         packed = pack_state(self.state())
         raw = bytearray(len(packed).to_bytes(_LENGTH_BYTES, "little"))
         if len(raw) + len(packed) <= self.room.numel():
@@ -252,10 +249,10 @@ class ExtraState:
         self.room[: len(raw)] = torch.frombuffer(raw, dtype=torch.uint8)
 
     def unpack(self) -> None:
-        """Give the modules what a copy has put into the room, if one did.
+        """Give modules the state that a copy has put into `room`, if any.
 
         Raises:
-            TrainingError: It was too long to travel, or is malformed.
+            TrainingError: The state was too long to send, or is malformed.
         """
         raw = self.room.numpy().tobytes()
         length, size = int.from_bytes(raw[:_LENGTH_BYTES], "little"), len(raw) - _LENGTH_BYTES

@@ -1,18 +1,18 @@
-"""The one store of values: snapshots on their way out, shares on their way in, the model between.
+"""The store of all values: outgoing snapshots, incoming shares, and the model.
 
 Two threads use it. The training thread takes snapshots, mixes and combines; the network thread
-receives, sends, and looks at what has come. Neither waits for the other but for the lock:
+receives, sends, and checks received shares. Neither waits for the other except for the lock:
 
-- The model and its registers change under the lock, whichever thread it is: a leaver's values are
-  settled by the one that hears the last answer.
-- A share has one owner. The network thread makes its entry and fills it; whichever thread pops the
-  entry, to mix or to drop it, has it from then on. A share that was decided on is noted before it
-  is popped, and looked for after an entry was made, so that none stays that is never popped.
-- A snapshot is whole before a message that needs it is queued. It may be released earlier, by the
-  other thread: that is noted first, too, and looked for after its entry was made.
-- Memory comes back to its pool with the last reference: the entry, a frame that lands, a look, a
-  frame in a socket. What a device still reads or writes is held until then, and let go by the
-  network thread alone.
+- The model and its registers change only under the lock, on either thread: when a peer leaves, the
+  thread that receives the last answer settles its values.
+- A share has one owner. The network thread creates and fills its entry; the thread that pops the
+  entry, to mix or drop it, owns it from then on. A decided share is recorded as gone before it is
+  popped, and this record is checked after an entry is created, so that no entry is left over.
+- A snapshot is complete before a message that needs it is queued. The other thread may release it
+  earlier: that too is recorded first, and checked after its entry is created.
+- Memory returns to its pool with the last reference: the entry, a frame being received, a check, a
+  frame in a socket. Memory that a device still reads or writes is kept until it is done, and
+  released only by the network thread.
 """
 
 import math
@@ -56,35 +56,36 @@ from .vector import Taken, Term, Vector, not_finite
 __all__ = ["Staged", "TensorStore"]
 
 
-# What was decided is never asked for again, but a frame of it may be landing just then.
+# A decided share is never requested again, but one of its frames may be arriving at that moment.
 _GONE_MAX: Final = 1024
 
-# What is copied from another process is looked at while it is in the cache.
+# Data copied from another process is checked while it is in the cache.
 _BLOCK_BYTES: Final = 1 << 20
 
 
 @dataclass(slots=True, eq=False)
 class Staged:
-    """A share that has come, or is coming."""
+    """A share that was received, in whole or in part."""
 
     payload: Tensor
     """uint8, shape ``(size_bytes,)``."""
     form: Form
     shard: int
     finite: dict[int, int] = field(default_factory=dict)
-    """Frames that were found finite when they landed: where they begin, and their length, bytes."""
+    """Frames found finite on arrival: their offsets and lengths, bytes."""
 
 
 class TensorStore:
-    """Carries out the effects that touch values.
+    """Executes the effects that concern values.
 
     Args:
-        vector: The values; its memory is lent for shares.
-        rounding: Random numbers for one snapshot, which ``int8`` rounds with; None where no
-            snapshot is taken in it.
-        attachments: Opens the segments of neighbors on this machine; None where no memory is
-            shared with any. Closed with the store, as is the next.
-        centers: Shared memory to exchange with, for rules that do; None where there is none.
+        vector: The values; its `Memory` is used for shares.
+        rounding: Returns random numbers for the ``int8`` rounding of one snapshot; None if that
+            format is not used.
+        attachments: Opens the segments of neighbors on this machine; None without shared memory.
+            Closed with the store.
+        centers: Centers to exchange with, for rules that use them, else None. Closed with the
+            store.
     """
 
     def __init__(
@@ -96,9 +97,9 @@ class TensorStore:
         centers: SharedCenters | None = None,
     ) -> None:
         self.schema = vector.schema
-        """Of the model."""
+        """Schema of the model."""
         self.failure: TrainingError | None = None
-        """What was wrong with a snapshot that a device has copied out; take it away from here."""
+        """Error of a snapshot that a device copied; the caller takes it and resets this."""
         self._vector = vector
         self._centers = centers
         self._rounding = rounding
@@ -111,12 +112,12 @@ class TensorStore:
         self._lock = threading.Lock()
 
     def carry_out(self, effect: Effect, frame: Buffer = b"") -> None:
-        """Do what an effect asks for, where it is about values. The frame of the message that led
-        to it is empty where `receive` has put it where it belongs.
+        """Execute an effect if it concerns values. *frame* comes from the message that caused it,
+        and is empty if `receive` has already stored it.
 
         Raises:
-            TrainingError: A snapshot has a value that is not finite; `frame_of` then has none.
-                Where it was taken on a device, that shows later, see `failure`.
+            TrainingError: A snapshot has a value that is not finite; `frame_of` then returns None.
+                If it was taken on a device, that shows later, see `failure`.
         """
         match effect:
             case Snapshot():
@@ -138,8 +139,8 @@ class TensorStore:
                 self.pop(effect.share)
 
     def free_idle(self) -> None:
-        """Let go of memory that was not used for some seconds; on the network thread, every second
-        or so."""
+        """Free memory that was not used for some seconds; call this on the network thread about
+        every second."""
         self._let_go()
         self._vector.memory.free_idle()
         if self._attachments is not None:
@@ -147,15 +148,15 @@ class TensorStore:
 
     @property
     def is_bounded(self) -> bool:
-        """True if memory has a bound, so that `lacks_room` need be asked."""
+        """True if memory is bounded, so that `lacks_room` must be called."""
         return self._vector.memory.is_bounded
 
     def lacks_room(self, incoming: Mapping[ShareId, int], outgoing: Iterable[SnapshotId]) -> bool:
-        """True if memory has no room for one share more.
+        """True if memory does not suffice for another share.
 
         Args:
-            incoming: Shares that are let in, and their sizes in bytes.
-            outgoing: Snapshots that are asked for, or taken.
+            incoming: Sizes of accepted shares, bytes.
+            outgoing: Snapshots that are requested or taken.
         """
         schema = self.schema
         coming = sum(size for share, size in incoming.items() if share not in self._shares)
@@ -164,17 +165,17 @@ class TensorStore:
         return self._vector.memory.lacks_room(schema.copy_bytes, promised)
 
     def met(self) -> None:
-        """Take note that another peer of the swarm is known now."""
+        """Note that another peer of the swarm has become known."""
         if self._centers is not None:
             self._centers.met()
 
     def follow(self) -> None:
-        """Note that this thread trains, and on which streams of a device."""
+        """Record that this thread trains, and its current device streams."""
         self._vector.follow()
 
     def measured(self, effect: Measure) -> dict[ShareId, float]:
-        """Euclidean norms of the differences between the first registers of staged shares and the
-        shards of ``x``; of those that were not dropped by now."""
+        """Return the Euclidean norms of the differences between the first registers of staged
+        shares and the shards of ``x``; without shares that were dropped meanwhile."""
         found = {}
         with self._lock:
             for share in effect.shares:
@@ -185,12 +186,12 @@ class TensorStore:
         return found
 
     def sketch(self) -> tuple[float, ...]:
-        """A sketch of the model, see `sketch_of`."""
+        """Return a sketch of the model, see `sketch_of`."""
         with self._lock:
             return sketch_of(self._vector.flats)
 
     def close(self) -> None:
-        """Let go of all memory, once devices have read what they read."""
+        """Release all memory once devices have finished reading it."""
         self._shares.clear()
         self._snapshots.clear()
         while self._held:
@@ -203,9 +204,9 @@ class TensorStore:
     # Snapshots
 
     def frame_of(self, effect: Send) -> Buffer | None:
-        """The bytes beside a message, not copied; None where their snapshot is of no use.
+        """Return the payload of a message, not copied; None if its snapshot is unusable.
 
-        Waits for a snapshot that is on its way from a device.
+        Waits for a snapshot that a device is still copying.
         """
         if effect.snapshot is None:
             return b""
@@ -214,13 +215,14 @@ class TensorStore:
         return None if taken is None else taken.host.numpy().data[effect.start_bytes : stop_bytes]
 
     def awaits_device(self, snapshot: SnapshotId | None) -> bool:
-        """True if `frame_of` would wait for a device to copy a snapshot out, which may take as long
-        as all that training has queued there."""
+        """True if `frame_of` would wait for a device to copy a snapshot, which may take as long as
+        all work that training has queued there."""
         taken = self._snapshots.get(snapshot) if snapshot is not None else None
         return taken is not None and not taken.mark.query()
 
     def segment_of(self, snapshot: SnapshotId) -> str:
-        """Where a snapshot lies for neighbors on this machine; empty where they cannot read it.
+        """Return the name of a snapshot's segment for neighbors on this machine; empty if they
+        cannot read it.
 
         Waits as `frame_of` does.
         """
@@ -239,7 +241,7 @@ class TensorStore:
             self._release(Release(effect.id))
 
     def _release(self, effect: Release) -> None:
-        # One that was not finite was never taken, and its number stays here.
+        # The id of a snapshot that was not finite, and so never taken, stays here.
         self._released.add(effect.snapshot)
         taken = self._snapshots.pop(effect.snapshot, None)
         if taken is not None:
@@ -262,9 +264,10 @@ class TensorStore:
     def _reclaim(self, effect: Reclaim) -> None:
         taken = self._usable(effect.snapshot)
         if taken is None:
-            # It was not finite, and nothing of it has left. Nor is what it was taken of.
+            # The snapshot was not finite and was never sent; the values it was taken from are not
+            # finite either.
             return
-        # Local buffers and the anchor were not given away.
+        # Local buffers and the anchor are not part of what was given away.
         form = Form(taken.form.wire)
         with self._lock:
             mark = self._vector.mix(taken.host, effect.fraction, form, taken.shard)
@@ -274,11 +277,11 @@ class TensorStore:
 
     @contextmanager
     def landing(self, stage: Stage, frame_bytes: int) -> Iterator[memoryview]:
-        """Receive a frame to where it belongs: its room is filled within the block, and counts
+        """Receive a frame into its final place: the block fills the yielded memory, which counts
         unless the block raises.
 
         Raises:
-            LocalProtocolError: It does not lie within the share.
+            LocalProtocolError: The frame is not within the share.
         """
         start, stop = stage.offset_bytes, stage.offset_bytes + frame_bytes
         if not 0 <= start <= stop <= stage.size_bytes:
@@ -297,14 +300,14 @@ class TensorStore:
     def receive(
         self, stage: Stage | None, envelope: Envelope, check: int, received: Received
     ) -> Buffer:
-        """Take in the frame beside a message, which must have the `checksum` *check*: to where it
-        belongs, if that is known by now.
+        """Accept a message's frame, which must have the `checksum` *check*, and store it in its
+        final place if that is known by now.
 
         Returns:
-            The frame, or nothing where it lies in its place.
+            The frame; empty if it was stored.
 
         Raises:
-            DecodeError: It is damaged, or not what the header says.
+            DecodeError: The frame is damaged, or differs from the header.
         """
         if stage is None:
             frame = received.frame()
@@ -319,7 +322,7 @@ class TensorStore:
         return b""
 
     def attach(self, effect: Attach) -> bool:
-        """Stage a share that lies in another process's memory; whether that can be read."""
+        """Stage a share from another process's memory; return True if that can be read."""
         if self._attachments is None:
             return False
         payload = self._attachments.open(effect.segment, effect.size_bytes)
@@ -328,16 +331,16 @@ class TensorStore:
         if self._vector.is_here:
             self._enter(effect.share, Staged(payload, effect.form, effect.share.shard))
             return True
-        # An answer may leave before a device has read a share, and then its sender's memory is used
-        # for something else.
+        # Copy the share: an answer may be sent before a device has read it, and the sender then
+        # reuses its memory.
         for start in range(0, effect.size_bytes, _BLOCK_BYTES):
             stage = Stage(effect.share, start, effect.size_bytes, effect.form)
             self._take_in(stage, payload[start : start + _BLOCK_BYTES].numpy().data)
         return True
 
     def is_sound(self, share: ShareId, swarm: bytes) -> bool:
-        """True if a staged share was not dropped by now and may be mixed: all numbers are finite,
-        and an anchor that comes along has the hash of the swarm's."""
+        """True if a staged share has not been dropped and may be mixed: all numbers are finite, and
+        its anchor, if any, has the swarm's hash."""
         staged = self._shares.get(share)
         if staged is None:
             return False
@@ -348,11 +351,11 @@ class TensorStore:
         return not form.anchor or self._vector.anchor_matches(payload, form, shard, swarm)
 
     def holds(self, share: ShareId) -> bool:
-        """True if a share is staged, whole or in part."""
+        """True if a share is staged, in whole or in part."""
         return share in self._shares
 
     def pop(self, share: ShareId) -> Staged | None:
-        """Take a share out; None where it is not there. No frame of it counts again."""
+        """Remove and return a share; None if it is not staged. Later frames of it are ignored."""
         self._gone.append(share)
         return self._shares.pop(share, None)
 
@@ -363,7 +366,7 @@ class TensorStore:
         return staged
 
     def _take_in(self, stage: Stage, frame: Buffer) -> None:
-        """Stage a frame that lies elsewhere, and may change there."""
+        """Stage a frame from memory elsewhere, which may change."""
         with self.landing(stage, len(frame)) as room:
             np.frombuffer(room, np.uint8)[:] = np.frombuffer(frame, np.uint8)
 
@@ -383,7 +386,7 @@ class TensorStore:
                 terms.append((coefficient, term))
                 continue
             if isinstance(term, int):
-                # A snapshot of this peer's own, as its receivers read it.
+                # This peer's own snapshot, as its receivers decode it.
                 taken = self._usable(term)
                 if taken is None:
                     raise TrainingError(f"snapshot {term} was not taken, and nothing is combined")
@@ -406,7 +409,7 @@ class TensorStore:
             self._centers.exchange(effect, self._vector)
 
     def _hold(self, mark: Mark, payload: Tensor) -> None:
-        """Keep memory from being used again while a device reads or writes it."""
+        """Keep memory from being reused while a device reads or writes it."""
         if not mark.query():
             self._held.append((mark, payload))
 

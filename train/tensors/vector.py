@@ -1,4 +1,4 @@
-"""A model as one flat vector: it carries out what the protocol decides about values."""
+"""A model as one flat vector, on which the protocol's decisions about values are carried out."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -30,33 +30,34 @@ Flats = tuple[Tensor, ...]
 """One tensor of shape ``(n_padded,)`` per dtype and device."""
 
 Term = str | tuple[Tensor, Form] | tuple[Tensor, Form, int]
-"""A register; a payload, staged or of one's own, and what it consists of; the same, and which of
-its registers counts in place of the first."""
+"""A register; a payload, staged or this peer's own, and its form; the same, and the index of the
+payload's register to use instead of the first."""
 
 _WHOLE = Form()
 
 
-# Strangers may offer shares of any fraction.
+# Unknown peers may offer shares of any fraction, so the cache of plans is bounded.
 _PLANS_MAX = 256
 
 
 @dataclass(slots=True, eq=False)
 class Taken:
-    """A snapshot in host memory, or on its way there from a device."""
+    """A snapshot in host memory, or being copied there from a device."""
 
     host: Tensor
     """Bytes as they travel: uint8, shape ``(size_bytes,)``."""
     form: Form
     shard: int
     mark: Mark = DONE
-    """When all of it is there."""
+    """Passed once the copy is complete."""
     looks: Sequence[Callable[[], bool]] = ()
-    """Say then whether what came from a device is finite; all else is."""
+    """Callbacks that then check whether numbers from a device are finite; all others are known to
+    be."""
     is_finite: bool | None = None
-    """None while that is not known."""
+    """None while unknown."""
 
     def wait(self) -> bool:
-        """Wait until all is in host memory; whether all of it is finite."""
+        """Wait until the snapshot is in host memory; return True if all of it is finite."""
         if self.is_finite is None:
             self.mark.synchronize()
             self.is_finite = all(look() for look in self.looks)
@@ -65,30 +66,29 @@ class Taken:
 
 
 class Vector:
-    """The shared parameters and buffers of a module, laid into flat tensors.
+    """The shared parameters and buffers of a module, stored in flat tensors.
 
-    From construction on, they are views into the flat tensors: an optimizer that was made before
-    or after goes on working, and its state is untouched. One flat tensor holds what has one dtype
-    and lies on one device.
+    From construction on, they are views into the flat tensors: optimizers made before or after keep
+    working, and their state is untouched. There is one flat tensor per dtype and device.
 
     Args:
         module: The model. Its tensors keep their identity, shape, dtype and device.
-        registers: Vectors that the rule keeps beside ``x``; they start as zeros, and those that a
-            pattern stands for, when they are first used.
-        shards: Into how many pieces the vector is cut.
-        scattered: Whether each piece has lines from all over it, see `Schema`.
-        local: Names of tensors, or of modules of tensors, that shares do not have, only copies.
-        carries_extra_state: Whether copies have the extra state of modules, too.
-        keeps_anchor: Whether to keep what ``x`` is now as the anchor.
-        sends_topk: Whether to note what was last sent of each number.
-        memory_models_max: How much memory shares may take beside the vector, in vectors.
-        queues: Opens the queues of a device; None for host memory.
+        registers: Vectors that the rule keeps in addition to ``x``. They start as zeros; registers
+            that match a pattern are created at first use.
+        shards: Number of pieces into which the vector is cut.
+        scattered: Whether each piece has cache lines from all over the vector, see `Schema`.
+        local: Names of tensors or modules that only full copies carry, not shares.
+        carries_extra_state: Whether copies also carry the extra state of modules.
+        keeps_anchor: Whether to keep the current ``x`` as the anchor.
+        sends_topk: Whether to record the value last sent of each number.
+        memory_models_max: Memory that shares may take in addition to the vector, in vectors.
+        queues: Returns the queues of a device; None for host memory.
 
     Raises:
-        ConfigError: There are more shards than the vector has cache lines, or the module has
-            nothing by a name in *local*, or extra state that cannot travel.
-        TrainingError: The module has nothing to share, or a dtype that cannot travel, or lies on
-            a device that is not known.
+        ConfigError: There are more shards than cache lines, a name in *local* matches nothing in
+            the module, or its extra state cannot be sent.
+        TrainingError: The module has nothing to share, has a dtype that cannot be sent, or is on an
+            unknown device.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Vector:
     ) -> None:
         extra = ExtraState(module) if carries_extra_state else None
         self.extra_state = extra if extra else None
-        """Extra state that copies carry; None where the module has none, or it stays here."""
+        """Extra state that copies carry; None if the module has none or it stays local."""
         self.layout = Layout(
             module,
             shards,
@@ -115,7 +115,7 @@ class Vector:
             own=local,
             extra_state=extra.room if extra else None,
         )
-        """Where its tensors lie."""
+        """Positions of the module's tensors."""
         self.constants = Constants(self.layout)
         """Tensors of the module that do not travel."""
         self.schema: Schema = self.layout.schema
@@ -130,7 +130,7 @@ class Vector:
             if not is_pattern(name):
                 self._registers[name] = _zeros(self.flats)
         self.anchor_flats: Flats | None = None
-        """What deltas refer to, laid out like `flats`; None where it is not kept."""
+        """The anchor that deltas refer to, laid out like `flats`; None if not kept."""
         if keeps_anchor:
             self.keep_anchor()
         self._sent = tuple(flat.clone() for flat in self.flats) if sends_topk else None
@@ -139,52 +139,55 @@ class Vector:
             memory_models_max,
             pinned=any(flat.is_cuda for flat in self.flats),
         )
-        """Host memory of shares on their way."""
+        """Host memory for shares in flight."""
         kept_max = max(_PLANS_MAX, 2 * self.schema.shards)
         self._plan = lru_cache(kept_max)(partial(plan, self.schema, self.layout.segments))
 
     @property
     def n_params(self) -> int:
-        """Numbers that are shared, padding not counted."""
+        """Number of shared values, without padding."""
         return sum(placed.tensor.numel() for placed in self.layout.placed)
 
     @property
     def is_here(self) -> bool:
-        """True if all of it lies in host memory, so that the thread that mixes does the work."""
+        """True if the whole vector is in host memory, so that the mixing thread does the work
+        itself."""
         return not self._queues
 
     def compare_frozen(self) -> None:
-        """Let the schema tell frozen parameters apart, by their values as they are now.
+        """Add hashes of the frozen parameters' current values to the schema.
 
         Raises:
-            TrainingError: One has no values.
+            TrainingError: A frozen parameter has no values.
         """
         self.schema = replace(self.schema, frozen=self.layout.frozen())
 
     def anchor(self) -> bytes:
-        """Hash of the vector as it is now, 16 bytes: names a swarm by what it starts from."""
+        """Return a hash of the current vector, 16 bytes, which identifies a swarm by its starting
+        point."""
         return _hash(self.flats)
 
     def keep_anchor(self) -> None:
-        """Take what ``x`` is now for the anchor."""
+        """Make the current ``x`` the anchor."""
         self.anchor_flats = tuple(flat.clone() for flat in self.flats)
 
     @torch.no_grad()
     def forget_sent(self) -> None:
-        """Take all numbers as they are now for sent, where that is noted: what they differed by
-        before they became those of a copy, or of a checkpoint, is nothing to tell others."""
+        """Record all current numbers as sent, if that is recorded: moves from before a copy or a
+        checkpoint was loaded are of no use to other peers."""
         for sent, flat in zip(self._sent or (), self.flats, strict=self._sent is not None):
             sent.copy_(flat)
 
     def kept_anchor(self) -> bytes:
-        """Hash of the anchor that is kept: what `anchor` was when it was taken, 16 bytes."""
+        """Return the hash of the stored anchor, 16 bytes: what `anchor` returned when it was
+        stored."""
         return _hash(self._anchor())
 
     def anchor_matches(self, payload: Tensor, form: Form, shard: int, expected: bytes) -> bool:
-        """True if the anchor that a payload brings is the one of this name.
+        """True if the anchor in a payload has the hash *expected*.
 
-        With several shards each brings a part of it, of which that cannot be told, and the answer
-        is True: compare `kept_anchor` once all have been taken over.
+        With several shards, a payload has only a part of it, which cannot be checked, and the
+        result is True: compare `kept_anchor` once all parts have been loaded.
         """
         if self.schema.shards > 1:
             return True
@@ -192,19 +195,19 @@ class Vector:
         return _hash(part.room(payload) for part in parts) == expected
 
     def require_finite(self) -> None:
-        """Make sure that all numbers are finite, at the price of reading them.
+        """Raise unless all numbers are finite; this reads all of them.
 
         Raises:
-            TrainingError: One is not.
+            TrainingError: A number is not finite.
         """
         if not all(map(is_finite_tensor, self.flats)):
             raise not_finite(_WHOLE)
 
     def plan(self, form: Form, shard: int = 0) -> Plan:
-        """Where everything lies in a payload of one shard.
+        """Return the layout of the payload of one shard.
 
         Raises:
-            TrainingError: Numbers of one dtype are to be converted that lie on several devices.
+            TrainingError: Numbers to be converted are of one dtype, but on several devices.
         """
         return self._plan(form, shard)
 
@@ -215,7 +218,7 @@ class Vector:
         shard: int = 0,
         rng: np.random.Generator | None = None,
     ) -> Tensor:
-        """What `take` copies out, once it is there: bytes as they travel, uint8, shape
+        """Copy a shard of a register as `take` does, and wait for it: payload bytes, uint8, shape
         ``(form.size_bytes(schema, shard),)``."""
         host = self.memory.lend(self.plan(form, shard).size_bytes, "snapshots")
         if not self.take(host, register, form, shard, rng).wait():
@@ -231,19 +234,19 @@ class Vector:
         shard: int = 0,
         rng: np.random.Generator | None = None,
     ) -> Taken:
-        """Copy a shard of a register out to a given host buffer; does not wait for a device.
+        """Copy a shard of a register to a host buffer, without waiting for a device.
 
         Args:
-            host: Where to, uint8, as long as the payload.
-            register: Which; as many as the form says.
-            form: What the payload consists of.
-            shard: Which.
-            rng: Decides how ``int8`` rounds.
+            host: Target, uint8, as long as the payload.
+            register: One register, or as many as the form has.
+            form: The payload's contents and format.
+            shard: Index of the shard.
+            rng: Random numbers for the rounding of ``int8``.
 
         Raises:
-            TrainingError: A value is not finite, and must never reach another peer, where that
-                shows at once; or the model's tensors no longer lie in the vector.
-            LocalProtocolError: What the form needs is not kept.
+            TrainingError: A value is not finite, where that shows at once (it must never reach
+                another peer); or the model's tensors are no longer views of the vector.
+            LocalProtocolError: The form needs an anchor or sent values that are not kept.
         """
         self.layout.require_in_place()
         layout = self.plan(form, shard)
@@ -266,19 +269,19 @@ class Vector:
                 looks.append(look)
             if self.extra_state is not None and form.copy:
                 self.extra_state.pack()
-            # What lies in the gaps between local buffers must not be told.
+            # Gaps between local buffers must not leak old memory contents.
             host[slice(*layout.local_bytes)].zero_()
             for tensor, room in self._local_rooms(host, layout):
                 room.copy_(tensor, non_blocking=True)
             marks += self._notes()
         if not is_finite:
-            # The buffer is used again.
+            # The caller reuses the buffer after an error.
             Marks(marks).synchronize()
             raise not_finite(form)
         return Taken(host, form, shard, Marks(marks), looks)
 
     def is_finite(self, payload: Tensor, form: Form = _WHOLE, shard: int = 0) -> bool:
-        """True if all numbers in a payload that came are finite, and may be mixed."""
+        """True if all numbers in a received payload are finite, so that it may be mixed."""
         layout = self.plan(form, shard)
         return all(
             formats.is_finite(part.room(payload), part.wire, part.dtype, part.high - part.low)
@@ -286,8 +289,8 @@ class Vector:
         )
 
     def look(self, raw: Tensor, form: Form, shard: int, start_bytes: int) -> bool | None:
-        """True if all numbers in the bytes of a payload from a place on are finite; None where
-        they are in another format, or not made of cache lines, so that it cannot be told."""
+        """True if all numbers in a payload's bytes from *start_bytes* on are finite; None if this
+        cannot be checked, because they are in another format or not whole cache lines."""
         layout, stop_bytes = self.plan(form, shard), start_bytes + raw.numel()
         if start_bytes % ALIGNMENT_BYTES or stop_bytes % ALIGNMENT_BYTES:
             return None
@@ -300,7 +303,7 @@ class Vector:
         return True
 
     def follow(self) -> None:
-        """Take the streams that are current on this thread for those that train, from now on."""
+        """Treat this thread's current streams as the training streams from now on."""
         for queue in self._queues.values():
             queue.follow()
 
@@ -308,11 +311,11 @@ class Vector:
     def mix(self, payload: Tensor, fraction: float, form: Form = _WHOLE, shard: int = 0) -> Mark:
         """Move toward a share in place: ``x += fraction * (share - x)``, its first register.
 
-        A fraction of 1 makes ``x`` equal to the share, bit for bit, and takes over what a copy
-        brings besides.
+        A fraction of 1 makes ``x`` equal to the share, bit for bit, and also loads the other
+        contents of a copy.
 
         Returns:
-            When the payload, which lies in host memory, is read, so that it may be used again.
+            A mark that is passed once the payload, in host memory, has been read and may be reused.
         """
         with self._in_order():
             for part in self.plan(form, shard).of_register(0):
@@ -326,16 +329,16 @@ class Vector:
     def numbers_in(
         self, payload: Tensor, form: Form, shard: int
     ) -> Iterator[tuple[Tensor, Tensor, Part]]:
-        """Read a staged share that has every number, part by part; its first register.
+        """Iterate over the parts of the first register of a staged share that has every number.
 
         Yields:
-            Numbers of the share, those of ``x`` in their place and on the same device, and where
-            that is: `Part.of` finds it in any other `Flats`.
+            Numbers of the share, the corresponding numbers of ``x`` on the same device, and their
+            part: `Part.of` finds it in any other `Flats`.
         """
         for part in self.plan(form, shard).of_register(0):
             with torch.no_grad(), self._in_order():
                 yield self._read(part, self._arrived(part, payload)), part.of(self.flats), part
-                # The caller lets go of the share next, and its memory is used again.
+                # The caller releases the share next, and its memory is reused.
                 Marks(self._notes()).synchronize()
 
     @torch.no_grad()
@@ -343,11 +346,12 @@ class Vector:
         """Set ``register = sum of coefficient * term``.
 
         Args:
-            register: What to set; one that exists on demand is let go where there are no terms.
-            terms: Coefficients, and registers or payloads of whole vectors.
+            register: The register to set; without terms, a register that was created on demand is
+                released.
+            terms: Coefficients with registers or payloads of whole vectors.
 
         Returns:
-            When the payloads are read.
+            A mark that is passed once the payloads have been read.
         """
         if not terms and self._registers.is_on_demand(register):
             self._registers.pop(register, None)
@@ -372,11 +376,11 @@ class Vector:
         return mark
 
     def flats_of(self, register: str) -> Flats:
-        """The numbers of a register, laid out like `flats`; read them."""
+        """Return the numbers of a register, laid out like `flats`, for reading only."""
         return self._registers[register]
 
     def exchange(self, register: str, shared: Flats, *, taken: float, given: float) -> None:
-        """Exchange a register with a center, laid out like `flats`; see `blocks.exchange`.
+        """Exchange a register with a center that is laid out like `flats`; see `blocks.exchange`.
 
         Raises:
             TrainingError: A number is not finite; nothing was changed.
@@ -389,7 +393,7 @@ class Vector:
     def _write(
         self, name: str, rng: np.random.Generator | None, part: Part, room: Tensor, numbers: Tensor
     ) -> bool:
-        """Fill a room; False where something is not finite."""
+        """Fill a slot of the payload; return False if a number is not finite."""
         anchor, flats = self._anchor_of(part), None
         if not (part.wire.is_dense or part.bare or part.is_native):
             if self._sent is None or name != X:
@@ -412,7 +416,7 @@ class Vector:
         return formats.read(raw, part.wire, part.dtype, n_numbers, anchor=anchor, bare=part.bare)
 
     def _take_over(self, payload: Tensor, form: Form, shard: int) -> None:
-        """What a copy brings beside the numbers: local buffers, and the anchor where it is kept."""
+        """Load the other contents of a copy: local buffers, and the anchor if it is kept."""
         layout = self.plan(form, shard)
         for tensor, room in self._local_rooms(payload, layout):
             tensor.copy_(room, non_blocking=True)
@@ -423,25 +427,25 @@ class Vector:
                 _fill(part, self._sent, part.of(self.flats))
 
     def _local_rooms(self, payload: Tensor, layout: Plan) -> Iterator[tuple[Tensor, Tensor]]:
-        """The local buffers that a payload has, each with its room there."""
+        """Iterate over the local buffers in a payload, each with its slot there."""
         start, stop = layout.local_bytes
         for placed in self.layout.local if start < stop else ():
             offset = start + placed.offset_bytes - self.layout.local[0].offset_bytes
             yield placed.tensor, placed.room(payload, offset)
 
     def _in_order(self) -> AbstractContextManager[object]:
-        """Work on devices in order with training, whichever thread this is."""
+        """Queue work on devices in order with training, from any thread."""
         queued = ExitStack()
         for queue in self._queues.values():
             queued.enter_context(queue.training())
         return queued
 
     def _notes(self) -> list[Mark]:
-        """What the devices have in order with training by now."""
+        """Return marks of the work that is queued in order with training so far."""
         return [queue.note() for queue in self._queues.values()]
 
     def _arrived(self, part: Part, payload: Tensor) -> Tensor:
-        """The bytes of a part of a payload on the device where it is to be mixed."""
+        """Return the bytes of a part of a payload, on the device that will mix it."""
         return part.room(payload).to(self.flats[part.flat].device, non_blocking=True)
 
     def _anchor(self) -> Flats:
@@ -450,7 +454,7 @@ class Vector:
         return self.anchor_flats
 
     def _anchor_of(self, part: Part) -> Tensor | None:
-        """What the numbers of a part are written as differences from, if from anything."""
+        """Return the anchor from which a part's numbers are written as differences, if any."""
         if not part.wire.needs_anchor or part.bare or part.is_native:
             return None
         return part.of(self._anchor())
@@ -462,7 +466,7 @@ def _fill(part: Part, flats: Flats, numbers: Tensor) -> None:
     part.put(flats, here)
 
 
-# Not a method, which would keep the vector, and so itself, for as long as anything collects cycles.
+# Not a method: a method would keep the vector in a reference cycle until garbage collection.
 def _zeros(like: Flats) -> Flats:
     return tuple(torch.zeros_like(flat) for flat in like)
 
@@ -475,6 +479,6 @@ def _hash(parts: Iterable[Tensor]) -> bytes:
 
 
 def not_finite(form: Form) -> TrainingError:
-    """What to say of a model whose values must not reach another peer."""
+    """Return the error for a model whose values must not reach another peer."""
     beyond = "" if form.wire == Form().wire else f", or too far from the anchor for {form.wire}"
     return TrainingError(f"a parameter is not finite{beyond}, so nothing is shared: lower the lr")

@@ -1,3 +1,3 @@
-"""How numbers are written in other formats, and read: what a wire does to a share's bytes."""
+"""Wire formats: how a share's numbers are written to bytes and read back."""
 
 __all__: list[str] = []

@@ -1,10 +1,10 @@
-"""One piece of a share, its numbers written into bytes and read back, in any format.
+"""Write the numbers of one piece of a share to bytes and read them back, in any format.
 
-A piece is a run of numbers of one dtype, shape ``(n,)``; its room is where they travel, uint8, laid
-out as `rumor.gossip.wire.formats.Wire` says. The anchor, like the numbers, is what they are written
-as differences from where ``wire.needs_anchor``; *bare* ones are written by themselves. All are on
-one device, contiguous, and begin at a cache line. float32 and float64 are converted, other dtypes
-travel as they are.
+A piece is a run of numbers of one dtype, shape ``(n,)``; its *room* is its slot in the payload,
+uint8, laid out as `rumor.gossip.wire.formats.Wire` says. If ``wire.needs_anchor``, numbers are
+written as differences from the anchor, which has their shape and dtype; *bare* ones are written as
+absolute values. All are on one device, contiguous, and begin at a cache line. float32 and float64
+are converted, other dtypes are sent unchanged.
 """
 
 from collections.abc import Sequence
@@ -24,21 +24,21 @@ __all__ = ["Coder", "arrays_in", "converts", "is_finite", "mix", "read", "write"
 
 
 class Coder(Protocol):
-    """What the module of a format has: it writes and reads the arrays of `Wire.parts`."""
+    """Interface of a format's module, which writes and reads the arrays of `Wire.parts`."""
 
     @staticmethod
     def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) -> bool:
-        """Fill *parts*; whether all that was written is finite."""
+        """Fill *parts*; return True if all written numbers are finite."""
 
     @staticmethod
     def mix(
         numbers: Tensor, parts: Sequence[Tensor], wire: Wire, fraction: float, anchor: Tensor
     ) -> None:
-        """``x += fraction * (value - x)``; exactly the value where *fraction* is 1."""
+        """Set ``x += fraction * (value - x)``; exactly the value if *fraction* is 1."""
 
     @staticmethod
     def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
-        """True if what arrived may be mixed."""
+        """True if the received numbers may be mixed."""
 
 
 def write(
@@ -51,19 +51,19 @@ def write(
     rng: np.random.Generator | None = None,
     bare: bool = False,
 ) -> bool:
-    """Put numbers into their room, padding included.
+    """Write numbers to their room, padding included.
 
     Args:
-        sent: What this peer last sent of each number; needed by ``topk``, which updates it where it
-            writes. Of bare numbers it takes the largest.
-        rng: Decides how ``int8`` rounds, and is not needed by others.
+        sent: The value that this peer last sent of each number. ``topk`` needs it, and updates it
+            for numbers that it writes; of bare numbers it writes the largest.
+        rng: Random numbers for the rounding of ``int8``; other formats need none.
 
     Returns:
-        Whether all that was written is finite. It is not where a number is not, or where a
-        difference is too large for the format: float16 ends at 65,504, bfloat16 and int8 do not.
+        True if all written numbers are finite; False if a number is not, or if a difference is too
+        large for the format: the limit of float16 is 65,504, bfloat16 and int8 have none.
 
     Raises:
-        ValueError: What the format needs is missing; the room is unchanged.
+        ValueError: An argument that the format needs is missing; the room is unchanged.
     """
     parts = arrays_in(room, wire, numbers.dtype, numbers.numel(), padded=True)
     if not converts(wire, numbers.dtype):
@@ -81,8 +81,8 @@ def mix(
 ) -> None:
     """Move numbers toward those in a room, in place: ``x += fraction * (value - x)``.
 
-    With ``topk`` only the numbers that were sent move, and places out of range do no harm. A
-    fraction of 1 makes numbers equal to what arrived.
+    With ``topk`` only the numbers that were sent move, and positions out of range do no harm. A
+    fraction of 1 makes numbers equal to the received ones.
 
     Raises:
         ValueError: The anchor is missing; nothing has moved.
@@ -106,9 +106,9 @@ def read(
     anchor: Tensor | None = None,
     bare: bool = False,
 ) -> Tensor:
-    """All numbers in a room; where they travelled as they are, a view of it.
+    """Return all numbers in a room; if they were sent unchanged, a view of it.
 
-    What ``topk`` has left out of bare numbers is 0.
+    Bare numbers that ``topk`` left out are 0.
 
     Raises:
         ValueError: The anchor is missing, or the format does not hold every number.
@@ -126,8 +126,8 @@ def read(
 
 
 def is_finite(room: Tensor, wire: Wire, dtype: torch.dtype, n_numbers: int) -> bool:
-    """True if what arrived may be mixed: every number is finite, and with ``topk`` the places
-    ascend and are all in range."""
+    """True if the received numbers may be mixed: every number is finite, and with ``topk`` the
+    positions ascend and are in range."""
     parts = arrays_in(room, wire, dtype, n_numbers)
     if not converts(wire, dtype):
         return is_finite_tensor(parts[0])
@@ -142,7 +142,7 @@ def _coder(name: str) -> Coder:
 def arrays_in(
     room: Tensor, wire: Wire, dtype: torch.dtype, n: int, *, padded: bool = False
 ) -> list[Tensor]:
-    """A room as the arrays that lie in it; with *padded*, the bytes after each are zeroed."""
+    """Return views of the arrays in a room; with *padded*, zero the bytes after each."""
     told = wire.parts(n) if converts(wire, dtype) else ((_name(dtype), n),)
     parts, start = [], 0
     for name, length in told:
@@ -164,7 +164,7 @@ def _anchor(wire: Wire, numbers: Tensor, anchor: Tensor | None, bare: bool) -> T
 
 
 def converts(wire: Wire, dtype: torch.dtype) -> bool:
-    """True if numbers of *dtype* do not travel as they are."""
+    """True if numbers of *dtype* are not sent unchanged."""
     return wire.converts(_name(dtype))
 
 

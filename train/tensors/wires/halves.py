@@ -1,7 +1,7 @@
-"""Differences from the anchor in two bytes each: ``bfloat16`` and ``float16``.
+"""``bfloat16`` and ``float16``: differences from the anchor in two bytes each.
 
-What training changes is small beside what it started from, so that few bits tell the difference
-well.
+Training changes numbers little compared with their size, so that few bits suffice for the
+difference.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,16 @@ from ..blocks import Given, blocks, difference_of, is_finite_tensor, mix_blocks
 
 __all__ = ["is_sound", "mix", "write"]
 
-# The largest float16, and the largest of the others, squared where that is a float32.
+# Bound on the sum of squares: the largest float16, squared; for bfloat16 the largest float32, whose
+# square would overflow.
 _PROOF: Final = {torch.float16: 65504.0**2, torch.bfloat16: float(torch.finfo(torch.float32).max)}
 
 
 def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) -> bool:
     """Write ``numbers - anchor``, rounded to nearest.
 
-    A difference beyond 65,504 has no float16 and makes the result False; bfloat16 reaches as far
-    as float32 and knows no such limit.
+    float16 cannot hold a difference beyond 65,504, which makes the result False; bfloat16 has the
+    range of float32 and no such limit.
     """
     (halves,) = parts
     sizes = blocks(numbers.numel(), numbers.device)
@@ -33,14 +34,14 @@ def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) ->
         difference = difference_of(here, base)
         half.copy_(difference)
         torch.dot(difference, difference, out=square)
-    # No number is larger than the root of the sum of squares: where that is in range, all are.
+    # No number exceeds the root of the sum of squares: if that is in range, all are.
     return bool((squares < _PROOF[halves.dtype]).all()) or is_finite_tensor(halves)
 
 
 def mix(
     numbers: Tensor, parts: Sequence[Tensor], wire: Wire, fraction: float, anchor: Tensor
 ) -> None:
-    """Move numbers toward anchor and difference."""
+    """Move numbers toward ``anchor + difference``."""
     mix_blocks(numbers, anchor, parts, (1,), _decode, fraction)
 
 

@@ -1,4 +1,4 @@
-"""Differences from the anchor in one byte each, and a scale for each block: ``int8``."""
+"""``int8``: differences from the anchor in one byte each, and a scale for each block."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -13,10 +13,10 @@ from ..blocks import BLOCK, Given, blocks, difference_of, mix_blocks, scratch
 
 __all__ = ["is_sound", "mix", "write"]
 
-# A little more than 1 / 127: however the division rounds, no code with noise below 1 passes 127.
+# Slightly more than 1 / 127: however the division rounds, no code with noise below 1 exceeds 127.
 _SCALE_OF_LARGEST = (1 + 2**-21) / 127
 
-# Below it, float32 has fewer digits, and a quotient may pass 127.
+# Below it, float32 has fewer digits, and a quotient may exceed 127.
 _SCALE_MIN = float(torch.finfo(torch.float32).tiny)
 
 _Noise = Callable[[Tensor], Tensor]
@@ -25,9 +25,9 @@ _Noise = Callable[[Tensor], Tensor]
 def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) -> bool:
     """Write ``numbers - anchor`` as multiples of a scale, rounded up or down at random.
 
-    The scale of a row of `INT8_BLOCK` numbers is its largest difference / 127. A difference of
-    code 3.25 becomes 3 three times in four and 4 the fourth time: the mean over many shares is
-    right, which rounding to nearest would not be.
+    The scale of a row of `INT8_BLOCK` numbers is its largest difference / 127. A difference of code
+    3.25 becomes 3 with probability 3/4, else 4: the mean over many shares is right, unlike with
+    rounding to nearest.
 
     Source: Alistarh et al., NeurIPS 2017 (QSGD), section 3.1, with the largest difference in place
     of the Euclidean norm.
@@ -58,7 +58,7 @@ def mix(
 
 
 def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
-    """True if no code can make a number that is not finite of its scale."""
+    """True if every product of a code and its scale is finite."""
     return bool(torch.isfinite(parts[1] * 128).all())
 
 
@@ -68,20 +68,20 @@ def _decode(out: Tensor, anchor: Tensor, codes: Tensor, scales: Tensor) -> None:
 
 
 def _in_rows(numbers: Tensor) -> Tensor:
-    """A block as rows that have a scale each, shape ``(n_rows, INT8_BLOCK)`` or ``(1, n)``."""
+    """Return a block as rows with one scale each, shape ``(n_rows, INT8_BLOCK)`` or ``(1, n)``."""
     return numbers.view(max(1, numbers.numel() // INT8_BLOCK), -1)
 
 
 def _tabled(rng: np.random.Generator, n_numbers: int) -> _Noise:
-    """Noise in [0, 1) for one block after another, read from a table where *rng* says.
+    """Return noise in [0, 1) for one block after another, read from a table at random offsets.
 
-    A fresh number for each coordinate would take longer than all the rest. The table holds each
-    18-bit fraction once, in an order drawn once and for all. Read from a random place on, around
-    its end, it gives each coordinate each fraction with the same chance, so that rounding has no
-    bias; blocks are independent of each other, and within a block the errors even out.
+    Drawing a number for each coordinate would take longer than everything else. The table holds
+    each 18-bit fraction once, in a fixed random order. Read cyclically from a random offset, it
+    gives each coordinate each fraction with equal probability, so that rounding is unbiased; blocks
+    are independent of each other, and within a block the errors even out.
     """
     table = _table()
-    # Whole blocks and at most two parts of one.
+    # Whole blocks and at most two partial blocks.
     starts = iter(rng.integers(BLOCK, size=n_numbers // BLOCK + 2).tolist())
 
     def noise(block: Tensor) -> Tensor:
@@ -94,12 +94,12 @@ def _tabled(rng: np.random.Generator, n_numbers: int) -> _Noise:
 @cache
 def _table() -> Tensor:
     fractions = (stream(0, "all", "rounding").permutation(BLOCK) + 0.5) / BLOCK
-    # Twice, so that reading around the end needs no second part.
+    # Stored twice, so that a cyclic read is one slice.
     return torch.from_numpy(np.tile(fractions.astype(np.float32), 2))
 
 
 def _drawn(rng: np.random.Generator, device: torch.device) -> _Noise:
-    """Noise in [0, 1) that the device draws for itself, in place; *rng* seeds it."""
+    """Return noise in [0, 1) that the device draws itself, in place; *rng* seeds it."""
     generator = torch.Generator(device).manual_seed(int(rng.integers(2**63)))
 
     def noise(block: Tensor) -> Tensor:

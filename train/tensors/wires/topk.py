@@ -1,7 +1,7 @@
-"""The few numbers that have moved most since they were last sent: ``topk``.
+"""``topk``: the few numbers that have moved most since they were last sent.
 
-Nothing is lost by waiting: what a coordinate has moved adds up until it is among the largest, and
-what travels is the number itself, not the move.
+Waiting loses nothing: a coordinate's moves add up until they are among the largest, and the number
+itself is sent, not the move.
 """
 
 from collections.abc import Sequence
@@ -15,16 +15,17 @@ from ..blocks import Given, block_numbers, is_finite_tensor, no_anchor, scratch
 
 __all__ = ["is_sound", "mix", "write"]
 
-# Enough to find the largest hundredth within a tenth, and cheap beside a pass over the numbers.
+# Enough to find the largest hundredth within a tenth, and cheap compared with a pass over all
+# numbers.
 _SAMPLE = 1 << 14
 
 
 def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) -> bool:
-    """Write the numbers that differ most from what was last sent, and note them in *given.sent*;
-    where that is None, those that are largest. Where a number is not finite, *sent* is unchanged.
+    """Write the numbers that differ most from those last sent, and record them in *given.sent*; if
+    that is None, write the largest. If a number is not finite, *sent* is unchanged.
 
-    Exactly as many as there is room for; among equals, those that come first. Beside the room,
-    memory for about twice as many is taken, and for all numbers only where a sample misleads.
+    Writes exactly as many as fit; among equals, the first. Besides the payload, this takes memory
+    for about twice as many numbers, and for all numbers only if a sample misleads.
     """
     indices, values = parts
     sent = given.sent
@@ -46,8 +47,8 @@ def mix(
 ) -> None:
     """Move the numbers that were sent.
 
-    A place that there is not is taken for the nearest that there is, since the sender may share
-    this memory and change it after `is_sound`.
+    Positions out of range are clamped, because the sender may share this memory and change it after
+    `is_sound`.
     """
     indices, values = parts
     size = block_numbers(indices.device)
@@ -62,14 +63,15 @@ def mix(
 
 
 def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
-    """True if places ascend, none twice and none out of range, and all values are finite."""
+    """True if positions strictly ascend and are in range, and all values are finite."""
     indices, values = parts
     in_range = bool(indices[0] >= 0) and bool(indices[-1] < n_numbers)
     return in_range and bool((indices[1:] > indices[:-1]).all()) and is_finite_tensor(values)
 
 
 def _largest(numbers: Tensor, sent: Tensor, k: int) -> Tensor | None:
-    """Places of the *k* largest moves, int64, ascending; None where a number is not finite."""
+    """Return the positions of the *k* largest moves, int64, ascending; None if a number is not
+    finite."""
     threshold = _threshold(numbers, sent, k)
     places, moves, start = [], [], 0
     size = block_numbers(numbers.device)
@@ -86,17 +88,17 @@ def _largest(numbers: Tensor, sent: Tensor, k: int) -> Tensor | None:
     if n_missing <= 0:
         return candidates[_are_largest(torch.cat(moves), k)]
     if threshold == 0:
-        # All others have not moved at all.
+        # All other numbers have not moved at all.
         return torch.cat((candidates, _first_of_others(candidates, n_missing))).sort().values
     return torch.nonzero(_are_largest((numbers - sent).abs_(), k)).squeeze(1)
 
 
 def _threshold(numbers: Tensor, sent: Tensor, k: int) -> float:
-    """A move that likely somewhat more than *k* numbers pass, guessed from a sample."""
+    """Estimate from a sample a move that slightly more than *k* numbers likely exceed."""
     n = numbers.numel()
     if n <= 4 * _SAMPLE:
         return -1.0
-    # Odd, or the sample might keep to a few columns of a matrix.
+    # An even step might sample only a few columns of a matrix.
     step = n // _SAMPLE | 1
     moves = (numbers[::step] - sent[::step]).abs_()
     expected = k / n * moves.numel()
@@ -105,15 +107,15 @@ def _threshold(numbers: Tensor, sent: Tensor, k: int) -> float:
 
 
 def _above(moves: Tensor, threshold: float) -> Tensor:
-    """Places in a block, int64, of what is larger than *threshold*."""
+    """Return the positions in a block, int64, of moves larger than *threshold*."""
     if moves.is_cuda:
         return torch.nonzero(moves > threshold).squeeze(1)
-    # PyTorch's own comparison and search take six times as long on a CPU.
+    # On a CPU, comparison and search by PyTorch take six times as long.
     return torch.from_numpy(np.flatnonzero(moves.numpy() > threshold))
 
 
 def _are_largest(moves: Tensor, k: int) -> Tensor:
-    """Which *k* of *moves* are largest, as bool; among equals, the first."""
+    """Return a mask, bool, of the *k* largest *moves*; among equals, the first."""
     least = moves.topk(k, sorted=False).values.min()
     chosen = moves > least
     equal = torch.nonzero(moves == least).squeeze(1)
@@ -122,8 +124,8 @@ def _are_largest(moves: Tensor, k: int) -> Tensor:
 
 
 def _first_of_others(taken: Tensor, n_places: int) -> Tensor:
-    """The first places that are not *taken*, int64."""
-    # So many hold enough of them, wherever the taken ones lie.
+    """Return the first positions that are not *taken*, int64."""
+    # This many contain enough free positions, wherever the taken ones are.
     free = torch.ones(taken.numel() + n_places, dtype=torch.bool, device=taken.device)
     free[taken[taken < free.numel()]] = False
     return torch.nonzero(free).squeeze(1)[:n_places]

@@ -1,4 +1,4 @@
-"""The largest numbers of each chunk in 2 bits each, all others 0: ``topk2bit``."""
+"""``topk2bit``: the largest numbers of each chunk in 2 bits each, all others 0."""
 
 from collections.abc import Sequence
 
@@ -14,11 +14,11 @@ __all__ = ["is_sound", "mix", "write"]
 def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) -> bool:
     """Write the largest numbers of each chunk, rounded to a sign and one of two sizes.
 
-    The sizes of a chunk are the means of those of its largest that are above their mean size, and
-    of the others: of all pairs of sizes about the nearest, found in one pass.
+    One size is the mean of those among a chunk's largest numbers that are above their mean size,
+    the other that of the rest: about the best pair of sizes, found in one pass.
 
-    Source: Sarfi, Therien, Lidin and Belilovsky 2025, SparseLoCo (chunks of 4,096, 2 bits); how
-    numbers are rounded to these is ours.
+    Source: Sarfi, Therien, Lidin and Belilovsky 2025, SparseLoCo (chunks of 4,096, 2 bits); the
+    rounding is our own.
     """
     places, codes, levels = parts
     levels = levels.view(-1, 2)
@@ -32,7 +32,7 @@ def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) ->
         sizes = values.abs()
         is_large = sizes > sizes.mean(dim=1, keepdim=True)
         small = _mean_of(sizes, ~is_large)
-        # The second group is what is left of a whole number of chunks.
+        # The second group is the remainder after whole chunks.
         first = row * (numbers.numel() // CHUNK)
         levels[first : first + len(chunks)] = torch.stack((small, _mean_of(sizes, is_large)), 1)
         found.append(at.flatten())
@@ -45,9 +45,9 @@ def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) ->
 def mix(
     numbers: Tensor, parts: Sequence[Tensor], wire: Wire, fraction: float, anchor: Tensor
 ) -> None:
-    """Move numbers toward what was written, those left out toward 0.
+    """Move numbers toward those written, and those left out toward 0.
 
-    Places out of range, of a sender that changes its memory after `is_sound`, do no harm.
+    Positions out of range, if a sender changes its memory after `is_sound`, do no harm.
     """
     _, codes, levels = parts
     n = numbers.numel()
@@ -61,7 +61,7 @@ def mix(
 
 
 def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
-    """True if places ascend, none twice and none out of range, and all sizes are finite."""
+    """True if positions strictly ascend and are in range, and all sizes are finite."""
     levels = parts[2]
     _, at = _unpacked_places(parts[0], wire, n_numbers)
     ascends = bool((at[1:] > at[:-1]).all()) and bool(at[-1] < n_numbers)
@@ -69,38 +69,39 @@ def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
 
 
 def _chunks(numbers: Tensor) -> list[Tensor]:
-    """All whole chunks as rows, and what is left as one more row."""
+    """Return all whole chunks as rows, and the remainder as one more row."""
     whole = numbers.numel() // CHUNK * CHUNK
     groups = numbers[:whole].view(-1, CHUNK), numbers[whole:].view(1, -1)
     return [group for group in groups if group.numel()] if whole else [groups[1]]
 
 
 def _mean_of(sizes: Tensor, chosen: Tensor) -> Tensor:
-    """The mean of those that are chosen in each row; 0 where none is."""
+    """Return the mean of the chosen sizes in each row; 0 without any."""
     return (sizes * chosen).sum(dim=1) / chosen.sum(dim=1).clamp(min=1)
 
 
 def _packed_places(at: Tensor, n_bytes: int) -> Tensor:
-    """Two places of 12 bits each in three bytes."""
+    """Pack two positions of 12 bits each into three bytes."""
     pairs = torch.nn.functional.pad(at, (0, 2 * n_bytes // 3 - len(at))).view(-1, 2)
     one, two = pairs[:, 0], pairs[:, 1]
     return torch.stack((one & 255, one >> 8 | (two & 15) << 4, two >> 4), 1).flatten()
 
 
 def _unpacked_places(places: Tensor, wire: Wire, n: int) -> tuple[Tensor, Tensor]:
-    """Of each number that was sent its chunk, and its place among all numbers; both int64."""
+    """Return the chunk of each number that was sent, and its position among all numbers; both
+    int64."""
     packed = places.view(-1, 3).long()
     one = packed[:, 0] | (packed[:, 1] & 15) << 8
     two = packed[:, 1] >> 4 | packed[:, 2] << 4
     within = torch.stack((one, two), 1).flatten()[: wire.kept(n)]
     chunk = torch.arange(len(within), device=places.device) // wire.kept(CHUNK)
-    # In the last one there may be fewer.
+    # The last chunk may have fewer numbers.
     chunk.clamp_(max=(n - 1) // CHUNK)
     return chunk, chunk * CHUNK + within
 
 
 def _packed_codes(codes: Tensor, n_bytes: int) -> Tensor:
-    """Four codes of 2 bits each in a byte."""
+    """Pack four codes of 2 bits each into a byte."""
     fours = torch.nn.functional.pad(codes, (0, 4 * n_bytes - len(codes))).view(-1, 4)
     shifts = torch.arange(0, 8, 2, device=codes.device)
     return (fours << shifts).sum(dim=1)
