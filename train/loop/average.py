@@ -1,4 +1,4 @@
-"""The average of all peers' models while they train: each is read, and none is mixed."""
+"""The average of all peers' models while they train, which reads each model but mixes none."""
 
 import math
 import threading
@@ -35,15 +35,15 @@ __all__ = [
 Evaluate = Callable[[nn.Module], Mapping[str, float]]
 """Measures a model on held-out data: ``accuracy``, ``loss`` or both, as `Peer.log` takes them."""
 
-# A question may be lost, or come before the peer that is asked holds anything.
+# A request may be lost, or arrive before the other peer holds anything.
 _AGAIN_S: Final = 0.25
 
-# How long an evaluation waits for one peer.
+# Bounds on how long an evaluation waits for one peer, and its ratio to the last reading time.
 _PATIENCE: Final = 4
 _PATIENCE_S_MIN: Final = 1.0
 _PATIENCE_S_MAX: Final = 10.0
 
-# Numbers that are made float64 at a time.
+# Numbers converted to float64 at a time.
 _CHUNK: Final = 1 << 18
 
 _WHOLE: Final = Form()
@@ -54,18 +54,18 @@ class Average:
     """The weighted average of the models of a swarm's live peers, ``sum w_i x_i / sum w_i``."""
 
     state: dict[str, Tensor]
-    """A state dict, on the model's device. What peers do not average (frozen parameters, counters)
-    is as in the model at hand."""
+    """A state dict, on the model's device. Values that peers do not average (frozen parameters,
+    counters) are those of the local model."""
     weights: Mapping[str, float]
-    """What each peer held when its model was read, in founders, by id; with shards, the mean over
-    them. They are those that count."""
+    """Averaging weight of each included peer when its model was read, in founders, by id; with
+    shards, the mean over them."""
     missing: tuple[str, ...] = ()
-    """Live peers that are not in it: they did not answer in time, were silent, about to join or to
-    go, or neither of the two can dial the other. Sorted."""
+    """Live peers that are not included, sorted: they did not answer in time, were silent, joining
+    or leaving, or neither side can dial the other."""
 
 
 class AverageEvaluator:
-    """Measures the average every *every* steps, on a copy of the peer's model."""
+    """Measures the average every *every* steps, in a copy of the peer's model."""
 
     def __init__(self, model: nn.Module, evaluate: Evaluate, every: int) -> None:
         if every < 1:
@@ -77,14 +77,14 @@ class AverageEvaluator:
         self._patience_s = _PATIENCE_S_MAX
 
     def is_due(self, step: int, stats: Callable[[], PeerStats]) -> bool:
-        """Whether this peer, the first live one by id, is to measure after this step."""
+        """True if this peer must measure after this step: it is the first live one by id."""
         return step % self._every == 0 and (now := stats()).id == min(now.members)
 
     def measure(self, step: int, read: Callable[[float], Average]) -> AverageEvaluation:
         """Read the average after a step and measure it.
 
-        *read* waits so many seconds for each peer: no longer than some times what it took for all
-        together the last time. One that has just died must not hold up training until all know.
+        **read* takes the seconds to wait for each peer: at most a few times the last reading of all
+        peers, so that a peer that has just died does not delay training until its death is known.
         """
         began_s = time.perf_counter()
         found = read(self._patience_s)
@@ -103,7 +103,7 @@ class AverageEvaluator:
 
 
 def evaluation_of(*, accuracy: float | None = None, loss: float | None = None) -> Evaluation:
-    """An evaluation of which a part may be unknown."""
+    """Return an evaluation of which a part may be unknown."""
     return Evaluation(
         loss=math.nan if loss is None else float(loss),
         accuracy=None if accuracy is None else float(accuracy),
@@ -118,12 +118,13 @@ def average(
 ) -> Average:
     """Read the models of all live peers, one at a time, and average them.
 
-    Each is waited for *timeout_s* seconds; none any more once *stop* is set.
+    Waits up to *timeout_s* seconds for each, and no longer once *stop* is set.
 
     Raises:
         TrainingError, TransportError: As for `PeerRuntime.call`.
     """
-    # It need not be called where steps are: on a device, what is read comes in this order.
+    # The caller need not be the training thread: reads from a device are ordered by this thread's
+    # streams.
     vector.follow()
     total = _WeightedSum(vector)
     me, members = runtime.look(lambda protocol: (protocol.account.id, protocol.table.live()))
@@ -154,7 +155,7 @@ def _added(
     timeout_s: float,
     stop: threading.Event,
 ) -> bool:
-    """Read one peer's model; whether it came."""
+    """Read one peer's model; return True if it arrived."""
     give_up_s, again_s = time.monotonic() + timeout_s, float("-inf")
     while True:
         now = time.monotonic()
@@ -169,7 +170,7 @@ def _added(
             return total.add(runtime, peer, dict(shown))
         if now >= give_up_s or stop.is_set() or not is_there:
             return False
-        # Others who read wait for this peer's step, which does not come before this is over.
+        # Other peers that read wait for this peer's step, which comes only after this.
         if asking or now >= again_s:
             runtime.call("read", peer=peer)
             again_s = now + _AGAIN_S
@@ -177,7 +178,7 @@ def _added(
 
 
 class _WeightedSum:
-    """Sums of weight times model, float64, and the weights; laid out like the peer's own vector."""
+    """Sums of weight times model, float64, laid out like the peer's own vector, and the weights."""
 
     def __init__(self, vector: Vector) -> None:
         self.held: dict[str, list[int]] = {}
@@ -186,7 +187,7 @@ class _WeightedSum:
         self._sums = tuple(torch.zeros_like(f, dtype=torch.float64) for f in vector.flats)
 
     def add_own(self, held: tuple[str, list[int]]) -> None:
-        """Add the peer's own model, with what it holds."""
+        """Add the peer's own model, with its weights."""
         id, weights = held
         self.held[id] = weights
         for shard, weight in enumerate(weights):
@@ -194,7 +195,8 @@ class _WeightedSum:
                 self._add(part, part.of(self._vector.flats), weight)
 
     def add(self, runtime: PeerRuntime, peer: str, shown: Mapping[ShareId, int]) -> bool:
-        """Add a model that was shown, and release it; returns whether all of it was still there."""
+        """Add a model that was received, and release it; return True if all of it was still
+        there."""
         taken = {share: runtime.store.pop(share) for share in shown}
         if None in taken.values():
             return False
@@ -217,12 +219,12 @@ class _WeightedSum:
 
     @contextmanager
     def _room(self, part: Part) -> Iterator[Tensor]:
-        """The sums of a part, to be changed in place."""
+        """Yield the sums of a part, to be changed in place."""
         flat = self._sums[part.flat]
         if part.lines is None:
             yield flat[part.low : part.high]
             return
-        # A line has as many numbers here as in the model, and more bytes.
+        # A line has as many numbers here as in the model, but more bytes.
         lines = flat.view(-1, ALIGNMENT_BYTES // part.dtype.itemsize)
         room = lines.index_select(0, part.lines).view(-1)
         yield room
@@ -230,7 +232,8 @@ class _WeightedSum:
 
     @torch.no_grad()
     def mean(self) -> Flats:
-        """The average, in the model's dtypes; of a shard without weight, the peer's own."""
+        """Return the average in the model's dtypes; the peer's own values for a shard without
+        weight."""
         for shard in range(self._vector.schema.shards):
             total = sum([held[shard] for held in self.held.values()]) / UNIT
             for part in self._vector.plan(_WHOLE, shard).of_register(0):

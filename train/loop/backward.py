@@ -1,4 +1,5 @@
-"""Optimizer steps within the backward pass: a layer's as soon as its gradients are there."""
+"""Optimizer steps within the backward pass: a layer is stepped as soon as its gradients are
+ready."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,21 +14,20 @@ __all__ = ["BackwardSteps"]
 
 
 class BackwardSteps:
-    """Takes an optimizer's step shard by shard, while gradients of the others are computed.
+    """Takes an optimizer step shard by shard, while the other shards' gradients are computed.
 
-    A shard is ready once all tensors in it have been stepped, each once in a backward pass: with
-    an optimizer that treats each tensor by itself (SGD, Adam and their like) numbers are those of
-    one step after the pass, bit for bit. One pass makes one step: gradients are not accumulated,
-    and are gone after it.
+    A shard is ready once all its tensors have been stepped, each once per backward pass. With an
+    optimizer that treats each tensor separately (such as SGD or Adam), numbers equal those of one
+    step after the pass, bit for bit. One pass is one step: gradients are not accumulated, and are
+    cleared after it.
 
     Args:
-        model: Whose parameters the optimizer has. Hooks stay with them until `close`.
-        optimizer: Makes the steps.
+        model: The model whose parameters the optimizer has. Their hooks stay until `close`.
         schema: How the model is cut.
-        ready: Told each shard, on whichever thread computes its gradients.
+        ready: Called with each ready shard, on the thread that computes its gradients.
 
-    Source: the order of work of CaffeGPI (Kuehn, Keuper and Pfreundt 2017), which sends a layer
-    while those below it are computed; in PyTorch, post-accumulate-gradient hooks.
+    Source: the order of operations of CaffeGPI (Kuehn, Keuper and Pfreundt 2017), which sends a
+    layer while those below it are computed; in PyTorch, post-accumulate-gradient hooks.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class BackwardSteps:
         self._ready = ready
         shards, plain = schema.shards_of, plain_names(model)
         parameters = [(plain(name), each) for name, each in model.named_parameters()]
-        # Tied by their data alone, each has gradients and a step of its own.
+        # Parameters tied only by their data each have their own gradients and step.
         places = {each.data_ptr(): shards[name] for name, each in parameters if name in shards}
-        # Buffers change in the forward pass.
+        # Buffers change in the forward pass, so only parameters delay a shard.
         inside = {
             name: places[each.data_ptr()]
             for name, each in parameters
@@ -62,12 +62,13 @@ class BackwardSteps:
         ]
 
     def finish(self) -> None:
-        """End a step, after its backward pass: tensors in shards of which some have no gradient."""
+        """End a step after its backward pass: step the shards in which some tensors have no
+        gradient."""
         self._step()
         self._begin()
 
     def close(self) -> None:
-        """Leave backward passes alone from now on."""
+        """Remove the hooks from backward passes."""
         for hook in self._hooks:
             hook.remove()
 
@@ -85,6 +86,6 @@ class BackwardSteps:
             self._ready(shard)
 
     def _step(self) -> None:
-        # Tensors without a gradient are passed over: those that have been stepped, or will be.
+        # The optimizer skips tensors without a gradient, which have been stepped or will be.
         self._optimizer.step()
         self._optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""Options that are given for single workers, as in ``3:10``."""
+"""Options that are set for single workers, such as ``3:10``."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -20,15 +20,15 @@ def by_worker(
     """Read ``WORKER:VALUE`` texts, where WORKER is an id, or an index from 0.
 
     Args:
-        option: What they were given as, for messages.
-        read: Makes a value of the text behind the last colon; None where it is none.
-        form: What a text must be, for messages.
+        option: Name of the option, for messages.
+        read: Converts the text after the last colon to a value; None if invalid.
+        form: Expected form, for messages.
 
     Returns:
-        The value of each worker that is named, by index.
+        The value of each named worker, by index.
 
     Raises:
-        ConfigError: One has another form, names no worker, or one that was named before.
+        ConfigError: A text has another form, or names an unknown worker or one twice.
     """
     found: dict[int, _T] = {}
     for text in texts:
@@ -51,7 +51,7 @@ def by_worker(
 def batch_sizes(
     texts: Sequence[str], ids: Sequence[str], otherwise: _T, option: str = "batch_sizes"
 ) -> list[int | _T]:
-    """Read ``WORKER:N``: how many samples each worker's batches have; see `by_worker`.
+    """Read ``WORKER:N``: the samples per batch of each worker; see `by_worker`.
 
     >>> batch_sizes(["2:128", "peer-0:8"], ["peer-0", "peer-1", "peer-2"], 32)
     [8, 32, 128]
@@ -66,7 +66,7 @@ def _size(text: str) -> int | None:
 
 
 def _index(name: str, ids: Sequence[str]) -> int | None:
-    # An id first: nodes of a file may be called by numbers, and need not start at 0.
+    # Ids take precedence: nodes of a file may have numbers as names, which need not start at 0.
     if name in ids:
         return ids.index(name)
     is_index = name.isascii() and name.isdigit() and int(name) < len(ids)

@@ -1,4 +1,4 @@
-"""A peer's figures for Prometheus, read when they are scraped."""
+"""A peer's metrics for Prometheus, read at each scrape."""
 
 import socket as sockets
 from collections.abc import Callable, Iterator
@@ -17,10 +17,10 @@ __all__ = ["Exporter", "check_metrics_port", "require_free_ports"]
 
 
 class Exporter:
-    """Serves a peer's figures at ``/metrics`` until it is closed; port 0 for a free one.
+    """Serves a peer's metrics at ``/metrics`` until it is closed; port 0 for a free one.
 
-    Nothing is counted for it: each scrape reads, on a thread of the server, what the peer has
-    counted, and holds no lock while the peer takes a step or waits for a round.
+    Each scrape reads the peer's existing counters on a thread of the server, and holds no lock
+    while the peer takes a step or waits for a round.
 
     Raises:
         ConfigError: The port is in use, or not available.
@@ -47,22 +47,23 @@ class Exporter:
         """Address of the metrics."""
 
     def close(self) -> None:
-        """Serve nothing any more."""
+        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-        # The server's classes were made for it, and a class is a cycle: it stays for a while.
+        # The server's classes were created for it, and a class is a reference cycle, so it stays
+        # for a while.
         self._registry.unregister(self._collector)
 
 
 class _Collector:
-    """Makes metrics of a peer at each scrape."""
+    """Collects a peer's metrics at each scrape."""
 
     def __init__(self, stats: "Callable[[], PeerStats]") -> None:
         self._stats = stats
 
     def collect(self) -> "Iterator[Metric]":
-        """All metrics; before the peer belongs to a swarm, only who it is."""
+        """Iterate over all metrics; before the peer is in a swarm, only its identity."""
         from prometheus_client.core import (
             CounterMetricFamily,
             GaugeMetricFamily,
@@ -87,7 +88,7 @@ class _Collector:
 
 
 def check_metrics_port(port: int, peers: int = 1) -> None:
-    """Check that *peers* ports can be served, from *port* on.
+    """Check that metrics can be served on *peers* ports, from *port* on.
 
     Raises:
         ConfigError: A port is out of range, or prometheus_client is not installed.
@@ -104,10 +105,10 @@ def check_metrics_port(port: int, peers: int = 1) -> None:
 
 
 def require_free_ports(port: int, peers: int, host: str = "127.0.0.1") -> None:
-    """Check that the ports of *peers* peers are free; with port 0, all are.
+    """Check that the ports of *peers* peers are free; port 0 always passes.
 
     Raises:
-        ConfigError: One is in use, and named; or see `check_metrics_port`.
+        ConfigError: A port is in use; or see `check_metrics_port`.
     """
     check_metrics_port(port, peers)
     for each in range(port, port + peers) if port else ():
@@ -120,7 +121,7 @@ def require_free_ports(port: int, peers: int, host: str = "127.0.0.1") -> None:
 
 
 def _port_in_use(host: str, port: int, error: OSError) -> ConfigError:
-    """The error where metrics cannot be served."""
+    """Return the error for a port where metrics cannot be served."""
     return ConfigError(
         f"metrics cannot be served at {host}:{port} ({error.strerror or error}): choose another "
         "metrics_port, or 0 for a free one"

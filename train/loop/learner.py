@@ -1,4 +1,4 @@
-"""What one peer trains: a task's model, its optimizer and a part of the data."""
+"""The training of one peer: a task's model, its optimizer and a part of the data."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -22,19 +22,19 @@ from .backward import BackwardSteps
 __all__ = ["Learner"]
 
 
-# With another of these, the data would not go on where they stood, or would be others.
+# If any of these changed, the data would be different or not continue from the same position.
 _MADE_FROM: Final = ("task", "seed", "index", "count")
 
 
 class Learner:
     """A task's model, its optimizer and one peer's part of the data.
 
-    Where the run is journaled, everything random in a step follows from the seed, the peer and the
-    step: torch, numpy and Python are seeded anew before each. Else torch is seeded once.
+    In a journaled run, all random numbers of a step follow from the seed, the peer and the step:
+    torch, numpy and Python are seeded before each. Otherwise torch is seeded once.
 
     Raises:
-        ConfigError: The task cannot be built, its data cannot be split so, or there is no such
-            device.
+        ConfigError: The task cannot be built, its data cannot be split as specified, or the device
+            is not available.
     """
 
     def __init__(self, config: RunConfig, peer: str) -> None:
@@ -45,15 +45,15 @@ class Learner:
             optimizer=config.optimizer, momentum=config.momentum, precision=config.precision
         )
         self.steps: int | None = config.steps
-        """How many there are to be; None where the swarm's clock alone says when to stop."""
+        """Number of steps to take; None if only the swarm's clock says when to stop."""
         if config.steps is None and config.total_steps is None:
             self.steps = self.task.steps
         self.taken = 0
-        """How many were taken, those of earlier incarnations included."""
+        """Number of steps taken, including earlier incarnations."""
         self.samples = 0
-        """How many samples the last of them took."""
+        """Number of samples in the last step."""
         self.lr_schedule = config.lr_schedule or self.task.lr_schedule
-        """As people type it."""
+        """The schedule, as typed by users."""
         self._schedule = parse_lr_schedule(self.lr_schedule)
         self.device = find_device(config.device)
         torch.manual_seed(config.seed)
@@ -79,15 +79,16 @@ class Learner:
         )
 
     def overlap(self, schema: Schema, ready: Callable[[int], object]) -> None:
-        """Take optimizer steps within the backward pass from now on; see `BackwardSteps`."""
+        """Take optimizer steps within the backward pass; see `BackwardSteps`."""
         self._backward = BackwardSteps(self.model, self._optimizer, schema, ready)
 
     def start(self) -> None:
-        """Make what is random in a step, such as dropout, differ from peer to peer."""
+        """Make random numbers of a step, such as in dropout, differ between peers."""
         torch.manual_seed(seed_of(self._config.seed, self._peer, "torch"))
 
     def batch(self) -> NDArray[np.int64]:
-        """The samples of the next step: int64, axes ``(batch_size,)``, see `Loader.samples`."""
+        """Return the samples of the next step: int64, axes ``(batch_size,)``, see
+        `Loader.samples`."""
         return self._loader.samples(self.taken)
 
     @property
@@ -96,7 +97,7 @@ class Learner:
         return float(self._optimizer.param_groups[0]["lr"])
 
     def is_done(self, swarm_steps: int) -> bool:
-        """Whether training is over, now that all peers together have taken *swarm_steps*."""
+        """True if training is over once all peers together have taken *swarm_steps*."""
         total = self._config.total_steps
         over = total is not None and swarm_steps >= total
         return over or (self.steps is not None and self.taken >= self.steps)
@@ -104,8 +105,8 @@ class Learner:
     def step(self, *, swarm_steps: int = 0) -> Tensor:
         """Take one optimizer step; returns the loss on the batch before it, a scalar.
 
-        *swarm_steps* is what all peers together had taken at this one's last turn; a schedule of
-        the learning rate goes by it.
+        **swarm_steps* is the number of steps that all peers together had taken at this one's last
+        turn; learning rate schedules use it.
         """
         if self._config.journal:
             seed = seed_of(self._config.seed, self._peer, f"step:{self.taken}")
@@ -121,12 +122,13 @@ class Learner:
         return loss.detach()
 
     def evaluation(self) -> Evaluation | None:
-        """The model on held-out data, where it is to be measured after this step."""
+        """Return the evaluation on held-out data, if it is due after this step."""
         due = self.taken % self._config.eval_every == 0 or self.taken == self.steps
         return self.task.evaluate(self.model) if due else None
 
     def state_dict(self) -> dict[str, Any]:
-        """State for a checkpoint, next to the model: optimizer, place in the data, origin."""
+        """Return the state for a checkpoint, next to the model: optimizer, position in the data,
+        origin."""
         return {
             "made_from": self._made_from,
             "taken": self.taken,
@@ -134,11 +136,11 @@ class Learner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where another incarnation of the same peer stood.
+        """Continue from the state of another incarnation of the same peer.
 
         Raises:
-            ConfigError: That one trained something else, or on other data; the first difference is
-                named, and nothing has changed.
+            ConfigError: That incarnation trained something else, or on other data; the message
+                names the first difference, and nothing has changed.
         """
         for name, then in state["made_from"].items():
             now = self._made_from.get(name)
@@ -156,7 +158,7 @@ class Learner:
             self._full_rates.scale(1.0)
 
     def close(self) -> None:
-        """Prepare no more batches; what was learnt stays."""
+        """Stop preparing batches; the model is unaffected."""
         if self._backward is not None:
             self._backward.close()
             self._backward = None

@@ -1,4 +1,4 @@
-"""Notices what would part a model from the vector that peers average."""
+"""Detect changes that would separate a model from the vector that peers average."""
 
 from typing import Final
 
@@ -13,23 +13,23 @@ __all__ = ["ModelCheck"]
 # A check of a hundred parameters takes a tenth of a millisecond.
 _CHECK_EVERY_STEPS: Final = 10
 
-# Snapshots are looked at as they are taken, and a peer without neighbors takes none. One look reads
-# the parameters once and a step several times: every hundredth step it costs less than 1 %.
+# Snapshots are checked when they are taken, but a peer without neighbors takes none. A check reads
+# the parameters once, a step several times: every hundredth step, it costs less than 1 %.
 _LOOK_EVERY_STEPS: Final = 100
 
 
 class ModelCheck:
-    """Compares a module with what it was when it was laid into a vector.
+    """Compares a module with its state when it was laid into a vector.
 
-    What is replaced afterwards trains alone, and what other peers send does not reach it.
+    Tensors that are replaced afterwards train alone, without the values that other peers send.
 
     Args:
         vector: The module's values.
-        wire: How they are to travel.
+        wire: Format in which they are sent.
         frozen_may_differ: See `PeerConfig.frozen_may_differ`.
 
     Raises:
-        TrainingError: They lie on several devices, which this format cannot do with.
+        TrainingError: They are on several devices, which this format does not support.
     """
 
     def __init__(self, vector: Vector, wire: str, frozen_may_differ: bool = False) -> None:
@@ -42,7 +42,7 @@ class ModelCheck:
         self._is_new = True
 
     def begin(self) -> None:
-        """Check the model before anything of it is compared with others'.
+        """Check the model before any of it is compared with those of other peers.
 
         Raises:
             TrainingError: As for `require_whole`, or a frozen parameter has no values.
@@ -55,10 +55,10 @@ class ModelCheck:
         self.require_constant()
 
     def require_constant(self) -> None:
-        """Make sure that frozen parameters have the bits that they had in `begin`, by reading them.
+        """Raise unless frozen parameters have the same bits as in `begin`; reads them.
 
         Raises:
-            TrainingError: One has others.
+            TrainingError: A frozen parameter has changed.
         """
         if self._frozen_may_differ:
             return
@@ -72,14 +72,14 @@ class ModelCheck:
             )
 
     def after_step(self, steps: int) -> None:
-        """Check the model, and read it, now and then.
+        """Check the model, and read its numbers, once every so often.
 
         Raises:
             TrainingError: As for `require_sound`.
         """
         if self._is_new or steps % _CHECK_EVERY_STEPS == 0:
             self.require_whole()
-        # A loop that changes frozen parameters mostly does so in each step.
+        # A loop that changes frozen parameters usually does so in each step.
         if self._is_new or steps % _LOOK_EVERY_STEPS == 0:
             self.require_constant()
         if steps % _LOOK_EVERY_STEPS == 0:
@@ -87,23 +87,23 @@ class ModelCheck:
         self._is_new = False
 
     def require_sound(self) -> None:
-        """Make sure that the module is what peers average, and that all numbers are finite.
+        """Raise unless the module still is what peers average, and all its numbers are finite.
 
         Raises:
-            TrainingError: As for `require_whole`, or one is not.
+            TrainingError: As for `require_whole`, or a number is not finite.
         """
         self.require_whole()
         self.require_constant()
         self._vector.require_finite()
 
     def require_whole(self) -> None:
-        """Make sure that the module still consists of the tensors that peers average.
+        """Raise unless the module still consists of the tensors that peers average.
 
         Raises:
-            TrainingError: A tensor was replaced, taken away or moved, or there is one more to be
-                trained; it is named.
+            TrainingError: A tensor was replaced, removed or moved, or there is a new one to train;
+                the message names it.
         """
-        # model.to(...) makes buffers anew, too: what it says of parameters comes first.
+        # model.to() also creates new buffers: report the parameters first.
         self._vector.layout.require_in_place()
         now, plain = _named(self._module), plain_names(self._module)
         for name, tensor in self._tensors.items():
@@ -127,7 +127,7 @@ class ModelCheck:
 
 
 def _named(module: nn.Module) -> dict[str, Tensor]:
-    """All tensors of a module, tied ones under each of their names."""
+    """Return all tensors of a module, tied ones under each of their names."""
     return {
         **dict(module.named_parameters(remove_duplicate=False)),
         **dict(module.named_buffers(remove_duplicate=False)),

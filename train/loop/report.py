@@ -1,4 +1,4 @@
-"""The end of a peer: how it went, in ``peer.json``, and its model."""
+"""The end of a peer: its report in ``peer.json``, and its model."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -23,7 +23,7 @@ State = Literal["finished", "left", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The end of one peer, as it goes into ``peer.json``."""
+    """The end of one peer, as written to ``peer.json``."""
 
     id: str
     index: int
@@ -32,26 +32,25 @@ class Report:
     """Error message."""
     address: str | None = None
     swarm: str = ""
-    """Hash of its swarm's first model."""
+    """Hash of its swarm's initial model."""
     steps: int = 0
-    """Optimizer steps, those of earlier incarnations up to the last checkpoint included."""
+    """Optimizer steps, including those of earlier incarnations up to the last checkpoint."""
     ended_by: str = ""
-    """Id of the peer whose end ended this one, too, under rules that allow it; else empty."""
+    """Id of the peer whose end also ended this one, under rules that allow it; else empty."""
     swarm_steps: int = 0
-    """Steps of all peers that ever were in the swarm, as far as this one knows."""
+    """Steps of all peers that were ever in the swarm, as far as this one knows."""
     lives: int = 1
-    """How many incarnations it took, as far as this folder knows; the counts below are of the last
-    one."""
+    """Number of incarnations, as far as this folder shows; the counts below are of the last one."""
     steps_per_s: float = 0.0
     wall_s: float = 0.0
     """Time from the first step to the last."""
     accuracy: float | None = None
     loss: float | None = None
-    """On held-out data, at the end."""
+    """Loss on held-out data at the end."""
     weight_units: Units = 0
-    """Of all shards together, see `PeerStats.weight_units`."""
+    """Weight of all shards together, see `PeerStats.weight_units`."""
     shards: int = 1
-    """Into how many pieces the vector is cut."""
+    """Number of pieces into which the vector is cut."""
     messages: int = 0
     bytes_sent: int = 0
     pushes: int = 0
@@ -60,26 +59,26 @@ class Report:
     rule: str | None = None
     """Name of the algorithm."""
     p: float | None = None
-    """The rule's parameter of that name, where it has one."""
+    """The rule's parameter ``p``, if it has one."""
     topology: str | None = None
     """Spec of the graph."""
     merge: MergeResult | None = None
-    """How merging with the others ended; None where it was not begun."""
+    """Result of merging with the others; None if not begun."""
 
     @property
     def weight(self) -> float:
-        """Weight that the peer holds at its end, in founders; with shards, the mean over them."""
+        """Averaging weight of the peer at its end, in founders; with shards, the mean over them."""
         return founders(from_units(self.weight_units)) / self.shards
 
     def as_json(self) -> dict[str, Any]:
-        """All fields and the weight, as JSON has them."""
+        """Return all fields and the weight as JSON values."""
         return asdict(self) | {"weight": self.weight}
 
     def write(self, folder: Path) -> None:
-        """Write ``peer.json``; readers see all of it or nothing.
+        """Write ``peer.json`` atomically.
 
         Raises:
-            OSError: It cannot be written; what was there still is.
+            OSError: It cannot be written; an existing file is unchanged.
         """
         write_json(folder / "peer.json", self.as_json())
 
@@ -87,12 +86,12 @@ class Report:
 def save_peer_model(
     stats: PeerStats, model: nn.Module, vector: Vector, path: Path, *, with_frozen: bool
 ) -> None:
-    """Write a peer's model with what merging needs to know: the peer, its weight, its shards.
+    """Write a peer's model with the data that merging needs: the peer, its weight, its shards.
 
-    Extra state is in it where it is a tensor, and frozen parameters are *with_frozen*.
+    Extra state is included if it is a tensor, and frozen parameters *with_frozen*.
 
     Raises:
-        OSError: It cannot be written; what was there still is.
+        OSError: It cannot be written; an existing file is unchanged.
     """
     schema, state = vector.schema, named_state(model)
     state = {name: value for name, value in state.items() if isinstance(value, Tensor)}

@@ -1,4 +1,4 @@
-"""Signals that ask a process to end, as its machine is needed for something else."""
+"""Signals that ask a process to end, for example because its machine is needed elsewhere."""
 
 import logging
 import os
@@ -13,27 +13,28 @@ _log = logging.getLogger("rumor")
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 """SIGTERM: Kubernetes, Slurm at preemption and at the time limit; SIGINT: Ctrl-C; SIGUSR1: by
-custom Slurm's early warning (``--signal=USR1@120``)."""
+convention Slurm's early warning (``--signal=USR1@120``)."""
 
-# Launchers pass on what the system has sent to the whole group already: that is no second request.
+# Launchers may forward a signal that the system has already sent to the whole group: that is not a
+# second request.
 _SAME_S: Final = 1.0
 
 _installed: "list[SignalHandling]" = []
 
 
 class SignalHandling:
-    """Notes the first of `SIGNALS` instead of ending the process, and passes it on afterwards.
+    """Records the first of `SIGNALS` instead of ending the process, and passes it on afterwards.
 
-    A signal that comes once more, a second later or more, ends the process at once. One that was
-    ignored stays ignored. A forked child has the handlers that were there before.
+    A repeated signal, a second later or more, ends the process at once. Ignored signals stay
+    ignored. A forked child gets the previous handlers.
 
     Args:
-        stop: Is set then.
+        stop: Set at the first signal.
     """
 
     def __init__(self, stop: threading.Event) -> None:
         self.caught: int | None = None
-        """The signal that came; None as long as there was none."""
+        """The signal that was received, or None."""
         self._stop = stop
         self._before: dict[int, Any] = {}
         self._caught_s = 0.0
@@ -41,11 +42,11 @@ class SignalHandling:
 
     @property
     def status(self) -> int:
-        """Exit status that says that the signal ended the process, as shells have it."""
+        """Exit status of a process that the signal ended, as in shells."""
         return 128 + (self.caught or 0)
 
     def install(self) -> None:
-        """Handle signals from now on; off the main thread, say that they are not handled."""
+        """Install the handlers; off the main thread, log that signals are not handled."""
         if threading.current_thread() is not threading.main_thread():
             _log.warning(
                 "signals are not handled: Python gives them to the main thread alone, and this "
@@ -60,14 +61,14 @@ class SignalHandling:
         _installed.append(self)
 
     def remove(self) -> None:
-        """Put back the handlers that were there before."""
+        """Restore the previous handlers."""
         if threading.current_thread() is not threading.main_thread():
             return
         if self not in _installed:
             return
         _installed.remove(self)
         for number, before in self._before.items():
-            # A handler that was installed later must not restore this one.
+            # A handler installed later must not restore this one.
             for later in _installed:
                 if later._before.get(number) == self._handle:
                     later._before[number] = before
@@ -75,11 +76,11 @@ class SignalHandling:
                 signal.signal(number, signal.SIG_DFL if before is None else before)
 
     def pass_on(self) -> None:
-        """Call the handler that was there before, once; without one, exit.
+        """Call the previous handler once; without one, exit.
 
         Raises:
-            SystemExit: There was none.
-            KeyboardInterrupt: The signal is SIGINT, and Python's own handler was there.
+            SystemExit: No handler was installed before.
+            KeyboardInterrupt: The signal is SIGINT, and the previous handler was Python's own.
         """
         self.remove()
         if self.caught is None or self._passed_on:
@@ -91,7 +92,7 @@ class SignalHandling:
         before(self.caught, None)
 
     def exit(self) -> NoReturn:
-        """End the process in order.
+        """Exit the process.
 
         Raises:
             SystemExit: Always, with `status`.
@@ -102,8 +103,8 @@ class SignalHandling:
         now = time.monotonic()
         if self.caught is None:
             self.caught, self._caught_s = number, now
-            # A handler runs between any two instructions of this thread, which may hold the very
-            # locks of the event and of the log.
+            # A handler runs between any two instructions of this thread, which may already hold the
+            # locks of the event and the log.
             threading.Thread(target=self._tell, daemon=True).start()
         elif number == self.caught and now - self._caught_s >= _SAME_S:
             signal.signal(number, signal.SIG_DFL)
@@ -115,8 +116,8 @@ class SignalHandling:
         _log.warning("%s: this peer ends its step and leaves; once more ends it at once", name)
 
 
-# A signal that comes between the fork and the end of Python's own preparations in the child would
-# be lost there, where the default handler had ended it: it is held back until then.
+# A signal that arrives between the fork and the end of Python's own setup in the child would be
+# lost, although the default handler would have ended it: block signals until then.
 _held = threading.local()
 
 
@@ -134,5 +135,5 @@ def _begin_child() -> None:
     _let_through()
 
 
-# Pools, data loaders and other parents end their forked children by SIGTERM, and wait for them.
+# Pools, data loaders and other parents end their forked children with SIGTERM, and wait for them.
 os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_begin_child)

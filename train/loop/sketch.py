@@ -1,4 +1,4 @@
-"""Sketches: short stand-ins for vectors, whose distances are those of the vectors, nearly."""
+"""Sketches: short vectors whose distances approximate those of the vectors they stand for."""
 
 from typing import Final
 
@@ -10,29 +10,28 @@ from ...gossip.types import stream
 
 __all__ = ["sketch"]
 
-# 2 MiB of float64 at a time: nothing as large as the vector is ever made.
+# 2 MiB of float64 at a time: so nothing as large as the vector is allocated.
 CHUNK_SIZE: Final = 1 << 18
 
 
 def sketch(*flats: Tensor, width: int = 256, seed: int = 0) -> list[float]:
     """Map a vector to *width* numbers by a random linear map, the same on every peer.
 
-    Each coordinate is added to one bin, drawn uniformly, with a random sign. Then
-    ``|sketch(x) - sketch(y)|^2`` is ``|x - y|^2`` in expectation, with a relative standard
-    deviation of at most sqrt(2 / width), 9 % for 256. A vector of at most *width* numbers is its
-    own sketch.
+    Each coordinate is added to one bin, drawn uniformly, with a random sign. Then ``|sketch(x) -
+    sketch(y)|^2`` is ``|x - y|^2`` in expectation, with a relative standard deviation of at most
+    sqrt(2 / width), 9 % for 256. A vector of at most *width* numbers is its own sketch.
 
-    The bins are drawn again at every call, because kept they would cost half as much memory
-    as the model. They come from the raw words of the bit generator, which, unlike
-    numpy's distributions, are the same in all its versions.
+    The bins are drawn again at every call, because storing them would take half as much memory as
+    the model. They come from the raw words of the bit generator, which are the same in all versions
+    of numpy, unlike its distributions.
 
     Args:
         flats: The vector, whole or in flat pieces of any dtype and device.
-        width: Numbers in the sketch, >= 1.
-        seed: Peers whose sketches are to be compared must use the same.
+        width: Length of the sketch, >= 1.
+        seed: Must be equal on peers whose sketches are compared.
 
     Returns:
-        ``width`` numbers, or all of the vector's where those are fewer; summed in float64.
+        ``width`` numbers, or the vector itself if it has fewer; summed in float64.
 
     Source: Charikar, Chen and Farach-Colton, ICALP 2002, with one row; the variance is in
     Weinberger et al., ICML 2009.
@@ -42,7 +41,7 @@ def sketch(*flats: Tensor, width: int = 256, seed: int = 0) -> list[float]:
     if sum(flat.numel() for flat in flats) <= width:
         return [float(value) for array in arrays for value in array]
     words = stream(seed, "swarm", "sketch").bit_generator
-    # Bin and sign are one draw: the coordinates with a minus have the upper half of the bins.
+    # Bin and sign are one draw: coordinates with a minus sign use the upper half of the bins.
     sums = np.zeros(2 * width)
     for array in arrays:
         bins = (words.random_raw(len(array)) % np.uint64(len(sums))).astype(np.intp)

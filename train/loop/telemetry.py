@@ -1,4 +1,5 @@
-"""What is told of a peer while its loop runs: rows of metrics, the average of all, Prometheus."""
+"""Telemetry of a peer while its loop runs: rows of metrics, the average of all peers,
+Prometheus."""
 
 import logging
 import math
@@ -30,22 +31,22 @@ from .sketch import sketch
 __all__ = ["Loss", "Telemetry"]
 
 Loss = float | Tensor
-"""Of a batch: a number, or a tensor with one."""
+"""Loss of a batch: a number, or a tensor with one element."""
 
 _log = logging.getLogger("rumor")
 
-# Among the rows that are due; the launcher estimates the consensus distance from sketches.
+# Only rows that are due count; the launcher estimates the consensus distance from sketches.
 _ROWS_PER_SKETCH: Final = 5
 
-# Part of the time that sketches of a large model may take.
+# Fraction of the time that sketches of a large model may take.
 _SKETCHING_PART_MAX: Final = 0.02
 
 
 class Telemetry:
-    """Tells how a peer's training goes: rows while its loop runs, and its end.
+    """Reports a peer's training: rows while its loop runs, and its end.
 
-    What the disk does not take costs a warning, and training goes on. *ready* is a file that is
-    there as long as the peer is a member.
+    If the disk cannot be written, it logs a warning, and training continues. *ready* is a file that
+    exists while the peer is a member.
 
     Raises:
         ConfigError: A logger cannot be made, or only one of *evaluate* and *evaluate_every* is
@@ -65,26 +66,26 @@ class Telemetry:
             raise ConfigError("evaluate and evaluate_every go together: give both, or neither")
         self._config, self._model, self._vector, self._ready = config, model, vector, ready
         self.averaged: AverageEvaluation | None = None
-        """What the peer has measured last of the average of all."""
+        """Latest evaluation of the average of all peers by this peer."""
         self._evaluator: AverageEvaluator | None = None
         if evaluate is not None and evaluate_every is not None:
             self._evaluator = AverageEvaluator(model, evaluate, evaluate_every)
-        # From here to `report`: `rumor peer` sets these before the start, a script does not.
+        # From here to `report`: only `rumor peer` sets these, before the start.
         self.settings: Mapping[str, Any] | None = None
-        """What is trained, for loggers; given, the end is written whether or not rows are."""
+        """Settings of the run, for loggers; if set, the end is written even without rows."""
         self.index = 0
-        """Which part of the data is trained on."""
+        """Index of the part of the data that is trained on."""
         self.before_s = 0.0
-        """How long earlier incarnations trained, seconds."""
+        """Training time of earlier incarnations, seconds."""
         self.after_exchange: Callable[[float], bool] | None = None
-        """Called in each step, before its row, with seconds that belong to no step; returns whether
-        the step has a row, and a sketch, in any case."""
+        """Called in each step, before its row, with the seconds to exclude from the step; returns
+        True if the step must have a row with a sketch."""
         self.evaluate_end: Callable[[], Evaluation] | None = None
-        """Measures the model at its end."""
+        """Measures the model at the end."""
         self.report: Report | None = None
-        """How the peer ended; None before."""
+        """The peer's end; None before."""
         self.failure: OSError | None = None
-        """Why its end could not be written."""
+        """Error from writing the end."""
         self._loggers = LogWriter(make_loggers(config.loggers))
         self._exporter: Exporter | None = None
         self._loss: Loss | None = None
@@ -101,30 +102,31 @@ class Telemetry:
         self._sketch_due_s = -math.inf
 
     def serve(self, stats: Callable[[], PeerStats]) -> None:
-        """Serve metrics from now on, where that is asked for.
+        """Start serving metrics, if configured.
 
         Raises:
-            ConfigError: The port is in use, or cannot be had.
+            ConfigError: The port is in use or not available.
         """
-        # A process that was killed has left it.
+        # A killed process may have left the file.
         self._unready()
         if self._config.metrics_port is None:
             return
         self._exporter = Exporter(stats, self._config.metrics_port, self._config.metrics_host)
-        # A script need not show information, and else nobody would know a free port.
+        # Warnings are visible even if a script does not show information: a free port is otherwise
+        # unknown.
         level = logging.INFO if self._config.metrics_port else logging.WARNING
         _log.log(level, "metrics at %s", self._exporter.url)
 
     @property
     def metrics_url(self) -> str | None:
-        """Where metrics are served; None where they are not, or not now."""
+        """Address of the metrics; None while they are not served."""
         return None if self._exporter is None else self._exporter.url
 
     def begin(self, stats: Callable[[], PeerStats]) -> None:
-        """Write rows from now on, where that is asked for: the peer has been let in.
+        """Start writing rows, if configured, once the peer has joined.
 
         Raises:
-            ConfigError: The file that says so cannot be written.
+            ConfigError: The *ready* file cannot be written.
         """
         first = stats()
         self._say_ready(first.id)
@@ -132,7 +134,7 @@ class Telemetry:
         self._started_s = self._stepped_s = time.perf_counter()
         out, log_every = self._config.out, self._config.log_every
         if out is not None and self._writes_end:
-            # What it says of an earlier incarnation would pass for the end of this one.
+            # The file of an earlier incarnation would be mistaken for the end of this one.
             (out / "peer.json").unlink(missing_ok=True)
         if log_every is None or (out is None and not self._loggers):
             return
@@ -149,7 +151,7 @@ class Telemetry:
 
     @property
     def elapsed_s(self) -> float:
-        """How long the peer has trained, earlier incarnations included, seconds."""
+        """Return the training time so far, including earlier incarnations, seconds."""
         return self.before_s + (time.perf_counter() - self._started_s if self._started_s else 0.0)
 
     def stepped(
@@ -162,13 +164,13 @@ class Telemetry:
         stats: Callable[[], PeerStats],
         average: Callable[[float], Average],
     ) -> float:
-        """Note a step, *exchange_s* of which went to pushing, mixing and waiting for others.
+        """Record a step, *exchange_s* of which went to pushing, mixing and waiting for others.
 
-        A loss that is a tensor is read where it is asked for or a row is written, so that a GPU is
-        not waited for in each step.
+        A tensor loss is read only on request or when a row is written, so that not every step waits
+        for a GPU.
 
         Returns:
-            How long it took to measure the average of all, which belongs to no step, seconds.
+            Time taken to measure the average of all peers, which counts for no step, seconds.
         """
         if loss is not None:
             loss = self._loss = loss.detach() if isinstance(loss, Tensor) else loss
@@ -185,25 +187,25 @@ class Telemetry:
             self._own_s.append(step_s - exchange_s)
             if averaged or is_due or step % self._config.log_every == 0 or step == 1:
                 self._write(self._rows, step, stats(), averaged, lr=lr, sketched=is_due)
-        # What the row itself took belongs to no step.
+        # Exclude the time for the row from the next step.
         self._stepped_s = time.perf_counter()
         return apart_s
 
     def evaluated(self, accuracy: float | None, loss: float | None) -> None:
-        """Note what was measured on held-out data; it goes into the next row."""
+        """Record metrics on held-out data for the next row."""
         told = {"accuracy": accuracy, "test_loss": loss}
         self._measured = {name: float(value) for name, value in told.items() if value is not None}
         self._evaluation = evaluation_of(accuracy=accuracy, loss=loss)
         self._is_noted = False
 
     def measured(self) -> dict[str, float]:
-        """What was noted last: ``loss``, ``accuracy``, ``test_loss``; on any thread."""
+        """Return the latest ``loss``, ``accuracy`` and ``test_loss``; safe on any thread."""
         loss = self._loss
         try:
             return self._measured if loss is None else {"loss": float(loss), **self._measured}
         except (RuntimeError, TypeError, ValueError):
-            # A loop may hand over what is no number. Whoever writes it down says so; threads that
-            # serve others must not end of it.
+            # A loop may pass a loss that is not a number. Writing a row reports that; serving
+            # threads must not die of it.
             return self._measured
 
     def end(
@@ -216,17 +218,17 @@ class Telemetry:
         left: bool,
         early: bool,
     ) -> None:
-        """Say how the loop ended, and write it where that is asked for.
+        """Record how the loop ended, and write it if configured.
 
         Args:
             stats: Reads the peer's figures.
-            error: What ended the loop; None where it came to its end.
-            merge: How the peer has merged; None where it has not.
-            caught: Whether a signal had come.
+            error: The exception that ended the loop; None if it was completed.
+            merge: Result of the merge; None without one.
+            caught: Whether a signal was received.
             left: Whether the peer has left.
-            early: Whether that was before the end of the loop, or it was told to stop.
+            early: Whether it left before the end of the loop, or was asked to stop.
         """
-        # They keep the peer, and the peer keeps this.
+        # Rows reference the peer, and the peer this object.
         rows, self._rows = self._rows, None
         if rows is not None:
             if not self._is_noted:
@@ -234,11 +236,11 @@ class Telemetry:
             rows.close()
         stopped = caught or isinstance(error, KeyboardInterrupt)
         stopped = stopped or (isinstance(error, SystemExit) and not error.code)
-        # A peer that is stopped does not wait for others.
+        # A stopped peer does not wait for others.
         stopped = stopped or (early and isinstance(error, TransportError))
         state: State = "finished"
         if error is not None and not stopped:
-            # An error of the script after the merge does not undo its training.
+            # A script's error after the merge does not invalidate its training.
             state = "finished" if merge and not isinstance(error, RumorError) else "failed"
         elif (left or error is not None) and (early or stopped):
             state = "left"
@@ -251,7 +253,7 @@ class Telemetry:
         merge: MergeResult | None = None,
         error: BaseException | None = None,
     ) -> None:
-        """Write ``peer.json`` and the model, where that is asked for, and close loggers."""
+        """Write ``peer.json`` and the model, if configured, and close loggers."""
         folder, evaluate = self._config.out, self.evaluate_end
         if evaluate is not None and state != "failed":
             self._evaluation = evaluate()
@@ -305,7 +307,7 @@ class Telemetry:
         lr: float | None = None,
         sketched: bool = False,
     ) -> None:
-        """Write a row about the steps since the last one, of which *step* was the last."""
+        """Write a row about the steps since the previous row, up to *step*."""
         began_s = time.perf_counter()
         is_turn = step % (_ROWS_PER_SKETCH * (self._config.log_every or 1)) == 0
         sketched = sketched or (is_turn and began_s >= self._sketch_due_s)
@@ -325,7 +327,7 @@ class Telemetry:
             "test_loss": evaluation.loss if evaluation else None,
             "staleness_steps": staleness_steps / mixed if mixed else None,
             **_durations("step_s", self._step_s),
-            # Without the exchange, which is mostly waiting under a synchronous rule.
+            # The exchange is excluded: under a synchronous rule it is mostly waiting.
             **_durations("own_s", self._own_s),
             "sketch": sketch(*self._vector.flats) if sketched else None,
             **(averaged.as_row() if averaged else {}),
@@ -340,7 +342,7 @@ class Telemetry:
             self._sketch_due_s = now + (now - began_s) / _SKETCHING_PART_MAX
 
     def stop_serving(self) -> None:
-        """Serve nothing any more; twice is harmless."""
+        """Stop serving; may be called twice."""
         self._unready()
         if self._exporter is not None:
             self._exporter.close()
@@ -361,7 +363,7 @@ class Telemetry:
 
 
 def _durations(name: str, seconds: list[float]) -> dict[str, float | None]:
-    """Mean and standard deviation, seconds."""
+    """Return mean and standard deviation, seconds."""
     if not seconds:
         return {name: None, f"{name}_sd": None}
     return {name: float(np.mean(seconds)), f"{name}_sd": float(np.std(seconds))}

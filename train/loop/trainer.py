@@ -1,4 +1,4 @@
-"""Trains a task as one peer of a swarm, and leaves a folder that tells all about it."""
+"""Train a task as one peer of a swarm, and write a folder with the results."""
 
 import logging
 import math
@@ -46,12 +46,12 @@ def run(
     """Train as one peer until its steps are done or *stop* is set.
 
     Returns:
-        How it ended; also in ``peer.json``, where there is a folder.
+        How it ended; also in ``peer.json``, if there is a folder.
 
     Raises:
-        ConfigError: A setting is out of range, the folder holds another run, or what is to be
-            resumed was trained otherwise, or still runs; nothing was written.
-        RumorError, OSError: The run failed; ``peer.json`` says so, too, where it can be written.
+        ConfigError: A setting is out of range, the folder holds another run, or the run to resume
+            was trained with other settings or is still running; nothing was written.
+        RumorError, OSError: The run failed; ``peer.json`` also says so, if it can be written.
     """
     out = peer_config.out
     if out is not None:
@@ -124,7 +124,7 @@ class _Training:
         return self.learner.state_dict() | {"time_s": self.peer._telemetry.elapsed_s}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from that state."""
+        """Continue from a checkpoint's state."""
         self.learner.load_state_dict(state)
         self.peer._telemetry.before_s = float(state["time_s"])
 
@@ -140,7 +140,7 @@ class _Training:
             finally:
                 learner.close()
             if peer.ended_by == STOPPED and self._waits:
-                # Those who wait for one another in each step cannot all end after the same one.
+                # Peers that wait for one another in each step cannot all end after the same step.
                 stop.set()
             if stop.is_set():
                 _log.info("leaving after %d steps", learner.taken)
@@ -157,7 +157,7 @@ class _Training:
         loss = learner.step(swarm_steps=peer.swarm_steps)
         if journal is not None:
             journal.trained(float(loss))
-        # Before the step is over, so that no checkpoint has what came of it.
+        # Check before the step is over, so that no checkpoint includes its result.
         if not math.isfinite(loss):
             raise TrainingError(
                 f"the loss of step {learner.taken} is {float(loss)}: lower the learning rate"
@@ -196,7 +196,7 @@ def _require_run(folder: Path) -> None:
 
 
 def _placed(config: RunConfig, peer_config: PeerConfig) -> PeerConfig:
-    """What the peer is told: its name, and where it writes."""
+    """Return the peer's configuration with its name and its folder."""
     out = peer_config.out
     if out is None:
         return replace(peer_config, id=peer_config.named())
@@ -210,7 +210,7 @@ def _placed(config: RunConfig, peer_config: PeerConfig) -> PeerConfig:
 
 
 def _settings(config: RunConfig, learner: Learner) -> dict[str, Any]:
-    """What a replay needs to train the same: the fields of *config*, as values that JSON has."""
+    """Return the settings that a replay needs: the fields of *config* as JSON values."""
     found = asdict(config) | {"options": None} | {"device": str(learner.device)}
     found["lr_schedule"] = learner.lr_schedule
     return found
