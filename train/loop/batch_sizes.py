@@ -28,7 +28,7 @@ def by_worker(
         The value of each named worker, by index.
 
     Raises:
-        ConfigError: A text has another form, or names an unknown worker or one twice.
+        ConfigError: An entry has another form, or names an unknown worker or one twice.
     """
     found: dict[int, _T] = {}
     for text in texts:

@@ -1,3 +1,3 @@
-"""Built-in tasks, and how a task is found by name."""
+"""Built-in tasks, and loading a task by name."""
 
 __all__: list[str] = []

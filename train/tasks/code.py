@@ -1,8 +1,8 @@
 """The task ``code``: the next byte of Python source, for transformers of four sizes.
 
-The text lies on every machine: the modules of the standard library of the Python that is running,
-without tests. Peers train on one text only if they run the same version of Python: the models hold
-a hash of it, which peers compare when one joins.
+The text is available on every machine: the standard library of the running Python, without tests.
+Peers train on the same text only if they run the same version of Python: the models hold a hash of
+it, which peers compare when one joins.
 """
 
 import os
@@ -28,14 +28,14 @@ from .task import Task, fraction_right
 __all__ = ["Corpus", "code", "read_packages", "standard_library"]
 
 _NOT_TAKEN: Final = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib-dynload"}
-"""Folders of tests, and of what is not the standard library."""
+"""Folders that hold tests or are not part of the standard library."""
 
 _ONE_IN: Final = 10
-"""So many packages to one that is held out."""
+"""One in this many packages is held out."""
 
 _TESTED_MAX: Final = 512
-"""Held-out samples that an evaluation takes, from all over the held-out text: all of them would
-take longer than a hundred steps."""
+"""Held-out samples per evaluation, spread evenly over the held-out text: all of them would take
+longer than a hundred steps."""
 
 _LRS: Final[Mapping[str, float]] = {"120k": 4e-3, "800k": 2e-3, "3.3m": 1e-3, "30m": 6e-4}
 _STEPS: Final[Mapping[str, int]] = {"120k": 2000, "800k": 4000, "3.3m": 8000, "30m": 20_000}
@@ -43,16 +43,16 @@ _STEPS: Final[Mapping[str, int]] = {"120k": 2000, "800k": 4000, "3.3m": 8000, "3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """A text by packages, some of which are held out."""
+    """Text divided into packages, some of which are held out."""
 
     train: Mapping[str, bytes]
-    """Text of each package that is trained on, by its name."""
+    """Text of each training package, by name."""
     test: Mapping[str, bytes]
-    """Of those that are held out."""
+    """Text of each held-out package, by name."""
 
     @property
     def hash(self) -> Tensor:
-        """Names the text and how it was divided: 16 bytes, uint8."""
+        """Hash of the text and its division, 16 bytes, uint8."""
         found = blake2b(digest_size=16)
         for part in (self.train, self.test):
             for name, text in sorted(part.items()):
@@ -62,13 +62,13 @@ class Corpus:
 
 
 def read_packages(folder: Path) -> Corpus:
-    """Read the Python files below a folder, without tests: a package for each entry that it has.
+    """Read the Python files below a folder, without tests; each entry of the folder is a package.
 
-    About a tenth of the packages is held out, chosen by their names: the same ones on every
-    machine and in every version of the text.
+    About a tenth of the packages is held out, chosen by name: the same ones on every machine and in
+    every version of the text.
 
     Raises:
-        ConfigError: There are no two packages.
+        ConfigError: There are fewer than two packages.
     """
     found: dict[str, list[bytes]] = {}
     for path in _sources(folder):
@@ -86,10 +86,10 @@ def read_packages(folder: Path) -> Corpus:
 
 @cache
 def standard_library() -> Corpus:
-    """The standard library that is running.
+    """Return the standard library of the running Python.
 
     Raises:
-        ConfigError: Its source is not there.
+        ConfigError: Its source is missing.
     """
     return read_packages(Path(sysconfig.get_path("stdlib")))
 
@@ -99,14 +99,14 @@ def code(size: str = "120k") -> Task:
 
     It has about *size* parameters: ``120k``, ``800k``, ``3.3m`` or ``30m``.
 
-    A sample is so many bytes as the model has places (128, or 256 and 512 for the two larger
+    A sample has as many bytes as the model's context (128, or 256 and 512 for the two larger
     models); its targets are the bytes that follow each. Both are uint8, axes ``(n_samples,
-    n_places)``; outputs are float32, ``(n_samples, n_places, 256)``. The loss is in nats for each
-    byte. Packages are held out whole, one in ten by its name, and 512 samples from all over them
-    are what is evaluated. ``targets`` are the packages, numbered.
+    n_places)``; outputs are float32, ``(n_samples, n_places, 256)``. The loss is in nats per byte.
+    Whole packages are held out, one in ten by name, and 512 samples spread over them are evaluated.
+    ``targets`` are the numbers of the packages.
 
-    AdamW (betas .9 and .95, weight decay .1), with a learning rate that rises over a twentieth
-    of the steps and falls along a cosine to a tenth.
+    The optimizer is AdamW (betas 0.9 and 0.95, weight decay 0.1); the learning rate rises over a
+    twentieth of the steps and falls along a cosine to a tenth.
     """
     corpus, config = standard_library(), SIZES[size]
     train, packages = _samples(corpus.train, config.context)
@@ -130,10 +130,10 @@ def code(size: str = "120k") -> Task:
 
 
 def _sources(folder: Path) -> list[Path]:
-    """Python files below a folder, in order."""
+    """Return the Python files below a folder, in order."""
     found: list[Path] = []
     for where, folders, files in os.walk(folder):
-        # Not even looked into: most files lie there, and every peer that starts waits for this.
+        # Do not descend into these: they hold most files, and every starting peer waits for this.
         folders[:] = [name for name in folders if name not in _NOT_TAKEN]
         found += [Path(where, name) for name in files if name.endswith(".py")]
     return sorted(found)
@@ -146,7 +146,7 @@ def _is_held_out(package: str) -> bool:
 def _samples(
     texts: Mapping[str, bytes], n_places: int
 ) -> tuple[tuple[Tensor, Tensor], NDArray[np.int64]]:
-    """Pieces of text without overlap, and the number of the package that each is from."""
+    """Return pieces of text without overlap, and the number of the package of each."""
     pieces, packages = [], []
     for number, (_, text) in enumerate(sorted(texts.items())):
         n = len(text) // (n_places + 1)

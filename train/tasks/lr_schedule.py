@@ -1,4 +1,4 @@
-"""How the learning rate changes as training goes on, by the clock of the swarm or of the peer."""
+"""Learning rate schedules, by the clock of the swarm or of the peer."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from ...gossip.specs.parameter import Parameter
 from ...gossip.specs.spec import make
 
-if TYPE_CHECKING:  # a command that only reads a schedule does without PyTorch
+if TYPE_CHECKING:  # a command that only reads a schedule does not need PyTorch
     from torch.optim import Optimizer
 
 __all__ = [
@@ -34,35 +34,35 @@ Floor = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class LrSchedule:
-    """A rise from nothing, then a fall from 1 to a floor."""
+    """A warmup from 0 to 1, then a decay from 1 to a floor."""
 
     fall: Callable[[float], float] | None = None
-    """How far it has fallen, from 0 to 1, after a part of the time behind the rise; None where it
-    does not."""
+    """Maps the fraction of the time since the warmup to the progress of the decay, both from 0 to
+    1; None without decay."""
 
     warmup: float = 0.0
-    """Part of the whole during which the rate rises linearly, in [0, 1)."""
+    """Fraction of the training during which the rate rises linearly, in [0, 1)."""
 
     floor: float = 0.0
-    """What is left at the end, as a part of the full rate, in [0, 1]."""
+    """Final learning rate, as a fraction of the full rate, in [0, 1]."""
 
     @property
     def is_constant(self) -> bool:
-        """Whether the learning rate is left alone."""
+        """True if the learning rate never changes."""
         return self.fall is None and not self.warmup
 
     def after(self, done: float, whole: float | None) -> float:
-        """The learning rate as a part of the full one, after *done* steps or seconds of *whole*.
+        """Return the fraction of the full learning rate after *done* steps or seconds of *whole*.
 
-        None where nobody knows how many there are to be, which is far from done.
+        *If the total *whole* is unknown, None, this is the fraction at the start of the training.
         """
         return self.factor(done / (whole or math.inf))
 
     def factor(self, progress: float) -> float:
-        """The learning rate as a part of the full one, at a progress in [0, 1]."""
+        """Return the fraction of the full learning rate at a progress in [0, 1]."""
         if progress < self.warmup:
-            # The first step, too, shall move something, but how many there will be is not known:
-            # a hundredth of the rise is where it begins.
+            # The first step should also have an effect, but the number of steps is unknown: start
+            # at a hundredth of the full rate.
             return max(progress / self.warmup, 0.01)
         if self.fall is None:
             return 1.0
@@ -71,7 +71,7 @@ class LrSchedule:
 
 
 def constant(warmup: Warmup = 0.0) -> LrSchedule:
-    """All the time the full rate."""
+    """The full rate throughout."""
     return LrSchedule(None, warmup)
 
 
@@ -84,31 +84,31 @@ def cosine(warmup: Warmup = 0.0, floor: Floor = 0.0) -> LrSchedule:
 
 
 def linear(warmup: Warmup = 0.0, floor: Floor = 0.0) -> LrSchedule:
-    """Falls evenly."""
+    """Falls linearly."""
     return LrSchedule(lambda done: done, warmup, floor)
 
 
 LR_SCHEDULES: Mapping[str, Callable[..., LrSchedule]] = MappingProxyType(
     {"constant": constant, "cosine": cosine, "linear": linear}
 )
-"""All schedules, by the name that people type."""
+"""All schedules, by the name that users type."""
 
 
 class FullRates:
-    """The learning rates that an optimizer was made with, one for each group of parameters."""
+    """The initial learning rates of an optimizer, one for each parameter group."""
 
     def __init__(self, optimizer: "Optimizer") -> None:
         self._optimizer = optimizer
         self._rates = [float(group["lr"]) for group in optimizer.param_groups]
 
     def scale(self, factor: float) -> None:
-        """Let the optimizer's next step use this part of each."""
+        """Set the optimizer's learning rates to this fraction of the initial ones."""
         for group, full in zip(self._optimizer.param_groups, self._rates, strict=True):
             group["lr"] = full * factor
 
 
 def parse_lr_schedule(text: str) -> LrSchedule:
-    """Read a schedule as people type it.
+    """Parse a schedule as typed by users.
 
     Raises:
         ConfigError: It has another form, or a number is out of range.

@@ -1,4 +1,4 @@
-"""Which samples each peer trains on."""
+"""Partitions: the samples that each peer trains on."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ __all__ = [
 
 Indices = NDArray[np.int64]
 
-# Targets that are real numbers are binned by quantile before Dirichlet proportions are drawn.
+# Real-valued targets are binned by quantile before Dirichlet proportions are drawn.
 N_BINS = 10
 
 
@@ -35,36 +35,35 @@ def split(
     *,
     n_samples: int | None = None,
 ) -> list[Indices]:
-    """Say which samples each of *n* peers trains on.
+    """Assign samples to *n* peers.
 
-    ``shared``: every peer has all of them. The next three give each sample to exactly one peer,
-    sizes as equal as possible, none empty. ``iid``: at random. ``dirichlet:ALPHA``: a peer's
-    proportions of the classes are drawn from Dirichlet(ALPHA * proportions in all); the smaller
-    ALPHA, the fewer classes at a peer. ``shards:K``: sorted by target, cut into n * K pieces, K of
-    them for each peer.
+    ``shared``: every peer has all samples. The next three give each sample to exactly one peer,
+    with sizes as equal as possible and none empty. ``iid``: at random. ``dirichlet:ALPHA``: a
+    peer's proportions of the classes are drawn from Dirichlet(ALPHA * overall proportions); the
+    smaller ALPHA, the fewer classes per peer. ``shards:K``: samples are sorted by target and cut
+    into n * K pieces, K for each peer.
 
-    Where targets are real numbers, ``shards`` sorts by value, and ``dirichlet`` takes the
-    tenths of the samples, smallest targets to largest, for classes.
+    If targets are real numbers, ``shards`` sorts by value, and ``dirichlet`` uses the deciles of
+    the targets as classes.
 
-    ``module:function`` calls a function with the targets as an array (None where there are none),
-    the number of peers and the seed; it returns a list of indices for each peer. Peers may have
-    samples in common, and a sample may be left out; one that is listed twice is taken twice in each
-    pass.
+    ``module:function`` calls a function with the targets as an array (None without targets), the
+    number of peers and the seed; it returns a list of indices for each peer. Peers may share
+    samples, and samples may be left out; a sample listed twice is used twice in each pass.
 
     Args:
         partition: One of these forms.
         targets: First axis ``n_samples``. ``dirichlet`` and ``shards`` need one value each.
-        n: How many peers, >= 1.
+        n: Number of peers, >= 1.
         seed: The run's seed; the same arguments give the same split.
-        n_samples: Number of samples; default: as many as there are targets.
+        n_samples: Number of samples; default: the number of targets.
 
     Returns:
-        For each peer the indices of its samples: int64, axes ``(n_own,)``; sorted, unless a
-        function listed them.
+        The indices of each peer's samples: int64, axes ``(n_own,)``; sorted, except for those from
+        a function.
 
     Raises:
-        ConfigError: The partition is not one of the forms, there are too few samples for it, or a
-            list is empty or has what is no sample (says whose).
+        ConfigError: The partition is of no known form, there are too few samples for it, or a list
+            is empty or has an invalid index (the message names the peer).
 
     Source: Hsu, Qi and Brown 2019, section 3 (dirichlet); McMahan et al., AISTATS 2017,
     section 3 (shards).
@@ -87,7 +86,8 @@ def split(
     if form.draw is None:
         everything = np.arange(n_samples)
         everything.flags.writeable = False
-        # One array for all: ten thousand workers would have a hundred megabytes of them.
+        # One array for all: separate arrays for ten thousand workers would take a hundred
+        # megabytes.
         return [everything] * n
     if n * form.pieces > n_samples:
         raise ConfigError(
@@ -100,7 +100,7 @@ def split(
 
 
 def partition_module(partition: str) -> str | None:
-    """The module of the function that a spec names; None where it names none.
+    """Return the module of the function that a spec names, or None.
 
     >>> partition_module("mine.parts:by_writer"), partition_module("dirichlet:0.1")
     ('mine.parts', None)
@@ -112,7 +112,7 @@ def partition_module(partition: str) -> str | None:
 def _listed(
     partition: str, targets: "NDArray[Any] | Tensor | None", n: int, seed: int, n_samples: int
 ) -> list[Indices]:
-    """The lists that a user's function returns, as arrays of valid indices."""
+    """Call a user's function and return its lists as arrays of valid indices."""
     function = function_of(partition, "partition")
     try:
         lists = function(_array(targets), n, seed)
@@ -150,17 +150,17 @@ def _checked(name: str, peer: int, part: Any, n_samples: int) -> Indices:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How samples are split."""
+    """A way to split samples."""
 
     draw: Callable[[NDArray[Any], int, np.random.Generator], list[Indices]] | None = None
-    """Targets, number of peers and random numbers to each peer's samples; None where everybody has
-    all."""
+    """Returns each peer's samples from targets, the number of peers and a random generator; None if
+    every peer has all samples."""
 
     by_targets: bool = False
-    """Whether targets matter; where not, they may be any numbers."""
+    """True if targets matter; otherwise they may be any numbers."""
 
     pieces: int = 1
-    """Into how many pieces samples are cut for each peer."""
+    """Number of pieces per peer into which samples are cut."""
 
 
 def dirichlet(
@@ -168,7 +168,7 @@ def dirichlet(
         float, Parameter("the smaller, the fewer classes at a peer.", above=0, is_bare=True)
     ],
 ) -> Split:
-    """Classes in proportions of each peer's own."""
+    """Each peer has its own proportions of the classes."""
     return Split(
         lambda values, n, rng: _dirichlet(_classes(values), n, alpha, rng), by_targets=True
     )
@@ -177,7 +177,7 @@ def dirichlet(
 def shards(
     k: Annotated[int, Parameter("pieces for each peer.", low=1, is_bare=True)],
 ) -> Split:
-    """Sorted by target, K pieces for each peer."""
+    """Samples sorted by target, K pieces for each peer."""
     return Split(lambda values, n, rng: _shards(values, n, k, rng), by_targets=True, pieces=k)
 
 
@@ -193,11 +193,11 @@ PARTITIONS: Mapping[str, Callable[..., Split]] = MappingProxyType(
         "shards": shards,
     }
 )
-"""All partitions, by the name that people type."""
+"""All partitions, by the name that users type."""
 
 
 def _values(spec: str, targets: "NDArray[Any] | Tensor | None") -> NDArray[Any]:
-    """One number per sample, or a refusal where the targets have more."""
+    """Return one number per sample, or raise if targets have more."""
     if targets is None:
         raise ConfigError(
             f"partition {spec!r} needs one target per sample, and there are none: give the task "
@@ -213,8 +213,8 @@ def _values(spec: str, targets: "NDArray[Any] | Tensor | None") -> NDArray[Any]:
 
 
 def _array(targets: Any) -> Any:
-    """Targets as numpy has them; it has no bfloat16."""
-    # Imported late: settings are read without torch.
+    """Return targets as a numpy array; numpy lacks bfloat16."""
+    # Imported late, because settings are read without torch.
     from torch import Tensor
 
     if not isinstance(targets, Tensor):
@@ -224,7 +224,7 @@ def _array(targets: Any) -> Any:
 
 
 def _classes(values: NDArray[Any]) -> Indices:
-    """Number the classes from 0; real numbers fall into bins of about equal size."""
+    """Number the classes from 0; real numbers are put into bins of about equal size."""
     if values.dtype.kind == "f":
         edges = np.quantile(values, np.linspace(0, 1, N_BINS + 1)[1:-1])
         values = np.searchsorted(edges, values)
@@ -233,7 +233,8 @@ def _classes(values: NDArray[Any]) -> Indices:
 
 
 def _shards(values: NDArray[Any], n: int, n_each: int, rng: np.random.Generator) -> list[Indices]:
-    # Shuffled first: which of a class's samples share a shard is no matter of their order on file.
+    # Shuffle first, so that the order on file does not decide which samples of a class share a
+    # shard.
     shuffled = rng.permutation(len(values))
     by_value = shuffled[np.argsort(values[shuffled], kind="stable")]
     shards = np.array_split(by_value, n * n_each)
@@ -257,18 +258,17 @@ def _dirichlet(classes: Indices, n: int, alpha: float, rng: np.random.Generator)
 def _deal(
     sizes: Indices, in_all: Indices, wanted: NDArray[np.float64], rng: np.random.Generator
 ) -> Indices:
-    """Decide how many samples of each class each peer gets, none left over.
+    """Decide how many samples of each class each peer gets, with none left over.
 
-    All peers ask at once for what they still need, each by its own proportions among the
-    classes that are left. A class asked for too often is dealt to its askers at random and is
-    then used up, so that there are no more rounds than classes. (Served one after another, the
-    last peers would get what the others left.)
+    In each round, every peer requests what it still needs, by its own proportions among the
+    remaining classes. A class with too many requests is divided at random among the requesting
+    peers and is then used up, so there are at most as many rounds as classes. (If peers were served
+    in turn, the last ones would get the leftovers.)
 
     Args:
-        sizes: Samples each peer gets, axes ``(peer,)``.
-        in_all: Samples there are, axes ``(class,)``, the same in sum.
+        sizes: Samples per peer, axes ``(peer,)``.
+        in_all: Samples per class, axes ``(class,)``, with the same sum.
         wanted: Each peer's proportions, axes ``(peer, class)``.
-        rng: What the draws come from.
 
     Returns:
         Samples of each class for each peer, axes ``(peer, class)``.
@@ -276,7 +276,7 @@ def _deal(
     need, left, counts = sizes.copy(), in_all.copy(), np.zeros(wanted.shape, np.int64)
     while need.any():
         odds = wanted * (left > 0)
-        # Nothing that such a peer wanted is left: it takes what there is.
+        # A peer whose classes are all used up takes from the remaining ones.
         odds[odds.sum(axis=1) <= 0] = left
         asked = rng.multinomial(need, odds / odds.sum(axis=1, keepdims=True))
         for label in np.flatnonzero(asked.sum(axis=0) > left):

@@ -1,22 +1,22 @@
-"""Automatic mixed precision: which numbers a step computes with."""
+"""Automatic mixed precision: the number format in which a step computes."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from ...gossip.errors import ConfigError
 
-# Settings are read without torch, which takes a second to import.
+# Settings are read without importing torch, which takes a second.
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["PRECISIONS", "autocast", "check_precision"]
 
 PRECISIONS: Final = ("float32", "bfloat16", "auto")
-"""What ``Task.precision`` may be."""
+"""Values of ``Task.precision``."""
 
 
 def check_precision(precision: str) -> None:
-    """See that there is such a precision.
+    """Check that a precision exists.
 
     Raises:
         ConfigError: It is unknown.
@@ -26,14 +26,14 @@ def check_precision(precision: str) -> None:
 
 
 def autocast(precision: str, device: "torch.device") -> AbstractContextManager[object]:
-    """Let matrix products inside use *precision*; with ``float32`` nothing changes.
+    """Compute matrix products inside a block in *precision*; with ``float32`` nothing changes.
 
-    ``auto`` is ``bfloat16`` on a GPU that computes with it, and ``float32`` elsewhere.
+    ``auto`` is ``bfloat16`` on a GPU that supports it, and ``float32`` elsewhere.
     """
     import torch
 
     if precision == "auto":
-        # A CPU has it too, but most are slower with it.
+        # CPUs support it too, but most are slower with it.
         is_fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bfloat16" if is_fast else "float32"
     if precision == "float32":

@@ -15,7 +15,7 @@ __all__ = ["quadratic"]
 
 N_SAMPLES = 2048
 N_FEATURES = 32
-# The largest eigenvalue of the mean of a a^T, over the smallest, before sampling.
+# Ratio of the largest to the smallest eigenvalue of the mean of a a^T, before sampling.
 CONDITION = 10.0
 NOISE = 0.1
 
@@ -26,9 +26,9 @@ def quadratic(*, seed: int) -> Task:
     Inputs are the a, float32, axes ``(n_samples, n_features)``; targets the b, float32,
     ``(n_samples, 1)``. The targets are noisy, so that gradients are too, even at the optimum.
 
-    The held-out data are no samples. With A = QR, f(x) - f(x*) is 1/2 |R(x - x*)|^2 / n_samples,
-    which is the same loss on the n_features rows of a scaled R: the test loss is the excess
-    over the optimum, not as a difference of two numbers that are nearly equal.
+    The held-out data are not samples. With A = QR, f(x) - f(x*) is 1/2 |R(x - x*)|^2 / n_samples,
+    which is the same loss on the n_features rows of a scaled R: the test loss is the excess over
+    the optimum, without subtracting two nearly equal numbers.
     """
     rng = stream(seed, "quadratic", "data")
     scales = np.geomspace(1.0, CONDITION**-0.5, N_FEATURES)

@@ -1,4 +1,4 @@
-"""Random numbers of torch, numpy and Python: seeded for a while, then as they were."""
+"""Random states of torch, numpy and Python: seed them, temporarily or for good."""
 
 import random
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _CPU: Final = torch.device("cpu")
 
 
 def seed_of(seed: int, peer: str, purpose: str) -> int:
-    """Make a seed of its own, from 0 to 2^63 - 1, for one *purpose* of one *peer*, such as
+    """Return a separate seed, from 0 to 2^63 - 1, for one *purpose* of one *peer*, such as
     ``"step:3"``.
     """
     digest = blake2b(f"{seed}\0{peer}\0{purpose}".encode(), digest_size=8).digest()
@@ -24,7 +24,8 @@ def seed_of(seed: int, peer: str, purpose: str) -> int:
 
 @contextmanager
 def kept_random_state(device: torch.device = _CPU) -> Iterator[None]:
-    """Give torch, here and on *device*, numpy and Python back the random states that they had."""
+    """Restore the random states of torch, on the CPU and on *device*, numpy and Python after a
+    block."""
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     try:
@@ -39,9 +40,9 @@ def kept_random_state(device: torch.device = _CPU) -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int, device: torch.device = _CPU) -> Iterator[None]:
-    """Let whatever is drawn inside follow from *seed* alone, and change no draw outside.
+    """Make random numbers inside a block depend on *seed* alone, without changing those outside.
 
-    The generators belong to the process: no other thread may draw meanwhile.
+    The generators belong to the process: other threads must not draw meanwhile.
     """
     with kept_random_state(device):
         seed_all(seed, device)
@@ -50,7 +51,7 @@ def seeded(seed: int, device: torch.device = _CPU) -> Iterator[None]:
 
 def seed_all(seed: int, device: torch.device = _CPU) -> None:
     """Seed torch, on the CPU and on *device*, numpy and Python."""
-    # Not torch.manual_seed, which takes longer than many a step: it asks after all devices.
+    # Not torch.manual_seed, which takes longer than many a step, because it seeds all devices.
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         with torch.cuda.device(device):

@@ -1,4 +1,4 @@
-"""Find a task by what a user typed: a built-in name, or ``module:function``."""
+"""Find a task by its spec: a built-in name, or ``module:function``."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -31,24 +31,24 @@ BUILT_IN: Mapping[str, Callable[..., Task]] = MappingProxyType(
 
 
 def load_task(spec: str | Callable[..., Task], *, seed: int) -> Task:
-    """Find and build a task, of a key of ``BUILT_IN``, ``module:function``, or such a function.
+    """Find and build a task from a key of ``BUILT_IN``, ``module:function``, or such a function.
 
-    For ``module:function`` the working directory is put first on ``sys.path`` and stays
-    there, as it would for a script. The function is called with ``seed=`` if it has such a
-    parameter, otherwise with nothing, and returns a ``Task``.
+    For ``module:function`` the working directory is inserted at the start of ``sys.path`` and stays
+    there, as for a script. The function is called with ``seed=`` if it has such a parameter,
+    otherwise without arguments, and returns a ``Task``.
 
     Raises:
-        ConfigError: There is no such task, or the user's code raised (the message says where).
+        ConfigError: The task does not exist, or the user's code raised (the message says where).
     """
     task: Task = build_task(spec, Task, seed=seed)
     return task
 
 
 def build_task(spec: str | Callable[..., Any], *kinds: type, seed: int) -> Any:
-    """Find and build what may be a task of several *kinds*; else as `load_task` does.
+    """Find and build an object of one of several *kinds*, as `load_task` does.
 
     Raises:
-        ConfigError: Likewise, or it is of none of these kinds.
+        ConfigError: As for `load_task`, or it is of another kind.
     """
     if isinstance(spec, str):
         if spec in BUILT_IN:
@@ -61,7 +61,8 @@ def build_task(spec: str | Callable[..., Any], *kinds: type, seed: int) -> Any:
         function, name = function_of(spec, "task"), spec
     else:
         function, name = spec, name_of(spec)
-    # bind() finds a wrong signature before the call, so that it is not taken for an error inside.
+    # bind() detects a wrong signature before the call, so that it is not mistaken for an error
+    # inside.
     try:
         inspect.signature(function).bind(**(arguments := _arguments(function, seed)))
     except (TypeError, ValueError) as error:

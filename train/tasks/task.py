@@ -1,4 +1,4 @@
-"""What a task is: a model to build, data, a loss, and the settings that train it by default."""
+"""Tasks: a model to build, data, a loss, and the default settings for training."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,11 +48,11 @@ __all__ = [
 ]
 
 MakeOptimizer: TypeAlias = Callable[[Iterable[nn.Parameter], float], Optimizer]
-"""Parameters and learning rate to an optimizer."""
+"""Makes an optimizer from parameters and a learning rate."""
 
 
 def sgd(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
-    """The optimizer of a task that names none: SGD with momentum 0.9."""
+    """Make the default optimizer of a task: SGD with momentum 0.9."""
     return SGD(parameters, lr=lr, momentum=0.9)
 
 
@@ -70,88 +70,89 @@ OPTIMIZERS: Final[Mapping[str, MakeOptimizer]] = MappingProxyType(
         "adagrad": lambda parameters, lr: Adagrad(parameters, lr=lr),
     }
 )
-"""By name, those that a task may be trained with in place of its own; all but the learning rate,
-and the momentum .9 of the first two, is as torch has it."""
+"""Optimizers, by name, that may replace a task's own. Except for the learning rate and the momentum
+0.9 of the first two, they have torch's defaults."""
 
 
 def fraction_right(outputs: Tensor, targets: Tensor) -> float:
-    """The accuracy of a classifier, whose *outputs* have classes on their last axis."""
+    """Return the accuracy of a classifier, whose *outputs* have classes on their last axis."""
     return (outputs.argmax(dim=-1) == targets).double().mean().item()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """How good a model is on a task's held-out data."""
+    """Result of a model on a task's held-out data."""
 
     loss: float
     """Mean over the held-out samples."""
 
     accuracy: float | None
-    """Fraction of the held-out samples that are right; None where that makes no sense."""
+    """Fraction of the held-out samples that are right; None if undefined."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Task:
     """Something to train, the same on every peer.
 
-    How a batch becomes a loss is said by `loss`, for pairs of inputs and targets, or else by
-    `training_step`, for batches of any form.
+    Either `loss`, for pairs of inputs and targets, or `training_step`, for batches of any form,
+    computes the loss of a batch.
 
     Raises:
-        ConfigError: A setting is out of range, data have none of the forms that there are, or
-            something is missing or given twice.
+        ConfigError: A setting is out of range, data are of no supported form, or something is
+            missing or given twice.
     """
 
     name: str
-    """Its name in tables and files."""
+    """Name in tables and files."""
 
     model: Callable[[], nn.Module]
-    """Builds the model at its start; the caller seeds torch before."""
+    """Builds the initial model; the caller seeds torch before."""
 
     train: Data
-    """What to train on: tensors (inputs and targets, or any tuple or dict of them, the first axis
-    of all ``n_samples``), or a map-style dataset."""
+    """Training data: tensors (inputs and targets, or any tuple or dict of them, the first axis of
+    all ``n_samples``), or a map-style dataset."""
 
     test: Data
-    """Held-out data, in one of these forms; their batches as those of ``train``."""
+    """Held-out data, in one of these forms, with batches like those of ``train``."""
 
     loss: Callable[[Tensor, Tensor], Tensor] | None = None
-    """Outputs and targets to a scalar, the mean over the samples."""
+    """Computes a scalar from outputs and targets, the mean over the samples."""
 
     training_step: Callable[[nn.Module, Batch], Tensor] | None = None
-    """Model and batch to a scalar, the mean loss over the samples; in place of ``loss``."""
+    """Computes a scalar from a model and a batch, the mean loss over the samples; replaces
+    ``loss``."""
 
     accuracy: Callable[[Tensor, Tensor], float] | None = None
-    """Outputs and targets to the fraction that is right; None where that makes no sense."""
+    """Computes the fraction that is right from outputs and targets; None if undefined."""
 
     evaluation_step: Callable[[nn.Module, Batch], Evaluation] | None = None
-    """Model, in evaluation mode, and batch to means over its samples; what ``loss`` and
-    ``accuracy``, or ``training_step``, say unless given."""
+    """Computes means over the samples from a model, in evaluation mode, and a batch; default: from
+    ``loss`` and ``accuracy``, or ``training_step``."""
 
     augment: Callable[[Batch], Batch] | None = None
-    """A batch to train on, on its device, to another one. Torch, numpy and Python are seeded before
-    each call, by the run's seed, the peer and the step."""
+    """Changes a training batch, on its device. Torch, numpy and Python are seeded before each call,
+    by the run's seed, the peer and the step."""
 
     collate: Collate | None = None
-    """A list of a dataset's samples to a batch; default: torch's ``default_collate``."""
+    """Makes a batch from a list of a dataset's samples; default: torch's ``default_collate``."""
 
     targets: Tensor | NDArray[Any] | None = None
-    """One value per sample of ``train``, by which partitions such as ``dirichlet`` go. Needed where
-    these are neither the second of two tensors nor ``targets`` of a dataset."""
+    """One value per sample of ``train``, for partitions such as ``dirichlet``. Needed if these are
+    neither the second of two tensors nor ``targets`` of a dataset."""
 
     precision: str = "float32"
-    """Of the numbers that steps and evaluations compute with: ``float32``, as the model has it, or
-    ``bfloat16`` under autocast; ``auto`` is ``bfloat16`` on a GPU that computes with it, elsewhere
-    and in simulations ``float32``."""
+    """Precision of steps and evaluations: ``float32`` for the model's own, or ``bfloat16`` under
+    autocast; ``auto`` is ``bfloat16`` on a GPU that supports it, and ``float32`` elsewhere and in
+    simulations."""
 
     optimizer: MakeOptimizer = sgd
-    """Parameters and learning rate to an optimizer."""
+    """Makes an optimizer from parameters and a learning rate."""
 
     lr: float
     """Learning rate. Raise it for speed, lower it when the loss is not finite."""
 
     lr_schedule: str = "constant"
-    """How the learning rate changes as training goes on, see `parse_lr_schedule`."""
+    """Learning rate schedule, see `parse_lr_schedule`."""
 
     batch_size: int
     """Samples per step and peer. Raise it for less noise, at more time per step."""
@@ -183,11 +184,12 @@ class Task:
         momentum: float | None = None,
         precision: str | None = None,
     ) -> "Task":
-        """The same task with another optimizer, one of `OPTIMIZERS`, momentum of it, or precision.
+        """Return the task with another optimizer, one of `OPTIMIZERS`, another momentum, or another
+        precision.
 
         Raises:
-            ConfigError: There is no such one, a momentum is out of range, or, once the optimizer
-                is made, that has none.
+            ConfigError: The name is unknown, the momentum is out of range, or, once the optimizer
+                is made, it has no momentum.
         """
         make = self.optimizer if optimizer is None else find("optimizer", optimizer, OPTIMIZERS)
         if momentum is not None:
@@ -197,23 +199,24 @@ class Task:
         return replace(self, optimizer=make, precision=precision or self.precision)
 
     def split(self, partition: str, n: int, seed: int) -> list[NDArray[np.int64]]:
-        """Say which samples each of *n* peers trains on, see `rumor.train.tasks.partition.split`.
+        """Assign samples to *n* peers, see `rumor.train.tasks.partition.split`.
 
         Returns:
             For each peer the indices of its samples: int64, axes ``(n_own,)``.
 
         Raises:
-            ConfigError: The partition is not valid, there are too few samples for it, or the task
-                does not say what it needs.
+            ConfigError: The partition is invalid, has too few samples, or needs targets that the
+                task lacks.
         """
         targets = self.targets if self.targets is not None else targets_of(self.train)
         return split(partition, targets, n, seed, n_samples=n_samples_of(self.train))
 
     def batch_loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The loss of *model* on a batch on its device: a scalar, from which gradients go back.
+        """Return the loss of *model* on a batch on its device: a scalar, for ``backward``.
 
         Raises:
-            TrainingError: The batch is no pair, as `loss` needs it, or the step returned no scalar.
+            TrainingError: The batch is not a pair, which `loss` needs, or the step did not return a
+                scalar.
         """
         with autocast(self.precision, _device_of(model)):
             if self.training_step is None:
@@ -228,16 +231,16 @@ class Task:
         return loss
 
     def evaluate(self, model: nn.Module) -> Evaluation:
-        """Loss and accuracy of *model* on the held-out data, means over all samples.
+        """Return loss and accuracy of *model* on the held-out data, means over all samples.
 
-        The samples go through in batches of ``batch_size``, moved to the model's device one
-        batch at a time: what fits there in training fits here. Every submodule is left in
-        the mode, training or evaluation, that it was in.
+        Batches of ``batch_size`` samples are moved to the model's device one at a time, so that a
+        model that can be trained there can be evaluated. Every submodule keeps its mode, training
+        or evaluation.
 
         Raises:
-            TrainingError: A batch is not of the form it must be.
+            TrainingError: A batch does not have the required form.
         """
-        # Tensors draw nothing; a dataset may, and shall not change what is drawn later.
+        # Tensors draw no random numbers; a dataset may, but must not change later draws.
         draws = nullcontext() if is_tensors(self.test) else seeded(0)
         with draws, _evaluating(model):
             return self._mean_over_batches(model)
@@ -309,7 +312,7 @@ class Task:
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Have a model in evaluation mode; every submodule then is in the mode that it was in."""
+    """Put a model into evaluation mode within a block, and then restore each submodule's mode."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -320,7 +323,7 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    """Name of a function, without its module."""
+    """Return the name of a function, without its module."""
     while isinstance(function, partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)
@@ -332,7 +335,7 @@ def _device_of(model: nn.Module) -> torch.device:
 
 
 def _form_of(batch: Batch) -> str:
-    """A batch in words."""
+    """Describe a batch."""
     if isinstance(batch, Mapping):
         return f"a dict of {', '.join(map(str, batch))}"
     if isinstance(batch, tuple | list):
@@ -358,11 +361,11 @@ def _with_momentum(
 def trained_by(
     task: Task, lr: float | None = None, lr_schedule: str | None = None
 ) -> dict[str, Any]:
-    """What a task is trained by: ``optimizer``, ``momentum`` (None for one without), ``lr``, and
-    ``lr_schedule`` where that is not constant. What is not given is the task's.
+    """Return the settings that train a task: ``optimizer``, ``momentum`` (None without any),
+    ``lr``, and ``lr_schedule`` unless constant. Defaults are the task's.
 
     Raises:
-        ConfigError: The optimizer has no momentum, and the task was given one.
+        ConfigError: The task sets a momentum, but the optimizer has none.
 
     >>> from rumor.train.tasks.digits import noisy_digits
     >>> trained_by(noisy_digits())
@@ -384,12 +387,12 @@ def trained_by(
 
 
 def require_optimizer(rule: Rule, task: Task, model: nn.Module | None = None) -> None:
-    """Check that a rule can work behind the optimizer of a task.
+    """Check that a rule works with the optimizer of a task.
 
-    *model* is of the task, and its parameters may be in several groups; default: a single one.
+    **model* is the task's, whose parameters may be in several groups; default: a single one.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: It does not.
     """
     requirements = requirements_of(rule)
     if not (requirements.plain_sgd or requirements.lr):
@@ -412,7 +415,7 @@ def require_optimizer(rule: Rule, task: Task, model: nn.Module | None = None) ->
 
 
 def require_one_lr(rule: Rule, groups: Iterable[Mapping[str, Any]]) -> None:
-    """Check that an optimizer's groups have one learning rate, where a rule looks at it.
+    """Check that an optimizer's groups have one learning rate, if a rule uses it.
 
     Raises:
         ConfigError: They have several.
