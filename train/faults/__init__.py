@@ -1,3 +1,3 @@
-"""What goes wrong in a run, as data, and the transport that does it to a live peer's messages."""
+"""Faults of a run as data, and the transport that applies them to a live peer's messages."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""What faults do to messages on their way: cuts, resets, loss, copies and delays for a while."""
+"""Effects of faults on messages in flight: temporary cuts, resets, loss, duplicates and delays."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,12 +12,12 @@ __all__ = ["REPLAY_S_MAX", "NetworkFaults"]
 
 
 REPLAY_S_MAX = 180.0
-"""Oldest that a message is when it comes a second time, seconds."""
+"""Maximum age of a replayed message, seconds."""
 
-# A copy comes later than its original by up to so many times what that took.
+# A duplicate arrives after its original, by at most this multiple of the original's travel time.
 _LATE = 4.0
 
-# What is late beyond a delay has a heavy tail: one message of a hundred takes over 10 times it.
+# Delays have a heavy tail: one message in a hundred takes over 10 times the delay.
 _TAIL = 0.5
 
 _LOSS, _COPY, _COPY_LATENESS, _REPLAY, _REPLAY_LATENESS, _DELAY = (
@@ -27,27 +27,27 @@ _LOSS, _COPY, _COPY_LATENESS, _REPLAY, _REPLAY_LATENESS, _DELAY = (
 
 
 class _Wall(NamedTuple):
-    """Links that carry nothing for a while."""
+    """Links that carry no messages for a while."""
 
     start_s: float
     stop_s: float
     parts: Callable[[int, int], bool]
-    """Whether it lies between a sender and a receiver."""
+    """Returns True if it separates a sender from a receiver."""
     group_of: Sequence[int] = ()
-    """Of a partition, which group each worker is in, -1 for those that are not named."""
+    """In a partition, the group of each worker, -1 for those that are not named."""
 
 
 class _Resets(NamedTuple):
-    """Moments at which what is on its way is lost."""
+    """Moments at which messages in flight are lost."""
 
     start_s: float
     stop_s: float
     every_s: float
     worker: int | None
-    """At whose links; None for all."""
+    """The worker whose links are reset; None for all."""
 
     def hits(self, sent_s: float, arrival_s: float) -> bool:
-        """Whether one of these moments is after *sent_s*, and not after *arrival_s*."""
+        """True if one of these moments is after *sent_s* and not after *arrival_s*."""
         last_s = min(arrival_s, self.stop_s)
         if last_s < self.start_s:
             return False
@@ -55,7 +55,7 @@ class _Resets(NamedTuple):
         return self.start_s + times * self.every_s > sent_s
 
     def next_s(self, after_s: float) -> float:
-        """The first of these moments after a time; inf where there is none."""
+        """Return the first of these moments after a time, or inf."""
         if after_s < self.start_s:
             return self.start_s
         if not self.every_s:
@@ -66,7 +66,7 @@ class _Resets(NamedTuple):
 
 
 class _RandomFault(NamedTuple):
-    """What may happen to messages for a while."""
+    """A fault that may hit messages for a while."""
 
     start_s: float
     stop_s: float
@@ -74,22 +74,22 @@ class _RandomFault(NamedTuple):
     amount: float
     """A probability; for delays, seconds."""
     worker: int | None
-    """To and from whom; None for all."""
+    """The worker whose messages it may hit; None for all."""
 
 
 class NetworkFaults:
-    """The faults of a plan that are the network's, as a function of time.
+    """The network faults of a plan, as a function of time.
 
-    Whatever is drawn for the n-th message of a link is a function of the seed, the purpose, the
-    link's two ids and n alone: to take one fault away shifts no other. *calm_s* is when all of them
-    are over in any case, virtual seconds.
+    Random numbers for the n-th message of a link depend only on the seed, the purpose, the link's
+    two ids and n: removing one fault does not shift the others. All faults are over by *calm_s* in
+    any case, virtual seconds.
     """
 
     def __init__(
         self, faults: Sequence[Fault], ids: Sequence[PeerId], seed: int, calm_s: float = math.inf
     ) -> None:
         self.resets_hit = 0
-        """Messages that were lost in a reset."""
+        """Number of messages lost in a reset."""
         self._calm_s = calm_s
         self._ids = ids
         self._seed = seed
@@ -104,15 +104,15 @@ class NetworkFaults:
         self._links: dict[int, tuple[int, int]] = {}
 
     def healed_s(self) -> list[float]:
-        """When a cut or a partition ends, those that do, ascending."""
+        """Return the times at which cuts and partitions end, if they do, ascending."""
         return sorted({wall.stop_s for wall in self._walls if wall.stop_s < math.inf})
 
     def groups(self, now: float, workers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """Say which of these workers can reach one another, while a partition lasts.
+        """Return the groups of workers that can reach one another during a partition.
 
         Returns:
-            Those of each group, as the plan has them, and then those whom it does not name; of
-            the partition that began last. Nothing where there is none.
+            The workers of each group of the plan, followed by those that it does not name, for the
+            partition that began last; empty without a partition.
         """
         split = [w for w in self._walls if w.group_of and w.start_s <= now < w.stop_s]
         if not split:
@@ -124,7 +124,8 @@ class NetworkFaults:
     def arrivals(
         self, sent_s: float, source: int, to: int, times_s: tuple[float, ...]
     ) -> tuple[float, ...]:
-        """When a message arrives after all, that would at *times_s*; never where it is lost."""
+        """Return when a message actually arrives that would arrive at *times_s*; empty if it is
+        lost."""
         if not times_s or sent_s > self._last_s:
             return times_s
         if self._random:
@@ -137,7 +138,7 @@ class NetworkFaults:
     def _change(
         self, sent_s: float, source: int, to: int, times_s: tuple[float, ...]
     ) -> tuple[float, ...]:
-        # Counted from the first message on, whatever goes wrong when.
+        # Messages are counted from the first one on, independent of faults.
         place = source << 32 | to
         word, number = self._links.get(place) or (
             key(self._seed, "weather", self._ids[source], self._ids[to]),
@@ -176,7 +177,8 @@ class NetworkFaults:
         return False
 
     def was_reset(self, since_s: float, until_s: float, source: int, to: int) -> bool:
-        """Whether connections between two were reset after one time, and not after another."""
+        """True if connections between two workers were reset after *since_s* and not after
+        *until_s*."""
         return any(
             (resets.worker is None or resets.worker in (source, to))
             and resets.hits(since_s, until_s)
@@ -184,7 +186,7 @@ class NetworkFaults:
         )
 
     def next_reset_s(self, after_s: float) -> float:
-        """When connections are reset next after a time; inf where they are not."""
+        """Return when connections are next reset after a time, or inf."""
         return min([resets.next_s(after_s) for resets in self._resets], default=math.inf)
 
     def _cut(self, fault: Fault, healed_s: float) -> _Wall:
@@ -200,7 +202,7 @@ class NetworkFaults:
         return _Wall(fault.at_s, healed_s, is_forth if fault.one_way else is_either)
 
     def _partition(self, fault: Fault, healed_s: float) -> _Wall:
-        # Those that are not named, newcomers among them, form one more group.
+        # Workers that are not named, including newcomers, form another group.
         group_of = [-1] * len(self._ids)
         for number, group in enumerate(fault.groups or ()):
             for name in group:
@@ -223,7 +225,7 @@ class NetworkFaults:
         return self._calm_s if fault.for_s is None else min(fault.at_s + fault.for_s, self._calm_s)
 
     def _healed_s(self, fault: Fault, faults: Sequence[Fault]) -> float:
-        """When a cut or a partition ends: by itself, or with the next healing."""
+        """Return when a cut or a partition ends: by itself, or with the next ``heal``."""
         heals = [f.at_s for f in faults if f.kind == "heal" and f.at_s >= fault.at_s]
         return min([self._stop_s(fault), *heals])
 
@@ -236,7 +238,7 @@ class NetworkFaults:
 
 
 def _any_of(chances: Sequence[_RandomFault], kind: str) -> float:
-    """Probability that at least one of those of a kind strikes."""
+    """Return the probability that at least one fault of a kind strikes."""
     spared = 1.0
     for fault in chances:
         if fault.kind == kind:

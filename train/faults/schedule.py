@@ -1,9 +1,9 @@
-"""Faults as data: a list of what goes wrong when, for simulations, live swarms and campaigns.
+"""Faults as data: a schedule of what goes wrong when, for simulations, live swarms and campaigns.
 
 A schedule is JSON, a list of objects: ``[{"at_s": 3.0, "kind": "crash", "peer": 2}, ...]``. `KINDS`
-says which kinds there are and what each takes. What one does to a simulated process is in
-`rumor.sim.kernel.processes`, to a real one in `rumor.cli.launch.faults`, and to messages of
-either in `rumor.train.faults.network`.
+lists the kinds and their fields. The effect of a fault on a simulated process is in
+`rumor.sim.kernel.processes`, on a real one in `rumor.cli.launch.faults`, and on messages of either
+in `rumor.train.faults.network`.
 """
 
 import json
@@ -27,7 +27,7 @@ __all__ = [
 
 
 NEWCOMERS_MAX = 100_000
-"""Peers that may join in the course of one run; more than anybody has simulated."""
+"""Maximum number of peers that join during one run; more than any simulation so far."""
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -59,7 +59,7 @@ def _is_flag(value: object) -> bool:
 
 
 def _given_as(fits: Callable[[Any], bool], words: str) -> Any:
-    """A field that is None where it is not given, else must fit; *words* say what it must be."""
+    """Declare an optional field, None by default, with a check and the words for its error."""
     return field(default=None, metadata={"fits": fits, "words": words})
 
 
@@ -70,58 +70,58 @@ _FACTOR: Final = "a number above 0 and finite"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that goes wrong. What is not given is None; its kind says what it takes."""
+    """One fault. Unset fields are None; the kind defines which ones apply."""
 
     at_s: float = _given_as(
         lambda value: _is_number(value) and value >= 0, "a number, 0 or more and finite, in seconds"
     )
-    """When, from the start."""
+    """Time from the start."""
     kind: str = _given_as(lambda value: isinstance(value, str), "a kind of fault")
     """A key of `KINDS`."""
     peer: str | int | None = _given_as(_is_peer, _PEER)
-    """Of whom: a name, or a position in the list of peers of a run."""
+    """The affected peer: a name, or a position in the run's list of peers."""
     to: str | int | None = _given_as(_is_peer, _PEER)
     """The other end of a cut."""
     peers: tuple[str | int, ...] | None = _given_as(
         _are_peers, "a list of peers, each a name or an index from 0"
     )
-    """Of whom, where these are several."""
+    """The affected peers, if several."""
     groups: tuple[tuple[str | int, ...], ...] | None = _given_as(
         lambda value: _is_list(value, _are_peers),
         "a list of lists of peers, each a name or an index from 0",
     )
-    """Who can still reach one another."""
+    """Groups within which peers can still reach one another."""
     for_s: float | None = _given_as(_is_above_zero, _DURATION)
-    """How long it lasts; to the end of the run where it is not given."""
+    """Duration; default: to the end of the run."""
     factor: float | None = _given_as(_is_above_zero, _FACTOR)
-    """How many times as long steps take."""
+    """Factor by which steps take longer."""
     by_s: float | None = _given_as(_is_above_zero, _DURATION)
-    """How far a clock jumps or how much later messages come."""
+    """Jump of a clock, or delay of messages."""
     rate: float | None = _given_as(
         lambda value: _is_number(value) and 0 <= value <= 1, "a probability in [0, 1]"
     )
-    """Of each message."""
+    """Probability for each message."""
     every_s: float | None = _given_as(_is_above_zero, _DURATION)
-    """How often it happens again."""
+    """Interval of repetitions."""
     count: int | None = _given_as(
         lambda value: _is_count(value, 1, NEWCOMERS_MAX),
         f"a whole number from 1 to {NEWCOMERS_MAX:,}",
     )
-    """How many."""
+    """Number of newcomers."""
     state: str | None = _given_as(lambda value: value in ["kept", "lost"], '"kept" or "lost"')
-    """Of a checkpoint."""
+    """State of the checkpoint."""
     one_way: bool | None = _given_as(_is_flag, "true or false")
-    """Whether only one direction is cut."""
+    """True if only one direction is cut."""
     after: int | None = _given_as(
         lambda value: _is_count(value, 0), "a whole number, 0 or more, of effects"
     )
-    """Effects of the next event that are still carried out."""
+    """Number of effects of the next event that are still executed."""
     accepting: bool | None = _given_as(_is_flag, "true or false")
-    """Whether it happens as soon as something has been accepted."""
+    """True if it happens as soon as a share has been accepted."""
     strength: float | None = _given_as(_is_above_zero, _FACTOR)
-    """How strong an attack is; what that means, its kind says."""
+    """Strength of an attack, as its kind defines it."""
     row: int | None = field(default=None, compare=False, repr=False)
-    """Where it stands in its file, counted from 1; messages name it."""
+    """Position in its file, counted from 1, for messages."""
 
 
 _FIELDS: Final = {each.name: each.metadata for each in fields(Fault) if each.metadata}
@@ -132,29 +132,29 @@ class FaultKind:
     """One kind of fault."""
 
     help: str
-    """What happens, in one sentence."""
+    """The effect, in one sentence."""
 
     needs: tuple[str, ...] = ()
-    """Fields that must be given, beside ``at_s`` and ``kind``."""
+    """Required fields, in addition to ``at_s`` and ``kind``."""
 
     may: tuple[str, ...] = ()
-    """Fields that may be given."""
+    """Optional fields."""
 
     live: bool = True
-    """Whether it can be done to real processes."""
+    """True if it can be applied to real processes."""
 
     starts: bool = False
-    """Whether a process starts or goes on by it, so that before it nothing is over."""
+    """True if it starts or resumes a process, so that the run cannot end before it."""
 
     is_attack: bool = False
-    """Whether peers lie by it, which only simulations can have."""
+    """True if it makes peers Byzantine, which only simulations support."""
 
     strength: float | None = 1.0
-    """That of an attack, unless given; None where it follows from how many lie."""
+    """Default strength of an attack; None if it follows from the number of attackers."""
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """All its fields, those that it needs first."""
+        """All its fields, the required ones first."""
         return self.needs + self.may
 
 
@@ -297,26 +297,26 @@ KINDS: Mapping[str, FaultKind] = MappingProxyType(
 """All kinds of fault."""
 
 ATTACKS = tuple(name for name, kind in KINDS.items() if kind.is_attack)
-"""Kinds by which peers lie."""
+"""Kinds that make peers Byzantine."""
 
 LIVE_KINDS = tuple(name for name, kind in KINDS.items() if kind.live)
-"""Kinds that can be done to real processes."""
+"""Kinds that can be applied to real processes."""
 
 RANDOM_KINDS = ("loss", "duplicate", "replay", "delay")
 """Kinds that hit messages at random."""
 
 NETWORK_KINDS = ("cut", "partition", "heal", *RANDOM_KINDS, "reset")
-"""Kinds that are done to the network."""
+"""Kinds that affect the network."""
 
 
 def read_faults(source: str | Path) -> tuple[Fault, ...]:
-    """Read a schedule from a file, or from the JSON itself, a text that begins with a bracket.
+    """Read a schedule from a file, or from JSON text, which begins with a bracket.
 
     Returns:
-        The faults in order of time; those of one time as they are given.
+        The faults in order of time; those with equal times keep their order.
 
     Raises:
-        ConfigError: It cannot be read, is not of that form, or a value is out of range. The message
+        ConfigError: It cannot be read, has another form, or a value is out of range. The message
             names the fault, counted from 1, and the field.
     """
     is_text = isinstance(source, str) and source.lstrip().startswith("[")
@@ -328,7 +328,7 @@ def read_faults(source: str | Path) -> tuple[Fault, ...]:
 
 
 def faults_as_json(faults: Iterable[Fault]) -> list[dict[str, Any]]:
-    """Write faults as a file has them, without what is not given.
+    """Convert faults to the form of a file, without unset fields.
 
     >>> faults_as_json([Fault(at_s=3.0, kind="crash", peer=2)])
     [{'at_s': 3.0, 'kind': 'crash', 'peer': 2}]
@@ -337,28 +337,28 @@ def faults_as_json(faults: Iterable[Fault]) -> list[dict[str, Any]]:
 
 
 def faults_of(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tuple[Fault, ...]:
-    """Read faults from a file, or as it would have them.
+    """Read faults from a file, or from objects like those in a file.
 
     Raises:
-        ConfigError: They cannot be read, or one is not of its form.
+        ConfigError: They cannot be read, or a fault has another form.
     """
     if isinstance(source, str | Path):
         return read_faults(source)
     made = [faults_as_json([f])[0] if isinstance(f, Fault) else dict(f) for f in source]
-    # Written out and read again, they are checked like those of a file.
+    # Writing and reading them again checks them like those of a file.
     return read_faults(json.dumps(made)) if made else ()
 
 
 def check_faults(
     faults: Sequence[Fault], peers: Sequence[str], kinds: Collection[str] = tuple(KINDS)
 ) -> None:
-    """Check faults against the peers of the run that they are for, and the *kinds* that it can do.
+    """Check faults against the peers of their run, and the *kinds* that it supports.
 
     Newcomers of ``join`` need not be among the peers.
 
     Raises:
-        ConfigError: A fault is not of its form, of another kind, or of no peer of this run; the
-            message names it.
+        ConfigError: A fault has another form, an unsupported kind, or an unknown peer; the message
+            names it.
     """
     joined = joining(faults)
     if joined > NEWCOMERS_MAX:
@@ -377,7 +377,7 @@ def check_faults(
 
 
 def resolve(faults: Iterable[Fault], peers: Sequence[str]) -> tuple[Fault, ...]:
-    """Put names of peers in place of positions, in faults that passed `check_faults`.
+    """Replace positions of peers by names, in faults that passed `check_faults`.
 
     >>> resolve([Fault(at_s=0.0, kind="leave", peer=1)], ["a", "b"])[0].peer
     'b'
@@ -422,7 +422,7 @@ def _fault(entry: object, row: int) -> Fault:
 
 
 def _check(given: Mapping[str, Any], where: str) -> None:
-    """Hold what was given of one fault against what its kind takes."""
+    """Check the fields of one fault against those of its kind."""
     for name in ("at_s", "kind"):
         if name not in given:
             raise ConfigError(f"{where} needs {name}: {_FIELDS[name]['words']}")
@@ -455,7 +455,7 @@ def _check_peer(peer: str | int, peers: Sequence[str], known: Collection[str], w
 
 
 def _check_ends(fault: Fault, peers: Sequence[str], where: str) -> None:
-    """A cut has two ends, and nobody stands on both sides of a partition."""
+    """Check that a cut has two ends, and that no peer is on both sides of a partition."""
     (named,) = resolve([fault], peers)
     if named.to is not None and named.to == named.peer:
         raise ConfigError(f"{where}: to is {named.to!r}, the peer itself: it must be another")
@@ -466,7 +466,7 @@ def _check_ends(fault: Fault, peers: Sequence[str], where: str) -> None:
 
 
 def _peers_of(fault: Fault) -> list[tuple[str, str | int]]:
-    """Every mention of a peer, and the field that it is in."""
+    """Return every mention of a peer, with its field."""
     found = [("peer", fault.peer), ("to", fault.to)]
     found += [("peers", peer) for peer in fault.peers or ()]
     found += [("groups", peer) for group in fault.groups or () for peer in group]
@@ -490,20 +490,20 @@ def _shown(value: object) -> str:
 
 
 def names_of_newcomers(joined: int) -> tuple[PeerId, ...]:
-    """Name those that join in the course of a run, in order."""
+    """Return the names of the peers that join during a run, in order."""
     return tuple(f"join-{number}" for number in range(1, joined + 1))
 
 
 def joining(faults: Iterable[Fault]) -> int:
-    """How many newcomers these faults are."""
+    """Return the number of newcomers in these faults."""
     return sum([fault.count or 1 for fault in faults if fault.kind == "join"])
 
 
 class Slowness:
-    """How many times as long the steps of each peer take, and why.
+    """The factor by which each peer's steps take longer, by cause.
 
-    Of causes that hold at once the largest factor counts, and the end of one takes only its own
-    away. A cause is of a peer, not of one of its lives: the next is as slow as the last one was.
+    The largest factor of concurrent causes counts, and ending one removes only its own. A cause
+    belongs to a peer, not to one of its incarnations: the next incarnation is as slow as the last.
     """
 
     def __init__(self) -> None:
@@ -511,19 +511,19 @@ class Slowness:
         self._numbers = count()
 
     def begin(self, peer: Hashable, factor: float) -> int:
-        """Let a peer be so slow, until `end` is called with the number that this has."""
+        """Slow a peer by a factor until `end` is called with the returned number."""
         number = next(self._numbers)
         self._causes.setdefault(peer, {})[number] = factor
         return number
 
     def end(self, peer: Hashable, number: int) -> None:
-        """Take one cause away, if it still holds."""
+        """Remove one cause, if it is still active."""
         self._causes.get(peer, {}).pop(number, None)
 
     def of(self, peer: Hashable) -> float:
-        """How slow a peer is now; 1 where nothing slows it."""
+        """Return a peer's current factor; 1 without a cause."""
         return max(self._causes.get(peer, {}).values(), default=1.0)
 
     def clear(self) -> None:
-        """Take everything away."""
+        """Remove all causes."""
         self._causes.clear()

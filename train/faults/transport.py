@@ -1,8 +1,8 @@
-"""A live peer's transport under a plan of faults: the plan is that of a simulation, time is real.
+"""Network faults for live peers: the plan of a simulation, applied in real time.
 
-Faults are done where a message arrives, as its header says there who sent it. A peer has the plan
-from a file, in which whoever started the run also says when it began to train: from then on the
-times of the plan count.
+Faults are applied where a message arrives, because its header identifies the sender. A peer reads
+the plan from a file, in which the launcher also records when training began; times in the plan
+count from then.
 """
 
 import json
@@ -30,40 +30,40 @@ __all__ = ["FaultyTransport", "NetworkPlan"]
 
 _log = logging.getLogger("rumor")
 
-# Between two looks at a file that does not say yet when the run began.
+# Interval between checks of a file that does not yet say when the run began.
 _LOOK_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPlan:
-    """What happens to the network between the peers of a live run, as a file tells them."""
+    """The network faults of a live run, which its peers read from a file."""
 
     ids: tuple[PeerId, ...]
-    """All peers that there may ever be: founders, then newcomers."""
+    """All possible peers: founders, then newcomers."""
 
     seed: int
-    """Of the choice of messages."""
+    """Seed for the choice of messages."""
 
     faults: tuple[Fault, ...]
-    """In order of time, with names in place of positions."""
+    """Faults in order of time, with names in place of positions."""
 
     began_unix_s: float | None = None
-    """When all peers trained, from which the times of faults count; None before."""
+    """Time from which all peers trained and the times of faults count; None before."""
 
     def write(self, path: Path) -> None:
         """Replace a file by this plan.
 
         Raises:
-            OSError: It cannot be written; what was there still is.
+            OSError: It cannot be written; an existing file is unchanged.
         """
         write_json(path, asdict(self) | {"faults": faults_as_json(self.faults)})
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the plan in a file.
+        """Read a plan from a file.
 
         Raises:
-            ConfigError: There is none that makes sense.
+            ConfigError: The file holds no valid plan.
         """
         try:
             content = read_json(path)
@@ -107,23 +107,23 @@ class _Held:
         return unread
 
     def again(self) -> "_Held":
-        """The same message, of which nothing was read."""
+        """Return the same message, unread."""
         return _Held(self, self._parts)
 
 
 class FaultyTransport(Transport):
-    """Sockets of one peer, in whose network things go wrong as `NetworkFaults` says.
+    """Sockets of one peer, whose messages are subject to `NetworkFaults`.
 
-    A message that is lost is never seen, one that is late or comes again is kept in memory until
-    then, and resets break off what this peer dials. Nothing waits for any of that.
+    Lost messages are dropped, late and duplicate ones are kept in memory until due, and resets
+    close connections that this peer dialed. Nothing waits for a fault.
 
     Args:
         path: The file of a `NetworkPlan`.
-        bind: This, *bulk_messages_max* and *keyring* are as for `Transport`.
-        clock: Seconds from any instant that only go forward.
+        bind: Like *bulk_messages_max* and *keyring*, as for `Transport`.
+        clock: A monotonic clock, seconds.
 
     Raises:
-        ConfigError: The file cannot be read, does not know this peer, or this is no address.
+        ConfigError: The file cannot be read or lacks this peer, or the address is invalid.
         TransportError: As for `Transport`.
     """
 
@@ -150,13 +150,13 @@ class FaultyTransport(Transport):
         self._look_s = -math.inf
         self._seen_ns = 0
         self._held: list[tuple[float, int, _Held]] = []
-        """What comes later: when, in which order of those of one time, and what."""
+        """Messages to deliver later: due time, order among equal times, message."""
         self._order = count()
         self._reset_s = -math.inf
-        """Until when resets have been done."""
+        """Time up to which resets have been applied."""
 
     def poll(self, timeout_s: float) -> Iterator[Received]:
-        """Wait as `Transport.poll` does, also for what is kept; yields what is not lost."""
+        """Wait as `Transport.poll` does, also for kept messages; yield those that are not lost."""
         began_s = self._begun()
         if began_s is None:
             yield from super().poll(min(timeout_s, _LOOK_S))
@@ -173,15 +173,15 @@ class FaultyTransport(Transport):
 
     @property
     def _due_s(self) -> float:
-        """When the next message comes that is kept."""
+        """Due time of the next kept message."""
         return self._held[0][0] if self._held else math.inf
 
     def _begun(self) -> float | None:
-        """When the run began, by this peer's clock; None where nobody has said so yet."""
+        """Return when the run began, by this peer's clock; None while unknown."""
         now_s = self._clock()
         if self._began_s is None and now_s >= self._look_s:
             self._look_s = now_s + _LOOK_S
-            # Training does not end because somebody removes a file.
+            # Training must not end because the file was removed.
             with suppress(OSError, ConfigError):
                 seen_ns = self._path.stat().st_mtime_ns
                 if seen_ns != self._seen_ns:
@@ -192,7 +192,7 @@ class FaultyTransport(Transport):
         return self._began_s
 
     def _break_off(self, now_s: float) -> None:
-        """Do the resets that are due."""
+        """Apply the resets that are due."""
         if self._faults.next_reset_s(self._reset_s) > now_s:
             return
         since_s, self._reset_s = self._reset_s, now_s
@@ -202,7 +202,7 @@ class FaultyTransport(Transport):
         )
 
     def _passing(self, received: Received, now_s: float) -> Iterator[Received]:
-        """A message that has come, unless it is lost or comes later; its copies are kept."""
+        """Yield a received message unless it is lost or delayed; keep its duplicates for later."""
         times_s = self._times_s(received, now_s)
         if times_s == (now_s,):
             yield received
@@ -221,7 +221,7 @@ class FaultyTransport(Transport):
         self.malformed += message.finish()
 
     def _times_s(self, received: Received, now_s: float) -> tuple[float, ...]:
-        """When a message comes that has arrived now."""
+        """Return the times at which a message that arrived now is delivered."""
         try:
             source = decode_header(received.header)[0].source
         except RemoteProtocolError:
@@ -229,16 +229,15 @@ class FaultyTransport(Transport):
         index = self._indices.get(source)
         if index is None:
             return (now_s,)
-        # When it was sent, nobody says; on one machine that is nearly now.
+        # The time of sending is unknown; on one machine it is nearly the current time.
         return self._faults.arrivals(now_s, index, self._me, (now_s,))
 
     def _hold(self, message: _Held, due_s: float) -> None:
-        """Keep a message until it is due."""
         heappush(self._held, (due_s, next(self._order), message))
 
 
 def _whole(received: Received) -> _Held:
-    """Take a message from its socket."""
+    """Read a whole message from its socket."""
     parts = []
     while received.more:
         parts.append(bytes(received.frame()))

@@ -1,3 +1,3 @@
-"""Peers for other people's trainers: transformers, Lightning, Accelerate."""
+"""Peers for third-party trainers: transformers, Lightning, Accelerate."""
 
 __all__: list[str] = []

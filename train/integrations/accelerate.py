@@ -1,4 +1,4 @@
-"""What a loop with an `Accelerator` needs beside `Peer`: checkpoints that are whole."""
+"""Complete checkpoints for loops with an `Accelerator` and a `Peer`."""
 
 from collections import OrderedDict
 from typing import Any
@@ -12,16 +12,15 @@ __all__ = ["keep_in_checkpoints"]
 
 
 def keep_in_checkpoints(accelerator: Any, peer: Peer) -> None:
-    """Let ``accelerator.save_state`` keep the peer's state and all of its model.
+    """Make ``accelerator.save_state`` save the peer's state and its whole model.
 
-    Accelerate takes tensors for one where they lie in the same storage, as a peer's do: it would
-    write the first of them alone, and load none. It is given copies. Call this before
-    ``load_state``, and that before the peer's block is entered: the peer goes on as its next
-    incarnation.
+    Accelerate treats tensors in the same storage, like a peer's, as one: it would write only the
+    first of them, and load none, so it gets copies. Call this before ``load_state``, and
+    ``load_state`` before entering the peer's block: the peer continues as its next incarnation.
 
     Args:
-        accelerator: An `Accelerator`.
-        peer: Around a model that it has prepared.
+        accelerator: The `Accelerator`.
+        peer: The peer of a model that it has prepared.
 
     Raises:
         ConfigError: The accelerator belongs to a group of processes, or trains with DeepSpeed.
@@ -34,7 +33,7 @@ def keep_in_checkpoints(accelerator: Any, peer: Peer) -> None:
 
 
 class _Copied:
-    """A model whose state dict has copies, and that loads as ever."""
+    """A model whose state dict holds copies; loading is unchanged."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -55,9 +54,9 @@ def _stand_in(models: list[Any], folder: str) -> None:
 
 
 def _apart(state: dict[str, Any]) -> dict[str, Any]:
-    """The same, each tensor with memory of its own, but for those that are one under two names."""
+    """Return a state dict in which each tensor has its own memory, except for tied ones."""
     copies: dict[object, Tensor] = {}
-    # Accelerate looks for tied tensors in a dictionary of this kind alone.
+    # Accelerate looks for tied tensors only in an OrderedDict.
     apart = OrderedDict(state)
     for name, value in state.items():
         if isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""A peer that is a guest in a trainer's loop: what the callbacks of all trainers have in common."""
+"""A peer as a guest in a trainer's loop: the common part of all trainers' callbacks."""
 
 import atexit
 import logging
@@ -33,10 +33,10 @@ _ALONE: Final = (
 
 
 def settings_of(config: PeerConfig | None, settings: Mapping[str, Any]) -> PeerConfig:
-    """The settings that a callback was given: *config* with some fields changed.
+    """Return a callback's settings: *config* with some fields changed.
 
     Raises:
-        ConfigError: There is no such field, its value is out of range, or it is not for trainers.
+        ConfigError: A field does not exist, its value is out of range, or it is not for trainers.
     """
     known = [each.name for each in fields(PeerConfig) if not each.name.startswith("_")]
     for name in settings:
@@ -60,29 +60,29 @@ def settings_of(config: PeerConfig | None, settings: Mapping[str, Any]) -> PeerC
 class Guest:
     """Runs a peer from the first step of a trainer to the last.
 
-    Signals are noted between two steps, so that the trainer can write a checkpoint before the peer
-    leaves. A process that ends in the middle of training lets the peer leave, too. With *signals*
-    None, *config* and the environment say whether SIGTERM, SIGINT and SIGUSR1 end training.
+    Signals are handled between two steps, so that the trainer can write a checkpoint before the
+    peer leaves. If the process ends in the middle of training, the peer also leaves. With *signals*
+    None, *config* and the environment decide whether SIGTERM, SIGINT and SIGUSR1 end training.
     """
 
     def __init__(self, config: PeerConfig, *, signals: bool | None = None) -> None:
         self.peer: Peer | None = None
-        """The peer, from the first step on; what it says stays there to be read afterwards."""
+        """The peer, from the first step on; it remains readable after training."""
         self.is_inside = False
-        """Whether it is a member now."""
+        """True while it is a member."""
         self._config, self._asked = config, signals
         self._signals: SignalHandling | None = None
         self._lr: float | None = None
         self._pid = 0
 
     def begin(self, model: nn.Module, processes: int, state: Mapping[str, Any] | None) -> Peer:
-        """Found or join, around a model that lies where it is trained.
+        """Found or join a swarm with a model that is already on its training device.
 
-        *state* is what a checkpoint kept of this peer; None to begin anew.
+        **state* is the peer's state from a checkpoint; None to start afresh.
 
         Raises:
-            ConfigError: Several processes train one model, it is spread over devices, or as for
-                `Peer.start`, as all other errors.
+            ConfigError: Several processes train one model, or it is spread over devices; this and
+                all other errors also as for `Peer.start`.
         """
         require_whole(model, processes)
         if self.is_inside:
@@ -90,7 +90,7 @@ class Guest:
             self.end(RuntimeError("training began anew"))
         config = self._config
         if self.peer is not None and config.id is None:
-            # Its folder is the earlier one's.
+            # The new peer uses the folder of the earlier one.
             config = replace(config, id=self.peer.id)
         asked = resolve_config(config, {"signals": self._asked}, environment()).signals
         peer = Peer(model, replace(config, signals=False), checkpoints=False)
@@ -113,20 +113,20 @@ class Guest:
         return peer
 
     def about_to_step(self, groups: Sequence[Mapping[str, Any]]) -> None:
-        """Note the learning rate of the step that the optimizer takes now, from its groups.
+        """Record the learning rate of the optimizer's current step, from its parameter groups.
 
         Raises:
-            ConfigError: The rule looks at it, and they have several.
+            ConfigError: The rule uses it, and the groups have several.
         """
         self._lr = float(groups[0]["lr"])
         if self.peer is not None:
             require_one_lr(self.peer._rule, groups)
 
     def stepped(self, loss: Loss | None = None, samples: int | None = None) -> bool:
-        """Mix and push after a step of the optimizer; see `Peer.step`.
+        """Mix and push after an optimizer step; see `Peer.step`.
 
         Returns:
-            Whether training is to end: a signal has come, or the rule says so.
+            True if training must end: a signal was received, or the rule says so.
         """
         peer = self._inside()
         if not self.was_called:
@@ -136,12 +136,12 @@ class Guest:
 
     @property
     def was_called(self) -> bool:
-        """Whether a signal wants this process to end."""
+        """True if a signal has asked this process to end."""
         return self._signals is not None and self._signals.caught is not None
 
     def evaluated(self, metrics: Mapping[str, Any], accuracy: str, loss: str) -> None:
-        """Tell what the trainer has measured on held-out data: of all *metrics*, those of the names
-        *accuracy* and *loss*, where they are there.
+        """Report the trainer's metrics on held-out data: those of *metrics* that are called
+        *accuracy* and *loss*, if present.
         """
         found = {"accuracy": metrics.get(accuracy), "loss": metrics.get(loss)}
         told = {name: float(value) for name, value in found.items() if value is not None}
@@ -149,10 +149,10 @@ class Guest:
             self._inside().log(**told)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Merge with the others, unless training has failed or a signal has come, and leave.
+        """Merge with the others, unless training has failed or a signal was received, and leave.
 
         Raises:
-            SystemExit: A signal has come, and there was no handler before.
+            SystemExit: A signal was received, and no handler was installed before.
             TrainingError: As for `Peer.merge`.
         """
         if not self.is_inside or os.getpid() != self._pid:
@@ -178,16 +178,16 @@ class Guest:
         return self.peer
 
     def _abandon(self) -> None:
-        """The process ends, and the trainer has not said that training does."""
+        """Leave because the process ends, without notice from the trainer."""
         error = getattr(sys, "last_value", None) or SystemExit("the process ended while training")
         self.end(error)
 
 
 def require_whole(model: nn.Module, processes: int) -> None:
-    """Make sure that one of *processes* processes has all of a model, on one device.
+    """Raise unless a single process has the whole model, on one device.
 
     Raises:
-        ConfigError: It is spread; the message says what to do.
+        ConfigError: The model is spread; the message says what to do.
     """
     if processes > 1:
         raise ConfigError(
@@ -203,7 +203,7 @@ def require_whole(model: nn.Module, processes: int) -> None:
 
 
 def refuse_deepspeed(is_used: object) -> None:
-    """Raise a `ConfigError` where a trainer uses DeepSpeed."""
+    """Raise a `ConfigError` if a trainer uses DeepSpeed."""
     if is_used:
         raise ConfigError(
             "DeepSpeed trains weights of its own, which no share would reach: leave it out"

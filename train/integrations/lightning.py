@@ -26,21 +26,22 @@ __all__ = ["RumorCallback"]
 class RumorCallback(Callback):
     """Makes a `Trainer` one peer of a swarm: ``Trainer(..., callbacks=[RumorCallback()])``.
 
-    The peer joins when training begins, takes its turn after each step of the optimizer, and merges
-    with the others at the end, for ``linger_s`` seconds at most. Each checkpoint has the peer's
-    state, and ``trainer.fit(module, ckpt_path="last")`` goes on as its next incarnation. What is
-    not given is taken from the environment, where `rumor run` started the script.
+    The peer joins when training begins, mixes and pushes after each optimizer step, and merges with
+    the others at the end, for at most ``linger_s`` seconds. Each checkpoint has the peer's state,
+    and ``trainer.fit(module, ckpt_path="last")`` continues as its next incarnation. Settings
+    default to the environment, if `rumor run` started the script.
 
     Args:
-        config: All settings; the others here change some of them.
-        accuracy_metric: What the module logs on validation, told to the peer's metrics.
-        loss_metric: Likewise.
-        samples: How many a step takes, for rules that weigh steps by them.
+        config: All settings, some of which the other arguments change.
+        accuracy_metric: Name of a value that the module logs on validation, which is added to the
+            peer's metrics.
+        loss_metric: Name of the loss that the module logs on validation.
+        samples: Samples per step, for rules that weight steps by them.
         settings: Fields of a `PeerConfig`, such as ``join="tcp://node-a:7700"`` and
             ``rule=GoSGD(p=0.1)``.
 
     Raises:
-        ConfigError: There is no such field, or its value is out of range. When training begins: the
+        ConfigError: A field does not exist, or its value is out of range. When training begins: the
             trainer cannot be a peer, and the message says why.
     """
 
@@ -67,19 +68,19 @@ class RumorCallback(Callback):
 
     @property
     def state_key(self) -> str:
-        """Where in a checkpoint the peer's state is."""
+        """Key of the peer's state in a checkpoint."""
         return "rumor"
 
     def state_dict(self) -> dict[str, Any]:
-        """The peer's state, for a checkpoint."""
+        """Return the peer's state for a checkpoint."""
         return {} if self.peer is None else self.peer.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Note what a checkpoint says; training begins with it."""
+        """Store the state from a checkpoint, with which training begins."""
         self._past = state_dict
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Found or join."""
+        """Found or join a swarm."""
         refuse_deepspeed("DeepSpeed" in type(trainer.strategy).__name__)
         past, self._past = self._past, None
         self._steps, self._loss = trainer.global_step, None
@@ -88,16 +89,16 @@ class RumorCallback(Callback):
         self._guest.begin(pl_module, trainer.world_size, past)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
-        """Note the learning rate before the scheduler changes it."""
+        """Record the learning rate before the scheduler changes it."""
         self._guest.about_to_step(optimizer.param_groups)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Mix and push, where the optimizer has taken a step."""
+        """Mix and push if the optimizer has taken a step."""
         loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if isinstance(loss, torch.Tensor):
-            # Each batch's part of the mean, where gradients are accumulated.
+            # With accumulated gradients, each batch contributes its part of the mean.
             self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
         if trainer.global_step == self._steps or not self._guest.is_inside:
             return
@@ -106,11 +107,11 @@ class RumorCallback(Callback):
             trainer.should_stop = True
         self._loss = None
         if self._guest.was_called:
-            # It passes the signal on to Lightning's own handler, or else exits.
+            # This passes the signal on to Lightning's own handler, or exits.
             self._guest.end()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Tell what was measured."""
+        """Report the validation metrics."""
         self._guest.evaluated(trainer.callback_metrics, *self._metrics)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -118,5 +119,5 @@ class RumorCallback(Callback):
         self._guest.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Leave: what went wrong here must not cost the others its weight."""
+        """Leave: a failure here must not cost the others this peer's weight."""
         self._guest.end(exception)

@@ -24,29 +24,30 @@ __all__ = ["RumorCallback"]
 _log = logging.getLogger("rumor")
 
 _STATE: Final = "rumor"
-"""Where in trainer_state.json the peer's state is."""
+"""Key of the peer's state in trainer_state.json."""
 
 _ANCHOR: Final = "rumor.safetensors"
-"""Beside it, where the wire needs an anchor."""
+"""File for the anchor next to it, if the wire needs one."""
 
 
 class RumorCallback(TrainerCallback):
     """Makes a `Trainer` one peer of a swarm: ``Trainer(..., callbacks=[RumorCallback()])``.
 
-    The peer joins when training begins, takes its turn after each step of the optimizer, and merges
-    with the others at the end, for ``linger_s`` seconds at most. Each checkpoint has the peer's
-    state, and ``trainer.train(resume_from_checkpoint=True)`` goes on as its next incarnation. What
-    is not given is taken from the environment, where `rumor run` started the script.
+    The peer joins when training begins, mixes and pushes after each optimizer step, and merges with
+    the others at the end, for at most ``linger_s`` seconds. Each checkpoint has the peer's state,
+    and ``trainer.train(resume_from_checkpoint=True)`` continues as its next incarnation. Settings
+    default to the environment, if `rumor run` started the script.
 
     Args:
-        config: All settings; the others here change some of them.
-        accuracy_metric: Of `Trainer.evaluate`, told to the peer's metrics where it is there.
-        loss_metric: Likewise.
+        config: All settings, some of which the other arguments change.
+        accuracy_metric: Name of a metric of `Trainer.evaluate`, which is added to the peer's
+            metrics if present.
+        loss_metric: Name of the loss among these metrics.
         settings: Fields of a `PeerConfig`, such as ``join="tcp://node-a:7700"`` and
             ``rule=GoSGD(p=0.1)``.
 
     Raises:
-        ConfigError: There is no such field, or its value is out of range. When training begins: the
+        ConfigError: A field does not exist, or its value is out of range. When training begins: the
             trainer cannot be a peer, and the message says why.
     """
 
@@ -68,7 +69,7 @@ class RumorCallback(TrainerCallback):
         return self._guest.peer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Found or join."""
+        """Found or join a swarm."""
         refuse_deepspeed(args.deepspeed)
         past = _resumed(args, state) if state.global_step > 0 else None
         self._loss = None
@@ -76,14 +77,14 @@ class RumorCallback(TrainerCallback):
         self._keep(state)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Note the learning rate before the scheduler changes it."""
+        """Record the learning rate before the scheduler changes it."""
         self._guest.about_to_step(given["optimizer"].param_groups)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Mix and push; the optimizer has taken a step."""
+        """Mix and push after an optimizer step."""
         if not self._guest.is_inside:
             return
-        # As many as that for each step of the optimizer but the last of an epoch.
+        # Every optimizer step takes this many samples, except the last of an epoch.
         samples = args.train_batch_size * args.gradient_accumulation_steps
         if self._guest.stepped(self._loss, samples):
             control.should_training_stop = True
@@ -92,24 +93,24 @@ class RumorCallback(TrainerCallback):
         self._keep(state)
 
     def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Note the loss that the trainer logs: the mean since it last did."""
-        # What an evaluation logs has none.
+        """Record the loss that the trainer logs: the mean since the last log."""
+        # Logs of an evaluation have no loss.
         self._loss = (given.get("logs") or {}).get("loss", self._loss)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Tell what was measured."""
+        """Report the evaluation's metrics."""
         self._guest.evaluated(given.get("metrics") or {}, *self._metrics)
 
     def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Put the anchor beside the checkpoint, where there is one."""
+        """Save the anchor, if any, next to the checkpoint."""
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         anchor = self.peer.state_dict().get("anchor") if self.peer is not None else None
         if anchor is not None and folder.is_dir():
             save_file({str(i): flat for i, flat in enumerate(anchor)}, folder / _ANCHOR)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """End here where that must be before the trainer's own end."""
-        # The best model takes the place of this one afterwards, and is not the swarm's.
+        """Merge and leave here if that must happen before the trainer's own end."""
+        # Afterwards the best model replaces this one, and that is not the swarm's.
         if self._guest.was_called or (control.should_training_stop and args.load_best_model_at_end):
             self._guest.end()
 
@@ -118,7 +119,7 @@ class RumorCallback(TrainerCallback):
         self._guest.end()
 
     def _keep(self, state: Any) -> None:
-        """Have the peer's state in whatever checkpoint is written from now on."""
+        """Include the peer's state in checkpoints from now on."""
         if self.peer is not None:
             told = self.peer.state_dict()
             told.pop("anchor", None)
@@ -126,11 +127,11 @@ class RumorCallback(TrainerCallback):
 
 
 def _resumed(args: Any, state: Any) -> Mapping[str, Any]:
-    """What the checkpoint says of the peer; its steps at least."""
+    """Return the peer's state from the checkpoint, or at least its steps."""
     told = (state.stateful_callbacks or {}).get(_STATE, {})
     if not told:
         _log.warning("the checkpoint was written without a peer: it joins as a newcomer")
-    # Where a signal has come, the trainer has taken a step more than its peer.
+    # After a signal, the trainer has taken one more step than its peer.
     told = {**told, "steps": state.global_step}
     named = (args.resume_from_checkpoint, f"{args.output_dir}/checkpoint-{state.global_step}")
     for folder in (each for each in named if isinstance(each, str)):
