@@ -117,7 +117,7 @@ class Fault:
     )
     """Number of effects of the next event that are still executed."""
     accepting: bool | None = _given_as(_is_flag, "true or false")
-    """True if it happens as soon as a share has been accepted."""
+    """True if it happens as soon as the peer has accepted something."""
     strength: float | None = _given_as(_is_above_zero, _FACTOR)
     """Strength of an attack, as its kind defines it."""
     row: int | None = field(default=None, compare=False, repr=False)
