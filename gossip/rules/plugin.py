@@ -1,4 +1,4 @@
-"""Objects of the user's own, found by what was typed: ``module:name``."""
+"""Import user-defined functions and classes by name: ``module:name``."""
 
 import inspect
 import sys
@@ -18,16 +18,16 @@ _LAYERS = ("gossip", "topology", "train", "sim", "cli")
 
 
 def import_module_of(name: str, what: str) -> ModuleType:
-    """Import a module of the user's.
+    """Import a user's module.
 
     The working directory is put first on ``sys.path`` and stays there, as it would for a script.
 
     Args:
-        what: What it is needed for, such as ``task mine:rings``; errors begin with it.
+        what: Purpose of the import, such as ``task mine:rings``; errors begin with it.
 
     Raises:
-        ConfigError: There is no such module, or importing it raised something (the message says
-            where).
+        ConfigError: The module does not exist, or importing it raised an exception (the message
+            says where).
     """
     if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
         raise ConfigError(
@@ -52,7 +52,7 @@ def import_module_of(name: str, what: str) -> ModuleType:
 
 
 def function_of(spec: str, what: str) -> Callable[..., Any]:
-    """Find a function of the user's."""
+    """Import a user's function, given as ``module:function``."""
     name, _, attribute = spec.partition(":")
     module = import_module_of(name, f"{what} {spec}")
     function = getattr(module, attribute, None)
@@ -66,7 +66,7 @@ def function_of(spec: str, what: str) -> Callable[..., Any]:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What a function is called, as it would be typed: ``module:function``.
+    """Return a function's name as a user would type it: ``module:function``.
 
     >>> name_of(name_of)
     'rumor.gossip.rules.plugin:name_of'
@@ -76,13 +76,16 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def what_was_raised(error: BaseException) -> str:
-    """An exception in one line: some of torch carry a page."""
+    """Return an exception in one line, since some of torch's fill a page."""
     text = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def where_it_was_raised(error: BaseException) -> str:
-    """Say ``file:line``, innermost of the user's own code, for "inside torch" helps nobody."""
+    """Return the ``file:line`` of the innermost frame in the user's own code.
+
+    A line inside torch would not help the user.
+    """
     if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

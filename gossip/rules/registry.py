@@ -1,6 +1,7 @@
 """All rules by name, and the specs that name them: ``gosgd:p=0.1,emission=per-second``.
 
-A rule of one's own is ``module:Class``, its parameters behind another colon: ``mine:Rule:p=0.5``.
+A user's own rule is ``module:Class``, with its parameters after another colon:
+``mine:Rule:p=0.5``.
 """
 
 from collections.abc import Callable, Mapping
@@ -63,22 +64,22 @@ RULES: Mapping[str, type[Rule]] = MappingProxyType(
         )
     }
 )
-"""All that are built in, by the name that people type."""
+"""All built-in rules, by the name that users type."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuleSpec:
-    """A spec that was read: a rule that exists, and values that its parameters may have."""
+    """A parsed spec: a rule that exists, and valid values for its parameters."""
 
     name: str
 
     make_with: Callable[..., Rule]
 
     values: Mapping[str, Value]
-    """What was given, in the order of the class's parameters."""
+    """The values given in the spec, in the order of the class's parameters."""
 
     def make(self) -> Rule:
-        """A rule, for one peer."""
+        """Create the rule, for one peer."""
         if self.name in RULES:
             return self.make_with(**self.values)
         try:
@@ -97,7 +98,7 @@ class RuleSpec:
         return rule
 
     def short_forms(self) -> dict[str, Any]:
-        """The same with ``p`` and ``emission`` apart, as the settings of runs have them."""
+        """Return this spec with ``p`` and ``emission`` apart, as a run's settings hold them."""
         others = {k: v for k, v in self.values.items() if k not in ("p", "emission")}
         rest = RuleSpec(name=self.name, make_with=self.make_with, values=others)
         return {
@@ -118,12 +119,12 @@ def make_rule(
     Args:
         spec: ``name`` or ``name:key=value,key=value``, where the name is one of `RULES` or
             ``module:Class``.
-        p: Short for ``p=`` in the spec; None for what stands there, or the rule's own default.
-        emission: Short for ``emission=`` in the spec; ``"per-step"`` leaves it to that.
-        robust: Short for ``robust=`` in the spec; ``"none"`` leaves it to that.
+        p: Short for ``p=`` in the spec; None for the spec's value or the rule's default.
+        emission: Short for ``emission=`` in the spec; ``"per-step"`` leaves it to the spec.
+        robust: Short for ``robust=`` in the spec; ``"none"`` leaves it to the spec.
 
     Raises:
-        ConfigError: There is no such rule, or it does not take these parameters.
+        ConfigError: The rule does not exist, or does not take these parameters.
 
     >>> make_rule("gosgd:p=0.25").p
     0.25
@@ -149,7 +150,7 @@ def read_rule(
     short = {key: value for key, value in short.items() if value is not None}
     try:
         parameters = {each.name: each for each in parameters_of(make)}
-        # What a short form gives, the spec need not.
+        # A required parameter may be given by a short form instead of the spec.
         values = read_values(
             name,
             [replace(e, default=short.get(e.name, e.default)) for e in parameters.values()],
@@ -166,7 +167,7 @@ def read_rule(
         if key in values:
             raise ConfigError(f"{key} is {value}, and rule {spec!r} gives it, too: give it once")
         parameters[key].check(value)
-        # A number of numpy prints otherwise than one of Python.
+        # A numpy number prints differently from a Python number.
         values[key] = parameters[key].kind(value)
     ordered = {key: values[key] for key in parameters if key in values}
     return RuleSpec(name=name, make_with=make, values=MappingProxyType(ordered))
@@ -189,7 +190,7 @@ def find_rule(name: str) -> Callable[..., Rule]:
 
 
 def parts_of_spec(spec: str) -> tuple[str, str | None]:
-    """Split a spec into the rule's name and what it gives, without looking at either.
+    """Split a spec into the rule's name and its parameters, without checking either.
 
     >>> parts_of_spec("mine:Rule:p=0.5,k=3"), parts_of_spec("gosgd")
     (('mine:Rule', 'p=0.5,k=3'), ('gosgd', None))
@@ -202,12 +203,12 @@ def parts_of_spec(spec: str) -> tuple[str, str | None]:
 
 
 def spec_of(rule: Rule) -> str:
-    """The spec that makes such a rule again, from its class and from what is not as by default.
+    """Return a spec that recreates a rule, from its class and its non-default parameters.
 
-    A rule keeps each parameter in an attribute of the same name.
+    Each parameter must be kept in an attribute of the same name.
 
     Raises:
-        ConfigError: It does not, or its class cannot be imported by a name.
+        ConfigError: An attribute is missing, or the class cannot be imported by its name.
     """
     make = type(rule)
     name = rule.name if RULES.get(rule.name) is make else f"{make.__module__}:{make.__qualname__}"
@@ -229,7 +230,7 @@ def spec_of(rule: Rule) -> str:
 
 
 def takers_of(parameter: str) -> dict[str, Parameter]:
-    """The built-in rules that take a parameter, and how each declares it."""
+    """Return the built-in rules that take a parameter, and how each declares it."""
     return {
         name: declared
         for name, rule in RULES.items()
@@ -242,7 +243,7 @@ _COMMON = ("gosgd", "sgp", "adpsgd", "dpsgd", "allreduce", "local-sgd", "diloco"
 
 
 def rules_help() -> str:
-    """How a rule is named, for the help of a command."""
+    """Return how to name a rule, for a command's help."""
     return (
         f"{', '.join(_COMMON)} or one of {len(RULES) - len(_COMMON)} more (see `rumor rules`), "
         "with parameters as in gosgd:p=0.5,layers=4; or one of yours, MODULE:CLASS."

@@ -1,10 +1,10 @@
-"""Messages as bytes: a checked msgpack header, and at most one raw frame beside it.
+"""Messages as bytes: a checked msgpack header, and at most one raw frame.
 
-The first part of a message is ``magic, version, crc32, header``; the second, where there is one,
-is the frame. The header is a flat array whose every field is checked for type and range against
-its declaration, and both parts are under a checksum (the frame's is XXH3, which is as fast
-as memory), so that no damaged message is ever taken for another. Extension types, maps and trailing
-bytes are refused.
+The first part of a message is ``magic, version, crc32, header``; the optional second part is the
+frame. The header is a flat array; each field is checked for type and range against its
+declaration. Both parts have a checksum (the frame's is XXH3, which is as fast as memory), so that
+a damaged message is never mistaken for another. Extension types, maps and trailing bytes are
+refused.
 """
 
 import struct
@@ -40,11 +40,11 @@ Buffer = bytes | bytearray | memoryview
 VERSION = 4
 
 HEADER_BYTES_MAX = 1 << 20
-"""Largest first part, in bytes: a table of some 10,000 members, or a schema of as many tensors."""
+"""Largest first part, in bytes: room for about 10,000 members, or a schema of as many tensors."""
 
 _PREFIX: Final = struct.Struct("<3sBI")
 _MAGIC: Final = b"RMR"
-# One for all: making a packer costs as much as packing with it.
+# Shared, since creating a packer costs as much as packing with it.
 _PACKER = msgpack.Packer()
 _FIELDS: Final = tuple(map(Fields, BODIES))
 _KINDS: Final = {body: kind for kind, body in enumerate(BODIES)}
@@ -60,10 +60,10 @@ _HEADER: Final = {
 
 
 def encode(envelope: Envelope, frame: Buffer = b"") -> list[Buffer]:
-    """Write a message: the header, and the frame where there is one, which is not copied.
+    """Encode a message as its header and, if it has one, its frame, which is not copied.
 
     Raises:
-        LocalProtocolError: The frame is not as long as the envelope says.
+        LocalProtocolError: The frame's length differs from the envelope's ``frame_bytes``.
     """
     if len(frame) != envelope.frame_bytes:
         raise LocalProtocolError(f"a frame of {len(frame)} bytes, not {envelope.frame_bytes}")
@@ -73,10 +73,10 @@ def encode(envelope: Envelope, frame: Buffer = b"") -> list[Buffer]:
 
 
 def encoded_bytes(envelope: Envelope) -> int:
-    """How long a message is on the wire, frame included, without making its bytes.
+    """Return the length of a message in bytes, frame included, without encoding it.
 
-    The checksum of a frame is taken for a number of 64 bits: of four billion frames one has a
-    smaller one, which msgpack writes in 4 bytes less.
+    A frame's checksum is assumed to need 64 bits: one frame in four billion has a smaller one,
+    which msgpack writes in 4 bytes less.
 
     >>> from rumor.gossip.weight import ONE
     >>> from rumor.gossip.wire.messages import Ack
@@ -90,28 +90,28 @@ def encoded_bytes(envelope: Envelope) -> int:
 
 
 def _fields_of(envelope: Envelope, frame_check: int) -> tuple[Any, ...]:
-    """The fields of a header as msgpack can write them, in the order of its table."""
+    """Return a header's fields as msgpack can write them, in wire order."""
     kind = _KINDS[type(envelope.body)]
     return (*_said(envelope), frame_check, kind, _FIELDS[kind].write(envelope.body))
 
 
 def version_notice() -> list[Buffer]:
-    """What answers a message of another version: the prefix of a message and nothing behind it, so
-    that any version can tell by it which one is spoken here. Nobody answers it."""
+    """Return the answer to a message of another version: a bare prefix, from which any version can
+    read the version in use. It is never answered."""
     return [_PREFIX.pack(_MAGIC, VERSION, 0)]
 
 
 def is_version_notice(first: Buffer) -> bool:
-    """Whether the first part of a message is no more than its prefix."""
+    """True if the first part of a message is a bare prefix."""
     return len(first) == _PREFIX.size
 
 
 def decode(parts: Sequence[Buffer]) -> Envelope:
-    """Read a message; its frame, where it has one, stays where it is: ``parts[1]``.
+    """Decode a message; its frame, if any, stays in ``parts[1]``.
 
     Raises:
-        DecodeError: This is not a message, or a damaged or an oversized one.
-        IncompatiblePeer: It is one of another version of the protocol.
+        DecodeError: This is not a message, or it is damaged or oversized.
+        IncompatiblePeer: It has another protocol version.
     """
     if not 1 <= len(parts) <= 2:
         raise DecodeError(f"a message of {len(parts)} parts")
@@ -125,20 +125,20 @@ def decode(parts: Sequence[Buffer]) -> Envelope:
 
 
 Checksum = xxhash.xxh3_64
-"""What `checksum` gives, taken piece by piece: ``update`` and ``intdigest``."""
+"""Computes the same as `checksum`, piece by piece: ``update`` and ``intdigest``."""
 
 
 def checksum(frame: Buffer) -> int:
-    """The checksum under which a frame travels: XXH3, 64 bits; 0 for no frame."""
+    """Return a frame's checksum: XXH3, 64 bits; 0 without a frame."""
     return xxhash.xxh3_64_intdigest(frame) if len(frame) else 0
 
 
 def decode_header(first: Buffer) -> tuple[Envelope, int]:
-    """Read the first part of a message, and the `checksum` that its frame must have.
+    """Decode the first part of a message, and the `checksum` that its frame must have.
 
     Raises:
         DecodeError: This is not the first part of a message, or it is damaged.
-        IncompatiblePeer: It is one of another version of the protocol.
+        IncompatiblePeer: It has another protocol version.
     """
     try:
         values = named(_unpack(first), _HEADER)
@@ -178,10 +178,10 @@ def _unpack(first: Buffer) -> Any:
 
 
 def _require_all_there(header: Buffer) -> None:
-    """Walk over a header without making anything of it.
+    """Check that a header is complete, without building its values.
 
-    An array is made at the length it claims. A thousand of them, one inside the other, would take
-    half a gigabyte before it shows that nothing is in them.
+    msgpack allocates an array at the length it claims. A thousand nested ones would take half a
+    gigabyte before they turn out to be empty.
     """
     walker = msgpack.Unpacker(read_size=len(header), max_buffer_size=HEADER_BYTES_MAX)
     walker.feed(header)

@@ -1,7 +1,7 @@
-"""How the fields of messages travel: as flat arrays, each field checked for type and range.
+"""The encoding of message fields: flat arrays, each field checked for type and range.
 
-A class declares its fields once: ``seq: Annotated[int, integer(1, 9)]`` says what the number is to
-Python, and which numbers may come over the wire. `Fields` reads and writes arrays of them.
+A class declares its fields once: ``seq: Annotated[int, integer(1, 9)]`` gives the Python type, and
+the numbers allowed on the wire. `Fields` reads and writes arrays of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 WEIGHT_BYTES_MAX: Final = 128
-"""Longest weight that is not a whole number of units, in bytes."""
+"""Longest weight that is not a whole number of units, in bytes on the wire."""
 
 U32: Final = 2**32 - 1
 U63: Final = 2**63 - 1
@@ -47,27 +47,27 @@ _SECONDS_MAX: Final = 1e11
 
 
 class FieldError(Exception):
-    """A field is not what it must be."""
+    """A field is invalid; the message says what it must be."""
 
 
 class Check(NamedTuple):
-    """How one field travels."""
+    """The encoding of one field."""
 
     read: Callable[[Any], Any]
-    """Takes what msgpack has read and returns the field's value, or raises `FieldError`."""
+    """Converts a value from msgpack to the field's value, or raises `FieldError`."""
     write: Callable[[Any], Any] | None = None
-    """Makes what msgpack can write; None where the value is that already."""
+    """Converts the field's value to one for msgpack; None if they are the same."""
 
 
 class _Optional:
-    """Marks a field, behind all that always travel, that is left out where it has its default."""
+    """Marks a field that is omitted while it has its default; required fields come first."""
 
 
 OPTIONAL: Final = _Optional()
 
 
 def integer(low: int, high: int) -> Check:
-    """A whole number in [low, high]; a truth value is none."""
+    """A whole number in [low, high], not a bool."""
 
     def read(value: Any) -> int:
         if type(value) is not int or not low <= value <= high:
@@ -96,19 +96,19 @@ def _flag(value: Any) -> bool:
 
 
 SECONDS: Final = Check(_seconds)
-"""A finite time of at most some thousand years, not below 0."""
+"""A time in [0, 1e11] s, about 3,000 years."""
 
 NUMBER: Final = Check(_number)
-"""Any float that is a number, infinity included."""
+"""Any float but nan; infinity is allowed."""
 
 FLAG: Final = Check(_flag)
 
 
 def weight(units_max: int) -> Check:
-    """A weight of at most so many units: their number, or bytes where that is not whole.
+    """A weight of at most *units_max* units: an integer if whole, otherwise bytes.
 
-    One weight has one form (`encode_weight`): whole units that came as bytes are refused, and so
-    are leading zeros.
+    Each weight has one encoding (`encode_weight`): whole units as bytes are refused, and so are
+    leading zeros.
     """
     weight_max = decode_weight(units_max)
 
@@ -128,7 +128,7 @@ def weight(units_max: int) -> Check:
 
 
 def text(length_min: int, length_max: int) -> Check:
-    """Printable text of so many characters."""
+    """Printable text of *length_min* to *length_max* characters."""
 
     def read(value: Any) -> str:
         if type(value) is not str or not length_min <= len(value) <= length_max:
@@ -152,7 +152,7 @@ def octets(*lengths: int) -> Check:
 
 
 def each(check: Check, count_max: int) -> Check:
-    """An array of at most so many, each of which passes *check*."""
+    """An array of at most *count_max* items, each of which passes *check*."""
 
     def read(value: Any) -> tuple[Any, ...]:
         if type(value) is not tuple or len(value) > count_max:
@@ -178,7 +178,7 @@ def named(value: Any, checks: dict[str, Check]) -> dict[str, Any]:
     """Check the items of an array, in the order of *checks*, and return them by name.
 
     Raises:
-        FieldError: There are more or fewer, or one does not pass; the message names it.
+        FieldError: The number of items is wrong, or an item is invalid; the message names it.
     """
     if type(value) is not tuple or len(value) != len(checks):
         raise FieldError(f"an array of {len(checks)}")
@@ -192,12 +192,12 @@ def named(value: Any, checks: dict[str, Check]) -> dict[str, Any]:
 
 
 class Fields:
-    """The fields of a class as they travel: an array, in the order of their declaration.
+    """Encodes the fields of a class as an array, in the order of their declaration.
 
     Args:
         cls: A dataclass or NamedTuple. The type of each field is Annotated with its `Check`, and
-            with `OPTIONAL` where it may be left out; bool, IntEnum and classes of such fields need
-            none.
+            with `OPTIONAL` if it may be left out; bool, IntEnum and classes of such fields need
+            no annotation.
     """
 
     def __init__(self, cls: type[Any]) -> None:
@@ -206,7 +206,7 @@ class Fields:
         names, checks = list(hints), checks_of(cls)
         optional = [name for name, hint in hints.items() if OPTIONAL in get_args(hint)[1:]]
         self._required = len(names) - len(optional)
-        # By how many of the optional fields are there.
+        # Indexed by the number of optional fields that are present.
         self._checks = [
             {name: checks[name] for name in names[:count]}
             for count in range(self._required, len(names) + 1)
@@ -221,10 +221,10 @@ class Fields:
             self._values = lambda value: [getattr(value, name) for name in names]
 
     def read(self, value: Any) -> Any:
-        """Make an instance of what msgpack has read.
+        """Create an instance from an array that msgpack has read.
 
         Raises:
-            FieldError: It is no such array, or one that would be written another way.
+            FieldError: The array is invalid, or not in the form in which `write` makes it.
         """
         more = len(value) - self._required if type(value) is tuple else 0
         checks = self._checks[more if 0 < more < len(self._checks) else 0]
@@ -237,7 +237,7 @@ class Fields:
             raise FieldError(f"valid: {error}") from None
 
     def write(self, value: Any) -> list[Any]:
-        """Make what msgpack can write of an instance."""
+        """Convert an instance to an array for msgpack."""
         values = list(self._values(value))
         while len(values) > self._required:
             if values[-1] != self._defaults[len(values) - self._required - 1]:
@@ -250,7 +250,7 @@ class Fields:
 
 
 def checks_of(cls: type[Any], *without: str) -> dict[str, Check]:
-    """How the fields of a class travel, by name, in the order of their declaration."""
+    """Return the checks of a class's fields, by name, in the order of their declaration."""
     hints = get_type_hints(cls, include_extras=True)
     return {name: _check_of(hint) for name, hint in hints.items() if name not in without}
 

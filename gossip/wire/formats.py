@@ -1,7 +1,7 @@
-"""In what form numbers travel: how many bytes they take, and what else goes along.
+"""The number formats of a share: their sizes, and what else a share carries.
 
-Only sizes are known here, so that every peer can tell from its own schema how long a share must
-be. Values are written and read by the vector, see `rumor.train.tensors.wires`.
+This module knows only sizes, from which every peer can compute the length of a share of its own
+schema. The vector reads and writes the values, see `rumor.train.tensors.wires`.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,21 +23,21 @@ __all__ = [
 ]
 
 CHUNK: Final = 4096
-"""Numbers of which ``topk2bit`` takes the largest, so that a place takes 12 bits."""
+"""Numbers in a chunk, of which ``topk2bit`` takes the largest; an index takes 12 bits."""
 
 INT8_BLOCK: Final = 1024
 """Numbers that share a scale."""
 
 NATIVE: Final = "float32"
-"""The format in which a share holds the numbers as the model does."""
+"""The format that leaves a model's numbers as they are."""
 
 REGISTERS_MAX: Final = 16
 """Most registers that one share carries."""
 
-# Strangers may ask for any fraction.
+# Remote peers may ask for any fraction, so the cache is bounded.
 _SIZES_MAX: Final = 4096
 
-# What is no wider than this already travels as it is in any format.
+# Narrower dtypes are sent as they are in every format.
 _CONVERTED: Final = ("float32", "float64")
 
 Fraction = Annotated[
@@ -47,43 +47,43 @@ Fraction = Annotated[
 
 
 class Wire(Protocol):
-    """A format for the numbers of a share. Models of other dtypes than float32 and float64 travel
-    as they are in any of them.
+    """A format for the numbers of a share. It converts float32 and float64; tensors of other
+    dtypes are sent as they are.
     """
 
     name: str
     coder: str = ""
     """The module of `rumor.train.tensors.wires` that writes and reads it."""
     fraction: float = 1.0
-    """The part of all numbers that one share carries, in (0, 1]."""
+    """The fraction of all numbers that one share carries, in (0, 1]."""
     is_dense: bool = True
-    """Whether every number is there."""
+    """True if a share carries every number."""
     is_for_differences: bool = False
-    """Whether it can only carry what is written by itself, and made up for later."""
+    """True if it suits only bare differences (`Form.bare`) under rules that make up for losses."""
     is_random: bool = False
-    """Whether it rounds at random."""
+    """True if it rounds at random."""
     needs_anchor: bool = False
-    """Whether a receiver must know the anchor to read it."""
+    """True if a receiver must know the anchor to read it."""
 
     def parts(self, n_numbers: int) -> tuple[tuple[str, int], ...]:
-        """What stands for so many numbers: arrays one after another, dtype and length of each."""
+        """Return the dtype and length of each array that encodes *n_numbers*, in wire order."""
         return ((self.name, n_numbers),)
 
     def kept(self, n_numbers: int) -> int:
-        """How many of *n_numbers* travel, at least one."""
+        """Return how many of *n_numbers* are sent, at least one."""
         return n_numbers
 
     @property
     def is_native(self) -> bool:
-        """Whether numbers arrive exactly as they were."""
+        """True if numbers arrive unchanged."""
         return self.name == NATIVE
 
     def converts(self, dtype: str) -> bool:
-        """Whether numbers of *dtype* do not travel as they are."""
+        """True if the format converts numbers of *dtype*."""
         return not self.is_native and dtype in _CONVERTED
 
     def room_bytes(self, dtype: str, n_numbers: int, itemsize: int) -> int:
-        """Bytes of so many numbers on the wire, each array padded to whole cache lines."""
+        """Return the bytes of *n_numbers* on the wire, each array padded to whole cache lines."""
         if not self.converts(dtype):
             return _padded(n_numbers * itemsize)
         return sum(_padded(ITEMSIZES[kind] * length) for kind, length in self.parts(n_numbers))
@@ -116,7 +116,7 @@ class Int8(Wire):
     name, coder, needs_anchor, is_random = "int8", "int8", True, True
 
     def parts(self, n_numbers: int) -> tuple[tuple[str, int], ...]:
-        """Codes, then a scale for each block."""
+        """Return the arrays: codes, then a scale for each block."""
         return ("int8", n_numbers), ("float32", -(-n_numbers // INT8_BLOCK))
 
 
@@ -129,31 +129,31 @@ class TopK(Wire):
         self.fraction = fraction
 
     def kept(self, n_numbers: int) -> int:
-        """How many of *n_numbers* travel, at least one."""
+        """Return how many of *n_numbers* are sent, at least one."""
         return min(n_numbers, max(1, ceil(self.fraction * n_numbers)))
 
     def parts(self, n_numbers: int) -> tuple[tuple[str, int], ...]:
-        """Places, then the numbers there."""
+        """Return the arrays: indices, then the numbers there."""
         return ("int32", self.kept(n_numbers)), ("float32", self.kept(n_numbers))
 
 
 class TopK2Bit(TopK):
     """The largest in 2 bits each, all others 0; for choco and sparseloco.
 
-    Of each `CHUNK`, so many become a sign and one of two sizes. That is for differences, of which
-    a rule keeps what was left out, see ``Form.bare``.
+    In each `CHUNK`, the largest numbers become a sign and one of two sizes. The format is for
+    differences, where a rule keeps what was left out, see ``Form.bare``.
     """
 
     name, coder, is_for_differences = "topk2bit", "topk2bit", True
 
     def kept(self, n_numbers: int) -> int:
-        """How many of *n_numbers* travel, at least one of each chunk."""
+        """Return how many of *n_numbers* are sent, at least one of each chunk."""
         whole, rest = divmod(n_numbers, CHUNK)
         return whole * super().kept(CHUNK) + super().kept(rest)
 
     def parts(self, n_numbers: int) -> tuple[tuple[str, int], ...]:
-        """Places in each chunk, two of 12 bits in three bytes; codes, four in a byte; two sizes for
-        each chunk."""
+        """Return the arrays: indices within each chunk, two of 12 bits in three bytes; codes, four
+        in a byte; two sizes for each chunk."""
         kept = self.kept(n_numbers)
         places, codes, chunks = -(-kept // 2), -(-kept // 4), -(-n_numbers // CHUNK)
         return ("uint8", 3 * places), ("uint8", codes), ("float32", 2 * chunks)
@@ -162,15 +162,15 @@ class TopK2Bit(TopK):
 WIRES: Final[Mapping[str, Callable[..., Wire]]] = MappingProxyType(
     {kind.name: kind for kind in (Float32, BFloat16, Float16, Int8, TopK, TopK2Bit)}
 )
-"""All formats, by the name that people type."""
+"""All formats, by the name that users type."""
 
 
 @lru_cache(maxsize=64)
 def parse_wire(text: str) -> Wire:
-    """Read a format as people type it.
+    """Parse a format as users type it.
 
     Raises:
-        ConfigError: There is no such format, or its fraction is out of range.
+        ConfigError: The format does not exist, or its fraction is out of range.
 
     >>> parse_wire("topk:0.01").fraction
     0.01
@@ -188,30 +188,29 @@ def _wire(value: Any) -> str:
 
 
 class Form(NamedTuple):
-    """What one share consists of."""
+    """The contents of one share."""
 
     wire: Annotated[str, Check(_wire)] = NATIVE
-    """The format, as people type it."""
+    """The format, as users type it."""
     copy: bool = False
-    """Whether a newcomer shall be able to take it over whole: the bytes of local buffers follow
-    those of shard 0."""
+    """True if a newcomer can adopt it whole: the bytes of local buffers follow those of shard 0."""
     anchor: bool = False
-    """Whether the same part of the anchor follows, as it is."""
+    """True if the same part of the anchor follows, unconverted."""
     registers: Annotated[int, integer(1, REGISTERS_MAX), OPTIONAL] = 1
-    """How many registers it carries, one after another. Formats that need the anchor write the
-    first as its difference from that, and those behind it, which are small beside a model, as
-    they are."""
+    """Number of registers it carries, one after another. Formats that need the anchor write the
+    first as its difference from that, and the others, which are small compared with a model,
+    directly."""
     bare: Annotated[bool, OPTIONAL] = False
-    """Whether the numbers are written by themselves: without the anchor where they are rounded, and
-    under ``topk`` those that are largest, all others being 0. For what is small beside a model."""
+    """True if the numbers themselves are written: without the anchor in formats that round, and
+    under ``topk`` the largest, all others being 0. For vectors small compared with a model."""
 
     def needs_anchor(self) -> bool:
-        """Whether a receiver must know the anchor to read it."""
+        """True if a receiver must know the anchor to read it."""
         return not self.bare and parse_wire(self.wire).needs_anchor
 
     def size_bytes(self, schema: Schema, shard: int) -> int:
-        """Bytes of such a share of one shard."""
-        # Not lru_cache: a schema's hash takes all its tensors.
+        """Return the bytes of such a share of one shard."""
+        # Not lru_cache: hashing a schema visits all its tensors.
         found = schema.sizes.get((self, shard))
         if found is None:
             if len(schema.sizes) >= _SIZES_MAX:

@@ -1,4 +1,4 @@
-"""What a model looks like from outside: names, shapes and dtypes, in order."""
+"""A model's schema: names, shapes and dtypes of its tensors, in order."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -29,9 +29,9 @@ __all__ = [
 HASH_BYTES = 16
 
 SHARDS_MAX = 1 << 14
-"""Most pieces that a vector is cut into."""
+"""Most shards that a vector is cut into."""
 
-# Matrix kernels may round differently on addresses that are not cache lines, and a one-peer run
+# Matrix kernels may round differently at addresses not aligned to cache lines, and a one-peer run
 # must equal plain SGD in every bit.
 ALIGNMENT_BYTES = 64
 
@@ -47,7 +47,7 @@ ITEMSIZES: Final = {
     "uint8": 1,
     "bool": 1,
 }
-"""Bytes of one number of each dtype that can travel."""
+"""Bytes of one number of each dtype that can be sent."""
 
 
 def _dtype(value: Any) -> str:
@@ -68,14 +68,15 @@ class TensorSpec:
     shape: _Shape
     dtype: Annotated[str, Check(_dtype)]
     shared: bool = True
-    """Mixed with every share; False for what only a copy carries, such as integer buffers."""
+    """Mixed with every share; False for tensors that only a copy carries, such as integer
+    buffers."""
     order: Annotated[tuple[int, ...], each(integer(0, 31), 32), OPTIONAL] = ()
-    """Axes of more than one element, from the one whose neighbors lie farthest apart in memory to
-    the innermost, where that is another order than theirs; ``(0, 2, 3, 1)`` is channels last."""
+    """Axes of more than one element, from the outermost in memory to the innermost, if not in that
+    order already; ``(0, 2, 3, 1)`` is channels last."""
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """All axes, in the order in which its numbers travel."""
+        """All axes, in the order in which its numbers are sent."""
         order = self.order or tuple(range(len(self.shape)))
         return *order, *(axis for axis in range(len(self.shape)) if axis not in order)
 
@@ -96,7 +97,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class FrozenTensor:
-    """A parameter that is neither trained nor sent, and that all peers are to have alike."""
+    """A parameter that is neither trained nor sent, and must be the same at all peers."""
 
     name: _TensorName
     shape: _Shape
@@ -109,14 +110,14 @@ class FrozenTensor:
 
 
 class Piece(NamedTuple):
-    """A run of the vector in which all numbers have one dtype, or cache lines picked from one;
-    padding counts as numbers."""
+    """A run of the vector in which all numbers have one dtype, or cache lines picked from such a
+    run; padding counts as numbers."""
 
     dtype: str
     start_bytes: int
     stop_bytes: int
     lines: NDArray[Any] | None = None
-    """Which of the vector's cache lines, ascending; None for all between start and stop."""
+    """Indices of the vector's cache lines, ascending; None for all between start and stop."""
 
     @property
     def size_bytes(self) -> int:
@@ -132,13 +133,13 @@ class Piece(NamedTuple):
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers it holds."""
+        """Count of its numbers."""
         return self.size_bytes // self.itemsize
 
 
 @dataclass(frozen=True)
 class Schema:
-    """Every tensor that travels, shared ones first, then those of a copy; and how it is cut.
+    """All tensors that are sent, shared ones first, then those of a copy; and their shards.
 
     Raises:
         ConfigError: There are more shards than the vector has cache lines.
@@ -146,12 +147,13 @@ class Schema:
 
     tensors: Annotated[tuple[TensorSpec, ...], each(record(TensorSpec), 1 << 16)]
     shards: Annotated[int, integer(1, SHARDS_MAX)] = 1
-    """Pieces of nearly equal size into which the vector is cut, each with weights of its own."""
+    """Number of shards of nearly equal size that the vector is cut into, each with its own
+    weights."""
     scattered: Annotated[bool, OPTIONAL] = False
-    """Whether each holds cache lines from all over the vector, picked at random once and for all,
-    in place of neighboring ones."""
+    """True if each shard holds cache lines from all over the vector, picked at random once and for
+    all, instead of contiguous ones."""
     frozen: Annotated[tuple[FrozenTensor, ...], each(record(FrozenTensor), 1 << 16), OPTIONAL] = ()
-    """What does not travel and is to be the same at all peers; none where it is not compared."""
+    """Parameters not sent that must be the same at all peers; empty if they are not compared."""
 
     def __post_init__(self) -> None:
         if self.shards == 1:
@@ -165,7 +167,7 @@ class Schema:
 
     @cached_property
     def hash(self) -> bytes:
-        """Names the schema: peers of one swarm have the same, 16 bytes."""
+        """Hash of the schema, 16 bytes; the same at all peers of a swarm."""
         text = "\n".join(str(tensor) for tensor in self.tensors)
         if self.shards > 1:
             text += f"\nshards {self.shards}" + (" scattered" if self.scattered else "")
@@ -183,15 +185,15 @@ class Schema:
         return _size_bytes(self.tensors)
 
     def shard_bounds(self, shard: int) -> tuple[int, int]:
-        """Where in the vector a shard begins and ends, in bytes; whole cache lines.
+        """Return where a shard begins and ends in the vector, in bytes; whole cache lines.
 
-        Of scattered shards, between which lines in the order in which they were drawn.
+        For scattered shards, these are bounds in the order in which lines were drawn.
         """
         start, stop = (self._n_lines * k // self.shards for k in (shard, shard + 1))
         return start * ALIGNMENT_BYTES, stop * ALIGNMENT_BYTES
 
     def lines(self, shard: int) -> NDArray[Any]:
-        """Which cache lines a shard holds, ascending: int32, shape ``(n_lines,)``."""
+        """Return the cache lines of a shard, ascending: int32, shape ``(n_lines,)``."""
         start, stop = (bound // ALIGNMENT_BYTES for bound in self.shard_bounds(shard))
         if not self.scattered:
             return np.arange(start, stop, dtype=np.int32)
@@ -199,7 +201,7 @@ class Schema:
 
     @cached_property
     def shards_of(self) -> dict[str, tuple[int, ...]]:
-        """In which shards each tensor lies that is mixed, by name; of scattered ones, perhaps."""
+        """Shards that each mixed tensor is in, by its name; if scattered, may be in."""
         found, start = {}, 0
         bounds = [self.shard_bounds(shard) for shard in range(self.shards)]
         for tensor in self.tensors:
@@ -212,7 +214,7 @@ class Schema:
         return found
 
     def pieces(self, shard: int = 0) -> tuple[Piece, ...]:
-        """A shard as runs of one dtype, in the order in which they travel."""
+        """Return a shard as runs of one dtype, in the order in which they are sent."""
         if self.scattered and self.shards > 1:
             return tuple(self._picked(self.lines(shard)))
         low, high = self.shard_bounds(shard)
@@ -224,7 +226,7 @@ class Schema:
 
     @cached_property
     def sizes(self) -> dict[object, int]:
-        """What shares of different forms measure, remembered by `Form.size_bytes`."""
+        """Cache of `Form.size_bytes`."""
         return {}
 
     @property
@@ -233,7 +235,7 @@ class Schema:
 
     @cached_property
     def _drawn(self) -> NDArray[Any]:
-        """All cache lines, in an order that every peer draws alike."""
+        """All cache lines, in a random order that is the same at every peer."""
         return stream(0, "swarm", f"shards:{self.shards}").permutation(
             np.arange(self._n_lines, dtype=np.int32)
         )
@@ -251,7 +253,7 @@ class Schema:
         return tuple(_runs(tensor for tensor in self.tensors if tensor.shared))
 
     def difference(self, other: "Schema") -> str | None:
-        """Name the first tensor in which *other* differs, or None where nothing does.
+        """Describe the first difference from *other*; None if they are equal.
 
         >>> mine = Schema((TensorSpec("weight", (2, 3), "float32"),))
         >>> mine.difference(Schema((TensorSpec("weight", (2, 4), "float32"),)))

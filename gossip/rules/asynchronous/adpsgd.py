@@ -1,4 +1,4 @@
-"""AD-PSGD: after a step, average with one random neighbor, both ways, and wait for nobody."""
+"""AD-PSGD: after a step, average with one random neighbor, both ways, without waiting."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,41 +14,42 @@ from ...wire.messages import Phase
 __all__ = ["ADPSGD"]
 
 ROUNDS_PASSED_MAX = 64
-"""Rounds of the topology that one exchange may pass over for want of anybody to ask."""
+"""Most rounds of the topology that one exchange may skip because they offer no peer to ask."""
 
-# What a share is, in its epoch. A leaver hands its weight on with 0.
+# A share's epoch says which of these it is. A leaver hands its weight on with 0.
 _QUESTION = 1
 _ANSWER = 2
 
 
 @dataclass(slots=True)
 class _Exchange:
-    """An average with another peer that is not complete."""
+    """An incomplete average with another peer."""
 
     peer: PeerId
     incarnation: Incarnation
     number: int
-    """By which the asker knows its exchange."""
+    """The asker's number for the exchange."""
 
 
 class ADPSGD:
     """Averages of pairs, asynchronous: ``x_i, x_j <- (x_i + x_j) / 2`` of a random edge.
 
-    The asker pushes its model and trains on. At its next step the asked peer keeps its own model
-    for the answer, and moves half the way to what came: ``x += (asked - x) / 2``. The asker, when
-    the answer is there, moves by as much the other way, ``x += (answer - sent) / 2``, where *sent*
-    is what it had asked with. The two add up to nothing, whatever either did in between, so that
-    every complete exchange keeps the mean of all models. An asked peer that has a question of its
-    own open moves a quarter of the way, and so does its asker: the answer says which.
+    The asker pushes its model and keeps training. At its next step the asked peer saves its own
+    model for the answer, and moves halfway to the model it received: ``x += (asked - x) / 2``.
+    When the answer arrives, the asker moves by as much the other way,
+    ``x += (answer - sent) / 2``, where *sent* is the model it asked with. The two moves cancel,
+    whatever either peer did in between, so every complete exchange keeps the mean of all models.
+    An asked peer with an open question of its own moves a quarter of the way, and so does its
+    asker: the answer says which.
 
-    One exchange of its own is open at a time, ``answers_max`` more may be open that others have
-    begun; a question beyond that is refused, and has changed nothing. No step waits, and an answer
-    waits for nothing but the network: on no graph can peers wait for one another in a circle.
+    A peer has one open exchange of its own, and up to ``answers_max`` more that others began; a
+    further question is refused, and changes nothing. No step waits, and an answer waits only for
+    the network, so peers cannot deadlock on any graph.
 
     A share carries one unit; the weights of peers are not used.
 
-    Source: Lian, Zhang, Zhang and Liu, ICML 2018, algorithm 1. There an averaging is atomic, which
-    needs a lock at both ends; the differences here need none.
+    Source: Lian, Zhang, Zhang and Liu, ICML 2018, algorithm 1. There, averaging is atomic, which
+    needs a lock at both ends; the differences used here do not.
     """
 
     name = "adpsgd"
@@ -102,7 +103,7 @@ class ADPSGD:
 
     def _take_answer(self, context: RuleContext, share: Share) -> None:
         own = self._own
-        # An exchange is given up when its other end is considered dead; that may have been wrong.
+        # An exchange is abandoned when its other end is considered dead, perhaps wrongly.
         if own is not None and own == _Exchange(*share.id[:2], share.round):
             part = 1.0 / max(2, share.note)
             context.combine(X, [(1.0, X), (part, share), (-part, "sent")])
@@ -116,22 +117,23 @@ class ADPSGD:
         slot = self._answers.index(None)
         self._answers[slot] = _Exchange(*share.id[:2], share.round)
         self._unsent.add(slot)
-        # One that is moved by an exchange of its own as well goes a quarter of the way. With halves
-        # two that ask one another at the same time would swap their models, for ever.
+        # A peer that its own exchange also moves goes a quarter of the way. With halves, two peers
+        # that ask one another at the same time would swap their models forever.
         self._parts[slot] = 2 if self._own is None else 4
         part = 1.0 / self._parts[slot]
         context.combine(_register(slot), [(1.0, X)])
         context.combine(X, [(1.0 - part, X), (part, share)])
-        # Only then can an asker that is asked at the same time answer: one share each way.
+        # Only one share may be under way in each direction: an asker that is asked at the same
+        # time can answer only after this.
         context.accept(share)
 
     def _look_after(self, context: RuleContext) -> None:
         back = {(returned.peer, returned.epoch) for returned in context.returned}
         own = self._own
-        # A question that was refused or fenced has changed nothing, at either end.
+        # A question that was refused or fenced has changed nothing at either end.
         if own is not None and ((own.peer, _QUESTION) in back or _is_gone(context, own)):
             self._own = None
-        # A peer that had considered this one dead has dropped its question and will not answer it.
+        # A peer that considered this one dead has dropped its question and will not answer.
         if context.merging and context.now - self._asked_s > context.config.dead_s:
             self._own = None
         for slot, answer in enumerate(self._answers):
@@ -172,7 +174,7 @@ class ADPSGD:
         context.push(peer, token(context.weight), epoch=_QUESTION, round=self._begun)
 
     def _draw(self, context: RuleContext) -> PeerId | None:
-        """A random neighbor; rounds of the topology that give this peer nobody are passed over."""
+        """Return a random neighbor, skipping rounds of the topology that offer no peer."""
         for _ in range(ROUNDS_PASSED_MAX if len(context.live()) > 1 else 0):
             peer = context.draw(context.neighbors(self._round))
             self._round += 1
@@ -188,7 +190,7 @@ class ADPSGD:
 
 
 def _is_gone(context: RuleContext, exchange: _Exchange) -> bool:
-    """Whether no answer can come; one that is leaving may still have an answer under way."""
+    """True if no answer can come; a leaving peer may still have one under way."""
     fate = context.fate(exchange.peer, exchange.incarnation)
     if fate in ("died", "left", "restarted"):
         return True

@@ -1,4 +1,4 @@
-"""DivShare: after every step, each fragment of the model to random peers of its own."""
+"""DivShare: after every step, send each fragment of the model to its own random peers."""
 
 from typing import Annotated
 
@@ -12,17 +12,17 @@ __all__ = ["DivShare"]
 
 
 class DivShare:
-    """Fragments go different ways, so that a slow link holds up some of them and not the model.
+    """Send fragments to different peers, so that a slow link delays only some of the model.
 
     The vector is cut into ``1 / fraction`` shards, the fragments. After every step a peer sends
-    each of them to ``s`` peers, drawn anew for each from *all* who live, in a random order. What
-    finds no free peer, or no bandwidth, is left out this time: where links carry only a part of
-    the model in a step, that part gets through, another one each time.
+    each fragment to ``s`` peers, drawn anew from *all* live peers, in a random order. A fragment
+    without a free peer or bandwidth is skipped this time: if links carry only a part of the model
+    per step, that part gets through, a different one each time.
 
-    In the paper a peer takes the plain mean of its own fragment and of those that came. Here each
-    fragment has weights of its own, which are split evenly among those who get it and who keeps
-    it, and mixing is by weight: with equal weights it is that mean, and the mean of all models
-    does not drift where some get more than others.
+    In the paper a peer takes the plain mean of its own fragment and the received ones. Here each
+    fragment has its own weights, which are split evenly between the sender and its receivers, and
+    mixing is by weight: with equal weights it is that mean, and the mean of all models does not
+    drift when some peers receive more than others.
 
     Source: Biswas, Kermarrec, Marouani, Pires, Sharma and de Vos, WWW 2025, algorithms 1 and 2.
     """
@@ -50,17 +50,17 @@ class DivShare:
         self.s = s
         self.fraction = fraction
         n_fragments = round(1 / fraction)
-        # One may be under way to whom it was sent a step ago.
+        # Shares of the previous step may still be outstanding.
         self.outstanding_max = 4 * s * n_fragments
         self.requirements = Requirements(whole=False, shards=n_fragments, staged_max=4 * s + 8)
 
     def step(self, context: RuleContext) -> Wait | None:
-        """Send the fragments out, and mix those that have come.
+        """Send the fragments, then mix those received.
 
-        In this order: mixed away, a step would hardly be heard of.
+        Mixing first would dilute this peer's own step before others receive it.
         """
         if context.merging:
-            # By halves: that tends to one model in fewer messages.
+            # Pushing halves reaches agreement in fewer messages.
             context.push_half()
         else:
             for fragment in context.rng.permutation(context.n_shards).tolist():

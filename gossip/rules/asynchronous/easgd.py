@@ -14,17 +14,17 @@ __all__ = ["EASGD"]
 _CENTER = "center"
 _PULL = "pull"
 
-# What a share holds; leavers hand on, and newcomers get, models with 0.
+# A share's epoch: a center. Leavers hand on, and newcomers get, models with epoch 0.
 _OF_CENTER = 1
 
 
 class EASGD:
-    """``d = alpha (x - c); x -= d; c += d`` every so many steps; nobody ever waits.
+    """``d = alpha (x - c); x -= d; c += d`` every few steps; no peer ever waits.
 
-    Elastic averaging: a spring between a peer's model and a center lets it explore, and holds it.
-    As published the center lies on a server. Here each peer keeps a replica, and the replicas
-    are averaged by sum-weight gossip, as models are under ``gosgd``: after each update half of the
-    weight goes with the center to a random neighbor. When all have finished, models become centers.
+    Elastic averaging: a spring ties a peer's model to a center, yet lets it explore. In the paper
+    the center is on a server. Here each peer keeps a replica, and the replicas are averaged by
+    sum-weight gossip, as models are under ``gosgd``: after each update, half of the weight goes
+    with the center to a random neighbor. When all peers have finished, models become centers.
 
     `SEASGD` has one center, as published, in memory that all peers of a machine share.
 

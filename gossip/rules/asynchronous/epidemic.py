@@ -1,4 +1,4 @@
-"""Epidemic learning: after every step, the model to some peers at random."""
+"""Epidemic learning: after every step, send the model to some random peers."""
 
 from typing import Annotated
 
@@ -14,15 +14,15 @@ _MODEL = 1
 
 
 class Epidemic:
-    """``x_i <- (x_i + x_j + ...) / (1 + k)`` over the k models that came; nobody ever waits.
+    """``x_i <- (x_i + x_j + ...) / (1 + k)`` over the k models received; no peer ever waits.
 
-    After every step a peer sends its model to ``s`` others, drawn anew from *all* who live: there
-    is no graph to keep. Then it takes the plain mean of its own and of what has come. As published
-    there are rounds; here a share counts when it comes, a step late, so that the mean of all moves
-    by ``(1 + k) / (1 + 2 k)`` of a step: learning rates may be as much larger.
+    After every step a peer sends its model to ``s`` others, drawn anew from *all* live peers, so
+    it needs no graph. Then it takes the plain mean of its own model and those received. The paper
+    has rounds; here a share counts on arrival, a step late, so that the mean of all models moves
+    by ``(1 + k) / (1 + 2 k)`` of a step: learning rates may be larger by that factor.
 
-    Who got more than it sent counts for less: the mean of all models is kept only on average over
-    what is drawn. A share carries one unit; the weights of peers are not used.
+    A peer that received more than it sent counts for less: the mean of all models is kept only in
+    expectation over the draws. A share carries one unit; the weights of peers are not used.
 
     Source: De Vos, Farhadkhani, Guerraoui, Kermarrec, Pires and Sharma, NeurIPS 2023, algorithm 1
     (EL-Local); EL-Oracle is ``dpsgd`` on a topology of random regular graphs.
@@ -41,16 +41,16 @@ class Epidemic:
         ] = 2,
     ) -> None:
         self.s = s
-        # One may be under way to whom it was sent a step ago.
+        # Shares of the previous step may still be outstanding.
         self.outstanding_max = 4 * s
 
     def step(self, context: RuleContext) -> Wait | None:
-        """Send the model on, and average it with what has come.
+        """Send the model, then average it with those received.
 
-        In this order: averaged away, a step would hardly be heard of.
+        Averaging first would dilute this peer's own step before others receive it.
         """
         if context.merging:
-            # By weight, which is nearly the same for all: it tends to one model.
+            # Merging by weight, which is nearly the same at all peers, converges to one model.
             context.push_half()
         else:
             self._send(context)

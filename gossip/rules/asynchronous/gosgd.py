@@ -1,4 +1,4 @@
-"""GoSGD: every peer takes its own steps and now and then pushes half of its weight."""
+"""GoSGD: every peer takes its own steps and occasionally pushes half of its weight."""
 
 from typing import Annotated
 
@@ -16,29 +16,29 @@ __all__ = ["Emission", "GoSGD"]
 
 
 class GoSGD:
-    """Sum-weight gossip, asynchronous: nobody ever waits.
+    """Sum-weight gossip, asynchronous: no peer ever waits.
 
     With emission per step, ``p`` is the probability of a push at each step: each *peer* then
-    counts the same, whatever its speed (right where peers hold different data). Per second, it is
-    the mean number of pushes in a second: each *step* counts the same (right for alike data). Both
-    hold on regular graphs. Adaptive, it is the part of its time in which a peer has a share under
-    way: as per step where an answer comes within a step, and ever more rarely where it takes
-    longer, so that slow links stay free for others. Peers with slow links then weigh more.
+    counts the same, whatever its speed (right if peers hold different data). Per second, it is
+    the mean number of pushes in a second: each *step* counts the same (right if data are alike).
+    Both hold on regular graphs. Adaptive, it is the fraction of time in which a peer has a share
+    under way: equal to per step if answers arrive within a step, and rarer the longer they take,
+    so that slow links stay free for others. Peers with slow links then weigh more.
 
-    With ``samples``, a peer whose steps take n of them pushes ``samples / n`` times as often. It
+    With ``samples``, a peer whose steps take n samples pushes ``samples / n`` times as often. It
     then weighs n times as much: on regular graphs, the stationary mean of the weights is
-    ``w_i ~ 1 / (pushes per second)``. So a step of n samples counts n times what one of a single
-    sample does (per second), or a peer n times what one does whose steps take one (per step).
+    ``w_i ~ 1 / (pushes per second)``. A step of n samples then counts n times as much as a step of
+    one sample (per second), or a peer n times as much as a peer with steps of one (per step).
 
-    With ``layers``, the model is cut into so many pieces of nearly equal size. A loop that takes
-    the optimizer's step within the backward pass says when a piece is through with it, and the
-    piece is pushed then, while the gradients of those before it are computed. Each has weights of
-    its own, is taken at its receiver's next step boundary, and is left out where its last version
-    was not taken yet. At most one push is due in a step.
+    With ``layers``, the model is cut into that many pieces of nearly equal size. A loop that takes
+    the optimizer's step within the backward pass reports each piece when it is done, and the piece
+    is pushed then, while the gradients of earlier pieces are computed. Each piece has its own
+    weights, is mixed at its receiver's next step boundary, and is skipped while its last version
+    has not been taken. At most one push is due in a step.
 
-    With ``robust``, a part c of each share is taken, by how far it is from the model:
-    ``x += w_s / (w_s + w) c (x_s - x)``. So much of its weight is accepted as goes with such a
-    move, and the rest goes back. A peer that sends anything then moves others by little. Models
+    With ``robust``, a part c of each share is mixed in, depending on its distance from the model:
+    ``x += w_s / (w_s + w) c (x_s - x)``. The weight that matches such a move is accepted, and the
+    rest goes back. A peer that sends arbitrary values then moves others only a little. Models
     that have drifted further apart agree more slowly.
 
     Source: Blot, Picard, Cord and Thome 2016, algorithm 1; emission per second and the adaptive one
@@ -92,7 +92,7 @@ class GoSGD:
         self._steps = 0
         self._to: PeerId | None = None
         self._pieces: set[int] | None = None
-        """Those that were pushed, or not, in the step that goes on; None where none was yet."""
+        """Pieces handled in the current step, pushed or skipped; None before the first."""
 
     def step(self, context: RuleContext) -> Wait | None:
         """Mix and push between two optimizer steps."""
@@ -108,7 +108,7 @@ class GoSGD:
         return None
 
     def _step_in_parts(self, context: RuleContext) -> None:
-        """The same with pieces that are pushed one by one, or shares that are measured."""
+        """Take a step when pieces are pushed one by one, or shares are measured."""
         if self.layers > 1 and context.trained:
             for shard in range(context.n_shards):
                 self.trained_shard(context, shard)
@@ -123,10 +123,10 @@ class GoSGD:
                 context.mix(share)
 
     def trained_shard(self, context: RuleContext, shard: int) -> None:
-        """Push half of what is held of a piece, in each step once, all to one neighbor.
+        """Push half of a piece's weight, once per step, to the same neighbor for all pieces.
 
-        A piece whose last version that neighbor has not taken yet is left out: so nobody is more
-        than one version ahead, and nobody waits.
+        A piece is skipped while that neighbor has not taken its last version: so no peer is more
+        than one version ahead, and no peer waits.
         """
         if self._pieces is None:
             self._pieces, self._to = set(), None
@@ -139,8 +139,8 @@ class GoSGD:
             return
         self._pieces.add(shard)
         weight = context.weight_of(shard)
-        # There was credit for the whole push when it began. Asked for again, it would always be the
-        # same pieces for which a slow link has none.
+        # There was credit for the whole push when it began. Checking again would always skip the
+        # same pieces on a slow link.
         open_to = context.draw((self._to,), (shard,), urgent=True)
         if weight >= WEIGHT_MIN and open_to is not None:
             context.push_shards(self._to, {shard: half(weight)})

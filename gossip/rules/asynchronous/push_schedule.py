@@ -1,4 +1,4 @@
-"""When a push is due: at how many steps, or how often in a second."""
+"""When a push is due: per step, or per second."""
 
 from typing import Annotated, Literal
 
@@ -37,12 +37,12 @@ Samples = Annotated[
     ),
 ]
 
-# A step counts for a tenth: some ten of them tell how long one takes.
+# Step times are averaged over about the last ten steps.
 _SMOOTHING = 0.1
 
 
 class PushSchedule:
-    """Says at each turn of a rule how many pushes are due."""
+    """Decides at each turn of a rule how many pushes are due."""
 
     def __init__(self, emission: Emission, samples: int) -> None:
         self._emission = emission
@@ -55,7 +55,7 @@ class PushSchedule:
         self._batch = before + _SMOOTHING * (samples - before)
 
     def due(self, context: RuleContext, p: float) -> int:
-        # Nobody trains any more: nothing competes for the link, and agreement is all that counts.
+        # Training is over: nothing competes for the link, and only agreement counts.
         if context.merging:
             return 1
         if self._emission == "per-second":
@@ -69,11 +69,11 @@ class PushSchedule:
 
     @property
     def _rarity(self) -> float:
-        """How many times as often as ``p`` says this peer pushes, for the samples of its steps."""
+        """Return the factor on ``p`` that accounts for the samples in this peer's steps."""
         return self._samples / self._batch if self._batch else 1.0
 
     def _steps_per_trip(self, context: RuleContext) -> float:
-        """The part of a push and its answer that fits into one step, at most 1."""
+        """Return the fraction of a push and its answer that fits into one step, at most 1."""
         if context.trained and context.elapsed_s > 0:
             before_s = self._step_s or context.elapsed_s
             self._step_s = before_s + _SMOOTHING * (context.elapsed_s - before_s)
@@ -84,10 +84,10 @@ class PushSchedule:
 
 
 def require_probability(p: float, emission: Emission) -> None:
-    """Make sure that ``p`` fits what it is a measure of.
+    """Check that ``p`` is valid for the kind of emission.
 
     Raises:
-        ConfigError: It is a probability beyond 1.
+        ConfigError: ``p`` is a probability above 1.
     """
     if emission != "per-second" and p > 1:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""SEASGD: every peer is tied to one center, which lies in memory that all of them share."""
+"""SEASGD: every peer is tied to one center, which lies in shared memory."""
 
 from typing import Annotated, Literal
 
@@ -16,19 +16,19 @@ Progress = Literal["own", "fastest", "master"]
 
 
 class SEASGD:
-    """``d = alpha (x - W); x -= d; W += d`` every so many steps; W is one for all, nobody waits.
+    """``d = alpha (x - W); x -= d; W += d`` every few steps; all share one W, no peer waits.
 
     Elastic averaging with the center W in a segment that all processes of one machine share: an
-    exchange costs a pass over memory and no message. Weight rests until all have finished; then
-    models become W, and what is left to do for the rounds of merging is nothing. W begins as the
-    model of whoever is first.
+    exchange costs a pass over memory and no message. Weight stays put until all peers have
+    finished; then models become W, so that merging has nothing left to do. W begins as the model
+    of the first peer.
 
     By default each peer takes its own steps. With ``progress``, training also ends once the fastest
-    peer, or the one named ``master``, has taken all of its; a master that dies or leaves before
-    that ends nobody's.
+    peer, or the one named ``master``, has taken all its steps; a master that dies or leaves before
+    that does not end training.
 
-    A swarm on several machines would have as many centers, tied together by nothing: a peer that
-    finds another machine's among its swarm at its first step halts.
+    A swarm on several machines would have several unconnected centers: a peer that finds a peer of
+    another machine in its swarm at its first step halts.
 
     Source: Ahn et al. 2018, ShmCaffe, SEASGD of its asynchronous mode (ShmCaffe-A); alpha and every
     are theirs. Zhang, Choromanska and LeCun, NeurIPS 2015, algorithm 1.
@@ -80,11 +80,11 @@ class SEASGD:
         self._is_center = False
 
     def start(self, context: RuleContext) -> None:
-        """See that the center is there before the first step has moved a model."""
+        """Create the center before the first step moves a model."""
         context.exchange(_CENTER, taken=0.0, given=0.0)
 
     def step(self, context: RuleContext) -> EndTraining | Halt | None:
-        """Mix what leavers hand on; exchange with the center where it is time."""
+        """Mix what leavers hand on, and exchange with the center when it is due."""
         for share in context.shares():
             context.mix(share)
         if context.merging:
@@ -97,12 +97,12 @@ class SEASGD:
                 context.exchange(_CENTER, taken=self.alpha, given=self.alpha)
             return self._end(context)
         elif context.finished:
-            # Its model must not be left behind, nor hold back those who go on.
+            # Its model must not be left behind, nor hold back peers that still train.
             context.exchange(_CENTER, taken=self.alpha, given=0.0)
         return None
 
     def _end(self, context: RuleContext) -> EndTraining | None:
-        """Whether training is over for all, since that of one is."""
+        """End training for all peers once the fastest peer or the master has finished."""
         if self.progress == "own":
             return None
         finished = context.table.finished()
@@ -118,7 +118,7 @@ class SEASGD:
 
 
 def _elsewhere(context: RuleContext) -> Halt | None:
-    """Why a rule cannot begin that shares segments with all others, where one is elsewhere."""
+    """Halt if a peer is on another machine, where it cannot share the segment."""
     mine = context.table.machine(context.me)
     others = [peer for peer in context.live() if context.table.machine(peer) != mine]
     if not others:

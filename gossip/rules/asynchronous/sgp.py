@@ -15,17 +15,17 @@ __all__ = ["SGP"]
 
 
 class SGP:
-    """Push-sum, overlapped and asynchronous: nobody ever waits.
+    """Push-sum, overlapped and asynchronous: no peer ever waits.
 
     After every step a peer splits its weight evenly between itself and its d out-neighbors of the
-    round, which needs no way back, and mixes by weight what has come. A round passes with every
-    step, whatever the others do.
+    round, so edges may be directed, and mixes by weight what has arrived. A round passes with every
+    step, whatever the other peers do.
 
     The paper keeps a numerator x and a weight w, and takes gradients at z = x / w. Here the vector
-    *is* z: mixing by weight adds up numerators and weights, and divides. So the optimizer, any
-    optimizer, steps on z, where the paper's step on x would move z by ``lr / w``. Where all have
-    as many in- as out-neighbors, w stays near 1 and the two are alike; elsewhere a peer here moves
-    the swarm's mean in proportion to its weight.
+    *is* z: mixing by weight adds up numerators and weights, and divides. So any optimizer steps on
+    z, where the paper's step on x would move z by ``lr / w``. If all peers have as many in- as
+    out-neighbors, w stays near 1 and the two are alike; otherwise a peer here moves the swarm's
+    mean in proportion to its weight.
 
     Source: Assran, Loizou, Ballas and Rabbat, ICML 2019, algorithm 2 (overlapped); the weights are
     those of Kempe, Dobra and Gehrke, FOCS 2003.
@@ -63,7 +63,7 @@ class SGP:
 
     def step(self, context: RuleContext) -> Wait | None:
         if context.merging and not context.measured:
-            # Nobody trains any more: one half at a time agrees in fewer messages.
+            # Training is over: pushing one half at a time reaches agreement in fewer messages.
             context.push_half()
         elif not context.measured:
             self._share_out(context)
@@ -79,8 +79,8 @@ class SGP:
         self._round += 1
         parts = len(neighbors) + 1
         weights = {shard: coarse(context.weight_of(shard) // parts) for shard in context.shards}
-        # Who went away empty-handed comes first the next time: where credit or bandwidth is short,
-        # the last of the order would give all its weight away and never get any.
+        # The neighbor that was skipped comes first next time: with little credit or bandwidth, the
+        # last in the order would give all its weight away and never get any.
         first = neighbors.index(self._passed_over) if self._passed_over in neighbors else 0
         self._passed_over = None
         for peer in (*neighbors[first:], *neighbors[:first]):

@@ -1,4 +1,4 @@
-"""SPARTA: after every step, a small random part of the model with one peer."""
+"""SPARTA: after every step, push a small random part of the model to one peer."""
 
 from typing import Annotated
 
@@ -12,19 +12,18 @@ __all__ = ["Sparta"]
 
 
 class Sparta:
-    """Sum-weight gossip of sparse parts: nobody ever waits, and a push is next to nothing.
+    """Sum-weight gossip of sparse parts: no peer ever waits, and pushes are small.
 
-    The vector is cut into ``1 / fraction`` shards of scattered numbers, each with weights of its
-    own. After every step a peer draws one of them, and pushes it, with half of its weight, to a
-    random neighbor. A number is told once in ``1 / fraction`` steps, and yet models stay close,
-    because in so many steps hardly any of them moves far.
+    The vector is cut into ``1 / fraction`` shards of scattered numbers, each with its own weights.
+    After every step a peer draws one shard and pushes it, with half of its weight, to a random
+    neighbor. A number is sent once in ``1 / fraction`` steps, and yet models stay close, because
+    few numbers move far in that many steps.
 
-    In the paper the peers average the same part at the same step, all of them with one another,
-    which is a barrier, and traffic that grows with their number; gossip is what its authors name
-    as the way beyond 16.
+    In the paper all peers average the same part at the same step, which is a barrier, with traffic
+    that grows with the number of peers; for more than 16, its authors suggest gossip.
 
-    Source: Beton, Baioumy, van der Ouderaa, Reed, Howes, Cheema and Vrabie 2025; in their code,
-    too, the parts are a random partition.
+    Source: Beton, Baioumy, van der Ouderaa, Reed, Howes, Cheema and Vrabie 2025; the parts are a
+    random partition in their code as well.
     """
 
     name = "sparta"
@@ -55,7 +54,7 @@ class Sparta:
 
     def step(self, context: RuleContext) -> Wait | None:
         if context.merging:
-            # Nobody trains any more: agreement is all that counts, about every part.
+            # Training is over: only agreement counts, on every part.
             context.push_half()
         else:
             self._push_part(context)

@@ -1,3 +1,3 @@
-"""Rules that send differences, in as few bits as one likes."""
+"""Rules that send compressed differences."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""CHOCO-SGD: peers average what they know of one another, and tell only what has changed."""
+"""CHOCO-SGD: peers average estimates of their models, and send only compressed changes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,27 +18,26 @@ __all__ = ["Choco"]
 _DIFFERENCE = "difference"
 
 ESTIMATE = "estimate"
-"""The register of xhat: what all others believe that this peer's model is."""
+"""The register of xhat: this peer's model as all others estimate it."""
 
 MEAN = "mean"
-"""The register of ``s``: the average of what this peer believes of its neighbors and itself."""
+"""The register of ``s``: the average of this peer's estimates of its neighbors and itself."""
 
 
 class Choco(MatrixRule):
     """``q = Q(z - xhat)``, ``xhat += q``, ``s += sum_j W_ij q_j``, ``x+ = z + gamma (s - xhat)``,
-    where z is x after its optimizer step, and Q what rounding to the wire's format does.
+    where z is x after its optimizer step, and Q rounds to the wire format.
 
-    What is lost in Q stays in ``z - xhat``, and goes along with a later q: models come to agree
-    however coarse Q is, as long as `gamma` is small enough. ``s`` is ``sum_j W_ij xhat_j``,
-    so that no neighbor's xhat is kept. That holds only if everybody counts the same q, bit for bit,
-    as its sender does: q is copied out once, its sender reads what its receivers read, and a share
-    that has to be sent again is the same bytes.
+    What Q loses stays in ``z - xhat`` and is sent with a later q: models agree however coarse Q is,
+    if `gamma` is small enough. ``s`` is ``sum_j W_ij xhat_j``, so that neighbors' xhat need not be
+    stored. That holds only if every receiver adds the same q, bit for bit, as its sender: q is
+    copied out once, its sender reads what its receivers read, and a share that has to be sent again
+    has the same bytes.
 
-    W must be symmetric, and the same in every round. xhat begins with zeros; the first q goes in
-    full, whatever the format: ``topk`` would take as many rounds to tell where models begin as it
-    leaves numbers out.
+    W must be symmetric, and the same in every round. xhat begins at zero; the first q is sent in
+    full, whatever the format: ``topk`` would need many rounds to transmit the initial models.
 
-    Any optimizer will do.
+    Any optimizer works.
 
     Source: Koloskova, Stich and Jaggi, ICML 2019, algorithm 2, in the form with one more vector
     for all neighbors (their appendix).
@@ -70,7 +69,7 @@ class Choco(MatrixRule):
         self._kept = KeptShares()
 
     def take(self, context: RuleContext, average: Terms) -> None:
-        """Count every q, and move toward the average of what is known."""
+        """Add every q to the estimates, and move toward their average."""
         context.combine(ESTIMATE, [(1.0, ESTIMATE), (1.0, self._own())])
         context.combine(MEAN, [(1.0, MEAN), *average])
         if len(average) > 1:
@@ -105,10 +104,10 @@ class Choco(MatrixRule):
 
 
 def _gamma_of(form: Form) -> float:
-    """What makes models agree fast, and safely, as measured on rings of 16.
+    """Return a gamma with which models agree fast and safely, as measured on rings of 16.
 
-    In the authors' experiments: 1 for exact shares, .34 for 4 bits, .04 for the 1 % that are
-    largest and .01 for 1 % at random.
+    The authors use 1 for exact shares, .34 for 4 bits, .04 for the largest 1 % and .01 for a
+    random 1 %.
     """
     wire = parse_wire(form.wire)
     return 1.0 if wire.is_dense else wire.fraction**0.5

@@ -1,4 +1,4 @@
-"""SparseLoCo: every h steps, the largest part of what they have changed, and error feedback."""
+"""SparseLoCo: every h steps, send the largest of their changes, with error feedback."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -16,23 +16,22 @@ PHI = "phi"
 """The register of the model after the last round, which is the same at all peers."""
 
 ERROR = "error"
-"""The register of e: what was not sent yet."""
+"""The register of e: changes not sent yet."""
 
 
 class SparseLoCo(RoundRule):
     """``e <- decay e + (phi - x)``, ``q = Q(e)``, ``e <- e - q``, ``phi <- phi - lr mean_j q_j``,
-    ``x = phi``, where x is what h optimizer steps have made of phi, and Q what the wire's format
-    keeps.
+    ``x = phi``, where x is phi after h optimizer steps, and Q compresses to the wire format.
 
-    What Q loses stays in e, and goes along with a later q; e takes the place of an outer momentum.
-    Each peer sends q to every other and counts the same numbers as they do, in the same order: it
-    reads its own q as they read it, and a share that has to be sent again is the same bytes. So all
-    have the same bits in phi, and nothing of it is ever sent, but in the first round: founders
-    need not begin with the same model, so that round is an exact mean of all models. A peer that
-    is alone is trained by its optimizer only.
+    What Q loses stays in e and is sent with a later q; e takes the place of an outer momentum.
+    Each peer sends q to every other and sums the same numbers as they do, in the same order: it
+    reads its own q as they read it, and a share that has to be sent again has the same bytes. So
+    all have the same bits in phi, which itself is sent only in the first round: founders need not
+    begin with the same model, so that round is an exact mean of all models. A peer that is alone
+    is trained by its optimizer only.
 
-    The format is the run's: ``topk2bit:0.0156`` is the paper's. Any optimizer takes the inner
-    steps.
+    The format is that of the run: ``topk2bit:0.0156`` in the paper. Any optimizer may take the
+    inner steps.
 
     Source: Sarfi, Therien, Lidin and Belilovsky 2025, algorithm 1, with the defaults of their
     experiments.
@@ -98,7 +97,7 @@ class SparseLoCo(RoundRule):
             unlike = why_unlike(share, self._kept.last, self.name)
             if unlike:
                 return Halt(f"a share of {peer} {unlike}")
-        # By id: the same terms in the same order add up to the same bits at every peer.
+        # Sorted by id: the same terms in the same order add up to the same bits at every peer.
         terms = [shares[peer] if peer in shares else self._kept.last.as_sent for peer in members]
         mean: Terms = [(1 / len(members), term) for term in terms]
         context.combine(PHI, [(1.0, PHI), *scaled(-self.lr, mean)] if self._round else mean)

@@ -1,3 +1,3 @@
-"""Rules for peers whose data differ: what they mix makes up for it."""
+"""Rules that correct for differences between peers' data."""
 
 __all__: list[str] = []

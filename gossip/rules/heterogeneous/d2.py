@@ -1,4 +1,4 @@
-"""D2: D-PSGD with each peer's own drift taken out."""
+"""D2: D-PSGD with each peer's own drift removed."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -17,13 +17,13 @@ _CORRECTION = "correction"
 class D2(MatrixRule):
     """``x+ = W (z + c)``, ``c+ = x+ - z``, where z is x after its optimizer step; c_0 = 0.
 
-    With plain SGD, ``z = x - lr g``, this is ``X+ = W (2 X - X_before - lr (G - G_before))``: what
-    a peer's data pull aside at each step, the last step's correction has pulled back already. The
-    limit does not depend on how much data differ. W must be symmetric, and its least eigenvalue
-    above -1/3; where it is not, `lazy` makes it so.
+    With plain SGD, ``z = x - lr g``, this is ``X+ = W (2 X - X_before - lr (G - G_before))``: the
+    last step's correction cancels the drift that a peer's data cause at each step. The limit does
+    not depend on how much data differ. W must be symmetric, with its least eigenvalue above -1/3;
+    `lazy` ensures that.
 
-    c is in proportion to the learning rate, and changes with it where steps say it: where that goes
-    from lr to lr+, ``c <- lr+ / lr c`` comes first.
+    c is proportional to the learning rate, and is rescaled when steps report a new one: from lr to
+    lr+, by ``c <- lr+ / lr c`` first.
 
     The optimizer must be plain SGD: momentum would see steps that are corrected afterwards.
 
@@ -53,7 +53,7 @@ class D2(MatrixRule):
         self.lazy = lazy
 
     def outgoing(self) -> Terms:
-        """The model, corrected."""
+        """Return the corrected model."""
         return ((1.0, X), (1.0, _CORRECTION))
 
     def take(self, context: RuleContext, average: Terms) -> None:

@@ -1,4 +1,4 @@
-"""DecentLaM: momentum on what averaging and the step change together."""
+"""DecentLaM: momentum on the combined change of averaging and the step."""
 
 from ...effects.effects import X
 from ...protocol.context import RuleContext
@@ -13,10 +13,10 @@ _MOMENTUM = "momentum"
 class DecentLaM(StepRule):
     """``m+ = beta m + (x - W z)``, ``x+ = x - m+``, where z is x after its optimizer step.
 
-    D-PSGD with momentum pulls peers apart the more, the larger the momentum: by ``1 / (1 - beta)``
-    squared. Here momentum smooths the whole move, so that the pull is that of plain D-PSGD. W must
-    be symmetric: with edges one way it diverges. m is the paper's times the learning rate, and
-    changes with it where steps say it.
+    D-PSGD with momentum drives peers apart, by ``1 / (1 - beta)`` squared. Here momentum smooths
+    the whole move, so that peers drift no more than under plain D-PSGD. W must be symmetric: with
+    directed edges it diverges. m is the paper's times the learning rate, and is rescaled when steps
+    report a new one.
 
     The optimizer must be plain SGD: this is its momentum.
 

@@ -1,4 +1,4 @@
-"""Gradient tracking: steps along an estimate of everybody's gradient."""
+"""Gradient tracking: steps along an estimate of the mean gradient of all peers."""
 
 from dataclasses import replace
 
@@ -16,10 +16,10 @@ class GradientTracking(StepRule):
     """``x+ = W (z + c)``, ``c+ = W (c - u) + u``, where z is x after its optimizer step, and u the
     step, ``u = x - z``; c_0 = 0.
 
-    With plain SGD, ``u = lr g``, and ``u - c`` follows the mean of all gradients: it sums up to
-    that over all peers, and averaging makes it alike. The limit does not depend on how much data
-    differ. W may change from round to round; its rows and its columns should add up to 1. c is
-    the paper's times the learning rate, and changes with it where steps say it.
+    With plain SGD, ``u = lr g``, and ``u - c`` tracks the mean of all gradients: it has that mean
+    over all peers, and averaging brings its values together. The limit does not depend on how much
+    data differ. W may change from round to round; its rows and its columns should add up to 1. c is
+    the paper's times the learning rate, and is rescaled when steps report a new one.
 
     The optimizer must be plain SGD: momentum would see steps that are corrected afterwards.
 

@@ -1,4 +1,4 @@
-"""Momentum Tracking: gradient tracking, with each peer's momentum in the place of its gradient."""
+"""Momentum Tracking: gradient tracking, with each peer's momentum in place of its gradient."""
 
 from dataclasses import replace
 
@@ -26,11 +26,11 @@ class MomentumTracking(StepRule):
     """``m+ = beta m + (x - z)``, ``x+ = W x - (m+ - c)``, ``c+ = W (c - m+) + m+``, where z is x
     after its optimizer step; m_0 = c_0 = 0.
 
-    ``m+ - c`` follows the mean of everybody's momentum, so that the limit does not depend on how
-    much data differ, whatever beta is. Averaging is of the models before the step. m and c are the
-    paper's times the learning rate, and change with it where steps say it. The authors' code
-    begins with m and c at how far each gradient is from the mean of all, over 1 - beta, which takes
-    an all-reduce; here they begin at 0, and the corrections of all peers add up to 0 just as well.
+    ``m+ - c`` tracks the mean momentum of all peers, so that the limit does not depend on how much
+    data differ, whatever beta is. The models before the step are averaged. m and c are the paper's
+    times the learning rate, and are rescaled when steps report a new one. The authors' code
+    initializes m and c to each gradient's difference from the mean of all, over 1 - beta, which
+    takes an all-reduce; here they begin at 0, and the corrections of all peers add up to 0 as well.
 
     The optimizer must be plain SGD: this is its momentum.
 

@@ -1,4 +1,4 @@
-"""QG-DSGDm: momentum that follows the swarm's steps in place of each peer's own."""
+"""QG-DSGDm: momentum that follows the swarm's steps instead of each peer's own."""
 
 from typing import Annotated
 
@@ -15,9 +15,9 @@ _MOMENTUM = "momentum"
 class QGDSGDm(StepRule):
     """``x+ = W (z - beta m)``, ``m+ = mu m + (1 - mu) (x - x+)``, where z is x after its step.
 
-    Quasi-global momentum: what is smoothed is how far the *averaged* model moved, so that it
-    points where the swarm goes, whatever a peer's own data say. Here m is the paper's times the
-    learning rate, and changes with it where steps say it.
+    Quasi-global momentum: it smooths the moves of the *averaged* model, so that it points where
+    the swarm goes, whatever a peer's own data. Here m is the paper's times the learning rate, and
+    is rescaled when steps report a new one.
 
     The optimizer must be plain SGD: this is its momentum.
 

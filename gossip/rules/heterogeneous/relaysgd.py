@@ -1,4 +1,4 @@
-"""RelaySGD: on a tree every model reaches every peer, later the further away it is."""
+"""RelaySGD: on a tree every model reaches every peer, with a delay that grows with distance."""
 
 from dataclasses import replace
 from typing import Final
@@ -14,30 +14,30 @@ __all__ = ["RelaySGD"]
 _OUT: Final = "out"
 
 _TOTAL: Final = "total"
-"""This peer's model, and all that it has been told."""
+"""This peer's model plus the sums received from all neighbors."""
 
 _FROM: Final = "from/"
-"""Begins the names of registers that hold the sum that each neighbor has told."""
+"""Prefix of the registers that hold the sum received from each neighbor."""
 
 _START: Final = "start/x"
-"""The model as it was at the start, until all models can be told of."""
+"""The initial model, kept until all models have arrived."""
 
 
 class RelaySGD(RoundRule):
     """``m_ij = z_i + sum of m_ki over k != j``, counts likewise, on a tree; then
     ``x_i+ = (z_i + sum_j m_ji + (n - count) x_0) / n``, where z is x after its optimizer step.
 
-    In every round a peer tells each neighbor the sum of its own model and of what the others have
-    told it. After as many rounds as the tree is wide, everybody averages all n models, each as it
-    was so many rounds ago as its peer is away, less one. So the limit does not depend on how much
-    data differ. Models that have not come yet are taken for the one that this peer began with, as
-    in the code behind the paper's figures. To divide by the count instead is quicker in the first
-    rounds, and the same from then on.
+    In every round a peer sends each neighbor the sum of its own model and the sums received from
+    the others. After as many rounds as the tree's diameter, every peer averages all n models; one
+    from d edges away is d - 1 rounds old. So the limit does not depend on how much data differ. A
+    model that has not arrived yet is replaced by this peer's initial one, as in the code behind
+    the paper's figures. Dividing by the count instead is quicker in the first rounds, and the same
+    afterwards.
 
-    What travels is a mean, ``m / count``, and its count: formats that round the difference from the
-    anchor suit it.
+    A share carries a mean, ``m / count``, and its count: formats that round the difference from
+    the anchor suit it.
 
-    The topology must be a tree, the same in every round. Any optimizer will do.
+    The topology must be a tree, the same in every round. Any optimizer works.
 
     Source: Vogels, He, Koloskova, Karimireddy, Lin, Stich and Jaggi, NeurIPS 2021, algorithm 1, and
     its code.

@@ -1,3 +1,3 @@
-"""Rules that communicate every so many steps: outer rounds, which go on as peers come and go."""
+"""Rules that communicate every few steps: outer rounds, which continue as peers come and go."""
 
 __all__: list[str] = []

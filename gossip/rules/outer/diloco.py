@@ -1,4 +1,4 @@
-"""DiLoCo: an outer optimizer, with Nesterov momentum, on what h local steps have changed."""
+"""DiLoCo: an outer optimizer, with Nesterov momentum, on the changes of h local steps."""
 
 from typing import Annotated
 
@@ -17,17 +17,17 @@ _MOMENTUM = "momentum"
 class DiLoCo(OuterRule):
     """``d = phi - mean x_j``, ``m <- mu m + d``, ``phi <- phi - lr (d + mu m)``, ``x = phi``.
 
-    phi is the model that a peer had after its last round, x what h optimizer steps have made of it.
-    Each peer sends x to every other, n - 1 pushes a round, and takes the outer step by itself: with
-    the same phi and m, and the same shares, all end a round with the same bits. With ``lr=1`` and
-    ``momentum=0`` this is local SGD.
+    phi is a peer's model after its last round, x the same after h optimizer steps. Each peer sends
+    x to every other, n - 1 pushes a round, and takes the outer step by itself: with the same phi,
+    m and shares, all end a round with the same bits. With ``lr=1`` and ``momentum=0`` this is local
+    SGD.
 
-    phi and m are never sent. A newcomer has its donor's model for phi, and no momentum; one that
-    missed a round is behind. Since all measure d from a phi of their own toward one mean M, what
-    two of them differ by does not depend on M: with e that of phi and f that of m, both before a
-    round, ``f' = mu f + e`` and ``e' = (1 - lr (1 + mu)) e - lr mu^2 f``. So differences shrink
-    geometrically, by the spectral radius of that map: ``sqrt(mu (1 - lr))`` where its eigenvalues
-    are complex, .52 a round as published. They do for every ``mu < 1`` and
+    phi and m are never sent. A newcomer takes its donor's model as phi, and has no momentum; a peer
+    that missed a round is behind. Since all peers measure d from their own phi toward one mean M,
+    the differences between two peers do not depend on M: with e the difference in phi and f that
+    in m, both before a round, ``f' = mu f + e`` and ``e' = (1 - lr (1 + mu)) e - lr mu^2 f``. So
+    differences shrink geometrically, by the spectral radius of that map: ``sqrt(mu (1 - lr))`` if
+    its eigenvalues are complex, .52 a round as published. They do so for every ``mu < 1`` and
     ``0 < lr < (2 + 2 mu) / (1 + 2 mu)``.
 
     Source: Douillard, Feng, Rusu, Chhaparia, Donchev, Kuncoro, Ranzato, Szlam and Shen, 2023,

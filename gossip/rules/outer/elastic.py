@@ -1,29 +1,28 @@
-"""Elastic rounds: peers wait for one another, but for nobody who is gone.
+"""Elastic rounds: peers wait for one another, but not for peers that are gone.
 
-A peer that begins a round sends one vector to its partners, and waits for theirs. Rounds have
-numbers, and a peer takes one after the other. One that has just joined, or finds that a partner is
-past the round that it has begun, was away: it goes on with the highest round that it has heard of.
+A peer that begins a round sends one vector to its partners, and waits for theirs. Rounds are
+numbered and taken in order. A peer that has just joined, or finds a partner past its own round,
+was away: it continues with the highest round that it has seen.
 
-**Every share is answered** by a share of its round, or of a later one, from the same peer to the
-same peer. Partners of a round answer one another as they begin it. Whoever is in that round or a
-later one, and did not count on the sender, sends it the same vector as the others. Whoever is
-between two rounds, and past that one, says no more than that (`ANSWER`). Of a share that comes too
-late only the weight counts. Whoever has not come to its round answers when it does: after its next
-steps, or at once if it takes none (it has finished, or has just joined, and listens). Who is
-considered dead is owed the answer until it is heard again.
+**Every share is answered** by a share of its round, or a later one, in the opposite direction.
+Partners of a round answer one another by beginning it. A peer in that round or a later one that
+did not expect the sender sends it the same vector as the others. A peer between two rounds, and
+past that one, reports only that (`ANSWER`). A share that arrives too late counts only by its
+weight. A peer that has not reached the share's round answers when it does: after its next steps,
+or at once if it takes none (it has finished, or has just joined, and listens). A peer considered
+dead is owed the answer until something arrives from it again.
 
-**A peer waits for a partner** until such an answer is there, or the partner is known to have died,
-restarted or left, or to be about to.
+**A peer waits for a partner** until such an answer arrives, or the partner is known to have died,
+restarted or left, or to be leaving.
 
-**So nobody waits in a circle.** Let i wait for j in round r. Then i has sent, or goes on sending, j
-its share of r. If j is in round r or past it, j answers without waiting for anybody. If j is
-between two rounds, it begins one of r or later without waiting for anybody either, or waits until
-somebody has accepted its share of the round before last: only a peer at a lower round still holds
-that. Otherwise j waits in a round before r. So whoever waits for one that waits itself is in a
-later round, and the peer in the earliest round waits for nobody that waits. What may hold up a
-share on its way from j to i is an earlier one that i has not settled: i settles those of past
-rounds, and those that carry weight, as they come; one of a later round releases i; one of round r
-is what i waits for.
+**So peers cannot deadlock.** Let i wait for j in round r. Then i has sent, or keeps sending, j
+its share of r. If j is in round r or past it, j answers without waiting. If j is between two
+rounds, it begins round r or a later one without waiting, or waits until a peer has accepted its
+share of the round before last: only a peer in an earlier round still holds that. Otherwise j waits
+in a round before r. So a peer that waits for a waiting peer is in a later round, and the peer in
+the earliest round waits for no waiting peer. A share from j to i can be held up only by an earlier
+share that i has not settled: i settles shares of past rounds, and shares with weight, as they
+arrive; a share of a later round releases i; a share of round r is what i waits for.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,15 +39,15 @@ from ..synchronous.rounds import EPOCH, NEIGHBORS_MAX, Letter, Letters, merge
 __all__ = ["COUNTS", "ELASTIC", "STEPS", "Came", "ElasticRounds", "OuterRule", "neighborhood"]
 
 ELASTIC = Requirements(waits=True, staged_max=NEIGHBORS_MAX)
-"""What a rule with elastic rounds requires."""
+"""Requirements of a rule with elastic rounds."""
 
 STEPS: Final = "optimizer steps from round to round. More means less traffic, and models that drift"
-"""What ``h`` is, in every help text."""
+"""Meaning of ``h``, for every help text."""
 
 Came = Mapping[PeerId, str | Share]
-"""What counts in a round, by peer: the shares that came, and the own register."""
+"""The terms of a round, by peer: the shares received, and this peer's own register."""
 
-# What a share is, in its note.
+# A share's note says which of these it is.
 ANSWER: Final = 0
 """Its sender is past that round."""
 LISTENS: Final = 1
@@ -58,7 +57,7 @@ COUNTS: Final = 2
 
 
 class _Mark(NamedTuple):
-    """One life of a peer, and a round."""
+    """A peer's incarnation, and a round."""
 
     incarnation: Incarnation
     round: int
@@ -71,10 +70,10 @@ class ElasticRounds:
         self, since_s: float = 0.0, *, is_new: bool = False, others: int | None = None
     ) -> None:
         self.round = 0
-        """The one that is open, else the next one."""
+        """The open round, or else the next one."""
         self.is_open = False
         self.is_new = is_new
-        """Whether the peer has joined, and never taken part in a round."""
+        """True if the peer has joined, and not yet taken part in a round."""
         self._others = others
         self._is_first = True
         self._is_behind = is_new
@@ -83,25 +82,25 @@ class ElasticRounds:
         self._note = COUNTS
         self._partners: dict[PeerId, Incarnation] = {}
         self._told: dict[PeerId, _Mark] = {}
-        """Of which round the latest share is that goes, or went, to a peer."""
+        """Incarnation and round of the latest share posted to each peer."""
         self._owed: dict[PeerId, Incarnation] = {}
-        """Whose share still has to be answered."""
+        """Peers whose share still has to be answered."""
         self._letters = Letters()
-        # As they are in the call at hand: with many peers, most of what a call does is to look.
+        # Read once per call: with many peers, looking them up takes most of its time.
         self._shares: list[Share] = []
         self._live: tuple[PeerId, ...] = ()
         self._lives: dict[PeerId, Incarnation] = {}
 
     @property
     def register(self) -> str:
-        """What is sent in the round that is open, or in the next one."""
+        """The register sent in the open round, or else in the next one."""
         return OUT[self._parity]
 
     def tend(self, context: RuleContext) -> None:
-        """Settle what needs no round, and push what can be pushed; first of all in every step.
+        """Settle shares that need no round, and push pending ones. Call this first in every step.
 
-        What a leaver has handed on, or merging has brought, is mixed at once: in a round it would
-        hold up the share that is waited for. The outcome of the round then replaces its values.
+        Shares from leavers and from merging are mixed at once: during a round they would hold up
+        the awaited share. The outcome of the round then replaces their values.
         """
         context.may_close(False)
         self._shares = []
@@ -121,11 +120,11 @@ class ElasticRounds:
         self._answer(context)
 
     def is_called(self) -> bool:
-        """Whether others have begun a round that this peer has not come to."""
+        """True if others have begun a round that this peer has not ended."""
         return any(share.round >= self.round for share in self._shares)
 
     def ready(self, context: RuleContext) -> Wait | None:
-        """Find out which round is next, and wait until it can begin."""
+        """Determine the next round, and wait until it can begin."""
         if self._is_behind:
             self.round = max([self.round, *map(_next_to, self._shares)])
         is_late = context.now - self._since_s > context.config.roll_s
@@ -141,7 +140,7 @@ class ElasticRounds:
         *,
         counts: bool = True,
     ) -> None:
-        """Begin a round, once `ready`: send `register`, which was filled, to all partners."""
+        """Begin a round, once `ready`: send the filled `register` to all partners."""
         out_of_reach = (
             context.table.outward if context.me in context.table.outward else frozenset[PeerId]()
         )
@@ -163,7 +162,7 @@ class ElasticRounds:
         self._answer(context)
 
     def gather(self, context: RuleContext) -> Wait | dict[PeerId, str | Share]:
-        """What counts in this round, sorted by id, the own register included where it does."""
+        """Return the terms of this round, sorted by id; this peer's own only if it trained."""
         shares = {share.sender: share for share in self._of_round()}
         passed = {share.sender for share in self._shares if share.round > self.round}
         absent = [
@@ -172,7 +171,7 @@ class ElasticRounds:
             if peer not in shares and not self._fate(context, peer, incarnation)
         ]
         missing = tuple([peer for peer in absent if peer not in passed])
-        # Who keeps in step with others gets their shares of this round before any later ones.
+        # A peer that is in step gets a partner's share of this round before any later one.
         self._is_behind = self._is_behind or len(missing) < len(absent)
         if missing:
             return Wait(self.round, missing)
@@ -184,7 +183,7 @@ class ElasticRounds:
         return dict(sorted(came.items()))
 
     def end(self, context: RuleContext) -> None:
-        """Take the weight of what was gathered, and let the round be over."""
+        """Accept the weight of the gathered shares, and end the round."""
         for share in self._of_round():
             context.accept(share)
         self._shares = [share for share in self._shares if share.round != self.round]
@@ -193,7 +192,7 @@ class ElasticRounds:
         self.is_open = False
 
     def rest(self, context: RuleContext) -> None:
-        """Merge, once all have finished and nobody is owed a share."""
+        """Merge, once all have finished and all shares are settled."""
         if context.merging and not self._letters.receivers():
             merge(context)
 
@@ -201,7 +200,7 @@ class ElasticRounds:
         return (share for share in self._shares if share.round == self.round)
 
     def _look(self, context: RuleContext) -> None:
-        """See which life of everybody takes part: the table makes a new tuple at each change."""
+        """Cache the incarnation of each live peer: the table makes a new tuple at each change."""
         live = context.live()
         if live is not self._live:
             self._live = live
@@ -213,28 +212,28 @@ class ElasticRounds:
         return context.fate(peer, incarnation)
 
     def _is_leaving(self, context: RuleContext, share: Share) -> bool:
-        """Whether its sender only waits for this share to be settled: what it knows it hands on."""
+        """True if the sender is leaving, and only waits for this share to be settled."""
         return self._fate(context, share.sender, share.id.incarnation) in ("leaving", "left")
 
     def _owe(self, context: RuleContext, share: Share) -> None:
-        """Note that a share is to be answered, unless it is an answer, or was answered."""
+        """Note that a share must be answered, unless it is an answer or was answered."""
         sender, incarnation = share.sender, share.id.incarnation
         if share.note == ANSWER or incarnation < context.table.incarnation(sender):
-            return  # an earlier life waits for nothing
+            return  # an earlier incarnation waits for nothing
         told = self._told.get(sender)
         if told is None or told.incarnation != incarnation or told.round < share.round:
             self._owed[sender] = incarnation
 
     def _answer(self, context: RuleContext) -> None:
-        """Send everybody what it is owed, and whatever else can be pushed."""
+        """Send all answers that are due, and push what can be pushed."""
         if self.is_open:
             for share in self._of_round():
                 if self._told.get(share.sender) != (share.id.incarnation, self.round):
                     self._owe(context, share)
         for peer, incarnation in tuple(self._owed.items()):
             fate = self._fate(context, peer, incarnation)
-            # One that is considered dead may wait all the same, and so may one that is not known
-            # yet, or only from an earlier life.
+            # A peer considered dead may still be waiting, and so may one that is not known yet, or
+            # only by an earlier incarnation.
             if fate == "died" or context.table.incarnation(peer) < incarnation:
                 continue
             del self._owed[peer]
@@ -243,8 +242,8 @@ class ElasticRounds:
         self._letters.push(context)
 
     def _post(self, peer: PeerId, incarnation: Incarnation) -> None:
-        """Send a peer the vector of this round, or between two rounds that the last one is over."""
-        # The vector of an answer is of no use, so that it may be any.
+        """Send a peer this round's vector, or between rounds the news that the last one is over."""
+        # The vector of an answer is not used, so any will do.
         letter = (
             Letter(self.register, self.round, self._note)
             if self.is_open
@@ -255,7 +254,7 @@ class ElasticRounds:
         self._owed.pop(peer, None)
 
     def _drop_gone(self, context: RuleContext) -> None:
-        """Push nothing more to those who are gone; the dead are owed it, should they be heard."""
+        """Stop pushing to peers that are gone; the dead are owed an answer if they reappear."""
         for peer in self._letters.receivers():
             incarnation = self._told[peer].incarnation
             fate = self._fate(context, peer, incarnation)
@@ -267,19 +266,19 @@ class ElasticRounds:
 
 
 def _next_to(share: Share) -> int:
-    """The round in which its sender is, or that it begins next."""
+    """Return the round that the sender is in, or begins next."""
     return share.round + (share.note == ANSWER)
 
 
 class OuterRule:
     """After every ``h`` optimizer steps each peer exchanges one vector with its partners.
 
-    A rule says what it sends (`outgoing`), to whom (`partners`, all live peers unless it says
-    otherwise), and what it makes of what came (`take`). Peers that have finished, and newcomers
-    before their first steps, listen: they take part in every round that others begin. Theirs does
-    not count in a mean of all, which it would only hold back; among neighbors it does, for the way
-    from one neighbor to another may lead over a listener (`relays`). The weights of peers are not
-    used, a share carries one unit.
+    A rule defines what it sends (`outgoing`), to which peers (`partners`, default: all live peers),
+    and how it uses the received vectors (`take`). Peers that have finished, and newcomers before
+    their first steps, listen: they take part in every round that others begin. Their vector does
+    not count in a mean of all, which it would only hold back; among neighbors it does, because the
+    path from one neighbor to another may lead over a listener (`relays`). The weights of peers are
+    not used, a share carries one unit.
     """
 
     name = ""
@@ -288,7 +287,7 @@ class OuterRule:
     requirements: Requirements = ELASTIC
     relays = False
     own_epoch: int | None = None
-    """Of shares that are none of rounds, and that the rule decides itself."""
+    """Epoch of shares outside of rounds, which the rule handles itself."""
 
     def __init__(self, h: int) -> None:
         self.h = h
@@ -296,25 +295,25 @@ class OuterRule:
         self._steps = 0
 
     def start(self, context: RuleContext) -> None:
-        """Begin with the first round, of whatever swarm this peer belongs to now."""
+        """Begin with the first round of the current swarm."""
         is_new = context.founders == 1
         self._rounds = ElasticRounds(context.now, is_new=is_new, others=self.own_epoch)
         self._steps = 0
 
     def partners(self, context: RuleContext, round: int) -> Iterable[PeerId]:
-        """With whom to exchange in a round."""
+        """Return the peers to exchange with in a round."""
         return context.live()
 
     def outgoing(self) -> Terms:
-        """What is sent, after the last of the steps."""
+        """Return the vector to send, after the last of the steps."""
         return ((1.0, X),)
 
     def take(self, context: RuleContext, came: Came, sent: str) -> None:
-        """Go on from what came: from the mean, unless a rule says otherwise.
+        """Continue from the terms of the round; by default, from their mean.
 
         Args:
-            came: What counts, sorted by id, so that the same terms add up to the same bits at
-                every peer. This peer's own is among it, unless it only listens.
+            came: Terms of the round, sorted by id, so that the same terms add up to the same bits
+                at every peer. This peer's own is included, unless it only listens.
         """
         if set(came) != {context.me}:
             context.combine(X, [(1 / len(came), term) for term in came.values()])
@@ -325,7 +324,7 @@ class OuterRule:
         wait = self._go_on(context)
         if wait is None:
             self._rounds.rest(context)
-        # One that has finished holds nobody up but itself.
+        # A finished peer does not wait: it would hold up only itself.
         return None if context.finished else wait
 
     def _go_on(self, context: RuleContext) -> Wait | None:
@@ -351,16 +350,16 @@ class OuterRule:
     def is_due(self, context: RuleContext) -> bool:
         if self._steps >= self.h:
             return True
-        # A newcomer is in step with the others from the first round on that it hears of.
+        # A newcomer keeps step from the first round that it learns of.
         listens = context.finished or self._rounds.is_new
         return listens and self._rounds.is_called()
 
 
 def neighborhood(context: RuleContext, round: int) -> dict[PeerId, float]:
-    """The topology's neighbors of a round, and what to take of each."""
+    """Return the topology's neighbors of a round, with the mixing weight of each."""
     heard = context.neighbors(round)
     if len(context.table.outward) > 1:
-        # Two that only dial out are led around one another, which no matrix knows of.
+        # Two peers that only dial out are routed around each other, which the matrix ignores.
         return dict.fromkeys(heard, 1 / (len(heard) + 1))
     row = context.weights(round)
     every = dict.fromkeys((*heard, *row))

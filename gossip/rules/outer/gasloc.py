@@ -1,4 +1,4 @@
-"""GASLoC: gossip of what h local steps have led to, with momentum in place of an all-reduce."""
+"""GASLoC: gossip of the results of h local steps, with momentum in place of an all-reduce."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -19,19 +19,19 @@ _LAST = "last"
 class GASLoC(OuterRule):
     """``y = theta + eta (x - theta)``, ``x = theta+ = y - alpha L y + gamma (y - y_last)``.
 
-    theta is the model that a peer had after its last round, x what h optimizer steps have made of
-    it, and L = I - W the Laplacian of the topology's graph of the round, whose edges weigh what its
-    mixing matrix W says. One or two random partners a round, as in the paper, are topologies:
-    ``random-matching`` has one. A partner that is gone is an edge that is missing. With ``gamma=0``
-    and ``alpha=1`` this is plain gossip, ``theta+ = W y``; on the complete graph, DiLoCo with
-    another momentum. Before the first round ``y_last`` is theta.
+    theta is a peer's model after its last round, x the same after h optimizer steps, and L = I - W
+    the Laplacian of the round's graph, whose edge weights are those of its mixing matrix W. One or
+    two random partners a round, as in the paper, are topologies: ``random-matching`` has one. A
+    partner that is gone is a missing edge. With ``gamma=0`` and ``alpha=1`` this is plain gossip,
+    ``theta+ = W y``; on the complete graph, DiLoCo with another momentum. Before the first round
+    ``y_last`` is theta.
 
-    Here rounds are matched by number, so that what a partner sends is of the same age. h may differ
-    from peer to peer: a partner with a larger one is waited for.
+    Here rounds are matched by number, so that a partner's vector is of the same age. h may differ
+    between peers: a peer waits for a partner with a larger h.
 
     Source: Cagnasso, Belilovsky and Oyallon, 2026, arXiv 2606.11081, a preprint; equations from
-    summaries of it, not from the paper. It gives no numbers that we could read: the defaults are
-    ours, see docs/reference/rules.md.
+    summaries of it, not from the paper. We found no numbers in them: the defaults are ours, see
+    docs/reference/rules.md.
     """
 
     name = "gasloc"

@@ -26,14 +26,14 @@ _BEFORE = "before"
 class Hybrid(OuterRule):
     """The mean of all on one machine after every step, and sum-weight gossip between machines.
 
-    A machine's peers are in step, as under `LocalSGD` among them alone; they end a round with one
-    model y. The *leader*, the first by id of those that count, then pushes y with half of its
-    weight to the leader of another machine, as `GoSGD` would. What a leader hears from others, it
-    mixes into the y of the last round: ``y <- (w y + w_s y_s) / (w + w_s)``; the whole machine
-    moves as far in the next round, for the leader sends ``x + n (y - y_before)``, n being how many
-    the mean is of. So a machine is one peer of ``gosgd`` with n times the batch, and its weight is
-    its leader's. Those count that still train; where nobody does, all of a machine, which then
-    takes a round for what it hears alone.
+    A machine's peers keep step, as under `LocalSGD` among themselves; they end a round with one
+    model y. The *leader*, the first active peer by id, then pushes y with half of its weight to the
+    leader of another machine, as `GoSGD` would. A leader mixes the shares of other machines into
+    the y of the last round: ``y <- (w y + w_s y_s) / (w + w_s)``; the whole machine moves as far in
+    the next round, because the leader sends ``x + n (y - y_before)``, where the mean is of n peers.
+    So a machine is one peer of ``gosgd`` with n times the batch, and its weight is its leader's.
+    The active peers are those that still train, or all if none does; a machine then takes rounds
+    only for the shares it receives.
 
     Source: Ahn et al. 2018, ShmCaffe, hybrid SGD (ShmCaffe-H), whose groups exchange with one
     segment of all machines, where these gossip (Blot, Picard, Cord and Thome 2016).
@@ -65,7 +65,7 @@ class Hybrid(OuterRule):
         super().__init__(h)
         self.between = between
         self._moved = 0
-        """Of how many the mean will be that what was heard shall move; 0 where nothing was."""
+        """Number of peers in the mean that received shares should move; 0 without any."""
 
     def start(self, context: RuleContext) -> None:
         super().start(context)
@@ -74,7 +74,7 @@ class Hybrid(OuterRule):
             context.combine(register, [(1.0, X)])
 
     def step(self, context: RuleContext) -> Wait | None:
-        """Mix what other machines say, take part in a round, and say what came of it."""
+        """Mix shares of other machines, take part in a round, and push its result."""
         rounds = self._rounds
         before = rounds.round
         if context.finished:
@@ -89,7 +89,7 @@ class Hybrid(OuterRule):
         return wait
 
     def hear(self, context: RuleContext, share: Share) -> None:
-        """Mix what another machine has pushed."""
+        """Mix a share of another machine."""
         if context.merging or (context.finished and not self.relays):
             context.mix(share)
             return
@@ -100,7 +100,7 @@ class Hybrid(OuterRule):
         self._moved = len([*filter(context.trains, beside)] or beside)
 
     def tell(self, context: RuleContext) -> None:
-        """Push the model of this machine to another one, where this peer leads it, perhaps."""
+        """Push this machine's model to another one, with probability `between`, if leading it."""
         leaders = _leaders(context)
         if context.me not in leaders or len(leaders) < 2 or context.weight < WEIGHT_MIN:
             return
@@ -116,7 +116,7 @@ class Hybrid(OuterRule):
         return _beside(context)
 
     def outgoing(self) -> Terms:
-        """The model, and by how much others move the machine's."""
+        """Return the model, moved by the shares of other machines."""
         if not self._moved:
             return super().outgoing()
         return ((1.0, X), (float(self._moved), _GROUP), (-float(self._moved), _BEFORE))
@@ -133,7 +133,7 @@ class Hybrid(OuterRule):
 
 
 def _machine(context: RuleContext, peer: PeerId) -> bytes | PeerId:
-    """With whom a peer is in step; with nobody, where it only dials out and all beside it do."""
+    """Return the machine of a peer, or the peer itself if all there only dial out."""
     machine = context.table.machine(peer)
     if peer in context.table.outward:
         beside = [other for other in context.live() if context.table.machine(other) == machine]
@@ -143,15 +143,15 @@ def _machine(context: RuleContext, peer: PeerId) -> bytes | PeerId:
 
 
 def _beside(context: RuleContext) -> list[PeerId]:
-    """All who are in step with this peer, itself included, sorted."""
+    """Return all peers in step with this one, itself included, sorted."""
     mine = _machine(context, context.me)
     return [peer for peer in context.live() if _machine(context, peer) == mine]
 
 
 def _leaders(context: RuleContext) -> list[PeerId]:
-    """One peer of each machine, the first of those that still train, or of all."""
+    """Return one peer of each machine, the first that still trains, or else the first of all."""
     leaders: dict[bytes | PeerId, PeerId] = {}
-    # Who listens can be reached by all others of its machine.
+    # A peer that listens can be reached by all others of its machine, so it comes first.
     for peer in sorted(context.live(), key=lambda peer: peer in context.table.outward):
         machine = _machine(context, peer)
         leader = leaders.setdefault(machine, peer)

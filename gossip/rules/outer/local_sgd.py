@@ -1,4 +1,4 @@
-"""Local SGD: every h steps, everybody gets the mean of all who are there."""
+"""Local SGD: every h steps, every peer gets the mean of all live peers."""
 
 from typing import Annotated
 
@@ -11,8 +11,8 @@ __all__ = ["LocalSGD"]
 class LocalSGD(OuterRule):
     """``x_i <- mean of all x_j`` after every h optimizer steps, in elastic rounds.
 
-    Each peer sends its model to every other, n - 1 pushes a round. Who takes part is whoever lives;
-    all who hear the same shares end a round with the same bits.
+    Each peer sends its model to every other, n - 1 pushes a round. All live peers take part; those
+    that receive the same shares end a round with the same bits.
 
     Source: Stich, ICLR 2019, algorithm 1; McMahan, Moore, Ramage, Hampson and Aguera y Arcas,
     AISTATS 2017 (FederatedAveraging, with every client in every round, and no server).

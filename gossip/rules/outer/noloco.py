@@ -19,13 +19,13 @@ _MOMENTUM = "momentum"
 class NoLoCo(OuterRule):
     """``m <- mu m + lr mean(x - phi) + gamma (mean(phi) - phi_i)``, ``x = phi <- phi + m``.
 
-    phi is the model that a peer had after its last round, x what h optimizer steps have made of it.
-    Means are over the peer and its neighbors of the round, by the row of the topology's mixing
-    matrix: over pairs, as published, with ``random-matching``. The third term draws phi together.
+    phi is a peer's model after its last round, x the same after h optimizer steps. Means are over
+    the peer and its neighbors of the round, by the row of the topology's mixing matrix: over pairs,
+    as published, with ``random-matching``. The third term pulls the peers' phi together.
 
     The paper sends x and phi. One vector is enough: with ``z = phi + (lr / gamma) (x - phi)`` both
     terms together are ``gamma (mean(z) - phi_i)``. With ``gamma = lr``, as in the authors' code, z
-    is x. Where a neighbor is gone, means are over those who are there.
+    is x. Means leave out neighbors that are gone.
 
     Source: Kolehmainen, Blagoev, Donaghy, Ersoy and Nies, 2025, arXiv 2506.10911, and its code.
     """
@@ -68,7 +68,7 @@ class NoLoCo(OuterRule):
         return self._row
 
     def outgoing(self) -> Terms:
-        """A point between phi and x, or beyond: z."""
+        """Return z, a point between phi and x, or beyond."""
         reach = self.lr / self.gamma
         return ((1.0 - reach, _PHI), (reach, X))
 

@@ -1,3 +1,3 @@
-"""Mixing that members who lie can move by little."""
+"""Mixing in which Byzantine peers can move a model only a little."""
 
 __all__: list[str] = []

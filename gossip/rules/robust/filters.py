@@ -1,17 +1,17 @@
-"""Robust filters by name, as people type them: ``clip:tau=0.5``, ``nna:byzantine=2``.
+"""Robust filters by name, as users type them: ``clip:tau=0.5``, ``nna:byzantine=2``.
 
-They say what part of each neighbor's difference a peer takes, from distances and weights alone.
+They decide what part of each neighbor's difference a peer takes, from distances and weights alone.
 
-All functions have one form. Peer i knows how far each neighbor's model is from its own, and how
-much each is to count, and gets a part ``c_j`` in [0, 1] for each:
+All functions have one form. Peer i knows each neighbor's distance from its own model, and its
+weight, and gets a part ``c_j`` in [0, 1] for each:
 
     x_i <- x_i + sum_j w_j c_j (x_j - x_i)
 
-With all c_j = 1 that is plain gossip. What is not taken of a neighbor counts as one's own model, so
-that every result stays in the convex hull of what went in.
+With all c_j = 1 that is plain gossip. The part not taken of a neighbor is replaced by the peer's
+own model, so every result stays in the convex hull of its inputs.
 
 Distances are Euclidean norms, 0 or more, perhaps infinite; weights are above 0, in any unit, and
-one's own is not among them. ``byzantine`` is the weight b of neighbors that may lie.
+do not include the peer's own. ``byzantine`` is the weight b of neighbors that may be Byzantine.
 """
 
 import math
@@ -28,13 +28,14 @@ __all__ = [
     *("clip", "cs_plus", "median_clip", "nna", "parse_robust", "scc"),
 ]
 
-# In many dimensions distances are much alike, so that clipping there costs honest peers next to
-# nothing: 0.4 % of the distance to the optimum at 1.5, 1.8 at 1.25, 4 at 1, none at 2. A liar moves
-# a peer by 1.5 m at most, an honest neighbor by m / sqrt 2 toward the mean: so fewer than about a
-# third may lie. At 2, two liars of 16 that undo what the others pull (dissensus) drive them apart.
+# In many dimensions distances are nearly equal, so clipping there costs honest peers almost
+# nothing: 0.4 % of the distance to the optimum at 1.5, 1.8 at 1.25, 4 at 1, none at 2. A Byzantine
+# peer moves a peer by 1.5 m at most, an honest neighbor by m / sqrt 2 toward the mean: so fewer
+# than about a third may be Byzantine. At 2, two of 16 that counteract the others' pull (dissensus)
+# drive them apart.
 _FULL = 1.5
 
-# What lies so far out is no neighbor as the others are; an honest one rarely is by more.
+# Honest neighbors are rarely farther out than this.
 _FAR = 2.5
 
 
@@ -48,11 +49,11 @@ def clip(distances: Sequence[float], weights: Sequence[float], tau: float) -> li
 
 
 def median_clip(distances: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Clip at 1.5 times the median distance m; what is beyond 2.5 times it counts ever less.
+    """Clip at 1.5 times the median distance m, and shrink more beyond 2.5 times.
 
-    There ``c = 3.75 m^2 / d^2``, so that a neighbor moves the model the less, the farther away it
-    is, but never by nothing: two halves of a swarm that a partition has driven apart agree again,
-    even where each peer has a single neighbor on the other side.
+    There ``c = 3.75 m^2 / d^2``: the farther away a neighbor is, the less it moves the model, but
+    it always moves it a little. So two halves of a swarm that a partition has driven apart agree
+    again, even if each peer has a single neighbor on the other side.
 
     Source: ours. Between 1.5 m and 2.5 m it is ClippedGossip.
     """
@@ -67,7 +68,7 @@ def median_clip(distances: Sequence[float], weights: Sequence[float]) -> list[fl
 
 
 def scc(distances: Sequence[float], weights: Sequence[float], byzantine: float) -> list[float]:
-    """Clip at ``tau^2 = (1/b) sum w_j d_j^2`` over the nearest, of weight W - b together.
+    """Clip at ``tau^2 = (1/b) sum w_j d_j^2`` over the nearest, of total weight W - b.
 
     With b = 0, tau is the second largest distance, as in the authors' code.
 
@@ -87,7 +88,7 @@ def scc(distances: Sequence[float], weights: Sequence[float], byzantine: float) 
 
 
 def cs_plus(distances: Sequence[float], weights: Sequence[float], byzantine: float) -> list[float]:
-    """Clip at ``tau = d_k``, where k is the last of the nearest of weight W - 2 b together.
+    """Clip at ``tau = d_k``, where k is the last of the nearest, of total weight W - 2 b.
 
     Source: Gaucher, Dieuleveut and Hendrikx 2024, *Unified breakdown analysis for Byzantine robust
     gossip*, CS+.
@@ -100,7 +101,7 @@ def cs_plus(distances: Sequence[float], weights: Sequence[float], byzantine: flo
 
 
 def nna(distances: Sequence[float], weights: Sequence[float], byzantine: float) -> list[float]:
-    """Leave out the farthest, of weight b together; the one on the border counts in part.
+    """Leave out the farthest, of total weight b; the neighbor on the border counts in part.
 
     Source: Farhadkhani et al. 2023, *Robust collaborative learning with linear gradient overhead*,
     nearest neighbor averaging; over weights as in Gaucher, Dieuleveut and Hendrikx 2024.
@@ -116,14 +117,14 @@ def nna(distances: Sequence[float], weights: Sequence[float], byzantine: float) 
 
 
 def _clipped(distance: float, tau: float) -> float:
-    """``min(1, tau / d)``; nothing of what is too far to be measured."""
+    """Return ``min(1, tau / d)``; 0 at a distance too large to be measured."""
     if distance == math.inf:
         return 0.0
     return 1.0 if distance <= tau else tau / distance
 
 
 def _median(distances: Sequence[float], weights: Sequence[float]) -> float:
-    """The lower weighted median: half of the weight is no farther away than that."""
+    """Return the lower weighted median: half of the weight is at most that far away."""
     half = math.fsum(weights) / 2
     for index, before in _ascending(distances, weights):
         if not _is_within(before + weights[index], half) or math.isclose(
@@ -134,7 +135,7 @@ def _median(distances: Sequence[float], weights: Sequence[float]) -> float:
 
 
 def _ascending(distances: Sequence[float], weights: Sequence[float]) -> Iterator[tuple[int, float]]:
-    """The neighbors by distance, each with the weight of those before it."""
+    """Yield the neighbors by distance, each with the weight of those before it."""
     before = 0.0
     for index in sorted(range(len(distances)), key=lambda at: (distances[at], at)):
         yield index, before
@@ -142,20 +143,20 @@ def _ascending(distances: Sequence[float], weights: Sequence[float]) -> Iterator
 
 
 def _is_within(weight: float, room: float) -> bool:
-    """Whether so much weight fits, up to the rounding of sums."""
+    """True if that much weight fits, up to the rounding of sums."""
     return weight <= room * (1 + 1e-12)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RobustFilter:
-    """What a peer takes of its neighbors' shares."""
+    """Decides how much a peer takes of its neighbors' shares."""
 
     coefficients: Callable[[Sequence[float], Sequence[float]], list[float]]
-    """From distances and weights, what part of each neighbor's difference is taken."""
+    """Maps distances and weights to the part taken of each neighbor's difference."""
     is_relative: bool = True
-    """Whether it compares neighbors with one another, so that it must know several."""
+    """True if it compares neighbors with one another, so that it needs several."""
     by_median: bool = False
-    """Whether it looks at the neighbor in the middle, and need not be told how many lie."""
+    """True if it uses the median distance, and need not know how many peers are Byzantine."""
 
 
 def _clip(
@@ -198,24 +199,24 @@ def _nna(byzantine: _Byzantine = 1.0) -> RobustFilter:
 
 
 def _weight_of(byzantine: float, weights: Sequence[float]) -> float:
-    """The weight of so many neighbors, of the mean weight each."""
+    """Return the weight of *byzantine* neighbors of mean weight."""
     return byzantine * (math.fsum(weights) / len(weights) if weights else 0.0)
 
 
 NONE = "none"
-"""What is typed for plain mixing."""
+"""The name for plain mixing."""
 
 ROBUST: Mapping[str, Callable[..., RobustFilter | None]] = MappingProxyType(
     {NONE: lambda: None, "clip": _clip, "scc": _scc, "cs+": _cs_plus, "nna": _nna}
 )
-"""All filters, by the name that people type."""
+"""All filters, by the name that users type."""
 
 
 def parse_robust(spec: str) -> RobustFilter | None:
-    """Read what was typed, a name of `ROBUST`, perhaps with ``:key=value``; None for plain mixing.
+    """Parse a name of `ROBUST`, optionally with ``:key=value``; return None for plain mixing.
 
     Raises:
-        ConfigError: There is no such filter, or it does not take this.
+        ConfigError: The filter does not exist, or does not take these parameters.
     """
     return make("robust filter", spec, ROBUST)
 

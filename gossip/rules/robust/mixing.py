@@ -1,4 +1,4 @@
-"""Robust mixing under rules that nobody waits for: one share after another, one vote a peer."""
+"""Robust mixing under asynchronous rules: one share after another, one vote per peer."""
 
 import math
 
@@ -10,44 +10,44 @@ from .filters import RobustFilter
 
 __all__ = ["RobustMixing", "accepted_weight"]
 
-# Below so many neighbors that were heard, nobody can tell which of them is far away.
+# With fewer votes it is impossible to tell which neighbor is far away.
 _VOTES_MIN = 3
 
-# Up to so many neighbors, each counts from the start: who was not heard yet, like the nearest who
-# was. Else the first few liars that are heard, and floods are heard first, would be the majority.
+# Up to this number, all neighbors count from the start: one without a vote counts like the nearest
+# vote. Otherwise the first few Byzantine peers, and floods arrive first, would be the majority.
 _PADDED_MAX = 16
 
-# Rounds of the topology in which neighbors are looked for.
+# Rounds of the topology that are searched for neighbors.
 _ROUNDS = 8
 
-# Shares count for less with every turn: of the last 200, more or less.
+# Counts decay with every turn, over about the last 200.
 _MEMORY = 1 - 1 / 200
 
-# So many may come at once, and then so many times as many as from others in the middle.
+# Shares that a peer may send at once, and the multiple of the others' median on top of that.
 _BURST, _TIMES = 8.0, 4.0
 
 
 class RobustMixing:
-    """Measures each share, and mixes as much of it as a method takes of its sender.
+    """Measures each share, and mixes the part of it that a filter allows.
 
-    A method compares neighbors, and shares come one by one: so the last distance of each sender
-    is its *vote*, whatever was taken of the share. Each live peer has one, however often it
-    pushes, and those that were refused vote, too: where most have moved away, the median follows.
-    Before anything is measured, shares are refused of whoever sends many more than others do.
+    A filter compares neighbors, but shares arrive one by one: so the last distance of each sender
+    is its *vote*, whatever part of the share was taken. Each live peer has one vote, however often
+    it pushes, and refused senders also vote: if most have moved away, the median follows. Shares of
+    a peer that sends many more than others are refused before they are measured.
     """
 
     def __init__(self, method: RobustFilter) -> None:
         self._method = method
         self._votes: dict[tuple[int, PeerId], float] = {}
-        """How far the last share of each peer was, by shard."""
+        """Distance of each peer's last share, by shard."""
         self._counts: dict[tuple[int, PeerId], float] = {}
-        """Shares of each peer that were looked at, older ones for less."""
+        """Shares examined of each peer, with older ones counting for less."""
 
     def mix(self, context: RuleContext) -> None:
-        """Mix what was measured, and have measured what has come.
+        """Mix the measured shares, and request measurements of new ones.
 
-        ``x += w_s / (w_s + w) c (x_s - x)``, where c is what the method takes, and distances are
-        those of the share's shard. So much of its weight is accepted as goes with such a move.
+        ``x += w_s / (w_s + w) c (x_s - x)``, where c is the part that the filter allows, by
+        distances in the share's shard. The weight that matches such a move is accepted.
         """
         if not context.measured:
             self._counts = {peer: _MEMORY * n for peer, n in self._counts.items() if n > 0.01}
@@ -55,7 +55,7 @@ class RobustMixing:
         for share in context.shares():
             shard, distance = share.id.shard, context.distance(share)
             if shard in measuring:
-                continue  # what is measured now will have moved the model before this one's turn
+                continue  # the share measured now will move the model before this one's turn
             if distance is None:
                 if self._is_flooding(share):
                     context.refuse(share, "its sender sends many more than others")
@@ -79,7 +79,7 @@ class RobustMixing:
             context.refuse(share, why)
 
     def _part(self, context: RuleContext, share: Share) -> float:
-        """What the method takes of a share whose distance is among the votes."""
+        """Return the part that the filter allows of a share whose distance is among the votes."""
         shard = share.id.shard
         live = {*context.live(), share.sender}
         self._votes = {key: far for key, far in self._votes.items() if key[1] in live}
@@ -94,7 +94,7 @@ class RobustMixing:
         return self._method.coefficients(distances, [1.0] * len(distances))[place]
 
     def _is_flooding(self, share: Share) -> bool:
-        """Whether its sender sends many more than the one in the middle of all others."""
+        """True if the sender sends many more shares than the median of all others."""
         shard, sender = share.id.shard, share.sender
         others = sorted(
             [n for (at, peer), n in self._counts.items() if at == shard and peer != sender]
@@ -106,7 +106,7 @@ class RobustMixing:
 
 
 def accepted_weight(weight: int, own: int, part: float) -> int:
-    """How much of a share to accept, so that it moves the model that part as far."""
+    """Return the weight to accept of a share, so that it moves the model by that part."""
     if part >= 1 or not own:
         return weight
     # a / (a + own) = c weight / (weight + own), in integers.
@@ -115,5 +115,5 @@ def accepted_weight(weight: int, own: int, part: float) -> int:
 
 
 def _n_neighbors(context: RuleContext) -> int:
-    """How many different neighbors the topology knows in a few rounds."""
+    """Return the number of distinct neighbors in a few rounds of the topology."""
     return len({peer for round in range(_ROUNDS) for peer in context.neighbors(round)})

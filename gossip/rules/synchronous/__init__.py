@@ -1,3 +1,3 @@
-"""Rules that take rounds together."""
+"""Rules whose peers take rounds together."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""All-reduce: after every step, everybody gets the mean of all."""
+"""All-reduce: after every step, every peer gets the mean of all."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -20,31 +20,31 @@ class _Stage(NamedTuple):
     """One exchange of whole vectors with one partner."""
 
     number: int
-    """Within a round; the same at both ends."""
+    """Number within a round; the same at both ends."""
     partner: PeerId
     sends: bool
     takes: bool
     adds: bool = True
-    """Whether what is taken is added to the own partial sum, and not in its place."""
+    """True if the received vector is added to the partial sum; False if it replaces that."""
 
 
 class AllReduce:
     """``x_i <- mean of all x_j``, synchronous: a barrier after every optimizer step.
 
-    By recursive doubling. In stage s, peer i swaps partial sums with peer ``i ^ 2^(s-1)`` and adds
-    the two, so that ``2^k`` peers have the whole sum after k stages. Where there are n more than
-    that, each of them first hands its model to one of the others, and gets the mean at the end.
-    The topology plays no part: anybody may be anybody's partner.
+    The algorithm is recursive doubling. In stage s, peer i swaps partial sums with peer
+    ``i ^ 2^(s-1)`` and adds the two, so that ``2^k`` peers have the whole sum after k stages. Any
+    further peer first hands its model to one of the others, and gets the mean at the end. The
+    topology is not used: any two peers may be partners.
 
-    All peers end a round with identical bits, for any n: the two of a pair add the same two
-    numbers, and who got its mean from another has a copy. Each model is divided by n before it is
-    added, so that sums of 16-bit floats do not overflow; that is exact where n is a power of two,
-    and elsewhere rounds each term once.
+    All peers end a round with identical bits, for any n: both peers of a pair add the same two
+    numbers, and a peer that is given the mean has a copy. Each model is divided by n before it is
+    added, so that sums of 16-bit floats do not overflow; that is exact if n is a power of two, and
+    otherwise rounds each term once.
 
-    With ``levels`` of 2, the peers of one machine sum up first, along a binomial tree; its first
-    one, the leader, then doubles recursively with those of other machines; and what comes of it
-    goes back down the tree. Between m machines go no more messages then than between m peers,
-    however many there are on each. Those are of one machine that can share memory.
+    With ``levels`` of 2, the peers of one machine sum up first, along a binomial tree; the first of
+    them, the leader, then doubles recursively with the leaders of other machines; and the result
+    goes back down the tree. So m machines exchange as many messages as m peers would, however many
+    peers each has. Peers are on one machine if they can share memory.
 
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 2005, section 4; two levels: Awan, Hamidouche,
     Hashmi and Panda, PPoPP 2017 (S-Caffe), there of gradients.
@@ -114,7 +114,7 @@ class AllReduce:
         return None
 
     def _pass(self, context: RuleContext, stage: _Stage) -> Wait | Halt | None:
-        """Do what one stage asks for, as far as that was not done before."""
+        """Do the rest of one stage."""
         rounds, partner = self._rounds, stage.partner
         tag = self._tag + stage.number
         if stage.sends and self._sent < tag:
@@ -150,7 +150,7 @@ class AllReduce:
         return f"part/{self._parity}"
 
     def _fill(self, context: RuleContext, terms: list[tuple[float, Term]]) -> Wait | Halt | None:
-        """Put the next partial sum into the other register, once nobody needs that any more."""
+        """Put the next partial sum into the other register, once all have accepted that."""
         other = f"part/{1 - self._parity}"
         outcome = self._rounds.unaccepted(context, self._round, other)
         if outcome is None:
@@ -179,17 +179,17 @@ def _doubling(members: Sequence[PeerId], place: int, first: int = 0) -> Iterator
 
 
 def _two_levels(machines: Sequence[Sequence[PeerId]], me: PeerId) -> Iterator[_Stage]:
-    """What a peer has to do where those of one machine sum up before its first one goes on."""
+    """Yield a peer's stages when each machine sums up before its leader exchanges the sum."""
     own = next(machine for machine in machines if me in machine)
     place = own.index(me)
     depth = max(len(machine) - 1 for machine in machines).bit_length()
-    # The parent of a place lacks its lowest bit; the children have one more, below that.
+    # A place's parent lacks its lowest set bit; its children set one more bit, below that.
     above = (place & -place).bit_length() - 1 if place else depth
     below = [height for height in range(above) if place + (1 << height) < len(own)]
     for height in below:
         yield _Stage(height, own[place + (1 << height)], sends=False, takes=True)
     leaders = [machine[0] for machine in machines]
-    # As many stages as leaders can need, so that all count alike.
+    # Reserves as many numbers as leaders can need, so that stages have the same at all peers.
     down = depth + len(leaders).bit_length() + 1
     if place:
         parent = own[place - (1 << above)]

@@ -1,4 +1,4 @@
-"""One average a step with the topology's mixing matrix: what rules over such matrices share."""
+"""The common part of rules that average once a step with the topology's mixing matrix."""
 
 import math
 from abc import ABC, abstractmethod
@@ -21,13 +21,13 @@ __all__ = [
 ]
 
 Terms = Sequence[tuple[float, Term]]
-"""A sum: coefficients, and the registers and shares that they belong to."""
+"""A sum: coefficients, each with its register or share."""
 
 OUT: Final = ("out/0", "out/1")
-"""Registers that are sent, in turn."""
+"""The registers that are sent, alternately."""
 
 BESIDE: Final = ("beside/0", "beside/1")
-"""Registers that go along in the same share, in turn, under rules that send two vectors."""
+"""The second registers of shares, alternately, under rules that send two vectors."""
 
 _MODEL: Final[Terms] = ((1.0, X),)
 
@@ -38,26 +38,26 @@ _ROUNDING = 1e-9
 class MatrixRule(RoundRule):
     """After every optimizer step, an average over the neighbors of the round.
 
-    Each peer sends a vector to all of them, waits for theirs, and averages as its row of the
-    round's mixing matrix W says. A rule says what it sends (`outgoing`) and what it does with the
-    average (`take`). One whose `requirements` say that a share carries two registers says what goes
-    along, too (`beside`), and gets the average of that from `average_beside`. The weights of peers
-    are not used, a share carries one unit.
+    Each peer sends a vector to all of them, waits for theirs, and averages by its row of the
+    round's mixing matrix W. A rule defines what it sends (`outgoing`) and what it does with the
+    average (`take`). A rule whose `requirements` ask for two registers in a share also defines the
+    second (`beside`), and gets its average from `average_beside`. The weights of peers are not
+    used, a share carries one unit.
     """
 
     registers: tuple[str, ...] = OUT
     both_ways = False
-    """Whether W must be symmetric, so that whoever is sent to sends, too."""
+    """True if W must be symmetric, so that every receiver also sends."""
     neighbors_max = NEIGHBORS_MAX
-    """Of a peer in one round."""
+    """Most neighbors of a peer in one round."""
     topologies = "ring, torus or complete"
-    """Some that fit."""
+    """Suitable topologies, for errors."""
     times_lr: tuple[str, ...] = ()
-    """Registers that are in proportion to the learning rate, and change with it; then the
-    `requirements` must ask for that."""
+    """Registers that are rescaled in proportion to the learning rate, for which the `requirements`
+    must ask."""
 
     def __init__(self, method: RobustFilter | None = None) -> None:
-        # Of a rule whose shares are models, as its own term of the average is.
+        # Only for a rule whose shares are models, and so is its own term of the average.
         super().__init__()
         self._method = method
         self.takes_damaged = method is not None
@@ -65,15 +65,15 @@ class MatrixRule(RoundRule):
         self._weights: Mapping[PeerId, float] = {}
 
     def outgoing(self) -> Terms:
-        """What is sent, right after the optimizer step."""
+        """Return the vector to send, right after the optimizer step."""
         return _MODEL
 
     def beside(self) -> Terms:
-        """What goes along in the same share, where it carries two registers; else nothing."""
+        """Return the second vector of the share, if it carries two registers; else nothing."""
         return ()
 
     def take(self, context: RuleContext, average: Terms) -> None:
-        """Go on from the average of what was sent, this peer's own share included."""
+        """Continue from the average of the sent vectors, this peer's own included."""
         if len(average) > 1:
             context.combine(X, average)
 
@@ -90,7 +90,7 @@ class MatrixRule(RoundRule):
 
     @property
     def _sends_model(self) -> bool:
-        """Whether the model itself is sent, and nothing beside it: a peer need not copy its own."""
+        """True if shares carry just the model: a peer then need not copy its own."""
         return self.outgoing() is _MODEL and not self.beside()
 
     def _send(self, context: RuleContext) -> Wait | Halt | None:
@@ -110,7 +110,7 @@ class MatrixRule(RoundRule):
         return None
 
     def _fill(self, context: RuleContext, neighbors: Sequence[PeerId]) -> Pushed | Wait | Halt:
-        """Make what is sent in this round, or say why that cannot be yet."""
+        """Fill the register that is sent in this round, or return why it must wait."""
         out, beside = self._out, self.beside()
         also = BESIDE[self._round % len(BESIDE)]
         pushed: Pushed = (out, also) if beside else out
@@ -124,7 +124,7 @@ class MatrixRule(RoundRule):
         return pushed
 
     def _own(self) -> Term:
-        """What was sent in this round, as this peer's own term of the average."""
+        """Return the vector sent in this round, as this peer's own term of the average."""
         return X if self._sends_model else self._out
 
     def _why_unfit(
@@ -170,7 +170,7 @@ class MatrixRule(RoundRule):
         if self._method is not None:
             average = self._robust(context, self._method, terms)
         if average is None:
-            # Called again at once, with what it has asked for.
+            # The rule is called again at once, with the distances it asked for.
             return Wait(self._round, ())
         self.take(context, average)
         for peer in others:
@@ -180,7 +180,7 @@ class MatrixRule(RoundRule):
     def _robust(
         self, context: RuleContext, method: RobustFilter, terms: Sequence[tuple[float, Share]]
     ) -> Terms | None:
-        """``x + sum_j w_j c_j (x_j - x)``; None while it is not known how far the shares are."""
+        """Return ``x + sum_j w_j c_j (x_j - x)``; None while distances are not known."""
         known = [context.distance(s) if s.is_finite else math.inf for _, s in terms]
         distances = [distance for distance in known if distance is not None]
         if len(distances) < len(terms):
@@ -189,13 +189,13 @@ class MatrixRule(RoundRule):
                     context.measure(share)
             return None
         parts = method.coefficients(distances, [weight for weight, _ in terms])
-        # Left out, not times 0: numbers too large to be measured would become nan.
+        # Left out rather than multiplied by 0: numbers too large to be measured would become nan.
         each = zip(distances, parts, terms, strict=True)
         taken = [(c * w, share) for far, c, (w, share) in each if far < math.inf]
         return [(1.0 - math.fsum([part for part, _ in taken]), self._own()), *taken]
 
     def _why_foreign(self, share: Share) -> str:
-        """How a share shows that its sender was told something else, or nothing."""
+        """Return how a share shows that its sender has other settings; empty if it does not."""
         expected, found = self.requirements.share_registers, share.form.registers
         if found == expected:
             return ""
@@ -206,7 +206,7 @@ class MatrixRule(RoundRule):
 
 
 def average_beside(average: Terms) -> Terms:
-    """The same average of what went along in each share: see `MatrixRule.beside`."""
+    """Return the same average of each share's second vector: see `MatrixRule.beside`."""
     return [(coefficient, _beside(term)) for coefficient, term in average]
 
 
@@ -218,12 +218,12 @@ def _beside(term: Term) -> Term:
 
 
 def scaled(factor: float, terms: Iterable[tuple[float, Term]]) -> Terms:
-    """A sum, times a factor."""
+    """Return a sum, times a factor."""
     return [(factor * coefficient, term) for coefficient, term in terms]
 
 
 BEFORE: Final = "before"
-"""The register that holds the model as it was before the optimizer's step."""
+"""The register of the model before the optimizer's step."""
 
 KeptMomentum = Annotated[
     float, Parameter("part of the momentum that a step keeps; .9 in the paper.", low=0, high=1)
@@ -231,7 +231,7 @@ KeptMomentum = Annotated[
 
 
 class StepRule(MatrixRule, ABC):
-    """A rule that knows where each step has begun: ``x`` of then is in `BEFORE`.
+    """A rule that keeps the model before each step, in `BEFORE`.
 
     The optimizer must be plain SGD, so that ``BEFORE - x`` is the learning rate times the gradient
     when `outgoing` and `move` are called.
@@ -244,10 +244,10 @@ class StepRule(MatrixRule, ABC):
         context.combine(BEFORE, [(1.0, X)])
 
     def take(self, context: RuleContext, average: Terms) -> None:
-        """Go on from the average, and note where the next step begins."""
+        """Continue from the average, and keep the model for the next step."""
         self.move(context, average)
         context.combine(BEFORE, [(1.0, X)])
 
     @abstractmethod
     def move(self, context: RuleContext, average: Terms) -> None:
-        """Go on from the average of what was sent, this peer's own share included."""
+        """Continue from the average of the sent vectors, this peer's own included."""

@@ -1,10 +1,10 @@
-"""Rounds in which peers wait for one another: what synchronous rules have in common.
+"""Rounds in which peers wait for one another: the common part of synchronous rules.
 
-Members are those who founded together; who of them dies, or leaves before the end, ends it for
-all. What is sent lies in a register that stays as it is until it was accepted: a share that was
-fenced by a question comes back, and is pushed again from there, when ``x`` has long moved on. Two
-alternating registers are enough, since a peer waits before it fills one that is still needed.
-That cannot lock: whoever is furthest behind waits only for peers that have sent what it needs.
+The members are the founders; if one of them dies, or leaves before the end, the run ends for all.
+A register that was sent does not change until it is accepted: a share that was fenced by a query
+comes back, and is pushed again from the register, when ``x`` has long moved on. Two alternating
+registers are enough, since a peer waits before it overwrites a register in use. That cannot
+deadlock: the peer furthest behind waits only for peers that have sent what it needs.
 """
 
 from abc import ABC, abstractmethod
@@ -26,18 +26,18 @@ __all__ = [
 ]
 
 NEIGHBORS_MAX = 4096
-"""Shares that may be outstanding or staged at once. Each belongs to another peer, and one that was
-refused for want of credit might be the very one that all others wait for."""
+"""Most shares outstanding or staged at once. Each belongs to another peer, and a share refused for
+lack of credit might be just what all others wait for."""
 
 SYNCHRONOUS = Requirements(fixed_members=True, waits=True, staged_max=NEIGHBORS_MAX)
-"""What a synchronous rule requires."""
+"""Requirements of a synchronous rule."""
 
 EPOCH = 1
-"""Marks shares of rounds. What a leaver hands on, and what merging pushes, says 0."""
+"""Epoch of the shares of rounds. Shares of leavers, and of merging, have epoch 0."""
 
 
 class Letter(NamedTuple):
-    """What one push to one peer carries, with a token of weight."""
+    """The content of one push to one peer, with a token of weight."""
 
     register: Pushed
     tag: int
@@ -46,11 +46,11 @@ class Letter(NamedTuple):
 
 
 class Letters:
-    """Everything that is still to be pushed, or has been and is not settled, by receiver.
+    """Queued pushes, and those not settled yet, by receiver.
 
-    Each push waits for the one before it to be settled. What comes back (a question has fenced it,
-    or the network refused it) is pushed again first, from the register, which must stay as it is
-    until then: ``x`` has long moved on.
+    Each push waits for the one before it to be settled. A push that comes back (fenced by a query,
+    or refused by the network) is repeated first, from the register, which must not change until
+    then: ``x`` has long moved on.
     """
 
     def __init__(self) -> None:
@@ -58,14 +58,14 @@ class Letters:
         self._pushed: dict[PeerId, Letter] = {}
 
     def settle(self, context: RuleContext) -> None:
-        """Put what came back first in its queue, and forget what was accepted.
+        """Requeue pushes that came back, at the front, and forget accepted ones.
 
-        To be called at the start of every step, before anything is pushed.
+        Call this at the start of every step, before any push.
         """
         for back in context.returned:
-            # What was dropped in between, or pushed in a swarm that was given up, is no letter.
+            # Pushes that were dropped meanwhile, or belong to an abandoned swarm, are not repeated.
             letter = self._pushed.pop(back.peer, None) if back.epoch == EPOCH else None
-            # A leaver refuses whatever it is pushed: without delay, the two would go on for ever.
+            # A leaver refuses every push: without delay, the two would repeat this forever.
             if letter is not None and not context.is_leaving(back.peer):
                 self._queued.setdefault(back.peer, deque()).appendleft(letter)
         outstanding = context.outstanding()
@@ -101,7 +101,7 @@ class Letters:
         return late
 
     def drop(self, peer: PeerId) -> None:
-        """Push nothing more to a peer, whatever becomes of what is under way."""
+        """Push nothing more to a peer, whatever the outcome of its outstanding push."""
         self._queued.pop(peer, None)
         self._pushed.pop(peer, None)
 
@@ -116,18 +116,18 @@ def merge(context: RuleContext, *, agrees: bool = False) -> None:
 
 
 class Rounds:
-    """Members, and the shares that they owe one another."""
+    """The members of a swarm, and the shares that they owe one another."""
 
     def __init__(self, name: str, *, agrees: bool, h: int = 1) -> None:
         self.members: tuple[PeerId, ...] = ()
-        """Sorted ids of those who take part; empty before `open` has found them."""
+        """Sorted ids of the peers that take part; empty before `open` has found them."""
         self._name, self._agrees, self._h = name, agrees, h
         self._incarnations: dict[PeerId, Incarnation] = {}
         self._since_s: float | None = None
         self._letters = Letters()
 
     def open(self, context: RuleContext) -> Wait | Halt | None:
-        """Wait until all founders are there, and let them be the members for good."""
+        """Wait until all founders are present, and make them the members for good."""
         if self.members:
             return None
         live = context.live()
@@ -139,7 +139,7 @@ class Rounds:
                 "a rule that waits for nobody, such as gosgd"
             )
         if len(live) > context.founders:
-            # Each would count other members, and wait for shares that nobody sends.
+            # Each peer would count other members, and wait for shares that no peer sends.
             return Halt(
                 f"{len(live)} peers founded this swarm, and {context.founders} were to do so "
                 f"together: {self._name} needs all who take part to say the same number of founders"
@@ -156,17 +156,17 @@ class Rounds:
         return Halt(f"{there}, and {self._name} cannot begin without all of them")
 
     def tend(self, context: RuleContext, tag: int) -> None:
-        """Push what can be pushed, what came back first; call it at the start of every step."""
+        """Push what can be pushed, repeats first. Call this at the start of every step."""
         context.may_close(False)
         for share in context.shares():
             if share.epoch == EPOCH and share.round < tag:
-                # Peers that were told different topologies: taken, or it would come for ever.
+                # The peers have different topologies. Unless accepted, it would come back forever.
                 context.accept(share)
         self._letters.settle(context)
         self._letters.push(context)
 
     def damaged(self, context: RuleContext) -> Halt | None:
-        """Halt where a share of a round holds what are no numbers: its sender has no others."""
+        """Halt if a share of a round is not finite: its sender has no other values to send."""
         for share in context.shares():
             if share.epoch == EPOCH and not share.is_finite:
                 return Halt(
@@ -184,33 +184,33 @@ class Rounds:
         peers: Iterable[PeerId],
         note: int = 0,
     ) -> None:
-        """Push a register to some members, to each as soon as the share before is settled."""
+        """Push a register to some members, to each once its previous share is settled."""
         self._letters.post(peers, Letter(register, tag, note))
         self._letters.push(context)
 
     def gather(
         self, context: RuleContext, tag: int, sources: Sequence[PeerId]
     ) -> dict[PeerId, Share]:
-        """Shares with a tag that have come from some members; later ones stay where they are."""
+        """Return the shares with a tag from some members, by sender; later ones stay queued."""
         asked = (EPOCH, tag)
         shares = (share for share in context.shares() if (share.epoch, share.round) == asked)
         return {share.sender: share for share in shares if share.sender in sources}
 
     def unaccepted(self, context: RuleContext, round: int, register: Pushed) -> Wait | Halt | None:
-        """Wait until everybody to whom a register was posted has accepted it."""
+        """Wait until all receivers of a posted register have accepted it."""
         late = self._letters.receivers_of(register)
-        # One that is leaving, or quiet, still answers what has become of a share.
+        # A leaving or quiet peer still answers queries about a share.
         return self.wait_for(context, round, late, but="leaving") if late else None
 
     def is_under_way(self, register: Pushed) -> bool:
-        """Whether what was posted is still to go, or not settled yet, so that it is needed."""
+        """True if a posted register is still queued or not settled, and so still needed."""
         return bool(self._letters.receivers_of(register))
 
     def rest(self, context: RuleContext) -> None:
-        """Between two rounds take in what a leaver has handed on; after the last one, merge.
+        """Mix shares of leavers between two rounds; merge after the last one.
 
-        Merging is plain gossip of weights. All have the same weight, to a few units, so that it
-        tends to the plain mean; and nobody waits any more.
+        Merging is plain gossip of weights. All peers have the same weight, within a few units, so
+        it tends to the plain mean; and no peer waits any more.
         """
         for share in context.shares():
             if share.epoch != EPOCH and not share.is_finite:
@@ -221,12 +221,12 @@ class Rounds:
                 context.refuse(share, "of a difference, and of no round")
             elif share.epoch != EPOCH:
                 context.mix(share)
-        # Until then somebody may still need a share of this peer's for its last round.
+        # Until then another peer may need a share of this one for its last round.
         if context.merging and not self._is_owing(context):
             merge(context, agrees=self._agrees)
 
     def _is_owing(self, context: RuleContext) -> bool:
-        """Whether a share is to be pushed, or under way, to one that may still take it."""
+        """True if a share is queued or outstanding for a peer that may still take it."""
         peers = self._letters.receivers()
         fates = (context.fate(peer, self._incarnations[peer]) for peer in peers)
         return any(fate in ("", "leaving") for fate in fates)
@@ -234,7 +234,7 @@ class Rounds:
     def wait_for(
         self, context: RuleContext, round: int, missing: Sequence[PeerId], but: str = ""
     ) -> Wait | Halt:
-        """Wait for shares of some members, or halt where one of them will never come."""
+        """Wait for shares of some members, or halt if one of them will never arrive."""
         for peer in missing:
             fate = context.fate(peer, self._incarnations[peer])
             if fate and fate != but:
@@ -249,7 +249,7 @@ class Rounds:
         return Wait(round, tuple(missing))
 
     def _halt(self, context: RuleContext, round: int, peer: PeerId, fate: str) -> Halt:
-        # A member that halts leaves, so that the cause is what it says, or who has died.
+        # A member that halts leaves, so the cause is its reason, or a member that died.
         if fate in ("leaving", "left"):
             known = context.table.known(peer)
             if known is not None and known.reason:
@@ -266,13 +266,13 @@ class Rounds:
 
 
 class RoundRule(ABC):
-    """After every h optimizer steps this peer sends, and goes on once others have sent."""
+    """A rule whose peers send after every h optimizer steps, then wait for the others."""
 
     name = ""
     outstanding_max = NEIGHBORS_MAX
     requirements: Requirements = SYNCHRONOUS
     takes_damaged = False
-    """Whether it can do without the values of a share that holds what are no numbers."""
+    """True if the rule copes with shares that are not finite, by ignoring their values."""
 
     def __init__(self, h: int = 1) -> None:
         self.h = h
@@ -297,15 +297,15 @@ class RoundRule(ABC):
 
     @abstractmethod
     def _send(self, context: RuleContext) -> Wait | Halt | None:
-        """Send to whom this round asks for, unless that was done, and then note that it was."""
+        """Send to this round's receivers and set ``_is_sent``, unless that is done."""
 
     @abstractmethod
     def _average(self, context: RuleContext) -> Wait | Halt | None:
-        """Go on from what came, once it is all there."""
+        """Continue from the received shares, once all have arrived."""
 
 
 class KeptShares:
-    """What a rule has copied out to send, each until nobody needs it any more."""
+    """A rule's copies of sent vectors, each kept while a receiver needs it."""
 
     def __init__(self) -> None:
         self._kept: list[Kept] = []
@@ -319,7 +319,7 @@ class KeptShares:
         return kept
 
     def let_go(self, context: RuleContext, rounds: Rounds, *, reads_last: bool) -> None:
-        """Keep only what is still to reach somebody, to be called after every step."""
+        """Release copies that no receiver needs. Call this after every step."""
         needed = self._kept[-1:] if reads_last else []
         for kept in self._kept:
             if kept not in needed and rounds.is_under_way(kept):
@@ -330,7 +330,7 @@ class KeptShares:
 
 
 def why_unlike(share: Share, ours: Kept, rule: str) -> str:
-    """How a share shows that its sender has another rule or format, or nothing."""
+    """Return how a share shows that its sender has another rule or format; empty if not."""
     if not share.form.bare:
         return f"carries no difference, which {rule} needs: give all peers the same rule"
     wire, own = share.form.wire, ours.form.wire
