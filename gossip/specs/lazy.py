@@ -1,4 +1,4 @@
-"""Packages that import only what is asked for."""
+"""Packages that import their modules lazily."""
 
 import importlib
 import sys
@@ -9,9 +9,9 @@ __all__ = ["be_lazy"]
 
 
 def be_lazy(package: str, modules: Mapping[str, Sequence[str]]) -> None:
-    """Let a package import a module of its own when a name out of it is first asked for.
+    """Make a package import each of its modules when one of its names is first accessed.
 
-    Called while the *package* is imported; *modules* define public names, and which.
+    Call this while the *package* is imported; *modules* maps each module to its public names.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 

@@ -1,8 +1,8 @@
 """Parameters, declared once: in the signature of the class or function that takes them.
 
-The signature says a parameter's name, type, default and choices; an `Annotated` type adds its range
-and a help text. Checks, specs, options of the command line and the tables of the reference pages
-follow. The fields of a dataclass are parameters, too: its settings.
+The signature gives a parameter's name, type, default and choices; an `Annotated` type adds its
+range and help text. Checks, specs, command-line options and the tables of the reference pages are
+derived from it. The fields of a dataclass are also parameters: its settings.
 
 >>> class Mine:
 ...     @checked
@@ -37,9 +37,9 @@ Value = int | float | bool | str
 _P = ParamSpec("_P")
 
 _METADATA = "parameter"
-"""Where a field of a dataclass keeps its `Parameter`."""
+"""Key of a field's `Parameter` in the field's metadata."""
 
-# Of what a type admits, what a spec can say, and what numbers of numpy are, too.
+# The types accepted for each parameter type, numpy's numbers included, and its name in errors.
 _KINDS: dict[type, tuple[Any, str]] = {
     bool: (bool, "true or false"),
     int: (Integral, "an integer"),
@@ -51,60 +51,60 @@ _KINDS: dict[type, tuple[Any, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What stands behind the name in a spec: one ``key=value``.
+    """A parameter: one ``key=value`` in a spec.
 
-    Where a signature declares it, that says name, type, choices and default.
+    A signature that declares it sets its name, type, choices and default.
     """
 
     help: str = ""
-    """One sentence or two: what it does, and what raising it costs."""
+    """One or two sentences: its effect, and the cost of raising it."""
     low: float | None = None
-    """The least value, itself allowed."""
+    """Least value, inclusive."""
     high: float | None = None
-    """The largest value, itself allowed."""
+    """Largest value, inclusive."""
     above: float | None = None
-    """A bound below all values."""
+    """Lower bound, exclusive."""
     is_endless: bool = False
-    """Whether a number may be infinite."""
+    """True if a number may be infinite."""
     below: float | None = None
-    """A bound above all values."""
+    """Upper bound, exclusive."""
     form: str = ""
-    """Valid values in words, where neither type, range nor choices tell them."""
+    """Valid values in words, if type, range and choices do not give them."""
     convert: Callable[[str], Value] | None = None
-    """Reads what was typed, where the type does not; raises ValueError where it is no value."""
+    """Parses text, if the type does not; raises ValueError if the text is invalid."""
     is_bare: bool = False
-    """Whether it is typed without its name, as in ``topk:0.01``; no other may stand beside it."""
+    """True if it is typed without its name, as in ``topk:0.01``; it must be the only parameter."""
     takes_rest: bool = False
-    """Whether it takes the rest of a spec, commas included."""
+    """True if it takes the rest of a spec, commas included."""
     brief: str = ""
-    """The help in some words, for a list of one line each."""
+    """The help in a few words, for lists with one line each."""
     metavar: str = ""
-    """What help shows in place of a value, where name and type do not tell."""
+    """Placeholder of the value in help, if name and type do not give one."""
     flags: tuple[str, ...] = ()
-    """How the option is typed, where that is not ``--`` and its name."""
+    """Flags of the option, if not ``--`` and its name."""
     name: str = ""
     kind: type = float
     choices: tuple[str, ...] = ()
-    """All values of a string that are allowed; empty where any is."""
+    """All allowed strings; empty if any is allowed."""
     default: Value | None = None
-    """None where it must be given, or where `otherwise` says what holds."""
+    """None if a value must be given, or `otherwise` describes the default."""
     otherwise: str = ""
-    """What holds where it is not given, in words, where that is not the same for all."""
+    """The default in words, if it depends on other things."""
     is_optional: bool = False
-    """Whether None is a value."""
+    """True if None is a valid value."""
     is_several: bool = False
-    """Whether a value is a tuple of what `kind` and range say."""
+    """True if a value is a tuple of items that match `kind` and range."""
     is_mixed: bool = False
-    """Whether values of other types are allowed, which no text stands for."""
+    """True if values of types that cannot be written as text are also allowed."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether each value is one number or one string, as in a spec."""
+        """True if each value is one number or one string, as in a spec."""
         return not (self.is_optional or self.is_several or self.is_mixed or self.kind is Path)
 
     @property
     def is_required(self) -> bool:
-        """Whether a spec must give it."""
+        """True if a spec must give it."""
         return self.default is None and not self.otherwise
 
     @property
@@ -129,7 +129,7 @@ class Parameter:
 
     @property
     def told_default(self) -> str:
-        """The default, in words; empty where it must be given."""
+        """The default, in words; empty if a value must be given."""
         return self.otherwise if self.default is None else typed(self.default) or "empty"
 
     @property
@@ -139,7 +139,7 @@ class Parameter:
         return f"{self.allowed}; {default}"
 
     def as_json(self) -> dict[str, Any]:
-        """What it takes, as ``--json`` of commands tells it."""
+        """Return its description for the ``--json`` output of commands."""
         return {
             "name": self.name,
             "allowed": self.allowed,
@@ -150,10 +150,10 @@ class Parameter:
         }
 
     def read(self, text: str) -> Value:
-        """Make a value of what was typed.
+        """Parse a value.
 
         Raises:
-            ConfigError: It is no such value.
+            ConfigError: The text is not a valid value.
         """
         try:
             value = self.convert(text) if self.convert else _read(self.kind, text)
@@ -164,11 +164,11 @@ class Parameter:
         raise ConfigError(f"{self.name}={text}: it must be {self.allowed}")
 
     def read_all(self, text: str) -> Any:
-        """Make a value of a variable of the environment: several of them are parted by commas, and
-        a switch may be 0 or 1.
+        """Parse an environment variable: several values are separated by commas, and a switch may
+        be 0 or 1.
 
         Raises:
-            ConfigError: It is no such value.
+            ConfigError: The text is not a valid value.
         """
         if self.is_several and "," in text:
             return tuple(self.read(each.strip()) for each in text.split(",") if each.strip())
@@ -179,7 +179,7 @@ class Parameter:
         return (value,) if self.is_several and not self.is_mixed else value
 
     def check(self, value: object) -> None:
-        """See whether a value is allowed.
+        """Check that a value is allowed.
 
         Raises:
             ConfigError: It is not.
@@ -190,10 +190,10 @@ class Parameter:
             self._check_several(value)
             return
         if isinstance(value, str | Path) and "\0" in str(value):
-            # Some strings name files, and no file has it in its name.
+            # Some strings name files, and file names cannot contain it.
             raise ConfigError(f"{self.name} is {value!r}: it must have no NUL character")
         accepted, noun = _KINDS[self.kind]
-        # To Python, true is a number.
+        # In Python, bool is a subclass of int.
         is_other = not isinstance(value, accepted) or isinstance(value, bool) != (self.kind is bool)
         if is_other and self.is_mixed:
             return
@@ -229,12 +229,12 @@ class Parameter:
 
 @lru_cache(maxsize=256)
 def parameters_of(make: Callable[..., object]) -> tuple[Parameter, ...]:
-    """All parameters of a class, or of a function, that a spec can give, in their order.
+    """Return the parameters of a class or function that a spec can give, in their order.
 
-    Those of types that no text stands for are left out: they keep their defaults.
+    Parameters of types that cannot be written as text are left out: they keep their defaults.
 
     Raises:
-        ConfigError: Such a one has no default, or the signature cannot be read.
+        ConfigError: Such a parameter has no default, or the signature cannot be read.
     """
     found = []
     for name, given in _signature(make).parameters.items():
@@ -256,8 +256,8 @@ def setting(default: Any, help: str, **declared: Any) -> Any:
     """Declare a field of a dataclass as a parameter: a setting.
 
     Args:
-        default: Its default; a function makes one for each config; MISSING where there is none.
-        help: What it does; another setting's name stands in ``double backquotes``.
+        default: Its default; a function creates one for each config; MISSING without a default.
+        help: Its effect; names of other settings are in ``double backquotes``.
         **declared: Further fields of a `Parameter`.
 
     >>> @dataclass(frozen=True)
@@ -274,7 +274,7 @@ def setting(default: Any, help: str, **declared: Any) -> Any:
 
 
 def settings_of(owner: type[Any]) -> dict[str, Parameter]:
-    """The settings of a dataclass, by name, in their order: fields that text can stand for."""
+    """Return the settings of a dataclass, by name, in order: fields that text can represent."""
     found: Any = _settings
     return {each.name: each for each in found(owner)}
 
@@ -292,9 +292,9 @@ def _settings(owner: Any) -> tuple[Parameter, ...]:
 
 
 def checked(init: Callable[_P, None]) -> Callable[_P, None]:
-    """Make a constructor check its arguments against what it declares, before it runs.
+    """Make a constructor check its arguments against their declarations before it runs.
 
-    The constructor raises ConfigError where one is out of range.
+    The constructor raises ConfigError if an argument is invalid.
     """
     signature = inspect.signature(init, eval_str=True)
     declared = {name: _declared(given.annotation) for name, given in signature.parameters.items()}
@@ -311,10 +311,10 @@ def checked(init: Callable[_P, None]) -> Callable[_P, None]:
 
 
 def check_settings(config: Any) -> None:
-    """Check the fields of a frozen dataclass, and put Python's numbers in place of numpy's.
+    """Check the fields of a frozen dataclass, and replace numpy's numbers by Python's.
 
     Raises:
-        ConfigError: One is of another type, or out of range; it is named.
+        ConfigError: A field has the wrong type, or is out of range; the message names it.
     """
     plain_numbers(config)
     for name, each in settings_of(type(config)).items():
@@ -322,7 +322,7 @@ def check_settings(config: Any) -> None:
 
 
 def plain_numbers(config: Any) -> None:
-    """Put Python's numbers in place of numpy's in a frozen dataclass."""
+    """Replace numpy's numbers by Python's in a frozen dataclass."""
     for each in fields(config):
         value = getattr(config, each.name)
         if isinstance(value, np.generic):
@@ -330,7 +330,7 @@ def plain_numbers(config: Any) -> None:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Alternatives in words.
+    """Return alternatives in words.
 
     >>> listed(["a"]), listed(["a", "b", "c"])
     ('a', 'a, b or c')
@@ -340,10 +340,10 @@ def listed(names: Iterable[str]) -> str:
 
 
 def typed(value: object) -> str:
-    """A value as a spec gives it."""
+    """Return a value as a spec writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    # repr, the shortest text that reads back as the same number.
+    # repr is the shortest text that parses back to the same number.
     return repr(value) if isinstance(value, Real) else str(value)
 
 
@@ -355,7 +355,7 @@ def _signature(make: Callable[..., object]) -> inspect.Signature:
 
 
 def _declared(annotation: Any) -> Parameter | None:
-    """What an annotation says of a parameter; None where no text stands for its type."""
+    """Return the parameter that an annotation declares; None if text cannot represent its type."""
     said: Parameter | None = None
     if get_origin(annotation) is Annotated:
         annotation, *extras = get_args(annotation)
@@ -381,9 +381,9 @@ def _declared(annotation: Any) -> Parameter | None:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """The types that a union consists of, or the one type."""
+    """Return the member types of a union, or the one type."""
     if isinstance(annotation, ForwardRef):
-        # Some of them are not imported here; those that a text stands for come first.
+        # Some of them are not imported here; a type that text can represent comes first.
         first, *others = annotation.__forward_arg__.split(" | ")
         return {each.__name__: each for each in _KINDS}.get(first), *others
     if get_origin(annotation) in (Union, UnionType):
@@ -397,7 +397,7 @@ def _of_type(annotation: Any) -> Parameter | None:
     if get_origin(annotation) is tuple and get_args(annotation)[1:] == (...,):
         one = _of_type(get_args(annotation)[0])
         if one is None:
-            # Of several types, such as names and objects.
+            # The items are of several types, such as names and objects.
             one = next(filter(None, map(_of_type, _members(get_args(annotation)[0]))), None)
             return one and replace(one, is_several=True, is_mixed=True)
         return replace(one, is_several=True)

@@ -1,7 +1,7 @@
-"""Specs: ``name``, ``name:key=value,key=value``, or ``name:value`` where only one can be meant.
+"""Specs: ``name``, ``name:key=value,key=value``, or ``name:value`` with a single parameter.
 
-Whatever is said so, a rule, a topology, a format, is a mapping from names to classes or functions,
-which are called with the values.
+Rules, topologies and formats are mappings from names to classes or functions, which are called with
+the values of a spec.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,11 +26,11 @@ def find(
     """Look a name up.
 
     Args:
-        what: It is, such as ``rule``.
-        known: All there are.
-        also: What may be typed besides their names, for the error.
-        error: What is raised where there is none of that name; it names the nearest.
-        shown: How all of them are typed, where their names alone would not do.
+        what: Kind of the name, such as ``rule``, for the error.
+        known: All valid names.
+        also: Other valid input, for the error.
+        error: Class of the error for an unknown name; its message suggests the nearest.
+        shown: Full forms of all names, if the names alone are not enough, for the error.
     """
     if name not in known:
         hint = did_you_mean(name, known)
@@ -39,10 +39,10 @@ def find(
 
 
 def make(what: str, spec: str, known: Mapping[str, Callable[..., _T]], also: str = "") -> _T:
-    """Call what a spec names, one of the *known* classes or functions, with the values it gives.
+    """Call the class or function that a spec names, from *known*, with the values it gives.
 
     Raises:
-        ConfigError: There is none of that name, or it does not take these values.
+        ConfigError: The name is unknown, or the values are invalid.
 
     >>> make("shape", "cosine", {"cosine": lambda: "falls slowly, then fast"})
     'falls slowly, then fast'
@@ -58,10 +58,10 @@ def make(what: str, spec: str, known: Mapping[str, Callable[..., _T]], also: str
 
 
 def read_values(name: str, parameters: Sequence[Parameter], given: str | None) -> dict[str, Value]:
-    """Read what stands behind the colon in a spec (None without one), in the order of *parameters*.
+    """Parse the part after a spec's colon (None without one), in the order of *parameters*.
 
     Raises:
-        ConfigError: It is not of that form, or one is unknown, out of range or missing.
+        ConfigError: It is malformed, or a value is unknown, out of range or missing.
     """
     declared = {parameter.name: parameter for parameter in parameters}
     if given is not None and not declared:
@@ -80,7 +80,7 @@ def read_values(name: str, parameters: Sequence[Parameter], given: str | None) -
 
 
 def spec_of_values(name: str, values: Mapping[str, Value], *, is_bare: bool = False) -> str:
-    """The spec that gives these values.
+    """Return the spec that gives these values.
 
     >>> spec_of_values("gosgd", {"p": 0.5}), spec_of_values("topk", {"fraction": 0.1}, is_bare=True)
     ('gosgd:p=0.5', 'topk:0.1')
@@ -91,9 +91,9 @@ def spec_of_values(name: str, values: Mapping[str, Value], *, is_bare: bool = Fa
 
 
 def described(known: Mapping[str, Callable[..., object]]) -> str:
-    """All that can be typed and what it is, in one line for help.
+    """Return all valid forms with their descriptions, in one line for help.
 
-    What must be given is shown, what may be given is named behind the first line of a docstring.
+    Required parameters are part of the form; optional ones follow the docstring's first line.
     """
     return ", ".join(_described(name, made) for name, made in known.items())
 
@@ -106,7 +106,7 @@ def _described(name: str, made: Callable[..., object]) -> str:
 
 
 def _form(name: str, made: Callable[..., object]) -> str:
-    """A name with what must be given."""
+    """Return a name with its required parameters."""
     needed = [p for p in parameters_of(made) if p.is_required]
     given = {each.name: each.name.upper() for each in needed}
     return spec_of_values(name, given, is_bare=any(each.is_bare for each in needed))

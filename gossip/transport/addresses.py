@@ -1,7 +1,7 @@
-"""Names of hosts turned into numbers, beside the network's thread.
+"""Parse addresses, and resolve host names outside of the network thread.
 
-ZeroMQ looks a name up in its only I/O thread. A name server that does not answer would hold up
-every message of every connection, for as long as it pleases, and again at each reconnect.
+ZeroMQ resolves names in its only I/O thread. A name server that does not answer would block every
+message of every connection until its timeout, and again at each reconnect.
 """
 
 import errno
@@ -45,16 +45,16 @@ PORT_MAX: Final = 65_535
 
 
 def parse_address(text: str, *, any_port: bool = False) -> str:
-    """Bring an address into the inner form, ``tcp://host:port`` or ``tcp://key@host:port``.
+    """Convert an address to the inner form, ``tcp://host:port`` or ``tcp://key@host:port``.
 
     Args:
         text: Such as ``node-a:7700``, ``tcp://10.0.0.5:7700`` or ``[::1]:7700``; with
-            ``KEY@`` in front of the host, where the machine's public key is known.
-        any_port: Whether port ``*`` (or 0), "the system's choice", and host ``*``, "all
-            interfaces", are allowed: for binding only.
+            ``KEY@`` before the host if the machine's public key is known.
+        any_port: Allow port ``*`` (or 0), "the system's choice", and host ``*``, "all
+            interfaces"; for binding only.
 
     Raises:
-        ConfigError: It has another form, or the port is out of range.
+        ConfigError: The address is malformed, or the port is out of range.
 
     >>> parse_address("node-a:7700")
     'tcp://node-a:7700'
@@ -81,11 +81,11 @@ _OF_MANY: Final = "dns:"
 
 
 def parse_seed(text: str) -> str:
-    """Bring an address by which to join into the inner form; ``dns:NAME:PORT``, for all addresses
-    that a name has, stays as it is.
+    """Convert a seed address to the inner form; ``dns:NAME:PORT``, for all addresses of a name,
+    stays as it is.
 
     Raises:
-        ConfigError: It has another form.
+        ConfigError: The address is malformed.
 
     >>> parse_seed("dns:swarm.default.svc:7700")
     'dns:swarm.default.svc:7700'
@@ -100,12 +100,12 @@ def parse_seed(text: str) -> str:
 
 
 def is_name_of_many(address: str) -> bool:
-    """Whether this is ``dns:NAME:PORT``."""
+    """True for ``dns:NAME:PORT``."""
     return address.startswith(_OF_MANY)
 
 
 def with_key(address: str, key: str) -> str:
-    """An address in the inner form with a machine's public key, which it has instead of another.
+    """Return an address in the inner form with a public key, replacing any other key.
 
     >>> with_key("tcp://node-a:7700", "k" * 43)[:12]
     'tcp://kkkkkk'
@@ -115,17 +115,17 @@ def with_key(address: str, key: str) -> str:
 
 
 def without_key(address: str) -> str:
-    """An address in the inner form without a machine's public key."""
+    """Return an address in the inner form without a public key."""
     return f"tcp://{address.removeprefix('tcp://').rpartition('@')[2]}"
 
 
 def key_in(address: str) -> str:
-    """The public key in an address in the inner form; empty where it has none."""
+    """Return the public key in an address in the inner form; empty without one."""
     return address.removeprefix("tcp://").rpartition("@")[0]
 
 
 def split_address(address: str) -> tuple[str, str]:
-    """Host, without brackets, and port of an address in the inner form.
+    """Return the host, without brackets, and port of an address in the inner form.
 
     >>> split_address("tcp://[::1]:7700")
     ('::1', '7700')
@@ -135,7 +135,7 @@ def split_address(address: str) -> tuple[str, str]:
 
 
 def join_address(host: str, port: str) -> str:
-    """The address in the inner form of a host, without brackets, and a port.
+    """Return the inner form of a host, given without brackets, and a port.
 
     >>> join_address("::1", "7700")
     'tcp://[::1]:7700'
@@ -144,18 +144,18 @@ def join_address(host: str, port: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """True if only this machine can reach an address."""
     host = split_address(address)[0]
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def is_wildcard(address: str) -> bool:
-    """Whether an address binds all of a machine's interfaces."""
+    """True if an address binds all interfaces."""
     return split_address(address)[0] in ("0.0.0.0", "::", "*")
 
 
 def bind_advice(address: str, code: int | None) -> str:
-    """Advice about an address that cannot be bound, for the system's error number."""
+    """Return advice about an address that cannot be bound, by the system's error number."""
     host, port = split_address(address)
     if code in (errno.ENODEV, sockets.EAI_NONAME, sockets.EAI_AGAIN):
         return (
@@ -174,7 +174,7 @@ def bind_advice(address: str, code: int | None) -> str:
     return "bind another address of this machine"
 
 
-# What is found is believed so long; after that it is looked up again if it is still asked for.
+# Lifetime of a cached result; after that the name is resolved again when next requested.
 _BELIEVED_S: Final = 30.0
 _THREADS_MAX: Final = 16
 _PLACES_MAX: Final = 4
@@ -189,7 +189,7 @@ class _Found:
 
 
 class Resolver:
-    """What addresses with a name stand for; looking one up never holds the caller up."""
+    """Resolves names in addresses, in threads of its own, so that callers never wait."""
 
     def __init__(self) -> None:
         self._found: dict[str, _Found] = {}
@@ -197,8 +197,8 @@ class Resolver:
         self._lock = threading.Lock()
 
     def places(self, address: str) -> tuple[str, ...]:
-        """Addresses of numbers that an address stands for: itself where it has no name, otherwise
-        what was last found, which is nothing at first. Ask again later."""
+        """Return the numeric addresses of an address: itself if it has no name, otherwise the last
+        result, which is empty at first. Call again later."""
         if _is_number(split_address(address)[0]):
             return (address,)
         with self._lock:
@@ -207,13 +207,13 @@ class Resolver:
             if is_old and not found.searching and self._threads < _THREADS_MAX:
                 found.searching = True
                 self._threads += 1
-                # Nothing ends a lookup early: a daemon does not keep the process waiting for it.
+                # A lookup cannot be canceled, but a daemon thread does not block process exit.
                 threading.Thread(target=self._search, args=(address, found), daemon=True).start()
             return found.places
 
     def why_not(self, address: str) -> str:
-        """Why an address that was asked for stands for nothing, in the system's words; empty where
-        it stands for something, or is being looked up."""
+        """Return the system's reason why a requested address did not resolve; empty if it did, or
+        is being resolved."""
         with self._lock:
             found = self._found.get(address)
             return "" if found is None or found.places else found.why
@@ -221,7 +221,7 @@ class Resolver:
     def _search(self, address: str, found: _Found) -> None:
         places, why = _look_up(address)
         with self._lock:
-            # A name server that is out of reach says nothing of where the host is.
+            # If the name server is out of reach, the last result is still the best guess.
             found.places = places or found.places
             found.why = why
             found.since_s = time.monotonic()
@@ -238,7 +238,7 @@ def _is_number(host: str) -> bool:
 
 
 def _look_up(address: str) -> tuple[tuple[str, ...], str]:
-    """What a name stands for, and why it stands for nothing."""
+    """Return the addresses of a name, or the reason why it does not resolve."""
     host, port = split_address(address)
     try:
         answers = sockets.getaddrinfo(host, int(port), type=sockets.SOCK_STREAM)
@@ -252,18 +252,17 @@ def _look_up(address: str) -> tuple[tuple[str, ...], str]:
 
 
 def local_host(toward: str | None = None) -> str:
-    """This machine's address on the interface that leads to a host, by default to the internet.
+    """Return this machine's address on the interface toward a host, by default the internet.
 
-    An IPv6 address toward a host that is given by such a one; the machine's name where there is no
-    route.
+    It is an IPv6 address if *toward* is one, and the machine's name without a route.
     """
     family = sockets.AF_INET6 if ":" in (toward or "") else sockets.AF_INET
     with sockets.socket(family, sockets.SOCK_DGRAM) as probe:
         try:
-            # Connecting a datagram socket sends nothing; it only looks the route up.
+            # Connecting a datagram socket sends nothing, but selects a route.
             probe.connect((toward or "192.0.2.1", 9))
             return str(probe.getsockname()[0])
-        except (OSError, UnicodeError):  # the latter for a name that can be none
+        except (OSError, UnicodeError):  # the latter for an invalid name
             return sockets.gethostname()
 
 
@@ -272,9 +271,9 @@ _SOCKETS_MAX: Final = 8192
 
 
 def allow_more_files() -> None:
-    """Let this process, and those that it starts, open more files, as far as it may decide that.
+    """Raise the limit on open files for this process and its children, as far as is allowed.
 
-    A neighbor takes two sockets, which are four files, and as many where it dials as well: the
+    A neighbor takes two sockets, which are four files, and as many again if it also dials: the
     usual 1,024 are not enough for 128 neighbors.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -284,8 +283,8 @@ def allow_more_files() -> None:
 
 
 def sockets_max() -> int:
-    """How many sockets a process may have, for the files that it may open."""
-    # A socket that dials takes two files. As many are left for those who dial us, and for others.
+    """Return the most sockets that a process may have, from its limit on open files."""
+    # A dialing socket takes two files. As many are left for incoming connections and other files.
     files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return (
         _SOCKETS_MAX if files_max == resource.RLIM_INFINITY else min(_SOCKETS_MAX, files_max // 4)

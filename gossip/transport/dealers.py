@@ -1,4 +1,4 @@
-"""Sockets that dial: two toward each place, one for control and one for bulk."""
+"""Dialing sockets: two for each place, one for control and one for bulk."""
 
 import logging
 import random
@@ -21,17 +21,17 @@ _log = logging.getLogger("rumor")
 
 _CONTROL_MESSAGES_MAX: Final = 512
 
-# Not Python's global stream, which a task may draw from, and which may have to repeat itself.
+# Not Python's global generator, which a task may use and seed.
 _CHANCE: Final = random.SystemRandom()
 
-# ZeroMQ adds as much as the first again, by chance, to each wait, and that is nothing beside the
-# longest: a swarm whose network comes back would reconnect in lockstep. The first is short, or on a
-# link that is reset five times a second there would be no time left to send in.
+# ZeroMQ adds up to the first interval at random to each wait, which is little compared with the
+# longest: after a network failure a swarm would reconnect in lockstep. The first is short, so that
+# a link which is reset five times a second still has time to send.
 _REDIAL_MS: Final = (20, 40)
 _REDIAL_MS_MAX: Final = (2_500, 5_000)
 
 
-# After a refused handshake; twice as long after the next.
+# Delay before the first retry of a refused handshake; doubled after each further refusal.
 _RETRY_S: Final = 0.5
 _RETRY_S_MAX: Final = 30.0
 _REFUSALS_MAX: Final = 1024
@@ -43,24 +43,24 @@ class _Refusal:
 
     why: str
     until_s: float
-    """When it is tried again, seconds, monotonic."""
+    """Time of the next retry, seconds, monotonic."""
     wait_s: float
 
 
 @dataclass(slots=True)
 class _Dealer:
-    """The sockets toward one place."""
+    """The sockets connected to one place."""
 
     control: "zmq.Socket[bytes]"
     place: str
     key: bytes
-    """Of the machine that is there; empty without keys."""
+    """Key of the machine there; empty without keys."""
     bulk: "zmq.Socket[bytes] | None" = None
     heard: bool = False
 
 
 class Dealers:
-    """All places that are dialled; the poller is told of each socket while it is open."""
+    """The sockets to all dialled places; each is registered with the poller while it is open."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Dealers:
         self._is_crowded = False
 
     def open(self, place: str, *, bulk: bool) -> None:
-        """Dial a place, unless that is done; without *bulk* for control only."""
+        """Dial a place, if not done yet; without *bulk* for control only."""
         if self._refusals and not self._is_worth_trying(place):
             return
         way = self._ways.get(place)
@@ -100,37 +100,37 @@ class Dealers:
         return place in self._ways
 
     def has(self, socket: "zmq.Socket[bytes]") -> bool:
-        """Whether this socket dials."""
+        """True if *socket* is one of these."""
         return socket in self._way_of
 
     def hear(self, socket: "zmq.Socket[bytes]") -> None:
-        """Note that something came from where a socket dials."""
+        """Note that a message arrived on a dialing socket."""
         self._way_of[socket].heard = True
 
     def end_of(self, socket: "zmq.Socket[bytes]") -> tuple[str, bytes]:
-        """The place that a socket dials, and the key of the machine there."""
+        """Return the place that a socket dials, and the key of the machine there."""
         way = self._way_of[socket]
         return way.place, way.key
 
     def places(self) -> list[str]:
-        """All places that are dialled."""
+        """Return all dialled places."""
         return list(self._ways)
 
     def refusal(self, place: str) -> str:
-        """Why a handshake with a place failed the last time, or what comes from there cannot be
-        understood; empty where neither is so. May be called from any thread."""
+        """Return why the last handshake with a place failed, or its messages cannot be understood;
+        empty if neither is so. May be called from any thread."""
         refusal = self._refusals.get(place)
         return self._rejected.get(place, "") if refusal is None else refusal.why
 
     def reject(self, place: str, why: str, answer: Sequence[Buffer]) -> None:
-        """Note why whoever is at a place cannot be understood, and answer, if at all."""
+        """Note why messages from a place cannot be understood, and send the answer, if any."""
         if len(self._rejected) < _REFUSALS_MAX:
             self._rejected[place] = why
         if answer:
             self.send(place, answer, bulk=False)
 
     def look(self) -> None:
-        """See what became of handshakes."""
+        """Process the outcomes of handshakes."""
         for place, monitor in tuple(self._monitors.items()):
             outcome = monitor.last()
             if outcome == "":
@@ -139,7 +139,7 @@ class Dealers:
                 self._give_up(place, outcome)
 
     def _give_up(self, place: str, why: str) -> None:
-        # After a refusal, ZeroMQ gives up without a word: only another socket tries again.
+        # After a refusal, ZeroMQ gives up silently: only a new socket tries again.
         before = self._refusals.pop(place, None)
         wait_s = _RETRY_S if before is None else min(2 * before.wait_s, _RETRY_S_MAX)
         if len(self._refusals) >= _REFUSALS_MAX:
@@ -158,7 +158,7 @@ class Dealers:
             monitor.close()
 
     def heard_of(self, place: str) -> bool:
-        """Whether anything came from a place since this was last asked."""
+        """True if a message arrived from a place since the last call."""
         way = self._ways.get(place)
         if way is None:
             return False
@@ -166,7 +166,7 @@ class Dealers:
         return heard
 
     def send(self, place: str, parts: Sequence[Buffer], *, bulk: bool) -> bool:
-        """Send to a place, never waiting; False where nobody is connected there (yet).
+        """Send to a place, without waiting; False if it is not connected (yet).
 
         Raises:
             TransportError: The socket failed.
@@ -177,7 +177,7 @@ class Dealers:
         return try_send((bulk and way.bulk) or way.control, parts)
 
     def reset(self, places: Collection[str]) -> None:
-        """Break off the ways to some places, those that there are, and dial these anew."""
+        """Close the connections to the given places, where there are any, and dial again."""
         for place in sorted(places):
             way = self._ways.get(place)
             if way is not None:
@@ -185,7 +185,7 @@ class Dealers:
                 self.open(place, bulk=way.bulk is not None)
 
     def close(self, places: Collection[str], linger_ms: int = 200) -> None:
-        """Close the ways to some places, those that there are; last messages may take so long."""
+        """Close the connections to the given places; last messages may take *linger_ms*."""
         for place in sorted(places):
             self._unwatch(place)
             way = self._ways.pop(place, None)
@@ -196,7 +196,7 @@ class Dealers:
                     socket.close(linger=linger_ms)
 
     def _dial(self, place: str, messages_max: int) -> "zmq.Socket[bytes] | None":
-        """A socket toward a place; None where there can be none, or one too many."""
+        """Return a socket connected to a place; None if the place is invalid or sockets run out."""
         try:
             socket = open_socket(self._context, zmq.DEALER, messages_max)
         except zmq.ZMQError as error:
@@ -204,19 +204,19 @@ class Dealers:
             return None
         try:
             socket.setsockopt(zmq.IPV6, 1)
-            # Nothing is queued for a peer that is not connected: a send fails at once instead.
+            # Queue nothing for a peer that is not connected: a send fails at once instead.
             socket.setsockopt(zmq.IMMEDIATE, 1)
             socket.setsockopt(zmq.RECONNECT_IVL, _CHANCE.randint(*_REDIAL_MS))
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, _CHANCE.randint(*_REDIAL_MS_MAX))
             if self._curve is not None:
                 self._curve.dial(socket, key_in(place))
                 if place not in self._ways:
-                    # Of two connections to one place, one tells how the handshake went.
+                    # One monitor is enough for the two connections to a place.
                     monitor = self._monitors[place] = HandshakeMonitor(socket)
                     self._poller.register(monitor.socket, zmq.POLLIN)
             socket.connect(without_key(place))
         except (zmq.ZMQError, ValueError):
-            # Strangers name addresses, too: one that ZeroMQ cannot read is merely out of reach.
+            # Addresses also come from remote peers: if ZeroMQ cannot parse it, it is unreachable.
             self._unwatch(place)
             socket.close()
             return None
@@ -224,7 +224,7 @@ class Dealers:
         return socket
 
     def _say_crowded(self, error: zmq.ZMQError) -> None:
-        # Said once: whoever has too few files for its neighbors meets with it at every push.
+        # Logged once: a peer with too few files for its neighbors would repeat it at every push.
         if not self._is_crowded:
             self._is_crowded = True
             _log.warning(

@@ -1,4 +1,4 @@
-"""The socket that listens: bound at one place or several, and anew where somebody is shut out."""
+"""The listening socket: bound at one or several addresses, and again to expel a machine."""
 
 import os
 import socket as sockets
@@ -22,10 +22,10 @@ _BIND_POLL_S: Final = 0.002
 
 
 class Listener:
-    """A peer's ROUTER, of which the poller is told while it is open.
+    """A peer's ROUTER, registered with the poller while it is open.
 
     Args:
-        messages_max: That may be queued from, and toward, each that connects.
+        messages_max: Most messages queued from, and to, each connection.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class Listener:
         self._curve = curve
         self._messages_max = messages_max
         self.socket: zmq.Socket[bytes] | None = None
-        """None where it is not bound."""
+        """None while it is not bound."""
         self.addresses: tuple[str, ...] = ()
-        """Where it listens, the ports filled in."""
+        """The bound addresses, with their actual ports."""
         _listeners.add(self)
 
     def bind(self, addresses: Sequence[str]) -> None:
-        """Listen.
+        """Bind the socket to all *addresses*.
 
         Raises:
             TransportError: An address cannot be bound.
@@ -58,7 +58,7 @@ class Listener:
             # Unset, a message for a peer that has left would vanish without an error.
             router.setsockopt(zmq.ROUTER_MANDATORY, 1)
             for address in addresses:
-                # With it, ZeroMQ reports an IPv4 address in IPv6's clothes.
+                # With it, ZeroMQ reports an IPv4 address as IPv6.
                 router.setsockopt(zmq.IPV6, int("[" in address))
                 router.bind(address)
                 self.addresses += (router.getsockopt_string(zmq.LAST_ENDPOINT),)
@@ -71,12 +71,12 @@ class Listener:
         self._poller.register(router, zmq.POLLIN)
 
     def bind_again(self) -> None:
-        """Break off all connections that others opened: ZeroMQ cannot do that with a single one.
+        """Close all incoming connections, since ZeroMQ cannot close a single one.
 
-        Whoever is still let in dials anew within a moment.
+        Peers that are still admitted reconnect within a moment.
 
         Raises:
-            TransportError: The address is another's meanwhile.
+            TransportError: The address was taken meanwhile.
         """
         if self.socket is None:
             return
@@ -92,7 +92,7 @@ class Listener:
                 self.bind(addresses)
                 return
             except TransportError:
-                # The socket is closed by ZeroMQ's own thread, some time soon.
+                # ZeroMQ's own thread closes the socket, a little later.
                 self.addresses = ()
                 if time.monotonic() > give_up_s:
                     raise
@@ -103,8 +103,8 @@ _listeners: WeakSet[Listener] = WeakSet()
 
 
 def _close_in_child() -> None:
-    """Close what a forked child has inherited of these sockets: a port that a child holds is not
-    free when its parent is gone, and what connects to it gets no answer."""
+    """Close the sockets that a forked child inherited: a port that a child holds stays in use when
+    its parent is gone, and connections to it get no answer."""
     ports = {int(split_address(each)[1]) for one in _listeners for each in one.addresses}
     for name in os.listdir("/dev/fd") if ports else ():
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A message that has come in, part by part."""
+"""A received message, part by part."""
 
 from typing import Protocol
 
@@ -10,14 +10,14 @@ __all__ = ["OnSocket", "Received", "Route"]
 
 
 Route = bytes
-"""How to answer a message that came in on the bound socket; empty for one that did not."""
+"""How to answer a message from the bound socket; empty for messages from other sockets."""
 
 
 class Received(Protocol):
-    """A message that has come in, of which only the first part is read.
+    """A received message, of which only the first part is read.
 
-    The frame, where there is one, stays where it is until it is asked for, so that it can be
-    received where it belongs. That must be done before the next message is taken.
+    The frame, if any, is read only on request, so that it can be received directly into its
+    destination. That must be done before the next message is taken.
     """
 
     header: bytes
@@ -30,28 +30,28 @@ class Received(Protocol):
     """Public key of the machine that sent it; empty without keys."""
 
     place: str
-    """Where the socket dials on which it came; empty for one that came on the bound socket."""
+    """The place dialled by its socket; empty on the bound socket."""
 
     @property
     def more(self) -> bool:
-        """Whether there is a part that was not read yet."""
+        """True if a part was not read yet."""
 
     def frame_into(self, room: memoryview) -> int:
-        """Receive the next part into memory at hand.
+        """Receive the next part into existing memory.
 
         Returns:
-            How long the part is, in bytes: where that is more than the room, it was cut off.
+            Length of the part in bytes; if it exceeds the room, the part was cut off.
         """
 
     def frame(self) -> Buffer:
-        """Receive the next part into memory of its own; empty where there is none."""
+        """Receive the next part into new memory; empty without a next part."""
 
     def finish(self) -> bool:
-        """Throw away what was not read; whether there was anything."""
+        """Discard unread parts; True if there were any."""
 
 
 class OnSocket:
-    """A message whose frame is still with the socket; see `Received`."""
+    """A message whose frame is still in the socket; see `Received`."""
 
     __slots__ = ("_socket", "header", "key", "more", "place", "route")
 

@@ -1,4 +1,4 @@
-"""What all sockets of a peer have in common: their limits, and how something is sent."""
+"""The common part of a peer's sockets: their limits, and sending."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -10,23 +10,23 @@ from ..wire.codec import FRAME_BYTES_MAX, Buffer
 
 __all__ = ["open_socket", "reason", "try_send"]
 
-# A ROUTER and a DEALER put CURVE's 33 bytes, and nothing else, on top of a part.
+# A ROUTER and a DEALER add only CURVE's 33 bytes to a part.
 _PART_BYTES_MAX: Final = FRAME_BYTES_MAX + 4096
 
 
 def open_socket(
     context: "zmq.Context[zmq.Socket[bytes]]", kind: int, messages_max: int
 ) -> "zmq.Socket[bytes]":
-    """A socket with the limits that all have.
+    """Open a socket with the common limits.
 
     Raises:
-        zmq.ZMQError: There are too many.
+        zmq.ZMQError: There are too many sockets.
     """
     socket = context.socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, messages_max)
     socket.setsockopt(zmq.RCVHWM, messages_max)
-    # Without it, one handshake of 512 MiB by a stranger costs 512 MiB.
+    # Without it, an unknown peer's handshake of 512 MiB costs 512 MiB of memory.
     socket.setsockopt(zmq.MAXMSGSIZE, _PART_BYTES_MAX)
     socket.setsockopt(zmq.HANDSHAKE_IVL, 5_000)
     socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
@@ -34,7 +34,7 @@ def open_socket(
 
 
 def try_send(socket: "zmq.Socket[bytes]", parts: Sequence[Buffer]) -> bool:
-    """Send, never waiting; whether the message was taken.
+    """Send without waiting; True if the message was taken.
 
     Raises:
         TransportError: The socket failed.
@@ -51,5 +51,5 @@ def try_send(socket: "zmq.Socket[bytes]", parts: Sequence[Buffer]) -> bool:
 
 
 def reason(error: zmq.ZMQError) -> str:
-    """What went wrong, without the address that pyzmq adds."""
+    """Return an error's message, without the address that pyzmq adds."""
     return zmq.strerror(error.errno or 0)

@@ -1,8 +1,8 @@
-"""ZeroMQ sockets of one peer: messages in parts go out and come in, bounded everywhere.
+"""ZeroMQ sockets of one peer: multipart messages out and in, through bounded queues.
 
-One ROUTER is bound; toward each address there are two DEALERs, one for control and one for bulk,
-because a message waits behind all that was sent before it on its connection. A peer that only
-dials out is answered on the way its own messages came.
+One ROUTER is bound; each address is dialled by two DEALERs, one for control and one for bulk,
+because a message waits behind all earlier ones on its connection. A peer that only dials out is
+answered on the connection of its own messages.
 
 The object belongs to one thread; only `wake` may be called from another.
 """
@@ -36,7 +36,7 @@ __all__ = ["Received", "Route", "Transport", "local_host"]
 
 _BATCH: Final = 128
 
-# With keys: how long at most nobody looks who asks to be let in, and at the roster.
+# With keys: longest interval between checks of pending admissions and of the roster.
 _LOOK_S: Final = 0.25
 
 
@@ -44,15 +44,14 @@ class Transport:
     """Sockets of one peer.
 
     Args:
-        bind: Where to listen, as ``tcp://host:port`` (port ``*``: the system's choice), at one
-            place or several; ``[::]`` takes IPv4 in, too. None for a peer that only dials out.
-        bulk_messages_max: Messages of bulk that may be queued toward one peer, and as many from
-            one. Credit keeps honest peers below it; this is the backstop beneath it.
-        keyring: Whom to let in, and by which key to be known to them; None for anybody, without
-            keys.
+        bind: One or several addresses to listen at, as ``tcp://host:port`` (port ``*``: the
+            system's choice); ``[::]`` includes IPv4. None for a peer that only dials out.
+        bulk_messages_max: Most bulk messages queued to one peer, and from one. Credit keeps honest
+            peers below it; this is the backstop.
+        keyring: This machine's key, and the machines to admit; None to admit all, without keys.
 
     Raises:
-        ConfigError: This is no address, or there can be no keys.
+        ConfigError: An address is malformed, or keys are not available.
         TransportError: An address cannot be bound; nothing stays open.
     """
 
@@ -69,7 +68,7 @@ class Transport:
         self._context = zmq.Context(io_threads=1)
         self._context.set(zmq.MAX_SOCKETS, sockets_max())
         self._poller = zmq.Poller()
-        # First: a socket that is bound before somebody answers for keys could let anybody in.
+        # First, because a socket bound before the key handler would admit any key.
         self._curve = None if keyring is None else Curve(self._context, keyring)
         if self._curve is not None:
             self._poller.register(self._curve.zap, zmq.POLLIN)
@@ -79,9 +78,9 @@ class Transport:
         self._places: dict[str, tuple[str, ...]] = {}
         self._peers: dict[PeerId, tuple[str, ...]] = {}
         self._reached: dict[tuple[PeerId, bool], str] = {}
-        # How each peer was last heard, for the way back; by whether the message was bulk.
+        # The route of each peer's last message, for answers; by whether the message was bulk.
         self._routes: dict[PeerId, dict[bool, Route]] = {}
-        # Where each peer answered that was dialled, which need not be where it says that it is.
+        # The place at which each dialled peer answered, which may differ from its own addresses.
         self._heard_at: dict[PeerId, str] = {}
         self.malformed = 0
         """Messages dropped for having too many parts."""
@@ -93,7 +92,8 @@ class Transport:
                 self._context.destroy(linger=0)
                 raise
         self._names = Resolver()
-        # Not a pipe: after `close` its number may be another file's, and a late wake write there.
+        # Not a pipe: after `close` its number may belong to another file, where a late wake would
+        # write.
         self._wake_in, self._wake_out = sockets.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
@@ -101,38 +101,38 @@ class Transport:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where it listens, the ports filled in."""
+        """Listening addresses, with their actual ports."""
         return self._listener.addresses
 
     @property
     def address(self) -> str | None:
-        """Where it listens, the port filled in; the first, where there are several."""
+        """The first listening address, with its actual port."""
         return self.addresses[0] if self.addresses else None
 
     @property
     def keyring(self) -> Keyring | None:
-        """Who is let in; None without keys."""
+        """Own key and admitted machines; None without keys."""
         return None if self._curve is None else self._curve.keyring
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """Connections and messages that were refused for their key, by the reason."""
+        """Number of connections and messages refused for their key, by reason."""
         return {} if self._curve is None else self._curve.refused
 
     def may_speak_as(self, key: bytes, name: PeerId) -> bool:
-        """Whether the machine with a key may send in the name of a peer. One that may not is
-        counted, and told of in the log."""
+        """True if the machine with a key may send in the name of a peer. A refusal is counted and
+        logged."""
         return self._curve is None or self._curve.may_speak_as(key, name)
 
     def take_expelled(self) -> set[PeerId]:
-        """Names in which only machines spoke that were let in and are no more; each once."""
+        """Return the names used only by machines that are no longer admitted, each once."""
         expelled, self._expelled = self._expelled, set()
         return expelled
 
     def meet(self, peer: PeerId, addresses: Sequence[str]) -> None:
-        """Open the ways to *peer*, or change them where its addresses are others now.
+        """Connect to *peer*, or update its connections if its addresses have changed.
 
-        One that cannot be dialled costs nothing but the trying; a name is looked up meanwhile.
+        An address that cannot be dialled does no harm; names are resolved in the background.
         """
         before = self._peers.get(peer, ())
         self._peers[peer] = tuple(filter(self._is_dialable, addresses))
@@ -142,7 +142,7 @@ class Transport:
         self._close_unused(set(before) - set(self._peers[peer]))
 
     def part(self, peer: PeerId) -> None:
-        """Close the ways to *peer*, unless another is reached by the same."""
+        """Close the connections to *peer*, except those that other peers also use."""
         self._routes.pop(peer, None)
         self._heard_at.pop(peer, None)
         for bulk in (False, True):
@@ -150,23 +150,23 @@ class Transport:
         self._close_unused(self._peers.pop(peer, ()))
 
     def reset(self, peers: Collection[PeerId]) -> None:
-        """Break off the ways to some peers, and dial them anew.
+        """Close the connections to some peers, and dial again.
 
-        What is queued or half sent on these ways is lost, and so is what has come on them and was
-        not taken yet.
+        Messages on these connections that are queued, half sent, or received but not taken yet are
+        lost.
         """
         addresses = {address for peer in peers for address in self._peers.get(peer, ())}
         self._ways.reset({place for each in addresses for place in self._places.get(each, (each,))})
 
     def learn(self, peer: PeerId, route: Route, *, bulk: bool, place: str = "") -> None:
-        """Note on which way a message of *peer* came in, to answer on it where no other is."""
+        """Note how a message of *peer* arrived, to answer the same way if necessary."""
         if route:
             self._routes.setdefault(peer, {})[bulk] = route
         elif place:
             self._heard_at[peer] = place
 
     def greet(self, address: str, parts: Sequence[Buffer]) -> bool:
-        """Send to whoever listens at *address*; False where nobody could be reached (yet)."""
+        """Send to the peer that listens at *address*; False if it is not connected (yet)."""
         if not self._is_dialable(address):
             return False
         places = self._dialled(address)
@@ -175,38 +175,38 @@ class Transport:
         return any(self._ways.send(place, parts, bulk=False) for place in places)
 
     def unresolved(self, address: str) -> str:
-        """Why the name in an address does not resolve; empty where it does. On any thread."""
+        """Return why the name in an address does not resolve; empty if it does. Thread-safe."""
         return self._names.why_not(address)
 
     def refusal(self, address: str) -> str:
-        """Why whoever listens at an address cannot be dealt with; see `Dealers.refusal`."""
+        """Return why communication with an address fails; see `Dealers.refusal`."""
         places = self._places.get(address, (address,))
         return next(filter(None, map(self._ways.refusal, places)), "")
 
     def reject(self, received: Received, why: str, answer: Sequence[Buffer]) -> None:
-        """Note why a message cannot be understood, and say so, if at all, on the way it came."""
+        """Note why a message cannot be understood, and send the answer, if any, to its sender."""
         if place := received.place:
             self._ways.reject(place, why, answer)
         elif answer:
             self.answer(received, answer)
 
     def dismiss(self, address: str) -> None:
-        """Close what dialing *address* has opened, unless a peer is reached there, or something has
-        come on it since this was last asked for: who sent that may have no other way back."""
+        """Close the connections to *address*, unless a peer uses them, or a message has arrived on
+        them since the last call: its sender may have no other way to be answered."""
         places = self._places.get(address, (address,))
-        # All are asked, so that each counts anew from now on.
+        # A list, not a generator: each place must be queried, which resets its state.
         if not any([self._ways.heard_of(place) for place in places]):
             self._close_unused([address])
 
     def send(self, peer: PeerId, parts: Sequence[Buffer], *, bulk: bool) -> bool:
-        """Send to a peer, never waiting: where it was last reached, or else at other addresses.
+        """Send to a peer, without waiting: where it was last reached, or else at other addresses.
 
-        False where the network refused, so that the message can never arrive. True promises nothing
-        but that it was handed over.
+        Return False if the network refused, so that the message can never arrive. True means only
+        that it was handed over.
         """
         addresses = self._peers.get(peer, ())
         places = [place for address in addresses for place in self._dialled(address)]
-        # To jump to and fro between two that work would change the order of messages.
+        # Alternating between two places that work would change the order of messages.
         places.sort(key=lambda place: place != self._reached.get((peer, bulk)))
         for place in places:
             self._ways.open(place, bulk=True)
@@ -216,20 +216,20 @@ class Transport:
         return self._send_back(peer, parts, bulk) or self._send_there(peer, parts, bulk)
 
     def answer(self, question: Received, parts: Sequence[Buffer]) -> bool:
-        """Send back to where a message came from, unless that is full, or was dialled from here."""
+        """Answer a message from the bound socket; False for any other, or if the queue is full."""
         route, router = question.route, self._router
         return bool(route) and router is not None and try_send(router, [route, *parts])
 
     def poll(self, timeout_s: float) -> Iterator[Received]:
-        """Wait until something has come in, `wake` is called or the time is over.
+        """Wait until a message arrives, `wake` is called or the timeout expires.
 
         Yields:
-            The messages that lie ready, at most a batch of each socket. The frame of one can be
-            read until the next is asked for.
+            The messages that are ready, at most a batch per socket. The frame of one can be read
+            until the next is requested.
         """
         if self._curve is not None:
             timeout_s = min(timeout_s, _LOOK_S)
-        # ZeroMQ counts in milliseconds: rounding down would spin through the last one.
+        # ZeroMQ counts in milliseconds: rounding down would busy-wait through the last one.
         for ready, _ in self._poller.poll(max(0, int(timeout_s * 1000) + 1)):
             if isinstance(ready, int):
                 self._swallow_wakes()
@@ -243,19 +243,19 @@ class Transport:
         try:
             self._wake_out.send(b"\0")
         except OSError:
-            pass  # it is full of wakes already, or closed
+            pass  # already full of wakes, or closed
 
     def close(self, linger_s: float = 0.2) -> None:
-        """Close everything; last messages may take so many seconds to get out."""
+        """Close everything; last messages may take *linger_s* to be sent."""
         self._context.destroy(linger=int(linger_s * 1000))
         self._wake_in.close()
         self._wake_out.close()
 
     def _look(self, curve: Curve) -> None:
-        """See who asks to be let in, how handshakes went, and whether the roster has changed.
+        """Handle admission requests, outcomes of handshakes, and changes of the roster.
 
         Raises:
-            TransportError: This machine is let in no more.
+            TransportError: This machine is no longer admitted.
         """
         curve.answer()
         self._ways.look()
@@ -263,7 +263,7 @@ class Transport:
             self._follow_roster(curve)
 
     def _follow_roster(self, curve: Curve) -> None:
-        """Break off all ways to whom the roster lets in no more, and tell others of it.
+        """Disconnect machines that the roster no longer admits, and send it to the others.
 
         Raises:
             TransportError: The address cannot be bound again.
@@ -294,7 +294,7 @@ class Transport:
             curve.untold(link)
 
     def _is_dialable(self, address: str) -> bool:
-        # Addresses come from strangers, and ZeroMQ would open files and multicast for some.
+        # Addresses come from remote peers; for some, ZeroMQ would open files or use multicast.
         try:
             if parse_address(address) != address or without_key(address) in self.addresses:
                 return False
@@ -303,7 +303,7 @@ class Transport:
         return bool(key_in(address)) is (self._curve is not None)
 
     def _dialled(self, address: str) -> tuple[str, ...]:
-        """The places that an address stands for now; ways to those that it stood for are closed."""
+        """Return the places that an address resolves to now, and close its former ones."""
         if self._curve is not None and not self._curve.is_member(key_in(address)):
             return ()
         places = self._names.places(address)
@@ -336,18 +336,18 @@ class Transport:
             return False
         route = routes.get(bulk)
         if route is None:
-            # Where its own way was open before, it is full now, or opens again in a moment; control
-            # would wait behind bulk that takes its way.
+            # If a dialled connection was open before, it is full now or will reopen in a moment.
+            # Sending bulk here instead would delay control.
             if (peer, bulk) in self._reached:
                 return False
             route = next(iter(routes.values()))
         return try_send(self._router, [route, *parts])
 
     def _send_there(self, peer: PeerId, parts: Sequence[Buffer], bulk: bool) -> bool:
-        """Send to where a peer answered, which is elsewhere than it says: behind a router that
-        translates addresses, or where its name means another machine."""
+        """Send to the place where a peer answered, which differs from its own addresses behind a
+        router that translates them, or if its name resolves to another machine there."""
         place = self._heard_at.get(peer)
-        # What was dismissed meanwhile is not dialled again.
+        # A place that was dismissed meanwhile is not dialled again.
         if place is None or place not in self._ways:
             return False
         self._ways.open(place, bulk=True)
@@ -355,7 +355,7 @@ class Transport:
 
     def _drain(self, socket: "zmq.Socket[bytes]") -> Iterator[Received]:
         for _ in range(_BATCH):
-            # Whoever takes the messages may part from a peer in between.
+            # The caller may close this connection between two messages.
             if socket.closed:
                 return
             try:
@@ -369,11 +369,11 @@ class Transport:
                 self.malformed += 1
 
     def _taken(self, socket: "zmq.Socket[bytes]") -> OnSocket | None:
-        """The next message; None for one that is dropped, and for a roster.
+        """Receive the next message; None if it is dropped, or is a roster.
 
         Raises:
-            zmq.Again: There is none.
-            TransportError: A roster lets this machine in no more.
+            zmq.Again: No message is ready.
+            TransportError: A roster no longer admits this machine.
         """
         curve, place, route, key = self._curve, "", b"", b""
         frame = socket.recv(zmq.NOBLOCK, copy=False)

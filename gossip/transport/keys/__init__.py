@@ -1,3 +1,3 @@
-"""Keys: who may take part, and in whose name."""
+"""Keys: which machines may take part, and under which names."""
 
 __all__: list[str] = []

@@ -1,9 +1,9 @@
-"""CURVE on a peer's sockets: who may connect, who sent what, and what became of a refusal.
+"""CURVE on a peer's sockets: admission, the senders of messages, and refusals.
 
 ZeroMQ asks about each key that connects, over an inner socket that must be bound before any other
-(ZAP, RFC 27). Without somebody to answer there, CURVE would let any key in, so that the domain is
-enforced: nobody is let in unless a roster says so. A key that was let in is held against the roster
-again with every message, since connections outlive a revocation.
+(ZAP, RFC 27). Without a handler there, CURVE would admit any key, so the domain is enforced: only
+machines on the roster are admitted. Each message is checked against the roster again, since
+connections outlive a revocation.
 """
 
 import logging
@@ -23,7 +23,7 @@ __all__ = ["ROSTER_MAGIC", "Curve", "HandshakeMonitor"]
 _log = logging.getLogger("rumor")
 
 ROSTER_MAGIC: Final = b"RMK\x01"
-"""What a message begins with that carries a roster; no other message begins so."""
+"""Prefix of a message that carries a roster, and of no other message."""
 
 _ZAP: Final = "inproc://zeromq.zap.01"
 _DOMAIN: Final = b"rumor"
@@ -41,15 +41,15 @@ _Socket = Any  # zmq.Socket[bytes], or the same of another context
 
 
 class HandshakeMonitor:
-    """What becomes of the handshakes of a socket that dials, by a socket of ZeroMQ's own."""
+    """Reports the outcomes of a dialing socket's handshakes, from ZeroMQ's monitor socket."""
 
     def __init__(self, socket: _Socket) -> None:
         self._watched = socket
         self.socket: _Socket = socket.get_monitor_socket(_OUTCOMES)
 
     def last(self) -> str | None:
-        """How the last one ended: why it failed, or nothing where it succeeded; None where there
-        was none since this was last asked."""
+        """Return why the last handshake failed, or an empty string if it succeeded; None without a
+        handshake since the last call."""
         outcome = None
         while True:
             try:
@@ -60,7 +60,7 @@ class HandshakeMonitor:
             outcome = "" if succeeded else _why_failed(told["event"], told["value"])
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop monitoring."""
         self._watched.disable_monitor()
         self.socket.close(0)
 
@@ -78,7 +78,7 @@ class Curve:
 
     Raises:
         ConfigError: ZeroMQ was built without CURVE.
-        TransportError: Nobody could answer for keys, so that no socket may be opened.
+        TransportError: The key handler cannot be set up, so no socket may be opened.
     """
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", keyring: Keyring) -> None:
@@ -86,7 +86,7 @@ class Curve:
             raise ConfigError("this pyzmq has no CURVE: install a wheel of pyzmq, which has it")
         self.keyring = keyring
         self.refused: Counter[str] = Counter()
-        """Connections and messages that were refused, by the reason."""
+        """Number of refused connections and messages, by reason."""
         self._keys: dict[str, bytes] = {}
         self._spoken: dict[bytes, set[PeerId]] = {}
         self._told: OrderedDict[str | bytes, bytes] = OrderedDict()
@@ -97,27 +97,27 @@ class Curve:
             raise TransportError(f"nobody could say which keys are let in: {error}") from None
 
     def serve(self, socket: _Socket) -> None:
-        """Let a socket that will be bound take nothing but members."""
+        """Make a socket that will be bound accept only members."""
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         socket.setsockopt(zmq.CURVE_SECRETKEY, self.keyring.own.secret)
         socket.setsockopt(zmq.ZAP_DOMAIN, _DOMAIN)
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
     def dial(self, socket: _Socket, key: str) -> None:
-        """Let a socket that will connect reach nobody but the machine with a key."""
+        """Make a socket that will connect accept only the machine with a key."""
         socket.setsockopt(zmq.CURVE_SERVERKEY, key_bytes(key))
         socket.setsockopt(zmq.CURVE_PUBLICKEY, self.keyring.public)
         socket.setsockopt(zmq.CURVE_SECRETKEY, self.keyring.own.secret)
 
     def is_member(self, key: str) -> bool:
-        """Whether the machine with a key, as it stands in an address, is let in now."""
+        """True if the machine with a key, as written in an address, is admitted now."""
         try:
             return key_bytes(key) in self.keyring.machines
         except ValueError:
             return False
 
     def answer(self) -> None:
-        """Answer whoever of ZeroMQ's sessions asks whether a key is let in."""
+        """Answer ZeroMQ's pending admission requests."""
         while True:
             try:
                 request = self.zap.recv_multipart(zmq.NOBLOCK)
@@ -136,7 +136,7 @@ class Curve:
             self.zap.send_multipart([b"1.0", number, *reply, b""])
 
     def key_of(self, frame: zmq.Frame) -> bytes:
-        """Whose connection a message came on: a key that is still let in, or nothing."""
+        """Return the key of the connection that a message arrived on; empty if unknown."""
         try:
             user = str(frame.get("User-Id"))
         except zmq.ZMQError:
@@ -144,14 +144,14 @@ class Curve:
         return self._keys.get(user, b"")
 
     def admits(self, key: bytes) -> bool:
-        """Whether a message of the machine with a key is taken now."""
+        """True if messages of the machine with a key are accepted now; counts refusals."""
         if key in self.keyring.machines:
             return True
         self.refuse(f"messages: {self.keyring.why_refused(key)}")
         return False
 
     def may_speak_as(self, key: bytes, name: PeerId) -> bool:
-        """Whether the machine with a key may send in the name of a peer; counts where not."""
+        """True if the machine with a key may send in the name of a peer; counts refusals."""
         known = self._spoken.setdefault(key, set())
         if name in known and key in self.keyring.machines:
             return True
@@ -164,14 +164,14 @@ class Curve:
         return True
 
     def gone(self, lost: set[bytes]) -> set[PeerId]:
-        """Names in which only machines spoke that are let in no more."""
+        """Return the names used only by machines that are no longer admitted."""
         names = {name for key in lost for name in self._spoken.pop(key, ())}
         return {
             name for name in names if not any(name in spoken for spoken in self._spoken.values())
         }
 
     def is_told(self, link: str | bytes) -> bool:
-        """Whether whoever is at the end of a link was told this roster; notes that it will be."""
+        """True if this roster was sent on a link; otherwise, note that it will be."""
         if self._told.get(link) is self.keyring.text:
             return True
         self._told[link] = self.keyring.text
@@ -185,14 +185,14 @@ class Curve:
         self._told.pop(link, None)
 
     def message(self) -> list[bytes]:
-        """What tells others the roster."""
+        """Return the message that carries the roster."""
         return [ROSTER_MAGIC + self.keyring.text]
 
     def take(self, message: bytes) -> bool:
-        """Take in a member's message with a roster; whether that changed who is let in.
+        """Handle a member's message with a roster; True if that changed the roster.
 
         Raises:
-            TransportError: This machine is let in no more.
+            TransportError: This machine is no longer admitted.
         """
         try:
             return self.keyring.take(message[len(ROSTER_MAGIC) :])
@@ -201,8 +201,8 @@ class Curve:
             return False
 
     def refuse(self, why: str) -> None:
-        """Count a refusal, and say so the first time."""
-        # Strangers choose addresses and keys: what is kept of them is bounded.
+        """Count a refusal, and log it the first time."""
+        # Unknown peers choose addresses and keys, so the number kept is bounded.
         if why in self.refused or len(self.refused) < _NAMES_MAX:
             self.refused[why] += 1
             if self.refused[why] == 1:

@@ -1,4 +1,4 @@
-"""A machine's key: a secret with which ZeroMQ encrypts, and which signs where it owns a roster."""
+"""A machine's key: a secret for ZeroMQ's encryption, and for signatures of a roster's owner."""
 
 import base64
 import binascii
@@ -33,7 +33,7 @@ _PATTERN: Final = re.compile(r"\*|[A-Za-z0-9._-]{1,40}\*?", re.ASCII)
 
 
 def key_text(key: bytes) -> str:
-    """Bytes as people see them, and as they stand in addresses: URL-safe base64 without padding.
+    """Encode a key as it is shown, and written in addresses: URL-safe base64 without padding.
 
     >>> len(key_text(bytes(32)))
     43
@@ -42,10 +42,10 @@ def key_text(key: bytes) -> str:
 
 
 def key_bytes(text: str, size: int = 32) -> bytes:
-    """Read what `key_text` wrote.
+    """Decode the text of `key_text`.
 
     Raises:
-        ValueError: This is no such text, of another length, or not the one form of these bytes.
+        ValueError: The text is malformed, of another length, or not the canonical encoding.
     """
     try:
         found = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
@@ -57,16 +57,15 @@ def key_bytes(text: str, size: int = 32) -> bytes:
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a text says which peers may be called so: a name, the beginning of some (``gpu-*``),
-    or ``*`` for all."""
+    """True for a valid pattern of peer names: a name, a prefix (``gpu-*``), or ``*`` for all."""
     return _PATTERN.fullmatch(text) is not None
 
 
 def covers(pattern: str, name: str) -> bool:
-    """Whether a peer may be called so where a machine has a name.
+    """True if a machine's pattern allows the name of a peer.
 
-    ``m1`` covers m1 and whatever begins with ``m1.``; ``gpu-*`` what begins with ``gpu-``; ``*``
-    everything.
+    ``m1`` covers m1 and names that begin with ``m1.``; ``gpu-*`` those that begin with ``gpu-``;
+    ``*`` all names.
 
     >>> [covers("m1", name) for name in ("m1", "m1.a", "m12")]
     [True, True, False]
@@ -81,16 +80,16 @@ class Key:
     """A machine's secret."""
 
     name: str
-    """What peers on the machine are called, see `covers`, unless the roster says otherwise."""
+    """Pattern of the names of the machine's peers, see `covers`; a roster may override it."""
     secret: bytes
     """Secret key of CURVE, 32 bytes."""
 
     @classmethod
     def generate(cls, name: str) -> Self:
-        """Draw one.
+        """Generate a random key.
 
         Raises:
-            ConfigError: No peer can be called so.
+            ConfigError: The name is not a valid pattern.
         """
         if not is_pattern(name):
             raise ConfigError(
@@ -99,7 +98,7 @@ class Key:
             )
         while True:
             made = cls(name, z85.decode(zmq.curve_keypair()[1]))
-            # A command would take it for an option.
+            # On the command line, a leading "-" would make it an option.
             if not key_text(made.public).startswith("-"):
                 return made
 
@@ -110,7 +109,7 @@ class Key:
 
     @property
     def line(self) -> str:
-        """Name and public key, as the owner of a roster takes them."""
+        """Name and public key, in the form that a roster's owner adds."""
         return f"{self.name} {key_text(self.public)}"
 
     @property
@@ -123,7 +122,7 @@ class Key:
         return bytes(self._private().public_key().public_bytes_raw())
 
     def sign(self, signed: bytes) -> bytes:
-        """A signature, 64 bytes.
+        """Return a signature, 64 bytes.
 
         Raises:
             ConfigError: The library is not installed.
@@ -131,10 +130,10 @@ class Key:
         return bytes(self._private().sign(signed))
 
     def write(self, path: Path) -> None:
-        """Write it to a new file that nobody but its owner can read.
+        """Write the key to a new file that only its owner can read.
 
         Raises:
-            ConfigError: There is a file already, or it cannot be written.
+            ConfigError: The file exists already, or cannot be written.
         """
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -149,10 +148,10 @@ class Key:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the key in a file.
+        """Read a key from a file.
 
         Raises:
-            ConfigError: It cannot be read, others could read it, or it is none.
+            ConfigError: The file cannot be read, other users can read it, or it is malformed.
         """
         try:
             with path.open("rb") as file:
@@ -176,13 +175,13 @@ class Key:
         return f"{_FORMAT}\n{self.name} {key_text(self.secret)}\n"
 
     def _private(self) -> Any:
-        # A key of CURVE cannot sign, and one more secret would be one more to keep.
+        # A CURVE key cannot sign, and a second secret would be one more to keep safe.
         seed = blake2b(b"rumor signature 1", key=self.secret, digest_size=32).digest()
         return _ed25519().Ed25519PrivateKey.from_private_bytes(seed)
 
 
 def is_signed_by(signs: bytes, signature: bytes, signed: bytes) -> bool:
-    """Whether the key whose signatures a public key checks has signed some bytes.
+    """True if *signature* of *signed* is valid for a public key.
 
     Raises:
         ConfigError: The library is not installed.
@@ -198,24 +197,24 @@ def is_signed_by(signs: bytes, signature: bytes, signed: bytes) -> bool:
 
 
 def signed_stop(owner: Key, swarm: bytes, stop: Stop) -> Stop:
-    """The same request to stop under the signature of the roster's owner, which fits one swarm
-    only, whose anchor has that hash."""
+    """Return a STOP signed by the roster's owner, valid only for the swarm whose anchor has the
+    hash *swarm*."""
     return Stop(stop.lives, owner.sign(_stop_text(swarm, stop)))
 
 
 def is_stop_signed(signs: bytes, swarm: bytes, stop: Stop) -> bool:
-    """Whether the owner of a roster has asked this swarm to stop; see `is_signed_by`."""
+    """True if the roster's owner signed this STOP for this swarm; see `is_signed_by`."""
     return bool(stop.signature) and is_signed_by(signs, stop.signature, _stop_text(swarm, stop))
 
 
 def _stop_text(swarm: bytes, stop: Stop) -> bytes:
-    # Names are printable, so that none of them holds a line break.
+    # Names are printable, so they cannot contain a line break.
     lives = [f"{incarnation} {peer}" for peer, incarnation in stop.lives]
     return "\n".join(["rumor stop 1", swarm.hex(), *lives]).encode()
 
 
 def _ed25519() -> Any:
-    """The library that signs.
+    """Import the signature library.
 
     Raises:
         ConfigError: It is not installed.

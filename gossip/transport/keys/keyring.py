@@ -1,4 +1,4 @@
-"""A peer's keys while it runs: its own, and those of the members, as the newest roster has them."""
+"""A running peer's keys: its own, and those of the members on the newest roster."""
 
 import logging
 import time
@@ -15,23 +15,23 @@ __all__ = ["Keyring", "read_keyring"]
 _log = logging.getLogger("rumor")
 
 _LOOK_S: Final = 0.5
-"""Between two looks at the file."""
+"""Interval between checks of the file."""
 
 _CANDIDATES_MAX: Final = 32
 
 
 class Keyring:
-    """One machine's key, and the roster that says who else is let in.
+    """One machine's key, and the roster of admitted machines.
 
-    The roster's file is read again when it changes, and what members tell is written into it, so
-    that a restart does not forget who was revoked.
+    The roster's file is read again when it changes, and newer rosters from members are written to
+    it, so that a restart does not forget revocations.
 
     Args:
-        path: Where the roster is kept.
-        clock: Seconds that only go forward.
+        path: File of the roster.
+        clock: Monotonic time, seconds.
 
     Raises:
-        ConfigError: The own key is not let in; the message says why, and what to do.
+        ConfigError: This machine's key is not admitted; the message says why, and what to do.
     """
 
     def __init__(
@@ -51,16 +51,16 @@ class Keyring:
 
     @property
     def machines(self) -> Mapping[bytes, str]:
-        """Machines that are let in now: by public key, what their peers are called."""
+        """Machines admitted now: the name pattern of their peers, by public key."""
         return self.roster.machines
 
     @property
     def names(self) -> str:
-        """What peers on this machine may be called."""
+        """Name pattern of the peers on this machine."""
         return self.machines[self.public]
 
     def why_refused(self, key: bytes) -> str:
-        """Why a machine is not let in, in words for this peer's log."""
+        """Return why a machine is not admitted, for this peer's log."""
         if key in self.machines:
             return "it is let in"
         return (
@@ -69,21 +69,21 @@ class Keyring:
         )
 
     def may_speak_as(self, key: bytes, name: str) -> bool:
-        """Whether the machine with a key may send in the name of a peer, at this moment."""
+        """True if the machine with a key may currently send in the name of a peer."""
         known = self.machines.get(key)
         return known is not None and covers(known, name)
 
     def candidates(self) -> Sequence[bytes]:
-        """Keys that whoever listens at an address without a key may have: those of other machines,
-        the own one where there is none."""
+        """Keys that the peer at an address without a key may have: those of other machines, or
+        without any, this machine's own."""
         others = [key for key in self.machines if key != self.public]
         return others[:_CANDIDATES_MAX] or [self.public]
 
     def look(self) -> bool:
-        """Read the file if it has changed; whether the roster has.
+        """Read the file if it has changed; True if the roster has.
 
         Raises:
-            TransportError: This machine is let in no more; it says why.
+            TransportError: This machine is no longer admitted; the message says why.
         """
         now_s = self._clock()
         if now_s - self._looked_s < _LOOK_S:
@@ -102,11 +102,11 @@ class Keyring:
         return self._follow(told)
 
     def take(self, text: bytes) -> bool:
-        """Take in what a member says that the roster is; whether anything changed.
+        """Use a member's roster if it is newer; True if the roster changed.
 
         Raises:
-            ValueError: This is no roster, or its owner did not sign it.
-            TransportError: This machine is let in no more; it says why.
+            ValueError: The roster is malformed, or its owner did not sign it.
+            TransportError: This machine is no longer admitted; the message says why.
         """
         if text == self.text:
             return False
@@ -122,7 +122,7 @@ class Keyring:
         return self._follow(told)
 
     def _follow(self, told: Roster) -> bool:
-        """Go by a roster if it is newer.
+        """Use a roster if it is newer.
 
         Raises:
             TransportError: It does not list this machine.
@@ -141,9 +141,9 @@ class Keyring:
 
     def _take(self, roster: Roster) -> None:
         self.roster = roster
-        """The newest one."""
+        """The newest roster."""
         self.text = roster.text.encode()
-        """It as others are told."""
+        """The roster as it is sent to others."""
 
     def _stamp(self) -> tuple[int, int]:
         try:
@@ -157,8 +157,8 @@ def read_keyring(key: Path | None, roster: Path | None) -> Keyring | None:
     """Read a key and a roster from files; None without keys.
 
     Raises:
-        ConfigError: One of the two is missing or cannot be read, others could read the key, or it
-            is not let in.
+        ConfigError: One of the two is missing or cannot be read, other users can read the key, or
+            it is not admitted.
     """
     if key is None and roster is None:
         return None

@@ -1,7 +1,7 @@
-"""The roster: the machines that are let in, signed by its owner, with a version that only grows.
+"""The roster: the admitted machines, signed by its owner, with a version that only grows.
 
-It is a text of one line a machine, as `rumor keys make` prints it, below the owner's and above the
-signature, which is of all that stands before it.
+Its text has one line per machine, as `rumor keys make` prints it, after the owner's line and before
+the signature, which covers everything above it.
 """
 
 import os
@@ -19,7 +19,7 @@ __all__ = ["MACHINES_MAX", "ROSTER_BYTES_MAX", "Roster"]
 MACHINES_MAX: Final = 4096
 
 ROSTER_BYTES_MAX: Final = 1 << 20
-"""Longest text that is read: what fits into one message."""
+"""Longest text that is read: as much as fits into one message."""
 
 _FORMAT: Final = "rumor roster 1"
 _VERSION_MAX: Final = 2**53
@@ -27,29 +27,28 @@ _VERSION_MAX: Final = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """Who is let in."""
+    """The admitted machines."""
 
     owner: bytes
     """Public key of CURVE of the owner, 32 bytes."""
     signs: bytes
-    """Public key of the owner's signatures, 32 bytes: two rosters have the same owner if they have
-    the same."""
+    """Public key of the owner's signatures, 32 bytes; it identifies the owner."""
     version: int
     machines: Mapping[bytes, str]
-    """By public key of CURVE, what the peers of each machine are called, see `covers`."""
+    """Name pattern of each machine's peers, see `covers`, by public key of CURVE."""
     signature: bytes = b""
 
     @classmethod
     def init(cls, owner: Key) -> Self:
-        """A new roster, which lists its owner's machine."""
+        """Create a roster that lists its owner's machine."""
         return cls(owner.public, owner.signs, 0, {owner.public: owner.name})._signed(owner)
 
     def with_machines(self, owner: Key, machines: Iterable[tuple[str, bytes]]) -> Self:
-        """The next version, with more machines (names and public keys), or other names for some.
+        """Return the next version, with machines (names and public keys) added or renamed.
 
         Raises:
-            ConfigError: The key is not the owner's, no peer can be called so, or there would be too
-                many.
+            ConfigError: The key is not the owner's, a name is invalid, or there would be too many
+                machines.
         """
         listed = dict(self.machines)
         for name, key in machines:
@@ -63,7 +62,7 @@ class Roster:
         return replace(self, machines=listed)._signed(owner)
 
     def without(self, owner: Key, named: Iterable[str]) -> Self:
-        """The next version, without machines of some names or public keys.
+        """Return the next version, without the machines of some names or public keys.
 
         Raises:
             ConfigError: The key is not the owner's, or a machine is not listed.
@@ -79,13 +78,13 @@ class Roster:
         return replace(self, machines=listed)._signed(owner)
 
     def newest(self, other: "Roster") -> "Roster":
-        """This roster, or the other where that is of the same owner and a larger version."""
-        # The owner may have changed two copies: all must take the same one.
+        """Return the other roster if it has the same owner and a larger version, else this one."""
+        # The owner may have changed two copies: all peers must choose the same one.
         mine, theirs = (self.version, self.signature), (other.version, other.signature)
         return other if other.signs == self.signs and theirs > mine else self
 
     def why_not(self, own: Key) -> str:
-        """Why a machine is not let in, and what its owner does; empty where it is."""
+        """Return why a machine is not admitted, and what its owner must do; empty if it is."""
         if own.public in self.machines:
             return ""
         line = f"{shlex.quote(own.name)} {key_text(own.public)}"
@@ -96,15 +95,15 @@ class Roster:
 
     @property
     def text(self) -> str:
-        """As it stands in files and messages."""
+        """The roster as text, for files and messages."""
         return f"{self._unsigned}signature {key_text(self.signature)}\n"
 
     @classmethod
     def from_text(cls, text: bytes) -> Self:
-        """Read a roster.
+        """Parse a roster.
 
         Raises:
-            ValueError: This is none, or its owner did not sign it.
+            ValueError: The text is malformed, or the owner did not sign it.
         """
         if len(text) > ROSTER_BYTES_MAX:
             raise ValueError(f"it is longer than {ROSTER_BYTES_MAX} bytes")
@@ -119,7 +118,7 @@ class Roster:
             {key_bytes(key): name for name, key in lines[4:-2]},
             key_bytes(lines[-2][1], 64),
         )
-        # What it says has one form: of all others, this is none.
+        # A roster has one canonical text; any other is refused.
         if roster.text.encode() != text or not 1 <= roster.version <= _VERSION_MAX:
             raise ValueError("it is of another format")
         if len(roster.machines) > MACHINES_MAX or not all(
@@ -132,10 +131,10 @@ class Roster:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the roster in a file.
+        """Read a roster from a file.
 
         Raises:
-            ConfigError: It cannot be read, or is none.
+            ConfigError: The file cannot be read, or is malformed.
         """
         try:
             with path.open("rb") as file:
@@ -148,10 +147,10 @@ class Roster:
             raise ConfigError(f"{path} is no roster of `rumor keys init`: {error}") from None
 
     def write(self, path: Path) -> None:
-        """Replace the roster in a file, so that others see all of it or what was there before.
+        """Replace the roster in a file atomically.
 
         Raises:
-            OSError: It cannot be written; what was there still is.
+            OSError: It cannot be written; the file is unchanged.
         """
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         try:
@@ -168,7 +167,7 @@ class Roster:
         return f"{head}signs {key_text(self.signs)}\n{machines}"
 
     def _signed(self, owner: Key) -> Self:
-        """The next version, under the owner's signature.
+        """Return the next version, signed by the owner.
 
         Raises:
             ConfigError: The key is not the owner's.
