@@ -189,7 +189,7 @@ class _Found:
 
 
 class Resolver:
-    """Resolves names in addresses, in threads of its own, so that callers never wait."""
+    """Resolves names in addresses in background threads, so that callers never wait."""
 
     def __init__(self) -> None:
         self._found: dict[str, _Found] = {}

@@ -162,7 +162,7 @@ class Phase(IntEnum):
     LEAVING = 5
     """Refuses shares and hands its weight on."""
     LEFT = 6
-    """Gone of its own accord."""
+    """Left the swarm."""
 
     @property
     def takes_shares(self) -> bool:
@@ -323,7 +323,7 @@ class Leave:
 
 @frozen
 class Refer:
-    """Answers a newcomer that would have to wait: these peers have just got what it asks for."""
+    """Answers a newcomer that would have to wait, naming peers that can serve it now."""
 
     donors: Annotated[tuple[Member, ...], each(record(Member), 64)]
 
@@ -414,7 +414,7 @@ class LinkStatus:
     pushes: _Count
     """Shares pushed to it."""
     refusals: _Count
-    """Pushes that came back whole."""
+    """Pushes that were returned whole."""
     mixed: _Count
     """Shares received from it that were mixed in."""
     in_flight: _Count

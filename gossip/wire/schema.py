@@ -201,7 +201,7 @@ class Schema:
 
     @cached_property
     def shards_of(self) -> dict[str, tuple[int, ...]]:
-        """Shards that each mixed tensor is in, by its name; if scattered, may be in."""
+        """Shards of each mixed tensor, by its name; if scattered, all shards."""
         found, start = {}, 0
         bounds = [self.shard_bounds(shard) for shard in range(self.shards)]
         for tensor in self.tensors:

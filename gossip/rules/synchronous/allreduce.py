@@ -189,7 +189,7 @@ def _two_levels(machines: Sequence[Sequence[PeerId]], me: PeerId) -> Iterator[_S
     for height in below:
         yield _Stage(height, own[place + (1 << height)], sends=False, takes=True)
     leaders = [machine[0] for machine in machines]
-    # Reserves as many numbers as leaders can need, so that stages have the same at all peers.
+    # Reserves numbers for all stages that leaders may need, so that all peers number alike.
     down = depth + len(leaders).bit_length() + 1
     if place:
         parent = own[place - (1 << above)]
