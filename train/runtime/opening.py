@@ -1,4 +1,4 @@
-"""Opens the sockets and files of one incarnation of a peer, and makes what runs it."""
+"""Open the sockets and files of one incarnation of a peer, and make its runtime."""
 
 import os
 import platform
@@ -50,11 +50,10 @@ def open_transport(config: PeerConfig, network_faults: Path | None = None) -> Tr
     """Open a peer's sockets.
 
     Args:
-        config: The peer's.
-        network_faults: What goes wrong between it and the others, as in `NetworkPlan`.
+        network_faults: Faults between it and the others, as in `NetworkPlan`.
 
     Raises:
-        ConfigError: Its key or roster cannot be read, or the key is not let in.
+        ConfigError: Its key or roster cannot be read, or the roster does not list the key.
         TransportError: An address cannot be bound; nothing stays open.
     """
     given: dict[str, Any] = {
@@ -83,18 +82,18 @@ def open_runtime(
     journaled: Mapping[str, Any] | None,
     notes: Mapping[str, Any],
 ) -> PeerRuntime:
-    """Make what runs one incarnation of a peer, and start its network thread.
+    """Make the runtime of one incarnation of a peer, and start its network thread.
 
     Args:
         stats: Reads the peer's figures.
         opens: Opens its sockets.
-        past: What a checkpoint says of earlier incarnations, where there is one.
-        journaled: What a replay needs to know of the training; None to keep no journal.
-        notes: What else goes into its folder: values that JSON has, by the file's name.
+        past: Earlier incarnations, from a checkpoint; None without one.
+        journaled: Training settings for a replay; None to keep no journal.
+        notes: Further JSON values to write into its folder, by file name.
 
     Raises:
-        ConfigError: An address cannot be bound, a folder cannot be written, or what was asked for
-            cannot be journaled; nothing stays open.
+        ConfigError: An address cannot be bound, a folder cannot be written, or the settings do not
+            allow a journal; nothing stays open.
     """
     requirements = requirements_of(rule)
     try:
@@ -113,7 +112,7 @@ def open_runtime(
         keeps_anchor = vector.anchor_flats is not None
         anchor = past.swarm if past is not None and past.returns else None
         if anchor is None and keeps_anchor:
-            vector.keep_anchor()  # what x is now, should it have changed since
+            vector.keep_anchor()  # x may have changed since
         protocol = Protocol(
             id=id,
             incarnation=incarnation,
@@ -177,10 +176,13 @@ def open_runtime(
 
 
 def _anchor(vector: Vector, *, later: bool) -> bytes | Callable[[], bytes]:
-    """Most who join never found, and hashing takes longer than all else that a copy costs."""
+    """Return the hash of the vector, or with *later* a function that computes it if needed.
+
+    Most joining peers never found, and hashing takes longer than the rest of a copy.
+    """
     if not later or vector.anchor_flats is not None:
         return vector.anchor()
-    # A protocol has cycles: what it keeps must not keep a vector.
+    # A protocol has reference cycles, so it must not keep a vector alive.
     weak = weakref.ref(vector)
 
     def anchor() -> bytes:
@@ -192,12 +194,12 @@ def _anchor(vector: Vector, *, later: bool) -> bytes | Callable[[], bytes]:
 
 
 def _settings(config: PeerConfig, rule: Rule) -> dict[str, str]:
-    """Settings of a peer that observers see."""
+    """Return the settings of a peer that observers see."""
     protocol = config.protocol
     try:
         spec = spec_of(rule)
     except ConfigError:
-        spec = rule.name  # a class of the caller's own
+        spec = rule.name  # the caller's own class
     return {
         "host": platform.node(),
         "pid": str(os.getpid()),
@@ -214,10 +216,10 @@ def _settings(config: PeerConfig, rule: Rule) -> dict[str, str]:
 
 
 def _host(config: PeerConfig, rule: Rule) -> bytes:
-    """What peers have in common that can read one another's memory; empty for none.
+    """Return a hash shared by peers that can read each other's memory; empty without one.
 
     Raises:
-        ConfigError: The rule cannot do without.
+        ConfigError: The rule requires shared memory.
     """
     host = host_id() if config.protocol.shared_memory else b""
     requirements = requirements_of(rule)

@@ -1,4 +1,4 @@
-"""What a peer keeps on disk across incarnations: checkpoints, peers it knew, incarnation number."""
+"""A peer's records across incarnations: checkpoints, known peers, incarnation number."""
 
 import logging
 import re
@@ -40,7 +40,7 @@ __all__ = ["PeerFolder", "peer_folders"]
 
 _log = logging.getLogger("rumor")
 
-# Between two looks whether the table of peers has changed.
+# Seconds between two checks for changes in the table of peers.
 _TABLE_EVERY_S: Final = 2.0
 
 _TAKEN: Final = ("model", "anchor", "rng", "own")
@@ -48,18 +48,20 @@ _JOB: Final = "the checkpoint"
 
 
 class PeerFolder:
-    """One peer's folder, as far as it is for its next incarnation. *look* raises a `TrainingError`
-    where a checkpoint would not have all of the model."""
+    """The files in a peer's folder for its next incarnation.
+
+    *look* raises a `TrainingError` if a checkpoint would not contain the whole model.
+    """
 
     def __init__(
         self, config: PeerConfig, model: nn.Module, vector: Vector, look: Callable[[], None]
     ) -> None:
         self.past: Past | None = None
-        """What the last checkpoint says, where the peer resumes."""
+        """Earlier incarnations, from the last checkpoint, if the peer resumes."""
         self.steps = 0
-        """Optimizer steps of the peer, those up to that checkpoint included."""
+        """Optimizer steps of the peer, including those up to that checkpoint."""
         self.seeds: tuple[str, ...] = ()
-        """Addresses of the peers that it knew then."""
+        """Addresses of the peers that it knew at that checkpoint."""
         self._path = config.incarnation_folder
         self._ahead_ms_max = config.protocol.incarnation_ahead_max
         self._vector, self._look = vector, look
@@ -71,7 +73,7 @@ class PeerFolder:
         if (checkpoint := config.checkpoint) is not None:
             self._save = Recurrence(checkpoint.every_s, checkpoint.every_steps)
             self._checkpoints = CheckpointFolder(checkpoint.folder, checkpoint.kept)
-            self._constants.changed(self._constants.buffers())  # what they are at first
+            self._constants.changed(self._constants.buffers())  # record their initial values
         self._registered: dict[str, Stateful] = {}
         self._loaded: Checkpoint | None = None
         self._is_written = True
@@ -83,22 +85,22 @@ class PeerFolder:
 
     @property
     def owner(self) -> PeerId | None:
-        """Id of the peer of the folder; None where no incarnation has begun in it."""
+        """Id of the peer of the folder; None if no incarnation has begun in it."""
         if self.past is not None:
             return self.past.id
         return None if self._path is None else last_id(self._path)
 
     @property
     def may_resume(self) -> bool:
-        """Whether checkpoints are kept, and the last one was not asked for yet."""
+        """True if checkpoints are kept, and the last one was not requested yet."""
         return self._checkpoints is not None and not self._resumes
 
     def register(self, objects: Mapping[str, Stateful]) -> None:
-        """Keep the state of further objects; where a checkpoint was loaded, they get it back.
+        """Save the state of further objects, and restore it now if a checkpoint was loaded.
 
         Raises:
-            ConfigError: One has no state, or a name was given before or cannot be one, or the
-                checkpoint has nothing by it.
+            ConfigError: An object has no state, or a name is invalid, already registered, or not in
+                the checkpoint.
             LocalProtocolError: No checkpoints are kept.
         """
         self._required()
@@ -108,7 +110,7 @@ class PeerFolder:
             if name in self._registered:
                 raise ConfigError(f"{name} is registered already")
             if name in _TAKEN or "." in name:
-                # Tensors are named by it, next to those of the model itself.
+                # It becomes part of tensors' names, next to those of the model itself.
                 raise ConfigError(
                     f"{name} cannot be the name of what is registered: it must not be "
                     f"{', '.join(_TAKEN)}, nor have a dot"
@@ -118,17 +120,18 @@ class PeerFolder:
             self._registered[name] = each
 
     def resume(self, id: PeerId | None = None) -> Past | None:
-        """Take up what an earlier incarnation of the peer called *id*, or of any, left; None if it
-        left no checkpoint.
+        """Load the checkpoint of an earlier incarnation of peer *id*, or of any peer by default.
+
+        Returns None without a checkpoint.
 
         Raises:
-            ConfigError: Another process is in the folder, where nothing was changed; or the folder
-                is another peer's; or the checkpoint is of another model, or of other objects.
-            TrainingError: There are checkpoints, and none can be read.
+            ConfigError: Another process uses the folder, which is unchanged; or the folder is
+                another peer's; or the checkpoint is of another model, or of other objects.
+            TrainingError: No checkpoint can be read.
         """
         checkpoints = self._required()
         if self._path is not None and self._path.exists():
-            # A draft there may be growing, and not left by a killed process.
+            # Without the lock, a draft may belong to a live process, not to a killed one.
             self._keep_others_out(self._path)
         try:
             if (checkpoint := checkpoints.latest()) is not None:
@@ -151,7 +154,7 @@ class PeerFolder:
 
     @torch.no_grad()
     def _load(self, checkpoint: Checkpoint) -> Past:
-        """Restore the model and all that is registered."""
+        """Restore the model and all registered objects."""
         flats = self._vector.anchor_flats or ()
         try:
             self._require_fit(checkpoint.head)
@@ -185,7 +188,7 @@ class PeerFolder:
         )
         told = head.get("frozen") if schema.frozen else None
         frozen = tuple(FrozenTensor(name, tuple(shape), *rest) for name, shape, *rest in told or ())
-        # Where frozen ones are not compared, or were not then, nothing can be said.
+        # Frozen tensors cannot be compared if either side did not record them.
         then = Schema(specs, head["shards"], head.get("scattered", False), frozen or schema.frozen)
         if difference := schema.difference(then):
             raise ConfigError(
@@ -195,13 +198,13 @@ class PeerFolder:
             _log.info("since the checkpoint was written: %s", difference)
 
     def state(self, runtime: PeerRuntime) -> dict[str, Any]:
-        """What others are to keep of the peer; see `Peer.state_dict`."""
+        """Return the peer's state for the caller's own checkpoints; see `Peer.state_dict`."""
         head, phase, members = self._glance(runtime)
         state: dict[str, Any] = {
             "id": head["id"],
             "incarnation": head["incarnation"],
             "steps": self.steps,
-            # A peer that looks for a swarm may name one already, and still has another model.
+            # A peer that is still searching may name a swarm already, but has another model.
             "swarm": head["swarm"] if phase >= Phase.TRAINING else "",
             "clock": {peer: int(steps) for peer, steps in head["clock"]},
             "addresses": members,
@@ -212,7 +215,7 @@ class PeerFolder:
         return state
 
     def _glance(self, runtime: PeerRuntime) -> tuple[dict[str, Any], Phase, list[str]]:
-        """What checkpoints say of the peer, and what is decided by it."""
+        """Return a checkpoint's head, the peer's phase, and the addresses of known peers."""
         id, incarnation = runtime.protocol.account.life
         return runtime.look(
             lambda protocol: (
@@ -229,8 +232,9 @@ class PeerFolder:
         )
 
     def take_up(self, state: Mapping[str, Any], id: PeerId | None) -> PeerId | None:
-        """Be the next incarnation of a peer whose `state` others have kept; returns its name, None
-        where this is another peer, called *id*.
+        """Become the next incarnation of the peer that saved *state*.
+
+        Returns its name, or None if this is another peer, called *id*.
 
         Raises:
             TrainingError: It is not the state of a peer; nothing was changed.
@@ -269,11 +273,11 @@ class PeerFolder:
         return past.id
 
     def require_ready(self, rule: Rule) -> None:
-        """Make sure that the peer may start as it is.
+        """Check that the peer may start.
 
         Raises:
-            ConfigError: It would write over another incarnation's checkpoints, has not given back
-                all that is in one, or its rule lets no newcomer in.
+            ConfigError: It would overwrite another incarnation's checkpoints, has not restored all
+                of its own, or its rule accepts no newcomers.
         """
         checkpoints = self._checkpoints
         if checkpoints is not None and not self._resumes and checkpoints.paths():
@@ -302,10 +306,10 @@ class PeerFolder:
             )
 
     def next_incarnation(self, id: PeerId) -> Incarnation:
-        """The incarnation that is to begin; no peer has heard of it yet.
+        """Return the number of the incarnation that begins now, unknown to any peer yet.
 
         Raises:
-            ConfigError: Another process is in the folder, or see `incarnation.next_incarnation`.
+            ConfigError: Another process uses the folder, or see `incarnation.next_incarnation`.
         """
         if self._path is not None and self._path.exists():
             self._keep_others_out(self._path)
@@ -313,7 +317,7 @@ class PeerFolder:
         return max(following, self._last_incarnation + 1)
 
     def entered(self) -> None:
-        """Note that the peer is a member now: random streams go on where they stood."""
+        """Restore the random streams now that the peer is a member."""
         if self._path is not None:
             self._keep_others_out(self._path)
         if self.past is not None and self.past.rng:
@@ -321,7 +325,7 @@ class PeerFolder:
         self._save.done(self.steps)
 
     def stepped(self, runtime: PeerRuntime) -> None:
-        """Count a step, and write down what is due."""
+        """Count a step, and write what is due."""
         self.steps += 1
         if self._save.is_due(self.steps):
             self._save_or_warn(runtime)
@@ -337,7 +341,7 @@ class PeerFolder:
         if wait:
             self._writer.wait()
         head, phase, _ = self._glance(runtime)
-        # A peer that joins another swarm has given up its own, and lacks the new model.
+        # A peer that is joining another swarm has given up its own, and lacks the new model.
         if self._writer.is_busy(_JOB) or phase < Phase.TRAINING:
             return False
         self._look()
@@ -346,7 +350,7 @@ class PeerFolder:
         return not wait or (self._writer.wait() and self._is_written)
 
     def _copy_and_write(self, head: Mapping[str, Any]) -> None:
-        """Copy all that is to be kept; it is written while training goes on."""
+        """Copy the state; a thread writes it while training continues."""
         constants, extra = self._constants, self._vector.extra_state
         changed = constants.changed(constants.buffers() | constants.frozen())
         own = {
@@ -393,8 +397,11 @@ class PeerFolder:
         self._is_written = True
 
     def end(self, runtime: PeerRuntime, *, wait: bool = False) -> None:
-        """Write a last checkpoint, where any are; it is on disk when `close` returns, or at once
-        with *wait*: then a peer that has merged and cannot be reached any more has written it."""
+        """Write a last checkpoint, if any are kept. It is on disk when `close` returns.
+
+        With *wait* it is on disk now, so that a peer that becomes unreachable after merging has
+        written it.
+        """
         if self._checkpoints is not None:
             if self._writer.is_busy(_JOB):
                 self._writer.wait()
@@ -417,15 +424,15 @@ class PeerFolder:
     def _keep_others_out(self, folder: Path) -> None:
         if self._lock is None:
             self._lock = lock_folder(folder)
-            # A peer that has resumed may be dropped without ever having run.
+            # A resumed peer may be dropped without ever running.
             weakref.finalize(self, self._lock.close)
 
     def _save_or_warn(self, runtime: PeerRuntime) -> None:
         try:
             self.save(runtime)
         except ConfigError as error:
-            # Hours of training must not end because an object that is registered grew a state
-            # that cannot be kept.
+            # Hours of training must not end because the state of a registered object can no longer
+            # be saved.
             self._save.done(self.steps)
             _log.warning("no checkpoint was written: %s", error)
 
@@ -452,7 +459,7 @@ def _alike(flat: Tensor, kept: Tensor) -> bool:
 
 
 def peer_folders(options: Iterable[Path]) -> dict[str, list[Path]]:
-    """The folders of each peer, those of earlier incarnations first, by their ``options.json``."""
+    """Group the folders of some ``options.json`` files by peer, earlier incarnations first."""
     found: dict[str, list[tuple[int, Path]]] = {}
     for path in sorted(options):
         match = re.fullmatch(r"(.+?)(?:\.life-(\d+))?", path.parent.name, re.DOTALL)

@@ -1,10 +1,10 @@
-"""Carries out what a protocol decides: values on the vector, messages on a thread of its own.
+"""Execute a protocol's decisions: values on the vector, messages on a thread of its own.
 
-The training thread takes turns, the network thread receives and keeps time; a lock makes the
-protocol see one event after another. It is held while the protocol decides and the ledger is
-written, never while values are copied, so that training and network do not wait for one another.
+The training thread takes turns, and the network thread receives messages and keeps time; a lock
+makes the protocol see one event after another. It is held while the protocol decides and the ledger
+is written, but never while values are copied, so training and network do not wait for each other.
 
-Where a journal is kept, each call of the protocol stands in it before it is made.
+With a journal, each call of the protocol is recorded before it is made.
 """
 
 import logging
@@ -94,19 +94,19 @@ from .telling.status import StatusDesk
 __all__ = ["NETWORK_THREAD", "PeerRuntime"]
 
 NETWORK_THREAD: Final = "rumor-network"
-"""Name of its thread."""
+"""Name of the network thread."""
 
 _log = logging.getLogger("rumor")
 
 # Upper bound on a sleep, so that shutdown is noticed in time.
 _NAP_S: Final = 0.5
-# How often a snapshot is looked for that is on its way from a device.
+# Seconds between two checks for a snapshot that is being copied from a device.
 _DEVICE_POLL_S: Final = 0.001
-# Between two looks at unused memory.
+# Seconds between two releases of unused memory.
 _SWEEP_S: Final = 1.0
-# Between two log lines that name the peers waited for.
+# Seconds between two log lines that name the awaited peers.
 _SAY_S: Final = 5.0
-# Twice as long as it takes `rumor stop` to ask again.
+# Twice the interval after which `rumor stop` repeats its request.
 _LAST_WORD_S: Final = 0.7
 
 _AHEAD: Final = (
@@ -125,12 +125,12 @@ class PeerRuntime:
     """Runs the protocol of one incarnation of a peer over real sockets and a real vector.
 
     Args:
-        transport: Sends and receives; it belongs to the network thread once `start` was called.
+        transport: Belongs to the network thread after `start`.
         lock: Held while the protocol is called or read.
-        ledger: Where changes of weight are written, None for nowhere.
-        journal: Where calls of the protocol are written, None for nowhere.
-        desk: Answers observers; None not to.
-        obeys_stops: Whether the peer obeys `rumor stop`.
+        ledger: Records changes of weight; None to keep no ledger.
+        journal: Records calls of the protocol; None to keep no journal.
+        desk: Answers observers; None to leave them without answers.
+        obeys_stops: True if the peer obeys `rumor stop`.
         deaths: Deaths of other peers, as reported by a launcher.
     """
 
@@ -153,12 +153,12 @@ class PeerRuntime:
     ) -> None:
         self.protocol = protocol
         self.addresses = addresses
-        """Where others reach it; empty for a peer that only dials out."""
+        """Addresses where others reach it; empty for a peer that only dials out."""
         self.journal = journal
         self.counters = counters
         self.vector = vector
         self.ended_by = ""
-        """Id of the peer that has ended this peer's training, where its rule lets others do so."""
+        """Id of the peer that has ended this peer's training, under a rule that allows it."""
         self.refusal: PeerRefused | None = None
         """The last refusal by a peer of another swarm or model."""
         self.outlived: Incarnation | None = None
@@ -172,7 +172,7 @@ class PeerRuntime:
         self._obeys_stops = obeys_stops
         self._deaths = deaths or DeathNotices(None)
         self._lock = lock
-        # Held by the network thread from an event until all is carried out that it led to.
+        # Held by the network thread from an event until all its effects are executed.
         self._carrying = threading.Lock()
         self._stopping = threading.Event()
         self._ready = threading.Event()
@@ -186,7 +186,7 @@ class PeerRuntime:
 
     @property
     def met(self) -> frozenset[tuple[PeerId, Incarnation]]:
-        """All that have been in its swarm while it was, itself included."""
+        """Incarnations that were in its swarm at the same time, its own included."""
         return frozenset(self._met | {self.protocol.account.life})
 
     def start(self) -> None:
@@ -195,21 +195,21 @@ class PeerRuntime:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing has failed that ends this incarnation, as a crash would."""
+        """True unless a failure has ended this incarnation like a crash."""
         return not self._has_ended
 
     def require_sound(self) -> None:
-        """Make sure that this incarnation can go on.
+        """Check that this incarnation can continue.
 
         Raises:
-            TrainingError: Ledger or journal cannot be written; it says which.
+            TrainingError: Ledger or journal cannot be written; the message says which.
             TransportError: The network thread failed.
         """
         if self._has_ended:
             self._raise_failure()
 
     def _fail(self, failure: BaseException, *, ends: bool) -> None:
-        """Note a failure for the training thread. If it does not end this incarnation, it is
+        """Store a failure for the training thread. If it does not end this incarnation, it is
         raised once, and the peer may still leave in good order."""
         if self._failure is None or (ends and not self._has_ended):
             self._failure = failure
@@ -226,17 +226,18 @@ class PeerRuntime:
         raise TransportError(f"the network thread failed: {failure}") from failure
 
     def close(self) -> None:
-        """Stop, without another word; what cannot be closed keeps nothing else open."""
+        """Stop without sending anything more; a failure to close one resource leaves no other
+        open."""
         with ExitStack() as closing:
-            # Last: until then, shares that were on their way come back.
+            # Last, as buffers of shares in flight are returned until then.
             closing.callback(self.vector.memory.free_idle, 0.0)
             closing.callback(self._events.close)
             if self.journal is not None:
                 closing.callback(self._close_journal, self.journal)
             closing.callback(self._stop)
             if self.is_sound and self.ended_by == STOPPED:
-                # Until `rumor stop` has asked again: what is sent just before a connection ends
-                # may be lost, and this peer would pass for one that died.
+                # Wait until `rumor stop` has repeated its request: a message sent just before a
+                # connection ends may be lost, and this peer would be considered dead.
                 time.sleep(_LAST_WORD_S)
 
     def _close_journal(self, journal: Journal) -> None:
@@ -248,23 +249,24 @@ class PeerRuntime:
         self.transport.wake()
         self._thread.join()
         if self._failure is not None:
-            # Its traceback has the frames of its callers, and these keep all that the peer has.
+            # Frames in its traceback would keep everything of the peer alive.
             self._failure = _without_frames(self._failure)
-        self._desk = None  # it reads the figures of the peer, which keeps this
+        self._desk = None  # it refers to the peer, which refers to this runtime
         self.store.close()
 
     def look(self, glance: Callable[[Protocol], _T]) -> _T:
-        """Read something of the protocol, while no event changes it."""
+        """Return *glance* of the protocol, called under its lock."""
         with self._lock:
             return glance(self.protocol)
 
     def call(self, method: str, **arguments: Any) -> bool:
-        """Call a method of the protocol now, and carry out what it asks for; returns whether a
-        synchronous rule has to wait.
+        """Call a method of the protocol now, and execute its effects.
+
+        Returns True if a synchronous rule must wait.
 
         Raises:
-            TrainingError: A value that was to be sent is not finite, or the rule cannot go on, or
-                the ledger cannot be written, on either thread: see `require_sound`.
+            TrainingError: A value to send is not finite, the rule cannot continue, or the ledger
+                cannot be written, on either thread: see `require_sound`.
             TransportError: The network thread failed.
         """
         waits = self._carry_out(self._decide(method, **arguments))
@@ -281,19 +283,19 @@ class PeerRuntime:
         samples: int | None = None,
         lr: float | None = None,
     ) -> None:
-        """Take a turn; returns at once under an asynchronous rule.
+        """Take a turn; return at once under an asynchronous rule.
 
         Args:
-            trained: Whether an optimizer step was taken since the last turn.
-            stop: When set, a synchronous rule's wait is given up.
-            samples: How many samples that took, for rules that weigh steps by them.
-            lr: Its learning rate, for rules that look at it.
+            trained: True if an optimizer step was taken since the last turn.
+            stop: When set, a synchronous rule stops waiting.
+            samples: Number of samples in the step, for rules that weight steps by them.
+            lr: Learning rate of the step, for rules that use it.
 
         Raises:
-            TrainingError, TransportError: As for `call`.
+            TrainingError, TransportError: See `call`.
         """
         self.store.follow()
-        # numpy's and torch's numbers become Python's.
+        # Convert numbers of numpy and torch to Python's.
         samples, lr = None if samples is None else int(samples), None if lr is None else float(lr)
         self._is_waiting = self.call("step", trained=trained, samples=samples, lr=lr)
         spoke_s = time.monotonic()
@@ -306,27 +308,27 @@ class PeerRuntime:
                 _log.warning("waiting for %s", ", ".join(self._awaited) or "all founders")
 
     def settle_network(self) -> None:
-        """Return when the network thread has carried out what it decided before this was called."""
+        """Wait until the network thread has executed all decisions before this call."""
         with self._carrying:
             pass
 
     def wait_for_share(self, timeout_s: float) -> None:
-        """Sleep until something has come since this was last called, for *timeout_s* at most."""
+        """Wait for *timeout_s* at most until something has arrived since the last call."""
         self._ready.wait(timeout_s)
         self._ready.clear()
 
     def _decide(self, method: str, header: Buffer = b"", **arguments: Any) -> list[Effect | Event]:
-        """Call the protocol, with *header* as it came beside an ``envelope``; calls, and entries in
+        """Call the protocol, with *header* as received with an ``envelope``; calls, and entries in
         journal and ledger, have one order.
 
         Raises:
-            TrainingError, TransportError: As for `require_sound`.
+            TrainingError, TransportError: See `require_sound`.
             RemoteProtocolError: A message breaks the protocol.
         """
         with self._lock:
             self.require_sound()
             try:
-                # A frame belongs to a share that counts since it was let in.
+                # A frame belongs to a share that was counted when it was accepted.
                 fills = method in ("step", "trained_shard", "wake") or (
                     method == "receive" and type(arguments["envelope"].body) is not Chunk
                 )
@@ -338,8 +340,8 @@ class PeerRuntime:
                         self._decide_on_record("filled", {"is_full": is_full})
                 return self._decide_on_record(method, arguments, header)
             except TrainingError as failure:
-                # The protocol has taken it in, and the disk has not. Whatever left from now on
-                # could say something else than the ledger does.
+                # The protocol has changed and the disk has not: any message sent from now on could
+                # contradict the ledger.
                 self._fail(failure, ends=True)
                 raise
 
@@ -363,8 +365,8 @@ class PeerRuntime:
         for effect in effects:
             match effect:
                 case Greet() | Dismiss() | Meet() | Part() | Send() | Release():
-                    # A snapshot may still be on its way from a device: training does not wait
-                    # for it, and what is cut from it goes out before it is let go.
+                    # A snapshot may still be in transfer from a device: training does not wait for
+                    # it, and messages cut from it are sent before it is released.
                     self.queue.add((effect,))
                 case Inspect():
                     self._inspect(effect.share)
@@ -372,7 +374,7 @@ class PeerRuntime:
                     usable = self.store.attach(effect)
                     self._carry_out(self._decide("attached", share=share, usable=usable))
                 case Measure():
-                    # The rule's answer to what was measured stands for that of the whole turn.
+                    # The rule's answer to the measurement decides for the whole turn.
                     found = self.store.measured(effect)
                     waits = self._carry_out(self._decide("measured", distances=found))
                 case TakeSketch():
@@ -381,17 +383,19 @@ class PeerRuntime:
                     waits, self._awaited = True, missing
                 case EndTraining(by):
                     self.ended_by = by
-                # A peer that waits for others that were told to stop, too, goes on at their end.
+                # When `rumor stop` has stopped this peer, the others that it waits for stop too:
+                # their end is not a failure.
                 case Halt(reason) if self.ended_by != STOPPED:
                     self._fail(TrainingError(reason), ends=False)
                 case Record() | Halt():
-                    pass  # what is recorded was written when it was decided
+                    pass  # records were written when they were decided
                 case _:
                     self._change_or_hear(effect, frame)
         return waits
 
     def _change_or_hear(self, effect: _Change | Event, frame: Buffer) -> None:
-        """Carry out what may fail by itself: what follows it must happen, others wait for it."""
+        """Execute an effect that may fail by itself; the next ones must follow, as other peers wait
+        for them."""
         try:
             if isinstance(effect, _Change):
                 self.store.carry_out(effect, frame)
@@ -399,7 +403,7 @@ class PeerRuntime:
                 self._hear(effect)
         except TrainingError as error:
             if threading.current_thread() is self._thread:
-                # The network goes on whatever the values are.
+                # The network continues whatever the values are.
                 _log.warning("%s", error)
             else:
                 self._fail(error, ends=False)
@@ -415,7 +419,7 @@ class PeerRuntime:
                 self.store.met()
                 self._note_met()
             case Joined() | Founded():
-                self._met.clear()  # of another swarm, which it has given up
+                self._met.clear()  # they are of a swarm that it has given up
                 if isinstance(event, Joined):
                     self._check_anchor()
                     give_pages_back()
@@ -426,7 +430,7 @@ class PeerRuntime:
         self._met |= {(member.id, member.incarnation) for member in known}
 
     def _check_anchor(self) -> None:
-        # An anchor that came in shards can only be checked when all of them are there.
+        # An anchor sent in shards can only be checked once all have arrived.
         anchored, swarm = self.look(lambda protocol: (protocol.state.is_anchored, protocol.swarm))
         vector = self.vector
         if vector.schema.shards > 1 and anchored and vector.kept_anchor() != swarm:
@@ -476,7 +480,7 @@ class PeerRuntime:
             self.queue.flush(self._take_back, wait=True)
 
     def _gone(self) -> Iterator[tuple[PeerId, Incarnation | None]]:
-        """Peers whose key was revoked, and incarnations whose process has ended."""
+        """Yield peers whose key was revoked, and incarnations whose process has ended."""
         for peer in self.transport.take_expelled():
             _log.warning("%s is let in no more: its key was revoked", peer)
             yield peer, None
@@ -486,10 +490,11 @@ class PeerRuntime:
                 yield peer, incarnation
 
     def _take_leave_of(self, peer: PeerId, last: Incarnation | None) -> None:
-        """Treat a peer that cannot say so itself as if it had left: it is no push target any more,
-        and shares that it had not accepted are settled. A later incarnation than *last* stays.
+        """Treat a peer that cannot send a LEAVE itself as having left: it stops being a push
+        target, and shares that it had not accepted are settled.
 
-        It is a LEAVE in its name, so that a journal has it like any message.
+        A later incarnation than *last* stays. The protocol gets a LEAVE in the peer's name, so that
+        a journal records it like any message.
         """
         known = self.look(lambda protocol: protocol.known())
         member = next((each for each in known if each.id == peer), None)
@@ -501,16 +506,16 @@ class PeerRuntime:
         self._carry_out(self._decide("receive", header, envelope=farewell))
 
     def _take_back(self, envelope: Envelope) -> None:
-        """Hear of a message that the network has refused, or whose values are of no use."""
+        """Handle a message that the network has refused, or whose values are unusable."""
         if (failure := self.store.failure) is not None:
             self.store.failure = None
             self._fail(failure, ends=False)
-        # Without the frame, which a journal does not have.
+        # Encode it without the frame, which a journal does not record.
         header = encode(replace(envelope, frame_bytes=0))[0]
         self._carry_out(self._decide("unsent", header, envelope=envelope))
 
     def _end(self, failure: BaseException) -> None:
-        """Let the training thread hear of it, or it would train on alone without a word."""
+        """Report a failure to the training thread, which would otherwise silently train alone."""
         self._fail(failure, ends=True)
         if not isinstance(failure, TrainingError):
             _log.error("the network thread failed", exc_info=failure)
@@ -540,22 +545,22 @@ class PeerRuntime:
         is_alike = envelope.schema == self.store.schema.hash
         if is_alike and isinstance(body, Hello):
             if any(isinstance(effect, PeerRefused) for effect in effects):
-                # A peer whose incarnation cannot be yet, for its clock is ahead, is answered with
-                # the schema that it has itself: by that it knows.
+                # The clock of a refused peer with the same model is ahead. An answer with its own
+                # schema tells it so.
                 self._reply(envelope, received, Describe(self.store.schema))
         bulk = isinstance(body, BULK)
         self.transport.learn(envelope.source, received.route, bulk=bulk, place=received.place)
         self._carry_out(effects, frame)
-        # A share wakes the training thread when it is whole, in `_inspect`.
+        # A share wakes the training thread when it is complete, in `_inspect`.
         if not isinstance(body, _IN_BETWEEN):
             self._ready.set()
 
     def _read(self, received: Received) -> tuple[Envelope, int]:
-        """What a message says, and the checksum that its frame must have.
+        """Parse a message; return it with the checksum that its frame must have.
 
         Raises:
-            RemoteProtocolError: It is none, its sender may not speak so, or what it asks for is
-                refused; a sender that can be told why has been.
+            RemoteProtocolError: It is malformed, its key does not allow its sender's name, or its
+                request is refused; the sender was sent the reason if possible.
         """
         try:
             envelope, check = decode_header(received.header)
@@ -576,7 +581,7 @@ class PeerRuntime:
         return envelope, check
 
     def _why_not(self, envelope: Envelope, stop: Stop) -> str:
-        """Why a request to stop is not obeyed; empty where it is."""
+        """Return the reason to refuse a request to stop; empty if it is obeyed."""
         if not self._obeys_stops:
             return _REFUSES
         keyring = self.transport.keyring
@@ -585,7 +590,7 @@ class PeerRuntime:
         return _UNSIGNED
 
     def _reply(self, question: Envelope, received: Received, body: Body) -> None:
-        """Answer outside of the protocol, which neither changes nor leaves a trace."""
+        """Answer outside the protocol, which stays unchanged and keeps no record."""
         answer = self._answer_to(question, body)
         if self.transport.answer(received, parts := encode(answer)):
             self.counters.note_sent(answer, parts)

@@ -1,4 +1,4 @@
-"""A peer's search for its swarm: greet, wait, and log what it waits for."""
+"""A peer's search for its swarm: send hellos, wait, and log what it waits for."""
 
 import logging
 import os
@@ -36,7 +36,7 @@ _log = logging.getLogger("rumor")
 
 _SAY_S: Final = 5.0
 _POLL_S: Final = 0.05
-# Between two look-ups of a name that stands for many machines.
+# Seconds between two lookups of a name that stands for many machines.
 _FRESH_S: Final = 2.0
 _HINT: Final = " (a swarm with keys answers nobody without --key and --roster)"
 _NO_FOUNDER: Final = (
@@ -44,10 +44,10 @@ _NO_FOUNDER: Final = (
     "same list of addresses"
 )
 
-# A peer that comes back may ask hundreds of addresses, too many for a line of the log.
+# A returning peer may ask hundreds of addresses, too many for a line of the log.
 _NAMED_MAX: Final = 4
 
-# Later incarnations of its own name after which a peer gives up.
+# Number of later incarnations with its own name after which a peer gives up.
 _INCARNATIONS_MAX: Final = 8
 
 
@@ -60,20 +60,20 @@ def join_swarm(
     *,
     goes_on: bool = False,
 ) -> None:
-    """Found or join; where others know a later incarnation of this peer, as a still later one.
+    """Found or join a swarm; if others know a later incarnation of this peer, as one after that.
 
     Args:
-        open_runtime: Makes what runs an incarnation.
-        folder: What the peer kept of its earlier incarnations.
-        stop: When set, the search is given up.
-        goes_on: Whether all founders come back, because the whole run was resumed.
+        open_runtime: Makes the runtime of an incarnation.
+        folder: The peer's records of its earlier incarnations.
+        stop: When set, the search ends.
+        goes_on: True if all founders come back, because the whole run was resumed.
 
     Raises:
-        ConfigError: As `open_runtime` does.
-        TransportError: No swarm was found in time, or before *stop* was set; what weight had come
-            by then was handed on.
-        IncompatiblePeer: The swarm trains another model; the first difference is named.
-        TrainingError: The ledger cannot be written, or the donor's extra state did not fit.
+        ConfigError: See `open_runtime`.
+        TransportError: No swarm was found in time, or before *stop* was set; any weight received
+            by then was handed over.
+        IncompatiblePeer: The swarm trains another model; the message names the first difference.
+        TrainingError: The ledger cannot be written, or the donor's extra state does not fit.
     """
     incarnation = folder.next_incarnation(id)
     for _ in range(_INCARNATIONS_MAX):
@@ -104,10 +104,11 @@ def join_swarm(
 def advertised(
     config: PeerConfig, bound: Sequence[str], keyring: Keyring | None = None
 ) -> tuple[str, ...]:
-    """Addresses to advertise for a peer that listens at *bound*; none if it only dials out.
+    """Return the addresses to advertise for a peer that listens at *bound*; none if it only dials
+    out.
 
-    With keys, each has this machine's public one, by which others know that they have reached it.
-    Warns where strangers can take part, because there are no keys.
+    With keys, each address includes this machine's public key, by which others authenticate it.
+    Warns if strangers can take part for lack of keys.
     """
     open_ones = [address for address in bound if not is_loopback(address)]
     remote = [each for each in config.join if not is_loopback(each.removeprefix("dns:"))]
@@ -124,7 +125,7 @@ def advertised(
         return ()
     else:
         toward = split_address(remote[0].removeprefix("dns:"))[0] if remote else None
-        # Another machine that dials a loopback address finds itself.
+        # A loopback address leads another machine to itself.
         found = tuple(
             join_address(local_host(toward), split_address(each)[1]) if is_wildcard(each) else each
             for each in open_ones or bound
@@ -135,7 +136,7 @@ def advertised(
 
 
 def with_keys(addresses: Sequence[str], keyring: Keyring | None) -> Iterator[str]:
-    """Addresses with a key; one without stands for as many as there are machines in the roster."""
+    """Yield addresses with a key; an address without becomes one per machine of the roster."""
     for address in addresses:
         if keyring is None or key_in(address):
             yield address
@@ -149,13 +150,11 @@ class Search:
 
     Args:
         runtime: Runs its protocol.
-        config: Where to look, and for how long.
-        id: The peer's name.
-        folder: What the peer kept. A former member founds nothing together with others, whose
+        config: Where to search, and for how long.
+        folder: The peer's records. A former member does not found together with others, as their
             roll call is long over.
-        goes_on: Whether all founders come back: then each waits until all are in the folder where
-            addresses are exchanged, as at the first start, and the first one with a checkpoint
-            founds.
+        goes_on: True if all founders come back: then each waits until all are in the rendezvous
+            folder, as at the first start, and the first with a checkpoint founds.
     """
 
     def __init__(
@@ -171,7 +170,7 @@ class Search:
         past = folder.past
         was_member = past is not None or bool(folder.seeds)
         self._returning = past is not None and past.returns
-        # Names of many machines, such as that of a headless Service, are looked up.
+        # A name of many machines, such as that of a headless Service, needs lookups.
         self._names = tuple(filter(is_name_of_many, config.join))
         self._found: dict[str, list[str]] = {}
         self._why: dict[str, str] = {}
@@ -181,28 +180,30 @@ class Search:
         goes_on = goes_on and config.rendezvous is not None
         self._awaited = config.founders if goes_on else 1
         self._founders = 1 if was_member or goes_on else config.founders
-        # Addresses that are remembered may be other peers' by now: their word ends nothing.
+        # Remembered addresses may belong to other peers by now, whose refusal must not end the
+        # search.
         self._may_refuse = not was_member
         self._there = 1
         self._meeting, self._mine = config.rendezvous, f"{id}.addr"
         if self._meeting is not None:
             self._meeting.mkdir(parents=True, exist_ok=True)
             for address in runtime.addresses[:1]:
-                # Others see all of it or nothing.
+                # Renamed when complete, so that others never read a partial file.
                 draft = self._meeting / f".{self._mine}.{os.getpid()}"
                 draft.write_text(address + "\n")
                 draft.replace(self._meeting / self._mine)
 
     def run(self, stop: threading.Event) -> None:
-        """Search until the swarm is founded or joined, or a later incarnation of this peer is known
-        to others (`PeerRuntime.outlived`).
+        """Search until the swarm is founded or joined, or others know a later incarnation of this
+        peer (`PeerRuntime.outlived`).
 
         Args:
-            stop: When set, the search is given up.
+            stop: When set, the search ends.
 
         Raises:
             TransportError: No swarm was found in time, or before *stop* was set.
-            IncompatiblePeer: The swarm trains another model; the first difference is named.
+            IncompatiblePeer: The swarm trains another model; the message names the first
+                difference.
         """
         started_s = spoke_s = time.monotonic()
         asked = " ".join(
@@ -233,14 +234,14 @@ class Search:
             paths = sorted(path for path in self._meeting.glob("*.addr") if path.name != self._mine)
             self._there = 1 + len(paths)
             seeds = (*seeds, *(path.read_text().strip() for path in paths))
-        # A peer that founded now could finish before the others have found it; and with no seed but
-        # names that resolve to nothing yet, it would found.
+        # A peer that founded now could finish before the others find it. It also waits if its only
+        # seeds are names that do not resolve yet.
         if self._there < self._awaited or (self._names and not seeds):
             return False
         runtime.call("join", seeds=seeds, founders=self._founders, returning=self._returning)
         runtime.step(trained=False)
         if runtime.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
-            # Training must not begin beside the values that the rule starts from.
+            # The rule's initial values must be in place before training begins.
             runtime.settle_network()
             return True
         if runtime.outlived is not None:
@@ -251,7 +252,7 @@ class Search:
         return False
 
     def _look_up(self) -> list[str]:
-        """All addresses that the names of many machines stand for, but the own ones."""
+        """Return all addresses behind the names of many machines, except this peer's own."""
         if self._names and time.monotonic() - self._looked_s > _FRESH_S:
             for name in self._names:
                 host, port = split_address(name.removeprefix("dns:"))
@@ -260,7 +261,7 @@ class Search:
                     self._found[name] = [join_address(str(each[4][0]), port) for each in answers]
                     self._why.pop(name, None)
                 except (OSError, UnicodeError) as error:
-                    # A name server that is out of reach says nothing of where peers are.
+                    # An unreachable name server does not mean that the name has no addresses.
                     why = getattr(error, "strerror", None) or error
                     self._why[name] = f"{name} does not resolve ({why})"
             self._looked_s = time.monotonic()
@@ -269,12 +270,12 @@ class Search:
         return [address for address in found if address not in own]
 
     def _wanting(self) -> str:
-        """What the peer waits for, in words."""
+        """Describe what the peer waits for."""
         if self._there < self._awaited:
             return f"{self._there} of {self._awaited} peers of the resumed run are there"
         members = self._runtime.look(lambda protocol: protocol.table.live())
         answering = {address for member in members for address in member.addresses}
-        # In the order in which they were asked: what was typed comes before what is remembered.
+        # In the order of the queries: given addresses come before remembered ones.
         greeted = list(self._runtime.queue.greeted)
         words = [*self._why.values()]
         words += [
@@ -294,7 +295,7 @@ class Search:
         return "; ".join(words) or "no peer has answered yet"
 
     def _silence(self, address: str) -> str:
-        """Why an address that was greeted cannot be reached, if that is known."""
+        """Return why an address that was sent a hello cannot be reached, if known."""
         transport = self._runtime.transport
         if why := transport.refusal(address):
             return why

@@ -1,4 +1,4 @@
-"""What waits for the network thread: messages that leave, connections that open and close."""
+"""The queue of the network thread: messages to send, connections to open and close."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -16,21 +16,21 @@ from .telling.counters import Counters
 __all__ = ["BULK", "Job", "SendQueue"]
 
 
-# An offer goes where its frames will go, and a question where the share went, so that neither
+# An offer takes the connection of its frames, and a query that of the share, so that neither
 # overtakes the other.
 BULK: Final = (Offer, Chunk, Query)
-"""Messages that leave on the connection for bulk."""
+"""Messages sent on the connection for bulk."""
 
 Job = Greet | Dismiss | Meet | Part | Send | Release
-"""What only the network thread does."""
+"""Effects that only the network thread executes."""
 
 
 class SendQueue:
-    """Jobs for the network thread, in order. Any thread may add; that one takes them."""
+    """Jobs for the network thread, in order. Any thread may add; only that one takes them."""
 
     def __init__(self, transport: Transport, store: TensorStore, counters: Counters) -> None:
         self.greeted: dict[str, None] = {}
-        """Addresses that were greeted, in order."""
+        """Addresses that were sent a hello, in order."""
         self._transport, self._store, self._counters = transport, store, counters
         self._jobs: deque[Job] = deque()
 
@@ -38,18 +38,18 @@ class SendQueue:
         return len(self._jobs)
 
     def add(self, jobs: Iterable[Job]) -> None:
-        """Put some behind those that wait."""
+        """Append *jobs* to the queue."""
         self._jobs.extend(jobs)
 
     def flush(self, refused: Callable[[Envelope], None], *, wait: bool = False) -> None:
-        """Hand what is queued to the sockets.
+        """Hand the queued messages to the sockets.
 
-        What is cut from a snapshot that is on its way from a device stays queued, and so does all
-        that must not overtake it.
+        Messages cut from a snapshot that is still being copied from a device stay queued, and so do
+        all that must not overtake them.
 
         Args:
             refused: Called with each message that the network refuses.
-            wait: Whether to wait for devices, so that nothing stays.
+            wait: True to wait for devices, so that the queue becomes empty.
         """
         put_off: list[Job] = []
         behind: set[SnapshotId | PeerId] = set()
@@ -87,7 +87,7 @@ class SendQueue:
         if frame is None:
             return False
         if effect.shown and effect.snapshot is not None and isinstance(envelope.body, Offer):
-            # Where the snapshot lies, only the store knows. Unnamed, it will be sent.
+            # Only the store knows the snapshot's segment. Without one, the values are sent.
             segment = self._store.segment_of(effect.snapshot)
             envelope = replace(envelope, body=replace(envelope.body, segment=segment))
         parts = encode(envelope, frame)
@@ -99,8 +99,8 @@ class SendQueue:
 
 
 def _in_order_of(job: Job) -> set[SnapshotId | PeerId]:
-    """What a job shares with those that it must not overtake: messages of bulk to one peer stay in
-    order, and a snapshot is let go when all of it has left."""
+    """Return keys shared with the jobs that *job* must not overtake: bulk messages to one peer stay
+    in order, and a snapshot is released after all of it was sent."""
     if isinstance(job, Release):
         return {job.snapshot}
     if isinstance(job, Part):

@@ -1,4 +1,4 @@
-"""How a peer's part in a swarm comes to its end: merging with the others, or leaving them."""
+"""The end of a peer's part in a swarm: merging with the others, or leaving them."""
 
 import logging
 import math
@@ -23,28 +23,28 @@ _POLL_S: Final = 0.05
 _PACE_S_MAX: Final = 1.0
 _MERGING_POLL_S: Final = 0.005
 
-# A leaver waits no longer while nothing moves; but a neighbor answers after its own step only.
+# Longest that a leaving peer waits while nothing moves; a neighbor answers only after its own step.
 _PATIENCE_S: Final = 3.0
 _PATIENCE_STEPS: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult:
-    """How a merge ended, as far as the peer knows; true where the model is the average."""
+    """Result of a merge, as far as the peer knows; true if the model is the average."""
 
     complete: bool
     """True if all live peers had finished, and every two of their models are within
     `ProtocolConfig.merge_tolerance` of each other, as measured."""
     unfinished: Mapping[str, int] = field(default_factory=dict)
-    """Live peers that were waited for and still trained when the call ended, and the optimizer
-    steps that they had taken when they were last heard."""
+    """Live peers that were still training when the call ended, with their last known optimizer
+    steps."""
     missing: Mapping[str, int] = field(default_factory=dict)
-    """Members that died, so that what they learnt since their last push is in no model, and
-    their steps. Those that left in good order handed their weight on, and are not missing."""
+    """Members that died, with their steps; their progress since their last push is in no model.
+    Members that left in good order handed over their weight, and are not missing."""
     distance: float | None = None
-    """Largest distance between two peers' models when they were last compared: Euclidean, over the
-    smaller norm. It is estimated to within some percent, and exact for models of at most 128
-    numbers. None if it was compared with no other model."""
+    """Largest distance between two peers' models at the last comparison: Euclidean, relative to the
+    smaller norm. It is estimated to within a few percent, and exact for models of at most 128
+    numbers. None without a comparison."""
 
     def __bool__(self) -> bool:
         return self.complete
@@ -53,18 +53,18 @@ class MergeResult:
 def merge(
     runtime: PeerRuntime, timeout_s: float, pace_s: float, stop: threading.Event
 ) -> MergeResult:
-    """Take no more steps, wait for the others to finish, and agree with them.
+    """Wait for the others to finish and agree with them, taking no more steps.
 
-    Where that does not come to its end, a warning names the peers at fault.
+    If that fails, a warning names the peers at fault.
 
     Args:
-        timeout_s: How long that may take, seconds.
-        pace_s: How long a step took the peer: until the others are done, it pushes as often as it
-            did while it trained.
-        stop: When set, the others are waited for no longer.
+        timeout_s: Timeout, seconds.
+        pace_s: Duration of the peer's steps, seconds: until the others are done, it pushes as often
+            as during training.
+        stop: When set, the waiting ends.
 
     Raises:
-        TrainingError, TransportError: As for `PeerRuntime.call`.
+        TrainingError, TransportError: See `PeerRuntime.call`.
     """
     runtime.call("finish")
     give_up_s = time.monotonic() + timeout_s
@@ -84,17 +84,17 @@ def merge(
 
 
 def nap_s(pace_s: float, *, merging: bool) -> float:
-    """How long a peer that has finished waits for its next turn, seconds.
+    """Return how long a finished peer waits before its next turn, seconds.
 
     Args:
-        pace_s: How long a step took it.
-        merging: Whether all others have finished, too.
+        pace_s: Duration of its steps, seconds.
+        merging: True if all others have finished as well.
     """
     return _MERGING_POLL_S if merging else min(max(pace_s, _MERGING_POLL_S), _PACE_S_MAX)
 
 
 def _result(protocol: Protocol) -> tuple[MergeResult, int]:
-    """How a merge ended, and the peer's own steps."""
+    """Return the result of a merge, and the peer's own steps."""
     distance = protocol.agreement.distance
     live, dead = protocol.table.live(), protocol.last_heard()[len(protocol.table.live()) - 1 :]
     result = MergeResult(
@@ -106,7 +106,7 @@ def _result(protocol: Protocol) -> tuple[MergeResult, int]:
     return result, protocol.table.step
 
 
-# A peer that dies in one of these takes its weight along. A quiet one had agreed.
+# The weight of a peer that dies in one of these phases is lost. A quiet peer had agreed.
 _HELD: Final = (Phase.TRAINING, Phase.FINISHED, Phase.LEAVING)
 
 
@@ -141,17 +141,17 @@ def _steps(peers: Mapping[str, int]) -> str:
 
 
 def leave(runtime: PeerRuntime, timeout_s: float, pace_s: float) -> None:
-    """Hand the weight on and go, or destroy it where a value is not finite; logs what could not be
-    handed on.
+    """Hand over the weight and leave, or destroy it if a value is not finite; log any weight that
+    remains.
 
     Args:
-        timeout_s: How long that may take, seconds.
-        pace_s: How long a step took the peer, and may take others, seconds: it is no use to wait
-            for much longer while nothing moves, neither a quantum nor a frame of a share, and no
-            peer is heard that could still take something.
+        timeout_s: Timeout, seconds.
+        pace_s: Duration of a step of this peer, and probably of others, seconds. Waiting much
+            longer is pointless while neither a quantum nor a frame of a share moves, and no
+            possible receiver is heard.
 
     Raises:
-        TrainingError, TransportError: As for `PeerRuntime.call`: the weight is lost, as in a crash.
+        TrainingError, TransportError: See `PeerRuntime.call`; the weight is lost, as in a crash.
     """
     runtime.call("leave", burn=not all(map(is_finite_tensor, runtime.vector.flats)))
     patience_s = max(_PATIENCE_S, _PATIENCE_STEPS * pace_s)
@@ -163,13 +163,13 @@ def leave(runtime: PeerRuntime, timeout_s: float, pace_s: float) -> None:
         runtime.require_sound()
         now, position = time.monotonic(), _position(runtime)
         heard = partial(Protocol.is_worth_waiting, since_s=looked_s)
-        # On a slow link a share may be on its way for long after its last frame was handed over.
+        # On a slow link, a share may be in flight long after its last frame was handed over.
         if position != before or runtime.look(heard):
             moved_s, before = now, position
         if now >= give_up_s or now - moved_s >= patience_s:
             _log.warning("left although %s", runtime.look(_left_over))
             break
-    # Others may still ask what became of the shares that were refused.
+    # Others may still query the outcome of refused shares.
     time.sleep(_POLL_S)
 
 
@@ -178,7 +178,7 @@ def _position(runtime: PeerRuntime) -> tuple[int, ...]:
 
 
 def _weight(protocol: Protocol) -> tuple[int, int, int]:
-    """Weight held, weight in escrow, and how many escrows there are."""
+    """Return the weight held, the weight in escrow, and the number of escrows."""
     accounts = protocol.accounts
     escrows = [each.escrow for account in accounts for each in account.outstanding.values()]
     return sum(account.weight for account in accounts), sum(escrows), len(escrows)

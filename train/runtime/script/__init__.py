@@ -1,3 +1,3 @@
-"""What a script that `rumor run` starts finds: its settings, and the model to begin with."""
+"""Settings and initial model of a script that `rumor run` starts."""
 
 __all__: list[str] = []

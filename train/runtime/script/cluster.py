@@ -1,9 +1,9 @@
-"""What a scheduler tells the tasks that it starts, and the peers that these become.
+"""Turn the tasks of a scheduler's job into peers of a swarm.
 
-A task of Slurm or torchrun knows its number, how many there are and which hosts they run on. That
-is enough for a swarm without a launcher and without a shared folder: each peer listens at a port
-that follows from the job, and is given the addresses of several others to join by. Where none of
-them is in a swarm yet, the one with the smallest name founds.
+A task of Slurm or torchrun knows its number, the number of tasks and their hosts. That is enough
+for a swarm without a launcher and without a shared folder: each peer listens on a port derived from
+the job, and gets the addresses of several others to join. If none of them is in a swarm yet, the
+peer with the smallest name founds one.
 """
 
 import errno
@@ -35,13 +35,13 @@ __all__ = [
 _log = logging.getLogger("rumor")
 
 JOINS_MAX: Final = 8
-"""How many addresses each peer gets. One answer is enough: any member knows all others."""
+"""Addresses per peer. One answer is enough, as any member knows all others."""
 
-# Below the ports that systems give to clients. Jobs that share a host seldom share a block.
+# Below the ephemeral ports of clients. Jobs that share a host seldom share a block.
 _PORT: Final = 20_000
 _BLOCKS: Final = 768
 _BLOCK: Final = 16
-# Jobs that share a host often have neighboring ids, and so neighboring blocks.
+# Jobs that share a host often have neighboring ids, and therefore neighboring blocks.
 _NEXT: Final = 331 * _BLOCK
 
 _HOSTS: Final = re.compile(r"(?:[^][,\s]|\[[^][]*\])+")
@@ -54,36 +54,36 @@ Variables = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTask:
-    """One task of a job: what becomes one peer."""
+    """One task of a job, which becomes one peer."""
 
     scheduler: str
     job: str
-    """The job's id, the same when it is started again."""
+    """The job's id, the same after a restart."""
     rank: int
     size: int
     """Number of tasks."""
     local_rank: int
-    """Which of the tasks on this host, from 0."""
+    """Number of the task on its host, from 0."""
     restarts: int = 0
-    """How often the job was started before."""
+    """Number of earlier starts of the job."""
     places: tuple[tuple[str, int], ...]
-    """Host and port of the tasks that are known, hosts in the job's order."""
+    """Host and port of the known tasks, with hosts in the job's order."""
     place: tuple[str, int] | None
-    """Where this one listens; None where its host's name is not known, so that it is left to the
-    peer to find its address."""
+    """Host and port of this task; None if its host's name is unknown, so that the peer must find
+    its own address."""
     port: int
 
     @property
     def id(self) -> str:
-        """What its peer is called: all names have as many digits."""
+        """Name of its peer, with the same number of digits for all."""
         return f"peer-{self.rank:0{len(str(self.size - 1))}}"
 
     def variables(self, port: int | None = None, number: int = 0) -> dict[str, str]:
-        """The variables of `environment` that its peer is told.
+        """Return the variables for its peer that `environment` reads.
 
         Args:
-            port: Of the first task of each host; default: what follows from the job.
-            number: How many other peers its process has made before.
+            port: Port of the first task of each host; default: derived from the job.
+            number: Number of other peers that its process has made before.
         """
         first = self.port - self.local_rank
         moved = port_of(first if port is None else port, number, self.size) - first
@@ -106,8 +106,8 @@ class ClusterTask:
 
 
 def port_of(port: int, number: int, count: int) -> int:
-    """The port at which one of *count* processes listens with one more peer, where its first one
-    has *port* and it has made *number* before; each swarm has ports of its own.
+    """Return the port of a further peer of one of *count* processes, as each swarm has its own
+    ports; the process has made *number* peers before, the first of them at *port*.
 
     >>> port_of(7700, 0, 4), port_of(7701, 2, 4), port_of(21648, 1, 4)
     (7700, 7709, 26944)
@@ -118,9 +118,9 @@ def port_of(port: int, number: int, count: int) -> int:
 
 
 def joins(places: Sequence[tuple[str, int]], place: tuple[str, int] | None) -> tuple[str, ...]:
-    """Addresses by which one of several peers is to join: of those next to it, from its own on.
+    """Return the addresses that one of several peers joins: those that follow its own.
 
-    All together are connected by them, whichever starts first. Other hosts come before the own one.
+    They connect all peers, whichever starts first. Other hosts come before the peer's own.
 
     >>> joins([("a", 1), ("a", 2), ("b", 1), ("b", 2)], ("a", 2))
     ('tcp://b:1', 'tcp://b:2', 'tcp://a:1')
@@ -136,10 +136,10 @@ def joins(places: Sequence[tuple[str, int]], place: tuple[str, int] | None) -> t
 
 
 def _bind(host: str, port: int) -> str:
-    """Where to listen; at a port of the system's choice where another process has the planned
-    one: a peer that dials out is found as well."""
+    """Return the address to listen on, with a port of the system's choice if the planned one is
+    taken: a peer that only dials out can also be found."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # ZeroMQ binds numbers, not names.
+    # ZeroMQ binds IP addresses, not names.
     host = "127.0.0.1" if host == "localhost" else host
     where = host if host and is_loopback(join_address(host, "1")) else ""
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -156,20 +156,20 @@ class Scheduler(NamedTuple):
     """How the environment of a scheduler's tasks is recognized and read."""
 
     marks: tuple[str, ...]
-    """Variables all of which each of its tasks has, and nothing else."""
+    """Variables that together identify one of its tasks."""
     read: Callable[[Variables], ClusterTask]
-    """Raises `ConfigError` where a variable is missing or makes no sense."""
+    """Reads a task; raises `ConfigError` if a variable is missing or invalid."""
 
 
 def cluster_task(variables: Variables, scheduler: str | None = None) -> ClusterTask | None:
-    """The task that this process is; None where no scheduler has started it as one of several.
+    """Return the task of this process; None if no scheduler has started it as one of several.
 
     Args:
         variables: Its environment. ``RUMOR_CLUSTER`` may name the scheduler, or ``none``.
-        scheduler: Its name; default: the one whose variables are there.
+        scheduler: Its name; default: the scheduler whose variables are set.
 
     Raises:
-        ConfigError: A variable makes no sense, or there is no such scheduler.
+        ConfigError: A variable is invalid, or the scheduler is unknown.
 
     >>> cluster_task({"HOME": "/root"}) is None
     True
@@ -209,7 +209,10 @@ def _warn_of_swarms_apart(task: ClusterTask, variables: Variables) -> None:
 
 
 def _read_slurm(variables: Variables) -> ClusterTask:
-    """Source: Slurm's manual, srun(1), "Output environment variables"."""
+    """Read a task of Slurm.
+
+    Source: Slurm's manual, srun(1), "Output environment variables".
+    """
     job, rank = _text(variables, "SLURM_JOB_ID"), _number(variables, "SLURM_PROCID")
     local_rank = _number(variables, "SLURM_LOCALID")
     size = _number(variables, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
@@ -237,16 +240,16 @@ def _read_slurm(variables: Variables) -> ClusterTask:
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """Write a list of hosts as Slurm has it out: names with numbers and ranges in brackets.
+    """Expand Slurm's list of hosts: names with numbers and ranges in brackets.
 
     Raises:
-        ConfigError: It is not such a list.
+        ConfigError: *text* is not such a list.
 
     >>> expand("node[01-03,7],gpu-a[1-2]b,login")
     ('node01', 'node02', 'node03', 'node7', 'gpu-a1b', 'gpu-a2b', 'login')
     """
     names = _HOSTS.findall(text)
-    # Joined again, what was found must be the text: else something in it was passed over.
+    # The matches must add up to the whole text, or a part of it was skipped.
     if not names or ",".join(names) != text:
         raise ConfigError(f"{text!r} is no list of hosts such as node[01-03,7],login")
     hosts: list[str] = []
@@ -271,10 +274,10 @@ def _numbers(text: str, name: str) -> list[str]:
 
 
 def expand_counts(text: str) -> tuple[int, ...]:
-    """Write counts of tasks per node out, as in ``SLURM_TASKS_PER_NODE``.
+    """Expand counts of tasks per node, as in ``SLURM_TASKS_PER_NODE``.
 
     Raises:
-        ConfigError: It is not such a list.
+        ConfigError: *text* is not such a list.
 
     >>> expand_counts("2(x3),1")
     (2, 2, 2, 1)
@@ -289,7 +292,9 @@ def expand_counts(text: str) -> tuple[int, ...]:
 
 
 def _read_torchrun(variables: Variables) -> ClusterTask:
-    """Only the host of the first tasks is known: those of the others are learnt from them.
+    """Read a task of torchrun, which knows only the host of the first tasks.
+
+    The peers there report the addresses of the others.
 
     Source: PyTorch's documentation, "torchrun (Elastic Launch)", "Environment Variables".
     """
@@ -313,17 +318,17 @@ def _read_torchrun(variables: Variables) -> ClusterTask:
 
 
 SCHEDULERS: Final[Mapping[str, Scheduler]] = {
-    # First, since it may itself be what a step of Slurm runs.
+    # First, since a step of Slurm may run torchrun.
     "torchrun": Scheduler(
         marks=("TORCHELASTIC_RUN_ID", "RANK", "LOCAL_RANK", "WORLD_SIZE"), read=_read_torchrun
     ),
-    # A batch script has SLURM_PROCID, too, but is no step: it may run `rumor run -n 4` itself.
+    # A batch script also has SLURM_PROCID but is not a step: it may run `rumor run -n 4` itself.
     "slurm": Scheduler(
         marks=("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID"),
         read=_read_slurm,
     ),
 }
-"""By name, in the order in which they are looked for."""
+"""Schedulers by name, in the order in which they are tried."""
 
 
 def _places(counts: Iterable[tuple[str, int]], first: int) -> tuple[tuple[str, int], ...]:
@@ -331,12 +336,12 @@ def _places(counts: Iterable[tuple[str, int]], first: int) -> tuple[tuple[str, i
 
 
 def _port_of(number: int) -> int:
-    """The first port of a host, the same for all tasks of a job."""
+    """Return the first port on each host, the same for all tasks of a job."""
     return _PORT + _BLOCK * (number % _BLOCKS)
 
 
 def _job_of(run: str, port: int) -> str:
-    # torchrun's own default, which all runs have in common.
+    # "none" is torchrun's default, common to all runs.
     return str(port) if run in ("", "none") or not is_name(run) else run
 
 
@@ -352,7 +357,7 @@ def _text(variables: Variables, *names: str) -> str:
 
 
 def _number(variables: Variables, *names: str, otherwise: int | None = None) -> int:
-    """A number of 0 or more: that of the first variable that is set."""
+    """Return a number of 0 or more, from the first variable that is set."""
     name = next((name for name in names if variables.get(name)), None)
     if name is None and otherwise is not None:
         return otherwise

@@ -1,4 +1,4 @@
-"""What `rumor run` tells a script in its environment, and what that means to its peer."""
+"""Settings that `rumor run` gives a script in its environment, and their effect on its peer."""
 
 import logging
 import os
@@ -26,49 +26,50 @@ _PREFIX: Final = "RUMOR_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """What a script was told from outside; the defaults hold where nobody told it anything."""
+    """A script's settings from outside; the defaults apply without any."""
 
     index: int = 0
-    """Which of the processes this is, from 0 to ``count`` - 1."""
+    """Number of this process, from 0 to ``count`` - 1."""
     count: int = 1
     local_index: int = 0
-    """Which of the processes of this machine, from 0: with device ``auto``, each takes a GPU of its
+    """Number of this process on its machine, from 0: with device ``auto``, each takes a GPU of its
     own as long as there are some."""
     seed: int = 0
-    """The same in all of them."""
+    """The seed, the same in all processes."""
     out: Path | None = None
-    """This process's own folder."""
+    """Folder of this process."""
     device_name: str = "auto"
-    """As it was given: cpu, cuda, cuda:1; auto is a GPU if there is one."""
+    """Device as given: cpu, cuda, cuda:1; auto is a GPU if available."""
     slow: float = 1.0
-    """How many times as long as they take this peer's steps are to last, asleep."""
+    """Factor by which this peer's steps are prolonged, by sleeping."""
     resume: bool = False
-    """Whether the peer goes on from the last checkpoint in its folder, if there is one."""
+    """True to continue from the last checkpoint in the peer's folder, if any."""
     ready: Path | None = None
-    """A file that is there as long as the peer is a member of a swarm: for readiness probes."""
+    """A file that exists while the peer is a member of a swarm, for readiness probes."""
     network_faults: Path | None = None
-    """The network-faults.json of a run that is started with faults."""
+    """The network-faults.json of a run with faults."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields of a `PeerConfig`, by name."""
     placed: Mapping[str, Any] = field(default_factory=dict)
-    """More of them, which follow from what Slurm or torchrun tells the tasks of a job. They hold
-    only where a script does not say itself whom its peer is to join."""
+    """Further fields, derived from the variables of Slurm or torchrun. They apply only if a script
+    does not set itself which peers to join."""
     task: ClusterTask | None = None
     """The task from which ``placed`` follows."""
 
     def of_swarm(self, swarm: str | None, before: Sequence[str]) -> tuple[Self, str]:
-        """Derive the environment of one more peer of this process, which belongs to a swarm of its
-        own: with a rendezvous, a folder and ports that no earlier peer uses.
+        """Derive the environment of one more peer of this process, in a swarm of its own.
+
+        It has a rendezvous, a folder and ports that no earlier peer uses.
 
         Args:
             swarm: Name of the swarm; default: from its number.
-            before: Names of the swarms of the peers that were made before.
+            before: Names of the swarms of the earlier peers.
 
         Returns:
-            That, and the swarm's name; empty for that of the first peer, which is not named.
+            The environment, and the swarm's name; empty for that of the first peer, which has none.
 
         Raises:
-            ConfigError: The name cannot be one, or is taken.
+            ConfigError: The name is invalid or taken.
         """
         number = len(before)
         if swarm is not None and (not is_name(swarm) or swarm[0] == "." or swarm == CHECKPOINTS):
@@ -105,10 +106,10 @@ class Environment:
 
     @property
     def device(self) -> torch.device:
-        """Where to put the model.
+        """Device for the model.
 
         Raises:
-            ConfigError: There is no such device.
+            ConfigError: The device does not exist.
         """
         name = self.device_name
         if name == "auto" and torch.cuda.is_available():
@@ -116,10 +117,10 @@ class Environment:
         return find_device(name)
 
     def fill(self, config: PeerConfig) -> PeerConfig:
-        """Complete what a script says of its peer: fields that were given stay.
+        """Fill in the fields that a script does not set itself.
 
         Raises:
-            ConfigError: The two do not go together.
+            ConfigError: The environment contradicts *config*.
         """
         told, taken = dict(self.fields), {}
         if not any(map(config.is_given, _PLACES)):
@@ -166,18 +167,20 @@ _OF_PEER: Final = settings_of(PeerConfig)
 _OF_PROTOCOL: Final = settings_of(ProtocolConfig)
 
 _PLACES: Final = ("id", "bind", "join", "founders", "rendezvous")
-"""Each of these tells where the peer belongs."""
+"""Fields that each determine the peer's place in a swarm."""
 
 
 def environment(variables: Mapping[str, str] | None = None) -> Environment:
-    """What this process was told by `rumor run`, or by the same variables set otherwise; or else
-    what follows from its being one of several tasks that Slurm or torchrun has started.
+    """Read the settings of this process from the variables that `rumor run` sets.
+
+    They may also be set by hand. Without them, settings follow from those of Slurm or torchrun if
+    this process is one of several tasks.
 
     Args:
-        variables: Default: those of the process.
+        variables: Default: the environment of the process.
 
     Raises:
-        ConfigError: A variable has a value that makes no sense; it is named.
+        ConfigError: A variable has an invalid value; the message names it.
 
     >>> environment({"RUMOR_INDEX": "2", "RUMOR_COUNT": "4", "RUMOR_RULE": "sgp"}).index
     2
@@ -194,18 +197,20 @@ _made: Final[dict[tuple[object, ...], list[str]]] = {}
 
 
 def peers_before(told: Environment) -> list[str]:
-    """Names of the swarms of the peers that this process has made, to which the next is added. If
-    the environment names no place for peers, each peer has a list of its own."""
+    """Return the swarm names of the peers that this process has made; the caller adds the next.
+
+    If the environment gives no place for peers, each peer has a list of its own.
+    """
     fields = {**told.placed, **told.fields}
     places = tuple(str(fields.get(name)) for name in ("id", "join", "rendezvous", "out"))
     if fields.keys().isdisjoint((*_PLACES, "out")):
         return []
-    # A forked child begins anew; the folder's lock keeps it out of its parent's places.
+    # A forked child starts a new list; the folder's lock keeps it out of its parent's places.
     return _made.setdefault((os.getpid(), *places), [])
 
 
 def _understood(variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Fields of an `Environment`, and of a `PeerConfig`."""
+    """Parse the variables into fields of an `Environment`, and of a `PeerConfig`."""
     own: dict[str, Any] = {}
     told: dict[str, Any] = {}
     protocol: dict[str, Any] = {}
@@ -232,11 +237,13 @@ def _understood(variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str,
 def resolve_config(
     config: PeerConfig | None, given: Mapping[str, Any], told: Environment
 ) -> PeerConfig:
-    """All settings of a peer in a script: what is *given*, fields of a `PeerConfig` that are not
-    None, counts more than *config*, and the environment tells what neither of them does.
+    """Return all settings of a peer in a script.
+
+    Fields in *given* that are not None override *config*; the environment supplies what neither
+    sets.
 
     Raises:
-        ConfigError: A setting is out of range, or makes no sense.
+        ConfigError: A setting is out of range or invalid.
     """
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if "join" in changes and not isinstance(changes["join"], str):

@@ -1,8 +1,8 @@
-"""Where all founders begin: with the model of the first one.
+"""The initial model of all founders: that of the first one.
 
 Founders of one swarm must hold the same model, bit for bit. Scripts that `rumor run` starts need
-not seed what they draw their models from: the first process leaves its own in the folder where
-peers find one another, and the others take it.
+not seed their random streams for it: the first process saves its model in the rendezvous folder,
+and the others load it.
 """
 
 import logging
@@ -31,7 +31,7 @@ _SAY_S: Final = 5.0
 
 
 def leave(model: nn.Module, schema: Schema, folder: Path) -> None:
-    """Leave the model for the others, whole or not at all.
+    """Save the model atomically for the other founders.
 
     Raises:
         ConfigError: The folder cannot be written.
@@ -52,12 +52,12 @@ def adopt(
     stop: threading.Event,
     timeout_s: float | None,
 ) -> None:
-    """Wait until the first founder has left its model, and become a copy of it.
+    """Wait until the first founder has saved its model, and load it.
 
     Raises:
-        TransportError: It did not come in time, or before *stop* was set.
-        ConfigError: Its model is another one: the first difference is named, and nothing has
-            changed.
+        TransportError: It was not saved in time, or before *stop* was set.
+        ConfigError: The models differ in schema; the message names the first difference, and
+            nothing has changed.
     """
     path = folder / _FILE
     started_s = spoke_s = time.monotonic()

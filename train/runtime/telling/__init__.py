@@ -1,3 +1,3 @@
-"""What a peer reports of itself: counts, events, and its status for observers."""
+"""A peer's reports about itself: counts, events, and its status for observers."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""What a peer has done so far, counted from the protocol's own effects."""
+"""Counts of a peer's actions, from the protocol's own effects."""
 
 import time
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from ....gossip.wire.messages import Envelope, Hello, Leave
 
 __all__ = ["Counters", "LinkCounts"]
 
-# Names cost a stranger nothing.
+# Bounded, as a stranger can make up any number of names.
 _LINKS_MAX: Final = 1024
 _REASONS_MAX: Final = 32
 
 
 @dataclass(slots=True)
 class LinkCounts:
-    """What has passed between this peer and another one."""
+    """Traffic between this peer and another one."""
 
     bytes_sent: int = 0
     bytes_received: int = 0
@@ -32,13 +32,13 @@ class LinkCounts:
     """Shares pushed to it."""
     refusals: int = 0
     mixed: int = 0
-    """Shares of it that were mixed in."""
+    """Shares from it that were mixed in."""
     heard_s: float = field(default_factory=time.monotonic)
-    """When something came from it, or it was first known."""
+    """Time of its last message, or of its discovery."""
     asked_s: float | None = None
-    """When it was sent a hello that it has not answered yet."""
+    """Time of a hello to it that it has not answered yet."""
     roundtrip_s: float = 0.0
-    """From the last hello to its answer, seconds; 0 before one was answered."""
+    """Round trip of the last answered hello, seconds; 0 before the first."""
 
 
 @dataclass(slots=True)
@@ -48,38 +48,38 @@ class Counters:
     pushes: int = 0
     """Shares pushed."""
     skipped: int = 0
-    """Pushes that were due and found no weight, no neighbor, no credit or no memory."""
+    """Pushes that were due but lacked weight, a neighbor, credit or memory."""
     no_memory: int = 0
-    """Those among them that found no memory, and shares that were refused for want of it."""
+    """Pushes skipped, and shares refused, for lack of memory."""
     refusals: int = 0
-    """Pushes that came back whole."""
+    """Pushes that were refused and returned whole."""
     refused: int = 0
-    """Shares of others that were sent back."""
+    """Shares of others that were refused and returned."""
     mixed: int = 0
     """Shares mixed in."""
     staleness_steps: int = 0
-    """Sum over the shares mixed in."""
+    """Sum of the staleness of the shares mixed in, steps."""
     staleness_steps_max: int = 0
-    """Of the one among them that was the farthest behind."""
+    """Staleness of the share that was the farthest behind, steps."""
     messages: int = 0
     """Messages handed to the network."""
     frames: int = 0
-    """Those among them that carried a part of a share."""
+    """Messages among them that carried a part of a share."""
     bytes_sent: int = 0
     membership_bytes: int = 0
-    """Of these, what said who lives."""
+    """Bytes sent about membership."""
     bytes_received: int = 0
     errors: int = 0
     """Messages dropped for breaking the protocol."""
     reasons: dict[tuple[str, str], int] = field(default_factory=dict, repr=False)
-    """How often a push was ``skipped`` or a share ``refused``, with why."""
+    """Number of pushes ``skipped`` or shares ``refused``, by reason."""
     links: dict[PeerId, LinkCounts] = field(default_factory=dict, repr=False)
-    """What passed between this peer and each of the others, of 1,024 at most; see `link`."""
+    """Traffic with each other peer, for 1,024 at most; see `link`."""
     _shown: set[tuple[PeerId, Incarnation, int]] = field(default_factory=set, repr=False)
 
     def link(self, peer: PeerId) -> LinkCounts:
-        """The counts of one other peer. Of too many, the one sent least is forgotten: made-up
-        names are sent hellos and no models."""
+        """Return the counts of one other peer. If there are too many, the peer that was sent least
+        is dropped, as made-up names are sent hellos but no models."""
         found = self.links.get(peer)
         if found is None:
             if len(self.links) >= _LINKS_MAX:
@@ -92,7 +92,7 @@ class Counters:
     def note_sent(
         self, envelope: Envelope, parts: Sequence[Buffer], *, to: PeerId | None = None
     ) -> None:
-        """Count a message that was handed to the network, and to whom, where that is a member."""
+        """Count a message that was handed to the network, and its receiver if that is a member."""
         size = sum(len(part) for part in parts)
         body = envelope.body
         self.messages += 1
@@ -108,7 +108,7 @@ class Counters:
                 link.asked_s = time.monotonic()
 
     def note_received(self, envelope: Envelope, size_bytes: int) -> None:
-        """Count a message that the protocol has taken in."""
+        """Count a message that the protocol has accepted."""
         link, body, now = self.link(envelope.source), envelope.body, time.monotonic()
         link.heard_s = now
         link.bytes_received += size_bytes
@@ -122,10 +122,10 @@ class Counters:
         self.reasons[key] = self.reasons.get(key, 0) + 1
 
     def count(self, effect: Effect | Event) -> None:
-        """Take one effect into account."""
+        """Count one effect."""
         match effect:
             case Record(entry) if entry.kind is Kind.PUSHED:
-                # What is shown to be read has no weight, and is no push.
+                # A share that is only shown to readers has no weight, and is not a push.
                 if entry.weight:
                     self.pushes += 1
                     self.link(entry.peer).pushes += 1

@@ -1,4 +1,4 @@
-"""Notices from the launcher: processes of other peers that have died."""
+"""Death notices from the launcher about processes of other peers."""
 
 import json
 import time
@@ -12,13 +12,13 @@ from ...storage.jsonl import Tail
 __all__ = ["DeathNotices", "note_death"]
 
 DEAD: Final = "dead.jsonl"
-"""In a peer's folder, written by its launcher."""
+"""Name of the file in a peer's folder, written by its launcher."""
 
 _EVERY_S: Final = 0.5
 
 
 def note_death(folder: Path, id: PeerId, incarnation: Incarnation) -> None:
-    """Tell the peer of a folder that an incarnation of another one has ended.
+    """Notify the peer of a folder that an incarnation of another one has ended.
 
     Raises:
         OSError: It cannot be written.
@@ -28,18 +28,19 @@ def note_death(folder: Path, id: PeerId, incarnation: Incarnation) -> None:
 
 
 class DeathNotices:
-    """Reads what `note_death` writes; None for a peer without a folder."""
+    """Reads what `note_death` writes to *folder*; None for a peer without a folder."""
 
     def __init__(self, folder: Path | None) -> None:
         self._tail = None if folder is None else Tail(folder / DEAD)
         self._due_s = 0.0
 
     def take(self) -> list[tuple[PeerId, Incarnation]]:
-        """Peers that have died since the last call; the file is read twice a second at most."""
+        """Return the peers that have died since the last call, reading the file at most twice a
+        second."""
         if self._tail is None or (now_s := time.monotonic()) < self._due_s:
             return []
         self._due_s = now_s + _EVERY_S
         try:
             return [(str(row["id"]), int(row["incarnation"])) for row in self._tail.rows()]
         except (OSError, TrainingError, LookupError, TypeError, ValueError):
-            return []  # a notice less is nothing to fail for
+            return []  # a missed notice must not stop training

@@ -1,4 +1,4 @@
-"""What happens among the members, in words for people and as rows for programs."""
+"""Membership events, as log lines for people and as rows for programs."""
 
 import logging
 import threading
@@ -31,11 +31,11 @@ __all__ = ["EVENTS", "Events", "Noted"]
 _log = logging.getLogger("rumor")
 
 EVENTS: Final = "events.jsonl"
-"""What the file is called in a peer's folder."""
+"""Name of the file in a peer's folder."""
 
 _HEARD_OR_GONE: Final = frozenset({"met", "recovered", "died", "left"})
 
-# For observers, which ask now and then: what is older stands in the file.
+# Kept for observers, which poll; older events are in the file.
 _KEPT_MAX: Final = 256
 
 
@@ -69,26 +69,26 @@ _TOLD: Final[Mapping[type[Event], tuple[int, str, str]]] = {
         "full",
     ),
 }
-"""Level and words of the log, and name in the file; empty for none."""
+"""Log level, log message, and name in the file; empty to leave it out of the file."""
 
 
 class Noted(NamedTuple):
-    """An event that is remembered."""
+    """A remembered event."""
 
     number: int
-    """Counts them, from 1."""
+    """Number of the event, from 1."""
     event: str
     peer: PeerId
-    """The peer that it is about; empty where that is this peer."""
+    """The peer that it concerns; empty for this peer."""
     at_s: float
-    """When, by ``time.monotonic``."""
+    """Time by ``time.monotonic``."""
 
 
 class Events:
-    """Logs and notes what happened; its methods may be called on any thread.
+    """Logs and records events. Thread-safe.
 
     Args:
-        path: Where the rows go, one for each event, if the disk takes it; None for nowhere.
+        path: File for one row per event, lost if the disk fails; None to write none.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -101,7 +101,7 @@ class Events:
         self._suspected: set[PeerId] = set()
 
     def tell(self, event: Event) -> None:
-        """Log what happened, where it is about members, and note it."""
+        """Log and record an event, if it concerns members."""
         if type(event) not in _TOLD or event in self._refused:
             return
         if isinstance(event, PeerRefused):
@@ -112,20 +112,20 @@ class Events:
             self._note(name, getattr(event, "donor", getattr(event, "peer", None)))
 
     def since(self, number: int, count_max: int) -> list[Noted]:
-        """The latest events, or those after the one of *number*, if that is not 0: *count_max* at
-        most, the oldest first."""
+        """Return at most *count_max* events after *number*, or the latest ones if *number* is 0,
+        oldest first."""
         with self._lock:
             later = [noted for noted in self._kept if noted.number > number]
         return later[:count_max] if number else later[-count_max:]
 
     @property
     def suspected(self) -> frozenset[PeerId]:
-        """Peers that are silent, and not considered dead; some may be forgotten by now."""
+        """Suspected peers, of which the protocol may have forgotten some by now."""
         with self._lock:
             return frozenset(self._suspected)
 
     def close(self) -> None:
-        """Close the file; what happens later is logged only."""
+        """Close the file; later events are only logged."""
         with self._lock:
             self._rows.close()
 

@@ -1,4 +1,4 @@
-"""A few numbers of a model, the same ones at all peers, to see how far models are apart."""
+"""A sample of a model's numbers, the same ones at all peers, to estimate distances of models."""
 
 import math
 import time
@@ -14,17 +14,16 @@ from ....gossip.wire.messages import SAMPLE_NUMBERS_MAX
 
 __all__ = ["ModelSample", "distances"]
 
-# Numbers on a device are waited for.
+# Minimum age of a sample before it is read again, as reading from a device waits for it.
 _EVERY_S: Final = 0.5
 
 
 class ModelSample:
-    """Picks numbers of a model, given as flat vectors that stay where they are, as they are at
-    that moment.
+    """Samples current numbers of a model, given as flat vectors that keep their memory.
 
-    Sums of squares over them, times n over their number, estimate those over all n numbers of the
-    model without bias. It is read while the model is trained: some may be of one step, some of the
-    next.
+    Sums of squares over the sample, times n over its size, are unbiased estimates of those over all
+    n numbers of the model. The model may be training meanwhile, so some numbers may be of one step,
+    some of the next.
     """
 
     def __init__(
@@ -47,8 +46,8 @@ class ModelSample:
             start += flat.numel()
 
     def __call__(self) -> tuple[float, ...]:
-        """`SAMPLE_NUMBERS_MAX` numbers at most, none if one is not finite; those of a moment ago,
-        where that was asked for just then."""
+        """Return at most `SAMPLE_NUMBERS_MAX` numbers, none if one is not finite; a recent sample
+        is returned again."""
         if (now := self._clock()) - self._taken_s >= _EVERY_S:
             self._taken_s = now
             with torch.no_grad():
@@ -59,9 +58,10 @@ class ModelSample:
 
 
 def distances(samples: Iterable[Sequence[float]]) -> list[float | None]:
-    """How far each of some models is from their mean, over the norm of the mean; None where it has
-    no sample of the most common length, or no other has one. Their root mean square is the
-    consensus distance.
+    """Return the distance of each model from their mean, relative to the norm of the mean.
+
+    The distance of a model is None unless it and another model have a sample of the most common
+    length. The root mean square of the distances is the consensus distance.
 
     >>> distances([(1.0, 0.0), (3.0, 0.0), ()])
     [0.5, 0.5, None]

@@ -1,4 +1,4 @@
-"""How one peer is doing: all its figures at one moment, and the table that says what they mean."""
+"""All figures of one peer at one time, and the table that describes them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,19 +19,19 @@ __all__ = ["METRICS", "AverageEvaluation", "Metric", "PeerStats", "protocol_stat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AverageEvaluation:
-    """The average on held-out data, at some step of the peer that measured it."""
+    """Evaluation of the average on held-out data, at a step of the peer that measured it."""
 
     step: int
     evaluation: Evaluation
     peers: int
-    """How many models it was made of."""
+    """Number of models in the average."""
     missing: tuple[str, ...]
     """Live peers that are not in it, see `Peer.average`."""
     wall_s: float
-    """How long it took to read, average and measure, seconds."""
+    """Time to read, average and evaluate, seconds."""
 
     def as_row(self) -> dict[str, Any]:
-        """What a row of metrics says of it."""
+        """Return its part of a row of metrics."""
         return {
             "average_accuracy": self.evaluation.accuracy,
             "average_test_loss": self.evaluation.loss,
@@ -42,71 +42,71 @@ class AverageEvaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerStats:
-    """What is known of a peer at one moment."""
+    """Figures of a peer at one time."""
 
     id: PeerId
     memory: "MemoryUse"
-    """What shares on their way take beside the model."""
+    """Memory of shares in flight, in addition to the model."""
     counters: Counters
     measured: Mapping[str, float] = field(default_factory=dict)
-    """What the loop measured last: ``loss``, ``accuracy``, ``test_loss``."""
+    """Last measurements of the loop: ``loss``, ``accuracy``, ``test_loss``."""
     rule: str = ""
-    """Name of the algorithm."""
+    """Name of the rule."""
     p: float | None = None
-    """The rule's parameter of that name, where it has one."""
+    """The rule's parameter ``p``, if it has one."""
     topology: str = ""
     """Spec of the graph."""
     addresses: tuple[str, ...] = ()
-    """All addresses that others may dial; empty where it only dials out."""
+    """All addresses that others may dial; empty if it only dials out."""
     metrics_url: str | None = None
-    """Where Prometheus finds its metrics; None where they are not served, or not now."""
+    """URL of its metrics for Prometheus; None while they are not served."""
     swarm: str = ""
-    """Hash of its swarm's first model, 32 hexadecimal digits; empty before it is in one."""
+    """Hash of its swarm's first model, 32 hexadecimal digits; empty before it joins one."""
     steps: int = 0
-    """Optimizer steps, those before the checkpoint it resumed from included."""
+    """Optimizer steps, including those before the checkpoint it resumed from."""
     swarm_steps: int = 0
-    """Of all peers that ever were in the swarm, as far as this one knows."""
+    """Optimizer steps of all peers that were ever in the swarm, as far as this one knows."""
     weights: tuple[int, ...] = (0,)
-    """Held of each shard, in quanta, without escrow."""
+    """Weight held of each shard, in quanta, without escrow."""
     escrowed: int = 0
-    """Pushed and not settled yet, of all shards, in quanta."""
+    """Weight pushed and not settled yet, over all shards, in quanta."""
     queue: int = 0
-    """Shares that have come, or are coming, and are not mixed yet."""
+    """Shares that have arrived, or are arriving, and are not mixed yet."""
     members: tuple[PeerId, ...] = ()
-    """Ids of all that are believed to run, this peer included, sorted."""
+    """Sorted ids of all members that are considered alive, this peer included."""
     met: frozenset[tuple[PeerId, Incarnation]] = frozenset()
-    """All that have been in its swarm while it was, itself included."""
+    """Incarnations that were in its swarm at the same time, its own included."""
     averaged: AverageEvaluation | None = None
-    """What this peer measured last of the average of all; see *evaluate* of `Peer`."""
+    """This peer's last evaluation of the average of all; see *evaluate* of `Peer`."""
     ended_by: str = ""
     """See `Peer.ended_by`."""
     has_left: bool = False
-    """Whether it left before the others were done, or is leaving."""
+    """True if it left before the others were done, or is leaving."""
 
     @property
     def address(self) -> str | None:
-        """Where others reach it; the first of `addresses`."""
+        """Address where others reach it, the first of `addresses`."""
         return self.addresses[0] if self.addresses else None
 
     @property
     def weight(self) -> float:
-        """What it holds, in founders; with shards, the mean over them."""
+        """Weight that it holds, in founders; with shards, the mean over them."""
         return founders(sum(self.weights)) / len(self.weights)
 
     @property
     def escrow(self) -> float:
-        """What it has pushed and is not settled yet, likewise."""
+        """Weight that it has pushed and is not settled yet, in the same unit."""
         return founders(self.escrowed) / len(self.weights)
 
     @property
     def weight_units(self) -> Units:
-        """What it holds of all shards together, without escrow, exactly: a number of units where
-        that is whole, else text such as ``"5/2^30"``, see `gossip.weight.from_units`."""
+        """Exact weight held over all shards, without escrow: a whole number of units, or text such
+        as ``"5/2^30"``, see `gossip.weight.from_units`."""
         return in_units(sum(self.weights))
 
 
 def protocol_stats(protocol: Protocol) -> dict[str, Any]:
-    """The fields of `PeerStats` that a protocol knows, read while no event changes it."""
+    """Return the fields of `PeerStats` that a protocol knows; call it under the protocol's lock."""
     return {
         "swarm": protocol.swarm.hex(),
         "swarm_steps": protocol.state.swarm_steps,
@@ -121,18 +121,18 @@ def protocol_stats(protocol: Protocol) -> dict[str, Any]:
 class Metric:
     """One figure of a peer.
 
-    Rows of ``metrics.jsonl``, loggers, ``rumor top --json`` and the page call it by its name;
-    Prometheus puts ``rumor_`` before it, and ``_total`` behind that of a counter.
+    Rows of ``metrics.jsonl``, loggers, ``rumor top --json`` and the page use its name; for
+    Prometheus, ``rumor_`` goes before it, and ``_total`` after that of a counter.
     """
 
     name: str
     unit: str
-    """Empty for a number without one."""
+    """Unit; empty for a dimensionless number."""
     help: str
     get: Callable[[PeerStats], float | None]
-    """None where it is not known."""
+    """Reads the value; returns None if it is unknown."""
     is_counter: bool = False
-    """Whether it counts from the start of the peer on, and never falls."""
+    """True if it counts from the start of the peer, and never falls."""
 
 
 def _counter(name: str, unit: str, help: str) -> Metric:
@@ -159,7 +159,7 @@ METRICS: Final = {
         _counter("refused", "shares", "Shares of others that were sent back."),
         _counter("mixed", "shares", "Shares mixed in."),
         _counter("no_memory", "shares", "Pushes skipped and shares refused for want of memory."),
-        # No counter: a sender may be ahead, so that it falls now and then.
+        # Not a counter: it falls when a share comes from a peer that is ahead.
         Metric(
             *(
                 "staleness_steps_sum",
@@ -191,4 +191,4 @@ METRICS: Final = {
         _measured("test_loss", "Loss on held-out data, the last measured."),
     )
 }
-"""By name."""
+"""Metrics by name."""

@@ -1,7 +1,7 @@
-"""What a peer answers to an observer, which need not be a peer.
+"""A peer's answers to observers, which need not be peers.
 
-Its question is no input of the protocol: it changes nothing, stands in no journal, and costs
-nothing where none asks.
+Queries are not input to the protocol: they change nothing, are not in the journal, and cost nothing
+if no observer asks.
 """
 
 import math
@@ -33,7 +33,7 @@ from .stats import METRICS, PeerStats
 
 __all__ = ["StatusDesk"]
 
-# So that a whole answer fits into a header, whatever others call themselves.
+# Keeps a whole answer within a header, however long the members' names.
 _MEMBERS_CHARACTERS_MAX: Final = 1 << 17
 _ADDRESSES_MAX: Final = 4
 
@@ -42,11 +42,10 @@ class StatusDesk:
     """Answers observers.
 
     Args:
-        settings: The peer's, by name.
-        events: What has happened.
+        settings: The peer's settings, by name.
         stats: Reads the peer's figures.
-        sample: Some numbers of the model, see `ModelSample`.
-        clock: Seconds that only go forward, those of counters and *events*.
+        sample: Samples numbers of the model, see `ModelSample`.
+        clock: Monotonic clock of counters and *events*, seconds.
     """
 
     def __init__(
@@ -69,15 +68,15 @@ class StatusDesk:
         look: Callable[[Callable[[Protocol], Status]], Status],
         awaits: Sequence[PeerId] = (),
     ) -> Status:
-        """Answer a question; *look* reads the protocol while no event changes it, and *awaits* are
-        the peers that this one waits for now."""
-        # Outside of the lock: a loss and a sample may have to come from a device.
+        """Answer a query; *look* reads the protocol under its lock, and *awaits* are the peers that
+        this one waits for now."""
+        # Outside the lock, as a loss and a sample may have to come from a device.
         stats, sample, now = self._stats(), self._sample(), self._clock()
         figures = ((name, metric.get(stats)) for name, metric in METRICS.items())
         told: dict[str, Any] = {
             "uptime_s": now - self._began_s,
             "swarm_steps": stats.swarm_steps,
-            # The loss of a model that has diverged is shown as infinite.
+            # The loss of a diverged model is shown as infinite.
             "figures": tuple(
                 (name, math.inf if math.isnan(value) else float(value))
                 for name, value in figures
@@ -110,14 +109,14 @@ class StatusDesk:
         return look(glance)
 
     def _members(self, question: Inquire, protocol: Protocol) -> tuple[tuple[Sighting, ...], bool]:
-        """Others behind the id that the question names, as many as there is room for, and whether
-        there are more."""
+        """Return the members after the id in the query, as many as fit, and True if there are
+        more."""
         if not question.members:
             return (), False
         live = {member.id for member in protocol.table.live()}
         suspected, after = self._events.suspected, question.members_after
         steps = protocol.table.clock.rows()
-        # No more is known of peers that have left.
+        # Nothing more is known of peers that have left.
         others = [*protocol.last_heard()] + [
             Member(peer, 1, 0, Phase.LEFT, steps.get(peer, 0)) for peer in protocol.departed()
         ]
@@ -134,7 +133,7 @@ class StatusDesk:
 
 
 def _links(counters: Counters, protocol: Protocol, now: float) -> Iterator[LinkStatus]:
-    """Links to known peers, those with the most traffic first."""
+    """Yield links to known peers, those with the most traffic first."""
     in_flight = Counter(peer for a in protocol.accounts for peer, _ in a.outstanding)
     known = {member.id for member in protocol.known()}
     links = [(peer, link) for peer, link in list(counters.links.items()) if peer in known]
@@ -160,5 +159,5 @@ def _standing(member: Member, live: Set[PeerId], suspected: Set[PeerId]) -> Stan
 
 
 def _printable(text: str, length_max: int) -> str:
-    """A string as messages have it."""
+    """Return a string that messages can carry."""
     return "".join(c if c.isprintable() else "?" for c in text)[:length_max]
