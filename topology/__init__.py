@@ -1,6 +1,6 @@
-"""Graphs that say whom a peer may push to: pure functions of a spec, a seed, a view and a round.
+"""Graphs of push targets: pure functions of a spec, a seed, a view and a round.
 
-A topology only proposes neighbors. What weights mean and when to push is for a rule to decide.
+A topology only proposes neighbors. A rule decides what weights mean and when to push.
 """
 
 from .advise import Advice, advise

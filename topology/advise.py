@@ -20,10 +20,10 @@ class Advice:
 
     family: str
     spec: str
-    """With parameters; the plainest ones of a family that does not fit."""
+    """Spec with parameters; the plainest parameters of a family that does not fit."""
 
     facts: Facts | None
-    """None where it does not fit."""
+    """None if it does not fit."""
 
     why: str
     """One sentence, without a full stop."""
@@ -41,10 +41,9 @@ def advise(n: int, degree: int, *, seed: int = 0) -> tuple[Advice, ...]:
         n: Number of nodes, 2 to 2,048.
         degree: Maximum pushes of any node in any round, at least 1.
 
-    Returns:
-        One entry for each family, with its best parameters, except for families that describe one
-        particular network: by rounds to a thousandth, then by messages. Those that do not fit come
-        last.
+    One entry for each family, with its best parameters, except for families that describe one
+    particular network: by rounds to a thousandth, then by messages. Families that do not fit
+    come last.
 
     Raises:
         TopologyError: *n* or *degree* is invalid.
@@ -67,7 +66,7 @@ def advise(n: int, degree: int, *, seed: int = 0) -> tuple[Advice, ...]:
 
 
 def candidates(name: str, n: int, degree: int) -> tuple[str, ...]:
-    """Specs of a family that may keep to a degree; some do not, and some do not fit n.
+    """Return specs of a family that may keep to a degree; some do not, and some do not fit n.
 
     Returns:
         At least one spec, each once, the plainest first.
@@ -90,7 +89,7 @@ def _rank(advice: Advice) -> tuple[float, ...]:
 
 
 def _best(name: str, n: int, degree: int, seed: int) -> Advice:
-    """The best parameters of one family."""
+    """Return the best parameters of one family."""
     fitting: list[Advice] = []
     misses: list[Advice] = []
     for spec in candidates(name, n, degree):
@@ -106,12 +105,12 @@ def _best(name: str, n: int, degree: int, seed: int) -> Advice:
 
 
 def _known(topology: Topology, degree: int) -> Facts:
-    """Facts about a topology that keeps the budget.
+    """Return the facts about a topology that keeps the budget.
 
     Raises:
-        TopologyError: A node pushes to too many.
+        TopologyError: A node pushes to too many others.
     """
-    # A look at one node often saves computing all facts.
+    # Checking one node often saves computing all facts.
     pushes = len(topology.neighbors(0))
     if pushes <= degree:
         known = facts(topology)
@@ -122,7 +121,7 @@ def _known(topology: Topology, degree: int) -> Facts:
 
 
 def _why(family: Family, known: Facts) -> str:
-    """Arguments for a topology and against it."""
+    """Return arguments for a topology and against it."""
     parts = [_speed(known), family.needs or "works for any n"]
     if points := known.articulation_points:
         one = f"node {points[0]}" if len(points) == 1 else f"any of {len(points)} nodes"

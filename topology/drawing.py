@@ -27,10 +27,10 @@ FORMATS = (".png", ".svg", ".pdf")
 """Suffixes of the files that can be written."""
 
 NODES_MAX, PUSHES_MAX = 2000, 50_000
-"""Nodes, and pushes per round, beyond which a picture shows nothing but ink."""
+"""Nodes, and pushes per round, above which a picture is unreadable."""
 
 ROUNDS_MAX, SAMPLES = 9, 4
-"""Rounds of a period, and random ones, that get a panel each."""
+"""Maximum rounds of a period, and random rounds, with a panel each."""
 
 # Inches.
 WIDTH, EDGE, HEADER, FOOTER = 5.0, 0.12, 0.62, 0.30
@@ -39,22 +39,22 @@ TITLE_MAX = 58
 INK, DIM, ACCENT = "#333333", "#777777", "#B0300A"
 LINE, GROUND = "#0072B2", "#EFF3F6"
 
-# Points within a panel, as all lengths below.
+# Points within a panel, like all lengths below.
 MARGIN, STUB, LINE_WIDTH = 20.0, 13.0, 0.9
 DIAMETER_MIN, DIAMETER_MAX = 1.8, 17.0
 FONT_MIN, FONT_MAX = 5.0, 8.5
 NAMED_MAX = 40
-"""Nodes up to which names that do not fit inside stand above them."""
+"""Number of nodes up to which names that do not fit inside stand above them."""
 
 # Width of a digit, or of a letter of a name, over the font size.
 DIGIT = 0.64
 
-# How much of a panel lines may cover before they become translucent, and the limit of that.
+# Coverage of a panel by lines above which they become translucent, and the limit of that.
 INK_FREE, ALPHA_MIN = 0.14, 0.035
 
 
 def check_size(topology: Topology) -> None:
-    """Reject graphs of which a picture would show nothing.
+    """Reject graphs that would be unreadable in a picture.
 
     Raises:
         TopologyError: Too many nodes, or too many edges.
@@ -72,7 +72,7 @@ def draw(several: Sequence[tuple[Topology, Facts]], path: Path, dpi: float = 150
 
     Args:
         several: Topologies that pass `check_size`, with their facts.
-        path: Where the picture goes; its suffix is one of `FORMATS`.
+        path: File to write; its suffix is one of `FORMATS`.
 
     Raises:
         OSError: It cannot be written.
@@ -95,7 +95,7 @@ def _rounds(topology: Topology) -> range:
 
 
 def _grid(panels: int) -> tuple[int, int]:
-    """Rows and columns."""
+    """Return rows and columns."""
     columns = next(columns for columns in (1, 2, 3) if columns**2 >= panels)
     return -(-panels // columns), columns
 
@@ -106,7 +106,7 @@ def _height(panels: int) -> float:
 
 
 def _draw_one(figure: SubFigure, height: float, topology: Topology, facts: Facts) -> None:
-    """Draw a topology on a part of a figure, so many inches high."""
+    """Draw a topology on a part of a figure, *height* inches high."""
     rounds = _rounds(topology)
     rows, columns = _grid(len(rounds))
     bottom = height - HEADER - _height(len(rounds))
@@ -135,7 +135,7 @@ def _draw_one(figure: SubFigure, height: float, topology: Topology, facts: Facts
     ]
     for below, text, style in lines:
         at = EDGE / WIDTH, 1 - below / height
-        # Paths may contain what matplotlib would read as mathematics.
+        # Paths may contain characters that matplotlib reads as mathematics.
         figure.text(*at, text, parse_math=False, **{"va": "top", **style})
 
 
@@ -151,7 +151,7 @@ def _note(topology: Topology, facts: Facts) -> str:
 
 
 def headline(facts: Facts) -> str:
-    """The three facts that fit above a picture."""
+    """Return the three facts that fit above a picture."""
     least, most = facts.degree_min, facts.degree_max
     degree = f"{most}" if least == most else f"{least} to {most}"
     pushes = "push" if degree == "1" else "pushes"
@@ -183,7 +183,7 @@ def _draw_round(
     style: Any = {"color": LINE, "alpha": float(alpha), "zorder": 1}
     axes.add_collection(LineCollection(list(lines), linewidths=LINE_WIDTH, **style))
     if len(arrows):
-        # They end at the rim of a node.
+        # Arrows end at the rim of a node.
         along = arrows[:, 1] - arrows[:, 0]
         along *= 1 - (diameter / 2 + 0.5) / np.linalg.norm(along, axis=1, keepdims=True)
         style |= {"angles": "xy", "scale_units": "xy", "scale": 1, "units": "xy"}
@@ -211,18 +211,18 @@ def _label(axes: Axes, points: Floats, names: Sequence[str], diameter: float) ->
             return
         style, above, font = {"ha": "center", "color": INK}, diameter / 2 + 1, FONT_MAX
     for (x, y), label in zip(points, labels, strict=True):
-        # Names may contain what matplotlib would read as mathematics.
+        # Names may contain characters that matplotlib reads as mathematics.
         axes.text(x, y + above, label, fontsize=min(font, FONT_MAX), parse_math=False, **style)
 
 
 def _diameter(points: Floats, side: float) -> float:
-    """The diameter of nodes that their distances allow, smaller on a small panel."""
+    """Return the diameter that the nodes' distances allow, smaller on a small panel."""
     largest = min(DIAMETER_MAX, side / 14)
     if len(points) < 2:
         return largest
     from scipy.spatial import cKDTree
 
     nearest = float(np.quantile(cKDTree(points).query(points, k=2)[0][:, 1], 0.05))
-    # Room for a number, or else for a dot.
+    # Room for a number if it fits, or else for a dot.
     room = 0.62 * nearest if 0.62 * nearest > FONT_MIN * 2 * DIGIT else 0.42 * nearest
     return float(np.clip(room, DIAMETER_MIN, largest))

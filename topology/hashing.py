@@ -25,20 +25,20 @@ def key(seed: int, *labels: str | int) -> int:
     True
     """
     text = "\0".join(map(str, (seed, *labels)))
-    # Peer ids may be any bytes that a file system or a user came up with.
+    # Peer ids may be any bytes that a file system or a user allows.
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
 
 def shuffled(word: int, n: int) -> NDArray[np.int64]:
-    """0 to n-1 in a random order.
+    """Return 0 to n-1 in a random order.
 
-    It is not a generator's permutation: numpy does not promise stable streams, and peers of one
-    swarm may run different versions of it.
+    Not a generator's permutation: numpy does not promise stable streams, and peers of one swarm may
+    run different versions of it.
 
     Args:
         word: In [0, 2**64), from `key`.
-        n: How many.
+        n: Number of items.
     """
     order: NDArray[np.int64] = np.argsort(blend(word, np.arange(n, dtype=np.uint64)), kind="stable")
     return order
@@ -48,7 +48,7 @@ def uniform(word: int, number: int) -> float:
     """Draw a number as a pure function of two.
 
     Args:
-        word: In [0, 2**64): which sequence.
+        word: In [0, 2**64): selects the sequence.
         number: Place in it, from 0.
 
     Returns:
@@ -63,7 +63,7 @@ def uniform(word: int, number: int) -> float:
 
 
 def generator(seed: int, *labels: str | int) -> np.random.Generator:
-    """A random stream for a seed and some labels, where peers need not agree on it."""
+    """Make a random stream for a seed and some labels, where peers need not agree on it."""
     return np.random.Generator(np.random.Philox(key=key(seed, *labels)))
 
 
@@ -93,7 +93,7 @@ def distinct(words: Iterable[Words], population: int) -> NDArray[np.int64]:
 
     Args:
         words: One array of shape ``(n,)`` per number wanted, at most *population* of them.
-        population: How many numbers there are to choose from.
+        population: Number of candidates.
 
     Returns:
         int64 with axes ``(draw, which number)``; every set is equally likely.

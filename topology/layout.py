@@ -41,7 +41,7 @@ class Placement:
     """Edges longer than this along an axis wrap around the border of the picture."""
 
     def on_square(self, side: float, margin: float) -> Placement:
-        """The same on a square from 0 to *side*, with a margin on all sides."""
+        """Scale to a square from 0 to *side*, with a margin on all sides."""
         low, high = self.points.min(axis=0), self.points.max(axis=0)
         scale = (side - 2 * margin) / max(float((high - low).max()), 1e-9)
         points = (self.points - (low + high) / 2) * scale + side / 2

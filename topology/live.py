@@ -1,6 +1,6 @@
 """A topology over the live peers.
 
-It is a pure function of its arguments, so peers with the same view of who is alive agree on the
+It is a pure function of its arguments, so peers with the same view of the live peers agree on the
 graph without exchanging a message.
 """
 
@@ -31,10 +31,10 @@ def over(spec: str, seed: int, live: Sequence[str]) -> Topology:
     """Build the topology of the live peers.
 
     It is what `parse` would build, unless the family cannot have that many nodes, or would move
-    more edges than necessary when a peer comes or goes; its ``fallback`` says what happens then.
+    more edges than necessary when a peer joins or leaves; its ``fallback`` says what happens then.
 
     Args:
-        seed: Of the swarm, the same on every peer.
+        seed: Seed of the swarm, the same on every peer.
         live: Ids of all live peers, ascending and distinct, at least one.
 
     Returns:
@@ -56,7 +56,7 @@ def over(spec: str, seed: int, live: Sequence[str]) -> Topology:
 
 
 def neighbors(spec: str, seed: int, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
-    """Peers that *peer* may push to, in its own view of who is alive: see `LiveTopology`.
+    """Return the peers that *peer* may push to, in its own view of live peers: see `LiveTopology`.
 
     >>> neighbors("ring", 0, ["ada", "bob", "cyd", "dan"], "ada", round=0)
     ('bob', 'dan')
@@ -65,13 +65,13 @@ def neighbors(spec: str, seed: int, live: Sequence[str], peer: str, round: int) 
 
 
 class LiveTopology:
-    """`neighbors` for one spec and seed, as peers come and go.
+    """`neighbors` for one spec and seed, as peers join and leave.
 
     The graph of the last set of live peers is kept, and rebuilt when the set changes.
 
     Args:
-        seed: Of the swarm, the same on every peer.
-        mixing: One of ``MIXINGS`` for `weights`, the family's own unless given.
+        seed: Seed of the swarm, the same on every peer.
+        mixing: One of ``MIXINGS`` for `weights`; default: the family's own.
 
     Raises:
         TopologyError: *spec* is invalid; later, if *mixing* does not suit its edges.
@@ -87,15 +87,15 @@ class LiveTopology:
         self._matrices: dict[int, csr_array] = {}
 
     def __call__(self, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
-        """Peers that *peer* may push to, in its own view of who is alive.
+        """Return the peers that *peer* may push to, in its own view of live peers.
 
         Args:
             live: Ids of all live peers, ascending and distinct.
-            peer: Who pushes.
+            peer: The peer that pushes.
 
         Returns:
-            Ids in the family's order: a list to draw from. Empty when nobody else is alive, when
-            *peer* is not in *live*, and in rounds in which it pushes to nobody.
+            Ids in the family's order: a list to draw from. Empty when no other peer is alive, when
+            *peer* is not in *live*, and in rounds in which it pushes to no peer.
 
         Raises:
             TopologyError: *round* is below 0.
@@ -107,11 +107,11 @@ class LiveTopology:
         return tuple([live[other] for other in others])
 
     def weights(self, live: Sequence[str], peer: str, round: int) -> dict[str, float]:
-        """What *peer* takes from whom in a round: its row of the mixing matrix.
+        """Return what *peer* takes from each peer in a round: its row of the mixing matrix.
 
         Args:
             live: Ids of all live peers, ascending and distinct.
-            peer: Who mixes.
+            peer: The peer that mixes.
 
         Returns:
             Weights by id, ascending, of *peer* itself and of every peer it mixes from. Empty when
@@ -133,7 +133,7 @@ class LiveTopology:
 
     def _over(self, live: Sequence[str]) -> Topology:
         topology = self._topology
-        # The same tuple is the same set of peers; a list may have been changed in place.
+        # An identical tuple is the same set of peers; a list may have been changed in place.
         if topology is None or (live is not self._live and self._live != tuple(live)):
             self._live = tuple(live)
             topology = over(self._spec, self._seed, self._live)
@@ -156,7 +156,7 @@ class LiveTopology:
 
 
 def _place(live: Sequence[str], peer: str) -> int | None:
-    """The node number of a peer; None where it is not alive."""
+    """Return the node number of a peer; None if it is not alive."""
     node = bisect_left(live, peer)
     return node if node < len(live) and live[node] == peer else None
 

@@ -15,22 +15,22 @@ __all__ = ["Spec", "read"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spec:
-    """A well-formed spec; whether a number of nodes fits it is for the family to say."""
+    """A well-formed spec; the family decides whether a number of nodes fits it."""
 
     name: str
     family: Family
     values: Values
-    """The values given, in the family's order."""
+    """Given values, in the family's order."""
 
     @property
     def filled(self) -> Values:
-        """The values given, and the defaults of the others."""
+        """Given values, and the defaults of the others."""
         defaults = {p.name: p.default for p in self.family.parameters if p.default is not None}
         return defaults | dict(self.values)
 
     @property
     def size(self) -> int | None:
-        """The number of nodes that it or a spec inside it fixes; None where open.
+        """Return the number of nodes that it or a spec inside it fixes; None if open.
 
         Raises:
             TopologyError: A file with the nodes cannot be read.
@@ -53,7 +53,7 @@ def read(text: str) -> Spec:
         text: ``name`` or ``name:key=value,key=value``.
 
     Raises:
-        TopologyError: There is no such family, or it does not take that parameter or value.
+        TopologyError: The family is unknown, or it does not take that parameter or value.
 
     >>> str(read("torus:cols=08,rows=4"))
     'torus:rows=4,cols=8'
@@ -69,7 +69,7 @@ def _spec(text: str) -> Spec:
     return _parsed(text, _family(text))
 
 
-# Once, as long as a name stands for the same family.
+# Cached, as long as a name means the same family.
 @lru_cache(maxsize=256)
 def _parsed(text: str, family: Family) -> Spec:
     name, colon, given = text.partition(":")

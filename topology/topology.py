@@ -21,7 +21,7 @@ __all__ = ["Topology", "parse", "topology_of"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Topology:
-    """Who may push to whom among n nodes, round by round, and with what weight.
+    """The push targets of n nodes, round by round, with weights.
 
     Two are equal if they come from the same spec, size, seed, mixing and names.
     """
@@ -33,19 +33,19 @@ class Topology:
     """Number of nodes, at least 1; they are numbered 0 to n-1."""
 
     seed: int
-    """Of everything random."""
+    """Seed of everything random."""
 
     mixing: str | None
     """Name of the mixing weights, None for the family's own."""
 
     names: tuple[str, ...]
-    """Of the nodes, where they have any: peers of a live view, or nodes of a file."""
+    """Names of the nodes, if any: peers of a live view, or nodes of a file."""
 
     layout: Layout = field(compare=False, repr=False)
     """How a picture arranges the nodes."""
 
     schedule: Schedule = field(compare=False, repr=False)
-    """Where its edges and weights come from."""
+    """Source of its edges and weights."""
 
     runs: tuple[int, ...] = field(compare=False, repr=False, default=())
     """Lengths of the runs of nodes that a picture keeps together: rows of a grid, hosts."""
@@ -60,7 +60,7 @@ class Topology:
 
     @property
     def directed(self) -> bool:
-        """True if a node may push to one that does not push back in the same round."""
+        """True if a node may push to a node that does not push back in the same round."""
         return self.schedule.directed
 
     @property
@@ -79,14 +79,14 @@ class Topology:
         return bool(both_ways and connected_components(edges, directed=False)[0] == 1)
 
     def neighbors(self, node: int, round: int = 0) -> tuple[int, ...]:
-        """Nodes that *node* may push to in a round, each once and never itself.
+        """Return the nodes that *node* may push to in a round, each once and never itself.
 
         Args:
-            node: Who pushes, in [0, n).
+            node: The node that pushes, in [0, n).
 
         Returns:
             Out-neighbors in the family's order: a list to draw from. Empty when n = 1, and in
-            rounds in which the node pushes to nobody.
+            rounds in which the node pushes to none.
 
         Raises:
             TopologyError: *node* is outside [0, n) or *round* below 0.
@@ -99,11 +99,11 @@ class Topology:
         return self.schedule.out(node, round)
 
     def matrix(self, round: int = 0) -> csr_array:
-        """The mixing matrix of a round: ``x <- W x``.
+        """Return the mixing matrix of a round: ``x <- W x``.
 
         Returns:
-            ``W``, sparse float64 with axes ``(node that mixes, node it mixes from)``: row i is
-            what i mixes from whom, column j how j's push is split.
+            ``W``, sparse float64 with axes ``(node that mixes, node it mixes from)``: row i holds
+            what i takes from each node, column j how j's push is split.
 
         Raises:
             TopologyError: *round* is below 0.
@@ -112,13 +112,13 @@ class Topology:
         return self.schedule.matrix(round)
 
     def graph(self, round: int = 0) -> nx.Graph:
-        """The graph of a round: nodes 0 to n-1, an edge for every push allowed, no loops.
+        """Return the graph of a round: nodes 0 to n-1, an edge for every push allowed, no loops.
 
         Returns:
-            A new ``networkx.Graph``, or a ``networkx.DiGraph`` where the topology is directed or
+            A new ``networkx.Graph``, or a ``networkx.DiGraph`` if the topology is directed or
             an edge has different weights in its two directions.
-            Edges carry ``weight``, what the receiver takes; nodes carry ``name`` where they have
-            one.
+            Edges carry ``weight``, the part that the receiver takes; nodes carry ``name`` if they
+            have one.
 
         Raises:
             TopologyError: *round* is below 0.
@@ -144,9 +144,9 @@ def parse(spec: str, n: int | None = None, *, seed: int = 0, mixing: str | None 
 
     Args:
         spec: ``name`` or ``name:key=value,key=value``; ``FAMILIES`` lists the names.
-        n: Number of nodes, at least 1; may be left out where the spec fixes it (``hosts``,
-            ``file``, a grid or torus with rows and columns).
-        mixing: One of ``MIXINGS``, the family's own weights unless given.
+        n: Number of nodes, at least 1; optional if the spec fixes it (``hosts``, ``file``, a grid
+            or torus with rows and columns).
+        mixing: One of ``MIXINGS``; default: the family's own weights.
 
     Raises:
         TopologyError: The family does not exist, does not take that parameter, cannot have n

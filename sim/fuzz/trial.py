@@ -125,7 +125,7 @@ def run(scenario: Scenario, mutant: Mutant | None = None) -> FuzzSwarm:
     """Run a scenario, and return the swarm as it is at the end, digest included.
 
     Raises:
-            Violation: An invariant is broken, or something is not settled in time.
+        Violation: An invariant is broken, or something is not settled in time.
     """
     swarm = swarm_of(scenario, mutant, digests=True, every=_COMPARED_EVERY)
     _go_through(swarm, scenario)

@@ -13,11 +13,10 @@ class Violation(RumorError):
     """An invariant does not hold.
 
     Args:
-            invariant: Its name: ``I1`` to ``I7`` (PROTOCOL), ``liveness``, ``leak``, ``clock``,
-                ``order``
-                for a call of the core out of order, or ``error`` where the core raised one.
-            what: What was found instead.
-            peers: The peers concerned; empty for no particular one.
+        invariant: Its name: ``I1`` to ``I7`` (PROTOCOL), ``liveness``, ``leak``, ``clock``,
+            ``order`` for a call of the core out of order, or ``error`` where the core raised one.
+        what: What was found instead.
+        peers: The peers concerned; empty for no particular one.
     """
 
     def __init__(self, invariant: str, what: str, peers: tuple[PeerId, ...] = ()) -> None:

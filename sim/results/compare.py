@@ -104,7 +104,7 @@ def put_side_by_side(
         live_consensus: Consensus distance of the live models over the later half of the stretch.
 
     Raises:
-            ConfigError: The numbers of peers differ, or *target* or *tolerance* is out of range.
+        ConfigError: The numbers of peers differ, or *target* or *tolerance* is out of range.
     """
     if not 0 < target <= 1:
         raise ConfigError(f"target is {target:g}: it must be an accuracy, above 0 and at most 1")

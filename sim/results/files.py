@@ -87,7 +87,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object.
 
     Raises:
-            ConfigError: The file is missing, or is not a JSON object.
+        ConfigError: The file is missing, or is not a JSON object.
     """
     try:
         found = read_json(path)
@@ -106,7 +106,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Read arrays of an ``.npz`` file.
 
     Raises:
-            ConfigError: The file is missing, or cannot be read.
+        ConfigError: The file is missing, or cannot be read.
     """
     try:
         # As an open file: with a path, numpy leaves it open on a broken header, and warns of that.

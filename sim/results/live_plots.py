@@ -58,7 +58,7 @@ def draw(
             there; float64, ``(n_points,)`` each.
 
     Raises:
-            OSError: It cannot be written; the earlier content is kept.
+        OSError: It cannot be written; the earlier content is kept.
     """
     from matplotlib import rc_context
 

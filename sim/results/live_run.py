@@ -93,8 +93,7 @@ class LiveRun:
 
     def count(self, name: str, at_s: float) -> float | None:
         """Return the sum of a column's counts over all peers by *at_s* seconds since
-        `began_unix_s`,
-        including peers that are gone; None if the rows lack it."""
+        `began_unix_s`, including peers that are gone; None if the rows lack it."""
         if any(name not in row for peer in self.peers for row in peer.rows):
             return None
         counts = [_over_lives(peer.rows, name) for peer in self.peers]

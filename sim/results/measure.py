@@ -64,9 +64,9 @@ class Curves:
     """Collects one point of every curve at each measurement.
 
     Attributes:
-            evaluation: Evaluation of the merged model, at the last measurement; None without a
-                model.
-            readings: Work of each worker by each measurement; empty for very many workers.
+        evaluation: Evaluation of the merged model, at the last measurement; None without a
+            model.
+        readings: Work of each worker by each measurement; empty for very many workers.
     """
 
     def __init__(self) -> None:

@@ -80,8 +80,8 @@ class Run:
     """
     workers: Mapping[str, NDArray[Any]]
     """Each worker at the end, newcomers last, axis ``n_workers``: ``steps`` (over all
-    incarnations),
-    ``weight_units`` (int64; float64 if some are not whole), ``idle_s``, ``pushes``, ``mixed``."""
+    incarnations), ``weight_units`` (int64; float64 if some are not whole), ``idle_s``, ``pushes``,
+    ``mixed``."""
     model: Mapping[str, Tensor] | None = None
     """The merged model's state_dict; None if a task has no model."""
 
@@ -101,7 +101,7 @@ class Run:
         """Draw the run: quality, consensus, weights, traffic and waiting over virtual time.
 
         Returns:
-                The figure, which belongs to no window and to no global state of matplotlib.
+            The figure, which belongs to no window and to no global state of matplotlib.
 
         Raises:
             OSError: It cannot be written.
@@ -115,8 +115,7 @@ class Run:
         """Write everything to a folder: all files appear there together, or none does.
 
         ``series.npz`` and ``workers.npz``, ``summary.json``, ``model.safetensors`` if there is a
-        model,
-        and ``training.png``.
+        model, and ``training.png``.
 
         Args:
             folder: Created if missing; it may hold other files, but no run.

@@ -38,8 +38,7 @@ class Result:
 
     def reached(self, target: float, goal: str = "accuracy") -> int | None:
         """Return the first evaluation at which a curve reached the target; None if never. A
-        ``loss``
-        reaches it from above, every other curve from below."""
+        ``loss`` reaches it from above, every other curve from below."""
         for index, value in enumerate(self.series.get(goal, ())):
             if value is not None and (value <= target if goal == "loss" else value >= target):
                 return index

@@ -137,14 +137,14 @@ def differences(
     of 10 % and half of them 50 % slower, it finds 56 % of these; on 2 seeds almost none, on 6 all.
 
     Args:
-            resolution: Values are known this precisely only; noise counts as at least the noise
-                that this causes.
-            at_least_common: Raise each pair's noise to at least the mean of all pairs. Figures in
-                two clusters, as of trials that succeed or fail, vary little in a group whose few
-                seeds all fell into one cluster, by chance.
+        resolution: Values are known this precisely only; noise counts as at least the noise
+            that this causes.
+        at_least_common: Raise each pair's noise to at least the mean of all pairs. Figures in
+            two clusters, as of trials that succeed or fail, vary little in a group whose few
+            seeds all fell into one cluster, by chance.
 
-        Returns:
-            One difference for each group; the values of p are not corrected yet, see `holm`.
+    Returns:
+        One difference for each group; the values of p are not corrected yet, see `holm`.
 
     Source: Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, sections 4
     to 6.2.
@@ -180,8 +180,7 @@ def holm(p: Sequence[float], *, family: int | None = None) -> tuple[float, ...]:
     Args:
         p: Value of each comparison; NaN if unknown, which does not count.
         family: Number of comparisons that these were chosen from; default: no others. The best of
-            n,
-            if chosen by the same data, was chosen from n (n - 1) / 2 comparisons.
+            n, if chosen by the same data, was chosen from n (n - 1) / 2 comparisons.
 
     Source: Holm, Scandinavian Journal of Statistics 6, 1979.
 

@@ -51,7 +51,7 @@ def read_study(path: Path) -> Study:
         path: The file, in UTF-8; its name without the suffix is the study's.
 
     Raises:
-            ConfigError: It cannot be read, or is malformed; the message names the key.
+        ConfigError: It cannot be read, or is malformed; the message names the key.
     """
     try:
         content = tomllib.loads(read_bytes(path).decode("utf-8-sig"))

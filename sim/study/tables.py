@@ -24,7 +24,7 @@ def write_tables(results: Results, folder: Path) -> None:
     and why; it exists only if some did.
 
     Raises:
-            OSError: Writing failed; the earlier content is kept.
+        OSError: Writing failed; the earlier content is kept.
     """
     for name, text in (("curves.csv", _curves(results)), ("summary.csv", _summary(results))):
         with drafted(folder / name) as draft:

@@ -1,4 +1,4 @@
-"""What a topology does: its shape, and how fast it mixes.
+"""Analysis of topologies: their shape, and how fast they mix.
 
 Only this sub-package computes spectra and shortest paths; it never changes a graph.
 """

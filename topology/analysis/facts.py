@@ -25,15 +25,15 @@ __all__ = ["Facts", "Stochastic", "facts"]
 Stochastic = Literal["doubly", "column", "row"]
 
 GAMMA_MAX = 1 - 1e-9
-"""Beyond it, float64 could not tell the lengths of walks apart."""
+"""Above it, float64 could not distinguish the lengths of walks."""
 
 ROUNDS_SAMPLED = 16
-"""Rounds that stand for all of a random schedule, where something is counted."""
+"""Number of rounds that represent a random schedule, where something is counted."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What is known about a topology; of a time-varying one, over a period."""
+    """Facts about a topology; over a period, if it varies with time."""
 
     spec: str
     n: int
@@ -41,10 +41,10 @@ class Facts:
     mixing: str | None
 
     directed: bool
-    """True if a node may push to one that does not push back in the same round."""
+    """True if a node may push to a node that does not push back in the same round."""
 
     period: int | None
-    """Rounds after which everything repeats; None where rounds are drawn at random."""
+    """Rounds after which everything repeats; None if rounds are drawn at random."""
 
     degree_min: int
     """Fewest pushes of a node in a round."""
@@ -56,7 +56,7 @@ class Facts:
     """True if every node can reach every other in the union of all rounds."""
 
     diameter: int | None
-    """Longest shortest path in the union of all rounds; None where not connected."""
+    """Longest shortest path in the union of all rounds; None if not connected."""
 
     articulation_points: tuple[int, ...]
     """Nodes whose loss splits the union of all rounds, ascending."""
@@ -66,7 +66,7 @@ class Facts:
 
     stochastic: Stochastic
     """``doubly``: the mean is preserved. ``column``: totals are, and push-sum divides by weights.
-    ``row``: averages of what arrives; the mean drifts."""
+    ``row``: each node averages what arrives; the mean drifts."""
 
     spectral_gap: float
     """1 - `second_eigenvalue`."""
@@ -81,20 +81,20 @@ class Facts:
     power of 2 / period. For push-sum, deviations count by the stationary weights."""
 
     contraction_error: float
-    """Standard error of it; 0 unless sampled."""
+    """Standard error of `contraction`; 0 unless sampled."""
 
     rounds_to_exact: int | None
-    """Rounds after which all nodes hold the mean, to rounding; None where they never do."""
+    """Rounds after which all nodes hold the mean, up to rounding; None if they never do."""
 
     rounds_to_1e_3: int | None
     """Rounds until any disagreement, as the root of the sum of squares, is down to a thousandth,
-    by the contraction, in whole periods; None where it never is."""
+    by the contraction, in whole periods; None if it never is."""
 
     effective_neighbors: float
     """Between 1 (alone) and n (complete): the effective number of neighbors of Vogels et al."""
 
     gamma: float
-    """Decay of the random walk that defines them."""
+    """Decay of the random walk that defines `effective_neighbors`."""
 
     messages_per_round: float
     """Mean number of pushes of all nodes together."""
@@ -105,7 +105,7 @@ class Facts:
         return self.stochastic == "doubly"
 
     def as_json(self) -> dict[str, Any]:
-        """A dictionary that JSON can represent."""
+        """Return a dictionary of JSON values."""
         fields = asdict(self)
         fields["rounds_to_1e-3"] = fields.pop("rounds_to_1e_3")
         fields["doubly_stochastic"] = self.doubly_stochastic
@@ -119,8 +119,8 @@ def facts(topology: Topology, *, gamma: float = 0.95) -> Facts:
     """Compute all facts about a topology.
 
     Args:
-        topology: Of any number of nodes if the graph looks the same from all of them or is drawn
-            anew each round, else of at most 2,048.
+        topology: Any number of nodes if the graph looks the same from all of them or is drawn
+            anew each round, else at most 2,048.
         gamma: Decay of the random walk behind `effective_neighbors`, in [0, 1): the longer a
             training run remembers, the nearer to 1.
 

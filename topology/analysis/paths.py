@@ -24,13 +24,13 @@ class Paths:
     """True if every node can reach every other."""
 
     diameter: int | None
-    """Length of the longest shortest path; None where not connected."""
+    """Length of the longest shortest path; None if not connected."""
 
     articulation_points: tuple[int, ...] = ()
     """Nodes whose loss splits the graph, ascending."""
 
     bridges: tuple[tuple[int, int], ...] = ()
-    """Edges whose loss splits it, ascending; from first to second where directed."""
+    """Edges whose loss splits it, ascending; from first to second if directed."""
 
 
 def paths(schedule: Schedule) -> Paths:
@@ -51,7 +51,7 @@ def paths(schedule: Schedule) -> Paths:
 
 
 def _vertex_transitive(schedule: Cayley) -> Paths:
-    """By a single search, as the graph looks the same from all nodes.
+    """Analyze by a single search, as the graph looks the same from all nodes.
 
     A connected vertex-transitive graph of degree d has d edge-disjoint paths and (d + 1) / 2
     node-disjoint ones between any two nodes (Mader 1971; Hamidoune 1977, also for digraphs). So a
@@ -79,7 +79,7 @@ def _vertex_transitive(schedule: Cayley) -> Paths:
 
 
 def _diameter(edges: csr_array) -> int:
-    """The diameter of a strongly connected graph: all nodes' searches at once, 64 bits a word."""
+    """Return the diameter of a strongly connected graph, with 64 searches at once in each word."""
     n = edges.shape[0]
     reached = np.zeros((n, -(-n // 64)), np.uint64)
     nodes = np.arange(n)
@@ -101,7 +101,7 @@ def _cuts(edges: csr_array) -> Cuts:
 
 
 def _strong_cuts(edges: csr_array) -> Cuts:
-    """Nodes and edges of a digraph that are on all paths between some pair of nodes.
+    """Return the nodes and edges of a digraph that are on all paths between some pair of nodes.
 
     Source: Italiano, Laura and Santaroni, Theoretical Computer Science 2012: dominators.
     """
@@ -125,9 +125,9 @@ Place = int | tuple[int, int]
 
 
 def _dominators(graph: nx.DiGraph) -> set[Place]:
-    """Places other than node 0 that are on all paths from node 0 to some node."""
+    """Return places other than node 0 that are on all paths from node 0 to some node."""
     above: dict[Place, Place] = nx.immediate_dominators(graph, 0)
-    # Of the root networkx tells nothing, or itself: it changed its mind in version 3.6.
+    # networkx leaves out the root, or maps it to itself: this changed in version 3.6.
     found = {above.get(node, 0) for node in graph if not isinstance(node, tuple)}
     rest = [*found]
     while rest:

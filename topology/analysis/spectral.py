@@ -1,4 +1,4 @@
-"""Mixing rates from spectra: in closed form, of dense matrices, or sampled.
+"""Mixing rates from spectra: in closed form, from dense matrices, or sampled.
 
 Vertex-transitive schedules have their spectrum in closed form, random rounds that treat all nodes
 alike have one in expectation, and explicit matrices go to dense solvers.
@@ -29,10 +29,10 @@ __all__ = [
 Vector = NDArray[np.float64]
 
 NODES_MAX = 2048
-"""Nodes up to which a whole symmetric spectrum takes about a second."""
+"""Number of nodes up to which a whole symmetric spectrum takes about a second."""
 
 ROUNDING = 1e-12
-"""What is left, by rounding, of a disagreement that exact arithmetic would have removed."""
+"""Rounding error left of a disagreement that exact arithmetic would have removed."""
 
 FLAT = 1e-9
 """A contraction this close to 1 says nothing about the rounds needed."""
@@ -51,14 +51,14 @@ class MixingRate:
     """Factor on the sum of squared deviations from the mean, per round."""
 
     contraction_error: float = 0.0
-    """Its standard error, where rounds were sampled."""
+    """Standard error of the contraction, if rounds were sampled."""
 
     rounds_to_exact: int | None = None
-    """Rounds from round 0 after which all nodes agree, to rounding; None where they never do."""
+    """Rounds from round 0 after which all nodes agree, up to rounding; None if they never do."""
 
     rounds_to_1e_3: int | None = None
-    """Rounds until any disagreement is down to a thousandth, where they were followed because the
-    contraction does not tell: many rounds may contract though a single one does not."""
+    """Rounds until any disagreement is down to a thousandth, if they were simulated because the
+    contraction does not determine it: many rounds may contract though a single one does not."""
 
     effective_neighbors: float
 
@@ -77,14 +77,14 @@ def check_nodes(n: int) -> None:
 
 
 def rounds_to_a_thousandth(rate: MixingRate, period: int | None) -> int | None:
-    """Rounds until the worst disagreement, as the root of the sum of squares, is down to 1e-3.
+    """Return the rounds until the worst disagreement, as a root of squares, is down to 1e-3.
 
     Args:
         rate: Its contraction holds in the long run, or in expectation.
         period: The contraction is only guaranteed after whole periods; None for random rounds.
 
     Returns:
-        None where that never happens.
+        None if that never happens.
     """
     contraction, needed = rate.contraction, rate.rounds_to_1e_3
     # Rounding must not turn an eigenvalue of 1 into some 1e15 rounds.
@@ -97,7 +97,7 @@ def rounds_to_a_thousandth(rate: MixingRate, period: int | None) -> int | None:
 
 
 def _effective_of_spectrum(factors: Vector, gamma: float) -> float:
-    """The effective number of neighbors, from the factor of each round on each direction.
+    """Return the effective number of neighbors, from each round's factor on each direction.
 
     ``n_W(gamma) = [1 / (1 - gamma)] / [mean_k l_k^2 / (1 - gamma l_k^2)]`` for a static W;
     over a period, the denominator is ``mean_k sum_t gamma^t prod_{r <= t} l_k(r)^2``.
@@ -116,7 +116,7 @@ def _effective_of_spectrum(factors: Vector, gamma: float) -> float:
 
 
 def rate_of_cayley(schedule: Cayley, gamma: float) -> MixingRate:
-    """Exact, by the Fourier transform: rounds commute, and directions never mix."""
+    """Compute exactly, by the Fourier transform: rounds commute, and directions never mix."""
     moduli = np.abs([schedule.spectrum(round) for round in range(schedule.period)])
     # Rounding must not hide a zero eigenvalue, which makes a period exact.
     moduli[moduli < ROUNDING] = 0.0
@@ -132,14 +132,14 @@ def rate_of_cayley(schedule: Cayley, gamma: float) -> MixingRate:
 
 
 def rate_of_shuffled(schedule: Schedule, gamma: float) -> MixingRate:
-    """In expectation over random rounds in which no node is special.
+    """Compute in expectation over random rounds in which no node is special.
 
     ``E[W^T (I - J) W]`` then treats all directions equally, so the trace of one drawn matrix is an
     estimate; for most families it is the same in every draw. Rows of the matrices sum to 1, columns
     need not.
     """
     rounds: list[_Traces] = []
-    # Small graphs scatter more and cost less.
+    # Small graphs have a larger variance and cost less.
     for round in range(max(ROUNDS_SAMPLED, min(1024, 2**16 // schedule.n))):
         rounds.append(_traces(schedule.matrix(round)))
         if round == 7 and np.ptp(np.array(rounds), axis=0).max() < ROUNDING:
@@ -157,20 +157,20 @@ def rate_of_shuffled(schedule: Schedule, gamma: float) -> MixingRate:
 
 
 class _Traces(NamedTuple):
-    """What one drawn matrix says about their distribution."""
+    """Traces of one drawn matrix, which describe the distribution of all."""
 
     first: float
-    """What W leaves of a direction, averaged over directions."""
+    """Part of a direction that W leaves, averaged over directions."""
 
     squared: float
-    """What it leaves of the sum of squares."""
+    """Part of the sum of squares that W leaves."""
 
     noise_squared: float
-    """What it leaves of the sum of squares of noise that is equal at all nodes: c - d, where c
+    """Part that W leaves of the sum of squares of noise that is equal at all nodes: c - d, where c
     and d are the entries of ``E[W W^T]`` on and off the diagonal."""
 
     spread: float
-    """What it spreads of it to any other node: d."""
+    """Part of that noise that W spreads to any other node: d."""
 
 
 def _traces(matrix: csr_array) -> _Traces:
@@ -192,19 +192,19 @@ def _effective_of_traces(traces: _Traces, gamma: float) -> float:
     """``E[W_t ... W_0 W_0^T ... W_t^T]`` is ``a I + b 1 1^T``: a <- (c - d) a, b <- b + d a."""
     left, spread = traces.noise_squared, traces.spread
     kept = left / (1 - gamma * left)
-    # b converges to d / (1 - c + d), which is 1 / n where the mean is preserved.
+    # b converges to d / (1 - c + d), which is 1 / n if the mean is preserved.
     gathered = spread / (1 - left) * (1 / (1 - gamma) - kept)
     return float(1 / (1 - gamma) / (kept + gathered))
 
 
 def _error(values: Vector) -> float:
-    """The standard error of the mean; 0 where values differ by rounding only."""
+    """Return the standard error of the mean; 0 if values differ by rounding only."""
     error = float(values.std(ddof=1) / np.sqrt(len(values)))
     return error if error > ROUNDING * max(1.0, abs(float(values.mean()))) else 0.0
 
 
 def rate_of_circulant(schedule: Schedule, gamma: float) -> MixingRate:
-    """In expectation over random rounds whose distribution is invariant under turns of a cycle.
+    """Compute in expectation over random rounds, distributed equally under turns of a cycle.
 
     ``E[W^T W]`` is a circulant matrix, and the Fourier transform finds its eigenvalues. Matrices
     are doubly stochastic.
@@ -222,7 +222,7 @@ def rate_of_circulant(schedule: Schedule, gamma: float) -> MixingRate:
     mean, factors = first.mean(axis=0), second.mean(axis=0)
     worst = int(factors[1:].argmax()) + 1
     factors[factors < ROUNDING] = 0.0
-    # Only for commuting matrices is the mean of products the product of means.
+    # The mean of products is the product of means only for commuting matrices.
     if isinstance(schedule, RandomCirculant) and schedule.commutes:
         effective = _effective_of_spectrum(factors[None], gamma)
     else:
@@ -237,10 +237,10 @@ def rate_of_circulant(schedule: Schedule, gamma: float) -> MixingRate:
 
 
 def _effective_turned(matrices: Sequence[csr_array], gamma: float) -> float:
-    """By the expectation of ``W_t ... W_0 W_0^T ... W_t^T``, a circulant matrix.
+    """Compute from the expectation of ``W_t ... W_0 W_0^T ... W_t^T``, a circulant matrix.
 
-    A round maps its first column linearly: what the entries j - l places off the diagonal become
-    of those i - k places off it, for all entries (i, j) and (k, l) of W.
+    A round maps its first column linearly: entries j - l places off the diagonal become entries
+    i - k places off it, for all entries (i, j) and (k, l) of W.
     """
     n = matrices[0].shape[0]
     check_nodes(n)
@@ -265,18 +265,18 @@ def _along_diagonals(matrix: csr_array) -> Vector:
 
 
 def rate_of_fixed(schedule: Fixed, gamma: float) -> MixingRate:
-    """Exact, of at most `NODES_MAX` nodes.
+    """Compute exactly, for at most `NODES_MAX` nodes.
 
     Args:
         schedule: Connected; columns of its matrices sum to 1.
-        gamma: For the effective number of neighbors, in [0, 1).
+        gamma: Decay for the effective number of neighbors, in [0, 1).
     """
     rounds, kept = balance(schedule.rounds)
     n, period = len(kept), len(rounds)
     exact = _rounds_to_exact(rounds, kept)
     if period == 1 and abs(rounds[0] - rounds[0].T).max() < ROUNDING:
         spectrum = np.linalg.eigvalsh(rounds[0].toarray())
-        # The largest is known to be 1; rounded up, it would make walks endless.
+        # The largest eigenvalue is known to be 1; rounded up, it would make walks endless.
         spectrum[-1] = 1.0
         second = 0.0 if exact is not None else min(float(np.abs(spectrum[:-1]).max()), 1.0)
         return MixingRate(
@@ -342,9 +342,9 @@ def balance(rounds: Sequence[csr_array]) -> tuple[list[csr_array], Vector]:
 
 
 def _rounds_to_exact(rounds: Sequence[csr_array], kept: Vector) -> int | None:
-    """The round at which a disagreement vanishes at once, rather than gradually.
+    """Return the round at which a disagreement vanishes at once, rather than gradually.
 
-    By a random vector, which vanishes only in a round in which all others do.
+    Follows a random vector, which vanishes only in a round in which all others do.
     """
     x = generator(0, "exact", len(kept)).normal(size=len(kept))
     x -= kept * (kept @ x)
@@ -361,7 +361,7 @@ def _rounds_to_exact(rounds: Sequence[csr_array], kept: Vector) -> int | None:
 
 
 def _periods_to_a_thousandth(product: Vector) -> int:
-    """How often to apply a product until it leaves at most a thousandth, by squaring."""
+    """Return how many times a product must apply to leave at most a thousandth, by squaring."""
     powers = [product]
     while np.linalg.norm(powers[-1], 2) > 1e-3:
         powers.append(powers[-1] @ powers[-1])
@@ -374,7 +374,7 @@ def _periods_to_a_thousandth(product: Vector) -> int:
 
 
 def _effective_walked(rounds: Sequence[csr_array], start: Vector, gamma: float) -> float:
-    """By walks from all nodes: ``mean_k sum_t gamma^t |W_t ... W_0 e_k|^2`` is the denominator."""
+    """Walk from all nodes: the divisor is ``mean_k sum_t gamma^t |W_t ... W_0 e_k|^2``."""
     n = len(start)
     # The preserved vector, one of n directions, never decays.
     x, walks = start, 1 / (n * (1 - gamma))

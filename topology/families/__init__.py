@@ -1,7 +1,7 @@
-"""Families of graphs: each module holds all that is known about a few related ones.
+"""Families of graphs: each module defines a few related ones.
 
-That is a name to type, parameters, a strict builder for `parse`, a live one for changing sets of
-peers, what the advisor tries, and the paper. `register` adds a family from outside.
+A family has a name, parameters, a strict builder for `parse`, a live one for changing sets of
+peers, candidates for the advisor, and a source. `register` adds a family from outside.
 """
 
 from .family import Built, Family, Site

@@ -92,7 +92,7 @@ def _over_groups(nodes: Nodes, k: int) -> list[Round]:
 
 
 def _alike(groups: Nodes, schedule: list[Round]) -> list[Round]:
-    """A schedule for the nodes 0, 1, 2, ..., run in every row of *groups* at once."""
+    """Return a schedule for the nodes 0, 1, 2, ..., run in every row of *groups* at once."""
     return [
         [
             _Links(
@@ -130,7 +130,7 @@ def _even(left: Nodes, right: Nodes, weight: float) -> _Links:
 
 
 def _matrix(n: int, links: Round) -> csr_array:
-    """``W`` from what both ends of each edge give one another; a node keeps what it does not."""
+    """Build ``W`` from what both ends of each edge give; a node keeps the rest."""
     from scipy.sparse import csr_array, diags_array
 
     none = np.empty(0, np.int64)
@@ -159,7 +159,7 @@ def _blocks(nodes: Nodes, k: int) -> tuple[list[Nodes], list[int]]:
 
 
 def _smooth_part(n: int, k: int) -> int:
-    """The largest divisor of n without a prime factor above k + 1."""
+    """Return the largest divisor of n without a prime factor above k + 1."""
     part = 1
     for factor in range(2, k + 2):
         while n % factor == 0:
@@ -170,7 +170,7 @@ def _smooth_part(n: int, k: int) -> int:
 
 @cache
 def _factors(n: int, k: int) -> tuple[int, ...] | None:
-    """The fewest factors of at most k + 1 whose product is n; None where there are none."""
+    """Return the fewest factors of at most k + 1 whose product is n; None if impossible."""
     if n == 1:
         return ()
     best: tuple[int, ...] | None = None

@@ -2,7 +2,7 @@
 
 Source: Song, Li, Jin, Shi, Yan, Yin and Yuan, NeurIPS 2022. Their basis matrix A(u) takes
 (n-1)/n from the node u places away and keeps 1/n. We draw the m shifts without replacement, and
-redraw the last one where together they would not connect all nodes.
+redraw the last one if together they would not connect all nodes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ETA = 0.5
 def draw_shifts(n: int, m: int, seed: int) -> tuple[int, ...]:
     """Draw m distinct shifts that, taken together, connect a cycle of n.
 
-    Offsets to either side are ranked by hash, and the first m taken. One node more or less then
-    hardly ever changes them, where a draw from n - 1 numbers would change all of them.
+    Offsets to either side are ranked by hash, and the first m are used. Adding or removing a node
+    then hardly ever changes them, while a draw from n - 1 numbers would change all of them.
 
     Args:
         m: Number of shifts, in [1, n), or 0 for a single node.
@@ -55,7 +55,7 @@ def equi_static(n: int, shifts: tuple[int, ...], *, one_way: bool) -> Cayley:
     """The mean of the basis matrices: D-EquiStatic, or U-EquiStatic in both directions.
 
     Args:
-        shifts: Of the basis matrices, distinct.
+        shifts: Shifts of the basis matrices, distinct.
         one_way: Push ahead only, rather than ahead and back with half the weight each.
 
     Source: Song et al., NeurIPS 2022.
@@ -77,7 +77,7 @@ class BasisPush:
     """OD-EquiDyn: one basis matrix each round, drawn at random."""
 
     basis: Cayley
-    """A round for each basis matrix, mixed with ETA."""
+    """One round for each basis matrix, mixed with ETA."""
 
     seed: int
     period: None = field(default=None, init=False)
@@ -120,7 +120,7 @@ class BasisPush:
 class BasisMatching:
     """OU-EquiDyn: nodes pair up along one shift each round, drawn at random.
 
-    From a random start, each node that is still free takes the one a shift ahead, if that is free.
+    From a random start, each free node pairs with the node a shift ahead, if that is free.
     """
 
     n: int
@@ -131,7 +131,7 @@ class BasisMatching:
     commutes: bool = field(default=False, init=False)
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
-        """The node that a node is paired with in a round, if any."""
+        """Return the node that a node is paired with in a round, if any."""
         if not self.shifts:
             return ()
         shift, start = self._draw(round)
@@ -143,7 +143,7 @@ class BasisMatching:
         return self.matching(shift, start)
 
     def matching(self, shift: int, start: int) -> csr_array:
-        """``W`` for one shift and start; all shifts are equally likely, and all starts."""
+        """Return ``W`` for one shift and start; all shifts are equally likely, and all starts."""
         from scipy.sparse import csr_array
 
         nodes = np.arange(self.n)
@@ -156,7 +156,7 @@ class BasisMatching:
         return csr_array((values, (rows, columns)), shape=(self.n, self.n))
 
     def partners(self, shift: int, start: int, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Partners of some nodes; unpaired nodes are their own."""
+        """Return the partners of some nodes; unpaired nodes are their own."""
         if shift == 0:
             return nodes
         # Another start rotates the same pairs around the cycle.
@@ -197,7 +197,7 @@ def _shifts(site: Site, values: Values) -> tuple[int, ...]:
 
 
 def _pools(n: int, degree: int) -> Iterable[str]:
-    """Pools of shifts of which one is drawn each round, so their size costs no pushes."""
+    """Yield pools of shifts of which one is drawn each round, so their size costs no pushes."""
     powers = [2**power for power in range((n - 1).bit_length())]
     return [f"m={m}" for m in (*powers, n - 1) if m < n]
 
@@ -205,7 +205,7 @@ def _pools(n: int, degree: int) -> Iterable[str]:
 def _family(
     summary: str, schedule: Callable[[int, tuple[int, ...], int], Schedule], *, is_drawn: bool
 ) -> Family:
-    """A family of shifts: all of them at once, or one *drawn* each round."""
+    """Make a family of shifts: all of them at once, or one *drawn* each round."""
     return Family(
         summary=summary,
         source="Song et al., NeurIPS 2022",

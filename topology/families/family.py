@@ -1,4 +1,4 @@
-"""What a family of graphs is: parameters, builders, and what is known about it.
+"""A family of graphs: its parameters, builders, and facts.
 
 Everything about a family stands in one `Family`, in one module of this sub-package.
 """
@@ -34,45 +34,45 @@ Layout = Literal["circle", "star", "grid", "hosts", "line", "spring"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Built:
-    """A schedule, with what else its builder knows."""
+    """A schedule, with further results of its builder."""
 
     schedule: Schedule
     names: tuple[str, ...] = ()
-    """Of the nodes, where they have any."""
+    """Names of the nodes, if any."""
 
     runs: tuple[int, ...] = ()
-    """Lengths of the runs of consecutive nodes that belong together, for the layouts that need
-    them: rows of a grid, hosts."""
+    """Lengths of the runs of consecutive nodes that belong together, for layouts that need them:
+    rows of a grid, hosts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Site:
-    """Where a graph is built: how many nodes, and which random draw."""
+    """Arguments of every builder: the number of nodes, and the random draw."""
 
     n: int
     """Number of nodes, at least 1."""
 
     seed: int
-    """Of everything random."""
+    """Seed of everything random."""
 
     inside: Callable[[str], Built]
     """Builds a spec nested in this one, at the same site."""
 
     names: Sequence[str] = ()
-    """Ids of live peers, ascending, one for each node; empty where nodes are just numbers."""
+    """Ids of live peers, ascending, one for each node; empty if nodes are just numbers."""
 
 
 Build = Callable[[Site, Values], Built | Schedule]
 """Builds a graph from the values of all parameters."""
 
 Candidates = Callable[[int, int], Iterable[str]]
-"""Parameters worth trying for n nodes and a degree, as a spec has them; the plainest first."""
+"""Parameters worth trying for n nodes and a degree, as in a spec; the plainest first."""
 
 
-# Compared by identity: a family registered anew is another one.
+# Compared by identity: registering a family again makes another one.
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Family:
-    """What a name in a spec stands for."""
+    """The definition of a name in a spec."""
 
     summary: str
     """One line for a list of topologies."""
@@ -81,34 +81,36 @@ class Family:
     """The paper."""
 
     build: Build
-    """Strict: raises TopologyError where n and the parameters do not fit."""
+    """Strict: raises TopologyError if n and the parameters do not fit."""
 
     layout: Layout
     parameters: tuple[Parameter, ...] = ()
     size: Callable[[Values], int | None] = lambda _: None
-    """Number of nodes that the parameters fix; None where they leave it open."""
+    """Number of nodes that the parameters fix; None if they leave it open."""
 
     live: Build | None = None
-    """For any n of at least 1; unless given, `build`, with parameters lowered to their limits."""
+    """Builder for any n of at least 1; default: `build`, with parameters lowered to their
+    limits."""
 
     fallback: str = "any number of peers will do"
-    """In words: what a live view does where `build` would refuse, or move too many edges."""
+    """In words: what a live view does when `build` would refuse, or move too many edges."""
 
     limits: Mapping[str, int] = field(default_factory=dict)
-    """Parameters that are at most n plus this: beyond it, `parse` refuses and a live view takes
-    less. A single node is fine with anything."""
+    """Parameters that are at most n plus this: above it, `parse` refuses and a live view uses
+    less. A single node accepts any value."""
 
     joins: tuple[str, ...] = ()
     """Parameters whose value is a spec of its own."""
 
     check: Callable[[Values], None] = lambda _: None
-    """Raises TopologyError where parameters do not go together, whatever n is."""
+    """Raises TopologyError if parameters do not go together, whatever n is."""
 
     candidates: Candidates | None = lambda n, degree: ("",)
-    """What the advisor tries; None for a family that describes one particular network."""
+    """Parameters that the advisor tries; None for a family that describes one particular
+    network."""
 
     needs: str = ""
-    """What n must satisfy, in words for the advisor; empty where any n will do."""
+    """The condition on n, in words for the advisor; empty if any n is fine."""
 
     def strict(self, site: Site, values: Values) -> Built:
         """Build as specified.
@@ -138,21 +140,21 @@ def _described(built: Built | Schedule) -> Built:
 
 
 def count(name: str, default: int, *, low: int = 1) -> Parameter:
-    """A parameter that counts neighbors of a node, or how many meet."""
+    """Make a parameter that counts neighbors of a node, or members of a group."""
     return Parameter(name=name, kind=int, low=low, default=default)
 
 
 def whole(values: Values, name: str) -> int:
-    """The value of a parameter that is a whole number."""
+    """Return the value of a parameter that is a whole number."""
     return int(values[name])
 
 
-# Whole numbers up to this are all tried; beyond, each is a quarter larger than the one before.
+# Whole numbers up to this are all tried; above, each is a quarter larger than the one before.
 _ALL_UP_TO = 12
 
 
 def counts(name: str, least: int = 1, more: int = 0) -> Candidates:
-    """Candidates for a parameter that counts neighbors, up to the degree and *more*."""
+    """Return candidates for a parameter that counts neighbors, up to the degree and *more*."""
 
     def choose(n: int, degree: int) -> Iterable[str]:
         most = max(least, min(degree + more, n - 1 + more))

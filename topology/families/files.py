@@ -33,7 +33,7 @@ def read_graph(path: Path) -> Built:
             ``a b``, each of which stands for both directions.
 
     Raises:
-        TopologyError: The file cannot be read, is no such graph or not connected.
+        TopologyError: The file cannot be read, has no such graph, or the graph is not connected.
     """
     import networkx as nx
 
@@ -50,7 +50,7 @@ def read_graph(path: Path) -> Built:
 
 
 def _weighed(links: csr_array, directed: bool) -> Fixed:
-    """Weights that follow from degrees."""
+    """Make weights that follow from degrees."""
     return Fixed(rounds=((uniform if directed else metropolis)(links),), directed=directed)
 
 
@@ -98,7 +98,7 @@ def _check_connected(graph: nx.Graph, path: Path) -> None:
 
 
 def _live_file(site: Site, values: Values) -> Built:
-    """The part of a file's graph among the live peers, its components joined in a ring."""
+    """Build the part of a file's graph among the live peers, its components joined in a ring."""
     from scipy.sparse.csgraph import connected_components
 
     read = _remembered(_path(values))
@@ -119,7 +119,7 @@ def _live_file(site: Site, values: Values) -> Built:
 
 
 def _left_over(read: Built, names: Sequence[str]) -> csr_array:
-    """The file's edges among *names*, row j: of j's pushes; other nodes have no edges."""
+    """Return the file's edges among *names*, row j: of j's pushes; other nodes have no edges."""
     number = {name: node for node, name in enumerate(names)}
     # -1 for peers that are gone.
     now = np.array([number.get(name, -1) for name in read.names], np.int64)
@@ -137,7 +137,7 @@ _remembered: Final = lru_cache(maxsize=16)(read_graph)
 
 
 def forget_files() -> None:
-    """Read graph files anew from here on: they may change while a process lives."""
+    """Drop cached graph files: they may change while a process lives."""
     _remembered.cache_clear()
 
 

@@ -22,7 +22,7 @@ BETWEEN = ("ring", "path", "star", "complete")
 def hosts(sizes: Sequence[int], links: Sequence[Link]) -> Fixed:
     """Complete graphs inside hosts; each link joins one node of one host to one of another.
 
-    A host's links are dealt to its nodes in turn, so that none carries more than its share.
+    A host's links are assigned to its nodes in turn, so that none carries more than its share.
 
     Args:
         sizes: Nodes on each host, at least 1; nodes are numbered host by host.
@@ -43,7 +43,7 @@ def hosts(sizes: Sequence[int], links: Sequence[Link]) -> Fixed:
 
 
 def _between_hosts(name: str, count: int) -> list[Link]:
-    """Links of hosts 0 to count-1 for one of the names in `BETWEEN`."""
+    """Return links of hosts 0 to count-1 for one of the names in `BETWEEN`."""
     if name == "complete":
         return [(a, b) for a in range(count) for b in range(a + 1, count)]
     if name == "star":
@@ -53,7 +53,8 @@ def _between_hosts(name: str, count: int) -> list[Link]:
 
 
 def resize(sizes: Sequence[int], n: int) -> list[int]:
-    """Sizes for another number of nodes, in about the same proportions, without empty hosts."""
+    """Scale sizes to another number of nodes, in about the same proportions, without empty
+    hosts."""
     # Python's integers do not overflow.
     bounds = [end * n // sum(sizes) for end in accumulate(sizes, initial=0)]
     return [end - start for start, end in pairwise(bounds) if end > start]

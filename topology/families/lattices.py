@@ -1,6 +1,6 @@
 """Graphs on which nodes find their neighbors by arithmetic: rings, grids, hypercubes, Moshpit's.
 
-Where n does not fit, a live view builds the nearest graph that exists for every n.
+If n does not fit, a live view builds the nearest graph that exists for every n.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -84,8 +84,8 @@ def torus(rows: int, columns: int) -> Cayley:
 def twisted_torus(n: int, columns: int) -> Cayley:
     """A torus for any n: a cycle with chords to the nodes *columns* places away on either side.
 
-    Where n = rows * columns it is the torus whose rows are joined end to start. It has the degree
-    of a torus, and a diameter of about sqrt(n) if columns is about that.
+    If n = rows * columns it is the torus whose rows are joined end to start. It has the degree of a
+    torus, and a diameter of about sqrt(n) if columns is about that.
     """
     shifts = dict.fromkeys([*_both_ways(1, n), *_both_ways(columns, n)])
     return circulant(n, [tuple(shifts)])
@@ -113,11 +113,11 @@ def incomplete_hypercube(n: int) -> Fixed:
 
 
 def moshpit(n: int, side: int, dimensions: int, seed: int) -> Fixed:
-    """Nodes on cells of a box; those of a line average, along one axis after another.
+    """Place nodes on cells of a box; the nodes of a line average, along one axis after another.
 
-    Where every cell is taken, the average is exact after as many rounds as there are axes. Of more
-    cells than nodes, those that are taken are drawn at random, again until lines connect all; of so
-    many that this hardly ever comes off, the first ones are taken in order, which does.
+    With every cell occupied, the average is exact after as many rounds as there are axes. With more
+    cells than nodes, the occupied cells are drawn at random, again until lines connect all; if
+    this would hardly ever succeed, as with very many cells, the first cells are used in order, which does.
 
     Args:
         n: Number of nodes, at most side ** dimensions.
@@ -161,7 +161,7 @@ def _are_connected(n: int, lines: tuple[Nodes, ...]) -> bool:
 
 
 def _averages(group_of: Nodes) -> "csr_array":
-    """``W`` of groups that average, float64 ``(n, n)``."""
+    """Return ``W`` of groups that average, float64 ``(n, n)``."""
     from scipy.sparse import csr_array, diags_array
 
     n = len(group_of)
@@ -170,7 +170,7 @@ def _averages(group_of: Nodes) -> "csr_array":
 
 
 def dimensions(n: int) -> int:
-    """The dimensions of a hypercube.
+    """Return the dimensions of a hypercube.
 
     Raises:
         TopologyError: n is not a power of 2.
@@ -189,7 +189,7 @@ def _both_ways(shift: int, size: int) -> tuple[int, ...]:
 
 
 def _sides(n: int) -> tuple[int, int]:
-    """Rows and columns of the rectangle nearest to a square, rows <= columns."""
+    """Return rows and columns of the rectangle nearest to a square, rows <= columns."""
     rows = isqrt(n)
     while n % rows:
         rows -= 1
@@ -237,7 +237,7 @@ def _live_hypercube(site: Site, values: Values) -> Schedule:
 def _box(n: int, values: Values) -> tuple[int, int]:
     if not values:
         return _sides(n)
-    # One of the two may be left out.
+    # One of the two parameters may be left out.
     cells = prod(int(value) for value in values.values())
     if n % cells or (len(values) == 2 and n != cells):
         given = ", ".join(f"{name}={value}" for name, value in values.items())
@@ -255,7 +255,7 @@ def _size_of_box(values: Values) -> int | None:
 
 
 def _columns(n: int, values: Values) -> int:
-    """How long a row is on a live view."""
+    """Return the length of a row on a live view."""
     if "cols" in values:
         return whole(values, "cols")
     if "rows" in values:
@@ -291,7 +291,7 @@ def _live_moshpit(site: Site, values: Values) -> Schedule:
 
 
 def _least_side(n: int, values: Values) -> int:
-    """Of a box that holds n."""
+    """Return the side of a box that holds n nodes."""
     side = 2
     while side ** whole(values, "d") < n:
         side += 1
@@ -308,7 +308,7 @@ def _check_moshpit(values: Values) -> None:
 
 
 def _moshpits(n: int, degree: int) -> Iterable[str]:
-    """Boxes whose lines are no longer than the degree allows, the flattest first."""
+    """Yield boxes whose lines fit the degree, the flattest first."""
     dimensions = range(2, max(2, n.bit_length()) + 1)
     return [f"d={d}" for d in dimensions if _least_side(n, {"d": d}) <= degree + 1]
 

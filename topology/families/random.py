@@ -2,7 +2,7 @@
 
 Strict ones come from networkx, drawn again until connected. Drawn anew for n + 1 nodes, nearly all
 edges would change; so live ones are consistent random graphs, in which each edge depends only on
-the ids of its two ends, and a peer that comes or goes moves hardly any edge of the others. The
+the ids of its two ends, and a peer that joins or leaves moves hardly any edge of the others. The
 ideas are consistent hashing (Karger et al., STOC 1997) and random cycles (Law and Siu, INFOCOM
 2003). Live graphs are connected for any number of peers.
 """
@@ -139,7 +139,7 @@ def _connected(draw: Callable[[int], nx.Graph], failure: str) -> Fixed:
 def random_regular_live(site: Site, d: int) -> Schedule:
     """The union of d / 2 random cycles, plus a random matching where d is odd.
 
-    Where two cycles share an edge, two peers have one neighbor fewer.
+    If two cycles share an edge, two peers have one neighbor fewer.
 
     Source: Law and Siu, INFOCOM 2003; Friedman, Memoirs of the AMS 2008, model H, for its gap.
     """
@@ -191,7 +191,7 @@ def small_world_live(site: Site, k: int, p: float) -> Schedule:
 
 
 def scale_free_live(site: Site, m: int) -> Schedule:
-    """Peers come in the order of their hashes, and each links to m earlier ones.
+    """Add peers in the order of their hashes, each linked to m earlier ones.
 
     In the model of Barabasi and Albert the s-th node is chosen with a probability proportional to
     1 / sqrt(s) on average. Here it is chosen so independently of the others' edges.
@@ -203,7 +203,7 @@ def scale_free_live(site: Site, m: int) -> Schedule:
     for pick in range(m):
         uniform = blend(keys[order], PICK, pick).astype(np.float64) / 2.0**64
         chosen = np.searchsorted(place, place * uniform**2, side="right") - 1
-        # Rounding must not let a node choose itself or one that comes later.
+        # Rounding must not let a node choose itself or a later node.
         chosen = np.clip(chosen, 0, np.maximum(np.arange(site.n) - 1, 0))
         left.append(order)
         right.append(order[chosen])
@@ -211,7 +211,7 @@ def scale_free_live(site: Site, m: int) -> Schedule:
 
 
 def _keys(site: Site) -> Words:
-    """A hash of each peer's id."""
+    """Return a hash of each peer's id."""
     return np.array([_key(site.seed, name) for name in site.names], np.uint64)
 
 
@@ -228,12 +228,12 @@ def _ring(n: int) -> tuple[Nodes, Nodes]:
 def _matching(keys: Words) -> tuple[Nodes, Nodes]:
     """Pair up all nodes but at most one, by the longest common prefix of their hashes.
 
-    Each half of the range of hashes, each quarter and so on pairs its own nodes, and hands the one
-    left over, if any, to the next larger part. One peer more or less then changes at most one pair
-    in each part that contains it, about log2 n of them. If neighbors in sorted order were paired,
-    all pairs from there to the end would change.
+    Each half of the range of hashes, each quarter and so on pairs its own nodes, and hands the node
+    left over, if any, to the next larger part. Adding or removing a peer then changes at most one
+    pair in each part that contains it, about log2 n of them. If neighbors in sorted order were
+    paired, all pairs from there to the end would change.
     """
-    # 63 bits, so that the last part is everyone.
+    # 63 bits, so that the last part contains all nodes.
     keys = keys >> np.uint64(1)
     free = np.argsort(keys, kind="stable")
     left, right = [], []
@@ -247,7 +247,7 @@ def _matching(keys: Words) -> tuple[Nodes, Nodes]:
 
 
 def _successors(keys: Words, points: Words) -> Nodes:
-    """On a circle of hashes, the first node at or after each point."""
+    """Return the first node at or after each point on a circle of hashes."""
     order = np.argsort(keys, kind="stable")
     at = np.searchsorted(keys[order], points) % len(keys)
     successors: Nodes = order[at]

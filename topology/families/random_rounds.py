@@ -37,7 +37,7 @@ SHIFT = 1
 
 
 class _Seating(NamedTuple):
-    """One round: who sits where, and which seats are linked."""
+    """One round: the seat of each node, and the links between seats."""
 
     node_at: NDArray[np.int64]
     seat_of: NDArray[np.int64]
@@ -54,7 +54,7 @@ class Shuffled:
     n: int
     seed: int
     name: str
-    """Of the family, so that the streams of two families do not coincide."""
+    """Name of the family, so that the streams of two families do not coincide."""
 
     links: Callable[[int], Schedule]
     """The pattern between seats 0 to n-1 (its round 0), which a word in [0, 2**64) may draw."""
@@ -122,7 +122,7 @@ class LocalEpidemic:
         return csr_array((shares[receivers], (receivers, senders)), shape=(self.n, self.n))
 
     def _targets(self, nodes: NDArray[np.int64], round: int) -> NDArray[np.int64]:
-        """Targets of some nodes, int64 with axes ``(node, target)``."""
+        """Return targets of some nodes, int64 with axes ``(node, target)``."""
         if self.s == 0:
             return np.empty((len(nodes), 0), np.int64)
         base = key(self.seed, "epidemic-local", round)
@@ -147,7 +147,7 @@ def random_groups(
 
     Args:
         m: Group size, at least 2. The sizes of the ceil(n / m) groups differ by at most one.
-        name: Of the stream of draws.
+        name: Name of the stream of draws.
         sit_out: Leave out nodes that do not fill a group, instead of making groups smaller.
 
     Source: Ryabinin, Gorbunov, Plokhotnyuk and Pekhimenko, NeurIPS 2021 (Moshpit), with
@@ -161,7 +161,7 @@ def random_groups(
 
 
 def epidemic(n: int, s: int, seed: int) -> Shuffled:
-    """Every node pushes to s others and hears from s: a random regular digraph each round.
+    """Every node pushes to s others and receives from s: a random regular digraph each round.
 
     It is a random circulant under a random permutation, so any s others are equally likely.
 

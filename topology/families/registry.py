@@ -16,11 +16,11 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(_families)
 
 
 def register(name: str, family: Family) -> None:
-    """Add a family, which specs can name from now on.
+    """Add a family, which specs can then name.
 
     Args:
-        name: What users type: letters, digits and hyphens.
-        family: What it stands for.
+        name: Name in specs: letters, digits and hyphens.
+        family: Its definition.
 
     Raises:
         TopologyError: The name is taken, or no spec could contain it; nothing is registered.

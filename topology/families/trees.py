@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILIES", "spanning_tree", "tree"]
 
-# Each root costs a search of the whole graph; a few suffice where there is a center to be found.
+# Each root costs a search of the whole graph; a few suffice if there is a center to be found.
 ROOTS_MAX = 8
 
 _INSIDE = ("torus", "grid", "random-regular:d=3", "exponential")
@@ -49,8 +49,8 @@ def spanning_tree(schedule: Schedule) -> Fixed:
 def _middle(edges: csr_array) -> int:
     """A node of minimum eccentricity, or nearly.
 
-    Each root that is tried yields a node far from it. The next root is as near as possible to all
-    of those; when its farthest node is no farther than they are, there is no better root.
+    Each candidate root yields a node far from it. The next root is as near as possible to all of
+    those; when its farthest node is no farther than they are, no root is better.
     """
     at_least = np.zeros(edges.shape[0])
     root, found = 0, []

@@ -33,7 +33,7 @@ class Step:
     """Places, in [1, size of the axis)."""
 
     weight: float
-    """What the receiver takes, dimensionless."""
+    """Part that the receiver takes, dimensionless."""
 
     axis: int = 0
     """Index of the axis."""
@@ -104,7 +104,7 @@ class Cayley:
         return csr_array((weights, (np.concatenate(rows), columns)), shape=(self.n, self.n))
 
     def union(self) -> Cayley:
-        """A static schedule with the steps of all rounds; its weights are meaningless."""
+        """Return a static schedule with the steps of all rounds; its weights are meaningless."""
         steps = {(step.axis, step.shift): step for steps in self.rounds for step in steps}
         return Cayley(shape=self.shape, rounds=(tuple(steps.values()),), directed=self.directed)
 

@@ -18,19 +18,20 @@ __all__ = ["MIXINGS", "edges", "lazy", "metropolis", "undirected", "uniform"]
 
 Nodes = NDArray[np.int64]
 
-# scipy is imported where a matrix is made: names, help and the neighbors of most families need
-# none, and it would triple the time that the import of this layer takes.
+# scipy is imported only to make a matrix: names, help and the neighbors of most families do not
+# need it, and it would triple the import time of this layer.
 
 
 def edges(n: int, sources: Nodes, targets: Nodes) -> csr_array:
-    """An adjacency matrix whose row j says to whom j pushes.
+    """Return an adjacency matrix whose row j holds the push targets of j.
 
     Args:
-        sources: Who pushes, int64 ``(n_edges,)``.
-        targets: To whom, likewise. Duplicate edges count once; self-loops are dropped.
+        sources: Pushing nodes, int64 ``(n_edges,)``.
+        targets: Their targets, int64 ``(n_edges,)``. Duplicate edges count once; self-loops are
+            dropped.
 
     Returns:
-        Ones where there is an edge, float64 ``(n, n)``, indices sorted.
+        1.0 at every edge, float64 ``(n, n)``, indices sorted.
     """
     from scipy.sparse import csr_array
 
@@ -73,14 +74,14 @@ def metropolis(adjacency: csr_array) -> csr_array:
 
 
 def uniform(adjacency: csr_array) -> csr_array:
-    """Each node splits what it has evenly between itself and its out-neighbors.
+    """Split what each node has evenly between itself and its out-neighbors.
 
     Columns sum to 1, so totals are preserved: push-sum divides by the weights that arrive. Rows
-    sum to 1 as well where a node's in-neighbors are as many as its out-neighbors, all with the
-    same out-degree.
+    sum to 1 as well if a node has as many in-neighbors as out-neighbors, all with the same
+    out-degree.
 
     Args:
-        adjacency: Ones at edges, row j: to whom j pushes, ``(n, n)``.
+        adjacency: Ones at edges, row j holds the push targets of j, ``(n, n)``.
 
     Returns:
         ``W``, float64 ``(n, n)``.

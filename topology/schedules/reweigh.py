@@ -45,13 +45,13 @@ class Reweighed:
 
 
 def reweigh(schedule: Schedule, mixing: str) -> Schedule:
-    """Keep the edges, change the weights.
+    """Change the weights, and keep the edges.
 
     Args:
         mixing: One of ``MIXINGS``.
 
     Raises:
-        TopologyError: There is no such mixing, or it does not suit these edges.
+        TopologyError: The mixing is unknown, or does not suit these edges.
     """
     find("mixing", mixing, MIXINGS, error=TopologyError)
     if mixing == "metropolis" and schedule.directed:

@@ -1,8 +1,9 @@
-"""What a family builds: who mixes from whom, round by round.
+"""Schedules: which nodes mix from which, round by round.
 
 One convention holds everywhere. ``W`` is float64 with axes ``(node that mixes, node it mixes
-from)``: a round sets ``x <- W x``, row i says what i mixes from whom, column j how j's push is
-split. A push from j to i is an edge j -> i, so a node's out-neighbors are the rows of its column.
+from)``: a round sets ``x <- W x``, row i holds what i takes from each node, column j how j's push
+is split. A push from j to i is an edge j -> i, so a node's out-neighbors are the rows of its
+column.
 """
 
 from __future__ import annotations
@@ -28,17 +29,19 @@ class Schedule(Protocol):
 
     @property
     def directed(self) -> bool:
-        """True if a node may push to one that does not push back in the same round."""
+        """True if a node may push to a node that does not push back in the same round."""
 
     @property
     def period(self) -> int | None:
         """Rounds after which everything repeats, 1 for a static graph; None for random rounds."""
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
-        """A node's out-neighbors in a round: each once, never itself, in the schedule's order."""
+        """Return a node's out-neighbors in a round: each once, never itself, in the schedule's
+        order."""
 
     def matrix(self, round: int) -> csr_array:
-        """``W`` of a round, float64 ``(n, n)``, diagonal included, no stored zeros off it."""
+        """Return ``W`` of a round, float64 ``(n, n)``, with its diagonal, no stored zeros off
+        it."""
 
 
 @runtime_checkable
@@ -53,10 +56,10 @@ class RandomCirculant(Schedule, Protocol):
         """True if all matrices that can be drawn commute."""
 
     def representatives(self) -> Iterable[csr_array]:
-        """The matrices that can be drawn, equally likely, one for all turns of each."""
+        """Return the matrices that can be drawn, equally likely, one for all turns of each."""
 
     def union(self) -> Schedule:
-        """A static schedule with every edge that can be drawn."""
+        """Return a static schedule with every edge that can be drawn."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,7 +90,7 @@ class Fixed:
 
     @cached_property
     def _pushes(self) -> tuple[csr_array, ...]:
-        """Row j: to whom j pushes."""
+        """Adjacency matrices: row j holds the push targets of j."""
         rounds = (matrix.T.tocsr() for matrix in self.rounds) if self.directed else self.rounds
         pushes = tuple(rounds)
         for matrix in pushes:

@@ -17,16 +17,16 @@ __all__ = ["adjacency", "union"]
 
 
 def adjacency(schedule: Schedule, round: int) -> csr_array:
-    """A round's pushes as ones; row j says to whom j pushes, float64 ``(n, n)``."""
+    """Return a round's pushes as ones; row j holds the push targets of j, float64 ``(n, n)``."""
     pushes = schedule.matrix(round).tocoo()
     receivers, senders = pushes.coords
     return edges(schedule.n, senders.astype(np.int64), receivers.astype(np.int64))
 
 
 def union(schedule: Schedule) -> Schedule:
-    """A static schedule with the edges of all rounds.
+    """Return a static schedule with the edges of all rounds.
 
-    Of random rounds it has every edge that can be drawn: all of them, unless the schedule knows
+    For random rounds these are all edges that can be drawn: every pair, unless the schedule knows
     better (`RandomCirculant`).
 
     Returns:

@@ -24,8 +24,7 @@ class Band:
     """The mean curve of a group's seeds, and a band around it; all of one length.
 
     The band is the 95 % interval of the mean at each place; with two seeds, too few for an
-    interval,
-    it runs from the lower to the higher.
+    interval, it runs from the lower to the higher.
     """
 
     x: tuple[float, ...]

@@ -84,7 +84,7 @@ def run_study(
             `Study.priority`, then run first, and the results lack the rest. Default: compute all.
 
     Returns:
-            The results of the trials; failed trials are among its failures.
+        The results of the trials; failed trials are among its failures.
 
     Raises:
         InvalidTrials: Some trials cannot run; nothing was started.

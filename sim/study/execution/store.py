@@ -67,7 +67,7 @@ class Store:
         """Store a trial, the parts of `compute`; it is on the disk when this returns.
 
         Raises:
-                OSError: Writing failed, for instance on a full disk; nothing is left behind.
+            OSError: Writing failed, for instance on a full disk; nothing is left behind.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         content = {"format": _FORMAT, "key": key, "digest": _digest(record), "record": record}
