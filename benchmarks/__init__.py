@@ -1,3 +1,3 @@
-"""Speed, measured as ratios within one run: developers' tools, run as ``python -m benchmarks``."""
+"""Speed, measured as ratios within one run: developer tools, run as ``python -m benchmarks``."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""``python -m benchmarks NAME ...``, from the root of the repository: ``make bench`` does that.
+"""``python -m benchmarks NAME ...``, from the root of the repository: ``make bench`` runs it.
 
 An option such as ``--peers 4`` goes to each named benchmark that has such a parameter; ``--write
 FILE`` also writes the tables there, as Markdown.
@@ -37,9 +37,9 @@ BENCHMARKS: Final[dict[str, Callable[..., Result]]] = {
     "gpu-copies": gpu.measure_copies,
     "gpu-workers": gpu.measure_workers,
 }
-"""By the name that people type.
+"""Benchmarks by name.
 
-Most take a minute or two, exchange, stall and joining some four, simulator and soak ten.
+Most take a minute or two; exchange, stall and joining about four, simulator and soak ten.
 stall and simulator install rivals the first time.
 """
 
@@ -50,10 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run benchmarks, and print their tables.
 
     Args:
-        arguments: Those of the command line; the process's own by default.
+        arguments: Command-line arguments; default: those of the process.
 
     Raises:
-        SystemExit: With 2, where an option or a name is unknown.
+        SystemExit: With 2, if an option or a name is unknown.
     """
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
@@ -84,7 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser_of(names: Sequence[str]) -> argparse.ArgumentParser:
-    """Options for all parameters of these benchmarks that are numbers, texts or lists of them."""
+    """Make options for all parameters of these benchmarks that are numbers, texts or lists of
+    them."""
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks {' '.join(names)}", argument_default=argparse.SUPPRESS
     )

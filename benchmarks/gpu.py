@@ -1,4 +1,5 @@
-"""``gpu-copies`` and ``gpu-workers``: what a GPU adds. ``make gpu`` runs them, on a CUDA device."""
+"""``gpu-copies`` and ``gpu-workers``: the gain from a GPU. ``make gpu`` runs them on a CUDA
+device."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -18,7 +19,7 @@ __all__ = ["measure_copies", "measure_workers"]
 
 _FRACTION: Final = 0.25
 
-# How often each byte is read or written where the rate is counted, by us and by a plain copy.
+# Reads and writes of each byte that the measured rate counts, by us and by a plain copy.
 _PASSES: Final = {
     "leaving": (1, 1, "copy_ to page-locked memory; ours copies aside first, and sums"),
     "mixing": (1, 1, "copy_ from page-locked memory; ours mixes what has arrived, too"),
@@ -31,9 +32,9 @@ def measure_copies(
     """Take snapshots of a vector, and mix shares, within one process.
 
     Args:
-        device: Where the vector lies.
+        device: Device of the vector.
         copies_mb: Its sizes in float32, 10**6 bytes.
-        rounds: How often each way takes its turn.
+        rounds: Turns of each way.
     """
     return Result(
         name="gpu-copies",
@@ -46,7 +47,7 @@ def _copies(device: str, size_mb: float, rounds: int) -> Iterator[Row]:
     vector = Vector(Flat(int(size_mb * 1e6) // 64 * 16, device))
     numbers = vector.flats[0].uniform_()
     host = vector.snapshot()
-    # Nothing that is copied is changed: `out` and `room` take what the plain ways write.
+    # Copied data stays unchanged: `out` and `room` receive what the plain ways write.
     out = numbers.clone()
     room = vector.memory.lend(host.numel(), "staged").view(torch.float32)
     plain: Mapping[str, Callable[[], object]] = {
@@ -79,13 +80,13 @@ def measure_workers(
     worker_steps: int = 20,
     rounds: int = 3,
 ) -> Result:
-    """Simulate workers that train on a device, next to the same on the CPU.
+    """Simulate workers that train on a device, compared with the CPU.
 
     Args:
-        device: Where the workers' models lie.
+        device: Device of the workers' models.
         simulated: Numbers of workers.
-        worker_steps: Of each worker.
-        rounds: How often either has its turn.
+        worker_steps: Steps of each worker.
+        rounds: Turns of either device.
     """
     torch.set_num_threads(1)
     return Result(

@@ -1,4 +1,4 @@
-"""What a benchmark found: figures of ours next to a limit, or a plainer way, of the same run."""
+"""Benchmark results: our figures next to a limit, or a plainer way, from the same run."""
 
 import os
 import platform
@@ -28,7 +28,7 @@ class Row:
     reference: float
     unit: str
     note: str = ""
-    """What the reference is, and what else was counted."""
+    """The reference, and further counts."""
 
     @property
     def ratio(self) -> float:
@@ -37,7 +37,7 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, str, str, str, str, str]:
-        """As they stand in a table."""
+        """The cells of a table row."""
         figures = (_number(self.ours), _number(self.reference), f"{self.ratio:.3f}")
         return (self.name, *figures, self.unit, self.note)
 
@@ -48,13 +48,13 @@ class Result:
 
     name: str
     title: str
-    """One line: what was measured."""
+    """One line that says what was measured."""
     rows: tuple[Row, ...]
     ours: str = "rumor"
     """Heading of our figures."""
     reference: str = "reference"
     wall_s: float = 0.0
-    """How long measuring took, seconds."""
+    """Duration of the measurement, seconds."""
 
     @property
     def columns(self) -> tuple[str, str, str, str, str, str]:
@@ -63,8 +63,8 @@ class Result:
 
 
 def machine() -> str:
-    """CPU model, cores and versions, in one line."""
-    # It loads torch, which `topology` must not.
+    """Return CPU model, cores and versions, in one line."""
+    # Imported here because it loads torch, which `topology` must not.
     from rumor.train.storage.environment import processor
 
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "pyzmq"))
@@ -88,7 +88,7 @@ def print_result(result: Result, console: Console) -> None:
 
 
 def as_markdown(result: Result) -> str:
-    """A section with the result's table."""
+    """Return a Markdown section with the result's table."""
     lines = [result.columns, ("---", "---:", "---:", "---:", "---", "---")]
     table = [f"| {' | '.join(cells)} |" for cells in (*lines, *(row.cells for row in result.rows))]
     title = f"{result.title}; it took {result.wall_s:.0f} s."
@@ -96,7 +96,7 @@ def as_markdown(result: Result) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits that count, and thousands apart."""
+    """Format with three significant digits and thousands separators."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
@@ -112,7 +112,7 @@ def alternate(ways: Mapping[_Key, Callable[[], Sequence[_T]]], rounds: int) -> d
     Args:
         ways: Each takes some measurements when called. The first call is not counted: it fills
             caches and buffers.
-        rounds: Calls of each that count.
+        rounds: Counted calls of each way.
 
     Returns:
         All measurements of each way, in the order taken.
@@ -132,7 +132,7 @@ def medians(ways: Mapping[str, Callable[[], Sequence[float]]], rounds: int) -> d
 
 
 def timed(action: Callable[[], object], times: int = 1) -> list[float]:
-    """Do something several times and return how long each took, seconds."""
+    """Call *action* several times and return how long each call took, seconds."""
     taken_s = []
     for _ in range(times):
         start_s = time.perf_counter()
@@ -142,11 +142,11 @@ def timed(action: Callable[[], object], times: int = 1) -> list[float]:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest of *values* that so many percent do not exceed."""
+    """Return the smallest of *values* that *percent* percent of them do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
 def rate_gb_s(size_bytes: int, taken_s: Sequence[float]) -> float:
-    """The median rate of moving *size_bytes*, in GB/s (10**9 bytes)."""
+    """Return the median rate of moving *size_bytes*, in GB/s (10**9 bytes)."""
     return size_bytes / median(taken_s) / 1e9

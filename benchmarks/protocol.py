@@ -1,4 +1,4 @@
-"""``protocol``: what deciding costs, without network and values, and what a message costs."""
+"""``protocol``: the cost of decisions, without network and values, and of a message."""
 
 import logging
 import math
@@ -35,7 +35,7 @@ _SCHEMA = Schema((TensorSpec("x", (1024,), "float32"),))
 _ANCHOR = bytes(16)
 _TOPOLOGY = "exponential"
 _GOSSIP_S = 1.0
-# Magic, version and checksum stand before a header.
+# Magic, version and checksum precede a header.
 _PREFIX_BYTES = 8
 
 
@@ -50,10 +50,10 @@ def measure_protocol(
 
     Args:
         peers: Sizes of swarms in which each peer has a member table of its own.
-        workers: Sizes of swarms in which all share one, as simulated workers do.
-        events: About how many events of each swarm are timed together.
-        messages: How many messages are timed together.
-        rounds: How often each way takes its turn.
+        workers: Sizes of swarms that share one member table, as simulated workers do.
+        events: Approximate number of events of each swarm that are timed together.
+        messages: Number of messages that are timed together.
+        rounds: Turns of each way.
     """
     shared, own = _ways(workers, events, shared=True), _ways(peers, events, shared=False)
     with paused():
@@ -66,17 +66,17 @@ def measure_protocol(
 
 
 class _Swarm:
-    """Peers that know one another and train, on a clock that only moves when told to.
+    """Peers that know one another and train, on a clock that moves on request only.
 
     Args:
-        n: How many; each pushes at every step.
-        shared: Whether all share one member table.
+        n: Number of peers; each pushes at every step.
+        shared: Use one member table for all.
     """
 
     def __init__(self, n: int, *, shared: bool) -> None:
         self.now = 0.0
         self.events = 0
-        """How often a protocol was called."""
+        """Number of calls of a protocol."""
         self._queue: deque[Envelope] = deque()
         ids = tuple(f"peer-{i:0{len(str(n - 1))}}" for i in range(n))
         one, table = WorkerTopology(parse(_TOPOLOGY, n), ids), StaticMembership(ids)
@@ -114,13 +114,13 @@ class _Swarm:
         self._deliver()
 
     def rate(self, act: Callable[[], None], times: int) -> list[float]:
-        """Events per second while something is done several times."""
+        """Return events per second while *act* is called several times."""
         before = self.events
         taken_s = sum(timed(act, times))
         return [(self.events - before) / taken_s]
 
     def _introduce(self) -> None:
-        """Tell every peer of every other at first hand: tables that spread would take minutes."""
+        """Give every peer first-hand knowledge of all: tables would take minutes to spread."""
         for source, entry in [(peer, peer.table.live()[0]) for peer in self._peers.values()]:
             hello = Hello(members=(entry,), rooted=False, reply=False)
             for id, protocol in self._peers.items():
@@ -149,13 +149,13 @@ _Ways = dict[tuple[int, str], Callable[[], list[float]]]
 
 
 def _ways(sizes: Sequence[int], events: int, *, shared: bool) -> _Ways:
-    """Events per second, by size of the swarm and what it does."""
+    """Return events per second, by size of the swarm and action."""
     ways: _Ways = {}
     for n in sizes:
         what = "workers" if shared else "peers"
         _log.info("making %d %s", n, what)
         swarm = _Swarm(n, shared=shared)
-        # Until credit is used up for the first time, a peer has more to do than ever after.
+        # Until credit is used up for the first time, a peer has more work than ever after.
         swarm.step()
         swarm.step()
         steps = max(1, events // (4 * n))

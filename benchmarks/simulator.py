@@ -1,7 +1,7 @@
-"""``simulator``: simulated workers next to a rival at the same work, and engines next to another.
+"""``simulator``: simulated workers next to a rival at the same work, and engines compared.
 
-Each measurement is a process of its own: ``python -m benchmarks.simulator`` with what it is to
-simulate as JSON.
+Each measurement is a process of its own: ``python -m benchmarks.simulator`` with its settings as
+JSON.
 """
 
 import json
@@ -44,7 +44,7 @@ _BATCH: Final = 32
 _WARM_N: Final = 8
 _MB_PER_MIB: Final = 2**20 / 1e6
 
-# Without these, glibc hands large blocks back and fetches them anew, faulting every page: it costs
+# Without these, glibc returns large blocks and allocates them again, faulting every page: it costs
 # the rival a fifth with 1,070 hidden units.
 _ENVIRONMENT: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(2**30),
@@ -52,8 +52,8 @@ _ENVIRONMENT: Final = {
     "OMP_WAIT_POLICY": "passive",
 }
 
-# By hidden units: steps of all workers that take the rival 7 to 15 s, and how many times as many
-# ours take, to last long enough to be timed.
+# For each number of hidden units: steps of all workers that take the rival 7 to 15 s, and the factor on ours, for
+# them to last long enough to be timed.
 _STEPS: Final = {32: 15_000, 1070: 4_000}
 _LONGER: Final = {32: 16, 1070: 12}
 
@@ -69,12 +69,13 @@ def measure_simulator(
     """Measure engines next to gossipy-dfl and to our own loop, each in a fresh process.
 
     Args:
-        workers: How many.
+        workers: Numbers of workers.
         hidden: Units of the network's one hidden layer: 2.4 k parameters with 32, 80 k with 1070.
-        steps: Of all workers together; 0: as many as take the rival a quarter of a minute.
-        threads: Of the rows that show what more than one brings.
+        steps: Steps of all workers together; 0: as many as take the rival a quarter of a minute.
+        threads: Threads in the rows that show the gain from more than one.
         rounds: Turns of each way; figures are medians.
-        rarely: How often a step pushes in the rows next to our loop alone; the rival always does.
+        rarely: Probability of a push at a step in the rows next to our loop alone; the rival always
+            pushes.
     """
     rows: list[Row] = []
     for units in hidden:
@@ -95,7 +96,7 @@ def measure_simulator(
 
 
 _Found = Mapping[str, Any]
-"""What a way came to: medians of its turns; nothing where it could not be run."""
+"""Results of a way: medians of its turns; empty if it could not be run."""
 
 
 def _named(units: int, n: int) -> str:
@@ -142,7 +143,7 @@ def _next_to_loop(name: str, way: str, found: Mapping[str, _Found]) -> Row:
 
 
 def _in_turn(ways: Mapping[str, Callable[[], _Found]], rounds: int) -> dict[str, _Found]:
-    """Each way in turn, so that a slow minute falls on all; nothing of one that cannot be run."""
+    """Run each way in turn, so that a slow minute affects all; empty for a way that fails."""
     turns: dict[str, list[_Found]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
@@ -198,7 +199,8 @@ def _task(hidden: int) -> Task:
 
 
 def _hand_over(hidden: int, n: int, steps: int, path: Path) -> dict[str, Any]:
-    """Write graph, samples and first parameters to *path*; what to ask of the rival's script."""
+    """Write graph, samples and first parameters to *path*; return arguments of the rival's
+    script."""
     task = _task(hidden)
     torch.manual_seed(0)
     start = parameters_to_vector(task.model().parameters()).detach()
@@ -226,27 +228,27 @@ def measured(
 ) -> dict[str, Any]:
     """Simulate GoSGD, in this process.
 
-    Set-up and evaluations are not counted, as they are not at the rival: runs of so few steps that
-    all of these are decided twice are subtracted, the quicker of two. They have as much of both.
+    Set-up and evaluations are not counted, like the rival's: runs of so few steps that all of these
+    are decided twice are subtracted, the quicker of two. They have as much of both.
 
     Args:
         hidden: Units of the hidden layer.
-        workers: How many.
-        steps: Of the optimizer, for each worker; 2 or more.
+        workers: Number of workers.
+        steps: Optimizer steps of each worker; 2 or more.
         engine: ``auto``, ``dense`` or ``loop``.
-        threads: That the simulator may use.
-        p: Chance that a step pushes.
+        threads: Threads of the simulator.
+        p: Probability that a step pushes.
 
     Returns:
         ``rate``, steps of all workers per second; ``accuracy`` of the merged model;
-        ``loaded_mb`` and ``peak_mb``, the most resident memory before the simulation and in all, in
-        10**6 bytes; ``engine`` that was used, and ``why``.
+        ``loaded_mb`` and ``peak_mb``, peak resident memory before the simulation and in all, in
+        10**6 bytes; the ``engine`` used, and ``why``.
     """
     how = {"engine": engine, "threads": threads, "decide": "auto", "p": p}
     run = partial(_simulate, hidden)
-    # What is only done once, a small simulation has done before.
+    # A small simulation first does everything that happens only once.
     run(_WARM_N, 2, how)
-    # Models that are too large for the fast path are left to the protocols.
+    # Models too large for the fast path are left to the protocols.
     try:
         run(_WARM_N, 2, {**how, "decide": "compiled"})
         how["decide"] = "compiled"
@@ -278,7 +280,7 @@ def _simulate(hidden: int, workers: int, steps: int, how: Mapping[str, Any]) -> 
         partition="shared",
         network="lan",
         **how,
-        # No more measurements than there must be.
+        # As few measurements as possible.
         eval_every=steps,
         seed=0,
     )

@@ -1,4 +1,4 @@
-"""``topology``: what a live view costs a peer, next to networkx."""
+"""``topology``: the cost of a live view for a peer, next to networkx."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -25,12 +25,12 @@ def measure_topology(
     viewed: int = 1_000,
     rounds: int = 3,
 ) -> Result:
-    """Measure `LiveTopology` on a view that stays, and on one that changes.
+    """Measure `LiveTopology` on a view that stays, and on a view that changes.
 
     Args:
         families: Specs.
-        viewed: Peers of the live view.
-        rounds: How often each is measured.
+        viewed: Number of peers in the live view.
+        rounds: Measurements of each.
     """
     return Result(
         name="topology",
@@ -41,7 +41,7 @@ def measure_topology(
 
 def _view(spec: str, peers: int, rounds: int) -> Iterator[Row]:
     _log.info("viewing %s, %d peers", spec, peers)
-    # A tuple that stays the same until the view changes, as the protocol hands it over.
+    # A tuple that stays the same until the view changes, like the protocol's.
     everyone = tuple(f"peer-{index:05}" for index in range(peers))
     without_one = everyone[: peers // 3] + everyone[peers // 3 + 1 :]
     one = everyone[peers // 2]

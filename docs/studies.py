@@ -1,8 +1,8 @@
 """Write docs/studies/ from the folders of finished studies: ``make studies``.
 
 ``python docs/studies.py runs/study-graphs ...``, from the root of the repository. Each folder gives
-a page of what came out, its pictures and its table of trials; all figures and sentences on a page
-are computed from what is in the folder. ``docs/studies/README.md`` lists all pages that are there.
+a page of results, its pictures and its table of trials; all figures and sentences on a page are
+computed from the folder. ``docs/studies/README.md`` lists all pages.
 """
 
 import argparse
@@ -49,18 +49,18 @@ __all__ = [
 
 OUT: Final = Path("docs/studies")
 SOURCES: Final = "../../../sim/study/built_in"
-"""Where the studies' files are, seen from a page."""
+"""Folder of the study files, relative to a page."""
 
 NAMES: Final = tuple(study.name for study in built_in_studies())
 
 TRIALS: Final = "trials.tar.xz"
-"""Of a study that is not finished, all that goes on with it."""
+"""Archive with the trials of an unfinished study, for resuming it."""
 
 PLACES_MAX: Final = 6
-"""Of a picture; the rest goes to another."""
+"""Maximum number of places in a picture; more go to another picture."""
 
 COLORS: Final = 128
-"""Of a picture. More are not needed for lines and points, and cost bytes."""
+"""Colors of a picture. Lines and points need no more, and more cost bytes."""
 
 CAPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -69,7 +69,7 @@ CAPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "response": "What it depends on",
     }
 )
-"""What pictures show, by the beginnings of their names, in the order in which they are shown."""
+"""Captions of pictures, by the beginnings of their names, in display order."""
 
 
 def main() -> None:
@@ -90,14 +90,14 @@ def main() -> None:
 def write(folder: Path, out: Path, *, machine: str, date: str, commit: str = "") -> None:
     """Write the page of one study, its pictures and its table.
 
-    Of one that is not finished its trials lie beside them, for whoever goes on with it.
+    For an unfinished study its trials are stored next to them, for resuming it.
 
     Args:
-        folder: Where it was computed, with ``summary.csv``.
-        out: Of all pages; this one comes into a folder of the study's name.
-        machine: In words.
-        date: As 2026-11-21.
-        commit: Of the code that computed it.
+        folder: Folder of the study, with ``summary.csv``.
+        out: Folder of all pages; this one goes into a folder of the study's name.
+        machine: Description of the machine.
+        date: Date in the form 2026-11-21.
+        commit: Commit of the code that computed it.
     """
     results = load_results(folder)
     here = out / results.study.name
@@ -119,13 +119,13 @@ def write(folder: Path, out: Path, *, machine: str, date: str, commit: str = "")
 
 
 def _missing(results: Results) -> int:
-    """How many trials were not computed."""
+    """Return how many trials were not computed."""
     known = len(results.results) + len(results.failures)
     return sum(1 for _ in results.study.trials()) - known
 
 
 def _without_dates(part: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The same trials make the same archive."""
+    """Drop dates, so that the same trials make the same archive."""
     part.mtime, part.uid, part.gid, part.uname, part.gname = 0, 0, 0, "", ""
     return part
 
@@ -157,13 +157,13 @@ def page(
     machine: str,
     date: str,
 ) -> str:
-    """The page of a study, in Markdown.
+    """Return the page of a study, in Markdown.
 
     Args:
-        results: Of all its trials.
-        pictures: Names of files beside the page.
-        machine: In words.
-        date: As 2026-11-21.
+        results: Results of all its trials.
+        pictures: Names of files next to the page.
+        machine: Description of the machine.
+        date: Date in the form 2026-11-21.
     """
     study = results.study
     everything, (results, found) = results, searched(results)
@@ -207,7 +207,7 @@ def _target(study: Study) -> str:
 
 
 def _reference(named: str) -> Iterator[str]:
-    """That comparisons are fewer, where the study has named what points are held against."""
+    """Say that comparisons are fewer, if the study has named a reference."""
     if named:
         yield (
             f"Others are held against **{named}**, which the study's file names as its "
@@ -244,7 +244,7 @@ def _unfinished(results: Results) -> Iterator[str]:
 
 
 def _trained_by(results: Results) -> Iterator[str]:
-    """Optimizer, momentum and learning rate, and where they come from."""
+    """Yield optimizer, momentum and learning rate, and their source."""
     words = {"optimizer": "optimizer", "momentum": "momentum", "lr": "learning rate"}
     parts = []
     for name, called in words.items():
@@ -257,7 +257,7 @@ def _trained_by(results: Results) -> Iterator[str]:
 
 
 _WIDE: Final = 4
-"""A study that names more metrics than that has these as columns, and none of the usual ones."""
+"""A study that names more metrics than this has them as columns, and no default columns."""
 
 
 def points(results: Results) -> Iterator[list[str]]:
@@ -307,7 +307,7 @@ _TOLD: Final = (
     *("time_to_target_s", "steps_to_target", "bytes_to_target", "accuracy", "consensus_distance"),
     "bytes_sent",
 )
-"""Metrics that each of these tables has."""
+"""Metrics in each of these tables."""
 
 
 def _ranks_by_another(comparison: Comparison) -> bool:
@@ -358,7 +358,7 @@ def _caption(name: str) -> str:
 
 
 def _place(picture: Path) -> tuple[int, int, str]:
-    """Where to show it: in the order of the captions, then by number."""
+    """Return where to show it: in the order of the captions, then by number."""
     kinds = list(CAPTIONS)
     kind = next((i for i, key in enumerate(kinds) if picture.name.startswith(key)), len(kinds))
     part = re.search(r"-(\d+)\.png$", picture.name)
@@ -366,7 +366,7 @@ def _place(picture: Path) -> tuple[int, int, str]:
 
 
 def _machine() -> str:
-    """The processor and how many cores of it there are."""
+    """Return the processor and its number of cores."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -377,7 +377,7 @@ def _machine() -> str:
 
 
 def index(out: Path) -> str:
-    """The list of all pages that are there."""
+    """Return the list of all pages."""
     lines = [
         "# Studies",
         "",

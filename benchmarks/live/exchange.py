@@ -1,4 +1,5 @@
-"""``exchange``: a share's way from snapshot to mixed between two processes, next to its limits."""
+"""``exchange``: the way of a share from snapshot to mixed, between two processes, and its
+limits."""
 
 import logging
 import time
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 _NAP_S: Final = 0.5
 _WEIGHT: Final = ONE >> 20
 
-# One push of the largest vector takes as long as many of the smallest: as many bytes for each.
+# A push of the largest vector takes as long as many of the smallest: each gets as many bytes.
 _BYTES_PER_TURN: Final = 100_000_000
 _PUSHES_MAX: Final = 10
 
@@ -51,13 +52,13 @@ def measure_exchange(
 
     Args:
         sizes_mb: Sizes of the vector in float32, 10**6 bytes.
-        ways: Formats on the wire, over TCP, or ``shared-memory``; each has a pair of peers of its
-            own, and takes turns with the references.
-        rounds: How often each way takes its turn.
-        device: Where the vectors of both lie; those of raw pyzmq lie in host memory.
+        ways: Wire formats, over TCP, or ``shared-memory``; each has its own pair of peers, and
+            alternates with the references.
+        rounds: Turns of each way.
+        device: Device of both vectors; those of raw pyzmq are in host memory.
     """
     torch.set_num_threads(1)
-    # As `rumor peer` does. The references live in the same processes.
+    # As `rumor peer` does. The references run in the same processes.
     keep_pages(messages=True)
     return Result(
         name="exchange",
@@ -73,7 +74,7 @@ def measure_exchange(
 
 
 class _OnDemand:
-    """A rule that pushes next to no weight when it is told to, and mixes whatever comes."""
+    """A rule that pushes almost no weight, on request, and mixes every share."""
 
     name = "on-demand"
     registers: tuple[str, ...] = ()
@@ -81,9 +82,9 @@ class _OnDemand:
 
     def __init__(self) -> None:
         self.wanted = False
-        """True if a push shall be made as soon as there is credit."""
+        """Set to push as soon as there is credit."""
         self.pushed_s = 0.0
-        """When the last one was decided, right before its snapshot; seconds, monotonic."""
+        """Time of the last decision to push, right before its snapshot; seconds, monotonic."""
 
     def step(self, turn: RuleContext) -> None:
         """Take one turn."""
@@ -110,7 +111,7 @@ def _measure(size_mb: float, way: str, rounds: int, device: str) -> Iterator[Row
     rates = {name: rate_gb_s(size_bytes, taken_s) for name, taken_s in found.items()}
     ours = rates.pop("rumor")
     for name, rate in rates.items():
-        # A copy within one process is a limit of what sends all bytes, not of a smaller format.
+        # A copy within one process only limits ways that send all bytes, not smaller formats.
         if name.startswith("raw") or way in ("float32", _SHARED_MEMORY):
             name_, note = f"{title}, {name}", _NOTES[name]
             yield Row(name=name_, ours=ours, reference=rate, unit="GB/s", note=note)
@@ -122,14 +123,14 @@ def _measure_in_turn(
     rule, n_params = _OnDemand(), size_bytes // 4
     pushes = max(1, min(_PUSHES_MAX, _BYTES_PER_TURN // size_bytes))
     x, y = torch.ones(n_params), torch.zeros(n_params)
-    # On the same device: where that is the CPU, the same memory.
+    # On the same device: for the CPU, the same memory.
     source, target = x.to(device), y.to(device)
     model = Flat(n_params, device)
     with ExitStack() as stack:
         peer = stack.enter_context(Peer(model, _config(way, rule=rule)))
         other = stack.enter_context(partner(_serve, peer.address, n_params, way, device))
         addresses = admit(peer, other)
-        # Away from the anchor: a difference that is nothing could cost less than one that is.
+        # Away from the anchor, since differences of zero could cost less than others.
         model.drift()
 
         pushing: dict[str, Callable[[], float]] = {"rumor": partial(_push, peer, rule, other)}
@@ -149,12 +150,12 @@ def _repeated(push: Callable[[], float], times: int) -> list[float]:
 
 
 def _push(peer: Peer, rule: _OnDemand, other: Partner) -> float:
-    """Push once; seconds from before the snapshot to after the mixing."""
+    """Push once; return the seconds from before the snapshot to after the mixing."""
     other.say("rumor")
     rule.wanted = True
     peer.step()
     while rule.wanted:
-        # The answer to the share before is still on its way.
+        # The answer to the previous share is still in flight.
         peer._running().wait_for_share(_NAP_S)
         peer.step()
     return float(other.hear()) - rule.pushed_s
@@ -175,7 +176,7 @@ def _serve(pipe: Pipe, address: str, n_params: int, way: str, device: str) -> No
 
 
 def _mix(peer: Peer, model: Flat) -> float:
-    """Step until one more share was mixed; when that was, seconds, monotonic."""
+    """Step until one more share is mixed; return that time, seconds, monotonic."""
     before = peer.stats().counters.mixed
     while peer.stats().counters.mixed == before:
         peer._running().wait_for_share(_NAP_S)

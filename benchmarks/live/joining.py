@@ -1,4 +1,4 @@
-"""``joining``: how long newcomers take to become copies, and their memory."""
+"""``joining``: how long newcomers take to get their copies, and their memory."""
 
 import logging
 import os
@@ -37,10 +37,10 @@ def measure_joining(
     """Let several newcomers at once join a peer that trains.
 
     Args:
-        joiners: How many, each time.
-        size_mb: Size of the float32 model, 10**6 bytes; each process takes some four times that.
+        joiners: Numbers of simultaneous newcomers.
+        size_mb: Size of the float32 model, 10**6 bytes; each process takes about four times that.
         rounds: How often each number joins; figures are medians.
-        step_s: How long an optimizer step of who is in sleeps, seconds.
+        step_s: Sleep of an optimizer step of a member, seconds.
     """
     torch.set_num_threads(1)
     n_params = int(size_mb * 1e6) // 4
@@ -67,18 +67,18 @@ def measure_joining(
 
 
 class _Joined(NamedTuple):
-    """What came of it when newcomers joined."""
+    """Figures of one join."""
 
     taken_s: float
-    """Until the last of them was a copy."""
+    """Time until the last newcomer had its copy, seconds."""
     donor: float
-    """The most memory of the donor, resident with its own model, in models."""
+    """Peak resident memory of the donor, with its own model, in models."""
     newcomers: float
-    """The most of any newcomer."""
+    """Peak memory of any newcomer, in models."""
 
 
 def _rows(name: str, joined: Sequence[_Joined], turns_s: float) -> Iterator[Row]:
-    # Where one transfer keeps all cores of a machine busy, no order of them takes less.
+    # If one transfer keeps all cores of a machine busy, no order of them is faster.
     yield Row(
         name=name,
         ours=median(each.taken_s for each in joined),
@@ -101,9 +101,9 @@ def _rows(name: str, joined: Sequence[_Joined], turns_s: float) -> Iterator[Row]
 
 
 def _transfer_s(n_params: int, times: int = 5) -> float:
-    """A plain transfer between two processes."""
+    """Time a plain transfer between two processes."""
     with partner(_receive, n_params) as other, RawSender(n_params, other.hear()) as sender:
-        # The first one fills buffers.
+        # The first transfer fills buffers.
         return median([sender.send_to(other) for _ in range(times + 1)][1:])
 
 
@@ -118,7 +118,7 @@ def _join(founder: Partner, joiners: Sequence[Partner], *, shared_memory: bool) 
     """Let newcomers join, and all leave."""
     founder.ask(((), shared_memory))
     _, address = founder.ask("start")
-    # A peer's vector is laid out when it is made: that costs the same whoever joins.
+    # A peer's vector is laid out when it is made, at the same cost for every newcomer.
     for one in joiners:
         one.say(((address,), shared_memory))
     for one in joiners:
@@ -132,7 +132,7 @@ def _join(founder: Partner, joiners: Sequence[Partner], *, shared_memory: bool) 
 
 
 def _serve(pipe: Pipe, n_params: int, step_s: float) -> None:
-    # Of nine peers that leave one after another, each would have something to say.
+    # Otherwise each of nine peers that leave one after another would log warnings.
     logging.getLogger("rumor").setLevel(logging.ERROR)
     before_bytes = _resident_bytes()
     model = Flat(n_params)
@@ -161,7 +161,7 @@ def _serve(pipe: Pipe, n_params: int, step_s: float) -> None:
 
 
 def _resident_bytes() -> int:
-    """Memory of this process that is in use now; 0 where the system does not say."""
+    """Return the resident memory of this process; 0 if the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
     except OSError:
@@ -169,10 +169,10 @@ def _resident_bytes() -> int:
 
 
 class _Watch:
-    """Looks at a peer's memory from a thread of its own, until it is stopped.
+    """Watches a peer's memory from a thread of its own, until it is stopped.
 
     Args:
-        use: Says what the peer holds.
+        use: Returns what the peer holds.
         before_bytes: Resident memory of the process before it had a model.
     """
 
@@ -185,7 +185,7 @@ class _Watch:
         self._thread.start()
 
     def stop(self) -> float:
-        """Look no longer; the most memory, in models."""
+        """Stop, and return the peak memory, in models."""
         self._stop.set()
         self._thread.join()
         return self._most

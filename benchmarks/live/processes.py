@@ -1,4 +1,4 @@
-"""Other processes of a benchmark: started, told what to do, looked at, ended."""
+"""Other processes of a benchmark: started, controlled, watched, ended."""
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +17,9 @@ __all__ = ["Flat", "Partner", "Pipe", "admit", "partner", "partners", "settled"]
 if TYPE_CHECKING:
     Pipe = Connection[Any, Any]
 else:
-    # It takes no parameters at run time.
+    # At run time, Connection is not generic.
     Pipe = Connection
-"""A process's end of the way to the one that started it."""
+"""A process's end of the pipe to its parent."""
 
 _EXIT_S: Final = 20.0
 _PATIENCE_S: Final = 120.0
@@ -27,7 +27,7 @@ _ADMIT_POLL_S: Final = 0.002
 
 
 class Flat(nn.Module):
-    """Nothing but so many float32 parameters."""
+    """A model with nothing but float32 parameters."""
 
     def __init__(self, n_params: int, device: str = "cpu") -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Flat(nn.Module):
 
 
 def settled(numbers: Tensor) -> Tensor:
-    """*numbers*, once the device where they lie has done what this thread asked of it."""
+    """Return *numbers*, once their device has finished the work that this thread started."""
     if numbers.is_cuda:
         torch.cuda.current_stream(numbers.device).synchronize()
     return numbers
@@ -55,18 +55,18 @@ class Partner:
         self._process = process
 
     def say(self, words: Any) -> None:
-        """Tell it something."""
+        """Send it a message."""
         self._pipe.send(words)
 
     def speaks(self, timeout_s: float = 0.0) -> bool:
-        """True if it has said something, or does within so many seconds."""
+        """True if it has sent a message, or does within *timeout_s*, seconds."""
         return self._pipe.poll(timeout_s)
 
     def hear(self, timeout_s: float = _PATIENCE_S) -> Any:
-        """Wait for what it says next.
+        """Wait for its next message.
 
         Raises:
-            TimeoutError: It says nothing for so many seconds, or has ended.
+            TimeoutError: It sends nothing within *timeout_s*, seconds, or has ended.
         """
         try:
             if self._pipe.poll(timeout_s):
@@ -76,17 +76,17 @@ class Partner:
         raise TimeoutError("another process of the benchmark does not answer")
 
     def ask(self, words: Any) -> Any:
-        """Tell it something, and wait for its answer."""
+        """Send it a message, and wait for its answer."""
         self.say(words)
         return self.hear()
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it as a power cut would."""
         self._process.kill()
         self._process.join()
 
     def dismiss(self) -> None:
-        """Tell it to end, unless it has."""
+        """Ask it to end, unless it has."""
         if self._process.is_alive():
             try:
                 self.say(None)
@@ -94,7 +94,7 @@ class Partner:
                 pass
 
     def end(self, patience_s: float) -> None:
-        """Wait for its end, and bring it about where it does not come."""
+        """Wait for its end, and kill it after *patience_s*."""
         self._process.join(patience_s)
         self.kill()
         self._pipe.close()
@@ -111,11 +111,11 @@ def partner(serve: Callable[..., None], *arguments: Any) -> Iterator[Partner]:
 def partners(
     serve: Callable[..., None], arguments: Sequence[Sequence[Any]]
 ) -> Iterator[list[Partner]]:
-    """Run several processes, with torch on one thread in each; they are told to end together.
+    """Run several processes, with torch on one thread in each; they are asked to end together.
 
     Args:
-        serve: A function of a module; it ends when it reads None from the pipe that it is given.
-        arguments: What it is given beside the pipe, in each process.
+        serve: A function of a module; it ends when it reads None from its pipe.
+        arguments: Further arguments for it, in each process.
     """
     spawn = multiprocessing.get_context("spawn")
     patience_s = 0.0
@@ -129,7 +129,7 @@ def partners(
             started.append(Partner(ours, process))
             stack.callback(lambda one: one.end(patience_s), started[-1])
         yield started
-        # After an error nobody has to be polite.
+        # After an error no process needs an orderly end.
         patience_s = _EXIT_S
         for one in started:
             one.dismiss()
@@ -141,7 +141,7 @@ def _run(serve: Callable[..., None], pipe: Pipe, *arguments: Any) -> None:
 
 
 def admit(peer: Peer, newcomer: Partner) -> Any:
-    """Step until a newcomer has had its copy and says something; return that."""
+    """Step until a newcomer has its copy and sends a message; return the message."""
     while not newcomer.speaks(_ADMIT_POLL_S):
         peer.step()
     return newcomer.hear()

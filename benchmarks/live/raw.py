@@ -1,8 +1,8 @@
-"""Plain pyzmq doing a push's work without a check: copy out, send, receive, mix.
+"""Plain pyzmq doing the work of a push without checks: copy out, send, receive, mix.
 
-Two ways. ``plain`` copies the vector whole, and mixes it whole when all has come into a buffer;
-``held`` copies and sends it frame by frame, and mixes from the messages of ZeroMQ, before it knows
-that all will come.
+Two ways. ``plain`` copies the vector whole, and mixes it whole once a buffer has all of it;
+``held`` copies and sends it frame by frame, and mixes from the messages of ZeroMQ, before it is
+certain that all will arrive.
 """
 
 import time
@@ -45,7 +45,7 @@ class _Pair:
 
 
 class RawSender(_Pair):
-    """Copies its float32 vector out and sends it in frames, to where a `RawReceiver` listens."""
+    """Copies its float32 vector out and sends it in frames to a `RawReceiver`."""
 
     def __init__(
         self,
@@ -58,7 +58,8 @@ class RawSender(_Pair):
         self.socket.connect(address)
 
     def send_to(self, other: Partner) -> float:
-        """Send the vector to a process that is told so; seconds until it says when it was mixed."""
+        """Send the vector to a process; return the seconds until the time it reports for the
+        mix."""
         other.say(self.way)
         start_s = time.monotonic()
         if self.way == "plain":
@@ -72,7 +73,7 @@ class RawSender(_Pair):
 
 
 class RawReceiver(_Pair):
-    """Receives what a `RawSender` of the same way sends, and mixes it."""
+    """Receives the vectors of a `RawSender` of the same way, and mixes them."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class RawReceiver(_Pair):
         self.address = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def receive(self) -> float:
-        """Take in one vector; when it was mixed, seconds on the clock of all processes."""
+        """Receive one vector; return when it was mixed, seconds on the clock of all processes."""
         count = _FRAME_BYTES // 4
         for room, own in zip(self.staged.split(count), self.vector.split(count), strict=True):
             if self.way == "held":

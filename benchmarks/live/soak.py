@@ -1,4 +1,4 @@
-"""``soak``: what peers take from their machine while others come and go around them."""
+"""``soak``: resources that peers use while others join and leave around them."""
 
 import logging
 import multiprocessing
@@ -37,36 +37,36 @@ _P: Final = 0.2
 _DOWN_S: Final = (0.5, 5.0)
 _FOUNDING_S: Final = 300.0
 _LEAVING_S: Final = 60.0
-# What the killed held is lost for good: with one in 32 of a swarm killed each second, its weight
-# would be too little to be halved after a quarter of an hour.
+# The weight of killed peers is lost for good: with one in 32 of a swarm killed each second, its weight
+# would be too small to be halved after a quarter of an hour.
 _KILLED: Final = 0.5
 _RETURNS: Final = 0.5
 
 
 @dataclass(slots=True)
 class _Place:
-    """A place for one peer, and the process that is in it."""
+    """A place for one peer, and its current process."""
 
     id: str
     process: ForkServerProcess
     pipe: Pipe
     address: str = ""
-    """Where it listens; empty until it is a member."""
+    """Its listening address; empty until it is a member."""
 
 
 class _Churn:
-    """A swarm in a folder: founders that stay, and places in which others come and go.
+    """A swarm in a folder: founders that stay, and places in which other peers come and go.
 
-    All take their steps in their sleep; shares are a little too large for one message. Every
-    second peer exchanges over TCP only, the others through shared memory where they can.
+    All sleep in their steps; shares are a little too large for one message. Every second peer
+    exchanges over TCP only, the others through shared memory if possible.
     """
 
     def __init__(self, folder: Path, staying: int, coming: int) -> None:
         self.events: Counter[str] = Counter()
-        """What has happened, by ``killed``, ``left``, ``returned`` and ``joined``."""
+        """Number of peers ``killed``, ``left``, ``returned`` and ``joined``."""
         self._folder = folder
         self._rng = np.random.default_rng(0)
-        # Loading torch for each that comes would be most of the work; it is loaded once.
+        # Loading torch for each newcomer would be most of the work; it is loaded once.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([__name__])
         self._lost: list[Life] = []
@@ -77,15 +77,15 @@ class _Churn:
             self._admit(place, _FOUNDING_S)
         self._coming: list[_Place] = [self._come(self._new_id()) for _ in range(coming)]
         self._absent: list[tuple[float, str, str]] = []
-        """Who is to come next: when, under which name, and to which address."""
+        """Peers to start next: when, with which name and address."""
 
     @property
     def pids(self) -> list[int]:
-        """Processes of those that stay."""
+        """Processes of the peers that stay."""
         return [place.process.pid or 0 for place in self._staying]
 
     def turn(self) -> None:
-        """Let one go, and those come whose time it is."""
+        """Remove a peer, and start the peers that are due."""
         for place in self._coming:
             self._admit(place, 0.0)
         now = time.monotonic()
@@ -110,7 +110,7 @@ class _Churn:
         return audit([a for folder in folders for a in read_ledgers(folder)], self._lost)
 
     def kill(self) -> None:
-        """End all without a word."""
+        """Kill all processes."""
         for place in (*self._staying, *self._coming):
             place.process.kill()
             place.process.join()
@@ -120,7 +120,7 @@ class _Churn:
         self._coming.remove(place)
         id, address = place.id, place.address
         if self._rng.random() < _KILLED:
-            # One that was killed comes back: a name that never did would be dialled for ever.
+            # A killed peer comes back: otherwise its name would be dialled forever.
             self._kill(place)
             self.events["killed"] += 1
         else:
@@ -139,7 +139,7 @@ class _Churn:
         self._lost += [account.life for account in read_ledgers(self._folder / place.id)[-1:]]
 
     def _admit(self, place: _Place, timeout_s: float) -> None:
-        """Note that a peer is a member, if it is."""
+        """Record that a peer is a member, if it is."""
         if not place.address and place.pipe.poll(timeout_s):
             place.address = place.pipe.recv()
 
@@ -187,12 +187,12 @@ def _serve(pipe: Pipe, id: str, out: Path, shared_memory: bool, given: dict[str,
 
 
 class _Vitals(NamedTuple):
-    """One look at a process."""
+    """One measurement of a process."""
 
     pss: float
-    """Resident memory with its part only of what is shared, MB."""
+    """Resident memory with its share only of shared memory, MB."""
     rss: float
-    """Resident memory, with what it shares with others, MB."""
+    """Resident memory, including shared memory, MB."""
     threads: int
     files: int
     """Open file descriptors."""
@@ -215,15 +215,16 @@ def measure_soak(
 ) -> Result:
     """Soak a swarm, and compare the last quarter of the time with the second one; needs Linux.
 
-    The first quarter is passed over: until then, memory is taken for the first time.
+    The first quarter is skipped: until then, memory is allocated for the first time.
 
     Args:
-        minutes: How long.
-        peers: How many there are at most at the same time.
-        every_s: How often one of them goes, seconds; a quarter of them stay, and are looked at.
-        look_s: How often to look, seconds.
+        minutes: Duration.
+        peers: Maximum number of simultaneous peers.
+        every_s: Interval at which a peer is removed, seconds; a quarter of the peers stay, and are
+            measured.
+        look_s: Interval between measurements, seconds.
     """
-    # Every death would be a line; what this benchmark says is few.
+    # Every death would be logged, and drown the few lines of this benchmark.
     logging.getLogger("rumor").setLevel(logging.ERROR)
     staying = max(2, peers // 4)
     _log.info("soak: %d peers for %g minutes", peers, minutes)
@@ -247,7 +248,7 @@ def measure_soak(
 def _soak(
     churn: _Churn, seconds: float, every_s: float, look_s: float
 ) -> Sequence[Sequence[_Vitals]]:
-    """Looks at each peer that stayed."""
+    """Return the measurements of each peer that stayed."""
     start_s = time.monotonic()
     looks: list[list[_Vitals]] = [[] for _ in churn.pids]
     turn_s = look_due_s = start_s

@@ -1,4 +1,4 @@
-"""``stall``: what gossip takes from a training thread that has other things to do."""
+"""``stall``: the time that gossip takes from a training thread."""
 
 import logging
 import time
@@ -30,9 +30,9 @@ class Burst:
     """Some steps in a row."""
 
     steps_s: list[float] = field(default_factory=list)
-    """How long each took as a whole."""
+    """Duration of each step."""
     stalls_s: list[float] = field(default_factory=list)
-    """The part of each that was gossip."""
+    """The part of each step that was gossip."""
     pushes: int = 0
     skipped: int = 0
     mixed: int = 0
@@ -43,7 +43,7 @@ class Burst:
         return len(self.steps_s) / sum(self.steps_s)
 
     def step(self, gossip: Callable[[], None] | None, work: Callable[[], None]) -> None:
-        """Take one more: what the optimizer does, then gossip."""
+        """Take one more step: the optimizer's work, then gossip."""
         start_s = time.perf_counter()
         work()
         worked_s = time.perf_counter()
@@ -63,21 +63,21 @@ def measure_stall(
     rival_rounds: int = 5,
     device: str = "cpu",
 ) -> Result:
-    """Measure `Peer.step` on the training thread, next to a neighbor that trains as fast.
+    """Measure `Peer.step` on the training thread, next to a neighbor that trains equally fast.
 
-    A step of the optimizer is a sleep, so that cores do not limit and only gossip is seen. On a
-    GPU it is work for that, and what gossip takes is its time there, too; the neighbor's model
-    lies in host memory, for in a swarm it has a GPU of its own.
+    A step of the optimizer is a sleep, so that cores are no limit and only gossip is measured. On a
+    GPU a step is work for it, and gossip includes its time there, too; the neighbor's model is
+    in host memory, since in a swarm it has a GPU of its own.
 
     Args:
         params: Parameters of the model.
         ps: Probabilities of a push at a step, the same in both processes.
-        step_s: How long an optimizer step sleeps, seconds.
-        steps: Taken together, with gossip or without, each time.
-        rounds: How often either has its turn.
-        rival_rounds: Averaging rounds of hivemind and decent-dp that count, two peers on this
-            machine, once every 1 / p steps; with 0, or on a GPU, neither is run.
-        device: Where the model lies.
+        step_s: Sleep of an optimizer step, seconds.
+        steps: Number of steps in a row, with gossip or without.
+        rounds: Turns of either.
+        rival_rounds: Counted averaging rounds of hivemind and decent-dp, two peers on this machine,
+            once every 1 / p steps; with 0, or on a GPU, neither is run.
+        device: Device of the model.
     """
     torch.set_num_threads(1)
     is_here = torch.device(device).type == "cpu"
@@ -104,7 +104,7 @@ def measure_stall(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What one size and one probability came to."""
+    """Results of one size and one probability."""
 
     name: str
     gossiping: list[Burst]
@@ -166,7 +166,7 @@ def _train(gossip: Callable[[], None] | None, work: Callable[[], None], steps: i
 
 
 def _products(device: str, step_s: float) -> Callable[[], None]:
-    """A step that keeps a device busy for as long: matrix products, until it is done with them."""
+    """Make a step that keeps a device busy for *step_s*: matrix products, until they are done."""
     x = torch.randn(_WIDTH, _WIDTH, device=device)
     out = torch.empty_like(x)
 

@@ -19,7 +19,7 @@ __all__ = ["measure_start"]
 
 _log = logging.getLogger(__name__)
 
-# -P, or a module in the working directory could stand in for one of theirs.
+# With -P, a module in the working directory cannot shadow one of theirs.
 _LAUNCH: Final = (sys.executable, "-P", "-m", "rumor.cli", "launch", "--task", "digits")
 _IMPORT: Final = (sys.executable, "-P", "-c", "import torch")
 _STEPS: Final = ("--steps", "10", "--set", "step_s_min=0.01")
@@ -27,11 +27,11 @@ _TIMEOUT_S: Final = 300.0
 
 
 def measure_start(peers: tuple[int, ...] = (1, 4, 16), rounds: int = 3) -> Result:
-    """Launch swarms on the task ``digits``, and look when each peer wrote its first row.
+    """Launch swarms on the task ``digits``, and measure when each peer wrote its first row.
 
     Args:
-        peers: How many at a time.
-        rounds: How often each number has its turn.
+        peers: Sizes of the swarms.
+        rounds: Launches of each size.
 
     Raises:
         RuntimeError: A launch failed, or a peer took no step.
@@ -57,7 +57,7 @@ def measure_start(peers: tuple[int, ...] = (1, 4, 16), rounds: int = 3) -> Resul
 
 
 def _first_step(peers: int) -> list[float]:
-    """Seconds from the command to the first step of the last of *peers*."""
+    """Return the seconds from the command to the first step of the last of *peers*."""
     _log.info("starting %d peers", peers)
     with TemporaryDirectory() as folder:
         out = Path(folder) / "run"

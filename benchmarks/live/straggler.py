@@ -1,4 +1,4 @@
-"""``straggler``: the samples per second of a fleet of which one is slow, next to torch DDP's."""
+"""``straggler``: samples per second of a fleet with one slow peer, next to torch DDP's."""
 
 import logging
 import time
@@ -27,7 +27,7 @@ __all__ = ["measure_straggler"]
 _log = logging.getLogger(__name__)
 
 _PATIENCE_S: Final = 60.0
-# All begin when the last has been told to.
+# All peers start at the same time, once the last has its order.
 _HEAD_START_S: Final = 0.1
 
 
@@ -40,18 +40,18 @@ def measure_straggler(
     burst_s: float = 5.0,
     rounds: int = 4,
 ) -> Result:
-    """Count the fleet's samples per second where one peer is slow; a step is one sample.
+    """Count the fleet's samples per second with one slow peer; a step is one sample.
 
-    A step of the optimizer is a sleep, so that cores do not limit.
+    A step of the optimizer is a sleep, so that cores are no limit.
 
     Args:
-        peers: How many.
-        slowdown: How many times as long the last one's steps take.
-        step_s: How long a step of the others sleeps, seconds.
+        peers: Number of peers.
+        slowdown: Factor on the duration of the last peer's steps.
+        step_s: Sleep of a step of the others, seconds.
         n_params: Parameters of the model.
         p: Probability of a push at a step.
-        burst_s: How long each way runs at a time, seconds.
-        rounds: How often each has its turn.
+        burst_s: Duration of a turn of each way, seconds.
+        rounds: Turns of each way.
     """
     paces_s = [*[step_s] * (peers - 1), step_s * slowdown]
     with (
@@ -90,7 +90,7 @@ def measure_straggler(
 
 
 def _rates(fleet: Sequence[Partner], how: str, burst_s: float) -> list[float]:
-    """Let all run for a while at the same time; steps per second of each."""
+    """Let all run for a while at the same time; return the steps per second of each."""
     start_s = time.monotonic() + _HEAD_START_S
     for one in fleet:
         one.say((how, start_s, start_s + burst_s))
@@ -127,7 +127,7 @@ def _serve(
 
 
 class _First(nn.Module):
-    """A loss whose gradient costs next to nothing."""
+    """A loss whose gradient costs almost nothing."""
 
     def __init__(self, n_params: int) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class _First(nn.Module):
 def _serve_ddp(
     pipe: Pipe, rank: int, pace_s: float, peers: int, folder: str, n_params: int, p: float
 ) -> None:
-    """Train when told to, in step with the others."""
+    """Train on request, in step with the others."""
     distributed.init_process_group(
         "gloo",
         init_method=(Path(folder) / "meeting").as_uri(),
@@ -161,7 +161,7 @@ def _serve_ddp(
             time.sleep(pace_s)
             model().backward()
             steps += 1
-            # All must stop at the same step: the first one's clock decides.
+            # All must stop at the same step: the first peer's clock decides.
             go_on.fill_(float(time.monotonic() < end_s))
             distributed.broadcast(go_on, 0)
         pipe.send(steps / (time.monotonic() - began_s))

@@ -1,8 +1,8 @@
-"""Other people's packages that a benchmark compares with: installed once, run in processes apart.
+"""Third-party packages that a benchmark compares with: installed once, run in separate processes.
 
-A rival must use the very torch and numpy that we use, or builds would be compared. So its process
-runs our interpreter, which finds our packages, and a folder of packages of its own before them;
-nothing that it brings is ever seen by us.
+A rival must use the same torch and numpy as we do, or builds would be compared. So its process runs
+our interpreter, which finds our packages, after a folder with the rival's packages; none of these
+is visible to us.
 """
 
 import json
@@ -24,17 +24,17 @@ _TIMEOUT_S: Final = 600
 
 
 class RivalError(Exception):
-    """A rival could not be installed, or failed; nothing of ours did."""
+    """A rival could not be installed, or failed; our code did not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A package of somebody else.
+    """A third-party package.
 
     Args:
-        name: As the package index knows it.
-        version: The one that is measured.
-        also: What it imports and we do not bring, each with its version.
+        name: Name in the package index.
+        version: The measured version.
+        also: Its imports that we do not have, each with its version.
     """
 
     name: str
@@ -62,29 +62,29 @@ HIVEMIND: Final = Rival(
         *("uvloop==0.23.0", "varint==1.0.2"),
     ),
 )
-"""Averages with whoever is found in a distributed hash table; its wheel brings a daemon."""
+"""Averages with peers found in a distributed hash table; its wheel contains a daemon."""
 
 
 def measure(
     rival: Rival, script: str, asked: Mapping[str, Any], environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Run a script next to *rival*, which is installed first where need be.
+    """Run a script next to *rival*, which is installed first if necessary.
 
     Args:
-        rival: Whose packages the script can import, besides ours.
+        rival: Its packages are importable by the script, besides ours.
         script: A module of this folder. It takes one argument, JSON, and prints one JSON object on
             its last line.
-        asked: What the argument says.
+        asked: Content of the argument.
         environment: Variables to set for its process.
 
     Returns:
-        What the script printed.
+        The object that the script printed.
 
     Raises:
         RivalError: It could not be installed, or the script failed; one line says why.
     """
     paths = [str(_installed(rival)), *filter(None, [os.environ.get("PYTHONPATH")])]
-    # -P: the script's folder must not be searched for imports.
+    # -P keeps the script's folder out of the import path.
     out = _run(
         [sys.executable, "-P", str(Path(__file__).with_name(f"{script}.py")), json.dumps(asked)],
         {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(paths)},
@@ -93,15 +93,15 @@ def measure(
 
 
 def _installed(rival: Rival) -> Path:
-    """A folder with *rival*, for the path of imports; needs the network the first time only."""
+    """Return a folder with *rival*, for the import path; needs the network the first time only."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rumor" / "rivals"
-    # Compiled parts are of one Python only.
+    # Compiled parts fit one Python version only.
     folder = cache / f"{rival.name}-{rival.version}-{sys.implementation.cache_tag}"
     if folder.is_dir():
         return folder
     _log.info("installing %s %s into %s, once", rival.name, rival.version, folder)
     cache.mkdir(parents=True, exist_ok=True)
-    # Moved there when complete: a folder that exists is whole.
+    # Moved there when complete: a folder that exists is complete.
     with TemporaryDirectory(dir=cache) as scratch:
         fresh = Path(scratch) / "packages"
         # --no-deps: torch, numpy and the like are ours.
@@ -113,7 +113,7 @@ def _installed(rival: Rival) -> Path:
 
 
 def _run(command: list[str], environment: Mapping[str, str]) -> str:
-    """What it printed."""
+    """Return its output."""
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S
@@ -121,7 +121,7 @@ def _run(command: list[str], environment: Mapping[str, str]) -> str:
     except subprocess.TimeoutExpired as error:
         raise RivalError(f"it took more than {_TIMEOUT_S} s") from error
     if done.returncode:
-        # Negative: the signal that ended it, which leaves no last words.
+        # Negative: the signal that ended it, without any last output.
         why = _last_line(done.stderr) or "no reason given"
         raise RivalError(f"{Path(command[2]).stem} ended with status {done.returncode}: {why}")
     return done.stdout

@@ -1,7 +1,7 @@
 """One measurement of hivemind or decent-dp at the work of ``stall``: run as a script.
 
 Nothing of rumor is imported, only the rival's packages and those that it shares with us. Two peers,
-in processes of their own, never wait for a third. An optimizer step is a sleep.
+in separate processes, never wait for a third. An optimizer step is a sleep.
 """
 
 import json
@@ -30,18 +30,18 @@ _PATIENCE_S: Final = 300.0
 def measure(
     rival: str, n_params: int, periods: list[int], step_s: float, rounds: int
 ) -> dict[str, Any]:
-    """Let two peers train and average, and time what their training threads wait for.
+    """Let two peers train and average, and time how long their training threads wait.
 
     Args:
         rival: ``hivemind`` or ``decent-dp``.
-        n_params: float32 numbers that are averaged.
-        periods: Steps from one averaging round to the next; each is measured in turn.
-        step_s: How long an optimizer step sleeps, seconds.
-        rounds: Averaging rounds that are counted, for each period.
+        n_params: Number of averaged float32 parameters.
+        periods: Steps between two averaging rounds; each is measured in turn.
+        step_s: Sleep of an optimizer step, seconds.
+        rounds: Counted averaging rounds, for each period.
 
     Returns:
-        ``stalls_s``, for each period what every step of one peer lost to averaging, seconds;
-        ``walls_s``, how long they took in all; ``engine``, name and version.
+        ``stalls_s``, for each period the time that every step of one peer lost to averaging,
+        seconds; ``walls_s``, their total time; ``engine``, name and version.
     """
     train = {"hivemind": _train_hivemind, "decent-dp": _train_decent}[rival]
     with TemporaryDirectory() as folder, _two(train, Path(folder), n_params) as pipes:
@@ -61,7 +61,7 @@ def measure(
 
 @contextmanager
 def _two(train: Callable[..., None], folder: Path, n_params: int) -> Any:
-    """Run two processes, and give the pipes to them."""
+    """Run two processes, and yield the pipes to them."""
     spawn = multiprocessing.get_context("spawn")
     pipes, processes = [], []
     for rank in range(2):
@@ -93,14 +93,14 @@ def _sizes(n_params: int) -> list[int]:
 def _train_hivemind(pipe: "Connection[Any, Any]", rank: int, folder: Path, n_params: int) -> None:
     """Call ``DecentralizedAverager.step`` and wait for it, as its documentation shows.
 
-    The tensors that it averages are the model itself, in the shared memory where its other process
-    wants them, so that nothing is copied in or out.
+    The averaged tensors are the model itself, in the shared memory that its other process needs, so
+    that nothing is copied in or out.
     """
     import hivemind
 
     logging.getLogger("hivemind").setLevel(logging.ERROR)
     torch.set_num_threads(1)
-    # It starts processes of its own and cannot do so otherwise.
+    # It starts processes of its own and needs fork for that.
     multiprocessing.set_start_method("fork", force=True)
     dht = hivemind.DHT(
         initial_peers=_addresses(folder) if rank else [],
@@ -114,7 +114,7 @@ def _train_hivemind(pipe: "Connection[Any, Any]", rank: int, folder: Path, n_par
         start=True,
         prefix="model",
         target_group_size=2,
-        # The shortest search at which the two of them still find one another each time.
+        # The shortest search at which the two peers still find each other every time.
         min_matchmaking_time=1.0,
         request_timeout=0.5,
     )
@@ -131,7 +131,7 @@ def _train_hivemind(pipe: "Connection[Any, Any]", rank: int, folder: Path, n_par
 
 
 def _addresses(folder: Path) -> list[str]:
-    """Where the first of the two listens, once it does."""
+    """Return the addresses of the first process, once it listens."""
     give_up_s = time.monotonic() + _PATIENCE_S
     while not (folder / "addresses").exists() and time.monotonic() < give_up_s:
         time.sleep(0.01)
@@ -141,7 +141,7 @@ def _addresses(folder: Path) -> list[str]:
 def _average_hivemind(
     averager: Any, period: int, step_s: float, rounds: int
 ) -> tuple[list[float], float]:
-    """What each step lost, and how long all took."""
+    """Return the time that each step lost, and the total time."""
     stalls_s = []
     start_s = time.perf_counter()
     for step in range(1, rounds * period + 1):
@@ -154,7 +154,7 @@ def _average_hivemind(
 
 
 class _Layers(nn.Module):
-    """Nothing but parameters, each with a gradient that costs nothing."""
+    """A model with nothing but parameters, each with a gradient that costs nothing."""
 
     def __init__(self, n_params: int) -> None:
         super().__init__()
@@ -171,11 +171,11 @@ class _Idle(torch.optim.Optimizer):
         super().__init__([parameter for _, parameter in named], {})
 
     def step(self, closure: Any = None) -> Any:
-        """Take a step that is none."""
+        """Take an empty step."""
 
 
 class _Timed:
-    """What `hook` took since it was last asked."""
+    """The time that `hook` took since it was last read."""
 
     def __init__(self, hook: Any) -> None:
         self.hook = hook
@@ -187,16 +187,16 @@ class _Timed:
         self.taken_s += time.perf_counter() - start_s
 
     def take(self) -> float:
-        """Seconds; from now on they count anew."""
+        """Return the seconds, and start counting again."""
         taken_s, self.taken_s = self.taken_s, 0.0
         return taken_s
 
 
 def _train_decent(pipe: "Connection[Any, Any]", rank: int, folder: Path, n_params: int) -> None:
-    """Let hooks of the backward pass average, which here gets gradients for nothing.
+    """Average in hooks of the backward pass, which gets its gradients for free here.
 
-    The optimizer in the hooks does nothing, so that what they take is averaging alone. Between two
-    rounds gradients are accumulated, which is how this library averages less often.
+    The optimizer in the hooks does nothing, so that they measure averaging alone. Gradients are
+    accumulated between two rounds, which is how this library averages less often.
     """
     from decent_dp.ddp import DecentralizedDataParallel
     from loguru import logger
@@ -212,7 +212,7 @@ def _train_decent(pipe: "Connection[Any, Any]", rank: int, folder: Path, n_param
         timeout=timedelta(seconds=_PATIENCE_S),
     )
     model = DecentralizedDataParallel(_Layers(n_params), _Idle, topology="ring")
-    # Hooks look it up when they are called.
+    # Hooks look up this attribute when they are called.
     hook = model._ddp_fn = _Timed(model._ddp_fn)
     for _ in range(3):
         model().backward()
@@ -227,7 +227,7 @@ def _train_decent(pipe: "Connection[Any, Any]", rank: int, folder: Path, n_param
 def _average_decent(
     model: Any, hook: _Timed, period: int, step_s: float, rounds: int
 ) -> tuple[list[float], float]:
-    """What each step lost, and how long all took without the backward pass itself."""
+    """Return the time that each step lost, and the total without the backward pass itself."""
     stalls_s, backward_s = [], 0.0
     start_s = time.perf_counter()
     for step in range(1, rounds * period + 1):

@@ -1,8 +1,7 @@
 """One measurement of gossipy-dfl at the work of ``sim``: run as a script, in a process of its own.
 
-Nothing of rumor is imported, only gossipy's packages and those that it shares with us. Where its
-ready-made parts would do more than the work asks for they are replaced, always in its favor, and
-the place says so.
+Nothing of rumor is imported, only gossipy's packages and those that it shares with us. Ready-made
+parts that would do more than the work needs are replaced, always in its favor, with a comment.
 """
 
 import json
@@ -24,7 +23,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 __all__ = ["measure"]
 
-# Of its clock in a round, as in its examples; with fewer its peers act at the same time.
+# Ticks of its clock in a round, as in its examples; with fewer, its peers act at the same time.
 _TICKS = 100
 _WARM_N = 8
 
@@ -32,10 +31,10 @@ _WARM_N = 8
 def measure(
     work: str, *, n: int, hidden: int, lr: float, batch_size: int, rounds: int, threads: int
 ) -> dict[str, Any]:
-    """Simulate, and time nothing but the simulation: no set-up, no evaluation.
+    """Simulate, and time only the simulation: no set-up, no evaluation.
 
-    In every round each node pushes its model once, to a random neighbor; who receives it
-    averages it with its own and takes one step of SGD with momentum 0.9 on one batch.
+    In every round each node pushes its model once, to a random neighbor; the receiver averages it
+    with its own and takes one step of SGD with momentum 0.9 on one batch.
 
     Args:
         work: An npz file with ``edges`` (int64, axes ``(n_edges, 2)``), ``start`` (float32, the
@@ -47,18 +46,18 @@ def measure(
         lr: Learning rate.
         batch_size: Samples per step.
         rounds: Turns of every node.
-        threads: Of torch, for one operation.
+        threads: Threads of torch, for one operation.
 
     Returns:
         ``wall_s``; ``steps`` of the optimizer, over all nodes; ``accuracy`` of the mean of all
-        nodes' models; ``loaded_mb`` and ``peak_mb``, the most resident memory before the
-        simulation was made and in all, in 10**6 bytes; ``engine``, its name and version.
+        nodes' models; ``loaded_mb`` and ``peak_mb``, peak resident memory before the simulation was
+        made and in all, in 10**6 bytes; ``engine``, its name and version.
     """
     torch.set_num_threads(threads)
     _silence()
     with np.load(work) as arrays:
         given = {name: arrays[name] for name in arrays.files}
-    # What is only done once, a small simulation has done before.
+    # A small simulation first does everything that happens only once.
     around = np.arange(_WARM_N)
     warm = given | {"edges": np.stack([around, np.roll(around, 1)], axis=1)}
     _run(*_simulator(warm, _WARM_N, hidden, lr, batch_size), rounds=2)
@@ -82,19 +81,19 @@ def _silence() -> None:
     import gossipy.simul
 
     gossipy.LOG.disabled = True
-    # A progress bar is drawn by a thread of its own.
+    # A progress bar is drawn by a separate thread.
     gossipy.simul.track = _ticks
 
 
 def _ticks(ticks: Iterable[int], description: str) -> Iterator[int]:
-    """In place of rich's bar: gossipy closes it at the end, so it must be a generator."""
+    """Replace rich's bar: gossipy closes it at the end, so it must be a generator."""
     yield from ticks
 
 
 def _simulator(
     given: dict[str, NDArray[Any]], n: int, hidden: int, lr: float, batch_size: int
 ) -> tuple[Any, list[int]]:
-    """A simulator that has not started, and a list whose length will be the number of steps."""
+    """Make a simulator, not started, and a list whose length will be the number of steps."""
     from gossipy import set_seed
     from gossipy.core import AntiEntropyProtocol, ConstantDelay, CreateModelMode, StaticP2PNetwork
     from gossipy.node import GossipNode
@@ -145,11 +144,11 @@ def _network(given: dict[str, NDArray[Any]], hidden: int) -> Any:
 
 
 def _handler_class(taken: list[int]) -> Any:
-    """Its handler of torch models, which takes one batch and counts."""
+    """Return its handler of torch models, changed to take one batch and count."""
     from gossipy.model.handler import TorchModelHandler
 
     def update(self: Any, data: tuple[Tensor, Tensor]) -> None:
-        # Its own way to a single batch is to copy all samples of the node in another order.
+        # Its own way to a single batch copies all samples of the node in another order.
         inputs, targets = data
         batch = torch.randint(len(inputs), (self.batch_size,))
         self._local_step(inputs[batch], targets[batch])
@@ -160,7 +159,7 @@ def _handler_class(taken: list[int]) -> Any:
 
 
 class _Samples:
-    """The same samples for every node, and no test set: its own class copies them for each."""
+    """Shared samples for all nodes, without a test set: its own class copies them for each."""
 
     def __init__(self, n: int, given: dict[str, NDArray[Any]]) -> None:
         self._n = n
@@ -179,7 +178,7 @@ class _Samples:
 
 
 def _run(simulator: Any, taken: list[int], rounds: int) -> tuple[float, int]:
-    """Seconds, and steps of the optimizer."""
+    """Return seconds, and steps of the optimizer."""
     start_s = time.perf_counter()
     simulator.start(n_rounds=rounds)
     return time.perf_counter() - start_s, len(taken)
@@ -197,11 +196,11 @@ def _accuracy(simulator: Any, given: dict[str, NDArray[Any]]) -> float:
 
 
 def _peak_mb() -> float:
-    """The most resident memory of this process so far, in 10**6 bytes."""
+    """Return the peak resident memory of this process so far, in 10**6 bytes."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
-        # In bytes on macOS; on Linux it would count the process that started this one.
+        # In bytes on macOS; on Linux it would include the parent process.
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
     return int(peak) * 1024 / 1e6

@@ -1,6 +1,6 @@
 """Draw every topology family, and write docs/reference/topologies.md: ``make gallery``.
 
-What stands above the marker on the page is written by hand, and kept. Paths are relative to the
+Text above the marker on the page is written by hand, and kept. Paths are relative to the
 root of the repository.
 """
 
@@ -26,7 +26,7 @@ SPECS = {
     "hosts": ("hosts:sizes=4x4x8", "hosts:sizes=16x16x32"),
     "file": ("file:path=examples/cluster.graphml", None),
 }
-"""What is drawn of families that need a parameter, at both sizes."""
+"""Specs drawn for families that need a parameter, at both sizes."""
 
 COLUMNS = {
     "pushes": "pushes",
@@ -40,7 +40,7 @@ COLUMNS = {
     "to a thousandth": "a thousandth after",
     "effective neighbors": "effective neighbors",
 }
-"""Rows of `rumor topology` that a table has room for, and their headings there."""
+"""Rows of `rumor topology` that fit into a table, and their headings there."""
 
 DPI, COLORS = 110, 64
 
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def draw_family(name: str) -> None:
-    """Draw a family at both sizes in one picture, of few colors, so that it is small."""
+    """Draw a family at both sizes in one picture, with few colors to keep it small."""
     path = PICTURES / f"{name}.png"
     draw([known(name, n) for n in SIZES if spec_of(name, n)], path, dpi=DPI)
     with Image.open(path) as picture:
@@ -64,7 +64,7 @@ def draw_family(name: str) -> None:
 
 
 def below() -> str:
-    """All of the page that is computed."""
+    """Return the computed part of the page."""
     n = SIZES[0]
     parts = [MARKER, "", f"## Facts at n = {n}", "", *_table_head("family", *COLUMNS.values())]
     parts += [facts_row(name, n) for name in FAMILIES]
@@ -75,7 +75,7 @@ def below() -> str:
 
 
 def known(name: str, n: int) -> tuple[Topology, Facts]:
-    """What is drawn of a family, and its facts."""
+    """Return the drawn topology of a family, and its facts."""
     spec = spec_of(name, n)
     assert spec is not None
     topology = parse(spec, n)
@@ -83,12 +83,12 @@ def known(name: str, n: int) -> tuple[Topology, Facts]:
 
 
 def spec_of(name: str, n: int) -> str | None:
-    """The spec of a family at one of both sizes; None where there is none."""
+    """Return the spec of a family at one of both sizes; None if it has none."""
     return SPECS.get(name, (name, name))[SIZES.index(n)]
 
 
 def facts_row(name: str, n: int) -> str:
-    """A family's row in the table of facts."""
+    """Return a family's row in the table of facts."""
     topology, found = known(name, n)
     values = {row.name: row.value for row in describe(found, topology.names)}
     cells = (values[column].removesuffix(" rounds").removesuffix(" round") for column in COLUMNS)
@@ -96,7 +96,7 @@ def facts_row(name: str, n: int) -> str:
 
 
 def section(name: str) -> list[str]:
-    """What the page says about a family, line by line."""
+    """Return the lines of the page about a family."""
     family = FAMILIES[name]
     lines = [f"### {name}", "", f"{family.summary}. *{family.source}.*", ""]
     lines += [f"- `{parameter.name}=`: {parameter.about}" for parameter in family.parameters]

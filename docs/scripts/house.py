@@ -1,4 +1,4 @@
-"""Draw the sub-packages and who imports whom, as docs/images/house.svg: ``make house``.
+"""Draw the sub-packages and their imports, as docs/images/house.svg: ``make house``.
 
 Reads the imports of every module with ``ast``; nothing is run. Each layer is a box that holds its
 sub-packages, importers above what they import. Transitive reduction thins out the arrows. Between
@@ -21,10 +21,10 @@ __all__ = ["PICTURE", "Graph", "draw", "imports", "main", "packages"]
 PICTURE = Path("docs/images/house.svg")
 
 FLOORS = (("cli",), ("sim",), ("train",), ("topology",), ("gossip",))
-"""Layers, the top one first; those of one floor stand side by side."""
+"""Layers, the top one first; layers of one floor stand side by side."""
 
 Graph = dict[str, set[str]]
-"""Who imports whom, by dotted name without ``rumor.``: ``train`` or ``train.loop``."""
+"""Imports by dotted name without ``rumor.``: ``train`` or ``train.loop``."""
 
 WIDTH, MARGIN, GAP = 1080, 16, 44
 BOX_W, BOX_H, ROW_GAP, HEAD = 118, 30, 34, 30
@@ -48,7 +48,7 @@ marker path { fill: #59636e; stroke: none }
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """A layer on the picture, and where its sub-packages stand within it."""
+    """A layer on the picture, and the places of its sub-packages within it."""
 
     name: str
     x: float
@@ -57,7 +57,7 @@ class Placed:
     height: float
     centers: Mapping[str, tuple[float, float]]
     paths: tuple[tuple[tuple[float, float], ...], ...]
-    """Of the arrows, each from the lower edge of a box to the upper edge of another."""
+    """Paths of the arrows, each from the lower edge of a box to the upper edge of another."""
 
 
 def main() -> None:
@@ -66,14 +66,14 @@ def main() -> None:
     PICTURE.write_text(draw(imports(root)), encoding="utf-8")
 
 
-# What imports what.
+# Imports.
 
 
 def packages(root: Path) -> dict[str, list[Path]]:
-    """The modules of each layer and of each of its sub-packages, those further down included.
+    """Return the modules of each layer and of each of its sub-packages, including nested ones.
 
     Args:
-        root: Of the repository.
+        root: Root of the repository.
     """
     found: dict[str, list[Path]] = {}
     for layer in (name for floor in FLOORS for name in floor):
@@ -84,10 +84,10 @@ def packages(root: Path) -> dict[str, list[Path]]:
 
 
 def imports(root: Path) -> Graph:
-    """Which layers and sub-packages import which others.
+    """Return the imports between layers and between sub-packages.
 
     Args:
-        root: Of the repository.
+        root: Root of the repository.
     """
     known = packages(root)
     graph: Graph = {name: set() for name in known}
@@ -101,7 +101,7 @@ def imports(root: Path) -> Graph:
 
 
 def _imported(root: Path, module: Path) -> Iterator[str]:
-    """Dotted names of ours that a module imports anywhere, what it imports of them included."""
+    """Yield our dotted names that a module imports anywhere, including the names inside modules."""
     parts = module.relative_to(root).with_suffix("").parts
     for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
@@ -113,13 +113,13 @@ def _imported(root: Path, module: Path) -> Iterator[str]:
 
 
 def _home(target: str, known: Mapping[str, object]) -> str | None:
-    """The sub-package that a dotted name lies in, else its layer."""
+    """Return the sub-package that contains a dotted name, else its layer."""
     parts = target.split(".")
     inner = ".".join(parts[:2])
     return inner if inner in known else parts[0] if parts[0] in known else None
 
 
-# Where things stand.
+# Layout.
 
 
 def place(layer: str, graph: Graph, x: float, y: float, width: float) -> Placed:
@@ -152,7 +152,7 @@ def place(layer: str, graph: Graph, x: float, y: float, width: float) -> Placed:
 
 
 def _reduced(graph: "nx.DiGraph[str]") -> set[tuple[str, str]]:
-    """Edges without those that longer ways imply; of packages in a cycle, all of them."""
+    """Return edges that longer paths do not imply; within a cycle, all of them."""
     groups = nx.condensation(graph)
     of = groups.graph["mapping"]
     kept = nx.transitive_reduction(groups).edges
@@ -160,7 +160,7 @@ def _reduced(graph: "nx.DiGraph[str]") -> set[tuple[str, str]]:
 
 
 def _levels(graph: "nx.DiGraph[str]") -> dict[str, int]:
-    """The row of each package: one below the lowest that imports it."""
+    """Return the row of each package: one below the lowest package that imports it."""
     groups = nx.condensation(graph)
     level: dict[int, int] = {}
     for group in nx.topological_sort(groups):
@@ -171,7 +171,7 @@ def _levels(graph: "nx.DiGraph[str]") -> dict[str, int]:
 def _rows(
     levels: Mapping[str, int], edges: Iterable[tuple[str, str]]
 ) -> tuple[list[list[str]], list[list[str]]]:
-    """Rows of boxes and of places where a long arrow passes, and each arrow's way through them."""
+    """Return rows of boxes and of places where a long arrow passes, and each arrow's way."""
     rows: list[list[str]] = [[] for _ in range(max(levels.values(), default=-1) + 1)]
     for name in sorted(levels):
         rows[levels[name]].append(name)
@@ -185,7 +185,7 @@ def _rows(
 
 
 def _sort(rows: list[list[str]], chains: Iterable[list[str]]) -> None:
-    """Order each row by the mean place of its neighbors in the rows beside it, a few times over."""
+    """Order each row by the mean place of its neighbors in the adjacent rows, a few times over."""
     beside: dict[str, set[str]] = {name: set() for row in rows for name in row}
     for chain in chains:
         for a, b in pairwise(chain):
@@ -202,14 +202,14 @@ def _path(points: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
     return ((x0, y0 + BOX_H / 2), *middle, (x1, y1 - BOX_H / 2 - 2))
 
 
-# The picture.
+# Drawing.
 
 
 def draw(graph: Graph) -> str:
-    """The picture as SVG.
+    """Return the picture as SVG.
 
     Args:
-        graph: Of ``imports``.
+        graph: Result of ``imports``.
     """
     placed: dict[str, Placed] = {}
     y = float(MARGIN)
@@ -228,7 +228,7 @@ def draw(graph: Graph) -> str:
 
 
 def _between(graph: Graph, placed: Mapping[str, Placed]) -> Iterator[str]:
-    """One thick arrow for each pair of layers that longer ways do not imply."""
+    """Yield one thick arrow for each pair of layers that longer paths do not imply."""
     whole = nx.DiGraph()
     whole.add_nodes_from(placed)
     pairs = {(a.split(".")[0], b.split(".")[0]) for a in graph for b in graph[a]}
@@ -243,7 +243,7 @@ def _between(graph: Graph, placed: Mapping[str, Placed]) -> Iterator[str]:
 
 
 def _sideways(start: Placed, end: Placed) -> list[tuple[float, float]]:
-    """From the edge of one layer to the one beside it."""
+    """Return a path from the edge of one layer to the layer next to it."""
     y = start.y + HEAD + BOX_H / 2
     if start.x < end.x:
         return [(start.x + start.width, y), (end.x - 4, y)]
@@ -267,7 +267,7 @@ def _layer(placed: Placed) -> Iterator[str]:
 
 
 def _arrow(points: list[tuple[float, float]], style: str) -> str:
-    """A smooth line whose ends are vertical, unless it is level."""
+    """Return a smooth line whose ends are vertical, unless it is level."""
     d = f"M{points[0][0]:.0f},{points[0][1]:.0f}"
     for (x0, y0), (x1, y1) in pairwise(points):
         bend = (y1 - y0) / 2

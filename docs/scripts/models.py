@@ -1,8 +1,8 @@
 """Let two peers train each kind of model, and write the table of docs/reference/models.md.
 
-``make models``, from the root of the repository; it takes a minute. What stands above the marker on
-the page is written by hand, and kept. Both peers are in this process, and talk over real sockets:
-one founds, with a model of seed 0, the other joins, with one of seed 1.
+``make models``, from the root of the repository; it takes a minute. Text above the marker on the
+page is written by hand, and kept. Both peers are in this process, and talk over real sockets: one
+founds, with a model of seed 0, the other joins, with a model of seed 1.
 """
 
 import logging
@@ -39,51 +39,51 @@ Train = Callable[[Model, torch.optim.Optimizer, Tensor], None]
 
 
 def descend(model: Model, optimizer: torch.optim.Optimizer, inputs: Tensor) -> None:
-    """One step of the model's optimizer."""
+    """Take one step of the model's optimizer."""
     optimizer.zero_grad()
     model(inputs).float().square().mean().backward()
     optimizer.step()
 
 
 def optimizer_of(model: Model) -> torch.optim.Optimizer:
-    """What most of them are trained by."""
+    """Return the default optimizer."""
     return torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01)
 
 
 def samples() -> Tensor:
-    """A batch for most of them."""
+    """Return the default batch."""
     return torch.ones(4, 6)
 
 
 def as_it_is(model: Model) -> Model:
-    """The model."""
+    """Return the model unchanged."""
     return model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One kind of model, and what is done with it."""
+    """One kind of model, and its treatment."""
 
     name: str
     make: Callable[[], Model]
     inputs: Callable[[], Tensor] = samples
     founder: Callable[[], Model] | None = None
-    """Makes the founder's model, where it is another kind."""
+    """Makes the founder's model, if it is of another kind."""
     optimizer: Callable[[Model], torch.optim.Optimizer] = optimizer_of
     is_optimizer_first: bool = False
     train: Train = descend
     wrapped: Callable[[Model], Model] = as_it_is
-    """What becomes of the newcomer's model once the peer has been made."""
+    """Wraps the newcomer's model once the peer has been made."""
     change: Callable[[Model], object] = as_it_is
-    """What is done to the newcomer's model once it has joined."""
+    """Changes the newcomer's model once it has joined."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of both peers."""
+    """Settings of both peers."""
     processes: int = 0
-    """Of the process group in which both are made, one of them real; 0 for none."""
+    """Size of the process group in which both are made, with one real process; 0 for none."""
 
 
 class LoRALinear(nn.Module):
-    """A frozen layer, and a trained difference of low rank."""
+    """A frozen layer, and a trained low-rank difference."""
 
     def __init__(self, seed: int | None = 7) -> None:
         super().__init__()
@@ -95,13 +95,13 @@ class LoRALinear(nn.Module):
         self.up = nn.Parameter(torch.zeros(5, 2))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The layer's outputs."""
+        """Return the layer's outputs."""
         outputs: Tensor = self.base(inputs) + inputs @ self.down.T @ self.up.T
         return outputs
 
 
 class Tied(nn.Module):
-    """An encoder and a decoder of one weight."""
+    """An encoder and a decoder with a shared weight."""
 
     def __init__(self, tie: Callable[["Tied"], object]) -> None:
         super().__init__()
@@ -109,13 +109,13 @@ class Tied(nn.Module):
         tie(self)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Both layers."""
+        """Apply both layers."""
         outputs: Tensor = self.second(self.first(inputs))
         return outputs
 
 
 class Counting(nn.Module):
-    """A layer with statistics of its own making, a counter and a mask."""
+    """A layer with custom statistics, a counter and a mask."""
 
     def __init__(self, *, anew: bool) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class Counting(nn.Module):
         self.register_buffer("mask", torch.full((3,), float("-inf")))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The layer, less the mean so far."""
+        """Return the layer's outputs, minus their mean so far."""
         mean = 0.9 * self.mean + 0.1 * inputs.mean(0)
         if self.anew:
             self.mean = mean
@@ -150,7 +150,7 @@ class Taught(nn.Module):
             self.teacher = nn.Linear(6, 5).requires_grad_(False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """How far the two are apart."""
+        """Return how far the two are apart."""
         outputs: Tensor = self.student(inputs) - self.teacher(inputs)
         return outputs
 
@@ -163,18 +163,18 @@ class Recurrent(nn.Module):
         self.layer = nn.LSTM(6, 4)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The last layer's outputs."""
+        """Return the last layer's outputs."""
         outputs: Tensor = self.layer(inputs)[0]
         return outputs
 
 
 def layers() -> Model:
-    """Two layers."""
+    """Make two layers."""
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
 
 
 def convolution() -> Model:
-    """A convolution and its statistics."""
+    """Make a convolution with batch statistics."""
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
 
 
@@ -262,7 +262,7 @@ def _accumulated(model: Model, optimizer: torch.optim.Optimizer, inputs: Tensor)
 
 
 class _Averaged:
-    """Steps beside which an exponential moving average of the model is kept."""
+    """Steps that also update an exponential moving average of the model."""
 
     def __init__(self) -> None:
         self.average: torch.optim.swa_utils.AveragedModel | None = None
@@ -438,12 +438,12 @@ TITLE = ("| kind | what happens |", "|---|---|")
 
 
 def row(kind: Kind) -> str:
-    """A kind's line of the table, as it turned out just now."""
+    """Return a kind's line of the table, from a run just now."""
     return f"| {kind.name} | {outcome(kind)} |"
 
 
 def outcome(kind: Kind) -> str:
-    """Let two peers train a kind of model; in words, how that goes."""
+    """Let two peers train a kind of model; return the outcome in words."""
     with warnings.catch_warnings(), _processes(kind.processes):
         warnings.simplefilter("ignore")
         try:
@@ -518,7 +518,7 @@ def _stepping(peer: Peer) -> Iterator[None]:
 
 @contextmanager
 def _processes(count: int) -> Iterator[None]:
-    """A process group in which this process is the first of so many."""
+    """Make a process group of *count* in which this process is the first."""
     if not count:
         yield
         return

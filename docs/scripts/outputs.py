@@ -1,7 +1,7 @@
 """Write the outputs that pages print below the commands of their examples.
 
-``make outputs``, from the root of the repository. Only what depends on no machine is here: a
-command of `EXAMPLES` stands after ``$`` in a fenced block of its page, and its output goes down to
+``make outputs``, from the root of the repository. Only outputs that depend on no machine are here:
+a command of `EXAMPLES` stands after ``$`` in a fenced block of its page, and its output extends to
 the next command, or to the end of the block.
 """
 
@@ -31,18 +31,18 @@ class Example:
     """One command of a page."""
 
     page: str
-    """Below docs/."""
+    """Path below docs/."""
     command: str
-    """How its line begins, after ``$``; there is one such line in the page."""
+    """Beginning of its line, after ``$``; the page has one such line."""
     rows: Sequence[str] = ()
     """Names of the rows of a table that the page shows, in this order; all of the output if
     empty."""
     blocks: Mapping[str, str] = field(default_factory=dict)
-    """Files that the command reads, and how the fenced block of the page begins that has them."""
+    """Files that the command reads, and the beginnings of the fenced blocks that contain them."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Other files that it reads."""
     is_quick: bool = False
-    """True if it takes less than some seconds."""
+    """True if it takes at most some seconds."""
 
 
 EXAMPLES = (
@@ -70,12 +70,12 @@ EXAMPLES = (
 
 
 def stated(example: Example) -> str:
-    """The output that the page shows."""
+    """Return the output that the page shows."""
     return _found(example, (ROOT / "docs" / example.page).read_text(encoding="utf-8"))[3]
 
 
 def printed(example: Example) -> str:
-    """The output of today."""
+    """Return the current output."""
     page = (ROOT / "docs" / example.page).read_text(encoding="utf-8")
     command = _found(example, page)[1]
     with TemporaryDirectory() as name:
@@ -107,7 +107,7 @@ def printed(example: Example) -> str:
 
 
 def rewritten(example: Example, page: str, output: str) -> str:
-    """A page with an example's output of today."""
+    """Return a page with an example's current output."""
     above, command, end, _, below = _found(example, page)
     return f"{above}$ {command}{end}{output}{below}"
 
@@ -122,14 +122,14 @@ def main() -> None:
 
 
 def _found(example: Example, page: str) -> tuple[str, str, str, str, str]:
-    """A page in five: up to the command, that, its end, its output, the rest."""
+    """Split a page in five: up to the command, the command, its end, its output, the rest."""
     pattern = rf"^\$ ({re.escape(example.command)}[^\n]*)(\n)(.*?)(?=^(?:\$ |```$))"
     (match,) = re.finditer(pattern, page, re.M | re.S)
     return (page[: match.start()], *match.groups(), page[match.end() :])
 
 
 def _table(output: str, names: Sequence[str]) -> str:
-    """Some rows of a table, whose columns are apart by two spaces and more."""
+    """Return some rows of a table, whose columns are separated by two or more spaces."""
     rows = [re.split(r" {2,}", line.strip(), maxsplit=2) for line in output.splitlines()]
     known = {row[0]: row for row in rows if len(row) == 3}
     chosen = [known[name] for name in names]

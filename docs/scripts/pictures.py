@@ -1,8 +1,8 @@
 """Draw the pictures of runs and screens in docs/images again, each from the commands of its page.
 
 ``make pictures``, from the root of the repository; PICTURES="tutorial web" picks some. Screens need
-a browser (``make chromium``). ``demo`` shows measured times: draw it on a machine that does nothing
-else.
+a browser (``make chromium``). ``demo`` shows measured times: draw it on an otherwise idle
+machine.
 """
 
 import base64
@@ -39,7 +39,7 @@ KILL = [{"at_s": 60, "kind": "crash", "peer": 4}]
 
 
 def tutorial(folder: Path) -> None:
-    """The swarm that survives a kill."""
+    """Draw the swarm that survives a kill."""
     page = (ROOT / "docs/tutorial/README.md").read_text(encoding="utf-8")
     (faults,) = re.findall(r"^```json\n(.*?)^```", page, re.M | re.S)
     (folder / "kill.json").write_text(faults)
@@ -48,19 +48,19 @@ def tutorial(folder: Path) -> None:
 
 
 def storm(folder: Path) -> None:
-    """The simulated run of the README."""
+    """Draw the simulated run of the README."""
     _run(_commands("docs/how-to/simulate.md", "rumor simulate -n 32 ")[0], folder)
     _keep((folder / "runs/storm/training.png").read_bytes(), "storm.png")
 
 
 def demo(folder: Path) -> None:
-    """A swarm, one machine and all-reduce."""
+    """Draw a swarm, one machine and all-reduce."""
     _run("rumor demo --out demo", folder)
     _keep((folder / "demo/demo.png").read_bytes(), "demo.png")
 
 
 def web(folder: Path) -> None:
-    """The page of a swarm, one of whose members was killed."""
+    """Draw the page of a swarm with a killed member."""
     with _swarm(folder) as address, _browser(folder / "profile") as page:
         command = [RUMOR, "top", "--web", address]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
@@ -79,7 +79,7 @@ def web(folder: Path) -> None:
 
 
 def top(folder: Path) -> None:
-    """The terminal, at the same."""
+    """Draw the terminal of the same swarm."""
     with _swarm(folder) as address, observing([address], None, None) as observer:
         _await(lambda: any(peer.state in ("dead", "left") for peer in observer.poll().peers))
         console = Console(record=True, width=96, file=io.StringIO())
@@ -108,7 +108,7 @@ def main(names: list[str]) -> None:
 
 
 def _commands(page: str, *begins: str) -> list[str]:
-    """The lines of a page that begin so, with or without a prompt."""
+    """Return the lines of a page with these beginnings, with or without a prompt."""
     text = (ROOT / page).read_text(encoding="utf-8")
     return [re.findall(rf"^(?:\$ )?({re.escape(each)}.*)$", text, re.M)[0] for each in begins]
 
@@ -121,7 +121,7 @@ def _run(command: str, folder: Path) -> None:
 
 @contextmanager
 def _swarm(folder: Path) -> Iterator[str]:
-    """An address of a swarm that trains while inside."""
+    """Yield the address of a swarm that trains meanwhile."""
     (folder / "faults.json").write_text(json.dumps(KILL))
     given = os.environ | {"OMP_NUM_THREADS": "1"}
     with subprocess.Popen([RUMOR, *WATCHED], cwd=folder, env=given) as swarm:
@@ -148,14 +148,14 @@ def _await(is_so: Callable[[], bool]) -> None:
 
 
 def _browser(folder: Path) -> Any:
-    """That of the tests."""
+    """Return the browser of the tests."""
     sys.path.insert(0, str(ROOT))
     module = importlib.import_module("tests.chromium")
     return module.browser(folder)
 
 
 def _shot(page: Any, selector: str) -> bytes:
-    """All of an element, as PNG."""
+    """Return all of an element, as PNG."""
     box = page.run(
         "const box = document.querySelector(arguments[0]).getBoundingClientRect();"
         "return {x: box.x, y: box.y, width: box.width, height: box.height, scale: 1}",

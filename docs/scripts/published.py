@@ -1,4 +1,4 @@
-"""What others have published, beside what a study finds: more than its page says of itself."""
+"""Published figures next to those of a study: additions to the study's own page."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,13 +32,13 @@ VERDICTS: Final[Mapping[tuple[bool, bool], str]] = MappingProxyType(
         "significantly different from all-reduce.",
     }
 )
-"""By whether the ring is behind, and whether all-reduce is not ahead."""
+"""Sentences by whether the ring is behind, and whether all-reduce is not ahead."""
 
 MOMENTUM: Final = "0.9"
-"""Of the trials that are held against that table, where the study has several."""
+"""Momentum of the trials that are compared with that table, if the study has several."""
 
 RELAY: Final = ("D-PSGD on a ring", "SGP in rounds", "all-reduce")
-"""Points of the study's axis that stand for rows of that table, the worst there first."""
+"""Points of the study's axis that represent rows of that table, the worst there first."""
 
 PUBLISHED: Final = (
     ("training efficiency, a failure every 60 s, 30 groups (torchft, PyTorch's blog, June 2025)",
@@ -50,16 +50,16 @@ PUBLISHED: Final = (
     ("the same: a survivor's next exchange after a kill, 2 replicas", "12 to 14 s",
      "2 steps, 6 s", "ft-diloco-125", "wait_s_longest"),
 )  # fmt: skip
-"""Published figures: what, how much, the aim, and which condition and metric answer."""
+"""Published figures: the figure, its value, the aim, and the condition and metric to compare."""
 
 
 def table_row(cells: Sequence[str]) -> str:
-    """A line of a table."""
+    """Format a line of a table."""
     return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
 def relay_order(results: Results) -> str:
-    """True if the order of RelaySGD's table comes out, said from the data."""
+    """Say from the data whether the order of RelaySGD's table is reproduced."""
     table = [_values(results, name, "accuracy") for name in RELAY]
     if not all(table):
         return "Trials are missing to say whether the order of RelaySGD's table comes out."
@@ -90,7 +90,7 @@ What is different here: handwritten digits instead of photographs, 2,410 paramet
 
 
 def _steps(table: Sequence[Mapping[int, float]]) -> tuple[Difference, Difference]:
-    """SGP in rounds against the ring, all-reduce against it; p is corrected for two of them."""
+    """Compare SGP in rounds with the ring, and all-reduce with it; p is corrected for both."""
     ring, rounds, mean = table
     found = difference(rounds, ring), difference(mean, rounds)
     below, beside = (
@@ -100,13 +100,13 @@ def _steps(table: Sequence[Mapping[int, float]]) -> tuple[Difference, Difference
 
 
 def _points(found: Difference) -> str:
-    """A difference of accuracies in words."""
+    """Describe a difference of accuracies."""
     between = f"{100 * found.low:+.2g} to {100 * found.high:+.2g}"
     return f"{100 * found.mean:+.2g} points ({between}, {_judged(found)})"
 
 
 def _finer(results: Results, name: str) -> str:
-    """How the three stand in a metric that is a ratio, in words."""
+    """Describe how the three compare in a metric that is a ratio."""
     metric = METRICS[name]
     table = [_values(results, method, name) for method in RELAY]
     if any(len(values) < len(results.study.seeds) for values in table):
@@ -125,7 +125,7 @@ def _judged(found: Difference) -> str:
 
 
 def _values(results: Results, method: str, name: str) -> dict[int, float]:
-    """A metric of one method where data differ most, by seed."""
+    """Return a metric of one method where data differ most, by seed."""
     places = {"method": method, "data": "Dirichlet 0.01", "momentum": MOMENTUM}
     axes = {axis.name for axis in results.study.axes}
     found = results.where(**{k: v for k, v in places.items() if k in axes}).results
@@ -143,14 +143,14 @@ LINKS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
 """Published utilization by rule and link: diloco-measured, 2026."""
 
 FITTED: Final = ("DiLoCo H=128", "200 Mbit/s")
-"""What the length of a step is fitted to."""
+"""The length of a step is fitted to this."""
 
 WITHIN: Final = 0.15
-"""Aim: so near is a prediction to the published figure, relative to it."""
+"""Aim: maximum distance of a prediction from the published figure, relative to it."""
 
 
 def slow_links(results: Results) -> str:
-    """Published utilization beside the simulated one."""
+    """Compare published utilization with simulated utilization."""
     found = {
         place: interval(values.values()).mean
         for place, group in results.groups().items()
@@ -185,7 +185,7 @@ def slow_links(results: Results) -> str:
 
 
 def against_published(results: Results) -> str:
-    """Who wins where, and published figures beside those of the first rule of each family."""
+    """Rank rules by place, and compare published figures with the first rule of each family."""
     study, lines = results.study, []
     for at in study.axes[1].labels:
         there = results.where(**{study.axes[1].name: at})
@@ -217,11 +217,11 @@ def against_published(results: Results) -> str:
 
 
 ASIDE: Final = (-0.15, -0.1, -0.05, 0.05)
-"""By how much other losses that could be counted to differ from the one that is."""
+"""Differences of the other targets of the loss from the study's target."""
 
 
 def _at_other_losses(results: Results) -> Iterator[str]:
-    """Lines of a table: who is first, and DiLoCo's time over GoSGD's, by the loss counted to."""
+    """Yield a table of the first rule, and DiLoCo's time over GoSGD's, by target loss."""
     axis, target = results.study.axes[1], results.study.target
     losses = sorted([target, *(target + aside for aside in ASIDE)])
     heads = ["first at a loss of", *(f"{number(loss, 3)}" for loss in losses)]
@@ -241,7 +241,7 @@ def _at_other_losses(results: Results) -> Iterator[str]:
 def _first_of(
     there: Results, name: str, of: str = "", target: float | None = None
 ) -> tuple[str, float] | None:
-    """Who has the best mean of a metric, and that; of those whose names begin so."""
+    """Return the best mean of a metric with its label, among labels that begin with *of*."""
     metric, found = METRICS[name], []
     for (label, *_), group in there.groups().items():
         values = values_of(group, metric, there.study.target if target is None else target)
@@ -254,7 +254,7 @@ def _first_of(
 def _of_families(results: Results, condition: str, name: str) -> Iterator[str]:
     there = results.where(**{results.study.axes[1].name: condition})
     for of in ("GoSGD", "DiLoCo"):
-        # Of the one that is first at the loss: who never exchanges anything never waits, either.
+        # Of the rule that is first at the loss: a rule that never exchanges never waits, either.
         first = _first_of(there, "time_to_loss_s", of) or _first_of(there, "loss", of)
         found = _first_of(there, name, first[0]) if first else None
         yield f"{METRICS[name].shown(found[1])} ({found[0]})" if found else "not computed"
@@ -263,4 +263,4 @@ def _of_families(results: Results, condition: str, name: str) -> Iterator[str]:
 NOTES: Final[Mapping[str, Callable[[Results], str]]] = MappingProxyType(
     {"heterogeneous-data": relay_order, "proof": against_published, "utilization": slow_links}
 )
-"""What else a study's page says, by the study's name."""
+"""Additions to a study's page, by the study's name."""

@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def pages() -> dict[str, str]:
-    """The text of each generated page, by file name."""
+    """Return the text of each generated page, by file name."""
     return {"commands.md": commands(), "config.md": config(), "metrics.md": metrics()}
 
 
@@ -46,7 +46,7 @@ def pages() -> dict[str, str]:
 
 
 def commands() -> str:
-    """Every command, with its options by panel."""
+    """Return every command, with its options by panel."""
     lines = [
         "# Commands",
         "",
@@ -80,7 +80,7 @@ def _arguments(parameters: Iterable[Any]) -> Iterator[str]:
 
 
 def _argument_name(parameter: Any) -> str:
-    # Some placeholders bring brackets and dots of their own.
+    # Some placeholders contain brackets and dots of their own.
     name = _kind(parameter) if parameter.metavar else parameter.name.upper()
     return str(name).rstrip(".").strip("[]")
 
@@ -108,7 +108,7 @@ def _names(parameter: Any) -> str:
 
 
 def _kind(parameter: Any) -> str:
-    """What a value looks like: the declared placeholder, else its type."""
+    """Return the form of a value: the declared placeholder, else its type."""
     if parameter.metavar:
         return str(parameter.metavar)
     described = getattr(parameter, "type_descriptor", None)
@@ -134,7 +134,7 @@ def _shown_default(parameter: Any) -> str:
 
 
 def config() -> str:
-    """Every public configuration class, and the classes that its settings are declared in."""
+    """Return every public configuration class, and the classes that declare its settings."""
     lines = ["# Configuration", "", MARKER, ""]
     lines += [
         "All classes are frozen and take keyword arguments only. A setting is declared once; a "
@@ -155,7 +155,7 @@ def config() -> str:
 
 
 def _subjects(cls: type) -> list[type]:
-    """The bases of a config that declare settings, and are no configs of their own."""
+    """Return the bases of a config that declare settings, and are not configs themselves."""
     return [each for each in cls.__mro__[1:] if each.__name__.endswith("Settings")]
 
 
@@ -198,7 +198,8 @@ def _default_text(field: Any) -> str:
 
 
 def metrics() -> str:
-    """Every figure of a live peer, every metric of a trial, and every fact about its graph."""
+    """Return every figure of a live peer, every metric of a trial, and every fact about its
+    graph."""
     lines = ["# Metrics", "", MARKER, "", "## Of a live peer", ""]
     lines += [
         "`metrics.jsonl`, loggers, `rumor top` and `Peer.stats()` call them by these names;",

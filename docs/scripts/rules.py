@@ -1,7 +1,7 @@
-"""Write the table of docs/reference/rules.md that says which parameters rules and filters take.
+"""Write the table of parameters of rules and filters in docs/reference/rules.md.
 
-``make rules``, from the root of the repository. What stands outside the two markers is written by
-hand, and kept.
+``make rules``, from the root of the repository. Text outside the two markers is written by hand,
+and kept.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ END = "<!-- Here it ends. -->"
 
 
 def table() -> str:
-    """The parameters of all rules and robust filters, as Markdown."""
+    """Return the parameters of all rules and robust filters, as Markdown."""
     rows = ["| rule | parameter | values | default | |", "|---|---|---|---|---|"]
     filters = {f"robust={name}": found for name, found in ROBUST.items()}
     for name, rule in {**RULES, **filters}.items():
@@ -32,7 +32,7 @@ def table() -> str:
 
 
 def rewritten(page: str) -> str:
-    """A page with the table of today between its markers."""
+    """Return a page with the current table between its markers."""
     above, _, rest = page.partition(BEGIN)
     _, _, below = rest.partition(END)
     return f"{above}{BEGIN}\n\n{table()}\n\n{END}{below}"

@@ -1,6 +1,6 @@
-"""Run every rule live, replayed, on a bad network and through a death, and write what was seen.
+"""Run every rule live, replayed, on a bad network and through a death, and write the results.
 
-``make seen``, from the root of the repository; it takes some fifteen minutes. What stands above the
+``make seen``, from the root of the repository; it takes about fifteen minutes. Text above the
 marker in docs/reference/rules.md is written by hand, and kept.
 """
 
@@ -52,14 +52,14 @@ def main() -> None:
 
 
 def line(name: str) -> str:
-    """What one rule does, as a row of the table."""
+    """Return the results of one rule, as a row of the table."""
     given = settings_of(name)
     cells = [f"`{name}`", *_live(name, given), _on_a_bad_network(name, given)]
     return "| " + " | ".join([*cells, _through_a_death(name, given)]) + " |"
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """What a rule needs beyond the defaults."""
+    """Return the settings that a rule needs beyond the defaults."""
     rule = make_rule(name)
     needs = requirements_of(rule)
     given: dict[str, Any] = {"momentum": 0.0} if needs.plain_sgd else {}
@@ -71,7 +71,7 @@ def settings_of(name: str) -> dict[str, Any]:
 
 
 def _live(name: str, given: dict[str, Any]) -> list[str]:
-    """Accuracy of the merged model, and megabytes that a peer sent; its replay must be the same."""
+    """Return accuracy of the merged model, and megabytes sent per peer; a replay must match."""
     rumor = str(Path(sys.executable).with_name("rumor"))
     options = [f"--{key}={value}" for key, value in given.items()]
     with TemporaryDirectory() as folder:
@@ -106,7 +106,7 @@ def _through_a_death(name: str, given: dict[str, Any]) -> str:
 
 
 def _audit(name: str, summary: dict[str, Any]) -> None:
-    """Raise where weight was lost or created."""
+    """Raise if weight was lost or created."""
     if summary["weight_units_total"] != summary["weight_units_expected"]:
         raise AssertionError(f"{name}: weight is not exact")
 

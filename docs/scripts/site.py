@@ -1,9 +1,9 @@
 """Build the documentation as a site that needs no network: ``make site``.
 
-The Markdown files stay what they are. They are copied to a folder of their own with what a site
-needs besides: the pages' order, which is that of docs/README.md; the files outside of docs/ that
-they link to; and a page for each package of the API, from its ``__all__``. Sphinx then checks every
-link and anchor. Paths are relative to the root of the repository.
+The Markdown files stay unchanged. They are copied to a folder of their own with the other parts of
+a site: the pages' order, from docs/README.md; the files outside of docs/ that they link to; and a
+page for each package of the API, from its ``__all__``. Sphinx then checks every link and anchor.
+Paths are relative to the root of the repository.
 """
 
 import os
@@ -30,7 +30,7 @@ PACKAGES: Final = {
     "rumor.topology": "graphs, schedules and facts about them",
     "rumor.sim": "the same protocol under virtual time",
 }
-"""What each public package is for; those whose library is not installed are left out."""
+"""Purpose of each public package; packages without their library are left out."""
 
 ROOT_PAGES: Final = {
     Path("README.md"): Path("index.md"),
@@ -43,14 +43,14 @@ _FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
 def _place(path: Path) -> Path:
-    """Where a file of the repository lies in the stage."""
+    """Return the staged path of a file of the repository."""
     if path in ROOT_PAGES:
         return ROOT_PAGES[path]
     return path.relative_to(DOCS) if path.is_relative_to(DOCS) else Path("files") / path
 
 
 def _relinked(text: str, page: Path, root: Path, stage: Path) -> str:
-    """A page's text with its links to where their targets are staged, and these copied."""
+    """Return a page's text with links to the staged targets, which are copied."""
 
     def relink(match: re.Match[str]) -> str:
         path, _, anchor = match[1].partition("#")
@@ -64,20 +64,20 @@ def _relinked(text: str, page: Path, root: Path, stage: Path) -> str:
             (stage / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / target, stage / place)
             if target.suffix == ".md":
-                # It is a page that no contents name, and may link to others, which may link back.
+                # Such a page is in no table of contents, and may have links, also back.
                 text = _relinked((root / target).read_text(encoding="utf-8"), target, root, stage)
                 (stage / place).write_text(f"---\norphan: true\n---\n\n{text}", encoding="utf-8")
         here = os.path.relpath(place, _place(page).parent)
         return f"]({here}#{anchor})" if anchor else f"]({here})"
 
     parts = _FENCE.split(text)
-    # What GitHub draws by itself is shown as text.
+    # GitHub renders these blocks; here they are shown as text.
     parts = [part.replace("```mermaid", "```text", 1) for part in parts]
     return "".join(part if i % 2 else _LINK.sub(relink, part) for i, part in enumerate(parts))
 
 
 def _contents(map_page: str) -> str:
-    """Hidden tables of contents, one for each section of docs/README.md, in its order."""
+    """Return hidden tables of contents, one for each section of docs/README.md, in its order."""
     made, seen = [], {"README.md"}
     for section in map_page.split("\n## ")[1:]:
         title, _, body = section.partition("\n")
@@ -102,7 +102,7 @@ def _contents(map_page: str) -> str:
 
 
 def _api(stage: Path) -> None:
-    """A page for each package of which it is known what is public."""
+    """Write a page for each package with public names."""
     folder, rows, seen = stage / "api", [], set()
     folder.mkdir()
     for package, what in PACKAGES.items():
@@ -121,7 +121,7 @@ def _api(stage: Path) -> None:
                 kind = "py:data"
             if isinstance(value, type) and issubclass(value, BaseException):
                 kind = "autoexception"
-            # What two packages export is described in the first.
+            # A name that two packages export is described in the first.
             twice = "\n   :no-index:" if id(value) in seen else ""
             seen.add(id(value))
             text.append(f".. {kind}:: {package}.{name}{twice}")
@@ -138,11 +138,11 @@ def _api(stage: Path) -> None:
 
 
 def stage(root: Path, to: Path) -> None:
-    """Copy all pages, and what they link to, and write what a site needs besides.
+    """Copy all pages and their link targets, and write the other parts of a site.
 
     Args:
-        root: Of the repository.
-        to: A folder that is made anew.
+        root: Root of the repository.
+        to: A folder, which is recreated.
     """
     shutil.rmtree(to, ignore_errors=True)
     scripts = shutil.ignore_patterns("*.py", "__pycache__", "scripts")
@@ -157,7 +157,7 @@ def stage(root: Path, to: Path) -> None:
 
 
 def build(root: Path, source: Path, site: Path) -> int:
-    """Build the site, every warning an error; the exit status of Sphinx."""
+    """Build the site, every warning an error; return the exit status of Sphinx."""
     from sphinx.cmd.build import main as sphinx
 
     stage(root, source)
@@ -168,7 +168,7 @@ def build(root: Path, source: Path, site: Path) -> int:
 
 
 def main() -> None:
-    """Build it from the repository that this file is in."""
+    """Build the site from the repository that contains this file."""
     root = Path(__file__).parents[2]
     os.chdir(root)
     if status := build(root, STAGE, SITE):

@@ -1,4 +1,4 @@
-"""Draw what slow workers and slow links cost a barrier, and gossip: ``make stragglers``.
+"""Draw the cost of slow workers and slow links for a barrier, and for gossip: ``make stragglers``.
 
 Writes docs/images/stragglers.png and prints the same figures as tables. The same settings give the
 same picture. Paths are relative to the root of the repository.
@@ -30,7 +30,7 @@ RULES = MappingProxyType(
         "adpsgd": ("#009E73", "^", 2.2),
     }
 )
-"""What is compared: color, marker, width of its curve."""
+"""Compared rules: color, marker, width of the curve."""
 
 GOAL = 0.95
 SEEDS = (1, 2, 3)
@@ -44,25 +44,25 @@ COMMON = SimulationConfig(
     batch_size=32,
     step_s=STEP_S,
     latency_s=LATENCY_S,
-    # For this model it gives the bits of one by one: asked for, no time goes into finding out.
+    # For this model it gives the same bits as one by one; asking for it saves finding that out.
     engine="dense",
 )
 
 HORIZON_S, HORIZON_S_MAX = 8.0, 128.0
-"""How long a run lasts, and at most: it is begun again for twice as long if it falls short."""
+"""Length of a run, and its maximum: a run that falls short is repeated at twice the length."""
 
 STAGES = 6
-"""Exchanges, one after another, of an all-reduce among 64."""
+"""Sequential exchanges of an all-reduce among 64."""
 
 ROUNDS = 56
-"""Enough for it to come to the goal."""
+"""Enough rounds to reach the goal."""
 
 FACTORS = (1.0, 2.0, 5.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """One thing that is varied: ``half`` or ``one`` of the workers slow, or the ``links``."""
+    """The varied setting: ``half`` or ``one`` of the workers slow, or the ``links``."""
 
     what: str
     title: str
@@ -71,7 +71,7 @@ class Study:
     unit: str
 
     def config(self, value: float) -> SimulationConfig:
-        """The swarm at one value; what is the same swarm in two studies is the same config."""
+        """Return the swarm at one value; equal swarms of two studies have equal configs."""
         if self.what == "links":
             return replace(COMMON, latency_s=value / 1000)
         if value == 1:
@@ -81,7 +81,7 @@ class Study:
         return replace(COMMON, speeds=f"1x:50%,{1 / value:g}x:50%")
 
     def round_s(self, value: float) -> float:
-        """How long a round takes that everybody waits for, seconds."""
+        """Return the duration of a round that all wait for, seconds."""
         if self.what == "links":
             return STEP_S + STAGES * value / 1000
         return STEP_S * value
@@ -94,7 +94,7 @@ STUDIES = (
 )
 
 Times = Mapping[str, Sequence[float]]
-"""Of each rule, virtual seconds to the goal, one for each value; infinite where never reached."""
+"""For each rule, virtual seconds to the goal by value; infinite if never reached."""
 
 
 def main() -> None:
@@ -118,8 +118,8 @@ def measure(study: Study) -> Times:
 
 @cache
 def time_to(config: SimulationConfig, rule: str, round_s: float, seed: int) -> float:
-    """Find the virtual time at which the merged model is first measured to be good enough."""
-    # A barrier lets nothing happen between two rounds: there is no more to be seen in between.
+    """Return the virtual time of the first measurement of a merged model that is good enough."""
+    # With a barrier nothing happens between two rounds, so measuring more often shows nothing new.
     gap_s = round_s if rule == "allreduce" else STEP_S
     horizon_s = ROUNDS * gap_s if rule == "allreduce" else HORIZON_S
     while horizon_s <= HORIZON_S_MAX:
@@ -139,7 +139,7 @@ def time_to(config: SimulationConfig, rule: str, round_s: float, seed: int) -> f
 
 
 def table(study: Study, times: Times) -> str:
-    """Write the figures down, in Markdown."""
+    """Return the figures as a Markdown table."""
     heads = " | ".join(f"{value:g}{study.unit}" for value in study.values)
     rows = [f"| {study.title.lower()}: | {heads} |", f"|---|{'---:|' * len(study.values)}"]
     rows += [
@@ -151,7 +151,7 @@ def table(study: Study, times: Times) -> str:
 
 def draw(found: Sequence[Times], path: Path) -> None:
     """Draw all studies side by side, on one scale."""
-    # The object-oriented way: no backend, no state that outlives the call.
+    # Without pyplot: no backend, and no state that outlives the call.
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -177,7 +177,7 @@ SUBTITLE = (
 
 TICKS = (2, 5, 10, 20, 50)
 LABEL_GAP = 1.17
-"""Least ratio of the heights of two labels, at which they do not overlap."""
+"""Least ratio of the heights of two labels that do not overlap."""
 
 
 def _draw_study(axes: "Axes", study: Study, times: Times) -> None:
@@ -211,7 +211,7 @@ def _draw_study(axes: "Axes", study: Study, times: Times) -> None:
 
 
 def _spread(heights: Mapping[str, float]) -> dict[str, float]:
-    """Move labels apart that would overlap."""
+    """Move overlapping labels apart."""
     found: dict[str, float] = {}
     names = sorted(heights, key=lambda name: heights[name])
     for below, name in zip([None, *names], names, strict=False):

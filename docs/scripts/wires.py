@@ -1,7 +1,7 @@
-"""Measure what formats and shards do to training, and write the tables of docs/reference/wires.md.
+"""Measure how formats and shards affect training, and write the tables of docs/reference/wires.md.
 
-``make wires``, from the root of the repository; it takes some ten minutes. What stands above the
-marker on the page is written by hand, and kept.
+``make wires``, from the root of the repository; it takes about ten minutes. Text above the marker
+on the page is written by hand, and kept.
 """
 
 import sys
@@ -32,15 +32,15 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     "8 shards, 1 per push": {"shards": 8},
     "8 shards, int8": {"shards": 8, "wire": "int8"},
 }
-"""What is compared: settings of `simulate` by their names in the tables."""
+"""Compared settings of `simulate`, by their names in the tables."""
 
 FIGURES = {"accuracy": ".3f", "loss": ".3g", "consensus_distance": ".2g", "mb_sent": ".3g"}
-"""Columns of the tables, and how their figures are written."""
+"""Columns of the tables, and the formats of their figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """One table: a task, and who trains on what."""
+    """One table: a task, and the data of each worker."""
 
     title: str
     task: str
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def table(study: Study, p: float) -> str:
-    """One table of the page, with its heading."""
+    """Return one table of the page, with its heading."""
     columns = ["accuracy", "loss", "consensus distance", "MB sent"]
     lines = [
         f"## {study.title}, p = {p:g}",
@@ -84,7 +84,7 @@ def table(study: Study, p: float) -> str:
 
 
 def row(study: Study, p: float, way: str) -> str:
-    """One line of a table: means over the seeds; how good a model is, with least and most."""
+    """Return one line of a table: means over the seeds; model quality with least and most."""
     found = [measure(study, p, way, seed) for seed in SEEDS]
     cells = []
     for name, digits in FIGURES.items():
@@ -96,14 +96,14 @@ def row(study: Study, p: float, way: str) -> str:
 
 
 def measure(study: Study, p: float, way: str, seed: int) -> dict[str, float]:
-    """Figures of one run: of the merged model, and of the exchange."""
+    """Return figures of one run: of the merged model, and of the exchange."""
     summary = simulate(
         task=study.task,
         partition=study.partition,
         workers=WORKERS,
         p=p,
         seed=seed,
-        # Curves are not of interest here: one point in the middle and one at the end.
+        # Curves are not needed here: one point in the middle and one at the end.
         eval_every=400,
         **WAYS[way],
     ).summary

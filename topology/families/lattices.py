@@ -116,8 +116,9 @@ def moshpit(n: int, side: int, dimensions: int, seed: int) -> Fixed:
     """Place nodes on cells of a box; the nodes of a line average, along one axis after another.
 
     With every cell occupied, the average is exact after as many rounds as there are axes. With more
-    cells than nodes, the occupied cells are drawn at random, again until lines connect all; if
-    this would hardly ever succeed, as with very many cells, the first cells are used in order, which does.
+    cells than nodes, the occupied cells are drawn at random, again until lines connect all; if this
+    would hardly ever succeed, as with very many cells, the first cells are used in order, which
+    does.
 
     Args:
         n: Number of nodes, at most side ** dimensions.
