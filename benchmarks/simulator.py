@@ -52,8 +52,8 @@ _ENVIRONMENT: Final = {
     "OMP_WAIT_POLICY": "passive",
 }
 
-# For each number of hidden units: steps of all workers that take the rival 7 to 15 s, and the factor on ours, for
-# them to last long enough to be timed.
+# For each number of hidden units: steps of all workers that take the rival 7 to 15 s, and the
+# factor on ours, for them to last long enough to be timed.
 _STEPS: Final = {32: 15_000, 1070: 4_000}
 _LONGER: Final = {32: 16, 1070: 12}
 

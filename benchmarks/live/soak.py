@@ -37,7 +37,7 @@ _P: Final = 0.2
 _DOWN_S: Final = (0.5, 5.0)
 _FOUNDING_S: Final = 300.0
 _LEAVING_S: Final = 60.0
-# The weight of killed peers is lost for good: with one in 32 of a swarm killed each second, its weight
+# The weight of killed peers is lost for good: with one in 32 of a swarm killed each second, it
 # would be too small to be halved after a quarter of an hour.
 _KILLED: Final = 0.5
 _RETURNS: Final = 0.5
