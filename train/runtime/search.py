@@ -234,8 +234,8 @@ class Search:
             paths = sorted(path for path in self._meeting.glob("*.addr") if path.name != self._mine)
             self._there = 1 + len(paths)
             seeds = (*seeds, *(path.read_text().strip() for path in paths))
-        # A peer that founded now could finish before the others find it. It also waits if its only
-        # seeds are names that do not resolve yet.
+        # A peer that founded now could finish before the others find it. Neither may it found while
+        # its only seeds are names that do not resolve yet.
         if self._there < self._awaited or (self._names and not seeds):
             return False
         runtime.call("join", seeds=seeds, founders=self._founders, returning=self._returning)

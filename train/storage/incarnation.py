@@ -197,7 +197,7 @@ class PeerTable:
 
     def addresses(self) -> tuple[str, ...]:
         """Return the addresses that an earlier incarnation recorded, without malformed ones, as
-        startup should not fail for lack of a seed."""
+        a bad seed must not prevent a start."""
         found: dict[str, None] = {}
         for text in (each for several in self._former().values() for each in several):
             with suppress(ConfigError):
