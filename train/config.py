@@ -92,7 +92,7 @@ def parse_interval(text: str) -> tuple[float | None, int | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointConfig:
-    """Where and how often a peer writes checkpoints.
+    """Folder and schedule of a peer's checkpoints.
 
     Raises:
         ConfigError: A field is out of range.
@@ -254,7 +254,7 @@ class EndSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings(SeedSettings):
-    """What to train, by live or simulated peers."""
+    """The training task, for live or simulated peers."""
 
     steps: int | None = setting(
         None,
