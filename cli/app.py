@@ -1,7 +1,7 @@
 """The command line as a whole: its commands, and the answer to a wrong one.
 
-A command's module is imported when the command is run: ``rumor --help`` answers within a few
-tenths of a second, without torch, scipy or networkx.
+A command's module is imported when the command runs: ``rumor --help`` answers within a few tenths
+of a second, without torch, scipy or networkx.
 """
 
 import re
@@ -16,27 +16,28 @@ from typer.core import TyperCommand
 __all__ = ["COMMANDS", "Command", "app", "load", "run"]
 
 _WRONG_ARGUMENTS = 2
-"""As in `errors`."""
+"""Exit status, as in `errors`."""
 
 _SETTINGS: dict[str, Any] = {
     "pretty_exceptions_enable": False,
-    # Joins the lines of a docstring to paragraphs.
+    # Joins the lines of a docstring into paragraphs.
     "rich_markup_mode": "markdown",
     "add_completion": False,
 }
 
 
 class Command(NamedTuple):
-    """One command of ``rumor``: where its function is, and what ``rumor --help`` says of it."""
+    """One command of ``rumor``: the place of its function, and its line in ``rumor --help``."""
 
     home: str
-    """``module:function`` inside this package; ``module:app`` where it has commands itself."""
+    """``module:function`` inside this package; ``module:app`` for a group of commands."""
     summary: str
-    """First sentence of the function's docstring, kept here so that nothing need be imported."""
+    """First sentence of the function's docstring, copied here so that its module is not
+    imported."""
 
 
 _FORKS: Final = ("launch", "demo")
-"""They fork peers: what these share is imported while options are read."""
+"""Commands that fork peers: shared modules are imported while options are parsed."""
 
 _PANELS: Final = {
     "Train": {
@@ -100,7 +101,7 @@ _PANELS: Final = {
 """Panels of ``rumor --help``."""
 
 COMMANDS: Final = {name: each for panel in _PANELS.values() for name, each in panel.items()}
-"""By name, in the order in which ``rumor --help`` lists them."""
+"""Commands by name, in the order in which ``rumor --help`` lists them."""
 
 app = typer.Typer(
     name="rumor",
@@ -121,8 +122,8 @@ class _LazyCommand(TyperCommand):
 
 
 def load(name: str) -> Any:
-    """Import a command, and make what typer calls one: its options are ``params``; one that has
-    commands of its own has them in ``commands``, by name."""
+    """Import a command, and return the typer object: its options are ``params``; a group has its
+    commands in ``commands``, by name."""
     found = _imported(COMMANDS[name].home)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(**_SETTINGS)
@@ -145,7 +146,7 @@ for _panel, _commands in _PANELS.items():
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        # Here, because it reads the files of what is installed.
+        # Here, because it reads the files of installed packages.
         from importlib.metadata import version
 
         print(f"rumor {version('rumor')}")
@@ -165,7 +166,7 @@ def _root(
 
 @runtime_checkable
 class _UsageError(Protocol):
-    """What typer raises for arguments it cannot parse; the class itself is not public."""
+    """The error of typer for arguments that it cannot parse; the class itself is not public."""
 
     exit_code: int
     ctx: Any
@@ -180,7 +181,7 @@ def run() -> None:
         SystemExit: Always, with the command's exit status.
     """
     for stream in (sys.stdout, sys.stderr):
-        # A terminal or pipe whose encoding lacks a letter of some name is no reason to fail.
+        # A terminal or pipe may lack a letter of some name in its encoding, and must not fail.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -190,15 +191,15 @@ def run() -> None:
     except Exception as error:
         if not isinstance(error, _UsageError):
             raise
-        # typer's own way is a box of seven lines.
+        # typer would print a box of seven lines.
         if message := error.format_message():
-            # An option that lacks its value comes without a context.
+            # The error of an option without its value has no context.
             called = error.ctx.command_path if error.ctx else f"rumor {sys.argv[1]}"
             hint = f"Try '{called} --help'."
             if setting := _setting_of(message, called):
                 hint = f"Write --set {setting}=VALUE; `rumor config {setting}` explains it."
             elif called == "rumor run" and "--" not in sys.argv:
-                # Options of the script were taken for those of the command.
+                # Options of the script were parsed as options of the command.
                 hint = "Write -- in front of your command: rumor run -n 4 -- python train.py --lr 1"
             print(f"error: {message}\n{hint}", file=sys.stderr)
         sys.exit(_WRONG_ARGUMENTS)
@@ -206,7 +207,7 @@ def run() -> None:
 
 
 def _setting_of(message: str, called: str) -> str:
-    """Name of the setting that an unknown option stands for; empty if there is none."""
+    """Return the name of the setting that an unknown option means; empty if there is none."""
     found, command = re.match(r"No such option: --([\w-]+)", message), called[6:]
     if found is None or command not in COMMANDS:
         return ""

@@ -62,7 +62,7 @@ def reporting_errors(*, debug: bool = False) -> Iterator[None]:
 
 
 def _status_of(error: Exception) -> int | None:
-    """Exit status for an error that a user may meet; None for one that is a bug."""
+    """Return the exit status of an error that a user may meet; None for a bug."""
     if isinstance(error, OSError | MemoryError):
         return FAILED
     if isinstance(error, ConfigError):
@@ -78,7 +78,7 @@ def _message_of(error: Exception) -> str:
 
 
 def with_advice(message: str) -> str:
-    """A message with what to do about it, where the system's own words do not say that."""
+    """Return a message with advice, where the system's own words have none."""
     if os.strerror(errno.EMFILE) in message:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         return (
@@ -91,11 +91,11 @@ def with_advice(message: str) -> str:
 
 @contextmanager
 def understanding(folder: object) -> Iterator[None]:
-    """Report whatever in a folder makes no sense to those who read it: its files may be damaged,
-    changed by hand or made up, in more ways than every reader of a figure could look for.
+    """Report any invalid content of a folder to its readers: its files may be damaged, edited or
+    forged, in more ways than every reader could check.
 
     Raises:
-        ConfigError: What was read inside is not what rumor writes.
+        ConfigError: Content read inside was not written by rumor.
     """
     try:
         yield
@@ -110,21 +110,21 @@ def understanding(folder: object) -> Iterator[None]:
 
 
 def _shortened(message: str) -> str:
-    """A message without the middle of it, where a name from elsewhere makes it too long."""
+    """Shorten the middle of a message that a foreign name makes too long."""
     if len(message) <= _MESSAGE_MAX:
         return message
     return f"{message[: _MESSAGE_MAX // 2]} ... {message[-_MESSAGE_MAX // 2 :]}"
 
 
 def printable(text: str) -> str:
-    """A text in which names from elsewhere may stand, without what would command a terminal."""
+    """Return a text with foreign names, without control characters for a terminal."""
     return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM, which schedulers and `timeout` send, end what runs inside as Ctrl-C does: with
-    what is to be said and tidied up then."""
+    """Let SIGTERM, which schedulers and `timeout` send, end the block as Ctrl-C does: with its
+    messages and cleanup."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -145,7 +145,7 @@ def not_written(path: object, error: OSError) -> str:
 
 
 def fail(message: str, status: int) -> NoReturn:
-    """Say what is wrong on stderr and exit.
+    """Print an error on stderr and exit.
 
     Raises:
         typer.Exit: Always.

@@ -1,4 +1,4 @@
-"""The folder of a run: how it is named, and taken so that no other run takes it."""
+"""The folder of a run: its name, and how it is reserved for one run."""
 
 import re
 import time
@@ -11,11 +11,11 @@ __all__ = ["new_folders", "taken_folder"]
 
 
 def new_folders(task: str, kind: str = "") -> Iterator[Path]:
-    """Names for the folder of a run that was given none, the best one first.
+    """Yield names for the folder of a run without one, the best one first.
 
     Args:
-        task: What is trained.
-        kind: In front of it, where runs are of several kinds.
+        task: Name of the task.
+        kind: Prefix, if runs are of several kinds.
     """
     name = re.sub(r"[^\w.-]+", "-", task)
     stem = Path("runs") / f"{kind}{name}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -25,9 +25,9 @@ def new_folders(task: str, kind: str = "") -> Iterator[Path]:
 
 @contextmanager
 def taken_folder(folders: Iterator[Path]) -> Iterator[Path]:
-    """Make the first of some folders that was not there: runs of the same second get one each.
+    """Make the first of these folders that did not exist: runs of the same second get one each.
 
-    It is removed again where nothing was kept in it.
+    It is removed again if nothing was kept in it.
 
     Raises:
         OSError: It cannot be made.

@@ -1,11 +1,10 @@
 """The process on each machine of ``rumor run --hosts``: it starts peers and reports on them.
 
-Orders come in by stdin and news go out by stdout, both as JSON lines, over ssh. Peers write to
-files of this machine, so that they never wait for the launcher: what they print and measure is
-streamed from there, and what else they leave is copied once they have ended. If the launcher is
-lost (its connection ends, or nothing is heard of it for `LOST_S`), the peers are asked to leave:
-they hand their weight on, write their checkpoints and end. Nobody trains on unwatched, and what
-they leave stays here.
+Orders arrive on stdin and news leaves on stdout, both as JSON lines, over ssh. Peers write to files
+of this machine, so that they never wait for the launcher: output and metrics are streamed from
+there, and other files are copied once they have ended. If the launcher is lost (its connection
+ends, or it is silent for `LOST_S`), the peers are asked to leave: they hand on their weight, write
+their checkpoints and end. No peer trains on unwatched, and its files stay here.
 """
 
 import base64
@@ -28,23 +27,23 @@ from ..launch.processes import ProcessGroup
 __all__ = ["COPIED", "LOST_S", "MODEL", "STREAMED", "Agent", "main", "versions"]
 
 LOST_S: Final = 60.0
-"""So long the launcher may be silent, which says something every few seconds."""
+"""Maximum silence of the launcher, which sends a message every few seconds."""
 
 STREAMED: Final = ("log.txt", "metrics.jsonl")
 """Files of a peer that the launcher gets as they grow."""
 COPIED: Final = ("peer.json", "life.json", "events.jsonl", "ledger*.jsonl")
-"""Those that it gets when the peer has ended."""
+"""Files of a peer that the launcher gets when the peer has ended."""
 MODEL: Final = "model.safetensors"
-"""A peer's model at its end, which is large."""
+"""A peer's final model, which is large."""
 
 _LOOK_S: Final = 0.1
 _PATIENCE_S: Final = 60.0
-"""How long peers that were asked to leave may take, beside what they are told themselves."""
+"""Time for peers that were asked to leave, in addition to their own time limits."""
 _PIECE_BYTES: Final = 1 << 18
 
 
 def versions() -> dict[str, str]:
-    """Versions that must match on all machines."""
+    """Return the versions that must match on all machines."""
     from importlib.metadata import version
 
     return {"python": ".".join(map(str, sys.version_info[:2])), "rumor": version("rumor")}
@@ -64,17 +63,17 @@ class Agent:
         self._lost = ""
 
     def run(self) -> int:
-        """Obey until all is over, or the launcher is lost.
+        """Carry out orders until all peers have ended, or the launcher is lost.
 
         Returns:
-            The exit status: 0 where the launcher heard everything.
+            The exit status: 0 if the launcher received everything.
         """
         for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
-            # It may come while peers are being started: those would miss that they are to leave.
+            # A signal may come while peers are being started: those would not be asked to leave.
             signal.signal(number, lambda *_: self._lose("a signal came"))
         heard_s = time.monotonic()
         try:
-            # Without running peers, once they have been started, all is told.
+            # Once peers have been started and none runs any more, everything has been sent.
             while not self._lost and self._running != []:
                 if select.select([self._orders], [], [], _LOOK_S)[0]:
                     heard_s = time.monotonic()
@@ -94,7 +93,7 @@ class Agent:
         self._lost = self._lost or why
 
     def _let_leave(self, group: ProcessGroup) -> None:
-        """Without the launcher, let the peers leave, and wait until they have."""
+        """Without the launcher, let the peers leave, and wait for their end."""
         for place in group.places:
             with suppress(OSError), open(place.folder / "log.txt", "a") as log:
                 log.write(f"rumor: {self._lost}, so this peer is asked to leave\n")
@@ -147,7 +146,7 @@ class Agent:
             self._lose("the launcher does not listen any more")
 
     def _tell(self) -> None:
-        """Say all that is new of the peers; the end of each comes after all of its files."""
+        """Send all news of the peers; the end of each comes after all of its files."""
         for place, process in tuple(self._running or ()):
             status = process.poll()
             names = STREAMED if status is None else (*STREAMED, *self._copied)
@@ -162,7 +161,7 @@ class Agent:
 
 
 def _pieces(path: Path, offsets: dict[Path, int]) -> Iterator[bytes]:
-    """What has been added to a file since the last call."""
+    """Yield what has been added to a file since the last call."""
     with open(path, "rb") as file:
         file.seek(offsets.get(path, 0))
         while data := file.read(_PIECE_BYTES):
@@ -179,14 +178,14 @@ def _check(
     first: int,
     count: int,
 ) -> dict[str, Any]:
-    """Say what is here, and what is missing, and go to the folder where peers run."""
+    """Report versions and missing parts, and change to the folder where peers run."""
     problems = []
     try:
         os.chdir(os.path.expanduser(dir))
     except OSError as error:
         problems.append(f"there is no folder {dir} ({error.strerror}): see dir=")
     else:
-        # What is called python there is to be the one that has rumor.
+        # The name python must start the interpreter that has rumor.
         own = os.path.dirname(sys.executable)
         os.environ["PATH"] = f"{own}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         if shutil.which(command[0]) is None:
@@ -211,7 +210,7 @@ def _place(peer: Mapping[str, Any], command: Sequence[str]) -> Place:
 
 
 def _free_ports(host: str, first: int, count: int) -> list[int]:
-    """As many free ports as are asked for, from one on; fewer where there are no more."""
+    """Return *count* free ports from *first* on; fewer if there are no more."""
     found: list[int] = []
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for port in range(first, min(first + 1000, 65_536)):
@@ -226,8 +225,8 @@ def _free_ports(host: str, first: int, count: int) -> list[int]:
 
 
 def main() -> int:
-    """Run as the launcher's hand on this machine."""
-    # What libraries print must not be taken for news.
+    """Run the agent of the launcher on this machine."""
+    # Output of libraries must not be parsed as news.
     news = os.dup(1)
     os.dup2(2, 1)
     return Agent(0, news).run()

@@ -16,9 +16,9 @@ from .hosts import Host
 __all__ = ["Connection", "ssh_command"]
 
 _OPTIONS: Final = (
-    # Nobody is there to type a password for each of many machines.
+    # No user can type a password for each of many machines.
     *("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15"),
-    # A machine that is gone is noticed within a minute.
+    # Detects a lost machine within a minute.
     *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"),
 )
 
@@ -29,10 +29,10 @@ _CLOSE_S: Final = 5.0
 
 
 def ssh_command(ssh: str, host: Host) -> list[str]:
-    """What starts the agent on a machine.
+    """Return the command that starts the agent on a machine.
 
     Raises:
-        ConfigError: It is no command.
+        ConfigError: *ssh* is not a command.
     """
     try:
         words = shlex.split(ssh)
@@ -46,7 +46,7 @@ def ssh_command(ssh: str, host: Host) -> list[str]:
     else:
         own = shlex.quote(sys.executable)
         script = f"test -x {own} && exec {own} {_AGENT}; exec python3 {_AGENT}"
-    # Whatever the user's shell there is, this is for sh.
+    # Quoted for sh, whatever the user's shell there is.
     return [*words, host.name, f"sh -c {shlex.quote(script)}"]
 
 
@@ -54,7 +54,7 @@ class Connection:
     """Orders to an agent, and its news.
 
     Raises:
-        ConfigError: There is no such command.
+        ConfigError: The command does not exist.
     """
 
     def __init__(self, host: Host, ssh: str) -> None:
@@ -67,7 +67,7 @@ class Connection:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                # Or the terminal would send its Ctrl-C to ssh, too.
+                # Without a session of its own, ssh would get the terminal's Ctrl-C, too.
                 start_new_session=True,
             )
         except OSError as error:
@@ -78,7 +78,7 @@ class Connection:
         self._listener.start()
 
     def say(self, **order: Any) -> None:
-        """Send an order; one that is lost does not matter, for then the connection is."""
+        """Send an order; if it is lost, so is the connection."""
         stdin = self._process.stdin
         with self._said, suppress(OSError, ValueError):
             if stdin is not None:
@@ -86,7 +86,7 @@ class Connection:
                 stdin.flush()
 
     def news(self) -> Iterator[dict[str, Any]]:
-        """What the agent says, one after the other, until the connection ends."""
+        """Yield the agent's messages, until the connection ends."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             with suppress(ValueError):
@@ -94,18 +94,18 @@ class Connection:
                 if isinstance(told, dict):
                     yield told
                     continue
-            # A shell's greeting, say.
+            # For instance, the greeting of a shell.
             self._errors.append(line.decode(errors="replace").strip())
 
     def why(self) -> str:
-        """Why it has ended, as far as anybody said."""
+        """Return why it has ended, as far as known."""
         status = self._process.wait()
         self._listener.join(_CLOSE_S)
         said = next((line for line in reversed(self._errors) if line), "")
         return said or f"{self._name} ended with status {status}"
 
     def end(self) -> None:
-        """End it: what the agent has said by then can still be read."""
+        """End it: messages sent before that can still be read."""
         with self._said, suppress(OSError):
             if self._process.stdin is not None:
                 self._process.stdin.close()

@@ -1,7 +1,7 @@
-"""Peers on several machines, as the launcher sees them: started, heard of, stopped.
+"""Peers on several machines, from the launcher's view: started, watched, stopped.
 
-What peers print and measure there comes as they write it, and what else they leave once they have
-ended, so that a run on many machines leaves the folder of a run on one.
+Their output and metrics arrive as they are written, and their other files once they have ended, so
+that a run on many machines leaves the same folder as a run on one.
 """
 
 import base64
@@ -39,14 +39,14 @@ _KILL_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Station:
-    """One machine, and which of the peers are there."""
+    """One machine, and its peers."""
 
     host: Host
     peers: tuple[int, ...]
-    """Their numbers."""
+    """Numbers of its peers."""
 
     ports: tuple[int, ...]
-    """Where they listen."""
+    """Ports of its peers."""
 
     @property
     def bind(self) -> str:
@@ -57,7 +57,7 @@ class Station:
 
 
 def stations(hosts: Sequence[Host], port: int | None) -> tuple[Station, ...]:
-    """Number the peers through; ports are those that they would have if all were free."""
+    """Number the peers consecutively; ports are those they would have if all were free."""
     made, before = [], 0
     for host in hosts:
         first = host.listen or port or PORT
@@ -69,14 +69,14 @@ def stations(hosts: Sequence[Host], port: int | None) -> tuple[Station, ...]:
 
 
 def _folder_there(out: Path, station: Station, id: str) -> str:
-    """Where a peer writes on its machine: elsewhere than the copies, should that be this one."""
+    """Return a peer's folder on its machine: not that of the copies, if that is this machine."""
     return str(out / "hosts" / station.host.name / id)
 
 
 def told_by_machine(
     config: LaunchConfig, out: Path, made: Sequence[Station]
 ) -> dict[int, dict[str, str]]:
-    """The environment of each peer, by its number, beside what it inherits there."""
+    """Return additions to the environment of each peer, by its number."""
     places = [(s.host.address, port) for s in made for port in s.ports]
     spec = config.rule_spec
     together = spec is not None and requirements_of(spec.make()).fixed_members
@@ -98,7 +98,7 @@ def told_by_machine(
                 "PYTHONUNBUFFERED": "1",
             }
             if config.key is not None and config.roster is not None:
-                # Files of that machine.
+                # Paths on that machine.
                 found |= {"RUMOR_KEY": str(config.key), "RUMOR_ROSTER": str(config.roster)}
             told[index] = found | dict(host.variables)
     return told
@@ -111,7 +111,7 @@ class Remote:
     job: Job
     machines: MachinesConfig
     stations: tuple[Station, ...]
-    """Which peers are where, with ports as they would be if all were free."""
+    """The peers of each machine, with ports as if all were free."""
 
     @classmethod
     def read(
@@ -121,10 +121,10 @@ class Remote:
         words: Sequence[str],
         names: Set[str],
     ) -> Self:
-        """Read the machines' file, and see that all goes together.
+        """Read the machines' file, and check that the settings are consistent.
 
         Raises:
-            ConfigError: It does not, or the file makes no sense.
+            ConfigError: They are not, or the file is not valid.
         """
         assert machines.hosts is not None
         made = stations(read_hosts(machines.hosts), machines.port)
@@ -136,12 +136,12 @@ class Remote:
             )
         job = script_job(replace(config, peers=count), words, here=False)
         remote = cls(job=job, machines=machines, stations=made)
-        # Devices and ssh are looked at, too.
+        # Checks devices and the ssh command, too.
         remote.environment(), remote.settings()
         return remote
 
     def settings(self) -> dict[str, Any]:
-        """What is run by ssh, machine by machine."""
+        """Return the ssh command for each machine."""
         ids = self.job.config.ids()
         return {
             f"{station.host.name} ({', '.join(ids[index] for index in station.peers)})": shlex.join(
@@ -151,16 +151,16 @@ class Remote:
         }
 
     def environment(self) -> Mapping[str, Mapping[str, str]]:
-        """What each peer is told, by its name."""
+        """Return the environment of each peer, by its name."""
         told = told_by_machine(self.job.config, self.job.out, self.stations)
         return {id: told[index] for index, id in enumerate(self.job.config.ids())}
 
     @contextmanager
     def connected(self) -> "Iterator[Fleet]":
-        """Reach all machines and check them, for as long as the block lasts.
+        """Connect to all machines and check them, for as long as the block lasts.
 
         Raises:
-            ConfigError: One cannot be reached, or lacks what is needed; all of these are named.
+            ConfigError: Some cannot be reached, or lack a requirement; all of these are named.
         """
         job, connections = self.job, list[Connection]()
         try:
@@ -186,7 +186,7 @@ class Remote:
 
 
 def _hello(connection: Connection) -> tuple[list[int], list[str]]:
-    """Free ports of a machine, and what is wrong there."""
+    """Return free ports of a machine, and its problems."""
     hello = next((told["hello"] for told in connection.news() if "hello" in told), None)
     if hello is None:
         return [], [connection.why()]
@@ -206,8 +206,8 @@ class _RemoteProcess:
         self.status: int | None = None
 
     def poll(self) -> int | None:
-        """Exit status, minus the signal's number for a killed one; None as long as it runs, or
-        nothing is known."""
+        """Exit status, minus the signal's number for a killed one; None while it runs, or if
+        unknown."""
         self._fleet.look()
         return self.status
 
@@ -230,11 +230,11 @@ class Fleet:
             Place(index=index, id=id, folder=job.out / "peers" / id, command=job.command)
             for index, id in enumerate(job.config.ids())
         ]
-        """Of all peers, in their order: where copies of their files are."""
+        """Places of all peers, in order: the folders of the copies of their files."""
         self.processes = [_RemoteProcess(self) for _ in self.places]
-        """In the same order."""
+        """Processes in the same order."""
         self.unreached: list[str] = []
-        """Peers whose last files could not be had."""
+        """Peers whose last files could not be copied."""
         self._partial: dict[int, bytes] = {}
         self._lines: deque[str] = deque()
         self._killed_s: float | None = None
@@ -276,22 +276,22 @@ class Fleet:
             connection.say(**order)
 
     def leave_all(self, number: int = signal.SIGTERM) -> None:
-        """Ask all that run to leave, by a signal."""
+        """Send all running peers a signal that asks them to leave."""
         self._say(leave=int(number))
 
     def tell_dead(self, lives: Sequence[Life]) -> None:
-        """Tell all that run that these are dead."""
+        """Tell all running peers that these incarnations are dead."""
         if lives:
             self._say(dead=list(lives))
 
     def kill_all(self) -> None:
-        """End all that run at once; a machine that does not answer then is waited for no longer."""
+        """Kill all running peers; a machine that does not answer is given up."""
         if self._killed_s is None:
             self._killed_s = time.monotonic()
         self._say(kill=True)
 
     def release_all(self) -> None:
-        """Let all paused peers go on: nobody pauses peers of other machines."""
+        """Do nothing: peers of other machines are never paused."""
 
     def wait(self) -> None:
         """Wait until all have ended."""
@@ -299,15 +299,15 @@ class Fleet:
             time.sleep(_PING_S / 100)
 
     def look(self) -> None:
-        """Give up whoever was to be killed and does not answer."""
+        """Give up peers that were to be killed and do not answer."""
         if self._killed_s is not None and time.monotonic() - self._killed_s > _KILL_S:
             for process in self.processes:
                 if process.status is None:
                     process.status = -9
 
     def lines(self) -> list[str]:
-        """What peers have printed since the last call, with their machine's and their own name in
-        front, and what happened to connections."""
+        """Return what peers have printed since the last call, prefixed with their machine's and
+        their own name, and events of connections."""
         found = []
         while self._lines:
             found.append(self._lines.popleft())
@@ -331,7 +331,7 @@ class Fleet:
             self._say(ping=True)
 
     def _follow(self, station: Station, connection: Connection) -> None:
-        """Take in what an agent says, until its connection ends."""
+        """Process the messages of an agent, until its connection ends."""
         failed = ""
         for told in connection.news():
             failed = str(told.get("failed", failed))
@@ -366,7 +366,7 @@ class Fleet:
             *lines, rest = (self._partial.get(index, b"") + data).split(b"\n")
             self._partial[index] = rest
             for line in lines:
-                # Of a progress bar, the last state.
+                # Only the last state of a progress bar.
                 shown = line.decode(errors="replace").rstrip("\r").rpartition("\r")[2]
                 self._lines.append(f"[{station.host.name} {place.id}] {printable(shown)}")
         if place.id in self.unreached:
@@ -375,6 +375,6 @@ class Fleet:
             with open(place.folder / name, "ab") as file:
                 file.write(data)
         except OSError as error:
-            # Training goes on, and what was not copied is whole where it was written.
+            # Training continues, and the original files are complete on that machine.
             self.unreached.append(place.id)
             self._lines.append(f"{place.folder / name} cannot be written: {error.strerror}")

@@ -1,4 +1,4 @@
-"""The file that names machines: one line each, with what is different there."""
+"""The file that names machines: one line each, with its own settings."""
 
 import re
 import shlex
@@ -20,40 +20,39 @@ class Host:
     """One machine."""
 
     line: int
-    """Where it stands in the file."""
+    """Its line in the file."""
 
     name: str
-    """As ssh knows it: with ``user@`` in front, say, or as a name of its own config file."""
+    """Name for ssh: with ``user@`` in front, for instance, or from its own config file."""
 
     address: str
-    """As other machines reach it, without brackets."""
+    """Address for other machines, without brackets."""
 
     slots: int = 1
     """Number of peers there."""
 
     device: str | None = None
-    """As ``rumor run --device``, or several separated by commas, which its peers take in turn; that
-    of the run unless given."""
+    """Device as in ``rumor run --device``, or several separated by commas, which its peers use in
+    turn; default: that of the run."""
 
     folder: str = "."
-    """Where peers run; a relative one is below the home folder, where ssh begins."""
+    """Folder where peers run; a relative path starts at the home folder, as ssh does."""
 
     python: str | None = None
-    """The interpreter with rumor; the launcher's own path where that is there, else python3, unless
-    given."""
+    """The interpreter with rumor; default: the launcher's own path if that exists, else python3."""
 
     listen: int | None = None
-    """The first port of its peers; that of the run unless given."""
+    """The first port of its peers; default: that of the run."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Of its peers' environment."""
+    """Environment variables of its peers."""
 
 
 def read_hosts(path: Path) -> tuple[Host, ...]:
     """Read the machines.
 
     Raises:
-        ConfigError: The file cannot be read, or makes no sense; the line is named.
+        ConfigError: The file cannot be read, or a line is not valid; the line is named.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -1,7 +1,7 @@
 """One task of a scheduler's job, such as ``srun rumor run -- python train.py``: it becomes a peer.
 
-Nobody launches here: the scheduler starts, watches and ends the tasks. Each of them finds its place
-by the scheduler's variables, and then runs the script in place of itself, so that signals and exit
+No launcher runs here: the scheduler starts, watches and ends the tasks. Each task reads its place
+from the scheduler's variables, and then replaces itself by the script, so that signals and exit
 status are those of the script.
 """
 
@@ -21,10 +21,10 @@ __all__ = ["execute", "find_task", "task_folder", "task_variables"]
 
 
 def find_task(config: MachinesConfig, *, launches: bool) -> ClusterTask | None:
-    """The task that this process is; None where it is to launch processes itself.
+    """Return the task that this process is; None if it is to launch processes itself.
 
     Raises:
-        ConfigError: The scheduler's variables make no sense, or it cannot be both.
+        ConfigError: The scheduler's variables are not valid, or contradict *launches*.
     """
     if launches and config.scheduler != "none":
         raise ConfigError(
@@ -35,17 +35,17 @@ def find_task(config: MachinesConfig, *, launches: bool) -> ClusterTask | None:
 
 
 def task_folder(config: LaunchConfig, task: ClusterTask) -> Path:
-    """The job's folder: the same for all tasks, and when the job is started again."""
+    """Return the job's folder: the same for all tasks, also when the job restarts."""
     return config.out or Path("runs") / f"{task.scheduler}-{task.job}"
 
 
 def task_variables(
     config: LaunchConfig, machines: MachinesConfig, task: ClusterTask, out: Path
 ) -> dict[str, str]:
-    """What the task's peer is told, beside what it inherits.
+    """Return additions to the environment of the task's peer.
 
     Raises:
-        ConfigError: What was asked for does not go together.
+        ConfigError: Settings contradict each other.
     """
     config = replace(config, peers=task.size)
     check_settings(config, Path(out))
@@ -53,17 +53,17 @@ def task_variables(
     placed = task.variables(machines.port)
     rule = config.rule_spec and config.rule_spec.make()
     if rule and requirements_of(rule).fixed_members:
-        # They found together, all with the model that the first one leaves in the folder.
+        # Tasks found together, all with the model that the first task leaves in the folder.
         placed = {name: placed[name] for name in placed if name != "RUMOR_FOUNDERS"}
     else:
         del told["RUMOR_RENDEZVOUS"]
-    # A topology's file may have names for its nodes.
+    # A topology's file may name its nodes.
     own = {"RUMOR_ID": told["RUMOR_ID"], "RUMOR_RESUME": "1", "PYTHONUNBUFFERED": "1"}
     return told | placed | own
 
 
 def execute(command: Sequence[str], told: Mapping[str, str]) -> None:
-    """Become the script; does not return.
+    """Replace this process by the script; does not return.
 
     Raises:
         OSError: It cannot be started.

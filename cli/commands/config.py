@@ -25,16 +25,16 @@ _EXPLAINED_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A setting, and who takes it."""
+    """A setting, and the commands that have it."""
 
     subject: str
     """First sentence of the class that declares it."""
     by_command: dict[str, Parameter]
-    """As each command has it: defaults may differ."""
+    """The setting in each command: defaults may differ."""
 
     @property
     def setting(self) -> Parameter:
-        """As the first command has it."""
+        """The setting in the first command."""
         return next(iter(self.by_command.values()))
 
 
@@ -54,8 +54,8 @@ def config(
     """List and explain settings that are no options of a command.
 
     They are those of `rumor peer`, `launch`, `run` and `simulate`. Each is given as
-    `--set NAME=VALUE`, or stands in a TOML file: `--config FILE.toml`. Processes that are launched
-    find those of a peer in their environment, as `RUMOR_NAME`.
+    `--set NAME=VALUE`, or in a TOML file: `--config FILE.toml`. Launched processes find those of a
+    peer in their environment, as `RUMOR_NAME`.
 
     `rumor config wire`
 
@@ -86,7 +86,7 @@ def config(
 
 
 def declared_settings() -> dict[str, Declared]:
-    """All settings by name."""
+    """Return all settings by name."""
     found: dict[str, Declared] = {}
     for command in COMMANDS:
         settings, sources = settings_of_command(load(command))
@@ -97,7 +97,7 @@ def declared_settings() -> dict[str, Declared]:
 
 
 def shown_default(setting: Parameter) -> str:
-    """The default of a setting, as it is typed; or what holds where it is not given."""
+    """Return the default of a setting, as it is typed; or what applies without it."""
     default: Any = setting.default
     if setting.otherwise or default in (None, ()):
         return setting.otherwise or "none"
@@ -105,7 +105,7 @@ def shown_default(setting: Parameter) -> str:
 
 
 def _subject(name: str, sources: Any) -> str:
-    """First sentence of the class that declares a setting."""
+    """Return the first sentence of the class that declares a setting."""
     classes = (each for source in sources for each in source.owner.__mro__)
     owner = next(each for each in classes if name in vars(each).get("__annotations__", ()))
     return str(owner.__doc__).split(".")[0].split("\n\n")[0].replace("\n   ", "").rstrip(".")

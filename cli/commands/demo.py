@@ -1,4 +1,4 @@
-"""``rumor demo``: a swarm under stress beside one machine and all-reduce, in the same minute."""
+"""``rumor demo``: a swarm under stress next to one machine and all-reduce, in the same minute."""
 
 import sys
 import time
@@ -32,24 +32,24 @@ __all__ = ["DemoConfig", "demo"]
 TARGET: Final = 0.88
 
 STEP_S: Final = 0.012
-"""What a step of a fast peer takes, most of it asleep: as long as it would on a GPU, say."""
+"""Duration of a step of a fast peer, most of it asleep, as on a GPU for instance."""
 
 SLOWNESS: Final = 5
-"""Of the slow peer."""
+"""Factor on the step of the slow peer."""
 
 SECONDS: Final = 32.0
-"""How long training takes."""
+"""Duration of training."""
 
 _JOIN_AT, _KILL_AT, _RESTART_AT = 0.15, 0.25, 0.35
-"""When it happens, as parts of that."""
+"""Times of these events, as parts of `SECONDS`."""
 
 EVAL_EVERY: Final = 50
 """Steps of a fast peer between two evaluations."""
 
 _MEAN_OF: Final = 3
-"""Evaluations in a row whose mean must reach the target: a lucky one is no success."""
+"""Evaluations in a row whose mean must reach the target: a single lucky one does not count."""
 
-# Each with the learning rate at which it is fastest: docs/explanation/experiments.md has the table.
+# The learning rate at which each is fastest: docs/explanation/experiments.md has the table.
 _LR: Final = {"rumor": 0.15, "one": 0.05, "allreduce": 0.2}
 
 
@@ -92,10 +92,10 @@ def demo(*, as_json: Json = False, **settings: Any) -> None:
     Four peers train on handwritten digits, half of whose labels are wrong: gradients are mostly
     noise, and averaging pays. One peer is five times slower than the others; another is killed and
     comes back from its checkpoint; a fifth one joins late. At the same time, on the same machine,
-    one peer trains alone, and four peers, one of them as slow, train with all-reduce and are spared
-    the kill. Each of the three uses the constant learning rate that is best for it. Of the swarm,
-    the average of all models is measured; the target is reached where the mean of three evaluations
-    in a row is there.
+    one peer trains alone, and four peers, one of them equally slow, train with all-reduce, without
+    the kill. Each of the three uses the constant learning rate that is best for it. For the swarm,
+    the average of all models is measured; the target is reached when the mean of three evaluations
+    in a row reaches it.
 
     Ctrl-C makes all leave; a second one kills them.
 
@@ -120,7 +120,7 @@ def _jobs(folder: Path, seconds: float) -> dict[str, Job]:
 
     steps = round(seconds / STEP_S)
     slow_steps = round(steps / SLOWNESS)
-    # The kill costs some, the newcomer brings more.
+    # The kill costs some steps, the newcomer adds more.
     in_all = round(steps * (3 + 1 / SLOWNESS + 0.6))
     config = LaunchConfig(topology="complete", slow=(f"3:{SLOWNESS}",))
     training = RunConfig(
@@ -163,7 +163,7 @@ def _faults(seconds: float) -> "tuple[Fault, ...]":
 
 
 def _run(folder: Path, target: float, seconds: float) -> dict[str, Any]:
-    """Train all three, and write what came of it."""
+    """Train all three, and write the results."""
     from ...train.storage.files import write_json
 
     swarms = {key: Swarm.founded(job) for key, job in _jobs(folder, seconds).items()}
@@ -209,8 +209,8 @@ def _contestant(name: str, outcomes: "Sequence[Outcome]", target: float) -> "Con
     from ...sim.results.live_plots import Contestant
 
     began_s = _began_s(outcomes)
-    # One peer of a swarm measures the average of all, the next one if it is gone. With all-reduce,
-    # each model is that; so it is of one machine.
+    # One peer of a swarm measures the average of all, and another one if it dies. With all-reduce,
+    # or on one machine, each model is the average.
     rows = _measured(outcomes, "average_") or _measured(outcomes[:1], "")
     times_s = [unix_s - began_s for unix_s, _, _ in rows]
     accuracies = [accuracy for _, _, accuracy in rows]
@@ -224,14 +224,14 @@ def _contestant(name: str, outcomes: "Sequence[Outcome]", target: float) -> "Con
 
 
 def _measured(outcomes: "Sequence[Outcome]", prefix: str) -> list[tuple[float, float, float]]:
-    """When models were measured, by the calendar, and their losses and accuracies."""
+    """Return when models were measured, by the calendar, and their losses and accuracies."""
     names = ("unix_s", f"{prefix}test_loss", f"{prefix}accuracy")
     rows = (row for outcome in outcomes for row in outcome.rows if row.get(names[-1]) is not None)
     return sorted((row[names[0]], row[names[1]], row[names[2]]) for row in rows)
 
 
 def _began_s(outcomes: "Sequence[Outcome]") -> float:
-    """When the first peer began to train, by the calendar."""
+    """Return when the first peer began to train, by the calendar."""
     firsts = [each.rows[0] for each in outcomes if each.rows]
     return min((row["unix_s"] - row["time_s"] for row in firsts), default=0.0)
 
@@ -239,7 +239,7 @@ def _began_s(outcomes: "Sequence[Outcome]") -> float:
 def _reached_s(
     times_s: Sequence[float], accuracies: Sequence[float], target: float
 ) -> float | None:
-    """When the mean of some in a row was first as good as the target.
+    """Return when the mean of several evaluations in a row first reached the target.
 
     >>> _reached_s([1.0, 2.0, 3.0, 4.0], [0.5, 0.9, 0.8, 0.9], 0.8)
     4.0
@@ -300,7 +300,7 @@ def _life_lines(
 def _spans(
     times_s: Sequence[float], killed_s: Sequence[float], again_s: Sequence[float]
 ) -> list[tuple[float, float]]:
-    """The lives of a peer, from the rows it has written and from when it was killed."""
+    """Return the incarnations of a peer, from its rows and from when it was killed."""
     if not times_s:
         return []
     cuts = sorted([*killed_s, *again_s])
@@ -345,7 +345,7 @@ def _verdict(swarm: Mapping[str, Any]) -> str:
 
 
 def _compared(who: str, theirs: float | None, ours: float | None) -> str:
-    """Say how much longer somebody else took, or that it did not.
+    """Say how much longer another way took, or that it did not.
 
     >>> _compared("One machine", 20.0, 10.0)
     'One machine took 20.0 s: 2.0 times as long.'

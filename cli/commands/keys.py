@@ -21,9 +21,9 @@ keys = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_comple
 def _keys() -> None:
     """Make machines' keys, and rosters of those that may take part.
 
-    A roster is a file that its owner signs: the machine whose key began it. Peers read it again
-    when it changes, and tell all other members: `rumor keys revoke` on one machine shuts another
-    out everywhere. `rumor peer --key FILE --roster ROSTER` takes both.
+    A roster is a file signed by its owner: the machine whose key created it. Peers read it again
+    when it changes, and notify all other members: `rumor keys revoke` on one machine excludes
+    another everywhere. `rumor peer --key FILE --roster ROSTER` takes both.
 
     A swarm of several machines, step by step: docs/how-to/keys.md.
 
@@ -60,7 +60,7 @@ def make(
 ) -> None:
     """Make a machine's key, and print the line by which a roster lets it in.
 
-    The line is a name and the public key, which is no secret, for `rumor keys add`. The file stays
+    The line is a name and the public key, which is not secret, for `rumor keys add`. The file stays
     on the machine.
     """
     if name is not None and len(files) > 1:

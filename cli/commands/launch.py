@@ -28,7 +28,7 @@ __all__ = ["TaskOptions", "launch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
-    """What `rumor launch` has and `rumor run` has not."""
+    """Options that `rumor launch` has and `rumor run` has not."""
 
     batch_sizes: tuple[str, ...] = setting(
         (),
@@ -54,13 +54,13 @@ def launch(*, as_json: Json = False, **settings: Any) -> None:
     """Train one model with several processes of this machine.
 
     The launcher only starts and watches them: they find one another and run without it. If it
-    sees one die, it tells the others, which would notice half a minute later. Ctrl-C makes them
-    leave; a second one kills them. If the launcher itself is killed (SIGKILL), the peers go on to
-    the end, but for those that a fault has paused.
+    sees one die, it notifies the others, which would notice half a minute later. Ctrl-C makes them
+    leave; a second one kills them. If the launcher itself is killed (SIGKILL), the peers continue
+    to the end, except peers that a fault has paused.
 
-    With --faults, things go wrong as a file says: peers are killed, paused, slowed and started
-    again, newcomers join. If the network is to fail, each peer does that to the messages it
-    receives, and exchanges nothing through shared memory.
+    With --faults, failures happen as a file says: peers are killed, paused, slowed and restarted,
+    newcomers join. If the network is to fail, each peer applies that to the messages it receives,
+    and exchanges nothing through shared memory.
 
     Exit status: 0 if at least one peer finished, none failed, and every unit of weight is accounted
     for (peers that were killed are named); 1 if not; 2 for wrong arguments.

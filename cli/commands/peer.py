@@ -41,16 +41,16 @@ __all__ = [
 ]
 
 
-# The same files as of `train.loop.trainer` and `train.storage.incarnation`, which import torch.
+# File names as in `train.loop.trainer` and `train.storage.incarnation`, which import torch.
 _FILE: Final = "options.json"
 _INCARNATION_FILE: Final = "life.json"
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
-# They are of one call.
+# Options of a single call.
 _NOT_KEPT: Final = ("resume", "out")
 
-# With another of these it would not be the same peer, training the same model on the same data.
+# With another value of these it would not be the same peer, training the same model and data.
 _FIXED: Final = (
     *("task", "seed", "partition", "index", "count", "batch_size", "id"),
     *("shards", "local", "frozen_may_differ"),
@@ -59,7 +59,7 @@ _FIXED: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class LifeConfig:
-    """How one life of a peer begins."""
+    """How one incarnation of a peer begins."""
 
     dial_only: bool = setting(False, "Do not listen at all: a full member that others cannot dial.")
 
@@ -93,14 +93,14 @@ def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
     """Be one peer: found a swarm, or join one by any member's address.
 
     SIGTERM, SIGUSR1 or Ctrl-C makes it leave, handing its weight to another peer; a second one ends
-    it at once. With --out it writes checkpoints, and --resume goes on from the last one.
+    it at once. With --out it writes checkpoints, and --resume continues from the last one.
 
     Exit status: 0 if it finished or left; 1 if training or the network failed; 2 for wrong
     arguments, a port in use among them.
     """
     typed = given(ctx) & {*settings}
     if settings["resume"] is None:
-        # As for a script: from the last checkpoint in the folder, if there is one.
+        # Like a script: from the last checkpoint in the folder, if there is one.
         resumes = os.environ.get("RUMOR_RESUME") == "1" and settings["out"] is not None
         resumes = resumes and (settings["out"] / _INCARNATION_FILE).exists()
         made = make_settings(settings | ({"journal": False} if resumes else {}), typed)
@@ -115,14 +115,15 @@ def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
 
 
 def stop_on_signals(stop: threading.Event) -> None:
-    """Let the first SIGTERM, SIGINT or SIGUSR1 set *stop*, and the second end it at once."""
+    """Let the first SIGTERM, SIGINT or SIGUSR1 set *stop*, and the second end the process at
+    once."""
     pid = os.getpid()
 
     def leave(number: int, frame: object) -> None:
         for each in _SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         if os.getpid() != pid:
-            # A forked child of the task's, such as a data loader's worker: the signal ends it.
+            # A forked child of the task, such as a data loader's worker: the signal ends it.
             os.kill(os.getpid(), number)
             return
         print(
@@ -164,7 +165,7 @@ def make_settings(
     """Make the settings of a peer from its options.
 
     Raises:
-        ConfigError: One is out of range.
+        ConfigError: An option is out of range.
     """
     if options["journal"] and options["out"] is None:
         raise ConfigError("--set journal needs --out: name a folder for it")
@@ -186,7 +187,7 @@ def make_settings(
 
 
 def kept_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What of them the next life needs, as values that JSON has."""
+    """Return the options that the next incarnation needs, as JSON values."""
     return {
         name: str(value) if isinstance(value, Path) else value
         for name, value in options.items()
@@ -195,7 +196,7 @@ def kept_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
-    """The options of a peer that resumes: those that it had, and those that are changed now."""
+    """Return the options of a peer that resumes: its earlier options, and those changed now."""
     folder: Path = options["resume"]
     kept = _read_options(folder)
     declared = {name: each for owner in _OWNERS for name, each in settings_of(owner).items()}
@@ -214,7 +215,7 @@ def _resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict
             )
     if options["out"] not in (None, folder):
         raise ConfigError(f"--out is {options['out']}: a peer that resumes goes on in {folder}")
-    # The journal of an earlier life stays as it is.
+    # The journal of an earlier incarnation stays as it is.
     whole = dict(options) | kept | {"journal": False} | {name: options[name] for name in given}
     if "bind" in given and "dial_only" not in given:
         whole["dial_only"] = False
@@ -222,11 +223,11 @@ def _resumed_options(options: Mapping[str, Any], given: Collection[str]) -> dict
 
 
 def _code_in(options: Mapping[str, Any]) -> dict[str, str]:
-    """What they name of the user's own, as ``module:name``: a task, a rule or a partition."""
+    """Return the user's own tasks, rules or partitions among the options, as ``module:name``."""
     named = {"task": str(options.get("task")), "rule": parts_of_spec(str(options.get("rule")))[0]}
     partition = options.get("partition")
     if isinstance(partition, str) and ":" in partition:
-        # Here, because it takes torch along.
+        # Here, because it imports torch.
         from ...train.tasks.partition import partition_module
 
         named["partition"] = partition if partition_module(partition) is not None else ""
@@ -234,11 +235,11 @@ def _code_in(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _read_options(folder: Path) -> dict[str, Any]:
-    """What the peer whose folder this is was told."""
+    """Return the options of the peer with this folder."""
     if not os.path.isdir(folder):
         raise ConfigError(f"--resume {folder}: there is no such folder")
     path = folder / _FILE
-    # Here, because it takes torch along.
+    # Here, because it imports torch.
     from ...train.storage.files import read_json
 
     try:

@@ -40,7 +40,7 @@ def rules(
 
     The formulas of each, and which one to choose: docs/reference/rules.md.
 
-    Exit status: 0; 2 if there is no such rule.
+    Exit status: 0; 2 for an unknown rule.
     """
     console = Console()
     if not name:
@@ -55,7 +55,7 @@ def rules(
 
 
 def _facts(name: str) -> dict[str, Any]:
-    """What a rule does, whether its peers wait, and the paper it is from."""
+    """Return what a rule does, whether its peers wait, and its paper."""
     rule = find_rule(name)
     text, _, source = (inspect.getdoc(rule) or "").partition("Source: ")
     facts = {

@@ -1,4 +1,4 @@
-"""``rumor run``: somebody's own training script, as several processes."""
+"""``rumor run``: a user's own training script, as several processes."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -68,22 +68,21 @@ def run(
 
     `rumor run -n 4 -- python train.py --lr 0.1` starts train.py four times on this machine. Each
     process's `Peer(model)` finds its name, its folder, the other peers and these options in its
-    environment; what the script itself gives `Peer` counts more. Nothing needs to change in a
-    script that also runs alone.
+    environment; arguments that the script itself passes to `Peer` take precedence. A script that
+    also runs alone needs no change.
 
     `rumor run --hosts hosts.txt -- python train.py` starts it on the machines that the file names,
-    by ssh, after it has seen that each of them has what is needed. What peers print comes back with
+    by ssh, after checking that each of them meets the requirements. Output of peers is shown with
     their machine's and their own name in front.
 
     `srun rumor run -- python train.py`, in a job of Slurm, makes each task a peer; a job that is
-    requeued goes on in its folder, runs/slurm-JOB. `torchrun --no-python ... rumor run` does the
+    requeued continues in its folder, runs/slurm-JOB. `torchrun --no-python ... rumor run` does the
     same for torchrun's workers. docs/how-to/clusters.md has more, Kubernetes among it.
 
-    With --faults, things go wrong as a file says: processes are killed, paused, slowed and started
-    again, newcomers join. One that is started again goes on from its last checkpoint, if there is
-    one.
+    With --faults, failures happen as a file says: processes are killed, paused, slowed and
+    restarted, newcomers join. A restarted process continues from its last checkpoint, if any.
 
-    What each prints is in DIR/peers/NAME/log.txt. Ctrl-C reaches scripts as Ctrl-C: their peers
+    The output of each is in DIR/peers/NAME/log.txt. Ctrl-C reaches scripts as Ctrl-C: their peers
     leave in order, handing their weight on, and then KeyboardInterrupt is raised; a second one
     kills them. What they left is merged.
 
@@ -134,7 +133,7 @@ def _becomes_task(
     dry_run: bool,
     as_json: bool,
 ) -> bool:
-    """Become the one peer that this process is to be, if a scheduler has started it as a task."""
+    """Become the one peer of this process, if a scheduler has started it as a task."""
     launches = not {"peers", "hosts"}.isdisjoint(names)
     if launches and machines.scheduler == "auto":
         return False
@@ -160,7 +159,7 @@ def _show(
     *,
     as_json: bool,
 ) -> None:
-    """Print what would be started."""
+    """Print the commands that would be started."""
     if as_json:
         print_json({"command": list(command), "settings": settings, "environment": told})
         return

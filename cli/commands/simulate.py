@@ -38,7 +38,7 @@ __all__ = ["SimulateConfig", "complaint", "simulate", "start_from"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateConfig(OutSettings):
-    """Where a simulation starts from, and what is kept of it."""
+    """The start of a simulation, and what is kept of it."""
 
     from_file: Path | None = setting(
         None,
@@ -76,11 +76,11 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
 
     `rumor simulate -n 256 --speeds 1x:75%,4x:25% --network wan`
 
-    Two halves of 16 that cannot reach one another for a while:
+    Two halves of 16 that cannot reach each other for a while:
 
     `rumor simulate -n 16 --partition dirichlet:0.1 --faults examples/partition.json`
 
-    What goes wrong with a real fleet, by name (`--storm list` prints all):
+    Failures of a real fleet, by name (`--storm list` prints all):
 
     `rumor simulate -n 32 --time-s 60 --storm torchft-15s`
 
@@ -122,7 +122,8 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
 
 
 def complaint(summary: Any) -> str:
-    """Why a run did not work; empty where no weight was lost and somebody trained to the end."""
+    """Return why a run did not work; empty if no weight was lost and a worker trained to the
+    end."""
     if summary["weight_units_total"] != summary["weight_units_expected"]:
         return "the ledgers do not balance: weight was lost or created, which is a bug"
     if len(summary["stopped"]) >= summary["workers"]:
@@ -131,7 +132,7 @@ def complaint(summary: Any) -> str:
 
 
 def _run(config: SimulationConfig) -> "Run":
-    """Simulate, and tell stderr how it goes."""
+    """Simulate, and report progress on stderr."""
     from ...sim import simulate as run_simulation
     from ...sim.results.figures import describe
     from ..reports.simulation import display_on, reached
@@ -145,7 +146,7 @@ def _run(config: SimulationConfig) -> "Run":
                 nonlocal last, show
                 last = progress
                 if show is None:
-                    # From the first word on: what is not valid has been refused by then.
+                    # At the first report: invalid settings have been refused by then.
                     display = display_on(sys.stderr, describe(asdict(config)), config.time_s)
                     show = shown.enter_context(display)
                 show(progress)
@@ -158,13 +159,13 @@ def _run(config: SimulationConfig) -> "Run":
 
 
 def _keep(run: "Run", folder: Path, *, picture: bool) -> str:
-    """Write a run's folder; says what went wrong, because the figures are worth showing even so."""
+    """Write a run's folder; return the error, because the figures are worth showing even so."""
     try:
         run.save(folder, picture=picture)
     except OSError as error:
         return f"{not_written(folder, error)}; no file was kept"
     except ConfigError as error:
-        # It was free when this one began.
+        # The folder was free when this run began.
         return f"{error}; no file was kept"
     except KeyboardInterrupt:
         fail("stopped while the files were written; nothing was kept", STOPPED)
@@ -173,9 +174,9 @@ def _keep(run: "Run", folder: Path, *, picture: bool) -> str:
 
 @contextmanager
 def _folder_of(out: Path | None, task: str) -> Iterator[Path]:
-    """The folder of a run: the one that was asked for, or a new one that no other run takes.
+    """Yield the folder of a run: the requested one, or a new folder for this run alone.
 
-    A new one in which nothing was kept is gone afterwards.
+    A new folder in which nothing was kept is removed afterwards.
     """
     from ...train.storage.files import check_folder, check_writable
 
@@ -188,8 +189,8 @@ def _folder_of(out: Path | None, task: str) -> Iterator[Path]:
         yield folder
 
 
-# What is measured says nothing any more once another of its kind is typed: all of these end a run,
-# how fast workers are is said by speeds or by slow, and the rest belongs to a rule or to a task.
+# Typing a key here makes the measured values of its entries obsolete: the first three end a run,
+# speed is set by speeds or by slow, and the rest belongs to a rule or to a task.
 _DISPLACED: Final = {
     "steps": ("total_steps",),
     "total_steps": ("steps",),
@@ -201,12 +202,12 @@ _DISPLACED: Final = {
 
 
 def start_from(path: Path, config: SimulationConfig, typed: Collection[str]) -> SimulationConfig:
-    """Take all that was not typed from a file of `rumor calibrate`.
+    """Take all settings that were not typed from a file of `rumor calibrate`.
 
-    Its notes go to stderr.
+    Its notes are printed on stderr.
 
     Raises:
-        ConfigError: The file cannot be read, or what it says does not go with what was typed.
+        ConfigError: The file cannot be read, or contradicts what was typed.
     """
     from ...sim.calibration import read_calibration
 

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 __all__ = ["StudyConfig", "display_on", "outline", "progress_words", "study"]
 
 ROWS_MAX = 12
-"""Of one ranking; the report has them all."""
+"""Maximum rows of one ranking; the report has all of them."""
 
 PLACES_MAX = 3
-"""Rankings, one for each place of the further axes; the report has them all."""
+"""Maximum rankings, one for each place of the further axes; the report has all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyConfig(OutSettings):
-    """What is done with a study, and how it is computed."""
+    """Actions on a study, and its computation."""
 
     resume: bool = setting(
         False,
@@ -105,11 +105,11 @@ def study(
     the study, --resume continues it and arrives at the same tables, to the bit. The results are
     report.html, which opens without a network, curves.csv and summary.csv.
 
-    Which graph should 64 workers use:
+    The best graph for 64 workers:
 
     `rumor study graphs`
 
-    Who gets to a loss first when machines differ and fail, in a night:
+    The first method to reach a loss when machines differ and fail, in a night:
 
     `rumor study proof --hours 6`
 
@@ -138,7 +138,7 @@ def study(
 
 
 def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
-    """Look a study through, compute it, and show what came of it."""
+    """Check a study, compute it, and show its results."""
     from ...sim.study import find_study
     from ...sim.study.execution.store import check_folder
 
@@ -163,7 +163,7 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
 
 
 def _list() -> None:
-    """List studies by name: title, trials, and how long they take where that is known."""
+    """List studies by name: title, trials, and duration if known."""
     from ...sim.study.study_file import built_in_studies, time_told
 
     console = Console()
@@ -199,7 +199,7 @@ def _copy(name: str, path: Path) -> None:
 
 
 def _plan(study: Any, folder: Path, backend: str, jobs: int | None) -> "StudyPlan":
-    """Look it through; a terminal shows that something happens meanwhile."""
+    """Check a study; a terminal shows activity meanwhile."""
     from ...sim.study import plan_study
 
     try:
@@ -222,7 +222,7 @@ def _plan(study: Any, folder: Path, backend: str, jobs: int | None) -> "StudyPla
 
 
 def outline(plan: "StudyPlan") -> str:
-    """Say in a line what is to be computed, and what that takes."""
+    """Say in a line what will be computed, and the time and memory it needs."""
     parts = [f"{counted(len(plan.trials) + len(plan.bad), 'trial')} ({plan.shape})"]
     if plan.finished:
         parts.append(f"{plan.finished:,} finished before")
@@ -244,7 +244,7 @@ def _print_plan(plan: "StudyPlan") -> None:
 
 
 def _run(plan: "StudyPlan", folder: Path, config: StudyConfig, stop_s: float | None) -> "Results":
-    """Compute it, tell stderr how it goes, and write what came of it."""
+    """Compute it, report progress on stderr, and write the results."""
     from ...sim.study import run_study, write_tables
 
     last: StudyProgress | None = None
@@ -305,7 +305,7 @@ def display_on(stream: TextIO, trials: int) -> Iterator[Callable[["StudyProgress
 
         def show(progress: "StudyProgress") -> None:
             nonlocal has_failed
-            # The first failure at once: whoever watches may want to stop. The others at the end.
+            # The first failure at once: a user may want to stop. The others at the end.
             if progress.failure is not None and not has_failed:
                 has_failed = True
                 display.tell(f"{progress.trial} failed: {progress.failure}")
@@ -317,7 +317,7 @@ def display_on(stream: TextIO, trials: int) -> Iterator[Callable[["StudyProgress
 
 
 def progress_words(progress: "StudyProgress") -> str:
-    """What is known of how it goes and when it ends, beside the number of trials."""
+    """Describe progress and the expected end, besides the number of trials."""
     parts = [f"{progress.failed} failed"] if progress.failed else []
     if progress.left_s is not None and progress.to_do:
         parts.append(f"about {duration(progress.left_s)} left")
@@ -327,7 +327,7 @@ def progress_words(progress: "StudyProgress") -> str:
 
 
 def _print_results(results: "Results", folder: Path, console: Console, report: Path | None) -> None:
-    """Print what came out: who is first, and where all is."""
+    """Print the results: the leaders, and the location of all files."""
     from ...sim.study.analysis.ranking import comparisons
     from ...sim.study.analysis.search import searched
 
@@ -375,7 +375,7 @@ def _print_comparison(comparison: "Comparison", console: Console) -> None:
 
 
 def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str, Any]:
-    """What ``--json`` prints."""
+    """Return what ``--json`` prints."""
     from ...sim.study.analysis.ranking import comparisons
     from ...sim.study.analysis.search import searched
 

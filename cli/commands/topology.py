@@ -25,7 +25,7 @@ from ..settings.options import Json, Source, given, option, options_of
 
 __all__ = ["TopologyConfig", "check_path", "topology"]
 
-# Nodes from which a computation takes long enough to say so.
+# Number of nodes from which a computation takes long enough to say so.
 LONG_FACTS, LONG_ADVICE = 20_000, 200
 
 N_MAX = 10_000_000
@@ -34,12 +34,12 @@ TAKEN = {
     "--advise": ("nodes", "seed", "degree"),
     "--list": (),
 }
-"""What each of three questions takes, beside --json and --debug."""
+"""Options of each of three questions, besides --json and --debug."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyConfig:
-    """What is asked about a topology, or about all."""
+    """The question about a topology, or about all."""
 
     nodes: int | None = setting(
         None,
@@ -103,7 +103,7 @@ def topology(
 
 
 def _check_given(typed: set[str], asked: str) -> None:
-    """Refuse what would change nothing."""
+    """Refuse options that would change nothing."""
     known = dict.fromkeys(name for taken in TAKEN.values() for name in taken)
     for name in known:
         if name in typed and name not in TAKEN[asked]:
@@ -113,10 +113,10 @@ def _check_given(typed: set[str], asked: str) -> None:
 
 
 def _check_size(spec: str, n: int | None) -> None:
-    """Refuse what no machine holds, before anything is built."""
+    """Refuse sizes that no machine can hold, before anything is built."""
     asked = read(spec)
     if n is None:
-        # `parse` explains better what is wrong with a file.
+        # `parse` has better messages for errors in a file.
         with suppress(TopologyError):
             n = asked.size
     if n is not None and n > N_MAX:
@@ -124,7 +124,7 @@ def _check_size(spec: str, n: int | None) -> None:
 
 
 def check_path(path: Path) -> None:
-    """See whether a picture can be written there, before anything long is computed.
+    """Check that a picture can be written there, before any long computation.
 
     Raises:
         ConfigError: It is a folder, in a folder that does not exist, or of an unknown format.
@@ -143,7 +143,7 @@ def check_path(path: Path) -> None:
 
 
 def _show_facts(spec: str, config: TopologyConfig, *, as_json: bool) -> None:
-    """Everything that can be wrong is found before anything takes long."""
+    """Find all errors before anything takes long."""
     if config.draw is not None:
         check_path(config.draw)
     _check_size(spec, config.nodes)
@@ -161,7 +161,7 @@ def _show_facts(spec: str, config: TopologyConfig, *, as_json: bool) -> None:
         from ..reports.topology import print_facts
 
         print_facts(built, known, Console())
-    # Last, so that no picture that fails takes the facts with it.
+    # Last, so that a picture that fails does not hide the facts.
     if config.draw is not None:
         _draw(built, known, config.draw)
         if not as_json:
@@ -197,7 +197,7 @@ def _show_advice(config: TopologyConfig, *, as_json: bool) -> None:
 
 
 def _say(what: str, n: int, limit: int) -> None:
-    """Say on stderr what goes on, where it may take a while."""
+    """Report on stderr what is computed, if it may take a while."""
     if n > limit:
         print(f"{what} ...", file=sys.stderr, flush=True)
 
@@ -248,13 +248,13 @@ def _described(family: Family) -> Text:
 
 LEGEND = "rounds until any disagreement is down to a thousandth; messages of a node until then"
 
-# Columns of a terminal beyond which a long spec fits beside its reason.
+# Minimum width of a terminal in columns for a long spec next to its reason.
 WIDE = 110
 SPEC_WIDTH = 28
 
 
 def _print_advice(title: str, several: Sequence[Advice]) -> None:
-    """Print what fits, best first, then what does not."""
+    """Print families that fit, best first, then the others."""
     console = Console()
     fitting = [advice for advice in several if advice.facts is not None]
     console.print()

@@ -1,4 +1,4 @@
-"""Whether a run can start as it was asked for, seen before anything is written."""
+"""Checks that a run can start as requested, before anything is written."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["check_settings", "find_command", "script_job", "script_of", "training_job"]
 
 _STEP_S_MIN_SLOW: Final = 0.02
-"""A step's least time where --slow is given alone: well above what a small model takes."""
+"""Minimum duration of a step with --slow alone: well above the time of a small model."""
 
 
 def training_job(
@@ -30,13 +30,13 @@ def training_job(
     batch_sizes: Sequence[str] = (),
     program: Sequence[str] = PROGRAM,
 ) -> Job:
-    """Find out whether peers can train a task as they are told.
+    """Check that peers can train a task with these settings.
 
     Args:
         config: The run.
-        training: What each of them trains.
+        training: The training of each peer.
         batch_sizes: Samples of single peers, as in ``3:128``.
-        program: What starts a peer.
+        program: Command that starts a peer.
 
     Raises:
         ConfigError: The task cannot be built, its data cannot be split so, the rule cannot
@@ -73,16 +73,16 @@ def training_job(
 
 
 def script_job(config: LaunchConfig, words: Sequence[str], *, here: bool = True) -> Job:
-    """Find out whether a script can be started.
+    """Check that a script can be started.
 
     Args:
         config: The run.
         words: A program and its arguments, or a Python script and its arguments.
-        here: Whether it is to run on this machine, so that it must be there.
+        here: It runs on this machine, so that it must exist here.
 
     Raises:
-        ConfigError: There is no such script, the folder is taken, or what was asked for does not go
-            together.
+        ConfigError: The script does not exist, the folder is taken, or settings contradict each
+            other.
     """
     command, name = find_command(words, here=here)
     out = _find_folder(config, Path(name).stem, here=here)
@@ -90,7 +90,7 @@ def script_job(config: LaunchConfig, words: Sequence[str], *, here: bool = True)
 
 
 def _faulty(job: Job) -> Job:
-    """The same run, with what its file of faults says done to it."""
+    """Return the run with the faults of its file."""
     config = job.config
     if config.faults is None:
         return job
@@ -99,19 +99,19 @@ def _faulty(job: Job) -> Job:
     journal = job.training is not None and job.training.journal
     job = replace(job, faults=read_live_faults(config.faults, config.ids(), journal=journal))
     if job.network_fails:
-        # What peers of one machine share in memory is no message that could be lost.
+        # Shares in the memory of one machine are not messages, so they cannot be lost.
         config = replace(config, exchange=replace(config.exchange, shared_memory=False))
     return replace(job, config=config)
 
 
 def find_command(words: Sequence[str], *, here: bool = True) -> tuple[tuple[str, ...], str]:
-    """Make a command of what was typed.
+    """Make a command from typed words.
 
     Returns:
-        What starts a process, and the name of the script.
+        The command that starts a process, and the name of the script.
 
     Raises:
-        ConfigError: There is no such program or script.
+        ConfigError: The program or script does not exist.
     """
     if not words:
         raise ConfigError(
@@ -129,22 +129,22 @@ def find_command(words: Sequence[str], *, here: bool = True) -> tuple[tuple[str,
 
 
 def script_of(command: Sequence[str]) -> str | None:
-    """The file among the words of a command that Python runs; None where it is another command."""
+    """Return the file among a command's words that Python runs; None for another command."""
     is_python = Path(command[0]).name.startswith("python")
     return command[1] if is_python and len(command) > 1 and command[1].endswith(".py") else None
 
 
 def check_settings(config: LaunchConfig, out: Path, *, trains: bool = False) -> None:
-    """See that what was asked for goes together: each peer would refuse it, after the start.
+    """Check that settings are consistent: each peer would refuse them, after the start.
 
     Args:
         config: The run.
-        out: Its folder, which need not be there.
-        trains: Whether peers follow the default rule and graph, where none is named; else those
-            may be the script's.
+        out: Its folder, which may not exist yet.
+        trains: Peers follow the default rule and graph if none is named; otherwise the script may
+            choose them.
 
     Raises:
-        ConfigError: It does not.
+        ConfigError: They are not consistent.
     """
     from ...train.config import PeerConfig
 
@@ -159,7 +159,7 @@ def check_settings(config: LaunchConfig, out: Path, *, trains: bool = False) -> 
 def _find_folder(
     config: LaunchConfig, name: str, *, here: bool = True, trains: bool = False
 ) -> Path:
-    """Where a run goes, if it can go there; nothing is made yet."""
+    """Return the folder of a run, if it is free; nothing is made yet."""
     from ...train.loop.exporter import require_free_ports
     from ...train.storage.files import check_folder
     from .resume import require_same
@@ -184,7 +184,7 @@ def _find_folder(
 
 
 def _require_keys(config: LaunchConfig) -> None:
-    """See that peers of these names can take part with the key."""
+    """Check that peers of these names can take part with the key."""
     keyring = read_keyring(config.key, config.roster)
     if keyring is None:
         return

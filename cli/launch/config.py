@@ -1,4 +1,4 @@
-"""What a run was asked for: how many peers, how they exchange, where they are, what it starts."""
+"""Settings of a run: number of peers, exchange, machines, and the command to start."""
 
 import re
 import sys
@@ -127,24 +127,24 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is a run to go on with."""
+        """True if there is a run to resume."""
         return self.resume and self.out is not None and (self.out / "peers").is_dir()
 
     @property
     def rule_spec(self) -> RuleSpec | None:
-        """The rule with all of its parameters; None where it is the script's.
+        """The rule with all of its parameters; None if the script chooses it.
 
         Raises:
-            ConfigError: There is no such rule, or it does not take these.
+            ConfigError: The rule is unknown, or does not take these parameters.
         """
         return None if self.rule is None else read_rule(self.rule)
 
     def ids(self) -> tuple[str, ...]:
-        """What the peers are called: as the nodes of the topology's file, or peer-0 and so on.
+        """Names of the peers: the nodes of the topology's file, or peer-0 and so on.
 
         Raises:
-            TopologyError: The topology is not valid, or not for so many peers.
-            ConfigError: It names a node as no peer can be called.
+            TopologyError: The topology is not valid, or not for this number of peers.
+            ConfigError: The name of a node is not valid for a peer.
         """
         digits = len(str(self.peers - 1))
         names = parse(self.topology or "exponential", self.peers, seed=self.seed).names
@@ -159,7 +159,7 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachinesConfig:
-    """Where the processes of `rumor run` are, other than all on this machine.
+    """The machines of the processes of `rumor run`, unless all run on this one.
 
     Raises:
         ConfigError: A field is out of range.
@@ -215,7 +215,7 @@ def parse_slow(texts: Sequence[str], peers: int) -> dict[int, float]:
     """Read ``PEER:FACTOR`` options.
 
     Raises:
-        ConfigError: One has another form, names no peer of this run, or one that was named before.
+        ConfigError: An option has another form, names no peer of this run, or repeats a peer.
 
     >>> parse_slow(["3:10"], peers=4)
     {3: 10.0}
@@ -238,10 +238,10 @@ def parse_slow(texts: Sequence[str], peers: int) -> dict[int, float]:
 
 
 def device_of(text: str, index: int) -> str:
-    """The device of one process of a machine, of what `LaunchConfig.device` says.
+    """Return the device of one process of a machine, from `LaunchConfig.device`.
 
     Raises:
-        ConfigError: It cannot be read.
+        ConfigError: The text is malformed.
     """
     try:
         return text.format(i=index)
@@ -252,45 +252,45 @@ def device_of(text: str, index: int) -> str:
 
 
 def shown_settings(config: LaunchConfig) -> dict[str, Any]:
-    """All settings that are not None, by name, the exchange's among them; paths as text."""
+    """Return all settings that are not None, by name, including the exchange's; paths as text."""
     own = {each.name: getattr(config, each.name) for each in fields(config)}
     whole = own | config.exchange.as_json()
     given = {name: v for name, v in whole.items() if name != "exchange" and v is not None}
     return {name: str(v) if isinstance(v, Path) else v for name, v in given.items()}
 
 
-# -P, or a file types.py in the working directory would stand in for Python's own.
+# With -P, a file types.py in the working directory does not shadow Python's own.
 PROGRAM: Final = (sys.executable, "-P", "-m", "rumor.cli", "peer")
 
 _DESCRIBED: Final = ("total_steps", "lr_schedule", "partition", "steps")
 
 NOT_OF_TASK: Final = (*("index", "count", "seed", "device", "resume", "options"),)
-"""Fields of a `RunConfig` that say which peer it is, and not what all of them train."""
+"""Fields of a `RunConfig` that identify the peer, rather than the common training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a run starts, where, and what is done to it."""
+    """The processes of a run: what they run, where, and with which faults."""
 
     config: LaunchConfig
     name: str
-    """Of the script or the task."""
+    """Name of the script or the task."""
     command: tuple[str, ...]
-    """What starts a process."""
+    """Command that starts a process."""
     out: Path
-    """The run's folder, which need not be there."""
+    """The run's folder, which may not exist yet."""
     faults: tuple["Fault", ...] = ()
-    """In order of time, peers by name; see `read_live_faults`."""
+    """Faults in order of time, peers by name; see `read_live_faults`."""
     training: "RunConfig | None" = None
-    """What `rumor peer` is told to train; None for a script."""
+    """The training of `rumor peer`; None for a script."""
     task: "Task | None" = None
-    """The same, built."""
+    """The task of `training`, built."""
     batch_sizes: tuple[int | None, ...] = ()
-    """Samples of a step of each peer, where they differ."""
+    """Samples of a step of each peer, if they differ."""
 
     @property
     def network_fails(self) -> bool:
-        """Whether a fault is done to the network between peers."""
+        """True if a fault concerns the network between peers."""
         if not self.faults:
             return False
         from ...train.faults.schedule import NETWORK_KINDS
@@ -298,14 +298,14 @@ class Job:
         return any(fault.kind in NETWORK_KINDS for fault in self.faults)
 
     def training_of(self, index: int) -> "RunConfig | None":
-        """What one of the peers is told to train; newcomers are told what most are."""
+        """Return the training of a peer; newcomers train like most peers."""
         size = self.batch_sizes[index] if index < len(self.batch_sizes) else None
         if self.training is None or size is None:
             return self.training
         return replace(self.training, batch_size=size)
 
     def described(self, reports: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-        """What a summary repeats of it."""
+        """Return the settings that a summary repeats."""
         config, training = self.config, self.training
         told = next((report for report in reports if report.get("rule")), {})
         spec = config.rule_spec or (read_rule("gosgd") if training else None)
@@ -327,13 +327,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """One peer's place in a run: what it is called, where it writes, how it is started."""
+    """One peer's place in a run: its name, its folder, its command."""
 
     index: int
     id: str
     folder: Path
     command: tuple[str, ...]
     earlier: tuple[Path, ...] = ()
-    """Folders of earlier lives, where those are not this one's."""
+    """Folders of earlier incarnations, if different from this one."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Of its environment, beside what it inherits."""
+    """Additions to its environment."""

@@ -1,4 +1,4 @@
-"""A run of several peers on a terminal: a live table while it goes, a summary when it is over."""
+"""A run of several peers on a terminal: a live table during the run, a summary at the end."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 Display = Callable[[Sequence[PeerView], Sequence[str], float], None]
-"""Shows where the peers are, what has happened to some of them, and how long the run takes."""
+"""Shows the state of the peers, recent events, and the duration of the run."""
 
 COLORS = {
     State.STARTING: "dim",
@@ -33,13 +33,13 @@ COLORS = {
     State.FAILED: "bold red",
 }
 
-# Lines that the table needs beside one for each peer.
+# Lines of the table besides one for each peer.
 FRAME_LINES = 6
 
 
 @contextmanager
 def display_on(stream: TextIO, title: str) -> Iterator[Display]:
-    """Show a run on *stream*, usually stderr, in the way that it can."""
+    """Show a run on *stream*, usually stderr, in the way that it supports."""
     console = Console(file=stream)
     if not console.is_terminal:
         with progress_on(stream, title) as lines:
@@ -108,7 +108,7 @@ def summarize(views: Sequence[PeerView]) -> str:
 
 
 def _waiting(views: Sequence[PeerView]) -> str:
-    """What goes on after the last step, when nothing in the table moves any more."""
+    """Describe the phase after the last step, when nothing in the table changes any more."""
     states = {view.state for view in views}
     if State.FINISHED not in states or states & {State.STARTING, State.TRAINING}:
         return ""
@@ -154,13 +154,13 @@ def _span(sorted_values: Sequence[int]) -> str:
 
 
 def failures(summary: Mapping[str, Any]) -> list[str]:
-    """Which peers failed, and why; each cause once."""
+    """Return which peers failed, and why; each cause once."""
     failed = [peer for peer in summary["peers_detail"] if peer["state"] == State.FAILED]
     return _by_cause("failed", [(peer["id"], peer["why"]) for peer in failed])
 
 
 def _script_errors(summary: Mapping[str, Any]) -> list[str]:
-    """Scripts that failed after their peers had trained, and why; each cause once."""
+    """Return scripts that failed after their peers had trained, and why; each cause once."""
     peers = summary["peers_detail"]
     told = [(peer["id"], why) for peer in peers if (why := peer.get("script_error"))]
     return _by_cause("trained, and then the script failed", told)
@@ -210,7 +210,7 @@ def _result(summary: dict[str, Any]) -> str:
     figures = []
     if summary["accuracy"] is not None:
         figures.append(f"accuracy {summary['accuracy']:.4f}")
-    # Only a script itself can evaluate what it trains.
+    # Only the script itself can evaluate its model.
     if figures or summary["loss"] is not None:
         figures.append(f"loss {_number(summary['loss'], '.4g')}")
     distance = summary["consensus_distance"]
@@ -224,7 +224,7 @@ def _result(summary: dict[str, Any]) -> str:
 
 
 def _average(summary: dict[str, Any]) -> list[str]:
-    """What was measured of the average while all trained."""
+    """Describe the measurements of the average while all trained."""
     last = summary.get("average")
     if last is None:
         return []
@@ -266,7 +266,7 @@ def _deaths(summary: dict[str, Any]) -> list[str]:
     for dead in summary["dead"]:
         how = dead["state"]
         if how == "killed":
-            # What a signal was that nobody saw, nobody knows.
+            # The signal of an unobserved death is unknown.
             how = f"was killed by {dead['why']}" if dead["why"] else "ended without a word"
         why = f" ({dead['why']})" if dead["state"] == "failed" and dead["why"] else ""
         loss = "no weight died with it"
@@ -277,7 +277,7 @@ def _deaths(summary: dict[str, Any]) -> list[str]:
 
 
 def _unmerged(summary: dict[str, Any]) -> list[str]:
-    """Who did not wait until its model was the average."""
+    """Name peers that did not wait until their model was the average."""
     sentences = []
     for peer in summary["peers_detail"]:
         merge = peer.get("merge")
@@ -299,12 +299,13 @@ def _files(summary: dict[str, Any]) -> str:
 
 
 def is_exact(summary: Mapping[str, Any]) -> bool:
-    """Whether every unit of weight that a run was founded with is accounted for."""
+    """True if every unit of weight that a run was founded with is accounted for."""
     return bool(summary["weight_units_total"] == summary["weight_units_expected"])
 
 
 def complaint(summary: dict[str, Any]) -> str:
-    """Why a run did not work, in one line; empty where somebody finished, and all else is well."""
+    """Return why a run did not work, in one line; empty if a peer finished, and all else is
+    well."""
     out, peers = summary["out"], summary["peers_detail"]
     said = [*failures(summary), *_script_errors(summary)]
     if summary.get("unreached"):
@@ -329,10 +330,10 @@ def complaint(summary: dict[str, Any]) -> str:
 
 
 def end(summary: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print what a run came to, and what went wrong, if anything did.
+    """Print the results of a run, and its failures.
 
     Raises:
-        typer.Exit: With status 1, where something did.
+        typer.Exit: With status 1, if anything failed.
     """
     swarms = {summary.get("swarm", ""): summary, **summary["further"]}
     if as_json:

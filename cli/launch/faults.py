@@ -1,4 +1,4 @@
-"""Faults done to real processes, each at its time; those of the network are told to the peers."""
+"""Timed faults of real processes; peers apply faults of the network themselves."""
 
 import heapq
 import statistics
@@ -36,32 +36,32 @@ __all__ = [
 
 _RUN_S: Final = 0.01
 """How long a slowed peer runs at a time. The shorter, the smoother its slowness looks to neighbors;
-a process is woken only to within about a millisecond."""
+a process wakes up only to within about a millisecond."""
 
 _PAUSE: Final = "pause"
 _SLOW: Final = "slow"
-"""Why peers are held; of pauses with a number, because each ends by itself."""
+"""Reason why peers are held; reasons of pauses have a number, because each ends by itself."""
 
 
 class _Due(NamedTuple):
-    """Something that is to be done."""
+    """A scheduled action."""
 
     when_s: float
     order: int
     does: Callable[[], None]
     revives: frozenset[str]
-    """Whom it starts again, if they are down."""
+    """Peers that it restarts, if they are down."""
 
 
 class FaultInjector:
-    """Carries out a schedule of faults, whose times count from when all peers train.
+    """Applies a schedule of faults, whose times count from when all peers train.
 
-    Those of the network the peers do themselves (`FaultyTransport`), from a file that says what and
-    since when; here they are only recorded.
+    The peers apply faults of the network themselves (`FaultyTransport`), from a file with the
+    faults and their start; here they are only recorded.
 
-    A slowed peer is stopped and let go on in turns (SIGSTOP, SIGCONT), so that it runs a FACTOR-th
+    A slowed peer is stopped and continued in turns (SIGSTOP, SIGCONT), so that it runs a FACTOR-th
     of the time. Unlike sleep within its steps, that slows all of it, its network thread too, as on
-    a machine that is busy with something else; and the peer need not cooperate.
+    a machine that is busy with other work; and the peer need not cooperate.
     """
 
     def __init__(
@@ -89,13 +89,14 @@ class FaultInjector:
         self._order = count()
         self._slowness = Slowness()
         self._turns: dict[int, int] = {}
-        """By which turns a slowed peer runs; those before a change of its slowness are over."""
+        """Current turns of each slowed peer; turns from before a change of its slowness are
+        over."""
         self._numbers = count()
         self._news: list[str] = []
         self.records: list[dict[str, Any]] = []
-        """Each fault as its file has it, with ``done``: what was done, when (``at_s``, and
-        ``unix_s`` by the calendar) and at which ``step`` of its peer, or of the one in the middle;
-        empty where the run was over before."""
+        """Each fault as in its file, with ``done``: the action, its time (``at_s``, and ``unix_s``
+        by the calendar) and the ``step`` of its peer, or of the median peer; empty if the run ended
+        before."""
         for fault in faults:
             record: dict[str, Any] = faults_as_json([fault])[0] | {"done": []}
             self.records.append(record)
@@ -104,32 +105,32 @@ class FaultInjector:
 
     @property
     def next_s(self) -> float:
-        """How long there is nothing to do, seconds."""
+        """Time until the next action, seconds."""
         if self._began_s is None or not self._schedule:
             return inf
         return max(0.0, self._schedule[0].when_s - self._elapsed_s)
 
     @property
     def will_revive(self) -> bool:
-        """Whether somebody is down who will be started again."""
+        """True if a peer that is down will be restarted."""
         returning = {peer for due in self._schedule for peer in due.revives}
         return any(self._is_down(self._index(peer)) for peer in returning)
 
     def update(self) -> list[str]:
-        """Do what is due.
+        """Apply all due faults.
 
         Returns:
             Sentences about what was done.
 
         Raises:
-            OSError: A process could not be started, or a file or folder not be made.
+            OSError: A process could not be started, or a file or folder could not be made.
         """
         if self._began_s is None and self._monitor.began:
             self._began_s = self._clock()
             self._network = replace(self._network, began_unix_s=time.time())
             self._tell_network()
-        # What is due again by the time it is done waits for the next look: it may take longer than
-        # the time between two of it.
+        # Actions that are due again by the time they are done wait for the next call: they may take
+        # longer than the time between two calls.
         due = []
         while self.next_s == 0.0:
             due.append(heapq.heappop(self._schedule))
@@ -139,7 +140,7 @@ class FaultInjector:
         return news
 
     def cancel(self) -> None:
-        """Do nothing more to peers; what holds goes on holding, and peers see to the network."""
+        """Do nothing more to peers; holds stay in place, and peers handle the network."""
         self._schedule.clear()
 
     def _tell_network(self) -> None:
@@ -163,7 +164,7 @@ class FaultInjector:
         return names.index(str(peer)) if peer in names else -1
 
     def _is_down(self, index: int) -> bool:
-        """Whether a peer has ended and could live again; one that has finished is not missed."""
+        """True if a peer has ended and could restart; a finished peer need not."""
         is_over = index >= 0 and not self._group.runs(index)
         return is_over and self._monitor.views[index].state is not State.FINISHED
 
@@ -240,7 +241,7 @@ class FaultInjector:
         return {why for why in self._group.holds(index) if why.startswith(_PAUSE)}
 
     def _continue(self, index: int, record: dict[str, Any], pauses: Collection[str]) -> None:
-        """Let some pauses of a peer be over, and it go on if no other holds it."""
+        """End some pauses of a peer, and continue it if no other reason holds it."""
         over = self._pauses(index).intersection(pauses)
         for pause in over:
             self._group.release(index, pause)
@@ -254,20 +255,20 @@ class FaultInjector:
         return f"{id} runs {'all' if factor == 1 else f'1/{factor:g}'} of the time"
 
     def _begin_turns(self, index: int) -> None:
-        """Let a peer run in turns that its slowness of now asks for, and in no others."""
+        """Let a peer run in the turns of its current slowness, and in no others."""
         self._turns[index] = turn = next(self._numbers)
         self._group.release(index, _SLOW)
         if self._slowness.of(index) > 1:
             self._hold(index, turn, self._elapsed_s - _RUN_S)
 
     def _hold(self, index: int, turn: int, since_s: float) -> None:
-        """End a slowed peer's turn, which it has had since then."""
+        """End a slowed peer's turn, which began at *since_s*."""
         if self._turns[index] != turn:
             return
         now_s = self._elapsed_s
         self._group.hold(index, _SLOW)
-        # By how long it really ran, not by how long it was meant to: else a busy launcher would
-        # speed it up.
+        # From the time that it really ran, not from the intended time: otherwise a busy launcher
+        # would speed it up.
         rest_s = (now_s - since_s) * (self._slowness.of(index) - 1)
         self._at(now_s + rest_s, lambda: self._let_run(index, turn))
 
@@ -317,8 +318,8 @@ class FaultInjector:
 
 
 def _all_ids(ids: Sequence[str], faults: Sequence[Fault]) -> tuple[str, ...]:
-    """Names of all peers that there can be, those of newcomers last."""
-    # A run that is resumed has some already; the next gets the first number that is free.
+    """Return the names of all possible peers, those of newcomers last."""
+    # A resumed run has some newcomers already; the next gets the first free number.
     last = joining(faults) + sum(id.startswith("join-") for id in ids)
     return tuple(dict.fromkeys([*ids, *names_of_newcomers(last)]))
 
@@ -332,7 +333,7 @@ def read_live_faults(
         The faults in order of time, peers by name.
 
     Raises:
-        ConfigError: It cannot be read or makes no sense, or real processes cannot do it.
+        ConfigError: It cannot be read or is not valid, or real processes do not support it.
     """
     try:
         faults = read_faults(path)

@@ -1,4 +1,4 @@
-"""Where each peer of a run writes, and how its process is started, life after life."""
+"""The folders of a run's peers, and how each incarnation of a peer is started."""
 
 import socket as sockets
 from collections.abc import Mapping, Sequence
@@ -27,13 +27,13 @@ class RunFolder:
         self._job = job
         self._out, self._rendezvous = job.out, job.out / "rendezvous"
         self.network_faults = job.out / "network-faults.json" if job.network_fails else None
-        """Where peers read what happens to the network; None where nothing does."""
+        """File from which peers read the faults of the network; None without any."""
 
     def found(self) -> list[Place]:
-        """Make the run's folders, or find those of a run that goes on.
+        """Make the run's folders, or find those of a run that is resumed.
 
         Returns:
-            The places of the peers that found it, and of those that had joined it.
+            The places of the peers that found it, and of peers that had joined it.
 
         Raises:
             OSError: A folder cannot be made.
@@ -58,7 +58,7 @@ class RunFolder:
     def newcomer(self, number: int) -> Place:
         """Make a place for a peer that joins: join-1, join-2 and so on.
 
-        Its index is one that another has, too: data are cut into as many parts as founders.
+        It shares its index with a founder: data are cut into as many parts as founders.
 
         Raises:
             OSError: The folder cannot be made.
@@ -66,7 +66,7 @@ class RunFolder:
         return self._make(self._job.config.peers + number - 1, f"join-{number}")
 
     def next_life(self, place: Place, *, kept: bool) -> Place:
-        """A place for the next life of a peer.
+        """Return a place for the next incarnation of a peer.
 
         Raises:
             OSError: The folder cannot be made.
@@ -88,7 +88,7 @@ class RunFolder:
         folder = self._out / "peers" / name
         folder.mkdir(parents=True, exist_ok=kept)
         if kept:
-            # How its last life ended would pass for the end of the next one.
+            # The end of its last incarnation must not pass for the end of the next one.
             for file in ("peer.json", "model.safetensors"):
                 with suppress(FileNotFoundError):
                     (folder / file).replace(folder / f"former.{file}")
@@ -99,12 +99,12 @@ class RunFolder:
         if kept:
             told["resume"] = 1
         if again or kept:
-            # Where the others find it again.
+            # The address at which the others expect it.
             told["bind"] = f"tcp://127.0.0.1:{self._port_again(id)}"
         if self.network_faults is not None:
             told["network_faults"] = self.network_faults.absolute()
         own = variables(config, self._out, index % config.peers, index, training) | _named(told)
-        # Else what a script printed would be in its log once it is over.
+        # Otherwise a script's output would reach its log only at its end.
         own["PYTHONUNBUFFERED"] = "1"
         return Place(
             index=index,
@@ -116,7 +116,7 @@ class RunFolder:
         )
 
     def _port_again(self, id: str) -> int | str:
-        """The port that a peer had, where that is free; else any."""
+        """Return the port that a peer had, if that is free; else any."""
         try:
             port = int(split_address((self._rendezvous / f"{id}.addr").read_text().strip())[1])
             with sockets.socket() as probe:
@@ -134,14 +134,14 @@ def variables(
     local: int | None = None,
     training: "RunConfig | None" = None,
 ) -> dict[str, str]:
-    """The environment of one process, beside what it inherits; see `rumor.train.environment`.
+    """Return additions to the environment of one process; see `rumor.train.environment`.
 
     Args:
         config: The run.
         out: Its folder.
-        index: Which of the processes it is.
-        local: Which of those on its machine; all are on one unless given.
-        training: What `rumor peer` is to train; None for a script.
+        index: Index of the process.
+        local: Its index on its machine; default: all processes are on one machine.
+        training: Training of `rumor peer`; None for a script.
     """
     local, id = index if local is None else local, config.ids()[index]
     told: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What a launcher can see of its peers from outside: their files, and how their processes ended."""
+"""The launcher's view of its peers from outside: their files, and the ends of their processes."""
 
 import os
 import signal
@@ -31,24 +31,24 @@ __all__ = [
 
 
 OnRow = Callable[[str, dict[str, Any]], None]
-"""Takes a peer's name and a row of its metrics."""
+"""Called with a peer's name and a row of its metrics."""
 
 Life = tuple[str, int]
-"""One life of a peer: its name, and the incarnation."""
+"""One incarnation of a peer: its name and number."""
 
 
 class State(StrEnum):
-    """Where a peer is in its life."""
+    """The phase of a peer's life."""
 
     STARTING = "starting"
-    """Its process is there; it has not trained yet."""
+    """Its process runs; it has not trained yet."""
     TRAINING = "training"
     FINISHED = "finished"
-    """It has taken all its steps; as long as others train it goes on mixing."""
+    """It has taken all its steps; while others train it continues to mix."""
     LEFT = "left"
-    """It was asked to stop, and handed its weight on."""
+    """It was asked to stop, and handed on its weight."""
     KILLED = "killed"
-    """A signal ended it: to the others a machine that died."""
+    """A signal ended it: to the others it is a machine that died."""
     FAILED = "failed"
     """It stopped with an error."""
 
@@ -56,7 +56,7 @@ class State(StrEnum):
 OVER = {State.LEFT, State.KILLED, State.FAILED}
 
 _ASKED: Final = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1))
-"""Signals that ask a process to end: a peer that has left after one ends as it should."""
+"""Signals that ask a process to end: a peer that has left after one ended in order."""
 
 _CRASHES: Final = frozenset(
     (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS)
@@ -73,22 +73,22 @@ class Process(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeEnd:
-    """How one life of a peer ended."""
+    """The end of one incarnation of a peer."""
 
     state: State
     why: str
     step: int
     lives: frozenset[Life]
-    """Which of the lives in its ledgers these were."""
+    """The incarnations in its ledgers that this end belongs to."""
 
 
 @dataclass(slots=True)
 class PeerView:
-    """What is known of one peer now."""
+    """The known state of one peer."""
 
     id: str
     steps: int | None
-    """How many it is to take; None where only all together have a number of them."""
+    """Number of steps it is to take; None if only all peers together have one."""
     state: State = State.STARTING
     step: int = 0
     step_s: float | None = None
@@ -99,25 +99,25 @@ class PeerView:
     pushes: int = 0
     live: int | None = None
     swarm_steps: int = 0
-    """Of all peers together, as this one knows."""
+    """Steps of all peers together, as far as this one knows."""
     steps_total: int | None = None
-    """How many all together are to take; None where only each has a number of them."""
+    """Number of steps all are to take together; None if only each peer has one."""
     why: str = ""
-    """How it ended, where it did not finish, or not with its own steps."""
+    """How it ended, if it did not finish, or not with its own steps."""
     script_error: str = ""
-    """How its process failed after its training was over; empty where it did not."""
+    """How its process failed after training was over; empty if it did not."""
     earlier: list[LifeEnd] = field(default_factory=list)
-    """Its earlier lives."""
+    """Its earlier incarnations."""
 
     @property
     def progress(self) -> float:
-        """How much of its training is done, from 0 to 1."""
+        """The finished part of its training, from 0 to 1."""
         own = self.step / self.steps if self.steps else 0.0
         common = self.swarm_steps / self.steps_total if self.steps_total else 0.0
         return min(1.0, max(own, common))
 
     def take(self, row: dict[str, Any]) -> None:
-        """Bring it up to date with one row of metrics; what a row leaves out stays."""
+        """Update from one row of metrics; values that a row leaves out stay."""
         for name in _FIGURES:
             if row.get(name) is not None:
                 setattr(self, name, row[name])
@@ -130,7 +130,7 @@ _FIGURES = (
 
 
 class Monitor:
-    """The peers of one run; what is changed in *places* and *processes* later is seen."""
+    """Monitors the peers of one run, including later changes of *places* and *processes*."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Monitor:
         self._steps = steps, steps_total
         self._on_row = on_row or (lambda id, row: None)
         self._tails: list[Tail] = []
-        # Rows of the peers that a process has made after its first.
+        # Rows of further peers that a process has made after its first one.
         self._further: dict[Path, Tail] = {}
         self._over: list[bool] = []
         self._news: list[str] = []
@@ -156,33 +156,33 @@ class Monitor:
 
     @property
     def over(self) -> bool:
-        """Whether all processes have ended."""
+        """True if all processes have ended."""
         return all(self._over)
 
     @property
     def began(self) -> bool:
-        """Whether nobody is still on the way to the first step."""
+        """True if no peer is still before its first step."""
         return all(
             view.state is not State.STARTING or over
             for view, over in zip(self.views, self._over, strict=True)
         )
 
     def joined(self) -> None:
-        """See one more peer, whose place and process have been added."""
+        """Add one more peer, whose place and process have been added."""
         place = self._places[len(self.views)]
         self.views.append(PeerView(place.id, self._steps[0], steps_total=self._steps[1]))
         self._tails.append(Tail(place.folder / "metrics.jsonl"))
         self._over.append(False)
 
     def recall(self, index: int, end: LifeEnd) -> None:
-        """Record a life that ended before this launcher started the peer."""
+        """Record an incarnation that ended before this launcher started the peer."""
         view = self.views[index]
         view.earlier.append(end)
         for row in self._tails[index].rows():
             view.take(row)
 
     def ended(self, index: int) -> None:
-        """See the end of a life before the next one begins: its process is not there any more."""
+        """Record the end of an incarnation whose process is gone, before the next one begins."""
         self._look(index)
         view, place = self.views[index], self._places[index]
         known = {life for end in view.earlier for life in end.lives}
@@ -190,7 +190,7 @@ class Monitor:
         view.earlier.append(LifeEnd(state=view.state, why=view.why, step=view.step, lives=lives))
 
     def reborn(self, index: int) -> None:
-        """See the next life of a peer, whose place and process have been changed."""
+        """Record the next incarnation of a peer, whose place and process have been changed."""
         view, path = self.views[index], self._places[index].folder / "metrics.jsonl"
         view.state, view.why, view.script_error = State.STARTING, "", ""
         self._deaths = [life for life in self._deaths if life[0] != view.id]
@@ -199,10 +199,10 @@ class Monitor:
         self._over[index] = False
 
     def update(self) -> list[str]:
-        """Look again.
+        """Read the current state.
 
         Returns:
-            Sentences about what has happened to peers since the last call.
+            Sentences about events of peers since the last call.
         """
         for index in range(len(self.views)):
             self._look(index)
@@ -210,8 +210,8 @@ class Monitor:
         return news
 
     def take_deaths(self) -> list[Life]:
-        """Lives that were killed or have failed since the last call, and were not followed by
-        another one: the others do not know yet, and would notice after half a minute of silence."""
+        """Return incarnations that died since the last call, and have no successor yet: the other
+        peers do not know, and would notice after half a minute of silence."""
         deaths, self._deaths = self._deaths, []
         return deaths
 
@@ -245,7 +245,7 @@ class Monitor:
 
 
 def ended_view(place: Place, status: int | None, earlier: Sequence[LifeEnd]) -> PeerView:
-    """View of one of several peers of a process that has ended."""
+    """Return the view of one of several peers of a process that has ended."""
     view = PeerView(place.id, None, earlier=list(earlier))
     for row in Tail(place.folder / "metrics.jsonl").rows():
         view.take(row)
@@ -254,7 +254,7 @@ def ended_view(place: Place, status: int | None, earlier: Sequence[LifeEnd]) -> 
 
 
 def read_report(folder: Path, name: str = "peer.json") -> dict[str, Any] | None:
-    """What a peer said of its end; None where it left nothing."""
+    """Return a peer's report of its end; None if it is missing."""
     try:
         from ...train.storage.files import read_json
 
@@ -266,7 +266,7 @@ def read_report(folder: Path, name: str = "peer.json") -> dict[str, Any] | None:
 
 
 def last_words(folder: Path) -> str:
-    """The last line of a peer's log that says something, without ``error:``."""
+    """Return the last informative line of a peer's log, without ``error:``."""
     try:
         lines = (folder / "log.txt").read_text(errors="replace").splitlines()
     except FileNotFoundError:
@@ -277,13 +277,13 @@ def last_words(folder: Path) -> str:
 
 
 def _ending(folder: Path, status: int) -> tuple[State, str, str]:
-    """The state, why it is that one, and how the process failed once training was over."""
+    """Return the state, its reason, and how the process failed once training was over."""
     report = read_report(folder)
     if report is None and status == 0:
-        # All peers of the process may have names, and so folders of their own.
+        # All peers of the process may have names, and therefore folders of their own.
         further = (read_report(path.parent) for path in sorted(folder.glob("*/peer.json")))
         report = next(filter(None, further), None)
-    # As shells, and `rumor.train.Peer`, tell of a process that a signal has ended.
+    # The convention of shells, and `rumor.train.Peer`, for a process that a signal has ended.
     by_shell = status - 128 if status - 128 in set(signal.Signals) else 0
     number = -status if status < 0 else by_shell
     if report is not None:
@@ -301,9 +301,9 @@ def _ending(folder: Path, status: int) -> tuple[State, str, str]:
 
 
 def _last_error(folder: Path, status: int, number: int) -> str:
-    """Why a process failed, as far as anything tells."""
+    """Return why a process failed, as far as known."""
     if problem := _why_not_writable(folder):
-        # Its log is on the same disk: what it said is lost.
+        # Its log is on the same disk: its error message is lost.
         return problem
     if number:
         return f"ended by {_signal(number)}"
@@ -319,7 +319,7 @@ _PROBE_BYTES: Final = 1 << 16
 
 
 def _why_not_writable(folder: Path) -> str:
-    """Why nothing can be written to a peer's folder any more; empty where it can."""
+    """Return why a peer's folder has become read-only; empty if it has not."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(bytes(_PROBE_BYTES))
@@ -334,19 +334,19 @@ def _signal(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
-        # Of the real-time ones, only the first and the last have a name.
+        # Only the first and the last real-time signal have a name.
         return f"signal {number}"
 
 
 def lives_in(place: Place) -> set[Life]:
-    """The lives that have opened a ledger in a place."""
+    """Return the incarnations that have opened a ledger in a place."""
     folders = (*place.earlier, place.folder)
     found = {life_in(path) for folder in folders for path in folder.glob("ledger*.jsonl")}
     return {life for life in found if life is not None}
 
 
 def life_in(ledger: Path) -> Life | None:
-    """Whose ledger a file is; None where its life was over before the first line was whole."""
+    """Return whose ledger a file is; None if the incarnation ended within its first line."""
     from ...train.storage.jsonl import read_metrics
 
     opened = next(iter(read_metrics(ledger)), None)

@@ -1,7 +1,7 @@
-"""What peers share that are forked: imported once, by the process from which they are.
+"""Shared modules of forked peers: imported once, by their parent process.
 
-That process imports and does nothing else: it has no second thread and touches no GPU, so that
-forks begin clean. A task of the user's is imported by each fork for itself.
+The parent only imports: it has no second thread and touches no GPU, so that forks begin clean. A
+user's own task is imported by each fork for itself.
 """
 
 import gc
@@ -11,19 +11,19 @@ from importlib import import_module
 
 __all__: list[str] = []
 
-# A terminal that is closed would end it, and nobody would hear how peers end.
+# Closing the terminal would end it, and the launcher would not learn how peers end.
 with suppress(OSError):
     os.setsid()
 
-# There is no garbage among what is imported, and pages that a collection writes to would not be
-# shared any more.
+# Imported modules hold no garbage, and pages that a collection writes to would no longer be
+# shared.
 gc.disable()
 for _module in (
     *("rumor.cli.app", "rumor.cli.commands.peer", "rumor.train.loop.trainer"),
-    # The first step of an optimizer imports it, and the first option that is read the other.
+    # The first step of an optimizer imports one, and the first parsed option the other.
     *("torch._dynamo", "typer._adapters"),
 ):
-    # A fork that needs it will say so.
+    # A fork that needs it will report the error.
     with suppress(Exception):
         import_module(_module)
 gc.freeze()

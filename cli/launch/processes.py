@@ -1,8 +1,8 @@
 """The processes of a run: started, paused, stopped, and started again.
 
-A fresh peer spends some three seconds of a core on imports. Peers of a task are forked from a
-process that has imported all before (`preload`); each is in a session of its own and outlives the
-launcher.
+A fresh peer spends about three seconds of a core on imports. Peers of a task are forked from a
+process that has imported everything before (`preload`); each is in a session of its own and
+outlives the launcher.
 """
 
 import gc
@@ -27,9 +27,9 @@ _PROCESSES.set_forkserver_preload([f"{__package__}.preload"])
 
 
 def begin_forking() -> None:
-    """Let the process from which peers are forked import what they share, in the background."""
+    """Start importing in the parent process of forked peers, in the background."""
     before = dict(os.environ)
-    # A file types.py in the working directory would stand in for Python's own.
+    # A file types.py in the working directory would shadow Python's own.
     os.environ.update(_environment(), PYTHONSAFEPATH="1")
     try:
         forkserver.ensure_running()
@@ -39,12 +39,12 @@ def begin_forking() -> None:
 
 
 def _environment() -> dict[str, str]:
-    # They share this machine: with a thread per core each, they would fight over the cores.
+    # Peers share this machine: with a thread per core each, they would compete for the cores.
     return {"OMP_NUM_THREADS": "1", **os.environ}
 
 
 class Forked:
-    """What launching needs of ``subprocess.Popen``."""
+    """The part of ``subprocess.Popen`` that launching needs."""
 
     def __init__(self, run: Callable[[], object], log: Path, env: Mapping[str, str]) -> None:
         told = (run, log.absolute(), dict(env), Path.cwd())
@@ -58,7 +58,7 @@ class Forked:
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Exit status, once it has ended; None where it has not in time."""
+        """Exit status, once it has ended; None on timeout."""
         self._process.join(timeout)
         return self._process.exitcode
 
@@ -72,7 +72,7 @@ class Forked:
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -80,7 +80,7 @@ def _begin(run: Callable[[], object], log: Path, env: Mapping[str, str], folder:
     """Become a process as if started by a command."""
     gc.enable()
     os.setsid()
-    # The launcher may run where SIGINT is ignored, as shells let it be in the background.
+    # The launcher may ignore SIGINT, as shells start background processes.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)
@@ -88,11 +88,11 @@ def _begin(run: Callable[[], object], log: Path, env: Mapping[str, str], folder:
     os.environ.clear()
     os.environ.update(env)
     os.chdir(folder)
-    # Python's own random numbers begin anew in a fork; numpy's would be alike in all.
+    # Python reseeds its own random numbers in a fork; numpy's would be equal in all.
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed()
     with suppress(OSError):
-        # What ps and top show of it; all would be called as the process that they are forked from.
+        # The name in ps and top; otherwise all would have the name of their parent.
         Path("/proc/self/comm").write_text(f"rumor {env.get('RUMOR_ID', 'peer')}"[:15])
     run()
 
@@ -105,13 +105,13 @@ def _rumor(arguments: Sequence[str]) -> None:
 
 
 class ProcessGroup:
-    """The peers' processes, numbered as they were first started."""
+    """The peers' processes, numbered by their first start."""
 
     def __init__(self, places: Iterable[Place]) -> None:
         self.places = list(places)
-        """Of the last life of each."""
+        """Place of the last incarnation of each."""
         self.processes: list[subprocess.Popen[bytes] | Forked] = []
-        """In the same order."""
+        """Processes in the same order."""
         self._held: dict[int, set[str]] = {}
 
     def start(self) -> None:
@@ -124,7 +124,7 @@ class ProcessGroup:
             self.processes.append(_start(place))
 
     def add(self, place: Place) -> None:
-        """Start one more.
+        """Start one more process.
 
         Raises:
             OSError: It could not be started.
@@ -133,7 +133,7 @@ class ProcessGroup:
         self.places.append(place)
 
     def restart(self, index: int, place: Place) -> None:
-        """Start one that has ended again, from another place.
+        """Restart a process that has ended, from another place.
 
         Raises:
             OSError: It could not be started.
@@ -143,22 +143,22 @@ class ProcessGroup:
         self._held.pop(index, None)
 
     def runs(self, index: int) -> bool:
-        """Whether its process is there."""
+        """True if its process runs."""
         return self.processes[index].poll() is None
 
     def kill(self, index: int) -> None:
-        """End one at once, as by a power cut of its machine."""
+        """Kill a process, like a power cut of its machine."""
         self.processes[index].kill()
         self.processes[index].wait()
 
     def hold(self, index: int, why: str) -> None:
-        """Pause one, until every reason to hold it is released."""
+        """Pause a process, until every reason to hold it is released."""
         # In this order, so that a `release_all` in between finds it paused.
         self.processes[index].send_signal(signal.SIGSTOP)
         self._held.setdefault(index, set()).add(why)
 
     def release(self, index: int, why: str) -> None:
-        """Take away one reason to hold a peer; with the last one, it goes on."""
+        """Drop one reason to hold a peer; without reasons, it continues."""
         held = self._held.get(index, set())
         if why in held:
             held.remove(why)
@@ -166,36 +166,36 @@ class ProcessGroup:
                 self.processes[index].send_signal(signal.SIGCONT)
 
     def holds(self, index: int) -> Set[str]:
-        """All reasons why it is paused."""
+        """Return all reasons why it is paused."""
         return frozenset(self._held.get(index, ()))
 
     def leave_all(self, number: int = signal.SIGTERM) -> None:
-        """Ask all that run to leave by a signal, paused ones too, which are woken to hear it."""
+        """Send all running peers a signal to leave; paused peers continue to receive it."""
         for index in range(len(self.processes)):
             self.leave(index, number)
         self.release_all()
 
     def leave(self, index: int, number: int = signal.SIGTERM) -> None:
-        """Ask one to leave."""
-        # Here, because it takes torch along.
+        """Ask a peer to leave."""
+        # Here, because it imports torch.
         from ...train.storage.incarnation import is_held_by
 
         process, folder = self.processes[index], self.places[index].folder
         if process.poll() is not None:
             return
         if is_held_by(folder, process.pid):
-            # A peer leaves in order, which takes it what it has started, such as loaders of data.
+            # A peer leaves in order, and ends its child processes, such as data loaders.
             process.send_signal(number)
             return
-        # A shell around the script would not pass it on; outside of `with Peer`, all of a script
-        # gets it, as from a terminal.
+        # A shell around the script would not pass on the signal; outside of `with Peer`, the whole
+        # script gets it, as from a terminal.
         try:
             os.killpg(process.pid, number)
         except ProcessLookupError:
             process.send_signal(number)  # a fork that has no session of its own yet
 
     def tell_dead(self, lives: Sequence[tuple[str, int]]) -> None:
-        """Tell all that run that these lives are over, which did not say so themselves."""
+        """Tell all running peers that these incarnations ended without saying so."""
         from ...train.runtime.telling.deaths import note_death
 
         for index, place in enumerate(self.places):
@@ -206,13 +206,13 @@ class ProcessGroup:
                         note_death(place.folder, id, incarnation)
 
     def release_all(self) -> None:
-        """Let all paused peers go on."""
+        """Continue all paused peers."""
         for index, held in self._held.items():
             for why in sorted(held):
                 self.release(index, why)
 
     def kill_all(self) -> None:
-        """End all that run at once."""
+        """Kill all running processes."""
         for process in self.processes:
             process.kill()
 
@@ -223,7 +223,7 @@ class ProcessGroup:
 
 
 _PYTHON: Final = PROGRAM[:-1]
-"""What runs ``rumor``."""
+"""Command that starts ``rumor``."""
 
 
 def _start(place: Place) -> "subprocess.Popen[bytes] | Forked":
@@ -233,7 +233,7 @@ def _start(place: Place) -> "subprocess.Popen[bytes] | Forked":
         begin_forking()
         process = Forked(partial(_rumor, place.command[len(_PYTHON) :]), log, env)
     else:
-        # A later life goes on in the log of the one before.
+        # A later incarnation appends to the log of the one before.
         with open(log, "ab") as file:
             process = subprocess.Popen(
                 place.command,
@@ -241,15 +241,15 @@ def _start(place: Place) -> "subprocess.Popen[bytes] | Forked":
                 stdout=file,
                 stderr=file,
                 env=env,
-                # A session of its own, or the terminal would send its Ctrl-C to the peers too, and
-                # they would take the launcher's for the second one.
+                # Without a session of its own, peers would get the terminal's Ctrl-C, too, and
+                # would treat the launcher's as the second one.
                 start_new_session=True,
             )
     try:
         # For users who want to stop or kill this one peer.
         (place.folder / "pid").write_text(f"{process.pid}\n")
     except BaseException:
-        # It is on no list yet, so nobody else could end it.
+        # It is on no list yet, so no other code could end it.
         process.kill()
         process.wait()
         raise

@@ -1,4 +1,4 @@
-"""What a run was that goes on, and how the lives of its peers had ended."""
+"""The earlier settings of a resumed run, and how the incarnations of its peers ended."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,8 @@ __all__ = [
 
 
 def read_life_ends(out: Path) -> dict[Life, LifeEnd]:
-    """What the summary of a run says of each life; nothing where there is none to read."""
-    # Of another version, or cut off: what it would say is then told in fewer words.
+    """Return the ends of incarnations in the summary of a run; empty without a readable one."""
+    # A summary of another version, or a truncated one, is ignored: the ends have less detail then.
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         summary = read_json(out / "summary.json")
         told = [
@@ -43,19 +43,19 @@ def read_life_ends(out: Path) -> dict[Life, LifeEnd]:
 
 
 def lives_before(out: Path, places: Sequence[Place]) -> dict[int, list[LifeEnd]]:
-    """How the lives of the peers of a run ended, by their index, before any begins again."""
+    """Return how the incarnations of the peers ended, by index, before any begins again."""
     told = read_life_ends(out)
     been = [p for p in places if any(map(ledger_paths, (*p.earlier, p.folder)))]
     return {place.index: life_ends_of(place, told) for place in been}
 
 
 def life_ends_of(place: Place, told: Mapping[Life, LifeEnd]) -> list[LifeEnd]:
-    """How each life of a peer ended, the first one first: as summaries say, or as the last life
-    said itself. Of a life of which neither is known, the last step that was measured is told.
+    """Return how each incarnation of a peer ended, the first one first: from summaries, or from the
+    last incarnation's own report. Without both, only the last measured step is known.
 
     Args:
-        place: Of its last life, as that left it.
-        told: What summaries say.
+        place: Place of its last incarnation, as that left it.
+        told: Ends in the summaries.
     """
     folders = (*place.earlier, place.folder)
     lives = [(folder, life_in(path)) for folder in folders for path in ledger_paths(folder)]
@@ -66,11 +66,11 @@ def life_ends_of(place: Place, told: Mapping[Life, LifeEnd]) -> list[LifeEnd]:
             step = int(rows[-1].get("step", 0)) if rows else 0
             silent = LifeEnd(state=State.KILLED, why="", step=step, lives=frozenset({life}))
             ends.append(told.get(life, silent))
-    # The launcher of the next life has moved what the last one said.
+    # The launcher of the next incarnation has moved the report of the last one.
     report = read_report(place.folder) or read_report(place.folder, "former.peer.json")
     if not ends:
         ends = [LifeEnd(state=State.KILLED, why="", step=0, lives=frozenset())]
-    # It counts the ledgers that there were when it was written: a later life may have ended since.
+    # It counts the ledgers at its time of writing: a later incarnation may have ended since.
     count = len(ledger_paths(place.folder))
     if report and ends[-1].lives.isdisjoint(told) and report.get("lives", count) == count:
         ends[-1] = replace(
@@ -83,7 +83,7 @@ def life_ends_of(place: Place, told: Mapping[Life, LifeEnd]) -> list[LifeEnd]:
 
 
 def folders_of(out: Path) -> dict[str, list[Path]]:
-    """The folders of each peer of a run, by its name, those of earlier lives first."""
+    """Return the folders of each peer of a run, by its name, earlier incarnations first."""
     from ...train.runtime.peer_folder import peer_folders
 
     folders = (path for path in (out / "peers").iterdir() if path.is_dir())
@@ -91,7 +91,7 @@ def folders_of(out: Path) -> dict[str, list[Path]]:
 
 
 def require_same(config: LaunchConfig, out: Path) -> None:
-    """See that the run in a folder is over, and had the same peers.
+    """Check that the run in a folder is over, and had the same peers.
 
     Raises:
         ConfigError: It was another one, or some of its peers still run.
@@ -107,7 +107,7 @@ def require_same(config: LaunchConfig, out: Path) -> None:
 
 
 def _require_over(out: Path, folders: Mapping[str, Sequence[Path]]) -> None:
-    """See that no peer of a run has outlived its launcher: its next life could not begin."""
+    """Check that no peer of a run has outlived its launcher: it could not start again."""
     from ...train.storage.incarnation import is_locked
 
     running = [id for id, several in sorted(folders.items()) if any(map(is_locked, several))]

@@ -1,4 +1,4 @@
-"""How each peer of a run ended, where the weight is, and what the run came to."""
+"""The end of each peer of a run, the audit of the weight, and the results of the run."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,95 +50,95 @@ FIGURES: Mapping[str, float | None] = {
     **dict.fromkeys(("steps_per_s", "accuracy", "loss")),
     **dict.fromkeys(("messages", "bytes_sent", "pushes", "skipped", "refusals"), 0),
 }
-"""What is told of each peer, and what stands where it is not known. Accuracy and loss are those
-that it measured last on held-out data."""
+"""Figures of each peer, with the values for unknown ones. Accuracy and loss are its last
+measurements on held-out data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One peer's end, from what it left on disk."""
+    """One peer's end, from its files."""
 
     index: int
     id: str
     state: State
     why: str
-    """What ended it, where it did not finish, or not with its own steps."""
+    """The reason for its end, if it did not finish, or not with its own steps."""
     script_error: str
-    """How its process failed after its training was over; empty where it did not."""
+    """How its process failed after training was over; empty if it did not."""
     steps: int
     figures: Mapping[str, Any]
-    """Those of `FIGURES`."""
+    """Values of `FIGURES`."""
     accounts: tuple[Account, ...]
-    """What the ledger of its last life says, by shard; empty where it never opened one."""
+    """Accounts from the ledger of its last incarnation, by shard; empty if it never opened one."""
     model: SavedModel | None
     rows: tuple[dict[str, Any], ...]
-    """Its metrics, of all lives."""
+    """Its metrics, of all incarnations."""
     merge: Mapping[str, Any] | None = None
-    """How merging with the others ended for it, as `rumor.train.MergeResult` has it; None where it
-    was not begun."""
+    """How merging with the others ended for it, as in `rumor.train.MergeResult`; None if it did not
+    begin."""
     earlier: tuple[LifeEnd, ...] = ()
-    """How its earlier lives ended."""
+    """How its earlier incarnations ended."""
     earlier_accounts: tuple[Account, ...] = ()
-    """What the ledgers of those say."""
+    """Accounts from the ledgers of its earlier incarnations."""
 
     @property
     def weight(self) -> int:
-        """What it held at its end."""
+        """Weight that it held at its end."""
         return sum(account.weight for account in self.accounts)
 
     @property
     def weight_founders(self) -> float:
-        """The same in founders; with shards, the mean over them."""
+        """Weight at its end in founders; with shards, the mean over them."""
         return founders(self.weight) / max(1, len(self.accounts))
 
     @property
     def end(self) -> LifeEnd:
-        """How its last life ended."""
+        """The end of its last incarnation."""
         known = {life for end in self.earlier for life in end.lives}
         lives = frozenset(account.life for account in self.accounts) - known
         return LifeEnd(state=self.state, why=self.why, step=self.steps, lives=lives)
 
     @property
     def in_order(self) -> bool:
-        """Whether it ended as a peer should."""
+        """True if it ended in order."""
         return self.state in (State.FINISHED, State.LEFT)
 
     @property
     def is_dead(self) -> bool:
-        """Whether its weight is lost to the others: it was killed, failed, or left with some."""
+        """True if its weight is lost to the others: it was killed, failed, or left with some."""
         return not self.in_order or (self.state is State.LEFT and self.weight > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """One life of a peer that took weight with it, or ended badly without any."""
+    """An incarnation of a peer that died with weight, or ended badly without any."""
 
     outcome: Outcome
-    """Of the peer."""
+    """Outcome of the peer."""
     life: int
-    """Which of its lives, counted from 1."""
+    """Number of the incarnation, counted from 1."""
     end: LifeEnd
     weight: int
-    """What it held, and its escrow that nobody accepted."""
+    """Weight that it held, and its escrow that no peer accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """All ledgers of a run side by side."""
+    """All ledgers of a run in comparison."""
 
     audit: Audit
     deaths: tuple[Death, ...]
     shards: int
-    """Into how many pieces the vector is cut: a founder's weight counts once in each."""
+    """Number of pieces of the vector: a founder's weight counts once in each."""
 
     @property
     def weight_total(self) -> int:
-        """Weight that is there."""
+        """Weight that exists."""
         return self.audit.held + self.audit.in_flight + self.audit.stranded
 
     @property
     def weight_expected(self) -> int:
-        """Weight that should be there."""
+        """Weight that should exist."""
         return self.audit.founded - self.audit.died - self.audit.burned
 
 
@@ -156,12 +156,12 @@ def balance(outcomes: Sequence[Outcome]) -> Balance:
 
 
 def read_outcomes(places: Iterable[Place], views: Iterable[PeerView]) -> list[Outcome]:
-    """What each peer of a run came to, as `read_outcome` tells it; all have ended."""
+    """Read the outcome of each peer of a run, as `read_outcome` does; all have ended."""
     return [read_outcome(place, view) for place, view in zip(places, views, strict=True)]
 
 
 def read_outcome(place: Place, view: PeerView) -> Outcome:
-    """Read what a peer left.
+    """Read the files that a peer left.
 
     Raises:
         TrainingError: Its ledger contradicts itself, or its model cannot be read.
@@ -189,7 +189,7 @@ def read_outcome(place: Place, view: PeerView) -> Outcome:
 
 
 def _accounts(place: Place, view: PeerView) -> tuple[tuple[Account, ...], tuple[Account, ...]]:
-    """What its ledgers say: those of its earlier lives, and that of the last one."""
+    """Return the accounts of its ledgers: of earlier incarnations, and of the last one."""
     accounts: tuple[Account, ...] = ()
     try:
         for folder in (*place.earlier, place.folder):
@@ -204,7 +204,7 @@ def _accounts(place: Place, view: PeerView) -> tuple[tuple[Account, ...], tuple[
 
 
 def _last_figures(rows: Sequence[dict[str, Any]], view: PeerView) -> dict[str, Any]:
-    """What a peer without a report is known to have reached, named as a report names it."""
+    """Return the last known figures of a peer without a report, named as in a report."""
     last = rows[-1] if rows else {}
     time_s = last.get("time_s")
     return {
@@ -232,7 +232,7 @@ def estimate(peers: Sequence[Rows]) -> tuple[NDArray[np.float64], NDArray[np.flo
 
     Returns:
         When the peer with most sketches made them, seconds since the Unix epoch, and the estimates
-        there, dimensionless: both float64, axes ``(instant,)``; empty where fewer than two peers
+        there, dimensionless: both float64, axes ``(instant,)``; empty if fewer than two peers
         sketched.
     """
     sketched = [[row for row in rows if row.get("sketch")] for rows in peers]
@@ -268,23 +268,23 @@ def _spread(sketches: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """The model that came out of a run."""
+    """The merged model of a run."""
 
     state: dict[str, Tensor]
     weights: dict[str, int]
-    """What each peer counted, by id; a unit each where nobody held any."""
+    """Weight of each peer, by id; one unit each if no peer held any."""
     by_weight: bool
-    """Whether anybody held weight; if not, all counted alike."""
+    """True if some peer held weight; if not, all counted the same."""
     evaluation: Evaluation | None
-    """On held-out data, where those are known."""
+    """Evaluation on held-out data, if those are known."""
     consensus_distance: float
     digest: str
 
     def save(self, path: Path) -> None:
-        """Write it.
+        """Write the model.
 
         Raises:
-            OSError: It cannot be written; what was there still is.
+            OSError: Writing failed; the earlier content is kept.
         """
         held = ",".join(f"{peer}:{in_units(weight)}" for peer, weight in self.weights.items())
         save_model(path, self.state, {"merged_from": held, "digest": self.digest})
@@ -294,8 +294,8 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task | None) -> Merged | N
     """Merge the models of all peers that ended in order, and measure the result.
 
     Returns:
-        What came out; None where no peer that ended in order left a model, or those that count are
-        of several swarms.
+        The merged model; None if no peer that ended in order left a model, or if models that count
+        are of several swarms.
 
     Raises:
         ConfigError: The models differ.
@@ -326,7 +326,7 @@ def merge_outcomes(outcomes: Sequence[Outcome], task: Task | None) -> Merged | N
 
 
 def _swarms(outcomes: Sequence[Outcome]) -> list[list[str]]:
-    """Ids of the peers of each swarm in which models were trained."""
+    """Return ids of the peers of each swarm in which models were trained."""
     models = [outcome.model for outcome in outcomes if outcome.in_order and outcome.model]
     if not models:
         return []
@@ -336,7 +336,7 @@ def _swarms(outcomes: Sequence[Outcome]) -> list[list[str]]:
 
 
 def _last_average(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
-    """What was measured last of the average of all while they trained, and by whom."""
+    """Return the last measurement of the average of all during training, and its peer."""
     rows = [(row, outcome) for outcome in outcomes for row in outcome.rows]
     measured = [each for each in rows if "average_peers" in each[0]]
     if not measured:
@@ -364,15 +364,15 @@ def summarize(
     """Build the object that ``--json`` prints.
 
     Args:
-        described: What was asked for, as JSON has it.
+        described: Requested settings, as JSON values.
         out: The run's folder.
-        wall_s: From the first process's start to the last one's end, seconds.
-        outcomes: Of all peers.
-        merged: The merged model, where there is one.
-        faults: What was done to peers and network, and when.
+        wall_s: Time from the first process's start to the last one's end, seconds.
+        outcomes: Outcomes of all peers.
+        merged: The merged model, if there is one.
+        faults: Faults of peers and network, with times.
 
     Returns:
-        JSON values only: what is not finite or not known is None.
+        JSON values only: None for values not finite or not known.
     """
     weight = balance(outcomes)
     evaluation = (merged and merged.evaluation) or Evaluation(loss=math.nan, accuracy=None)
@@ -427,7 +427,7 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
 
 
 def _end(end: LifeEnd) -> dict[str, Any]:
-    """How a life ended, and which it was: what goes on with the run would not see it any more."""
+    """Return how an incarnation ended, and its number: a resumed run could not find out later."""
     return {
         "state": str(end.state),
         "why": end.why or None,

@@ -22,7 +22,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Group(Protocol):
-    """What supervision needs of the processes of a run, see `ProcessGroup`."""
+    """The part of a run's processes that supervision needs, see `ProcessGroup`."""
 
     places: list[Place]
 
@@ -52,7 +52,7 @@ class _Interrupt:
         self._group = group
         self.count = 0
         self.number: int = signal.SIGTERM
-        """What peers are sent: Ctrl-C is Ctrl-C to a script, too."""
+        """Signal for the peers: a script gets Ctrl-C as Ctrl-C, too."""
 
     def __call__(self, number: int, frame: object) -> None:
         self.count += 1
@@ -77,7 +77,7 @@ def supervise(
     """Start all processes, and watch them until the last one has ended.
 
     Returns:
-        How each was seen to end, in the order of the group.
+        How each ended, in the order of the group.
 
     Raises:
         OSError: A process could not be started; those that were are killed.
@@ -89,7 +89,7 @@ def supervise(
             display(monitor.views, (), 0.0)
             group.start()
             if interrupt.count:
-                # Those that were started since have not heard of it.
+                # Processes started since then have not received it.
                 group.leave_all(interrupt.number)
             while not monitor.over or (faults is not None and faults.will_revive):
                 news = _wait(faults, group, interrupt) + monitor.update()
@@ -105,7 +105,7 @@ def supervise(
 
 
 def _wait(faults: "FaultInjector | None", group: Group, interrupt: _Interrupt) -> list[str]:
-    """Do what is due until it is time to look again; says what it was."""
+    """Do all due work until it is time for the next check; return what was done."""
     news: list[str] = []
     look_s = time.monotonic() + LOOK_S
     while (rest_s := look_s - time.monotonic()) > 0:
@@ -114,7 +114,7 @@ def _wait(faults: "FaultInjector | None", group: Group, interrupt: _Interrupt) -
         else:
             if interrupt.count:
                 faults.cancel()
-                # Of a peer that was being paused while the signal came.
+                # For a peer that was being paused when the signal came.
                 group.release_all()
             news += faults.update()
             time.sleep(min(rest_s, faults.next_s))

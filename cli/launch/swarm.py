@@ -1,8 +1,8 @@
-"""The swarm of one run: its processes from their start to the end, and what it came to.
+"""The swarm of one run: its processes from their start to the end, and its results.
 
-A script's process may make several peers, each of a swarm of its own, such as one for each fold.
-The first of them writes into the process's folder, each further one, and each that has a name, into
-a folder of its own in there. The results of such a swarm are in ``swarms/NAME``.
+A script's process may make several peers, each of a swarm of its own, for instance one per fold.
+The first of them writes into the process's folder, each further one, and each with a name, into a
+folder of its own in there. The results of such a swarm are in ``swarms/NAME``.
 """
 
 import sys
@@ -36,7 +36,7 @@ def run_swarm(job: Job, fleet: Fleet | None = None) -> dict[str, Any]:
     """Run a swarm from its start to its summary.
 
     Returns:
-        The summary, which also lies in the run's folder, but for what its ``unwritten`` names.
+        The summary, which is also in the run's folder, except the files in its ``unwritten``.
 
     Raises:
         ConfigError: It cannot start; nothing was written.
@@ -75,7 +75,7 @@ def run_swarm(job: Job, fleet: Fleet | None = None) -> dict[str, Any]:
 
 
 def _with_lines(fleet: Fleet, display: Display) -> Display:
-    """Show what peers of other machines print, too."""
+    """Show the output of peers on other machines, too."""
 
     def show(views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
         display(views, [*fleet.lines(), *news], elapsed_s)
@@ -84,7 +84,7 @@ def _with_lines(fleet: Fleet, display: Display) -> Display:
 
 
 class Swarm:
-    """The processes of a run, none of which was started yet."""
+    """The processes of a run, before any is started."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Swarm:
             for end in ends:
                 self.monitor.recall(index, end)
         self.injector: FaultInjector | None = None
-        """Does faults, where there are any."""
+        """Applies faults, if there are any."""
         if job.faults and folder is not None and isinstance(group, ProcessGroup):
             # Most runs have no faults.
             from . import faults
@@ -123,7 +123,7 @@ class Swarm:
             raise ConfigError(not_written(job.out, error)) from None
 
     def outcomes(self) -> "list[Outcome]":
-        """What each peer came to; all have ended.
+        """Return the outcome of each peer; all have ended.
 
         Raises:
             TrainingError: A peer left files that cannot be read.
@@ -133,7 +133,7 @@ class Swarm:
         return read_outcomes(self.group.places, self.monitor.views)
 
     def concluded(self, wall_s: float) -> dict[str, Any]:
-        """Merge, sum up and draw all swarms of a run that is over.
+        """Merge, summarize and draw all swarms of a run that is over.
 
         Returns:
             The summary of the first swarm, with those of the others as ``further``, by name.
@@ -175,7 +175,7 @@ class Swarm:
                 continue
             earlier = tuple(each / name for each in place.earlier if (each / name).is_dir())
             places.append(replace(place, folder=place.folder / name, earlier=earlier))
-            # The last life is the one whose end is seen now.
+            # The incarnation whose end was just seen is the last one.
             ends = life_ends_of(places[-1], told)[:-1]
             views.append(ended_view(places[-1], process.poll(), ends))
         described = {**described, "peers": len(places)}
@@ -196,7 +196,7 @@ def _conclude(
     outcomes: "Sequence[Outcome]",
     faults: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Merge, sum up and draw a swarm that is over, and write it all into its folder."""
+    """Merge, summarize and draw a swarm that is over, and write all files into its folder."""
     from ...sim.results.live_plots import draw
     from ...train.storage.files import write_json
     from .summary import estimate, merge_outcomes, summarize

@@ -1,3 +1,3 @@
-"""Commands about a swarm that runs: see it, find out why a peer cannot join, end it."""
+"""Commands about a running swarm: watch it, find out why a peer cannot join, end it."""
 
 __all__: list[str] = []

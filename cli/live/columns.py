@@ -1,4 +1,4 @@
-"""Figures of a swarm that runs, in words: columns of members, lines about all and each event."""
+"""Figures of a running swarm, in words: columns of members, lines about all and each event."""
 
 import math
 import time
@@ -26,14 +26,14 @@ STYLES: Final = {
     "dead": "red",
     "left": "dim",
 }
-"""Of states; others are as usual."""
+"""Colors of states; other states have none."""
 
 _NAME_MAX: Final = 24
 _TELLERS_MAX: Final = 3
 
 
 def amount(value: float | None, digits: int = 3) -> str:
-    """A number in a few characters.
+    """Format a number in a few characters.
 
     >>> amount(1234567), amount(0.12345), amount(None), amount(0.000123), amount(float("inf"))
     ('1.23M', '0.123', '-', '1.2e-04', 'inf')
@@ -44,7 +44,7 @@ def amount(value: float | None, digits: int = 3) -> str:
         return str(value)
     if 0 < abs(value) < 1e-3:
         return f"{value:.1e}"
-    # What is rounded up to a thousand is one of the next letter.
+    # A value that rounds up to a thousand gets the next letter.
     for size, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
         if 1e18 > abs(value) >= 0.9995 * size:
             return f"{value / size:.{digits}g}{letter}"
@@ -54,7 +54,7 @@ def amount(value: float | None, digits: int = 3) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A time in a few characters.
+    """Format a time in a few characters.
 
     >>> span(0.00042), span(0.412), span(3.21), span(83.0), span(7300.0), span(None)
     ('0.42 ms', '412 ms', '3.2 s', '1:23', '2:01:40', '-')
@@ -71,7 +71,7 @@ def span(seconds: float | None) -> str:
 
 
 def shown_name(text: str, length_max: int = _NAME_MAX) -> str:
-    """A name from elsewhere: without what would command a terminal, and not too long."""
+    """Return a foreign name without control characters for a terminal, and not too long."""
     text = printable(text)
     return text if len(text) <= length_max else f"{text[: length_max - 1]}…"
 
@@ -82,14 +82,14 @@ class Column:
 
     title: str
     value: "Callable[[PeerView], float | str | None]"
-    """What members are sorted by; None where it is not known."""
+    """Sort key of members; None if unknown."""
     text: "Callable[[PeerView], str]"
     room: int = 0
-    """How wide a terminal must be for it to be shown."""
+    """Minimum width of a terminal to show it."""
 
     @property
     def ascends(self) -> bool:
-        """Whether the least one is on top: names are sorted so, figures are not."""
+        """True if the least value is on top: names are sorted so, figures are not."""
         return self.title in ("peer", "state", "address")
 
 
@@ -107,7 +107,7 @@ def _figure(title: str, name: str, digits: int = 3, room: int = 0) -> Column:
 
 
 def _lost(peer: "PeerView") -> float | None:
-    """Shares that came to nothing, its own and others'."""
+    """Return the number of lost shares, its own and others'."""
     found = [peer.figures[name] for name in ("refusals", "refused") if name in peer.figures]
     return sum(found) if found else None
 
@@ -122,7 +122,7 @@ def _whole(value: float | None) -> str:
 
 COLUMNS: Final = (
     Column("peer", lambda p: p.id, lambda p: shown_name(p.id)),
-    # A state with a * is what other members say of it.
+    # A state with a * comes from other members.
     Column("state", lambda p: p.state, lambda p: p.state + "*" * (p.source == "others")),
     _number("step", lambda p: p.step, lambda step: amount(step, 4)),
     _number("step/s", lambda p: p.steps_s),
@@ -139,27 +139,27 @@ COLUMNS: Final = (
         *("address", lambda p: p.address, lambda p: shown_name(p.address, 40) or "dials out"), 146
     ),
 )
-"""In the order in which they are shown."""
+"""Columns in display order."""
 
 
 def columns_for(width: int) -> tuple[Column, ...]:
-    """The columns that a terminal of so many characters has room for."""
+    """Return the columns that fit into *width* characters."""
     return tuple(column for column in COLUMNS if column.room <= width)
 
 
 def ordered(peers: "Sequence[PeerView]", sort: str) -> "list[PeerView]":
-    """Members by the column of a title; those of whom it is not known come last in any case."""
+    """Sort members by the column of a title; members without a value come last in any case."""
     column = next(column for column in COLUMNS if column.title == sort)
-    # By name first, so that equals do not change places each second.
+    # Sorted by name first, so that equals keep their places every second.
     peers = sorted(peers, key=lambda peer: peer.id)
     known = [peer for peer in peers if column.value(peer) is not None]
-    # All values of a column are of one type.
+    # All values of a column have one type.
     known.sort(key=column.value, reverse=not column.ascends)  # type: ignore[arg-type]
     return known + [peer for peer in peers if column.value(peer) is None]
 
 
 def summary(view: "SwarmView") -> str:
-    """The swarm in a line or two."""
+    """Describe the swarm in a line or two."""
     gone = len(view.peers) - view.alive
     parts = [
         f"swarm {view.swarm[:8] or '?'}",
@@ -187,7 +187,7 @@ _WORDS: Final = {
 
 
 def event_line(event: "EventView") -> str:
-    """An event in words."""
+    """Describe an event."""
     at = time.strftime("%H:%M:%S", time.localtime(event.time_s))
     what = _WORDS.get(event.event, printable(event.event))
     if event.event == "joined":

@@ -21,7 +21,7 @@ __all__ = ["DoctorConfig", "doctor"]
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorConfig(TrustSettings, ShardSettings):
-    """The peer that would join, as `rumor peer` is told it."""
+    """The peer that would join, with the options of `rumor peer`."""
 
     task: str | None = setting(
         None,
@@ -51,7 +51,7 @@ def doctor(
 ) -> None:
     """Say why a peer on this machine cannot join, and what to do.
 
-    Peers are asked what any stranger may ask. Nothing of their models or weights changes hands, and
+    Peers only answer questions that any stranger may ask. No models or weights are transferred, and
     no member remembers who asked. Give the options of `rumor peer` to have them checked, too.
 
     `rumor doctor node-a:7700 --task digits`
@@ -63,7 +63,7 @@ def doctor(
 
     config = DoctorConfig(**settings)
     newcomer, timeout_s = _newcomer(config, has_rule="rule" in given(ctx)), config.timeout_s
-    # All are checked before the first is asked.
+    # All addresses are checked before the first request.
     places = [parse_address(each) for each in addresses]
     found = [diagnose(place, newcomer, timeout_s=timeout_s) for place in places]
     first = next((each for each in found if each.swarm), None)
@@ -82,7 +82,7 @@ def doctor(
 
 
 def _newcomer(config: DoctorConfig, *, has_rule: bool) -> "Newcomer":
-    """The peer that would join; *has_rule* where its rule counts."""
+    """Return the peer that would join; *has_rule* if its rule counts."""
     from ...gossip.protocol.rule import requirements_of
     from ...gossip.rules.registry import make_rule
     from ...gossip.transport.keys.keyring import read_keyring
@@ -98,7 +98,7 @@ def _newcomer(config: DoctorConfig, *, has_rule: bool) -> "Newcomer":
 
 
 def _schema(task: str, config: DoctorConfig) -> "Schema":
-    """What the model would look like to other peers."""
+    """Return the form of the model, as other peers would see it."""
     from ...gossip.protocol.rule import requirements_of
     from ...train.config import PeerConfig
     from ...train.loop.model_check import ModelCheck

@@ -1,4 +1,4 @@
-"""What a page shows of a swarm: how it is now, and how it came to be so, within bounds."""
+"""The view and history of a swarm on a page, within bounds."""
 
 import math
 from collections import deque
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 __all__ = ["CUT_OFF", "Recording"]
 
 CUT_OFF: Final = "cut off"
-"""The state of a member that answers here, while others suspect it or consider it dead: something
-lies between them, or it is so slow that they have given up on it."""
+"""The state of a member that answers here, while others suspect it or consider it dead: the path
+between them is broken, or it is so slow that they have given up on it."""
 
-# One look may fall between a restart and the news of it: a partition lasts.
+# One poll may fall between a restart and the news of it; a partition lasts longer.
 _CUT_OFF_POLLS: Final = 3
 
 _Values = list[float | None]
@@ -29,33 +29,33 @@ _PARTITIONS_MAX: Final = 100
 
 @dataclass(slots=True)
 class Recording:
-    """The course of one swarm since somebody began to watch it.
+    """The history of one swarm since its first view.
 
-    Of long courses every other sample is left out, again and again, so that 300 to 600 are left.
+    Every other sample of a long history is dropped, again and again, so that 300 to 600 are left.
     """
 
     _count: int = 0
-    """Of views so far."""
+    """Number of views so far."""
     _stride: int = 1
-    """Of so many views one becomes a sample."""
+    """Number of views per sample."""
     _times_s: list[float] = field(default_factory=list)
     _swarm_steps: list[int] = field(default_factory=list)
     _curves: dict[str, tuple[_Values, _Values]] = field(default_factory=dict)
-    """Loss and distance of each member at each sample, None where they were not known."""
+    """Loss and distance of each member at each sample, None if unknown."""
     _lanes: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
     _doubted: dict[str, int] = field(default_factory=dict)
-    """How many views in a row a member has been cut off."""
+    """Number of views in a row in which a member has been cut off."""
     _partitions: deque[dict[str, Any]] = field(
         default_factory=lambda: deque(maxlen=_PARTITIONS_MAX)
     )
     _last: dict[str, Any] = field(default_factory=dict)
 
     def add(self, view: "SwarmView") -> dict[str, Any]:
-        """Take in how the swarm is now.
+        """Add the current view of the swarm.
 
         Returns:
-            What a page needs that has everything before: ``view``, ``lanes`` and, for most views
-            only in short courses, ``sample``.
+            The update for a page that has everything before: ``view``, ``lanes`` and, for most
+            views only in a short history, ``sample``.
         """
         cut_off = self._cut_off(view)
         states = {p.id: CUT_OFF if p.id in cut_off else p.state for p in view.peers}
@@ -69,7 +69,7 @@ class Recording:
         return self._last | {"sample": sample}
 
     def everything(self) -> dict[str, Any]:
-        """What a page needs that has nothing yet: the last view, lanes and all ``curves``."""
+        """Return all data for a new page: the last view, lanes and all ``curves``."""
         return self._last | {
             "curves": {
                 "samples_max": _SAMPLES_MAX,
@@ -80,7 +80,7 @@ class Recording:
         }
 
     def _cut_off(self, view: "SwarmView") -> set[str]:
-        """Who is cut off from others; also says when that begins and ends."""
+        """Return the members cut off from others, and record when that begins and ends."""
         doubted = {
             p.id
             for p in view.peers
@@ -90,7 +90,7 @@ class Recording:
         self._doubted = {id: self._doubted.get(id, 0) + 1 for id in sorted(doubted)}
         now = {id for id, count in self._doubted.items() if count >= _CUT_OFF_POLLS}
         answering = {p.id for p in view.peers if p.source == "self"}
-        # One that died meanwhile has not been reached again.
+        # A member that died meanwhile has not been reached again.
         for event, peers in (("cut off", now - before), ("reached again", before - now)):
             if peers := peers & answering:
                 self._partitions.append(
@@ -111,7 +111,7 @@ class Recording:
                 del lane[:-_CHANGES_MAX]
 
     def _has_room(self) -> bool:
-        """Whether there is room for one more lane; that of a member long forgotten makes some."""
+        """True if there is room for one more lane; dropping one of a member long forgotten."""
         if len(self._lanes) < _PEERS_MAX:
             return True
         ended = [id for id, lane in self._lanes.items() if not lane[-1][1]]
@@ -125,7 +125,7 @@ class Recording:
         length = len(self._times_s)
         self._times_s.append(view.time_s)
         self._swarm_steps.append(view.swarm_step)
-        # What a peer was when it last answered is no figure of today.
+        # The figures of a peer's last answer are out of date.
         told = {
             p.id: (_finite(p.figures.get("loss")), _finite(p.distance))
             for p in view.peers
@@ -150,7 +150,7 @@ class Recording:
                 del self._curves[id]
 
     def _shown(self, view: "SwarmView", states: dict[str, str]) -> dict[str, Any]:
-        """A view as a page needs it: each link in a row, and the last events."""
+        """Return a view as a page needs it: each link in a row, and the last events."""
         shown = replace(view, links=(), events=()).to_json()
         for peer in shown["peers"]:
             peer["state"] = states[peer["id"]]
@@ -163,7 +163,7 @@ class Recording:
             ]
             for link in view.links
         ]
-        # That members notice one another says nothing that their joining does not.
+        # Members noticing one another adds nothing to their joining.
         told = [asdict(each) for each in view.events if each.event != "met"]
         told += [each | {"peer": each["peers"][0]} for each in self._partitions]
         shown["events"] = sorted(told, key=lambda each: each["time_s"])[-_EVENTS_MAX:]

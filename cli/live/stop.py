@@ -50,8 +50,8 @@ def stop(
 ) -> None:
     """End a whole swarm in good order, by any member's address.
 
-    All peers end their step, merge, write checkpoints and go. A member that is reached passes the
-    request on, so that one reachable member is enough. It names the peers that run now: one that
+    All peers finish their step, merge, write checkpoints and exit. A member that is reached passes the
+    request on, so that one reachable member is enough. It names the peers that run now: a peer that
     is started later is not stopped by it. Peers under rules in which all wait for one another leave
     as if by Ctrl-C, and do not merge.
 
@@ -83,7 +83,7 @@ def stop(
 
 
 def _follow(request: "SwarmStop", timeout_s: float) -> None:
-    """Wait for the end of all, and say on stderr how far each is whenever that changes."""
+    """Wait for the end of all, and report on stderr how far each is whenever that changes."""
     number, swarm = len(request.peers), request.swarm[:8]
     print(f"asking {number} peers of swarm {swarm} to stop", file=sys.stderr, flush=True)
     said: dict[str, str] = {}
@@ -102,7 +102,7 @@ def _print(request: "SwarmStop") -> None:
         print(f"{peer.id}: {_words(peer)}{_weight(request, peer)}")
     over = sum(peer.end == "gone" for peer in peers)
     if request.is_clean:
-        # Whoever merges keeps its weight.
+        # A peer that merges keeps its weight.
         left = all(peer.weight == 0 for peer in peers)
         who = "The peer has" if over == 1 else f"All {over} peers have"
         print(f"{who} ended. {_WAITED if left else _AGAIN}")

@@ -31,13 +31,13 @@ __all__ = ["Members", "TopConfig", "observing", "print_view", "screen_of", "top"
 WATCHING = "What is watched"
 
 
-# So many polls that nobody answers end a stream of lines.
+# A stream of lines ends after this many unanswered polls.
 _PATIENCE: Final = 5
 _EVENTS_SHOWN: Final = 10
 
 _HEARSAY: Final = "* as other members say"
 
-# Nobody folds what goes into a file.
+# Lines in a file are not folded.
 _PIPED_WIDTH: Final = 200
 _TITLES: Final = tuple(column.title for column in COLUMNS)
 _OVER: Final = frozenset({"finished", "quiet", "leaving", "left", "dead"})
@@ -52,7 +52,7 @@ Members = Annotated[
         show_default=False,
     ),
 ]
-"""What a command that watches a swarm is told of it."""
+"""Options of a command that watches a swarm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,12 +116,12 @@ def top(
     """Show who is in a swarm, and how each of them is doing.
 
     It finds all members from the address of one and asks each of them, once a second, without
-    being a member: it takes no weight, leaves no trace, and goes on when some of them die.
+    being a member: it takes no weight, leaves no trace, and continues when some of them die.
 
     On a terminal the table is drawn again each time until Ctrl-C; it shows as many columns and
     members as there is room for. --web shows all of them, and more of each.
 
-    The log of each peer tells its address:
+    The log of each peer has its address:
 
     `rumor top 127.0.0.1:7700`
 
@@ -150,7 +150,7 @@ def top(
         elif as_json and not once:
             _stream(observer, view, config.every_s)
         else:
-            # Rates come of two answers.
+            # A rate needs two answers.
             time.sleep(config.every_s)
             view = observer.poll()
             if as_json:
@@ -163,10 +163,10 @@ def top(
 
 @contextmanager
 def observing(addresses: list[str], key: Path | None, roster: Path | None) -> "Iterator[Observer]":
-    """Watch a swarm inside.
+    """Watch a swarm while the block lasts.
 
     Raises:
-        ConfigError: One is no address, or there can be no keys.
+        ConfigError: An address is not valid, or keys are not available.
     """
     from ...gossip.transport.keys.keyring import read_keyring
     from ...train.observe.observer import Observer
@@ -176,8 +176,8 @@ def observing(addresses: list[str], key: Path | None, roster: Path | None) -> "I
 
 
 def print_view(view: "SwarmView", console: Console, sort: str = "peer") -> None:
-    """Print one table of all members, and the latest events; the console's width decides which
-    columns are shown."""
+    """Print one table of all members, and the latest events; the console's width decides the
+    columns."""
     rows = len(view.peers) + _EVENTS_SHOWN + 4
     console.print(screen_of(view, console.width, 4 * rows, sort))
 
@@ -196,7 +196,7 @@ def _table(view: "SwarmView", width: int, sort: str, rows_max: int | None = None
 
 
 def _redraw(observer: "Observer", view: "SwarmView", config: TopConfig) -> None:
-    """Draw the swarm anew each time it has been asked."""
+    """Draw the swarm again after every poll."""
     console, notice = Console(), ""
     answered_s = time.monotonic()
     with (
@@ -222,7 +222,7 @@ def _redraw(observer: "Observer", view: "SwarmView", config: TopConfig) -> None:
 def screen_of(
     view: "SwarmView", width: int, height: int, sort: str = "peer", notice: str = ""
 ) -> RenderableType:
-    """A swarm as a whole terminal shows it: members first, events in the room below."""
+    """Return a swarm as a whole terminal shows it: members first, events in the room below."""
     head = [Text(summary(view), style="bold"), Text("")]
     if notice:
         head.insert(1, Text(printable(notice), style="yellow"))
@@ -241,7 +241,7 @@ def screen_of(
 
 
 def _stream(observer: "Observer", view: "SwarmView", every_s: float) -> None:
-    """Print a line each time, until nobody answers any more or nobody reads."""
+    """Print a line per poll, until no member answers or the reader is gone."""
     silent, due_s = 0, time.monotonic()
     with suppress(BrokenPipeError):
         while silent < _PATIENCE:

@@ -1,10 +1,10 @@
-"""A swarm that runs, as a page in the browser: ``rumor top --web``.
+"""A page about a running swarm in the browser: ``rumor top --web``.
 
-The server has a few files, and views as they come (server-sent events). Who may read is whoever can
-connect; that is why it listens on the loopback interface unless told otherwise. Pages of other
-sites must not read along: no answer allows other origins, and a request is answered only if it
-names this server by an IP address, as localhost, by the machine's name or by the one that it was
-told to listen on. Otherwise a site could point a name of its own at 127.0.0.1 (DNS rebinding).
+The server has a few files, and views as they come (server-sent events). Anyone who can connect may
+read; that is why it listens on the loopback interface by default. Pages of other sites must not
+read along: no answer allows other origins, and a request is answered only if it names this server
+by an IP address, as localhost, by the machine's name or by the name that it was set to listen on.
+Otherwise a site could point a name of its own at 127.0.0.1 (DNS rebinding).
 """
 
 import ipaddress
@@ -40,14 +40,14 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 
-# Proxies and firewalls forget connections on which nothing passes.
+# Proxies and firewalls drop idle connections.
 _KEEPALIVE_S: Final = 15.0
 
 _CONNECTIONS_MAX: Final = 64
 
 
 class Feed:
-    """Hands each view to all pages that are open."""
+    """Sends each view to all open pages."""
 
     def __init__(self, view: "SwarmView") -> None:
         self._recording = Recording()
@@ -57,7 +57,7 @@ class Feed:
         self.add(view)
 
     def add(self, view: "SwarmView") -> None:
-        """Hand out one more."""
+        """Send one more view."""
         with self._changed:
             self.view = view
             self._message = _event("view", self._recording.add(view))
@@ -71,8 +71,8 @@ class Feed:
             self._changed.notify_all()
 
     def stream(self) -> Iterator[str]:
-        """Everything so far, then each view; one that a slow reader has missed comes with
-        everything again."""
+        """Yield everything so far, then each view; if a slow reader has missed one, everything
+        comes again."""
         seen = -1
         while True:
             with self._changed:
@@ -91,9 +91,9 @@ class Feed:
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    """Answers ``/`` and what belongs to it, ``/events``, and ``/status.json``, the last view."""
+    """Answers ``/`` and its files, ``/events``, and ``/status.json``, the last view."""
 
-    # A reader that takes nothing for so long is gone.
+    # A reader that takes nothing for this long is gone.
     timeout = 2 * _KEEPALIVE_S
     server_version, sys_version = "rumor", ""
 
@@ -112,7 +112,7 @@ class _Handler(SimpleHTTPRequestHandler):
         return False
 
     def do_GET(self) -> None:
-        """Answer."""
+        """Answer a request."""
         if self.path == "/events":
             self._begin("text/event-stream")
             for message in self._feed.stream():
@@ -130,7 +130,7 @@ class _Handler(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def _begin(self, kind: str) -> None:
         self.send_response(200)
@@ -139,7 +139,7 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 class _Server(ThreadingHTTPServer):
-    """Serves at a socket that listens already, to as many as there is room for."""
+    """Serves at a socket that listens already, with a limited number of connections."""
 
     def __init__(self, listener: socket.socket, handler: Any) -> None:
         super().__init__(listener.getsockname()[:2], handler, bind_and_activate=False)
@@ -147,17 +147,17 @@ class _Server(ThreadingHTTPServer):
         self.socket = listener
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether there is room for one more connection, each of which has a thread."""
+        """True if there is room for one more connection, each of which has a thread."""
         return threading.active_count() < _CONNECTIONS_MAX
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Let readers leave."""
+        """Ignore readers that disconnect."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 def is_own_host(host: str, names: frozenset[str] = frozenset()) -> bool:
-    """Whether a request may name its host so: only a name can be pointed elsewhere by a stranger.
+    """True if this host is allowed in a request: a stranger can only redirect other names.
 
     >>> is_own_host("127.0.0.1:8000"), is_own_host("[::1]:80"), is_own_host("localhost:8000")
     (True, True, True)
@@ -184,17 +184,17 @@ def serve(
     every_s: float,
     names: frozenset[str] = frozenset(),
 ) -> None:
-    """Serve until it is interrupted, or *poll* fails.
+    """Serve until interrupted, or until *poll* fails.
 
     Args:
-        poll: Asks everybody, and takes its time; called by this thread.
-        view: What it said first.
-        listener: Listens.
-        every_s: From one poll to the next, seconds.
-        names: Host names, in small letters, by which requests may call this server, too.
+        poll: Asks all members, and may block; called by this thread.
+        view: Its first result.
+        listener: Listening socket.
+        every_s: Interval between polls, seconds.
+        names: Further host names, in lower case, that requests may use for this server.
 
     Raises:
-        Exception: Whatever *poll* raises.
+        Exception: Any error of *poll*.
     """
     feed = Feed(view)
     server = _Server(listener, partial(_Handler, feed=feed, names=names))
@@ -202,7 +202,7 @@ def serve(
     try:
         due_s = time.monotonic()
         while True:
-            # After a look that took long, the next is not at its heels.
+            # A slow poll is followed by a pause, too.
             due_s = max(due_s + every_s, time.monotonic() + every_s / 2)
             time.sleep(due_s - time.monotonic())
             feed.add(poll())
@@ -214,10 +214,10 @@ def serve(
 
 
 def parse_place(listen: str) -> tuple[str, int]:
-    """Read ``HOST:PORT``.
+    """Parse ``HOST:PORT``.
 
     Raises:
-        ConfigError: It is of another form.
+        ConfigError: The text has another form.
     """
     host, colon, port = listen.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -230,7 +230,7 @@ def parse_place(listen: str) -> tuple[str, int]:
 def show_page(
     observing: "AbstractContextManager[Observer]", place: tuple[str, int], every_s: float
 ) -> None:
-    """Serve the page until Ctrl-C or SIGTERM, after its address was printed.
+    """Serve the page until Ctrl-C or SIGTERM, after printing its address.
 
     Raises:
         OSError: The port is taken.
@@ -259,5 +259,5 @@ def _event(name: str, value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    # One line: all others than ASCII are escaped, line ends among them.
+    # One line: all characters other than ASCII are escaped, including line ends.
     return json.dumps(value, allow_nan=False, separators=(",", ":"))

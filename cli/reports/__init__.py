@@ -1,3 +1,3 @@
-"""What commands show on a terminal: progress, tables, and figures of a run or a topology."""
+"""Terminal output of commands: progress, tables, and figures of a run or a topology."""
 
 __all__: list[str] = []

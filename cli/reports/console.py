@@ -1,4 +1,4 @@
-"""What commands show on a terminal or in a log: progress, tables, figures with their meaning."""
+"""Output on a terminal or in a log: progress, tables, figures with their meaning."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -25,22 +25,22 @@ __all__ = [
 ]
 
 LINE_EVERY_S = 5.0
-"""Between two lines about the same, where nothing can be drawn in place."""
+"""Seconds between two lines about the same, where a line cannot be redrawn in place."""
 
 BAR_EVERY_S = 0.1
 
 ESTIMATE_AFTER_S = 2.0
-"""Time on the wall before which an estimate of the rest would be a guess."""
+"""Wall-clock time before which an estimate of the rest would be a guess."""
 
 
 def plain_table(*columns: str, title: str | None = None, header: bool = True) -> Table:
     """Make a table without lines.
 
     Args:
-        columns: Their titles, after a ``>`` for those of numbers, which are aligned on the right.
-            These and the first column are never folded.
-        title: Above it.
-        header: Whether the columns' titles are shown.
+        columns: Their titles, after a ``>`` for numbers, which are aligned on the right. These and
+            the first column are never folded.
+        title: Title above it.
+        header: Show the columns' titles.
     """
     table = Table(
         box=None,
@@ -80,43 +80,43 @@ def print_rows(
 
 
 def print_path(what: str, path: object, console: Console) -> None:
-    """Print where something is, on one line: a path that is folded cannot be copied."""
+    """Print a path on one line: a path that is folded cannot be copied."""
     console.print(f"{what}: {path}", highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(answer: Any) -> None:
-    """Print what ``--json`` promises: one line, and nothing in it that is not JSON."""
+    """Print the output of ``--json``: one line of valid JSON."""
     print(json.dumps(answer, allow_nan=False))
 
 
 class Progress(Protocol):
-    """Shows how a computation goes."""
+    """Shows the progress of a computation."""
 
     def show(self, wall_s: float, done: float | None, words: str, line: str) -> None:
-        """Show how far it is, if it is time to.
+        """Show the progress, if it is time to.
 
         Args:
-            wall_s: Since its start, seconds.
-            done: Of the total; None where nobody knows.
-            words: Beside a bar, what matters most first: a narrow terminal cuts off the rest.
-            line: The same where there is no bar.
+            wall_s: Time since its start, seconds.
+            done: Finished part of the total; None if unknown.
+            words: Text next to a bar, most important first: a narrow terminal cuts off the rest.
+            line: The text without a bar.
         """
 
     def tell(self, sentence: str) -> None:
-        """Say at once what has happened."""
+        """Print an event at once."""
 
 
 @contextmanager
 def progress_on(
     stream: TextIO, title: str = "", *, total: int | None = None, unit: str = ""
 ) -> Iterator[Progress]:
-    """Show progress on *stream*: a bar on a terminal, now and then a line elsewhere.
+    """Show progress on *stream*: a bar on a terminal, else a line now and then.
 
     Args:
         stream: Usually stderr.
-        title: One line about what runs; none is written unless given.
-        total: How many there are of what is counted; unless given, progress is a part of 1.
-        unit: What is counted.
+        title: One line about the computation; default: none.
+        total: Number of counted items; default: progress is a part of 1.
+        unit: Name of the items.
     """
     console = Console(file=stream)
     if not console.is_terminal:
@@ -134,7 +134,7 @@ def progress_on(
 
 
 class _Lines:
-    """Plain lines: the title at the start, one every few seconds, one for each piece of news."""
+    """Plain lines: the title at the start, one every few seconds, one for each event."""
 
     def __init__(self, stream: TextIO, title: str) -> None:
         self._stream = stream
@@ -152,7 +152,7 @@ class _Lines:
 
 
 class _Bar:
-    """A bar that is drawn in place, with news above it."""
+    """A bar that is drawn in place, with events above it."""
 
     def __init__(self, bar: RichProgress, total: int | None) -> None:
         self._bar = bar
@@ -172,7 +172,7 @@ class _Bar:
 
 
 class _Words(TextColumn):
-    """What there is room for; a bar of two lines could not be drawn in place."""
+    """Text that is cut to the available room; a bar of two lines could not be drawn in place."""
 
     def __init__(self) -> None:
         super().__init__("")
@@ -182,7 +182,7 @@ class _Words(TextColumn):
 
 
 def time_left(done: float | None, wall_s: float) -> list[str]:
-    """Estimate how long a computation still takes, in words; nothing where that is a guess.
+    """Estimate the remaining time, in words; empty where that is a guess.
 
     >>> time_left(0.25, 10.0)
     ['about 30 s left']
@@ -193,7 +193,7 @@ def time_left(done: float | None, wall_s: float) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """Say how long something takes, roughly.
+    """Format a duration, roughly.
 
     >>> duration(42.3), duration(400.0), duration(9000.0)
     ('42 s', '7 min', '2.5 h')
@@ -204,7 +204,7 @@ def duration(seconds: float) -> str:
 
 
 def counted(count: int, name: str) -> str:
-    """A number of things.
+    """Format a number of things.
 
     >>> counted(1, "trial"), counted(4_000, "trial")
     ('1 trial', '4,000 trials')

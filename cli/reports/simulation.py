@@ -1,4 +1,4 @@
-"""A simulation as a person reads it: how it goes, and what it came to."""
+"""A simulation in the terminal: its progress, and its results."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,18 +32,18 @@ def display_on(
 
 
 def part(progress: "Progress", time_s: float | None = None) -> float | None:
-    """Say how much of a run is done, in [0, 1]; None where nothing says when it ends."""
+    """Return the finished part of a run, in [0, 1]; None if its end is unknown."""
     parts = []
     if time_s:
         parts.append(progress.time_s / time_s)
     if progress.steps_total:
         parts.append(progress.steps / progress.steps_total)
-    # Where both may end a run, what comes first does.
+    # If both may end a run, the first to come does.
     return min(1.0, max(parts)) if parts else None
 
 
 def reached(progress: "Progress") -> str:
-    """Say how far a run has come."""
+    """Describe how far a run is."""
     return ", ".join([*_place(progress), *_measured(progress)])
 
 
@@ -53,8 +53,8 @@ def _place(progress: "Progress") -> list[str]:
         return ["compiling once for later runs" if progress.compiles else "starting"]
     total = "" if steps_total is None else f" of {steps_total:,}"
     if steps_total is not None and progress.steps > steps_total:
-        # Nobody counts the steps of all: workers hear late that these are enough, and what a crash
-        # has undone is done again.
+        # No worker counts the steps of all: workers learn late that these are enough, and steps
+        # lost in a crash are repeated.
         total = f" ({steps_total:,} planned)"
     return [f"step {progress.steps:,}{total}", f"virtual time {progress.time_s:.4g} s"]
 
@@ -65,7 +65,7 @@ def _measured(progress: "Progress") -> list[str]:
 
 
 def print_run(summary: dict[str, Any], console: Console) -> None:
-    """Print how a simulation went."""
+    """Print the results of a simulation."""
     print_rows(describe(summary), describe_run(summary), console)
     if summary["out"] is not None:
         console.print()

@@ -1,4 +1,4 @@
-"""Facts about a topology as a person reads them: figures, and what they mean."""
+"""Facts about a topology in the terminal: figures, and their meaning."""
 
 from collections.abc import Sequence
 
@@ -11,10 +11,10 @@ from .console import print_rows
 __all__ = ["describe", "print_facts"]
 
 LISTED_MAX = 6
-"""Nodes that a sentence names before it counts the rest."""
+"""Number of nodes that a sentence names before it counts the rest."""
 
 NEAR_ONE = 1e-3
-"""A factor nearer to 1 is told by how much it lacks."""
+"""A factor nearer to 1 is described by its difference from 1."""
 
 LONELY = "a lonely node"
 
@@ -33,7 +33,7 @@ def print_facts(topology: Topology, facts: Facts, console: Console) -> None:
 
 
 def describe(facts: Facts, names: Sequence[str] = ()) -> list[Row]:
-    """Facts in the order in which they are best understood."""
+    """Return facts in the order in which they are easiest to understand."""
     return [
         Row("pushes", _degrees(facts), _messages(facts)),
         Row("links", "directed" if facts.directed else "both ways", _direction(facts)),

@@ -1,3 +1,3 @@
-"""Commands on runs that are over, or going on: measure, compare, repeat and merge them."""
+"""Commands on finished or current runs: measure, compare, repeat and merge them."""
 
 __all__: list[str] = []

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["AdviseConfig", "advise"]
 
 _SHOWN = 3
-"""Candidates whose command is spelled out."""
+"""Number of candidates with their commands."""
 
 _SIGNIFICANT = 0.05
-"""A larger p is that of a difference that noise alone may make."""
+"""A difference with a larger p may be noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def advise(
 
     Exit status: 0; 1 if no candidate gets to the target; 2 for wrong arguments.
     """
-    # torch takes a second to import.
+    # Here, since torch takes a second to import.
     from ...sim.calibration import advise as advise_on
     from ...sim.calibration import read_calibration
 

@@ -33,7 +33,7 @@ MEASURING = "What is measured"
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateConfig(TrustSettings):
-    """What is measured of running peers."""
+    """The measurements of running peers."""
 
     join: tuple[str, ...] = setting(
         (),
@@ -81,10 +81,10 @@ def calibrate(
     """Measure real peers, for `rumor simulate --from FILE`.
 
     From LIVE_DIR come the pace of each peer and all settings of the run. With --join, the links are
-    measured, too: running peers are asked what any stranger may ask. They keep training; nothing of
-    their models or weights changes hands.
+    measured, too: running peers answer questions that any stranger may ask. They keep training; no
+    models or weights are transferred.
 
-    What a run of 4 local peers would do with another rule:
+    Predict a run of 4 local peers with another rule:
 
     `rumor calibrate runs/digits -o digits.json`, then
     `rumor simulate --from digits.json --rule allreduce`
@@ -110,10 +110,10 @@ def calibrate(
 
 
 def network_between(links: "Sequence[LinkProbe]") -> "NetworkConfig":
-    """The network that soundings speak for, the same between all.
+    """Build the network that probes suggest, the same between all peers.
 
     Half of the shortest round trip is the latency, and the rest of the mean one is jitter; the
-    slowest link says what an uplink carries. Medians over the links.
+    slowest link gives the bandwidth of an uplink. Medians over the links.
     """
     from statistics import median
 
@@ -131,7 +131,7 @@ def network_between(links: "Sequence[LinkProbe]") -> "NetworkConfig":
 def _measure(folder: Path, config: CalibrateConfig) -> "tuple[Calibration, list[LinkProbe]]":
     from ...sim.results.live_run import read_live_run
 
-    # Before anybody is bothered with questions.
+    # Before any peer is asked.
     run = read_live_run(folder)
     if not config.join:
         return _of_run(run, None), []
@@ -156,7 +156,7 @@ def _of_run(run: "LiveRun", network: "NetworkConfig | None") -> "Calibration":
 
 
 def _training(view: "SwarmView", join: Sequence[str]) -> "list[PeerView]":
-    """Members that train, and can be asked."""
+    """Return members that train, and can be probed."""
     states = ("training", "waiting")
     found = [p for p in view.peers if p.source == "self" and p.state in states and p.address]
     if not found:
@@ -165,7 +165,7 @@ def _training(view: "SwarmView", join: Sequence[str]) -> "list[PeerView]":
 
 
 def _check_place(path: Path) -> None:
-    """See whether the file can be written, before anything is measured."""
+    """Check that the file can be written, before anything is measured."""
     from ...train.storage.files import check_writable
 
     if path.is_dir():
@@ -176,7 +176,7 @@ def _check_place(path: Path) -> None:
 
 
 def _keep(found: "Calibration", path: Path) -> str:
-    """Write the file; says what went wrong, because the figures are worth showing even so."""
+    """Write the file; return the error, because the figures are worth showing even so."""
     try:
         found.write(path)
     except OSError as error:

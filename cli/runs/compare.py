@@ -1,4 +1,4 @@
-"""``rumor compare``: what a simulation predicted beside what real peers did."""
+"""``rumor compare``: the prediction of a simulation next to a run of real peers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ __all__ = ["CompareConfig", "compare"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareConfig:
-    """What is compared, and what counts as the same."""
+    """Settings of a comparison, and its tolerance."""
 
     target: float = setting(0.9, "The accuracy whose time is compared.", metavar="ACCURACY")
 
@@ -43,7 +43,7 @@ def compare(
 
     Judged are steps per second, of all and of each peer, bytes per second, and the time to an
     accuracy, which is that of the median peer's own model. The final model and how far models were
-    apart are shown beside it.
+    apart are shown as well.
 
     Exit status: 0 if all that is judged is within --tolerance of the live run; 1 if not; 2 for
     wrong arguments.
@@ -102,7 +102,7 @@ def _in_words(value: float | None, unit: str) -> str:
 
 
 def _consensus(run: "LiveRun") -> float | None:
-    """How far apart the models were over the later half, estimated from sketches."""
+    """Return the distance of the models over the later half, estimated from sketches."""
     from ..launch.summary import estimate
 
     begin, end = (run.began_unix_s + part * run.trained_s for part in (0.5, 1.0))

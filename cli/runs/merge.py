@@ -65,7 +65,7 @@ def merge(
 
 
 def _merge(peers: Sequence[Path], output: Path) -> dict[str, Any]:
-    """Merge what lies in folders of peers, write it, and say what ``--json`` prints."""
+    """Merge the models in folders of peers, write the result, and return the ``--json`` output."""
 
     from ...train.storage import merge as merged
 
@@ -89,8 +89,8 @@ def _merge(peers: Sequence[Path], output: Path) -> dict[str, Any]:
 
 
 def _peer_folders(folder: Path) -> list[Path]:
-    """The peers' folders that *folder* stands for: itself, or those of a run that have a model."""
-    # First, because a finished run has a merged model too.
+    """Return the peers' folders for *folder*: itself, or those of a run that have a model."""
+    # First, because a finished run has a merged model, too.
     if (folder / "peers").is_dir():
         peers = sorted(path.parent for path in folder.glob(f"peers/*/{MODEL}"))
         if peers:

@@ -1,3 +1,3 @@
-"""Options of commands, made from the fields of dataclasses; those that several commands share."""
+"""Options of commands, made from the fields of dataclasses; options that several commands share."""
 
 __all__: list[str] = []

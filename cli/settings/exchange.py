@@ -1,4 +1,4 @@
-"""How peers exchange, as ``rumor peer`` takes it and ``rumor launch`` hands it on."""
+"""The exchange of peers, as ``rumor peer`` accepts it and ``rumor launch`` passes it on."""
 
 import re
 from dataclasses import dataclass, fields
@@ -16,7 +16,7 @@ __all__ = ["ExchangeConfig", "OutSettings", "parse_rate"]
 
 @dataclass(frozen=True, kw_only=True)
 class OutSettings:
-    """Where a command leaves what it made."""
+    """The output of a command."""
 
     out: Path | None = setting(
         None, "Folder of results.", otherwise="runs/NAME-TIME", metavar="DIR"
@@ -53,24 +53,25 @@ class ExchangeConfig(ProtocolConfig, ValueSettings):
         self.protocol()
 
     def settings(self) -> dict[str, Any]:
-        """The fields of a `PeerConfig` that say the same."""
+        """These settings as fields of a `PeerConfig`."""
         values = {each.name: getattr(self, each.name) for each in fields(ValueSettings)}
         return values | {"protocol": self.protocol()}
 
     def given(self) -> dict[str, Any]:
-        """Those that are not as by default, as values that JSON has."""
+        """Settings that differ from the defaults, as JSON values."""
         declared = settings_of(type(self))
         found = {name: getattr(self, name) for name in declared}
         return {name: value for name, value in found.items() if value != declared[name].default}
 
     def as_json(self) -> dict[str, Any]:
-        """What a summary repeats: what differs from the defaults, and what simulations take."""
+        """The settings in a summary: those that differ from the defaults, and those of
+        simulations."""
         names = [each.name for owner in (ShareSettings, ValueSettings) for each in fields(owner)]
         told = {name: getattr(self, name) for name in (*names, "bandwidth", "timing")}
         return told | self.given()
 
     def protocol(self) -> ProtocolConfig:
-        """The fields of a `ProtocolConfig` that say the same, with the times of ``timing``."""
+        """These settings as fields of a `ProtocolConfig`, with the times of ``timing``."""
         names = {each.name for each in fields(ProtocolConfig)}
         told = {name: value for name, value in self.given().items() if name in names}
         if self.bandwidth is not None:
@@ -88,7 +89,7 @@ _SCALES: Final = {
     "gi": 2.0**30,
 }
 
-# A small b says neither bits nor bytes for certain, so it is not taken.
+# A small b may mean bits or bytes, so it is rejected.
 _RATE: Final = re.compile(
     r"(?P<number>\d+(?:\.\d+)?|\.\d+) ?(?P<scale>[kKmMgG]i?|)(?P<unit>[bB][iI][tT]|B)(?:/s|ps)?",
     re.ASCII,
@@ -96,7 +97,7 @@ _RATE: Final = re.compile(
 
 
 def parse_rate(text: str) -> float:
-    """Read a rate.
+    """Parse a rate.
 
     Args:
         text: A number and a unit: ``bit`` or ``B``, for bytes, after ``k``, ``M``, ``G`` or
@@ -106,7 +107,7 @@ def parse_rate(text: str) -> float:
         Bytes per second, above 0.
 
     Raises:
-        ConfigError: It has another form, or is 0.
+        ConfigError: The text has another form, or the rate is 0.
 
     >>> parse_rate("200mbit")
     25000000.0

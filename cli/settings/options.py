@@ -1,8 +1,8 @@
 """Options of the command line, made from the settings that dataclasses declare.
 
-A setting's name, type, range, default and help are the option's: a new field of `RunConfig` is one
-of ``rumor peer`` without a change here. A command with many settings shows those of every day;
-all others are given with ``--set NAME=VALUE`` or in a file, and ``rumor config`` explains them.
+A setting's name, type, range, default and help become the option's: a new field of `RunConfig` is
+an option of ``rumor peer`` without a change here. A command with many settings shows the everyday
+ones; all others are given with ``--set NAME=VALUE`` or in a file; ``rumor config`` explains them.
 """
 
 import inspect
@@ -58,7 +58,7 @@ Json = Annotated[
 
 _METAVARS: Final[Mapping[Any, str]] = {int: "N", str: "NAME", Path: "FILE"}
 _UNITS: Final = {"_s": "S", "_s_min": "S", "_ms": "MS", "_mbit": "MBIT", "_mb": "MB", "_gib": "GIB"}
-"""What help shows for a value whose setting does not say it."""
+"""Placeholders in help for values whose setting has none."""
 
 _LINE: Final = 44
 """Columns that names leave on a line of 80."""
@@ -75,9 +75,9 @@ class Source:
 
     owner: type[Any]
     panel: str
-    """Of help, where the command does not sort its options itself."""
+    """Panel of help, if the command does not sort its options itself."""
     without: Collection[str] = ()
-    """Names of settings that it has not."""
+    """Names of settings to leave out."""
 
 
 def options_of(
@@ -88,15 +88,15 @@ def options_of(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the settings of dataclasses, and ``--debug``.
 
-    The function gets them as ``**settings``. Where two sources have a setting of the same name, the
-    first one counts. A parameter that the function itself has stays as it is. What the command
-    raises becomes a message and an exit status.
+    The function gets them as ``**settings``. If two sources have a setting of the same name, the
+    first one counts. A parameter of the function itself stays as it is. An exception of the command
+    becomes a message and an exit status.
 
     Args:
-        sources: Whose settings.
-        everyday: Names of those that are options, by panel of the help; all unless given.
-        file: Whether the others may stand in a file, as ``--config`` names it.
-        environment: Whether they may stand in the environment, too, as ``RUMOR_NAME``.
+        sources: Dataclasses with the settings.
+        everyday: Names of settings that are options, by panel of the help; default: all.
+        file: Accept the others in a file, as ``--config`` names it.
+        environment: Accept them in the environment, too, as ``RUMOR_NAME``.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -154,14 +154,14 @@ def options_of(
 
 
 def settings_of_command(command: Any) -> tuple[dict[str, Parameter], tuple[Source, ...]]:
-    """All settings of a command by name, and where they are declared."""
+    """Return all settings of a command by name, and their sources."""
     found: tuple[dict[str, Parameter], tuple[Source, ...]]
     found = getattr(command.callback, _SETTINGS, ({}, ()))
     return found
 
 
 def config_of(owner: type[_T], settings: Mapping[str, Any]) -> _T:
-    """Make a config of those *settings* that are its fields."""
+    """Make a config from the *settings* that are its fields."""
     names = {entry.name for entry in fields(cast(Any, owner))}
     return owner(**{name: value for name, value in settings.items() if name in names})
 
@@ -169,10 +169,10 @@ def config_of(owner: type[_T], settings: Mapping[str, Any]) -> _T:
 def check_kept(
     kept: Mapping[str, Any], settings: Mapping[str, Parameter], where: object
 ) -> dict[str, Any]:
-    """The settings among options that a folder has kept, of the types that settings have.
+    """Return the settings among stored options, converted to the types of the settings.
 
     Raises:
-        ConfigError: One is of another type; it is named.
+        ConfigError: An option has another type; it is named.
     """
     return {
         name: None if kept[name] is None else _value(settings[name], kept[name], str(where))
@@ -181,7 +181,7 @@ def check_kept(
 
 
 def given(context: typer.Context) -> set[str]:
-    """Names of the parameters that were typed, set or read from a file, whatever their values."""
+    """Return names of the parameters that were typed, set or read from a file, with any value."""
     told: set[str] = context.meta.get(_GIVEN, set())
     return _typed(context) | told
 
@@ -195,7 +195,7 @@ def _typed(context: typer.Context) -> set[str]:
 
 
 def option(name: str) -> str:
-    """How a setting is typed as an option."""
+    """Return the option that sets a setting."""
     return "--" + name.replace("_", "-")
 
 
@@ -203,7 +203,7 @@ def read_file(path: Path, settings: Mapping[str, Parameter]) -> dict[str, Any]:
     """Read settings from a TOML file: names, with ``_`` or ``-``, and their values.
 
     Raises:
-        ConfigError: It cannot be read, or has a key or a value that makes no sense; it is named.
+        ConfigError: It cannot be read, or has an invalid key or value; it is named.
     """
     from ...train.storage.files import read_bytes
 
@@ -241,7 +241,7 @@ _KINDS: Final = {int: "a whole number", float: "a number", bool: "true or false"
 
 
 def _read_set(words: Iterable[str], settings: Mapping[str, Parameter]) -> dict[str, Any]:
-    """Read ``NAME=VALUE``; a name alone switches on."""
+    """Parse ``NAME=VALUE``; a name alone switches on."""
     found: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -257,7 +257,7 @@ def _read_set(words: Iterable[str], settings: Mapping[str, Parameter]) -> dict[s
 
 
 def _read_environment(settings: Mapping[str, Parameter]) -> dict[str, Any]:
-    """Take settings out of the environment, where a script would look for them, too."""
+    """Remove settings from the environment, where a script would look for them, too."""
     found: dict[str, Any] = {}
     for name, setting in settings.items():
         text = os.environ.get(key := f"RUMOR_{name.upper()}")
@@ -277,14 +277,14 @@ def _near(name: str, settings: Mapping[str, Parameter]) -> str:
 
 
 def _as_declared(setting: Parameter, value: Any) -> Any:
-    """What the dataclass takes for an option that typer has read."""
+    """Convert an option that typer has parsed for the dataclass."""
     if setting.is_several:
         return tuple(value) if value else setting.default
     return setting.default if value is None else value
 
 
 def _typed_alone(name: str, kind: Any, default: Any, *flags: str, **told: Any) -> inspect.Parameter:
-    """The parameter of an option that is no setting."""
+    """Make the parameter of an option that is not a setting."""
     declared = Annotated[kind, typer.Option(*flags, rich_help_panel=OUTPUT, **told)]
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=declared
@@ -317,12 +317,12 @@ def _option(
     if setting.is_several:
         kind, default, shown = cast(Any, list)[kind], None, shown or str(default or "")
     elif default == ():
-        # A file, say, in place of what only Python can give.
+        # For instance, a file in place of an object that only Python can pass.
         default = None
     # Without it, an option that is on by default could not be switched off.
     usual = f"{option(name)}/--no-{option(name)[2:]}" if default is True else option(name)
     if brief:
-        # typer would give the default a line of its own.
+        # typer would print the default on a line of its own.
         told = shown or ("" if default in (None, False, True) else str(default))
         with_default = f"{text.rstrip('.')} ({told})."
         text = with_default if told and len(with_default) <= _LINE else text
@@ -337,7 +337,7 @@ def _option(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=default,
-        # The type is a value here, which type checkers take for a mistake.
+        # The type is a value here, which type checkers consider an error.
         annotation=cast(Any, Annotated)[kind | None if default is None else kind, declared],
     )
 
