@@ -50,10 +50,10 @@ def stop(
 ) -> None:
     """End a whole swarm in good order, by any member's address.
 
-    All peers finish their step, merge, write checkpoints and exit. A member that is reached passes the
-    request on, so that one reachable member is enough. It names the peers that run now: a peer that
-    is started later is not stopped by it. Peers under rules in which all wait for one another leave
-    as if by Ctrl-C, and do not merge.
+    All peers finish their step, merge, write checkpoints and exit. A member that is reached passes
+    the request on, so that one reachable member is enough. It names the peers that run now: a peer
+    that is started later is not stopped by it. Peers under rules in which all wait for one another
+    leave as if by Ctrl-C, and do not merge.
 
     Exit status: 0 if all have ended; 1 if a peer has not in time, was lost or does not obey; 2 for
     wrong arguments.
