@@ -84,8 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parser_of(names: Sequence[str]) -> argparse.ArgumentParser:
-    """Make options for all parameters of these benchmarks that are numbers, texts or lists of
-    them."""
+    """Make options for all numbers, texts, and lists of them among these benchmarks' parameters."""
     parser = argparse.ArgumentParser(
         prog=f"python -m benchmarks {' '.join(names)}", argument_default=argparse.SUPPRESS
     )

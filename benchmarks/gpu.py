@@ -1,5 +1,4 @@
-"""``gpu-copies`` and ``gpu-workers``: the gain from a GPU. ``make gpu`` runs them on a CUDA
-device."""
+"""``gpu-copies`` and ``gpu-workers``: the gain from a GPU. ``make gpu`` runs them on CUDA."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

@@ -199,8 +199,7 @@ def _task(hidden: int) -> Task:
 
 
 def _hand_over(hidden: int, n: int, steps: int, path: Path) -> dict[str, Any]:
-    """Write graph, samples and first parameters to *path*; return arguments of the rival's
-    script."""
+    """Write graph, samples and first parameters to *path*; return the rival's arguments."""
     task = _task(hidden)
     torch.manual_seed(0)
     start = parameters_to_vector(task.model().parameters()).detach()

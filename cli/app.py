@@ -32,8 +32,7 @@ class Command(NamedTuple):
     home: str
     """``module:function`` inside this package; ``module:app`` for a group of commands."""
     summary: str
-    """First sentence of the function's docstring, copied here so that its module is not
-    imported."""
+    """First sentence of the function's docstring, copied here to avoid importing its module."""
 
 
 _FORKS: Final = ("launch", "demo")

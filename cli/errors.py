@@ -117,7 +117,7 @@ def _shortened(message: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text with foreign names, without control characters for a terminal."""
+    """Remove terminal control characters from text with foreign names."""
     return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 

@@ -1,5 +1,4 @@
-"""``exchange``: the way of a share from snapshot to mixed, between two processes, and its
-limits."""
+"""``exchange``: a share's way from snapshot to mixed between two processes, and its limits."""
 
 import logging
 import time

@@ -58,8 +58,7 @@ class RawSender(_Pair):
         self.socket.connect(address)
 
     def send_to(self, other: Partner) -> float:
-        """Send the vector to a process; return the seconds until the time it reports for the
-        mix."""
+        """Send the vector to a process; return the seconds until its reported time of the mix."""
         other.say(self.way)
         start_s = time.monotonic()
         if self.way == "plain":

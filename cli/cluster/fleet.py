@@ -206,8 +206,7 @@ class _RemoteProcess:
         self.status: int | None = None
 
     def poll(self) -> int | None:
-        """Exit status, minus the signal's number for a killed one; None while it runs, or if
-        unknown."""
+        """Exit status, minus the signal's number for a killed one; None if running or unknown."""
         self._fleet.look()
         return self.status
 

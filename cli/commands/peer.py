@@ -115,8 +115,7 @@ def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
 
 
 def stop_on_signals(stop: threading.Event) -> None:
-    """Let the first SIGTERM, SIGINT or SIGUSR1 set *stop*, and the second end the process at
-    once."""
+    """Let the first SIGTERM, SIGINT or SIGUSR1 set *stop*, and the second end the process."""
     pid = os.getpid()
 
     def leave(number: int, frame: object) -> None:

@@ -122,8 +122,7 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
 
 
 def complaint(summary: Any) -> str:
-    """Return why a run did not work; empty if no weight was lost and a worker trained to the
-    end."""
+    """Return why a run failed; empty if no weight was lost and a worker trained to the end."""
     if summary["weight_units_total"] != summary["weight_units_expected"]:
         return "the ledgers do not balance: weight was lost or created, which is a bug"
     if len(summary["stopped"]) >= summary["workers"]:

@@ -304,8 +304,7 @@ def is_exact(summary: Mapping[str, Any]) -> bool:
 
 
 def complaint(summary: dict[str, Any]) -> str:
-    """Return why a run did not work, in one line; empty if a peer finished, and all else is
-    well."""
+    """Return why a run failed, in one line; empty if a peer finished, and all else is well."""
     out, peers = summary["out"], summary["peers_detail"]
     said = [*failures(summary), *_script_errors(summary)]
     if summary.get("unreached"):

@@ -89,14 +89,12 @@ class FaultInjector:
         self._order = count()
         self._slowness = Slowness()
         self._turns: dict[int, int] = {}
-        """Current turns of each slowed peer; turns from before a change of its slowness are
-        over."""
+        """Current turns of each slowed peer; a change of its slowness ends earlier turns."""
         self._numbers = count()
         self._news: list[str] = []
         self.records: list[dict[str, Any]] = []
         """Each fault as in its file, with ``done``: the action, its time (``at_s``, and ``unix_s``
-        by the calendar) and the ``step`` of its peer, or of the median peer; empty if the run ended
-        before."""
+        by the calendar) and the ``step`` of its peer, or of the median peer; empty if it never came."""
         for fault in faults:
             record: dict[str, Any] = faults_as_json([fault])[0] | {"done": []}
             self.records.append(record)

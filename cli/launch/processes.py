@@ -80,7 +80,7 @@ def _begin(run: Callable[[], object], log: Path, env: Mapping[str, str], folder:
     """Become a process as if started by a command."""
     gc.enable()
     os.setsid()
-    # The launcher may ignore SIGINT, as shells start background processes.
+    # The launcher may run with SIGINT ignored, as background processes of shells do.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 1)

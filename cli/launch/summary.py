@@ -74,8 +74,7 @@ class Outcome:
     rows: tuple[dict[str, Any], ...]
     """Its metrics, of all incarnations."""
     merge: Mapping[str, Any] | None = None
-    """How merging with the others ended for it, as in `rumor.train.MergeResult`; None if it did not
-    begin."""
+    """How merging with the others ended, as in `rumor.train.MergeResult`; None if never begun."""
     earlier: tuple[LifeEnd, ...] = ()
     """How its earlier incarnations ended."""
     earlier_accounts: tuple[Account, ...] = ()

@@ -176,8 +176,7 @@ def observing(addresses: list[str], key: Path | None, roster: Path | None) -> "I
 
 
 def print_view(view: "SwarmView", console: Console, sort: str = "peer") -> None:
-    """Print one table of all members, and the latest events; the console's width decides the
-    columns."""
+    """Print a table of all members, and the latest events; the console's width limits columns."""
     rows = len(view.peers) + _EVENTS_SHOWN + 4
     console.print(screen_of(view, console.width, 4 * rows, sort))
 

@@ -71,8 +71,7 @@ class Feed:
             self._changed.notify_all()
 
     def stream(self) -> Iterator[str]:
-        """Yield everything so far, then each view; if a slow reader has missed one, everything
-        comes again."""
+        """Yield everything so far, then each view; everything again if a slow reader missed one."""
         seen = -1
         while True:
             with self._changed:

@@ -64,8 +64,7 @@ class ExchangeConfig(ProtocolConfig, ValueSettings):
         return {name: value for name, value in found.items() if value != declared[name].default}
 
     def as_json(self) -> dict[str, Any]:
-        """The settings in a summary: those that differ from the defaults, and those of
-        simulations."""
+        """The settings in a summary: those that are not defaults, and those of simulations."""
         names = [each.name for owner in (ShareSettings, ValueSettings) for each in fields(owner)]
         told = {name: getattr(self, name) for name in (*names, "bandwidth", "timing")}
         return told | self.given()

@@ -35,8 +35,7 @@ class Example:
     command: str
     """Beginning of its line, after ``$``; the page has one such line."""
     rows: Sequence[str] = ()
-    """Names of the rows of a table that the page shows, in this order; all of the output if
-    empty."""
+    """Names of the rows of a table that the page shows, in order; all of the output if empty."""
     blocks: Mapping[str, str] = field(default_factory=dict)
     """Files that the command reads, and the beginnings of the fenced blocks that contain them."""
     files: Mapping[str, str] = field(default_factory=dict)

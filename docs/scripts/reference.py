@@ -198,8 +198,7 @@ def _default_text(field: Any) -> str:
 
 
 def metrics() -> str:
-    """Return every figure of a live peer, every metric of a trial, and every fact about its
-    graph."""
+    """Return all figures of a live peer, metrics of a trial, and facts about its graph."""
     lines = ["# Metrics", "", MARKER, "", "## Of a live peer", ""]
     lines += [
         "`metrics.jsonl`, loggers, `rumor top` and `Peer.stats()` call them by these names;",

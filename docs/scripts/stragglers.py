@@ -44,7 +44,7 @@ COMMON = SimulationConfig(
     batch_size=32,
     step_s=STEP_S,
     latency_s=LATENCY_S,
-    # For this model it gives the same bits as one by one; asking for it saves finding that out.
+    # Gives the same bits as the loop for this model; naming it saves the check of that.
     engine="dense",
 )
 

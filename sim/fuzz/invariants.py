@@ -349,8 +349,7 @@ class Invariants:
             self.weighted_sum.check()
 
     def _merged(self, host: FuzzPeer) -> None:
-        """Check that the models of all peers with which a peer agrees are as close as it
-        reports."""
+        """Check that the models of the peers that a peer agrees with are as close as it reports."""
         self._quiet.add(host.life)
         agreement = host.protocol.agreement
         if not agreement.reached:
@@ -417,8 +416,7 @@ class Invariants:
         self._stale.clear()
 
     def _check_hull(self, host: FuzzPeer) -> None:
-        """Check I4: a model lies in the hull of the models of its swarm's founders, per
-        coordinate."""
+        """Check I4: each coordinate of a model lies between those of its swarm's founders."""
         self._moved = False
         if not self._keeps_hulls or host.poisoned:
             return

@@ -197,8 +197,7 @@ class FuzzSwarm:
         self.invariants.seen["lost in a reset"] = self.processes.network_faults.resets_hit
 
     def launch(self, peer: PeerId, seeds: Sequence[PeerId]) -> None:
-        """Start a newcomer, or the next incarnation of a peer, with only the addresses of
-        *seeds*."""
+        """Start a newcomer, or a peer's next incarnation, with only the addresses of *seeds*."""
         worker = self.fleet.workers[self.fleet.index[peer]]
         self.processes.start([worker], seeds=[address_of(other) for other in seeds])
 
@@ -218,8 +217,7 @@ class FuzzSwarm:
             self._greet(worker, Greet(address_of(other), envelope), self.now + worker.ahead_s)
 
     def read(self, peer: PeerId, other: PeerId) -> None:
-        """Let a peer look at what it was shown, and ask *other* for its model; empty for no
-        peer."""
+        """Let a peer look at the model it was shown, and ask *other* for one; empty for no peer."""
         host = self.peers[peer]
         for share, held in host.protocol.reading.shown():
             self.invariants.was_shown(host, share, held)

@@ -34,8 +34,8 @@ OUTER_TIMES = 5
 """How many times longer it may take where peers wait for one another."""
 
 END_S = 60.0
-"""Time in which all peers must close once all have finished, seconds; `MERGE_TIMES` the time to
-agree applies before that."""
+"""Once all peers have finished, they must close within this time, seconds, or within `MERGE_TIMES`
+times the time allowed for agreeing, if that is longer."""
 
 MERGE_TIMES = 4
 """Each round of merging waits for the slowest of all its shares."""

@@ -37,12 +37,11 @@ class Metric:
     end: str = ""
     """The metric that compares trials which never reach the target, by their final state."""
     preference: int | None = None
-    """Groups are compared by the available metric with the lowest; None for only on request."""
+    """Groups are compared by the available metric with the lowest value; None: only on request."""
     curve: str = ""
     """Title of its curve; empty if the report draws none."""
     hidden_by: str = ""
-    """A metric that makes this one redundant where a task has it; charts and tables then hide
-    it."""
+    """A metric that makes this one redundant: charts and tables hide it for tasks with both."""
     is_logarithmic: bool = False
     """True if its curve has a logarithmic axis."""
     is_column: bool = True
@@ -210,5 +209,4 @@ FACTS: Final[dict[str, Metric]] = {
         _of_graph("rounds_to_1e-3", "rounds to a thousandth"),
     )
 }
-"""Facts about a trial's graph, known before training: columns that may predict the observed
-figures."""
+"""Facts about a trial's graph, known before training: columns that may predict results."""

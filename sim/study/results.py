@@ -19,8 +19,7 @@ CURVES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Result:
-    """The result of one trial: the same to the bit wherever and whenever it ran, except `wall_s`
-    and `peak_rss_mib`."""
+    """The result of one trial: reproducible to the bit, except `wall_s` and `peak_rss_mib`."""
 
     trial: Trial
     key: str

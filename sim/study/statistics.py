@@ -95,8 +95,7 @@ class Difference:
     """The 95 % interval for this one difference; NaN if the noise is unknown."""
     high: float
     p: float
-    """Probability that noise alone makes a difference as large, two-sided; NaN if the noise is
-    unknown."""
+    """Two-sided probability that noise alone makes a difference as large; NaN if unknown."""
     error: float = math.nan
     """Its standard error, in its own unit; NaN if the noise is unknown."""
     freedom: float = math.nan

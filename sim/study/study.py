@@ -165,8 +165,7 @@ class Study:
     to the search. Empty for none."""
     reference: str = ""
     """The point of the first axis that the others are compared with, named before any result is
-    known: if it is first, the comparisons with the others count, and not all pairs. Empty for
-        none."""
+    known: if it is first, only the comparisons with it count, and not all pairs. Empty for none."""
     source: str = ""
     """Source of optimizer, momentum and learning rate, for people."""
 
@@ -222,8 +221,7 @@ class Study:
         return "loss" if any("_to_loss" in name for name in self.metrics) else "accuracy"
 
     def trials(self) -> Iterator[Trial]:
-        """Yield all trials in the order of the axes, the last of which changes fastest, seeds
-        within.
+        """Yield all trials in the order of the axes, the last changing fastest, seeds within.
 
         Trials that match `skip` are left out.
         """

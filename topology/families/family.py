@@ -89,8 +89,7 @@ class Family:
     """Number of nodes that the parameters fix; None if they leave it open."""
 
     live: Build | None = None
-    """Builder for any n of at least 1; default: `build`, with parameters lowered to their
-    limits."""
+    """Builder for any n of at least 1; default: `build`, with parameters reduced to fit."""
 
     fallback: str = "any number of peers will do"
     """In words: what a live view does when `build` would refuse, or move too many edges."""
@@ -106,8 +105,7 @@ class Family:
     """Raises TopologyError if parameters do not go together, whatever n is."""
 
     candidates: Candidates | None = lambda n, degree: ("",)
-    """Parameters that the advisor tries; None for a family that describes one particular
-    network."""
+    """Parameters that the advisor tries; None for a family of one particular network."""
 
     needs: str = ""
     """The condition on n, in words for the advisor; empty if any n is fine."""

@@ -53,8 +53,7 @@ def _between_hosts(name: str, count: int) -> list[Link]:
 
 
 def resize(sizes: Sequence[int], n: int) -> list[int]:
-    """Scale sizes to another number of nodes, in about the same proportions, without empty
-    hosts."""
+    """Scale sizes to another number of nodes, in similar proportions, without empty hosts."""
     # Python's integers do not overflow.
     bounds = [end * n // sum(sizes) for end in accumulate(sizes, initial=0)]
     return [end - start for start, end in pairwise(bounds) if end > start]

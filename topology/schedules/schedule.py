@@ -36,12 +36,10 @@ class Schedule(Protocol):
         """Rounds after which everything repeats, 1 for a static graph; None for random rounds."""
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
-        """Return a node's out-neighbors in a round: each once, never itself, in the schedule's
-        order."""
+        """Return a node's out-neighbors in a round: each once, never itself, in a fixed order."""
 
     def matrix(self, round: int) -> csr_array:
-        """Return ``W`` of a round, float64 ``(n, n)``, with its diagonal, no stored zeros off
-        it."""
+        """Return ``W`` of a round, float64 ``(n, n)``, diagonal included, no stored zeros off it."""
 
 
 @runtime_checkable

@@ -31,8 +31,7 @@ html_theme_options = {"top_of_page_buttons": []}
 
 
 def _google(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Read docstrings as napoleon does, except fields: it would read text before a colon as their
-    type."""
+    """Read docstrings as napoleon does, except fields: it reads text before a colon as type."""
     kind = "method" if what in ("attribute", "data", "property") else what
     config = Config(napoleon_use_rtype=False)
     lines[:] = GoogleDocstring(list(lines), config, app, kind, name, value, options).lines()

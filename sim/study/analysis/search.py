@@ -66,8 +66,7 @@ class Search:
     none, and its best is the best of several draws of noise."""
 
     def table(self, at: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
-        """Return the results of every value at one place of the further axes: heads and table
-        lines."""
+        """Return a table of every value at one place of the further axes: heads and lines."""
         first = next(iter(self.tried[0].at), "") if self.tried else ""
         heads = [first, *self.axis.labels, "taken", "by"]
         lines = [
