@@ -142,7 +142,7 @@ class _Swarm:
         self.rows: list[dict[str, Any]] = []
 
     def strike(self, event: _Event, at_s: float, peer: int, rng: np.random.Generator) -> None:
-        """Apply an event to *peer*, or to drawn peers if that is -1; peers that are down are safe."""
+        """Apply an event to *peer*, or to drawn peers if that is -1; not to peers that are down."""
         self.bring_back(at_s)
         victims = self._victims(event, rng) if peer < 0 else [peer] if peer in self._up else []
         if not victims:

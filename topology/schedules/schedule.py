@@ -39,7 +39,7 @@ class Schedule(Protocol):
         """Return a node's out-neighbors in a round: each once, never itself, in a fixed order."""
 
     def matrix(self, round: int) -> csr_array:
-        """Return ``W`` of a round, float64 ``(n, n)``, diagonal included, no stored zeros off it."""
+        """Return ``W`` of a round, float64 ``(n, n)``, with diagonal, no stored zeros off it."""
 
 
 @runtime_checkable

@@ -140,7 +140,7 @@ _DRAWS: Mapping[str, _Draw] = MappingProxyType(
 
 
 def draw_faults(rng: Random, peers: _Peers, *, diverge: bool) -> tuple[Fault, ...]:
-    """Draw all faults before `FAULTS_S`, in order of time; *diverge* allows parameters to diverge."""
+    """Draw all faults before `FAULTS_S`, in order of time; *diverge* lets parameters diverge."""
 
     def drawn(kind: str) -> list[Fault]:
         at_s = _rounded_s(rng.uniform(0.0, FAULTS_S))
