@@ -94,7 +94,7 @@ class FaultInjector:
         self._news: list[str] = []
         self.records: list[dict[str, Any]] = []
         """Each fault as in its file, with ``done``: the action, its time (``at_s``, and ``unix_s``
-        by the calendar) and the ``step`` of its peer, or of the median peer; empty if undone."""
+        by the calendar) and the ``step`` of its peer, or of the median peer; else empty."""
         for fault in faults:
             record: dict[str, Any] = faults_as_json([fault])[0] | {"done": []}
             self.records.append(record)

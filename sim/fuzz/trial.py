@@ -308,7 +308,7 @@ def _remembers_later(one: FuzzPeer, other: FuzzPeer, scenario: Scenario) -> bool
 
 def _disagreement_within(group: list[FuzzPeer], hosts: list[FuzzPeer], scenario: Scenario) -> str:
     if len(group) == 1:
-        return ""  # one that is alone looks for others until it is stopped
+        return ""  # a lone peer looks for others until it is stopped
     ids = [host.id for host in group]
     for host in group:
         live = host.protocol.table.live()

@@ -112,7 +112,7 @@ def read_live_run(folder: Path | str) -> LiveRun:
             of several such peers.
 
     Raises:
-        ConfigError: There is no peer in it, or its files cannot be read.
+        ConfigError: The folder holds no peer, or its files cannot be read.
         TrainingError: A row of metrics cannot be read.
     """
     folder = Path(folder)

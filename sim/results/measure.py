@@ -100,7 +100,7 @@ class Curves:
     def _of_values(self, reading: Reading, values: Models | VectorRows) -> dict[str, Any]:
         present = reading.present
         if present is not None and not len(present):
-            # All workers are down: there is no model to measure.
+            # All workers are down: no model can be measured.
             return {}
         found: dict[str, Any] = {"consensus_distance": values.consensus_distance(present)}
         if isinstance(values, VectorRows):

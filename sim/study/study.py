@@ -118,7 +118,7 @@ class Condition:
         """True if everything in `wanted` matches.
 
         Args:
-            settings: Settings of a trial; one that keeps its default matches nothing.
+            settings: Settings of a trial; settings left at their default match nothing.
             labels: Labels of its points, by axis.
         """
         for name, wanted in self.wanted.items():

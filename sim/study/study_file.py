@@ -190,7 +190,7 @@ def find_study(text: str) -> Study:
     """Find a study by a name in `built_in_studies`, or the path of a file that ends in ``.toml``.
 
     Raises:
-        ConfigError: There is no such study, or it cannot be read.
+        ConfigError: The study is unknown, or cannot be read.
     """
     return read_study(Path(text) if text.endswith(".toml") else built_in_path(text))
 
@@ -199,7 +199,7 @@ def built_in_path(name: str) -> Path:
     """Return the file of a built-in study.
 
     Raises:
-        ConfigError: There is no study of that name.
+        ConfigError: The study is unknown.
     """
     names = sorted(path.stem for path in _FOLDER.glob("*.toml"))
     if name not in names:

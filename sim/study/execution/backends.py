@@ -56,7 +56,7 @@ def read_backend(text: str) -> Backend:
     """Parse a backend as a user typed it.
 
     Raises:
-        ConfigError: There is no such backend, or a package that it needs is not installed.
+        ConfigError: The backend is unknown, or a package that it needs is not installed.
 
     >>> read_backend("dask:tcp://10.0.0.1:8786").address
     'tcp://10.0.0.1:8786'
@@ -128,7 +128,7 @@ def _side_by_side(pool: _Pool, orders: Sequence[str]) -> Generator[str | Lost]:
                 order = waiting.pop()
                 try:
                     under_way[pool.submit(order)] = order
-                except pool.killed:  # beside this one, a moment ago
+                except pool.killed:  # next to this one, a moment ago
                     yield Lost(order)
             for future in pool.wait(list(under_way)):
                 order = under_way.pop(future)

@@ -65,7 +65,7 @@ _LIBRARIES: Final = (
 def trial_key(settings: Mapping[str, Any]) -> str:
     """Hash everything that a trial's result depends on, as 32 hexadecimal digits (BLAKE2b).
 
-    That is every argument, defaults included; the contents of the files that it names; the code of
+    Covers every argument, defaults included; the contents of the files that it names; the code of
     a user's own task or rule; and the version of this project, Python and the libraries.
 
     Raises:
