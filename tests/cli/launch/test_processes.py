@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -190,3 +192,9 @@ def test_peers_are_forked_and_die_of_signals_like_any_process(
     assert waiting.wait(0.01) is None
     waiting.kill()
     assert waiting.wait(LIMIT_S) == -signal.SIGKILL == waiting.poll()
+
+
+def test_only_the_process_that_peers_are_forked_from_preloads() -> None:
+    code = "import gc, sys, rumor.cli.launch.preload; print(gc.isenabled(), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
