@@ -315,9 +315,11 @@ def _draw_quality(axes: "Axes", summary: Summary, series: Series, name: str) -> 
     if groups is not None:
         axes.plot([], [], color=INK, linewidth=1.1, linestyle="--", label="merged in each part")
     _mark_last(axes, time_s, merged, "{:.4g}")
-    # Both panels have the same legend: one will do.
-    if name == "accuracy" or not _has_any(series.get("accuracy")):
-        axes.legend(loc="lower right" if name == "accuracy" else "upper right", ncols=2)
+    # Both panels have the same legend: one will do. Labels of faults stand at the bottom.
+    if name == "accuracy":
+        axes.legend(loc="upper left" if summary.get("faults") else "lower right", ncols=2)
+    elif not _has_any(series.get("accuracy")):
+        axes.legend(loc="upper right", ncols=2)
 
 
 def _draw_disagreement(axes: "Axes", summary: Summary, series: Series) -> None:
