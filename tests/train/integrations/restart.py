@@ -24,8 +24,8 @@ def _started(folder: Path, id: str, *, resume: bool) -> Forked:
     told |= {"FOUNDERS": 2, "RULE": "gosgd:p=0.3", "LOG_EVERY": 1, "LINGER_S": LIMIT_S}
     told |= {"INDEX": "ab".index(id), "COUNT": 2, "SIGNALS": 1}
     # The one that is killed finds the other again, however long that takes.
-    times = {"gossip_s": 0.1, "seek_s": 0.05, "dead_s": 5.0, "found_alone_s": LIMIT_S}
-    told |= {"PROTOCOL": json.dumps(times)}
+    told |= {"GOSSIP_S": 0.1, "SEEK_S": 0.05, "SUSPECT_S": 2.0, "DEAD_S": 5.0}
+    told |= {"FOUND_ALONE_S": LIMIT_S}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in told.items():
             patch.setenv(f"RUMOR_{name}", str(value))
