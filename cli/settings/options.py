@@ -175,7 +175,7 @@ def check_kept(
         ConfigError: An option has another type; it is named.
     """
     return {
-        name: None if kept[name] is None else _value(settings[name], kept[name], str(where))
+        name: None if kept[name] is None else _value(settings[name], kept[name], f"{where}: {name}")
         for name in settings.keys() & kept.keys()
     }
 
