@@ -34,7 +34,7 @@ def measure_topology(
     """
     return Result(
         name="topology",
-        title="What a live view costs; less is better",
+        title="Cost of a live view; less is better",
         rows=tuple(row for spec in families for row in _view(spec, viewed, rounds)),
     )
 

@@ -75,7 +75,7 @@ class DemoConfig(OutSettings):
 
     seconds: float = setting(
         SECONDS,
-        "How long training takes, beside some seconds until all processes have started.",
+        "Training time; starting all processes takes some more seconds.",
         low=1,
         high=3600,
         metavar="S",

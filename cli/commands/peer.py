@@ -65,7 +65,7 @@ class LifeConfig:
 
     resume: Path | None = setting(
         None,
-        "Go on from the last checkpoint in DIR, the folder of a peer that was stopped or killed. "
+        "Continue from the last checkpoint in DIR, the folder of a stopped or killed peer. "
         "Its options need not be given again; ``join``, ``bind``, ``steps`` and such can be "
         "changed.",
         brief="Go on in the folder of an earlier run.",

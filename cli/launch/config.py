@@ -84,7 +84,7 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
 
     faults: Path | None = setting(
         None,
-        'What is done to peers and network, and when: a JSON list such as [{"at_s": 3, "kind": '
+        'Faults of peers and network, by time: a JSON list such as [{"at_s": 3, "kind": '
         '"crash", "peer": 2}, {"at_s": 8, "kind": "restart", "peer": 2}]. Times count from when '
         "all peers train. docs/reference/faults.md names the kinds.",
         brief="What goes wrong, and when.",

@@ -288,7 +288,7 @@ class FaultInjector:
         for index in running:
             self._group.kill(index)
         names = [self._monitor.views[index].id for index in running]
-        self._say(record, f"{', '.join(names) or 'nobody'}: killed at once")
+        self._say(record, f"{', '.join(names) or 'no peer'}: killed at once")
 
         def revive() -> None:
             for index in running:

@@ -174,7 +174,7 @@ def slow_links(results: Results) -> str:
         if rule.startswith("GoSGD") and link == "50 Mbit/s"
     ]
     return "\n".join(
-        ["### Beside published figures", "", *lines, "",
+        ["### Next to published figures", "", *lines, "",
          f"{count(outside, 'prediction')} {'are' if outside != 1 else 'is'} outside of the aim. "
          "From 200 to 50 Mbit/s, published waiting with H = 32 grows to 4.5 times (from 9.0 to 40 "
          "times the computing), where a link of a quarter of the rate makes it 4 times at most: no "
@@ -209,7 +209,7 @@ def against_published(results: Results) -> str:
          f"{number(study.target, 3)} was chosen after the trials, as a loss that most rules get to "
          "within them; before, with learning rates of a shorter search, it was 3.1.", "",
          *_at_other_losses(results), "",
-         "### Beside published figures", "", "Published ones are of other machines, models and "
+         "### Next to published figures", "", "Published ones are of other machines, models and "
          "clocks; those here are simulated. Efficiency is held against goodput. [Slow links]"
          "(../utilization/README.md) and [SPARTA at 256](../sparta/README.md) have pages of "
          "their own.", "", table_row(columns), table_row(["---"] * len(columns)), *told]
