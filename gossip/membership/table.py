@@ -91,8 +91,11 @@ class MemberTable:
 
     @property
     def over(self) -> bool:
-        """True if all live peers, including this one, have taken their last step."""
-        others = (k.member for k in self._others.values() if k.alive and k.believed)
+        """True if all live peers, including this one, have taken their last step.
+
+        Peers known from hearsay count: this peer may reach some of them through others only.
+        """
+        others = (k.member for k in self._others.values() if k.alive)
         return self.phase >= Phase.FINISHED and all(m.phase >= Phase.FINISHED for m in others)
 
     def stepped(self, now: float) -> int:

@@ -1,6 +1,6 @@
 """Anti-entropy: HELLO and LEAVE messages, and their effects on the member table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -98,13 +98,34 @@ class Membership:
             hello = self._joining.hello(reply=False, alone=asks_after_me)
             self._state.log.send(envelope.source, envelope.source_incarnation, hello)
         source, incarnation = envelope.source, envelope.source_incarnation
+        before = self._table.member(source)
         for peer, steps in body.clock:
             self._table.count(peer, steps, source, now)
         for member in self._table.absorb(body.members, source, now):
             direct = member.id == source and member.incarnation == incarnation
             self._learn(member, now, direct=direct)
+        self._relay(before, source)
         self._note_roots(envelope, body)
         self._note_stale(envelope, body)
+
+    def _relay(self, before: Member | None, source: PeerId) -> None:
+        """Pass on the progress in merging of a peer that only dials out to others that do.
+
+        They cannot reach one another, and wait for one another's next stage. The first peer that
+        can be dialed passes it on; if that fails, the next view does.
+        """
+        table = self._table
+        now = table.member(source)
+        if now is None or now.addresses or now.phase < Phase.FINISHED:
+            return
+        if before is not None and (before.phase, before.merge) == (now.phase, now.merge):
+            return
+        if table.id != next((m.id for m in table.live() if m.addresses), None):
+            return
+        hello = Hello(members=(table.me, now), rooted=self._state.rooted, reply=False)
+        others = [m for m in table.others(alive=True) if not m.addresses and m.id != source]
+        for member in self._sample(others):
+            self._state.log.send(member.id, member.incarnation, hello)
 
     def _note_stale(self, envelope: Envelope, body: Hello) -> None:
         """Halt if most live peers have directly heard a later incarnation of this peer's name.
@@ -204,12 +225,14 @@ class Membership:
 
     def tell_phase(self) -> None:
         """Announce this peer's new phase to live peers, or to a sample of them if they are many."""
-        others = self._table.others(alive=True)
-        if len(others) > _TOLD_MAX:
-            drawn = self._rng().choice(len(others), _TOLD_MAX, replace=False, shuffle=False)
-            others = tuple([others[index] for index in sorted(drawn.tolist())])
-        for member in others:
+        for member in self._sample(self._table.others(alive=True)):
             self._say_hello(member.id, reply=False, alone=True)
+
+    def _sample(self, others: Sequence[Member]) -> Sequence[Member]:
+        if len(others) <= _TOLD_MAX:
+            return others
+        drawn = self._rng().choice(len(others), _TOLD_MAX, replace=False, shuffle=False)
+        return [others[index] for index in sorted(drawn.tolist())]
 
     def _learn(self, member: Member, now: float, *, direct: bool) -> None:
         table = self._table

@@ -122,8 +122,8 @@ class Agreement:
         return True
 
     def _others(self) -> list[Member]:
-        table = self._state.table
-        return [m for m in table.live() if m.id != table.id and m.phase is Phase.FINISHED]
+        others = self._state.table.others(alive=True)
+        return [member for member in others if member.phase is Phase.FINISHED]
 
     def _begin(self, round: int) -> None:
         self._pushes, self._state.rests = 0, False
@@ -150,7 +150,7 @@ class Agreement:
             self._begin(self._round + 1)
             return
         alone = self._is_alone()
-        if any(m.merge != table.merge for m in others) and not alone:
+        if any(m.merge != table.merge for m in others) and not (alone and self._is_uninformed()):
             return
         own = table.me.sketch
         apart = widest_distance([own, *(m.sketch for m in others)])
@@ -163,7 +163,7 @@ class Agreement:
             self._begin(self._round + 1)
             return
         # Peers that agreed without this one, or fell silent before they did, also count.
-        closed = [m.sketch for m in table.live() if m.phase is Phase.QUIET and m.id != table.id]
+        closed = [m.sketch for m in table.others(alive=True) if m.phase is Phase.QUIET]
         models = [own, *(m.sketch for m in others), *closed]
         if len(models) > 1:
             self.distance = widest_distance(models)
@@ -177,6 +177,12 @@ class Agreement:
         table = self._state.table
         others = (table.member(peer) for peer in table.takers() if peer != table.id)
         return not any(other is not None and table.can_meet(other) for other in others)
+
+    def _is_uninformed(self) -> bool:
+        """Check that no peer is left which could pass on the sketch of another."""
+        table = self._state.table
+        others = table.others(alive=True)
+        return not any(m.phase is Phase.QUIET and table.can_meet(m) for m in others)
 
 
 def widest_distance(models: Sequence[Sequence[float]]) -> float:

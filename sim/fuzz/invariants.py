@@ -355,7 +355,7 @@ class Invariants:
         if not agreement.reached:
             self.seen["merged apart"] += 1
             return
-        for member in host.protocol.table.live():
+        for member in host.protocol.table.others(alive=True):
             other = self._hosts.get((member.id, member.incarnation))
             if other is None:
                 continue

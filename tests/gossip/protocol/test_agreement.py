@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from dataclasses import replace
 
 import pytest
 
@@ -9,15 +10,15 @@ from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.protocol.leave import widest_distance
 from rumor.gossip.wire.messages import Hello, Phase
 
-from ..scene import Scene
+from ..scene import Scene, member
 
 FAR, NEAR, CLOSE = (1.0, 0.1), (1.0, 0.0101), (1.0, 0.01)
 
 
-def finished(*ids: str, **sketches: tuple[float, ...]) -> Scene:
-    """Peers that have all finished, and know it."""
+def finished(*ids: str, outward: str = "", **sketches: tuple[float, ...]) -> Scene:
+    """Peers that have all finished, and know it; some only dial out."""
     scene = Scene(ProtocolConfig(merge_rounds=1))
-    scene.founded(*ids)
+    scene.founded(*ids, outward=outward)
     scene.sketches = {id: CLOSE for id in ids} | sketches
     for id in ids:
         scene.finish(id)
@@ -141,3 +142,35 @@ def test_the_widest_distance_is_that_of_the_two_furthest_over_the_smaller_norm()
     assert widest_distance([(1.0, 0.0), (2.0, 0.0), (4.0, 0.0)]) == 3.0
     assert widest_distance([(0.0,), (1.0,)]) == math.inf
     assert widest_distance([(1.0,), ()]) == widest_distance([(math.inf,), (1.0,)]) == math.inf
+
+
+def test_peers_that_only_dial_out_hear_of_one_another_at_once_and_agree() -> None:
+    scene = finished("a", "b", "c", outward="bc")
+    scene.merge("a", "b", "c")  # no time passes, so that no views are exchanged
+    assert agreements(scene) == [(Phase.QUIET, True)] * 3
+    assert all(peer.done for peer in scene.peers.values())
+
+
+def test_a_peer_known_from_hearsay_alone_is_waited_for() -> None:
+    scene = finished("a", "b")
+    c = member("c", addresses=())
+    scene.says("a", replace(scene.peers["b"].table.me, heartbeat=99), c)
+    assert not scene.peers["a"].merging
+    scene.merge("a", "b")
+    assert agreements(scene) == [(Phase.FINISHED, False)] * 2
+
+
+def test_a_peer_waits_for_a_sketch_that_a_closed_one_can_still_pass_on() -> None:
+    scene = finished("a", "b", "c", outward="bc")
+    scene.merge("b", turns=1)
+    a, c = (replace(scene.peers[id].table.me, heartbeat=99, merge=1, sketch=CLOSE) for id in "ac")
+    closed = replace(a, heartbeat=100, merge=2, phase=Phase.QUIET)
+    scene.says("b", a, c)
+    scene.step("b", trained=False)
+    assert scene.peers["b"].agreement.compares
+    scene.says("b", closed)
+    scene.step("b", trained=False)
+    assert agreements(scene)[1] == (Phase.FINISHED, False)
+    scene.says("b", replace(closed, heartbeat=101), replace(c, heartbeat=100, merge=2))
+    scene.step("b", trained=False)
+    assert agreements(scene)[1] == (Phase.QUIET, True)
