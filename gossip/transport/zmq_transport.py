@@ -174,12 +174,11 @@ class Transport:
             self._ways.open(place, bulk=False)
         return any(self._ways.send(place, parts, bulk=False) for place in places)
 
-    def unresolved(self, address: str) -> str:
-        """Return why the name in an address does not resolve; empty if it does. Thread-safe."""
-        return self._names.why_not(address)
-
     def refusal(self, address: str) -> str:
-        """Return why communication with an address fails; see `Dealers.refusal`."""
+        """Return why communication with an address fails: its name does not resolve, or see
+        `Dealers.refusal`; empty if neither is so. May be called from any thread."""
+        if why := self._names.why_not(address):
+            return f"has a name that does not resolve ({why})"
         places = self._places.get(address, (address,))
         return next(filter(None, map(self._ways.refusal, places)), "")
 
@@ -232,7 +231,7 @@ class Transport:
         # ZeroMQ counts in milliseconds: rounding down would busy-wait through the last one.
         for ready, _ in self._poller.poll(max(0, int(timeout_s * 1000) + 1)):
             if isinstance(ready, int):
-                self._swallow_wakes()
+                self._wake_in.recv(4096)
             elif ready is self._router or self._ways.has(ready):
                 yield from self._drain(ready)
         if self._curve is not None:
@@ -285,13 +284,12 @@ class Transport:
         return self._listener.socket
 
     def _tell(self, curve: Curve, link: str | Route) -> None:
-        parts = curve.message()
         if isinstance(link, str):
-            is_sent = self._ways.send(link, parts, bulk=False)
+            is_sent = self._ways.send(link, [curve.message], bulk=False)
         else:
-            is_sent = self._router is not None and try_send(self._router, [link, *parts])
-        if not is_sent:
-            curve.untold(link)
+            is_sent = self._router is not None and try_send(self._router, [link, curve.message])
+        if is_sent:
+            curve.note_told(link)
 
     def _is_dialable(self, address: str) -> bool:
         # Addresses come from remote peers; for some, ZeroMQ would open files or use multicast.
@@ -402,10 +400,3 @@ class Transport:
         if not curve.is_told(link := place or route):
             self._tell(curve, link)
         return received
-
-    def _swallow_wakes(self) -> None:
-        try:
-            while self._wake_in.recv(4096):
-                pass
-        except BlockingIOError:
-            pass

@@ -445,8 +445,6 @@ class Observer:
         """Say why no member has answered."""
         places = self._seeds[0]
         silent = f"{bare_address(places[0])} does not answer"
-        if why := self._transport.unresolved(places[0]):
-            return f"{silent}: the name does not resolve ({why})"
         if any(target.is_sent for target in self._targets):
             return f"{bare_address(places[0])} took the question and did not answer: {_NO_PEER}"
         told = next(filter(None, map(self._transport.refusal, places)), "")

@@ -184,9 +184,7 @@ class Probe:
         give_up_s = self._clock() + self._timeout_s
         while not self._transport.greet(place, parts):
             if self._clock() >= give_up_s:
-                why = self._transport.unresolved(place)
-                told = f"the name does not resolve ({why})" if why else ""
-                told = told or self._transport.refusal(place) or "is a peer listening there?"
+                told = self._transport.refusal(place) or "is a peer listening there?"
                 raise TransportError(f"{bare_address(place)} does not answer: {told}")
             for _ in self._transport.poll(_NAP_S):
                 pass

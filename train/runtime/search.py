@@ -278,10 +278,9 @@ class Search:
         # In the order of the queries: given addresses come before remembered ones.
         greeted = list(self._runtime.queue.greeted)
         words = [*self._why.values()]
-        words += [
-            f"{address} {'answers' if address in answering else self._silence(address)}"
-            for address in greeted[:_NAMED_MAX]
-        ]
+        for address in greeted[:_NAMED_MAX]:
+            why = self._runtime.transport.refusal(address) or "does not answer"
+            words.append(f"{address} {'answers' if address in answering else why}")
         if rest := greeted[_NAMED_MAX:]:
             words.append(f"of {len(rest)} others {sum(a in answering for a in rest)} answer")
         if self._founders > 1:
@@ -293,13 +292,3 @@ class Search:
         if (refusal := self._runtime.refusal) is not None:
             words.append(f"{refusal.peer} refuses this peer: {refusal.reason}")
         return "; ".join(words) or "no peer has answered yet"
-
-    def _silence(self, address: str) -> str:
-        """Return why an address that was sent a hello cannot be reached, if known."""
-        transport = self._runtime.transport
-        if why := transport.refusal(address):
-            return why
-        if why := transport.unresolved(address):
-            name = split_address(address)[0]
-            return f"cannot be dialed: the name {name} does not resolve ({why})"
-        return "does not answer"

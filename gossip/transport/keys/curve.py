@@ -171,22 +171,20 @@ class Curve:
         }
 
     def is_told(self, link: str | bytes) -> bool:
-        """True if this roster was sent on a link; otherwise, note that it will be."""
-        if self._told.get(link) is self.keyring.text:
-            return True
+        """True if this roster was sent on a link."""
+        return self._told.get(link) is self.keyring.text
+
+    def note_told(self, link: str | bytes) -> None:
+        """Note that this roster was sent on a link."""
         self._told[link] = self.keyring.text
         self._told.move_to_end(link)
         if len(self._told) > _LINKS_MAX:
             self._told.popitem(last=False)
-        return False
 
-    def untold(self, link: str | bytes) -> None:
-        """Note that a link did not take the roster."""
-        self._told.pop(link, None)
-
-    def message(self) -> list[bytes]:
-        """Return the message that carries the roster."""
-        return [ROSTER_MAGIC + self.keyring.text]
+    @property
+    def message(self) -> bytes:
+        """The message that carries the roster."""
+        return ROSTER_MAGIC + self.keyring.text
 
     def take(self, message: bytes) -> bool:
         """Handle a member's message with a roster; True if that changed the roster.

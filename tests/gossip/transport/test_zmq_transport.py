@@ -683,12 +683,13 @@ def test_why_a_name_does_not_resolve_is_known_until_it_does(
     monkeypatch.setattr(sockets, "getaddrinfo", look_up)
     monkeypatch.setattr("rumor.gossip.transport.addresses._BELIEVED_S", 0.0)
     address = "tcp://node-a:7700"
-    assert here.unresolved(address) == "", "it was not looked up yet"
+    assert here.refusal(address) == "", "it was not looked up yet"
     assert not here.greet(address, [b""])
-    until(lambda: here.unresolved(address) == "Name or service not known")
+    why = "has a name that does not resolve (Name or service not known)"
+    until(lambda: here.refusal(address) == why)
     known = True
-    until(lambda: here.greet(address, [b""]) or not here.unresolved(address))
-    assert here.unresolved("tcp://10.0.0.5:7700") == ""
+    until(lambda: here.greet(address, [b""]) or not here.refusal(address))
+    assert here.refusal("tcp://10.0.0.5:7700") == ""
 
 
 def test_numbers_are_never_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:

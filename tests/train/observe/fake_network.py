@@ -119,11 +119,8 @@ class FakeNetwork:
         while self._came:
             yield self._came.popleft()
 
-    def unresolved(self, place: str) -> str:
-        return self.why
-
     def refusal(self, place: str) -> str:
-        return ""
+        return self.why
 
     def dismiss(self, place: str) -> None:
         self.closed.append(place)

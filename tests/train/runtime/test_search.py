@@ -20,7 +20,7 @@ def words(
     *greeted: str,
     live: tuple[str, ...] = (),
     join: tuple[str, ...] = (),
-    unresolved: dict[str, str] | None = None,
+    refusals: dict[str, str] | None = None,
     ended_by: str = "",
 ) -> str:
     """What is said by one that has greeted these, and knows who listens at some of them."""
@@ -32,8 +32,7 @@ def words(
         queue=SimpleNamespace(greeted=dict.fromkeys(greeted)),
         transport=SimpleNamespace(
             keyring=None,
-            unresolved=lambda address: (unresolved or {}).get(address, ""),
-            refusal=lambda address: "",
+            refusal=lambda address: (refusals or {}).get(address, ""),
         ),
         call=lambda method, **arguments: False,
         step=lambda trained: None,
@@ -64,12 +63,9 @@ def test_each_of_a_few_addresses_is_named() -> None:
     )
 
 
-def test_a_name_that_does_not_resolve_is_told_from_a_host_that_is_silent() -> None:
-    said = words("tcp://b:1", "tcp://a:1", unresolved={"tcp://b:1": "Name or service not known"})
-    assert said == (
-        "stopped while joining: tcp://b:1 cannot be dialed: the name b does not resolve (Name or "
-        "service not known); tcp://a:1 does not answer"
-    )
+def test_an_address_that_cannot_be_reached_is_told_from_a_host_that_is_silent() -> None:
+    said = words("tcp://b:1", "tcp://a:1", refusals={"tcp://b:1": "has no keys"})
+    assert said == ("stopped while joining: tcp://b:1 has no keys; tcp://a:1 does not answer")
 
 
 def test_of_hundreds_of_addresses_a_few_are_named_and_the_rest_counted() -> None:
