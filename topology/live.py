@@ -83,7 +83,8 @@ class LiveTopology:
         self._seed = seed
         self._mixing = mixing
         self._live: tuple[str, ...] = ()
-        self._topology: Topology | None = None
+        self._topology: Topology
+        """The graph of these peers, once there are any."""
         self._matrices: dict[int, csr_array] = {}
 
     def __call__(self, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
@@ -100,11 +101,11 @@ class LiveTopology:
         Raises:
             TopologyError: *round* is below 0.
         """
-        node = _place(live, peer)
-        if node is None:
+        node = bisect_left(live, peer)
+        if node == len(live) or live[node] != peer:
             return ()
-        others = self._over(live).neighbors(node, round)
-        return tuple([live[other] for other in others])
+        topology = self._topology if live is self._live else self._over(live)
+        return tuple([live[other] for other in topology.neighbors(node, round)])
 
     def weights(self, live: Sequence[str], peer: str, round: int) -> dict[str, float]:
         """Return what *peer* takes from each peer in a round: its row of the mixing matrix.
@@ -123,8 +124,8 @@ class LiveTopology:
         >>> LiveTopology("ring", 0).weights(["ada", "bob", "cyd", "dan"], "ada", round=0)["bob"]
         0.3333333333333333
         """
-        node = _place(live, peer)
-        if node is None:
+        node = bisect_left(live, peer)
+        if node == len(live) or live[node] != peer:
             return {}
         matrix = self._matrix(live, round)
         row = slice(matrix.indptr[node], matrix.indptr[node + 1])
@@ -132,16 +133,14 @@ class LiveTopology:
         return {live[other]: weights.get(other, 0.0) for other in sorted({node, *weights})}
 
     def _over(self, live: Sequence[str]) -> Topology:
-        topology = self._topology
-        # An identical tuple is the same set of peers; a list may have been changed in place.
-        if topology is None or (live is not self._live and self._live != tuple(live)):
-            self._live = tuple(live)
-            topology = over(self._spec, self._seed, self._live)
+        """Return the graph of these peers; a list may have been changed in place."""
+        if self._live != tuple(live):
+            topology = over(self._spec, self._seed, live)
             if self._mixing is not None:
                 schedule = reweigh(topology.schedule, self._mixing)
                 topology = replace(topology, mixing=self._mixing, schedule=schedule)
-            self._topology, self._matrices = topology, {}
-        return topology
+            self._live, self._topology, self._matrices = topology.names, topology, {}
+        return self._topology
 
     def _matrix(self, live: Sequence[str], round: int) -> csr_array:
         topology = self._over(live)
@@ -153,12 +152,6 @@ class LiveTopology:
                 del self._matrices[next(iter(self._matrices))]
             self._matrices[kept] = matrix
         return matrix
-
-
-def _place(live: Sequence[str], peer: str) -> int | None:
-    """Return the node number of a peer; None if it is not alive."""
-    node = bisect_left(live, peer)
-    return node if node < len(live) and live[node] == peer else None
 
 
 def _built(asked: Spec, seed: int, live: tuple[str, ...]) -> Built:

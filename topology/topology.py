@@ -95,7 +95,8 @@ class Topology:
             raise TopologyError(
                 f"{self.spec} with n={self.n} has no node {node}: nodes are 0 to {self.n - 1}"
             )
-        _check_round(round)
+        if round < 0:
+            raise _negative(round)
         return self.schedule.out(node, round)
 
     def matrix(self, round: int = 0) -> csr_array:
@@ -108,7 +109,8 @@ class Topology:
         Raises:
             TopologyError: *round* is below 0.
         """
-        _check_round(round)
+        if round < 0:
+            raise _negative(round)
         return self.schedule.matrix(round)
 
     def graph(self, round: int = 0) -> nx.Graph:
@@ -200,6 +202,5 @@ def _sized(spec: Spec, n: int | None) -> int:
     return size
 
 
-def _check_round(round: int) -> None:
-    if round < 0:
-        raise TopologyError(f"round {round} is negative: rounds are counted from 0")
+def _negative(round: int) -> TopologyError:
+    return TopologyError(f"round {round} is negative: rounds are counted from 0")

@@ -76,44 +76,37 @@ def equi_static(n: int, shifts: tuple[int, ...], *, one_way: bool) -> Cayley:
 class BasisPush:
     """OD-EquiDyn: one basis matrix each round, drawn at random."""
 
-    basis: Cayley
-    """One round for each basis matrix, mixed with ETA."""
-
+    n: int
+    shifts: tuple[int, ...]
     seed: int
     period: None = field(default=None, init=False)
     commutes: bool = field(default=True, init=False)
 
     @property
-    def n(self) -> int:
-        return self.basis.n
-
-    @property
     def directed(self) -> bool:
         """True if some basis matrix pushes one way."""
-        return self.basis.directed
+        return any(2 * shift != self.n for shift in self.shifts)
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
-        return self.basis.out(node, self._which(round))
+        return tuple([(node + shift) % self.n for shift in self._drawn(round)])
 
     def matrix(self, round: int) -> csr_array:
-        return self.basis.matrix(self._which(round))
+        steps = [Step(shift, ETA * (self.n - 1) / self.n) for shift in self._drawn(round)]
+        return around(self.n, [steps]).matrix(0)
 
     def representatives(self) -> Iterable[csr_array]:
         """The basis matrices."""
-        return (self.basis.matrix(round) for round in range(self.basis.period))
+        taken = ETA * (self.n - 1) / self.n
+        return (around(self.n, [[Step(shift, taken)]]).matrix(0) for shift in self.shifts)
 
     def union(self) -> Cayley:
         """All shifts at once."""
-        return self.basis.union()
+        return circulant(self.n, [self.shifts])
 
-    def _which(self, round: int) -> int:
-        return key(self.seed, "od-equi-dyn", round) % self.basis.period
-
-    @staticmethod
-    def over(n: int, shifts: tuple[int, ...], seed: int) -> BasisPush:
-        """Build the schedule from its shifts."""
-        rounds = tuple((Step(shift, ETA * (n - 1) / n),) for shift in shifts)
-        return BasisPush(basis=around(n, rounds or [()]), seed=seed)
+    def _drawn(self, round: int) -> tuple[int, ...]:
+        """Return the shift of a round; none for a single node."""
+        which = key(self.seed, "od-equi-dyn", round) % max(len(self.shifts), 1)
+        return self.shifts[which : which + 1]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -236,7 +229,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "od-equi-dyn": _family(
         "one push along one of m shifts, drawn each round (OD-EquiDyn)",
-        BasisPush.over,
+        lambda n, shifts, seed: BasisPush(n=n, shifts=shifts, seed=seed),
         is_drawn=True,
     ),
 }

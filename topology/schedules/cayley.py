@@ -68,10 +68,10 @@ class Cayley:
         return self.rounds[round % len(self.rounds)]
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
-        n = self.n
+        steps = self.rounds[round % len(self.rounds)]
         if len(self.shape) == 1:
-            return tuple([(node + step.shift) % n for step in self.steps(round)])
-        return tuple([self._ahead(node, step) for step in self.steps(round)])
+            return tuple([(node + step.shift) % self.shape[0] for step in steps])
+        return tuple([self._ahead(node, step) for step in steps])
 
     def spectrum(self, round: int) -> NDArray[np.complex128]:
         """Eigenvalues of a round's ``W``, complex ``(n,)``; the first is 1.
@@ -102,11 +102,6 @@ class Cayley:
         weights = np.repeat([self.kept(round), *(step.weight for step in steps)], self.n)
         columns = np.tile(nodes, len(rows))
         return csr_array((weights, (np.concatenate(rows), columns)), shape=(self.n, self.n))
-
-    def union(self) -> Cayley:
-        """Return a static schedule with the steps of all rounds; its weights are meaningless."""
-        steps = {(step.axis, step.shift): step for steps in self.rounds for step in steps}
-        return Cayley(shape=self.shape, rounds=(tuple(steps.values()),), directed=self.directed)
 
     @cached_property
     def _strides(self) -> tuple[int, ...]:

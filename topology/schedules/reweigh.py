@@ -21,27 +21,14 @@ __all__ = ["Reweighed", "reweigh"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reweighed:
-    """Random rounds of another schedule, with other weights."""
+    """Random rounds of another schedule, with other weights; see `Schedule`."""
 
     drawn: Schedule
+    n: int
+    directed: bool
+    period: int | None
+    out: Callable[[int, int], tuple[int, ...]]
     matrix: Callable[[int], csr_array]
-    """``W`` of a round, float64 ``(n, n)``."""
-
-    @property
-    def n(self) -> int:
-        return self.drawn.n
-
-    @property
-    def directed(self) -> bool:
-        return self.drawn.directed
-
-    @property
-    def period(self) -> int | None:
-        """None, as rounds are random."""
-        return self.drawn.period
-
-    def out(self, node: int, round: int) -> tuple[int, ...]:
-        return self.drawn.out(node, round)
 
 
 def reweigh(schedule: Schedule, mixing: str) -> Schedule:
@@ -64,10 +51,12 @@ def reweigh(schedule: Schedule, mixing: str) -> Schedule:
             return lazy(schedule.matrix(round))
         return (metropolis if mixing == "metropolis" else uniform)(adjacency(schedule, round))
 
-    if schedule.period is None:
-        return Reweighed(drawn=schedule, matrix=weigh)
-    rounds = tuple(weigh(round) for round in range(schedule.period))
-    return Fixed(rounds=rounds, directed=schedule.directed)
+    n, directed, period = schedule.n, schedule.directed, schedule.period
+    if period is not None:
+        return Fixed(rounds=tuple(map(weigh, range(period))), directed=directed)
+    return Reweighed(
+        drawn=schedule, n=n, directed=directed, period=period, out=schedule.out, matrix=weigh
+    )
 
 
 def _vertex_transitive(schedule: Cayley, mixing: str) -> Cayley:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,16 +36,11 @@ def union(schedule: Schedule) -> Schedule:
         A `Cayley` for a vertex-transitive schedule, otherwise a `Fixed`. Weights are meaningless.
     """
     if isinstance(schedule, Cayley):
-        return schedule.union()
+        steps = {(step.axis, step.shift): step for steps in schedule.rounds for step in steps}
+        return replace(schedule, rounds=(tuple(steps.values()),))
     if schedule.period is not None:
-        return _summed(schedule, schedule.period)
+        total = reduce(add, map(schedule.matrix, range(schedule.period)))
+        return Fixed(rounds=(total,), directed=schedule.directed)
     if isinstance(schedule, RandomCirculant):
         return schedule.union()
     return circulant(schedule.n, [range(1, schedule.n)])
-
-
-def _summed(schedule: Schedule, period: int) -> Schedule:
-    total = schedule.matrix(0)
-    for round in range(1, period):
-        total = total + schedule.matrix(round)
-    return Fixed(rounds=(total,), directed=schedule.directed)

@@ -119,7 +119,7 @@ def test_od_equi_dyn_takes_half_of_one_basis_matrix_each_round(
     drawn: tuple[int, tuple[int, ...]], round: int
 ) -> None:
     n, shifts = drawn
-    matrix = BasisPush.over(n, shifts, 7).matrix(round).toarray()
+    matrix = BasisPush(n=n, shifts=shifts, seed=7).matrix(round).toarray()
     choices = [(1 - ETA) * np.eye(n) + ETA * basis(n, shift) for shift in shifts]
     assert any(np.allclose(matrix, choice, rtol=0, atol=1e-12) for choice in choices)
 
