@@ -247,7 +247,7 @@ def test_samples_of_a_step_are_told_to_a_rule_that_weighs_by_them_and_to_no_othe
             peer.step()
         for _ in range(3):
             peer.step(samples=128)
-        assert rule._schedule._batch == 128
+        assert rule._batch == 128
         # Users' may be of numpy or torch.
         peer.step(samples=np.int64(128), lr=torch.tensor(0.1))  # type: ignore[arg-type]
     with (

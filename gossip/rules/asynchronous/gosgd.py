@@ -1,8 +1,9 @@
 """GoSGD: every peer takes its own steps and occasionally pushes half of its weight."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from ...effects.effects import Wait
+from ...errors import ConfigError
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
 from ...specs.parameter import Parameter, checked
@@ -10,9 +11,13 @@ from ...types import PeerId
 from ...weight import WEIGHT_MIN, half
 from ..robust.filters import NONE, Robust, parse_robust
 from ..robust.mixing import RobustMixing
-from .push_schedule import Emission, Emitted, Pushes, PushSchedule, Samples, require_probability
 
 __all__ = ["Emission", "GoSGD"]
+
+Emission = Literal["per-step", "per-second", "adaptive"]
+
+# Step times are averaged over about the last ten steps.
+_SMOOTHING = 0.1
 
 
 class GoSGD:
@@ -53,14 +58,36 @@ class GoSGD:
     @checked
     def __init__(
         self,
-        p: Pushes = 0.1,
+        p: Annotated[
+            float,
+            Parameter(
+                "probability of a push after a step; per-second, pushes per second; adaptive, the "
+                "part of its time in which a peer has a share under way. More means models closer "
+                "together, and more traffic.",
+                low=0,
+            ),
+        ] = 0.1,
         *,
-        emission: Emitted = "per-step",
+        emission: Annotated[
+            Emission,
+            Parameter(
+                "per-step, each peer counts the same, whatever its speed; per-second, each step "
+                "counts the same; adaptive, a share is under way for the part p of the time, "
+                "however slow the links."
+            ),
+        ] = "per-step",
         outstanding_max: Annotated[
             int,
             Parameter("pushes that may be outstanding at once; further ones are skipped.", low=1),
         ] = 2,
-        samples: Samples = 0,
+        samples: Annotated[
+            int,
+            Parameter(
+                "samples of a step for which p is meant: a peer whose steps take twice as many "
+                "pushes half as often, and so weighs twice as much; 0, however many a step takes.",
+                low=0,
+            ),
+        ] = 0,
         robust: Robust = NONE,
         layers: Annotated[
             int,
@@ -71,7 +98,10 @@ class GoSGD:
             ),
         ] = 1,
     ) -> None:
-        require_probability(p, emission)
+        if emission != "per-second" and p > 1:
+            raise ConfigError(
+                f"p is {p}: it must be in [0, 1], or with emission per second a rate of at least 0"
+            )
         self.p = p
         self.emission = emission
         self.outstanding_max = outstanding_max
@@ -88,7 +118,10 @@ class GoSGD:
             shards=layers,
             overlaps=layers > 1,
         )
-        self._schedule = PushSchedule(emission, samples)
+        self._step_s: float | None = None
+        """Mean duration of a step."""
+        self._batch = 0.0
+        """Mean number of samples in a step."""
         self._steps = 0
         self._to: PeerId | None = None
         self._pieces: set[int] | None = None
@@ -97,9 +130,10 @@ class GoSGD:
     def step(self, context: RuleContext) -> Wait | None:
         """Mix and push between two optimizer steps."""
         if self.samples and context.samples:
-            self._schedule.stepped(context.samples)
+            before = self._batch or context.samples
+            self._batch = before + _SMOOTHING * (context.samples - before)
         if self._is_plain:
-            for _ in range(self._schedule.due(context, self.p)):
+            for _ in range(self._due(context)):
                 context.push_half()
             for share in context.shares():
                 context.mix(share)
@@ -114,7 +148,7 @@ class GoSGD:
                 self.trained_shard(context, shard)
             self._pieces = None
         elif not context.measured:
-            for _ in range(self._schedule.due(context, self.p)):
+            for _ in range(self._due(context)):
                 context.push_half()
         if self._mixing is not None:
             self._mixing.mix(context)
@@ -130,7 +164,7 @@ class GoSGD:
         """
         if self._pieces is None:
             self._pieces, self._to = set(), None
-            if self._schedule.due(context, self.p):
+            if self._due(context):
                 self._steps += 1
                 self._to = context.draw(context.neighbors(self._steps), (shard,))
                 if self._to is None:
@@ -144,3 +178,33 @@ class GoSGD:
         open_to = context.draw((self._to,), (shard,), urgent=True)
         if weight >= WEIGHT_MIN and open_to is not None:
             context.push_shards(self._to, {shard: half(weight)})
+
+    def _due(self, context: RuleContext) -> int:
+        """Return how many pushes are due."""
+        # Training is over: nothing competes for the link, and only agreement counts.
+        if context.merging:
+            return 1
+        p = self.p
+        if self.emission == "per-second":
+            return int(context.rng.poisson(p * self._rarity * context.elapsed_s))
+        if self.emission != "per-step":
+            p *= self._steps_per_trip(context)
+        if self.samples:
+            p *= self._rarity
+        pushes = int(p)
+        return pushes + (context.rng.random() < p - pushes)
+
+    @property
+    def _rarity(self) -> float:
+        """Return the factor on ``p`` that accounts for the samples in this peer's steps."""
+        return self.samples / self._batch if self._batch else 1.0
+
+    def _steps_per_trip(self, context: RuleContext) -> float:
+        """Return the fraction of a push and its answer that fits into one step, at most 1."""
+        if context.trained and context.elapsed_s > 0:
+            before_s = self._step_s or context.elapsed_s
+            self._step_s = before_s + _SMOOTHING * (context.elapsed_s - before_s)
+        trip_s = context.roundtrip_s()
+        if not trip_s or self._step_s is None:
+            return 1.0
+        return min(1.0, self._step_s / trip_s)

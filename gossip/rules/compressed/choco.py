@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
 
-from ...effects.effects import Halt, Wait, X
+from ...effects.effects import X
 from ...protocol.context import RuleContext
 from ...protocol.share import Kept, Share, Term
 from ...specs.parameter import Parameter, checked
 from ...types import PeerId
 from ...wire.formats import Form, parse_wire
 from ..synchronous.mixing import MatrixRule, Terms
-from ..synchronous.rounds import SYNCHRONOUS, KeptShares, why_unlike
+from ..synchronous.rounds import SYNCHRONOUS, why_unlike
 
 __all__ = ["Choco"]
 
@@ -48,6 +48,7 @@ class Choco(MatrixRule):
     requirements = replace(SYNCHRONOUS, bare=True)
     both_ways = True
     registers = (_DIFFERENCE, ESTIMATE, MEAN)
+    reads_own = True
 
     @checked
     def __init__(
@@ -66,28 +67,23 @@ class Choco(MatrixRule):
     ) -> None:
         super().__init__()
         self.gamma = gamma
-        self._kept = KeptShares()
 
     def take(self, context: RuleContext, average: Terms) -> None:
         """Add every q to the estimates, and move toward their average."""
         context.combine(ESTIMATE, [(1.0, ESTIMATE), (1.0, self._own())])
         context.combine(MEAN, [(1.0, MEAN), *average])
         if len(average) > 1:
-            gamma = self.gamma or _gamma_of(self._kept.last.form)
+            gamma = self.gamma or _gamma_of(self._kept[-1].form)
             context.combine(X, [(1.0, X), (gamma, MEAN), (-gamma, ESTIMATE)])
-
-    def step(self, context: RuleContext) -> Wait | Halt | None:
-        outcome = super().step(context)
-        self._kept.let_go(context, self._rounds, reads_last=self._is_sent)
-        return outcome
 
     def _fill(self, context: RuleContext, neighbors: Sequence[PeerId]) -> Kept:
         context.combine(_DIFFERENCE, [(1.0, X), (-1.0, ESTIMATE)])
         is_first = self._round == 0
-        return self._kept.add(context.keep(_DIFFERENCE, neighbors, bare=True, whole=is_first))
+        self._kept.append(context.keep(_DIFFERENCE, neighbors, bare=True, whole=is_first))
+        return self._kept[-1]
 
     def _own(self) -> Term:
-        return self._kept.last.as_sent
+        return self._kept[-1].as_sent
 
     def _why_unfit(
         self, context: RuleContext, weights: Mapping[PeerId, float], neighbors: Sequence[PeerId]
@@ -100,7 +96,7 @@ class Choco(MatrixRule):
         return super()._why_unfit(context, weights, neighbors)
 
     def _why_foreign(self, share: Share) -> str:
-        return why_unlike(share, self._kept.last, self.name)
+        return why_unlike(share, self._kept[-1], self.name)
 
 
 def _gamma_of(form: Form) -> float:

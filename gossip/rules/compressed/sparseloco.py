@@ -8,7 +8,7 @@ from ...protocol.context import RuleContext
 from ...specs.parameter import Parameter, checked
 from ..outer.elastic import STEPS
 from ..synchronous.mixing import Terms, scaled
-from ..synchronous.rounds import SYNCHRONOUS, KeptShares, RoundRule, why_unlike
+from ..synchronous.rounds import SYNCHRONOUS, RoundRule, why_unlike
 
 __all__ = ["SparseLoCo"]
 
@@ -41,6 +41,7 @@ class SparseLoCo(RoundRule):
     summary = "what h steps have changed, compressed, with error feedback"
     requirements = replace(SYNCHRONOUS, bare=True)
     registers = (PHI, ERROR)
+    reads_own = True
 
     @checked
     def __init__(
@@ -62,12 +63,6 @@ class SparseLoCo(RoundRule):
         super().__init__(h)
         self.lr = lr
         self.decay = decay
-        self._kept = KeptShares()
-
-    def step(self, context: RuleContext) -> Wait | Halt | None:
-        outcome = super().step(context)
-        self._kept.let_go(context, self._rounds, reads_last=self._is_sent)
-        return outcome
 
     def _send(self, context: RuleContext) -> Wait | Halt | None:
         if self._is_sent or len(self._rounds.members) == 1:
@@ -78,7 +73,8 @@ class SparseLoCo(RoundRule):
             context.combine(ERROR, [(1.0, X)])
         else:
             context.combine(ERROR, [(self.decay, ERROR), (1.0, PHI), (-1.0, X)])
-        kept = self._kept.add(context.keep(ERROR, others, bare=True, whole=is_first))
+        kept = context.keep(ERROR, others, bare=True, whole=is_first)
+        self._kept.append(kept)
         context.combine(ERROR, [(1.0, ERROR), (-1.0, kept.as_sent)])
         self._rounds.post(context, self._round, kept, others)
         self._is_sent = True
@@ -90,15 +86,14 @@ class SparseLoCo(RoundRule):
         if not others:
             return None
         shares = self._rounds.gather(context, self._round, others)
-        missing = [peer for peer in others if peer not in shares]
-        if missing:
-            return self._rounds.wait_for(context, self._round, missing)
+        if isinstance(shares, Wait | Halt):
+            return shares
         for peer, share in shares.items():
-            unlike = why_unlike(share, self._kept.last, self.name)
+            unlike = why_unlike(share, self._kept[-1], self.name)
             if unlike:
                 return Halt(f"a share of {peer} {unlike}")
         # Sorted by id: the same terms in the same order add up to the same bits at every peer.
-        terms = [shares[peer] if peer in shares else self._kept.last.as_sent for peer in members]
+        terms = [shares[peer] if peer in shares else self._kept[-1].as_sent for peer in members]
         mean: Terms = [(1 / len(members), term) for term in terms]
         context.combine(PHI, [(1.0, PHI), *scaled(-self.lr, mean)] if self._round else mean)
         context.combine(X, [(1.0, PHI)])

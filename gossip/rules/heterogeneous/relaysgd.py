@@ -7,7 +7,7 @@ from ...effects.effects import Halt, Wait, X
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
 from ...types import PeerId
-from ..synchronous.rounds import SYNCHRONOUS, KeptShares, RoundRule
+from ..synchronous.rounds import SYNCHRONOUS, RoundRule
 
 __all__ = ["RelaySGD"]
 
@@ -52,16 +52,10 @@ class RelaySGD(RoundRule):
         super().__init__()
         self._neighbors: tuple[PeerId, ...] = ()
         self._counts: dict[PeerId, int] = {}
-        self._kept = KeptShares()
         self._is_full = False
 
     def start(self, context: RuleContext) -> None:
         context.combine(_START, [(1.0, X)])
-
-    def step(self, context: RuleContext) -> Wait | Halt | None:
-        outcome = super().step(context)
-        self._kept.let_go(context, self._rounds, reads_last=False)
-        return outcome
 
     def _send(self, context: RuleContext) -> Halt | None:
         if self._is_sent:
@@ -79,15 +73,15 @@ class RelaySGD(RoundRule):
         count = 1 + sum(self._counts.values()) - self._counts.get(peer, 0)
         back = [(-1 / count, _FROM + peer)] if peer in self._counts else []
         context.combine(_OUT, [(1 / count, _TOTAL), *back])
-        kept = self._kept.add(context.keep(_OUT, (peer,)))
+        kept = context.keep(_OUT, (peer,))
+        self._kept.append(kept)
         self._rounds.post(context, self._round, kept, (peer,), count)
 
     def _average(self, context: RuleContext) -> Wait | Halt | None:
         neighbors, members = self._neighbors, self._rounds.members
         shares = self._rounds.gather(context, self._round, neighbors)
-        missing = [peer for peer in neighbors if peer not in shares]
-        if missing:
-            return self._rounds.wait_for(context, self._round, missing)
+        if isinstance(shares, Wait | Halt):
+            return shares
         for share in shares.values():
             if share.note < 1 or share.form.registers > 1 or share.form.bare:
                 return Halt(

@@ -122,9 +122,9 @@ class AllReduce:
             self._sent = tag
         if not stage.takes:
             return None
-        shares = rounds.gather(context, tag, [partner])
-        if not shares:
-            return rounds.wait_for(context, self._round, [partner])
+        shares = rounds.gather(context, self._round, [partner], tag)
+        if isinstance(shares, Wait | Halt):
+            return shares
         share = shares[partner]
         kept = [(1.0, self._part)] if stage.adds else []
         outcome = self._fill(context, [*kept, (1.0, share)])

@@ -158,9 +158,8 @@ class MatrixRule(RoundRule):
     def _average(self, context: RuleContext) -> Wait | Halt | None:
         others = [peer for peer in self._weights if peer != context.me]
         shares = self._rounds.gather(context, self._round, others)
-        missing = [peer for peer in others if peer not in shares]
-        if missing:
-            return self._rounds.wait_for(context, self._round, missing)
+        if isinstance(shares, Wait | Halt):
+            return shares
         for peer, share in shares.items():
             foreign = self._why_foreign(share)
             if foreign:

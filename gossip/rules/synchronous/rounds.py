@@ -22,7 +22,7 @@ from ...wire.messages import MERGE_STAGES
 
 __all__ = [
     *("EPOCH", "NEIGHBORS_MAX", "SYNCHRONOUS"),
-    *("KeptShares", "Letter", "Letters", "RoundRule", "Rounds", "merge", "why_unlike"),
+    *("Letter", "Letters", "RoundRule", "Rounds", "merge", "why_unlike"),
 ]
 
 NEIGHBORS_MAX = 4096
@@ -189,12 +189,26 @@ class Rounds:
         self._letters.push(context)
 
     def gather(
-        self, context: RuleContext, tag: int, sources: Sequence[PeerId]
-    ) -> dict[PeerId, Share]:
-        """Return the shares with a tag from some members, by sender; later ones stay queued."""
-        asked = (EPOCH, tag)
-        shares = (share for share in context.shares() if (share.epoch, share.round) == asked)
-        return {share.sender: share for share in shares if share.sender in sources}
+        self,
+        context: RuleContext,
+        round: int,
+        sources: Sequence[PeerId],
+        tag: int | None = None,
+    ) -> dict[PeerId, Share] | Wait | Halt:
+        """Return the shares of a round from some members, by sender, once all have arrived; later
+        ones stay queued.
+
+        Args:
+            tag: Their tag; default: the round.
+        """
+        asked = (EPOCH, round if tag is None else tag)
+        shares = {
+            share.sender: share
+            for share in context.shares()
+            if (share.epoch, share.round) == asked and share.sender in sources
+        }
+        missing = [peer for peer in sources if peer not in shares]
+        return self.wait_for(context, round, missing) if missing else shares
 
     def unaccepted(self, context: RuleContext, round: int, register: Pushed) -> Wait | Halt | None:
         """Wait until all receivers of a posted register have accepted it."""
@@ -273,14 +287,24 @@ class RoundRule(ABC):
     requirements: Requirements = SYNCHRONOUS
     takes_damaged = False
     """True if the rule copes with shares that are not finite, by ignoring their values."""
+    reads_own = False
+    """True if the average of a round includes the last kept copy."""
 
     def __init__(self, h: int = 1) -> None:
         self.h = h
         self._rounds = Rounds(self.name, agrees=False, h=h)
         self._round = self._steps = 0
         self._is_sent = False
+        self._kept: list[Kept] = []
+        """Copies of sent vectors, each kept while a receiver needs it."""
 
     def step(self, context: RuleContext) -> Wait | Halt | None:
+        outcome = self._take_round(context)
+        if self._kept:
+            self._let_go(context)
+        return outcome
+
+    def _take_round(self, context: RuleContext) -> Wait | Halt | None:
         self._rounds.tend(context, self._round)
         self._steps += context.trained
         damaged = None if self.takes_damaged else self._rounds.damaged(context)
@@ -303,30 +327,14 @@ class RoundRule(ABC):
     def _average(self, context: RuleContext) -> Wait | Halt | None:
         """Continue from the received shares, once all have arrived."""
 
-
-class KeptShares:
-    """A rule's copies of sent vectors, each kept while a receiver needs it."""
-
-    def __init__(self) -> None:
-        self._kept: list[Kept] = []
-
-    @property
-    def last(self) -> Kept:
-        return self._kept[-1]
-
-    def add(self, kept: Kept) -> Kept:
-        self._kept.append(kept)
-        return kept
-
-    def let_go(self, context: RuleContext, rounds: Rounds, *, reads_last: bool) -> None:
-        """Release copies that no receiver needs. Call this after every step."""
-        needed = self._kept[-1:] if reads_last else []
+    def _let_go(self, context: RuleContext) -> None:
+        """Release copies that nobody needs any more."""
+        own = self._kept[-1] if self.reads_own and self._is_sent else None
+        needed = [kept for kept in self._kept if kept == own or self._rounds.is_under_way(kept)]
         for kept in self._kept:
-            if kept not in needed and rounds.is_under_way(kept):
-                needed.append(kept)
-            elif kept not in needed:
+            if kept not in needed:
                 context.let_go(kept)
-        self._kept = [kept for kept in self._kept if kept in needed]
+        self._kept = needed
 
 
 def why_unlike(share: Share, ours: Kept, rule: str) -> str:

@@ -169,7 +169,7 @@ def _step_requirement(t: Tables, worker: int) -> int:
 
 @compiled
 def _draw_due(t: Tables, worker: int, now_s: float) -> int:
-    """Draw how many pushes are due at a worker's turn. Mirrors `PushSchedule.due`.
+    """Draw how many pushes are due at a worker's turn. Mirrors `GoSGD._due`.
 
     Returns:
         `OVER`, or why it cannot be drawn here and now.
