@@ -185,7 +185,7 @@ def run() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         if {*sys.argv[1:2]} & {*_FORKS} and not {"-h", "--help"} & {*sys.argv}:
-            _imported("launch.processes:begin_forking")()
+            _imported("launch.forking:begin_forking")()
         status = app(prog_name="rumor", standalone_mode=False)
     except Exception as error:
         if not isinstance(error, _UsageError):

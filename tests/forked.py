@@ -15,7 +15,7 @@ from typing import IO, Any
 import pytest
 
 from rumor.cli.launch import processes
-from rumor.cli.launch.processes import Forked
+from rumor.cli.launch.forking import Forked, run_rumor
 
 __all__ = ["PROCESSES", "Forked", "forked", "forked_peers"]
 
@@ -62,7 +62,7 @@ def _peer(
 
 def _start(arguments: Sequence[str]) -> partial[None]:
     if arguments[0] == "rumor":
-        return partial(processes._rumor, arguments[1:])
+        return partial(run_rumor, arguments[1:])
     return partial(_script, arguments)
 
 

@@ -23,6 +23,7 @@ def _preload() -> None:
     gc.disable()
     for module in (
         *("rumor.cli.app", "rumor.cli.commands.peer", "rumor.train.loop.trainer"),
+        "rumor.cli.launch.forking",
         # The first step of an optimizer imports one, and the first parsed option the other.
         *("torch._dynamo", "typer._adapters"),
     ):

@@ -198,3 +198,9 @@ def test_only_the_process_that_peers_are_forked_from_preloads() -> None:
     code = "import gc, sys, rumor.cli.launch.preload; print(gc.isenabled(), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]
+
+
+def test_the_parent_of_the_forks_begins_before_anything_large_is_imported() -> None:
+    code = "import sys, rumor.cli.app, rumor.cli.launch.forking; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"numpy", "zmq", "rumor.cli.launch.config"} & {*done.stdout.split()}

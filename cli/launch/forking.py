@@ -1,0 +1,105 @@
+"""Peers of a task as forks of a process that has imported everything before (`preload`).
+
+A fresh peer spends about three seconds of a core on imports. This module imports nothing but the
+standard library, so that the parent of the forks begins before the launcher reads its arguments.
+"""
+
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Forked", "begin_forking", "environment", "run_rumor"]
+
+_PROCESSES: Final = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload([f"{__package__}.preload"])
+
+
+def begin_forking() -> None:
+    """Start importing in the parent process of forked peers, in the background."""
+    before = dict(os.environ)
+    # A file types.py in the working directory would shadow Python's own.
+    os.environ.update(environment(), PYTHONSAFEPATH="1")
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a peer's process."""
+    # Peers share this machine: with a thread per core each, they would compete for the cores.
+    return {"OMP_NUM_THREADS": "1", **os.environ}
+
+
+class Forked:
+    """The part of ``subprocess.Popen`` that launching needs."""
+
+    def __init__(self, run: Callable[[], object], log: Path, env: Mapping[str, str]) -> None:
+        told = (run, log.absolute(), dict(env), Path.cwd())
+        self._process = _PROCESSES.Process(target=_begin, args=told)
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        """Exit status, minus the signal's number for a killed one; None while it runs."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Exit status, once it has ended; None on timeout."""
+        self._process.join(timeout)
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.send_signal(signal.SIGKILL)
+
+
+def _begin(run: Callable[[], object], log: Path, env: Mapping[str, str], folder: Path) -> None:
+    """Become a process as if started by a command."""
+    gc.enable()
+    os.setsid()
+    # The launcher may run with SIGINT ignored, as background processes of shells do.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(folder)
+    # Python reseeds its own random numbers in a fork; numpy's would be equal in all.
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed()
+    with suppress(OSError):
+        # The name in ps and top; otherwise all would have the name of their parent.
+        Path("/proc/self/comm").write_text(f"rumor {env.get('RUMOR_ID', 'peer')}"[:15])
+    run()
+
+
+def run_rumor(arguments: Sequence[str]) -> None:
+    """Run ``rumor`` with these arguments, in a fork.
+
+    Raises:
+        SystemExit: Always, with the command's exit status.
+    """
+    from .. import main
+
+    sys.argv = ["rumor", *arguments]
+    main()
