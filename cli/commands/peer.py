@@ -150,10 +150,10 @@ def _run(run_config: RunConfig, peer_config: PeerConfig, stop: threading.Event) 
     logging.getLogger("rumor").info(
         "%s after %d steps: %sloss %.4g, weight %.4f",
         report.state,
-        report.steps,
+        report.stats.steps,
         accuracy,
         report.loss,
-        report.weight,
+        report.stats.weight,
     )
     return report.as_json()
 

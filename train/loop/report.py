@@ -1,17 +1,17 @@
 """The end of a peer: its report in ``peer.json``, and its model."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ...gossip.weight import Units, founders, from_units, in_units
+from ...gossip.weight import in_units
 from ..model import frozen_names, named_state
 from ..runtime.shutdown import MergeResult
-from ..runtime.telling.stats import PeerStats
+from ..runtime.telling.stats import METRICS, PeerStats
 from ..storage.files import write_json
 from ..storage.merge import as_text, runs_of, save_model, with_aliases
 from ..tensors.vector import Vector
@@ -21,58 +21,41 @@ __all__ = ["Report", "State", "save_peer_model"]
 State = Literal["finished", "left", "failed"]
 
 
+_FIGURES: Final = (
+    *("id", "address", "swarm", "steps", "swarm_steps", "ended_by", "weight_units"),
+    *("rule", "p", "topology"),
+)
+"""Fields of `PeerStats` that are in a report besides `METRICS`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The end of one peer, as written to ``peer.json``."""
+    """The end of one peer."""
 
-    id: str
+    stats: PeerStats
+    """Its figures at the end; counts are those of its last incarnation."""
     index: int
     state: State
     error: str | None = None
     """Error message."""
-    address: str | None = None
-    swarm: str = ""
-    """Hash of its swarm's initial model."""
-    steps: int = 0
-    """Optimizer steps, including those of earlier incarnations up to the last checkpoint."""
-    ended_by: str = ""
-    """Id of the peer whose end also ended this one, under rules that allow it; else empty."""
-    swarm_steps: int = 0
-    """Steps of all peers that were ever in the swarm, as far as this one knows."""
     lives: int = 1
-    """Number of incarnations, as far as this folder shows; the counts below are of the last one."""
+    """Number of incarnations, as far as this folder shows."""
     steps_per_s: float = 0.0
     wall_s: float = 0.0
     """Time from the first step to the last."""
     accuracy: float | None = None
     loss: float | None = None
     """Loss on held-out data at the end."""
-    weight_units: Units = 0
-    """Weight of all shards together, see `PeerStats.weight_units`."""
-    shards: int = 1
-    """Number of pieces into which the vector is cut."""
-    messages: int = 0
-    bytes_sent: int = 0
-    pushes: int = 0
-    skipped: int = 0
-    refusals: int = 0
-    rule: str | None = None
-    """Name of the algorithm."""
-    p: float | None = None
-    """The rule's parameter ``p``, if it has one."""
-    topology: str | None = None
-    """Spec of the graph."""
     merge: MergeResult | None = None
     """Result of merging with the others; None if not begun."""
 
-    @property
-    def weight(self) -> float:
-        """Averaging weight of the peer at its end, in founders; with shards, the mean over them."""
-        return founders(from_units(self.weight_units)) / self.shards
-
     def as_json(self) -> dict[str, Any]:
-        """Return all fields and the weight as JSON values."""
-        return asdict(self) | {"weight": self.weight}
+        """Return all figures as JSON values, as in ``peer.json``."""
+        stats = self.stats
+        told = {name: getattr(stats, name) for name in _FIGURES}
+        told |= {name: metric.get(stats) for name, metric in METRICS.items()}
+        told |= {each.name: getattr(self, each.name) for each in fields(self)[1:]}
+        return told | {"shards": len(stats.weights), "merge": self.merge and asdict(self.merge)}
 
     def write(self, folder: Path) -> None:
         """Write ``peer.json`` atomically.

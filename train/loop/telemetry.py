@@ -257,33 +257,17 @@ class Telemetry:
         folder, evaluate = self._config.out, self.evaluate_end
         if evaluate is not None and state != "failed":
             self._evaluation = evaluate()
-        counters, found = stats.counters, self._evaluation
-        wall_s = self._stepped_s - self._started_s
+        found, wall_s = self._evaluation, self._stepped_s - self._started_s
         report = self.report = Report(
-            id=stats.id,
+            stats=stats,
             index=self.index,
             state=state,
             error=None if error is None else _in_words(error),
-            address=stats.address,
-            swarm=stats.swarm,
-            steps=stats.steps,
-            ended_by=stats.ended_by,
-            swarm_steps=stats.swarm_steps,
             lives=1 if folder is None else max(1, len(ledger_paths(folder))),
             steps_per_s=(stats.steps - self._steps_before) / wall_s if wall_s else 0.0,
             wall_s=wall_s,
             accuracy=found.accuracy if found else None,
             loss=found.loss if found and math.isfinite(found.loss) else None,
-            weight_units=stats.weight_units,
-            shards=len(stats.weights),
-            messages=counters.messages,
-            bytes_sent=counters.bytes_sent,
-            pushes=counters.pushes,
-            skipped=counters.skipped,
-            refusals=counters.refusals,
-            rule=stats.rule,
-            p=stats.p,
-            topology=stats.topology,
             merge=merge,
         )
         if folder is not None and self._writes_end:

@@ -66,7 +66,7 @@ def test_a_lone_peer_that_resumes_ends_with_the_same_bits(
     halves = replace(solo, out=tmp_path / "halves")
     run(replace(config, steps=70), halves)
     report = run(replace(config, resume=True), halves)
-    assert (report.steps, report.swarm_steps, report.lives) == (120, 120, 2)
+    assert (report.stats.steps, report.stats.swarm_steps, report.lives) == (120, 120, 2)
     whole, again = (tensors(tmp_path / name / "model.safetensors") for name in ("whole", "halves"))
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
@@ -98,7 +98,7 @@ def test_a_peer_that_has_finished_already_finishes_at_once(
     run(settings(), replace(solo, out=tmp_path))
     before = tensors(tmp_path / "model.safetensors")
     report = run(settings(resume=True), replace(solo, out=tmp_path))
-    assert (report.state, report.steps, report.lives) == ("finished", 30, 2)
+    assert (report.state, report.stats.steps, report.lives) == ("finished", 30, 2)
     after = tensors(tmp_path / "model.safetensors")
     assert all(torch.equal(before[name], after[name]) for name in before)
 
@@ -108,7 +108,7 @@ def test_one_that_was_told_to_stop_goes_on_from_there(solo: PeerConfig, tmp_path
     stop.set()
     assert run(settings(), replace(solo, out=tmp_path), stop=stop).state == "left"
     report = run(settings(resume=True), replace(solo, out=tmp_path))
-    assert (report.state, report.steps, report.weight) == ("finished", 30, 1.0)
+    assert (report.state, report.stats.steps, report.stats.weight) == ("finished", 30, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_another_peer_cannot_take_a_checkpoint_up(solo: PeerConfig, tmp_path: Pa
 def test_a_peer_without_a_name_keeps_the_one_it_drew(tmp_path: Path) -> None:
     first = run(settings(), PeerConfig(out=tmp_path))
     second = run(settings(resume=True, steps=40), PeerConfig(out=tmp_path))
-    assert first.id == second.id and second.steps == 40
+    assert first.stats.id == second.stats.id and second.stats.steps == 40
 
 
 def test_a_folder_without_a_run_cannot_be_resumed(solo: PeerConfig, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_life_that_left_no_checkpoint_is_followed_by_one_that_begins_anew(
     run(settings(checkpoint_every="never"), replace(solo, out=tmp_path))
     assert not (tmp_path / "checkpoints").exists()
     report = run(settings(steps=20, resume=True), replace(solo, out=tmp_path))
-    assert (report.steps, report.lives) == (20, 2)
+    assert (report.stats.steps, report.lives) == (20, 2)
 
 
 def test_where_no_checkpoint_can_be_read_nothing_is_started(

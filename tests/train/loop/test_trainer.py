@@ -61,7 +61,7 @@ def test_one_peer_equals_plain_sgd_bit_for_bit(rule: str, tmp_path: Path) -> Non
 def test_the_folder_tells_what_happened(tmp_path: Path) -> None:
     report = run(RunConfig(steps=60), PeerConfig(id="solo", log_every=20, out=tmp_path))
     assert json.loads((tmp_path / "peer.json").read_text()) == report.as_json()
-    assert (report.state, report.steps, report.weight) == ("finished", 60, 1.0)
+    assert (report.state, report.stats.steps, report.stats.weight) == ("finished", 60, 1.0)
     assert [row["step"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1, 20, 40, 50, 60]
     assert read_ledger(tmp_path / "ledger.jsonl")[0].weight == ONE
 
@@ -126,7 +126,7 @@ def test_a_peer_that_is_told_to_stop_leaves(tmp_path: Path) -> None:
     stop = threading.Event()
     stop.set()
     report = run(RunConfig(), PeerConfig(out=tmp_path), stop=stop)
-    assert (report.state, report.steps, report.weight_units) == ("left", 0, 0)
+    assert (report.state, report.stats.steps, report.stats.weight_units) == ("left", 0, 0)
 
 
 @pytest.mark.live
@@ -134,7 +134,7 @@ def test_a_newcomer_that_is_told_to_stop_gives_up_looking(tmp_path: Path) -> Non
     stop = threading.Event()
     threading.Timer(0.5, stop.set).start()
     report = run(RunConfig(), PeerConfig(join=("127.0.0.1:9",), out=tmp_path), stop=stop)
-    assert (report.state, report.steps, report.weight_units) == ("left", 0, 0)
+    assert (report.state, report.stats.steps, report.stats.weight_units) == ("left", 0, 0)
 
 
 @pytest.mark.live

@@ -232,7 +232,7 @@ def test_a_run_whose_metrics_fail_goes_on(
     FullDisk(monkeypatch, "metrics.jsonl", room_bytes=700)
     with caplog.at_level(logging.WARNING, "rumor"):
         report = run(RunConfig(steps=30), PeerConfig(id="a", log_every=1, out=tmp_path))
-    assert (report.state, report.steps) == ("finished", 30)
+    assert (report.state, report.stats.steps) == ("finished", 30)
     assert caplog.text.count("metrics.jsonl could not be written, training goes on") == 1
     assert read_metrics(tmp_path / "metrics.jsonl")
 
