@@ -34,14 +34,16 @@ from ...gossip.wire.messages import Offer
 from ...train.config import RunConfig
 from ...train.loop.learner import Learner
 from ...train.model import fingerprint, named_state, travelling_tensors
-from ...train.storage.journal import Entry, Head, JournalFile
-from ...train.storage.journal_records import (
+from ...train.storage.journal import (
     Began,
     Call,
     Closed,
     Decided,
+    Entry,
     Exchanged,
     Fingerprint,
+    Head,
+    JournalFile,
     Trained,
     batch_checksum,
     in_words,

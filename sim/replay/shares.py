@@ -13,8 +13,7 @@ from ...gossip.effects.effects import Exchange
 from ...gossip.errors import TrainingError
 from ...gossip.types import Incarnation, PeerId
 from ...gossip.wire.formats import Form
-from ...train.storage.journal import JournalFile
-from ...train.storage.journal_records import Exchanged
+from ...train.storage.journal import Exchanged, JournalFile
 from ...train.tensors.blocks import widened
 from ...train.tensors.vector import Flats, Vector
 from .result import Differs

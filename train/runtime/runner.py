@@ -79,8 +79,7 @@ from ...gossip.wire.messages import (
     Stopping,
 )
 from ..storage.environment import uptime_s
-from ..storage.journal import Journal
-from ..storage.journal_records import Call
+from ..storage.journal import Call, Journal
 from ..storage.ledger_file import LedgerFile
 from ..tensors.buffers import give_pages_back
 from ..tensors.store import TensorStore

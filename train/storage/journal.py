@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Self, get_args, get_origin
 from zlib import crc32
 
 import numpy as np
@@ -37,12 +38,14 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event
 from ...gossip.effects.ledger import Account
-from ...gossip.errors import TrainingError
+from ...gossip.errors import RemoteProtocolError, TrainingError
 from ...gossip.protocol.protocol import Protocol
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import make_rule, spec_of
-from ...gossip.types import stream
-from ...gossip.wire.codec import HEADER_BYTES_MAX
+from ...gossip.types import ShareId, SharePart, SnapshotId, stream
+from ...gossip.weight import from_units, in_units
+from ...gossip.wire.codec import HEADER_BYTES_MAX, Buffer, decode_header
+from ...gossip.wire.formats import NATIVE, Form
 from ...gossip.wire.messages import is_name
 from ...gossip.wire.schema import Schema
 from ...topology.live import LiveTopology
@@ -51,22 +54,11 @@ from ..model import fingerprint
 from ..tensors.vector import Vector
 from .environment import machine, uptime_s
 from .files import fatal, forget_in_children, json_of
-from .journal_records import (
-    Began,
-    Call,
-    Closed,
-    Decided,
-    Exchanged,
-    Fingerprint,
-    Mark,
-    Trained,
-    batch_checksum,
-    in_words,
-    pack,
-    unpack,
-)
 
-__all__ = ["JOURNAL", "Entry", "Head", "Journal", "JournalFile", "rule_settings"]
+__all__ = [
+    *("JOURNAL", "Began", "Call", "Closed", "Decided", "Entry", "Exchanged", "Fingerprint", "Head"),
+    *("Journal", "JournalFile", "Mark", "Trained", "batch_checksum", "in_words", "pack", "unpack"),
+]
 
 
 _log = logging.getLogger("rumor")
@@ -74,7 +66,7 @@ _log = logging.getLogger("rumor")
 JOURNAL: Final = "journal.bin"
 """Name of the file in a peer's folder."""
 
-_MAGIC: Final = b"rumor journal 5\n"
+_MAGIC: Final = b"rumor journal 6\n"
 _FRAME: Final = struct.Struct("<IIB")
 _BODY_BYTES_MAX: Final = 2 * HEADER_BYTES_MAX
 _HEAD: Final = 0
@@ -84,8 +76,210 @@ _LOOK_STEPS: Final = 20
 _LOOK_COST_MIN: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+_METHODS: Final = frozenset(
+    {
+        *("join", "step", "trained_shard", "wake", "filled", "finish", "leave", "receive"),
+        *("inspected", "attached", "measured", "sketched", "unsent", "read"),
+    }
+)
+"""Methods of `Protocol` that change it."""
+
+
+class Call(NamedTuple):
+    """A call of one of a protocol's methods."""
+
+    method: str
+    """One of the methods of `Protocol` that take ``now``."""
+    arguments: Mapping[str, Any] = MappingProxyType({})
+    """Arguments by name, without ``now``."""
+    header: Buffer = b""
+    """First part of the message in ``envelope``, as received: it has the checksum of the frame that
+    follows it."""
+
+    def make(self, protocol: Protocol, now: float) -> list[Effect | Event]:
+        """Call the method at *now*, seconds.
+
+        Raises:
+            RemoteProtocolError: A message breaks the protocol.
+        """
+        effects: list[Effect | Event] = getattr(protocol, self.method)(now=now, **self.arguments)
+        return effects
+
+
+class Began(NamedTuple):
+    """An optimizer step began."""
+
+    batch: int
+    """Checksum of its batch, see `batch_checksum`."""
+
+
+class Trained(NamedTuple):
+    """The optimizer step was taken."""
+
+    loss: float
+    """Loss on the batch before the step."""
+
+
+class Decided(NamedTuple):
+    """The protocol's decision on the input before it."""
+
+    weight: int
+    """Weight held then."""
+    words: str
+    """Effects on the vector, see `in_words`."""
+
+
+class Fingerprint(NamedTuple):
+    """The model after the preceding records."""
+
+    tensors: tuple[int, ...]
+    """CRC-32 of each exchanged tensor, in the order of the schema."""
+
+
+class Closed(NamedTuple):
+    """The peer closed; nothing follows."""
+
+
+class Exchanged(NamedTuple):
+    """A register is about to be exchanged with a segment that other peers share."""
+
+    token: bytes
+    """Token of the segment, 16 bytes, drawn when it was made."""
+    number: int
+    """Number of the exchange among those of all peers, from 1; the first fills the segment."""
+    whole: bool
+    """True if the one before was completed; False if its peer was killed during it."""
+
+
+Mark = Began | Trained | Decided | Fingerprint | Closed | Exchanged
+
+
+def batch_checksum(batch: NDArray[np.int64]) -> int:
+    """Return the CRC-32 of the indices of a batch, int64, axes ``(batch_size,)``."""
+    return crc32(np.ascontiguousarray(batch, "<i8").data)
+
+
+def in_words(effects: Sequence[Effect | Event]) -> str:
+    """Describe what *effects* do to the vector.
+
+    >>> in_words([Snapshot(1, "x"), Mix(ShareId("ada", 7, 3), 0.5)])
+    'snapshot x; mix ada#3 0.5'
+    """
+    return "; ".join(filter(None, map(_words, effects)))
+
+
+def _words(effect: Effect | Event) -> str:
+    match effect:
+        case Snapshot(_, register, form, shard):
+            what = "copy" if form.copy else "snapshot"
+            cut = f" of shard {shard}" if shard else ""
+            named = register if isinstance(register, str) else " and ".join(register)
+            return f"{what} {named}{cut}{_as(form)}"
+        case Mix(share, fraction, form):
+            return f"mix {_named(share)} {fraction!r}{_as(form)}"
+        case Reclaim(snapshot, fraction):
+            return f"reclaim {snapshot} {fraction!r}"
+        case Combine(register, terms):
+            added = (f"{c!r} {_named(term)}" for c, term in terms)
+            return f"combine {register}: {', '.join(added)}"
+        case Exchange(register, segment, taken, given):
+            return f"exchange {register} with {segment} {taken!r} {given!r}"
+        case _:
+            return ""
+
+
+def _named(term: str | ShareId | SharePart | SnapshotId) -> str:
+    if isinstance(term, str):
+        return term
+    if isinstance(term, int):
+        return f"snapshot {term}"
+    if isinstance(term, SharePart):
+        return f"part {term.part} of {_named(term.share)}"
+    return f"{term.sender}#{term.seq}" + (f"/{term.shard}" if term.shard else "")
+
+
+def _as(form: Form) -> str:
+    return f" as {form.wire}" * (form.wire != NATIVE) + " by itself" * form.bare
+
+
+_CALL, _MARK = 1, 2
+_MARKS: Final = {kind.__name__: kind for kind in get_args(Mark)}
+
+
+def pack(record: Call | Mark, now: float | None = None) -> tuple[int, bytes]:
+    """Serialize a record as JSON, which keeps every bit of a float.
+
+    The header of a call follows the JSON after a zero byte.
+
+    Args:
+        now: Time of a call, seconds; None for a mark.
+
+    Returns:
+        ``(kind, content)``.
+    """
+    if isinstance(record, Call):
+        told = {name: value for name, value in record.arguments.items() if name != "envelope"}
+        if "distances" in told:
+            told["distances"] = [[*share, far] for share, far in told["distances"].items()]
+        text = json.dumps([record.method, told, now])
+        return _CALL, text.encode() + b"\0" + bytes(record.header)
+    values: list[Any] = list(record)
+    if isinstance(record, Decided):
+        values[0] = in_units(record.weight)
+    elif isinstance(record, Exchanged):
+        values[0] = record.token.hex()
+    return _MARK, json.dumps([type(record).__name__, *values]).encode()
+
+
+def unpack(number: int, body: bytes) -> tuple[Call | Mark, float | None]:
+    """Parse a record that `pack` serialized.
+
+    Raises:
+        ValueError: *body* is not a record.
+    """
+    try:
+        if number == _CALL:
+            return _unpack_call(body)
+        if number == _MARK:
+            return _unpack_mark(body), None
+        raise LookupError(number)
+    except (LookupError, TypeError, RecursionError, RemoteProtocolError, ValueError) as error:
+        raise ValueError(f"no record of kind {number}: {error}") from None
+
+
+def _unpack_call(body: bytes) -> tuple[Call, float]:
+    text, _, header = body.partition(b"\0")
+    method, arguments, now = json.loads(text)
+    if method not in _METHODS or type(arguments) is not dict or type(now) is not float:
+        raise ValueError(f"no call of a protocol: {method!r}")
+    if header:
+        arguments["envelope"] = decode_header(header)[0]
+    if "share" in arguments:
+        arguments["share"] = ShareId(*arguments["share"])
+    for name in {"seeds", "sketch"} & arguments.keys():
+        arguments[name] = tuple(arguments[name])
+    if "distances" in arguments:
+        arguments["distances"] = {ShareId(*s): far for *s, far in arguments["distances"]}
+    return Call(method, arguments, header), now
+
+
+def _unpack_mark(body: bytes) -> Mark:
+    name, *values = json.loads(body)
+    kind = _MARKS[name]
+    if kind is Decided:
+        values[0] = from_units(values[0])
+    elif kind is Exchanged:
+        values[0] = bytes.fromhex(values[0])
+    elif kind is Fingerprint:
+        values[0] = tuple(map(int, values[0]))
+    for value, hint in zip(values, kind.__annotations__.values(), strict=True):
+        if not isinstance(value, get_origin(hint) or hint):
+            raise ValueError(f"{name} of {value!r}")
+    mark: Mark = kind(*values)
+    return mark
+
+
+class Entry(NamedTuple):
     """One record of a journal."""
 
     number: int
@@ -296,8 +490,8 @@ class Head:
     """Hash of its model's vector, 16 bytes."""
     schema: bytes
     """Hash of its model's schema, 16 bytes."""
-    rule: Mapping[str, Any]
-    """The rule, see `rule_settings`."""
+    rule: str
+    """Spec of the rule, with all its parameters."""
     topology: str
     seed: int
     """Seed of the peer's choices."""
@@ -343,7 +537,7 @@ class Head:
             addresses=addresses,
             anchor=vector.anchor(),
             schema=vector.schema.hash,
-            rule=rule_settings(rule),
+            rule=spec_of(rule),
             topology=config.topology,
             seed=config.seed,
             protocol=config.protocol,
@@ -379,7 +573,7 @@ class Head:
         Raises:
             ConfigError: The rule is unknown here.
         """
-        return make_rule(self.rule["spec"])
+        return make_rule(self.rule)
 
     def make_protocol(self, schema: Schema, rule: Rule) -> Protocol:
         """Make the protocol as it was before its first input."""
@@ -401,15 +595,3 @@ class Head:
     def keeps_anchor(self) -> bool:
         """True if its vector keeps the anchor, which lossy formats take differences from."""
         return requirements_of(self.make_rule()).needs_anchor(self.protocol.wire)
-
-
-def rule_settings(rule: Rule) -> dict[str, Any]:
-    """Return the settings to make a rule again: its name, and a spec with all its parameters.
-
-    Raises:
-        ConfigError: No spec makes it again.
-    """
-    try:
-        return {"name": rule.name, "spec": spec_of(rule)}
-    except ConfigError as error:
-        raise ConfigError(f"rule {rule.name} cannot be journaled: {error}") from error

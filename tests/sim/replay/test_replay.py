@@ -24,13 +24,14 @@ from rumor.gossip.wire.messages import Chunk
 from rumor.sim.replay.replay import replay
 from rumor.sim.replay.result import Replay, Verdict, first_difference
 from rumor.sim.replay.shares import Life, RecomputedShare, ShareKey, ShareStore
-from rumor.train.storage.journal import JOURNAL, JournalFile
-from rumor.train.storage.journal_records import (
+from rumor.train.storage.journal import (
+    JOURNAL,
     Began,
     Call,
     Decided,
     Exchanged,
     Fingerprint,
+    JournalFile,
     Trained,
     unpack,
 )

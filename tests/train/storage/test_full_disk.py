@@ -20,8 +20,7 @@ from rumor.gossip.weight import ONE
 from rumor.train import Peer, PeerConfig
 from rumor.train.config import RunConfig
 from rumor.train.loop.trainer import run
-from rumor.train.storage.journal import Journal, JournalFile
-from rumor.train.storage.journal_records import Call
+from rumor.train.storage.journal import Call, Journal, JournalFile
 from rumor.train.storage.jsonl import JsonlLog, MetricsLog, read_metrics
 from rumor.train.storage.ledger_file import LedgerFile, read_ledger
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from rumor.gossip import TrainingError
 from rumor.gossip.effects.effects import Exchange
-from rumor.train.storage.journal_records import Exchanged
+from rumor.train.storage.journal import Exchanged
 from rumor.train.tensors import centers
 from rumor.train.tensors.centers import Life, SharedCenters
 from rumor.train.tensors.vector import Vector
