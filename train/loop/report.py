@@ -55,7 +55,9 @@ class Report:
         told = {name: getattr(stats, name) for name in _FIGURES}
         told |= {name: metric.get(stats) for name, metric in METRICS.items()}
         told |= {each.name: getattr(self, each.name) for each in fields(self)[1:]}
-        return told | {"shards": len(stats.weights), "merge": self.merge and asdict(self.merge)}
+        # A result that is not complete is false.
+        merge = None if self.merge is None else asdict(self.merge)
+        return told | {"shards": len(stats.weights), "merge": merge}
 
     def write(self, folder: Path) -> None:
         """Write ``peer.json`` atomically.
