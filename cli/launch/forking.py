@@ -1,7 +1,9 @@
-"""Peers of a task as forks of a process that has imported everything before (`preload`).
+"""Peers of a task as forks of a process that has imported everything before.
 
-A fresh peer spends about three seconds of a core on imports. This module imports nothing but the
-standard library, so that the parent of the forks begins before the launcher reads its arguments.
+A fresh peer spends about three seconds of a core on imports. The parent of the forks imports this
+module, which then imports the rest; a user's own task is imported by each fork for itself. In any
+other process this module imports nothing but the standard library, so that the parent begins before
+the launcher reads its arguments.
 """
 
 import gc
@@ -11,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Final
@@ -18,7 +21,7 @@ from typing import Final
 __all__ = ["Forked", "begin_forking", "environment", "run_rumor"]
 
 _PROCESSES: Final = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload([f"{__package__}.preload"])
+_PROCESSES.set_forkserver_preload([__name__])
 
 
 def begin_forking() -> None:
@@ -103,3 +106,26 @@ def run_rumor(arguments: Sequence[str]) -> None:
 
     sys.argv = ["rumor", *arguments]
     main()
+
+
+def _preload() -> None:
+    # It only imports: it has no second thread and touches no GPU, so that forks begin clean.
+    # Closing the terminal would end it, and the launcher would not learn how peers end.
+    with suppress(OSError):
+        os.setsid()
+    # Imported modules hold no garbage, and pages that a collection writes to would no longer be
+    # shared.
+    gc.disable()
+    for module in (
+        *("rumor.cli.app", "rumor.cli.commands.peer", "rumor.train.loop.trainer"),
+        # The first step of an optimizer imports one, and the first parsed option the other.
+        *("torch._dynamo", "typer._adapters"),
+    ):
+        # A fork that needs it will report the error.
+        with suppress(Exception):
+            import_module(module)
+    gc.freeze()
+
+
+if any("multiprocessing.forkserver" in argument for argument in sys.orig_argv):
+    _preload()

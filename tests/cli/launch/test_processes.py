@@ -195,7 +195,7 @@ def test_peers_are_forked_and_die_of_signals_like_any_process(
 
 
 def test_only_the_process_that_peers_are_forked_from_preloads() -> None:
-    code = "import gc, sys, rumor.cli.launch.preload; print(gc.isenabled(), 'torch' in sys.modules)"
+    code = "import gc, sys, rumor.cli.launch.forking; print(gc.isenabled(), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]
 
