@@ -18,21 +18,23 @@ from ..weight import WEIGHT_MAX
 from ..wire.messages import Ack, Chunk, Grant, Offer, Pending, Push
 from ..wire.schema import Schema
 from .flow_control import FRAMES_MAX, patience_s, window_bytes
-from .transfer import INCOMING_TRANSITIONS, IncomingEvent, IncomingState, IncomingTransfer
+from .transfer import IncomingState, IncomingTransfer
 
 __all__ = ["PROGRESS_REPORTS", "Inbox"]
 
 _NEVER = float("inf")
 
 # Module constants, because an enum member lookup takes fifty nanoseconds.
-_WHOLE, _FINITE, _ACCEPTED = IncomingEvent.WHOLE, IncomingEvent.FINITE, Kind.ACCEPTED
-_TAKEN, _REFUSED = IncomingEvent.TAKEN, IncomingEvent.REFUSED
+_ARRIVING, _ACCEPTED = IncomingState.ARRIVING, Kind.ACCEPTED
 
 PROGRESS_REPORTS = 10
 """Progress reports to the sender within the time after which it would give up."""
 
 _WINDOW_S = 2.0
 """Seconds of a share that may be in flight."""
+
+# Frames that arrive in no measurable time say nothing about the pace.
+_PACE_MAX = 1e12
 
 
 class Inbox:
@@ -68,58 +70,59 @@ class Inbox:
         if frame_bytes != message.size_bytes:
             raise RemoteProtocolError("PUSH is not as long as it says", share.sender)
         transfer = self._open(share, message, now)
-        if transfer is None:
-            return
-        if transfer.on(_WHOLE):
-            transfer.received_bytes = message.size_bytes
+        if transfer is not None:
             self._log.ask(Stage(share, 0, message.size_bytes, message.form))
-            self._log.ask(Inspect(share))
+            self._complete(transfer)
 
     def offer(self, share: ShareId, message: Offer, now: float) -> None:
         """Accept a share frame by frame or from memory, or refuse it before its bytes are sent."""
         if not 0 < message.size_bytes <= message.frame_bytes * FRAMES_MAX:
             raise RemoteProtocolError("a share in more frames than are counted", share.sender)
         transfer = self._open(share, message, now)
-        if transfer is None or not transfer.on(
-            IncomingEvent.ATTACH if message.segment else IncomingEvent.OFFER
-        ):
-            return
-        if transfer.state is IncomingState.ATTACHING:
+        if transfer is None:
+            known = self._find(share)
+            if known is not None and known.offer == message and known.state is _ARRIVING:
+                self._grant(known, now, repeat=True)
+        elif message.segment:
+            transfer.state = IncomingState.ATTACHING
             self._log.ask(Attach(share, message.segment, message.size_bytes, message.form))
-        elif not transfer.granted_bytes and message.eager_bytes >= self._window(transfer):
+        elif message.eager_bytes >= transfer.window_bytes:
             # The sender has already assumed this credit.
-            transfer.granted_bytes = transfer.paced_bytes = self._window(transfer)
+            transfer.granted_bytes = transfer.paced_bytes = transfer.window_bytes
             transfer.granted_s = now
         else:
-            self._grant(transfer, now, repeat=True)
+            self._grant(transfer, now)
 
     def attached(self, share: ShareId, now: float, *, usable: bool) -> None:
         """Use a share in its sender's memory, or have it sent if the memory cannot be read."""
         transfer = self._find(share)
-        if transfer is None or not transfer.on(
-            IncomingEvent.READABLE if usable else IncomingEvent.UNREADABLE
-        ):
+        if transfer is None or transfer.state is not IncomingState.ATTACHING:
             return
         if usable:
-            transfer.received_bytes = transfer.offer.size_bytes
-            self._log.ask(Inspect(share))
+            self._complete(transfer)
         else:
+            transfer.state = _ARRIVING
             self._grant(transfer, now)
 
     def chunk(self, share: ShareId, message: Chunk, frame_bytes: int, now: float) -> None:
         """Stage one frame. A duplicate, or one without an open transfer, is dropped."""
         transfer = self._find(share)
-        if transfer is None or not transfer.wants(message.index):
+        if transfer is None or not transfer.lacks(message.index):
             return
-        size, start = transfer.offer.size_bytes, message.offset_bytes
+        offer, start, size = transfer.offer, message.offset_bytes, transfer.offer.size_bytes
         if not transfer.has_frame(message, frame_bytes):
             raise RemoteProtocolError("CHUNK is not a frame of its share", share.sender)
-        window = self._window(transfer)
-        if start + frame_bytes > max(transfer.granted_bytes, window):
+        if start + frame_bytes > max(transfer.granted_bytes, transfer.window_bytes):
             raise RemoteProtocolError("CHUNK was not granted", share.sender)
         transfer.chunks.add(message.index)
-        transfer.came_on(frame_bytes, now)
-        self._log.ask(Stage(share, start, size, transfer.offer.form))
+        if transfer.received_bytes:
+            transfer.gap_s = max(transfer.gap_s, now - transfer.progress_s)
+        else:
+            transfer.began_s = now
+        transfer.received_bytes += frame_bytes
+        transfer.progress_s = now
+        transfer.deadline_s = now + patience_s(self._config, transfer.gap_s)
+        self._log.ask(Stage(share, start, size, offer.form))
         # Credit is renewed every half window: one GRANT per frame would double the messages.
         left_bytes = transfer.granted_bytes - transfer.received_bytes
         if transfer.granted_bytes < size and left_bytes <= transfer.paced_bytes // 2:
@@ -127,12 +130,13 @@ class Inbox:
         elif now >= transfer.granted_s + self._config.stall_s / PROGRESS_REPORTS:
             # On a slow link half a window takes long, and its sender must see progress.
             self._grant(transfer, now, repeat=True)
-        self._inspect_if_complete(transfer)
+        if transfer.received_bytes == size:
+            self._complete(transfer)
 
     def place_of(self, share: ShareId, message: Chunk, frame_bytes: int) -> Stage | None:
         """Return where to receive a frame in place; None if it is not wanted."""
         transfer = self._find(share)
-        if transfer is None or not transfer.wants(message.index):
+        if transfer is None or not transfer.lacks(message.index):
             return None
         if not transfer.has_frame(message, frame_bytes):
             return None
@@ -142,12 +146,13 @@ class Inbox:
     def query(self, share: ShareId, now: float) -> None:
         """Answer a query about a share; one never seen is fenced: it cannot be accepted later."""
         transfer = self._find(share)
-        if transfer is not None:
-            if not self._give_up_if_stalled(transfer, now):
-                self._log.send(share.sender, share.incarnation, Pending(share.seq))
-            return
-        if self._is_new(share):
-            self._decide(share, 0)
+        if transfer is None:
+            if self._is_new(share):
+                self._decide(share, 0)
+        elif now >= transfer.deadline_s:
+            self.decide(transfer, 0, "stalled")
+        else:
+            self._log.send(share.sender, share.incarnation, Pending(share.seq))
 
     def inspected(self, share: ShareId, finite: bool, returned: bool) -> None:
         """Record whether a staged share is finite.
@@ -157,47 +162,33 @@ class Inbox:
                 because a share that a round needs would be pushed again forever. A model that is
                 shown for reading is always returned, since no rule sees it.
         """
-        transfer = self.transfers.get((share.sender, share.incarnation))
-        if transfer is None or transfer.id != share:
+        transfer = self._find(share)
+        if transfer is None or transfer.state is not IncomingState.STAGED:
             return
         transfer.is_finite = finite
         if not finite and (returned or transfer.offer.held):
-            self.decide(transfer, 0, "not finite", IncomingEvent.NOT_FINITE)
-            return
-        transfer.state = INCOMING_TRANSITIONS[transfer.state].get(_FINITE, transfer.state)
+            self.decide(transfer, 0, "not finite")
+        else:
+            transfer.state = IncomingState.READY
 
     def turn_away(self, share: ShareId, reason: str) -> None:
         """Refuse a new share before any of its bytes are read."""
         if self._is_new(share):
             self._refuse(share, reason)
 
-    def decide(
-        self,
-        transfer: IncomingTransfer,
-        accepted: int,
-        reason: str = "",
-        event: IncomingEvent | None = None,
-    ) -> bool:
-        """Accept part of a share's escrow, once and for all.
+    def decide(self, transfer: IncomingTransfer, accepted: int, reason: str = "") -> None:
+        """Accept part of a share's escrow, once and for all; with a reason, refuse the share.
 
         The caller emits the mixing first, if anything was accepted.
-
-        *event* defaults to TAKEN, or to REFUSED if there is a reason. Return True if the event
-        decides the share; in some states it does not.
         """
-        if event is None:
-            event = _REFUSED if reason else _TAKEN
-        after, share = INCOMING_TRANSITIONS[transfer.state].get(event), transfer.id
-        if after is None:
-            return False
-        transfer.state = after
+        share = transfer.id
         del self.transfers[share.sender, share.incarnation]
         if reason:
             self._log.ask(Drop(share))
             self._log.ask(ShareRefused(share.sender, reason))
-        # A share in one message has no measurable pace.
-        self._decide(share, accepted, transfer.bytes_s if transfer.chunks else 0)
-        return True
+        # A share that came in one message, or was read from memory, has no measurable pace.
+        pace = transfer.bytes_s if transfer.chunks else 0
+        self._decide(share, accepted, int(pace) if pace < _PACE_MAX else 0)
 
     def read(self, transfer: IncomingTransfer) -> None:
         """Send back a share that was shown for reading, once it has been read."""
@@ -211,25 +202,21 @@ class Inbox:
     def expire(self, now: float) -> None:
         """Send back shares that stalled in the middle."""
         for transfer in tuple(self.transfers.values()):
-            if transfer.state < IncomingState.STAGED:
-                self._give_up_if_stalled(transfer, now)
+            if now >= transfer.deadline_s:
+                self.decide(transfer, 0, "stalled")
 
     def forget(self, sender: PeerId, current: Incarnation) -> None:
         """Send back shares that earlier incarnations of *sender* can no longer finish."""
         for transfer in tuple(self.transfers.values()):
             earlier = transfer.id.sender == sender and transfer.id.incarnation < current
-            if earlier:
-                self.decide(transfer, 0, "its sender restarted", IncomingEvent.RESTARTED)
+            if earlier and not transfer.whole:
+                self.decide(transfer, 0, "its sender restarted")
 
     def deadline(self) -> float:
-        due_s = _NEVER
-        for transfer in self.transfers.values():
-            if transfer.state < IncomingState.STAGED:
-                due_s = min(due_s, self._stalls_s(transfer))
-        return due_s
+        return min([each.deadline_s for each in self.transfers.values()], default=_NEVER)
 
     def _open(self, share: ShareId, message: Offer, now: float) -> IncomingTransfer | None:
-        """Find or create the transfer of an offered share; None if it is already decided."""
+        """Create the transfer of an offered share; None if it is not new, or is refused."""
         size = message.form.size_bytes(self._schema, share.shard)
         if message.size_bytes != size:
             raise RemoteProtocolError(
@@ -239,8 +226,7 @@ class Inbox:
             what = "to be read that has weight" if message.held else "without weight"
             raise RemoteProtocolError(f"a share {what}", share.sender)
         if not self._is_new(share):
-            found = self._find(share)
-            return found if found is not None and found.offer == message else None
+            return None
         reason = self._validate(share, message)
         if not reason and len(self.transfers) >= self._config.staged_max:
             reason = "busy"
@@ -253,7 +239,9 @@ class Inbox:
         if reason:
             self._refuse(share, reason)
             return None
-        transfer = IncomingTransfer(share, message, now)
+        window = window_bytes(self._config, message.frame_bytes, self._schema.shards)
+        window, stalled_s = min(window, message.size_bytes), now + self._config.stall_s
+        transfer = IncomingTransfer(share, message, window, now, stalled_s)
         self.transfers[share.sender, share.incarnation] = transfer
         return transfer
 
@@ -273,27 +261,24 @@ class Inbox:
             return False
         if before.whole:
             raise RemoteProtocolError("went on before the last share was settled", share.sender)
-        self.decide(before, 0, "given up by its sender", IncomingEvent.SUPERSEDED)
+        self.decide(before, 0, "given up by its sender")
         return True
 
     def _find(self, share: ShareId) -> IncomingTransfer | None:
         transfer = self.transfers.get((share.sender, share.incarnation))
         return transfer if transfer is not None and transfer.id == share else None
 
-    def _give_up_if_stalled(self, transfer: IncomingTransfer, now: float) -> bool:
-        # Must be the same sum as in `deadline`: a difference may round to just below it, forever.
-        if now < self._stalls_s(transfer):
-            return False
-        return self.decide(transfer, 0, "stalled", IncomingEvent.STALLED)
-
-    def _stalls_s(self, transfer: IncomingTransfer) -> float:
-        return transfer.progress_s + patience_s(self._config, transfer.gap_s)
+    def _complete(self, transfer: IncomingTransfer) -> None:
+        """Have a share inspected, now that all of it is here or can be read."""
+        transfer.state, transfer.deadline_s = IncomingState.STAGED, _NEVER
+        transfer.received_bytes = transfer.offer.size_bytes
+        self._log.ask(Inspect(transfer.id))
 
     def _grant(self, transfer: IncomingTransfer, now: float, *, repeat: bool = False) -> None:
         """Grant more of a share; *repeat* also repeats an unchanged grant."""
         # On a slow link, a full window would be a queue of many seconds, which delays queries.
-        paced = max(transfer.bytes_in(_WINDOW_S), 2 * transfer.offer.frame_bytes)
-        transfer.paced_bytes = int(min(paced, self._window(transfer)))
+        paced = max(transfer.bytes_s * _WINDOW_S, 2 * transfer.offer.frame_bytes)
+        transfer.paced_bytes = int(min(paced, transfer.window_bytes))
         stop = min(transfer.received_bytes + transfer.paced_bytes, transfer.offer.size_bytes)
         if stop > transfer.granted_bytes or repeat:
             transfer.granted_bytes = max(stop, transfer.granted_bytes)
@@ -301,22 +286,13 @@ class Inbox:
             share, credit_bytes = transfer.id, transfer.granted_bytes
             self._log.send(share.sender, share.incarnation, Grant(share.seq, credit_bytes))
 
-    def _window(self, transfer: IncomingTransfer) -> int:
-        window = window_bytes(self._config, transfer.offer.frame_bytes, self._schema.shards)
-        return min(window, transfer.offer.size_bytes)
-
-    def _inspect_if_complete(self, transfer: IncomingTransfer) -> None:
-        if transfer.received_bytes == transfer.offer.size_bytes:
-            transfer.on(IncomingEvent.COMPLETE)
-            self._log.ask(Inspect(transfer.id))
-
     def _refuse(self, share: ShareId, reason: str) -> None:
         self._log.ask(ShareRefused(share.sender, reason))
         self._decide(share, 0)
 
     def _decide(self, share: ShareId, accepted: int, bytes_s: int = 0) -> None:
-        sender = share.sender, share.incarnation
-        self._log.record(Entry(_ACCEPTED, accepted, *sender, share.seq))
+        entry = Entry(_ACCEPTED, accepted, share.sender, share.incarnation, share.seq)
+        self._log.record(entry)
         self._acknowledge(share, accepted, bytes_s)
 
     def _acknowledge(self, share: ShareId, accepted: int, bytes_s: int = 0) -> None:

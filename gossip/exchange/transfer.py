@@ -9,8 +9,8 @@ from ..types import Incarnation, PeerId, ShareId, SnapshotId
 from ..wire.messages import Chunk, Offer
 
 __all__ = [
-    *("INCOMING_TRANSITIONS", "STRANDED", "EscrowEvent", "EscrowState"),
-    *("IncomingEvent", "IncomingState", "IncomingTransfer", "OutgoingTransfer", "SnapshotRefs"),
+    *("STRANDED", "EscrowEvent", "EscrowState", "OutgoingTransfer"),
+    *("IncomingState", "IncomingTransfer", "SnapshotRefs"),
 ]
 
 
@@ -108,71 +108,20 @@ class OutgoingTransfer:
 
 
 class IncomingState(IntEnum):
-    """State of an incoming share; from STAGED on it is complete."""
+    """State of an incoming share until it is decided; from STAGED on it is complete.
 
-    OFFERED = auto()
-    """Accepted for transfer; this state is transient."""
+    Until then it is refused if it stalls, if its sender restarts, or if its sender starts another
+    share: of a complete one, that breaks the protocol.
+    """
+
     ATTACHING = auto()
-    """Checking whether the sender's memory can be read."""
+    """Checking whether the sender's memory can be read; if not, the share is sent in frames."""
     ARRIVING = auto()
     """Arriving frame by frame."""
     STAGED = auto()
     """Complete, and being inspected."""
     READY = auto()
     """Inspected: a step may take it."""
-    DECIDED = auto()
-    """The sender was sent the accepted amount, possibly 0."""
-
-
-class IncomingEvent(IntEnum):
-    """Events of an incoming share."""
-
-    WHOLE = auto()
-    """The share came in one message."""
-    ATTACH = auto()
-    """The offer names its location in shared memory."""
-    OFFER = auto()
-    """The share is offered in frames, perhaps again."""
-    READABLE = auto()
-    UNREADABLE = auto()
-    FRAME = auto()
-    COMPLETE = auto()
-    """All frames have arrived."""
-    FINITE = auto()
-    NOT_FINITE = auto()
-    STALLED = auto()
-    """No frame has arrived for too long."""
-    RESTARTED = auto()
-    """A later incarnation of its sender was heard."""
-    SUPERSEDED = auto()
-    """Its sender has started another share."""
-    REFUSED = auto()
-    """This peer takes no shares, or its rule refuses this one."""
-    TAKEN = auto()
-
-
-_S, _E = IncomingState, IncomingEvent
-
-_ENDS = dict.fromkeys([_E.STALLED, _E.RESTARTED, _E.SUPERSEDED, _E.REFUSED], _S.DECIDED)
-
-INCOMING_TRANSITIONS: dict[IncomingState, dict[IncomingEvent, IncomingState]] = {
-    _S.OFFERED: {_E.WHOLE: _S.STAGED, _E.ATTACH: _S.ATTACHING, _E.OFFER: _S.ARRIVING},
-    _S.ATTACHING: {_E.READABLE: _S.STAGED, _E.UNREADABLE: _S.ARRIVING, **_ENDS},
-    _S.ARRIVING: {
-        **dict.fromkeys([_E.ATTACH, _E.OFFER, _E.FRAME], _S.ARRIVING),
-        _E.COMPLETE: _S.STAGED,
-        **_ENDS,
-    },
-    # Superseding a complete share breaks the protocol: see `Inbox`.
-    _S.STAGED: {_E.FINITE: _S.READY, _E.NOT_FINITE: _S.DECIDED, _E.REFUSED: _S.DECIDED},
-    _S.READY: {_E.TAKEN: _S.DECIDED, _E.REFUSED: _S.DECIDED},
-    _S.DECIDED: {},
-}
-"""The next state, by state and event; any other event is ignored."""
-
-
-# Frames that arrive in no measurable time say nothing about the pace.
-_PACE_MAX = 1e12
 
 
 @dataclass(slots=True)
@@ -181,8 +130,12 @@ class IncomingTransfer:
 
     id: ShareId
     offer: Offer
+    window_bytes: int
+    """Most bytes of it that may be in flight."""
     progress_s: float
     """Time of its last progress, seconds."""
+    deadline_s: float
+    """Time when it has stalled, seconds; infinite once it is complete."""
     gap_s: float = 0.0
     """Longest pause between two of its frames so far."""
     began_s: float = 0.0
@@ -194,7 +147,7 @@ class IncomingTransfer:
     """Time of the last grant to its sender."""
     paced_bytes: int = 0
     """Bytes beyond those received that the last grant allowed."""
-    state: IncomingState = IncomingState.OFFERED
+    state: IncomingState = IncomingState.ARRIVING
     is_finite: bool = True
     """True if all its values are finite, once it was inspected."""
 
@@ -202,35 +155,15 @@ class IncomingTransfer:
     def whole(self) -> bool:
         return self.state >= IncomingState.STAGED
 
-    def on(self, event: IncomingEvent) -> bool:
-        """Move to the state that an event leads to; return False if the event is ignored."""
-        before, self.state = self.state, INCOMING_TRANSITIONS[self.state].get(event, self.state)
-        return event in INCOMING_TRANSITIONS[before]
-
-    def came_on(self, size_bytes: int, now: float) -> None:
-        if self.received_bytes:
-            self.gap_s = max(self.gap_s, now - self.progress_s)
-        else:
-            self.began_s = now
-        self.received_bytes += size_bytes
-        self.progress_s = now
-
     @property
-    def bytes_s(self) -> int:
-        """Pace of its frames, bytes per second; 0 if unknown."""
-        # A share read from memory has no frames, and a single frame has no pace.
-        pace = self.bytes_in(1.0) if len(self.chunks) > 1 else 0.0
-        return int(pace) if pace < _PACE_MAX else 0
-
-    def bytes_in(self, seconds: float) -> float:
-        """Return the bytes that arrive in *seconds* at the pace so far; infinite if it is
-        unknown."""
+    def bytes_s(self) -> float:
+        """Pace of its frames so far, bytes per second; infinite if unknown."""
         past_s = self.progress_s - self.began_s
         # The first frame counts as part of the offer: only later ones indicate a pace.
         come = self.received_bytes - self.offer.frame_bytes
-        return come / past_s * seconds if past_s > 0 and come > 0 else float("inf")
+        return come / past_s if past_s > 0 and come > 0 else float("inf")
 
-    def wants(self, index: int) -> bool:
+    def lacks(self, index: int) -> bool:
         """Return True if a frame is still missing; False if the sender's memory is read."""
         return self.state is IncomingState.ARRIVING and index not in self.chunks
 

@@ -9,11 +9,6 @@ from rumor.gossip.effects.effects import Drop, Mix, Stage
 from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.exchange.flow_control import FRAMES_MAX
-from rumor.gossip.exchange.transfer import (
-    IncomingEvent,
-    IncomingState,
-    IncomingTransfer,
-)
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE, WEIGHT_MAX
 from rumor.gossip.wire.formats import Form
@@ -25,30 +20,6 @@ from ..scene import OTHER_ANCHOR, SMALL, WIDE, Scene, a_push, an_offer, of
 OFFER = an_offer(escrow=ONE // 2)
 SHARE = ShareId("a", 1, 1)
 PUSH = a_push(escrow=ONE // 2)
-
-# By state, where each event of the enum leads, in its order: whole attach offer readable
-# unreadable frame complete finite not-finite stalled restarted superseded refused taken.
-OUTCOMES = {
-    "offered": "staged attaching arriving - - - - - - - - - - -",
-    "attaching": "- - - staged arriving - - - - decided decided decided decided -",
-    "arriving": "- arriving arriving - - arriving staged - - decided decided decided decided -",
-    "staged": "- - - - - - - ready decided - - - decided -",
-    "ready": "- - - - - - - - - - - - decided decided",
-    "decided": "- - - - - - - - - - - - - -",
-}
-
-
-@pytest.mark.parametrize("state", IncomingState)
-def test_each_event_has_the_outcome_that_is_written_here_or_is_ignored(
-    state: IncomingState,
-) -> None:
-    for event, outcome in zip(IncomingEvent, OUTCOMES[state.name.lower()].split(), strict=True):
-        transfer = IncomingTransfer(ShareId("a", 1, 1), an_offer(), 0.0)
-        transfer.state = state
-        assert transfer.on(event) == (outcome != "-")
-        expected = state if outcome == "-" else IncomingState[outcome.upper()]
-        assert transfer.state is expected
-        assert transfer.whole == (expected >= IncomingState.STAGED)
 
 
 def scene(config: ProtocolConfig = WIDE) -> Scene:
