@@ -1,7 +1,5 @@
 """Flow control: the rate limiter, credit windows, and estimates of round trip and throughput."""
 
-from collections.abc import Callable
-
 from ..config import ProtocolConfig
 from ..types import Incarnation, PeerId
 
@@ -9,9 +7,7 @@ __all__ = [
     "FIRST_TIMEOUT_S",
     "FRAMES_MAX",
     "LinkEstimator",
-    "LinkEstimators",
     "RateLimiter",
-    "RttEstimator",
     "TransferKey",
     "messages_max",
     "patience_s",
@@ -31,8 +27,7 @@ class RateLimiter:
     that was offered and does not arrive.
     """
 
-    def __init__(self, bytes_s: float | None) -> None:
-        self.is_limited = bytes_s is not None
+    def __init__(self, bytes_s: float) -> None:
         self._bytes_s = bytes_s
         self._free_s = float("-inf")
         self._holder: TransferKey | None = None
@@ -46,8 +41,6 @@ class RateLimiter:
 
     def acquire(self, key: TransferKey) -> bool:
         """Give a transfer the link, if no other holds it; otherwise it waits, see `front`."""
-        if self._bytes_s is None:
-            return True
         if self._holder is None and next(iter(self._waiting), key) == key:
             self._waiting.pop(key, None)
             self._holder, self._paused = key, False
@@ -58,8 +51,6 @@ class RateLimiter:
 
     def may_send(self, now: float) -> bool:
         """Return True if the transfer that holds the link may send its next frame now."""
-        if self._bytes_s is None:
-            return True
         self._paused = now < self._free_s
         return not self._paused
 
@@ -69,8 +60,7 @@ class RateLimiter:
             self._holder, self._paused = None, False
 
     def sent(self, size_bytes: int, now: float) -> None:
-        if self._bytes_s is not None:
-            self._free_s = max(self._free_s, now) + size_bytes / self._bytes_s
+        self._free_s = max(self._free_s, now) + size_bytes / self._bytes_s
 
     @property
     def due_s(self) -> float:
@@ -89,34 +79,6 @@ class RateLimiter:
 
 FIRST_TIMEOUT_S = 1.0
 """Timeout for an answer before any round trip was measured, seconds."""
-
-
-class RttEstimator:
-    """Smoothed time from a push to its ACK, the receiver's wait for a step included.
-
-    Source: Jacobson, SIGCOMM 1988, appendix A; RFC 6298, section 2.
-
-    >>> trip = RttEstimator()
-    >>> trip.timeout_s
-    1.0
-    >>> trip.measured(0.2)
-    >>> round(trip.timeout_s, 3)
-    0.6
-    """
-
-    def __init__(self) -> None:
-        self.mean_s: float | None = None
-        """Smoothed round trip, seconds; None before any was measured."""
-        self._deviation_s = 0.0
-        self.timeout_s = FIRST_TIMEOUT_S
-
-    def measured(self, seconds: float) -> None:
-        if self.mean_s is None:
-            self.mean_s, self._deviation_s = seconds, seconds / 2
-        else:
-            self._deviation_s += (abs(seconds - self.mean_s) - self._deviation_s) / 4
-            self.mean_s += (seconds - self.mean_s) / 8
-        self.timeout_s = self.mean_s + 4 * self._deviation_s
 
 
 FRAMES_MAX = 1 << 16
@@ -168,14 +130,38 @@ def messages_max(shards: int) -> int:
 
 
 class LinkEstimator:
-    """Estimates of the link to one neighbor."""
+    """Estimates of the link to one incarnation of a neighbor.
+
+    The round trip is the time from a push to its ACK, the receiver's wait for a step included.
+
+    Source: Jacobson, SIGCOMM 1988, appendix A; RFC 6298, section 2.
+
+    >>> link = LinkEstimator(ProtocolConfig(), 1)
+    >>> link.timeout_s
+    1.0
+    >>> link.answered(0.2)
+    >>> round(link.timeout_s, 3)
+    0.6
+    """
 
     def __init__(self, config: ProtocolConfig, incarnation: Incarnation) -> None:
         self.incarnation = incarnation
-        self.roundtrip = RttEstimator()
+        self.roundtrip_s: float | None = None
+        """Smoothed round trip, seconds; None before any was measured."""
+        self.timeout_s = FIRST_TIMEOUT_S
+        self._deviation_s = 0.0
         self._memory_due_s = float("-inf")
         self._config = config
         self._bytes_s = 0.0
+
+    def answered(self, seconds: float) -> None:
+        """Note a round trip."""
+        if self.roundtrip_s is None:
+            self.roundtrip_s, self._deviation_s = seconds, seconds / 2
+        else:
+            self._deviation_s += (abs(seconds - self.roundtrip_s) - self._deviation_s) / 4
+            self.roundtrip_s += (seconds - self.roundtrip_s) / 8
+        self.timeout_s = self.roundtrip_s + 4 * self._deviation_s
 
     def reads_memory(self, now: float) -> bool:
         """Return True if the neighbor can read this peer's shared memory, as far as known."""
@@ -212,26 +198,3 @@ class LinkEstimator:
             frame = 1 << (min(wanted, most).bit_length() - 1)
         frame = max(config.frame_bytes_min, min(config.frame_bytes_max, frame))
         return max(frame, -(-size_bytes // FRAMES_MAX))
-
-
-class LinkEstimators:
-    """Estimates of the links to all neighbors, shared by all shards."""
-
-    def __init__(self, config: ProtocolConfig) -> None:
-        self._config = config
-        self._links: dict[PeerId, LinkEstimator] = {}
-
-    def roundtrip_s(self, is_alive: Callable[[PeerId], bool]) -> float | None:
-        """Return the mean time from push to answer over neighbors, s; None if none is known."""
-        known = [link.roundtrip.mean_s for peer, link in self._links.items() if is_alive(peer)]
-        trips = [mean_s for mean_s in known if mean_s is not None]
-        return sum(trips) / len(trips) if trips else None
-
-    def forget(self, peer: PeerId) -> None:
-        self._links.pop(peer, None)
-
-    def to(self, peer: PeerId, incarnation: Incarnation) -> LinkEstimator:
-        link = self._links.get(peer)
-        if link is None or link.incarnation < incarnation:
-            link = self._links[peer] = LinkEstimator(self._config, incarnation)
-        return link

@@ -11,7 +11,7 @@ the old one is over.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
@@ -21,8 +21,8 @@ from ..errors import RemoteProtocolError
 from ..types import Incarnation, PeerId, SnapshotId, frozen
 from ..weight import mixing_fraction
 from ..wire.messages import Ack, Chunk, Offer, Push, Query
-from .flow_control import LinkEstimators, RateLimiter, TransferKey, patience_s, window_bytes
-from .transfer import STRANDED, EscrowEvent, EscrowState, OutgoingTransfer, SnapshotRefs
+from .flow_control import LinkEstimator, RateLimiter, patience_s, window_bytes
+from .transfer import EscrowEvent, EscrowState, OutgoingTransfer, SnapshotRefs
 
 __all__ = ["DOUBLINGS_MAX", "EXCUSED_AFTER", "TRANSITIONS", "Outbox", "Returned", "diagram"]
 
@@ -39,9 +39,7 @@ _VALUES_KEPT = 10
 """Multiple of ``dead_s`` for which the values of a stranded share are kept: most peers that return
 at all are back by then, and each that does not would occupy a model's memory for good."""
 
-_LENT = frozenset({EscrowState.LENT, EscrowState.LENT_STRANDED})
-
-_WITHOUT_CREDIT = STRANDED | {EscrowState.SETTLED, EscrowState.WRITTEN_OFF}
+_SENT = EscrowState.LENT, EscrowState.SENT
 
 # Module constants, because an enum member lookup takes fifty nanoseconds.
 _BOOK, _PUSHED = EscrowEvent.BOOK, Kind.PUSHED
@@ -64,8 +62,8 @@ class Outbox:
         self,
         config: ProtocolConfig,
         log: EffectLog,
-        links: LinkEstimators,
-        rate_limiter: RateLimiter,
+        links: dict[PeerId, LinkEstimator],
+        rate_limiter: RateLimiter | None,
         snapshot_refs: SnapshotRefs,
         shards: int = 1,
     ) -> None:
@@ -83,16 +81,8 @@ class Outbox:
         self._credits: dict[PeerId, tuple[Incarnation, int]] = {}
         self.returned: list[Returned] = []
         """Returned pushes that were not collected yet."""
-        self.in_flight = 0
-        """Number of shares that use up credit; stranded ones do not."""
-        self.unanswering: set[PeerId] = set()
-        """Receivers that left two queries unanswered: shares in flight to them use up no credit.
-        They may be dead, long before the failure detector can say so, and a few of them must not
-        keep a peer from pushing to peers that do answer."""
-        self.showing: set[PeerId] = set()
-        """Receivers that are reading this peer's model, which uses up no credit either."""
-        # Receivers of shares of a swarm that was given up: whatever is returned is burned.
-        self._renounced: set[PeerId] = set()
+        self.renounced: set[PeerId] = set()
+        """Receivers of shares of a swarm that was given up: whatever is returned is burned."""
 
     def push(
         self,
@@ -106,17 +96,17 @@ class Outbox:
     ) -> None:
         """Move the offered weight into escrow and send the share, or offer it if it is large."""
         self._log.record(Entry(_PUSHED, offer.escrow, peer, incarnation, offer.seq))
-        transfer = OutgoingTransfer(peer, incarnation, offer, snapshot, now, _NEVER)
+        link = self._links.get(peer)
+        if link is None or link.incarnation < incarnation:
+            link = self._links[peer] = LinkEstimator(self._config, incarnation)
+        transfer = OutgoingTransfer(peer, incarnation, offer, snapshot, link, now, _NEVER)
         self.transfers[peer] = transfer
-        self.in_flight += 1
-        if offer.held:
-            self.showing.add(peer)
         self._snapshot_refs.add(snapshot)
         if type(offer) is Push:
             self._on(transfer, _WHOLE, now)
-        elif shown and self._links.to(peer, incarnation).reads_memory(now):
+        elif shown and link.reads_memory(now):
             self._on(transfer, EscrowEvent.LEND, now)
-        elif self._rate_limiter.acquire(self._key(transfer)):
+        elif self._acquires_link(transfer):
             self._on(transfer, EscrowEvent.GO_ON, now)
 
     def on(
@@ -143,14 +133,23 @@ class Outbox:
         transfer, share = self.transfers.get(peer), (incarnation, message.seq)
         if transfer is None or (transfer.incarnation, transfer.offer.seq) != share:
             return
+        # An answer may be to a query instead of the push (Karn's rule), or come after a silence.
+        measures = transfer.questions == 0 and transfer.state in _SENT
         if not self._on(transfer, _ACK, now, message.accepted):
             return
+        link = transfer.link
+        if measures:
+            link.answered(now - transfer.pushed_s)
         if message.bytes_s and not transfer.gap_s:
             # The whole share fitted into the first grant, so no GRANT measured the pace.
-            self._links.to(peer, incarnation).carried(message.bytes_s, 1.0)
-        elif not message.accepted and self._came_none(transfer, now):
-            frame_bytes = min(transfer.offer.frame_bytes, transfer.offer.size_bytes)
-            self._links.to(peer, incarnation).carried_none(frame_bytes, now - transfer.granted_s)
+            link.carried(message.bytes_s, 1.0)
+        elif not message.accepted and transfer.sent_bytes and not transfer.gap_s:
+            # Its receiver seems to have given up before the first frame arrived. It counts from its
+            # grant, and may have a shorter timeout.
+            waited_s = now - transfer.granted_s
+            if waited_s >= self._config.stall_s / 2:
+                frame_bytes = min(transfer.offer.frame_bytes, transfer.offer.size_bytes)
+                link.carried_none(frame_bytes, waited_s)
         if message.credit_bytes:
             credit_bytes = min(message.credit_bytes, self._config.window_bytes)
             self._credits[peer] = incarnation, credit_bytes
@@ -181,16 +180,8 @@ class Outbox:
         elif transfer.incarnation == incarnation:
             self._on(transfer, EscrowEvent.HEARD_GONE if gone else EscrowEvent.HEARD, now)
 
-    def renounce(self) -> None:
-        """Note that the swarm is given up: outstanding shares are of no use in another."""
-        self._renounced.update(self.transfers)
-
     def deadline(self) -> float:
-        due_s = _NEVER
-        for transfer in self.transfers.values():
-            if transfer.deadline_s < due_s:
-                due_s = transfer.deadline_s
-        return due_s
+        return min([each.deadline_s for each in self.transfers.values()], default=_NEVER)
 
     def _on(
         self, transfer: OutgoingTransfer, event: EscrowEvent, now: float, amount: int = 0
@@ -198,13 +189,13 @@ class Outbox:
         """Apply an event and those that follow at once; return False if the table ignores it."""
         following: EscrowEvent | None = event
         while following is not None:
-            step = TRANSITIONS[transfer.state, following]
-            if step is None:
+            leads_to = TRANSITIONS[transfer.state, following]
+            if leads_to is None:
                 return False
+            do, after = leads_to
             # If it raises, nothing has changed.
-            following = step.do(self, transfer, now, amount)
-            transfer.state = step.after
-            self.in_flight += step.in_flight
+            following = do(self, transfer, now, amount)
+            transfer.state, amount = after, 0
         return True
 
     # The actions in `TRANSITIONS`. Each returns the event that follows at once, or None.
@@ -212,21 +203,46 @@ class Outbox:
     def _push(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
         self._log.send(*receiver, offer, frame=(transfer.snapshot, 0, offer.size_bytes))
-        if self._rate_limiter.is_limited:
+        if self._rate_limiter is not None:
             self._rate_limiter.sent(offer.size_bytes, now)
         self._await(transfer, now, 0)
 
     def _show(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         """Offer the share together with its location in shared memory."""
-        self._send_offer(transfer, now, eager=False)
+        frame_bytes = transfer.link.frame_bytes(transfer.offer.size_bytes)
+        self._send_offer(transfer, now, frame_bytes, shown=True)
         transfer.deadline_s = now + self._patience_s(transfer)
 
     def _offer(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
-        self._rate_limiter.acquire(self._key(transfer))
-        eager_bytes = self._send_offer(transfer, now, eager=True)
+        """Offer the share; what its receiver has granted in advance follows at once."""
+        self._acquires_link(transfer)
+        size_bytes = transfer.offer.size_bytes
+        frame_bytes = transfer.link.frame_bytes(size_bytes)
+        incarnation, credit_bytes = self._credits.pop(transfer.peer, (0, 0))
+        if incarnation != transfer.incarnation:
+            credit_bytes = 0
+        window = window_bytes(self._config, frame_bytes, self._shards)
+        eager_bytes = min(credit_bytes, window, size_bytes)
+        self._send_offer(transfer, now, frame_bytes, eager_bytes)
         if not eager_bytes:
             return None
-        return self._take_credit(transfer, now, eager_bytes)
+        transfer.granted_bytes, transfer.granted_s = eager_bytes, now
+        return EscrowEvent.GO_ON
+
+    def _send_offer(
+        self,
+        transfer: OutgoingTransfer,
+        now: float,
+        frame_bytes: int,
+        eager_bytes: int = 0,
+        *,
+        shown: bool = False,
+    ) -> None:
+        offer = replace(transfer.offer, frame_bytes=frame_bytes, eager_bytes=eager_bytes)
+        transfer.offer, transfer.pushed_s = offer, now
+        transfer.deadline_s = now + self._config.stall_s
+        receiver, frame = (transfer.peer, transfer.incarnation), (transfer.snapshot, 0, 0)
+        self._log.send(*receiver, offer, frame=frame, shown=shown)
 
     def _take_credit(
         self, transfer: OutgoingTransfer, now: float, credit_bytes: int
@@ -238,8 +254,7 @@ class Outbox:
         if more_bytes > 0:
             if transfer.granted_bytes:
                 transfer.gap_s = max(transfer.gap_s, now - transfer.granted_s)
-                link = self._links.to(transfer.peer, transfer.incarnation)
-                link.carried(more_bytes, now - transfer.granted_s)
+                transfer.link.carried(more_bytes, now - transfer.granted_s)
             transfer.granted_bytes, transfer.granted_s = credit_bytes, now
         return EscrowEvent.GO_ON
 
@@ -248,15 +263,16 @@ class Outbox:
     ) -> EscrowEvent:
         """Send the share in frames: its receiver could not read the memory."""
         self._take_credit(transfer, now, credit_bytes)
-        self._links.to(transfer.peer, transfer.incarnation).did_not_read(now)
+        transfer.link.did_not_read(now)
         # The memory may have been abandoned meanwhile: then the share can never be completed there.
         return EscrowEvent.GO_ON if transfer.snapshot else EscrowEvent.UNSENT
 
     def _stream(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
         """Send as many frames as credit and bandwidth allow."""
-        if not self._rate_limiter.acquire(self._key(transfer)):
+        if not self._acquires_link(transfer):
             transfer.deadline_s = _NEVER
             return None
+        limiter = self._rate_limiter
         transfer.deadline_s = now + patience_s(self._config, transfer.gap_s)
         offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
         while transfer.sent_bytes < offer.size_bytes:
@@ -264,15 +280,16 @@ class Outbox:
             stop = min(offer.size_bytes, start + offer.frame_bytes)
             if stop > transfer.granted_bytes:
                 return None
-            if not self._rate_limiter.may_send(now):
+            if limiter is not None and not limiter.may_send(now):
                 # This is not a stall: the transfer continues when bandwidth is available.
                 transfer.deadline_s = _NEVER
                 return None
             body = Chunk(offer.seq, start // offer.frame_bytes, start)
             self._log.send(*receiver, body, frame=(transfer.snapshot, start, stop - start))
-            self._rate_limiter.sent(stop - start, now)
+            if limiter is not None:
+                limiter.sent(stop - start, now)
             transfer.sent_bytes = stop
-        self._rate_limiter.release(self._key(transfer))
+        self._release_link(transfer)
         return EscrowEvent.ALL_SENT
 
     def _await(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
@@ -283,50 +300,33 @@ class Outbox:
             transfer.snapshot = 0
 
     def _wait_on(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        self.unanswering.discard(transfer.peer)
+        transfer.is_unanswered = False
         transfer.deadline_s = now + self._patience_s(transfer)
 
     def _ask(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         self._ask_gone(transfer, now, 0)
         transfer.deadline_s = now + self._patience_s(transfer)
-        if transfer.questions >= EXCUSED_AFTER:
-            self.unanswering.add(transfer.peer)
+        transfer.is_unanswered = transfer.questions >= EXCUSED_AFTER
 
     def _ask_gone(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         """Query without a timeout: the silence of a non-member would go unnoticed."""
         transfer.questions += 1
         self._log.send(transfer.peer, transfer.incarnation, Query(transfer.offer.seq))
 
-    def _answered(self, transfer: OutgoingTransfer, now: float, accepted: int) -> EscrowEvent:
-        following = self._take_answer(transfer, now, accepted)
-        # The answer may be to a query instead of the push (Karn's rule).
-        if transfer.questions == 0:
-            link = self._links.to(transfer.peer, transfer.incarnation)
-            link.roundtrip.measured(now - transfer.pushed_s)
-        return following
-
     def _take_answer(self, transfer: OutgoingTransfer, now: float, accepted: int) -> EscrowEvent:
-        if accepted > transfer.offer.escrow:
+        """Note how much was accepted; an answer to a share that was not sent can only refuse it."""
+        escrow = transfer.offer.escrow
+        if accepted > (escrow if transfer.state >= EscrowState.LENT else 0):
             raise RemoteProtocolError("ACK of more than was sent", transfer.peer)
         transfer.accepted = accepted
-        comes_back = accepted < transfer.offer.escrow and transfer.peer not in self._renounced
+        comes_back = accepted < escrow and transfer.peer not in self.renounced
         if self._config.exact and comes_back and transfer.snapshot:
             return EscrowEvent.VALUES_BACK
         return _BOOK
 
-    def _take_refusal(self, transfer: OutgoingTransfer, now: float, accepted: int) -> EscrowEvent:
-        """Accept an answer that can only be a refusal: the share was not sent yet."""
-        if accepted:
-            raise RemoteProtocolError("ACK of more than was sent", transfer.peer)
-        return self._take_answer(transfer, now, 0)
-
-    def _take_back(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent:
-        return self._take_answer(transfer, now, 0)
-
     def _strand(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         self._note(Kind.STRANDED, transfer)
-        self.unanswering.discard(transfer.peer)
-        self.showing.discard(transfer.peer)
+        transfer.is_unanswered = False
         if self._config.exact and transfer.snapshot:
             transfer.deadline_s = now + _VALUES_KEPT * self._config.dead_s
         else:
@@ -334,7 +334,10 @@ class Outbox:
 
     def _let_go(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         transfer.deadline_s = _NEVER
-        self._stop_reading(transfer, abandoned=transfer.state in _LENT)
+        if transfer.snapshot:
+            is_lent = transfer.state in (EscrowState.LENT, EscrowState.LENT_STRANDED)
+            self._snapshot_refs.remove(transfer.snapshot, abandoned=is_lent)
+            transfer.snapshot = 0
 
     def _recover(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         self._note(Kind.FOUND, transfer)
@@ -344,7 +347,7 @@ class Outbox:
         """Keep the weight in escrow until its values are mixed back."""
         # Values may change only between two steps: the weight waits for them.
         transfer.deadline_s = _NEVER
-        self._rate_limiter.release(self._key(transfer))
+        self._release_link(transfer)
 
     def _mix_back(self, transfer: OutgoingTransfer, now: float, weight: int) -> None:
         back = transfer.offer.escrow - transfer.accepted
@@ -352,8 +355,9 @@ class Outbox:
         self._close(transfer, now, 0)
 
     def _close(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        offer, accepted, renounced = transfer.offer, transfer.accepted, self._forget(transfer)
-        receiver = transfer.peer, transfer.incarnation
+        offer, accepted = transfer.offer, transfer.accepted
+        receiver, renounced = (transfer.peer, transfer.incarnation), transfer.peer in self.renounced
+        self._forget(transfer)
         self._log.record(Entry(_SETTLED, accepted, *receiver, offer.seq))
         if renounced and accepted < offer.escrow:
             self._log.record(Entry(Kind.BURNED, offer.escrow - accepted))
@@ -366,62 +370,28 @@ class Outbox:
 
     # Helpers of these actions.
 
-    def _key(self, transfer: OutgoingTransfer) -> TransferKey:
-        return self._log.account.shard, transfer.peer
+    def _acquires_link(self, transfer: OutgoingTransfer) -> bool:
+        limiter, key = self._rate_limiter, (self._log.account.shard, transfer.peer)
+        return limiter is None or limiter.acquire(key)
 
-    def _send_offer(self, transfer: OutgoingTransfer, now: float, *, eager: bool) -> int:
-        """Send the offer; return how many bytes of the share may follow it at once."""
-        peer, incarnation, offer = transfer.peer, transfer.incarnation, transfer.offer
-        frame_bytes = self._links.to(peer, incarnation).frame_bytes(offer.size_bytes)
-        eager_bytes = self._credit(transfer, frame_bytes) if eager else 0
-        offer = replace(offer, frame_bytes=frame_bytes, eager_bytes=eager_bytes)
-        transfer.offer, transfer.pushed_s = offer, now
-        transfer.deadline_s = now + self._config.stall_s
-        frame = transfer.snapshot, 0, 0
-        self._log.send(peer, incarnation, offer, frame=frame, shown=not eager)
-        return eager_bytes
-
-    def _credit(self, transfer: OutgoingTransfer, frame_bytes: int) -> int:
-        """Return how much of a share may follow its offer; this uses up the credit."""
-        incarnation, credit_bytes = self._credits.pop(transfer.peer, (0, 0))
-        if incarnation != transfer.incarnation:
-            return 0
-        window = window_bytes(self._config, frame_bytes, self._shards)
-        return min(credit_bytes, window, transfer.offer.size_bytes)
-
-    def _came_none(self, transfer: OutgoingTransfer, now: float) -> bool:
-        """Return True if a share seems to have been given up before its first frame arrived."""
-        # Its receiver counts from its grant, and may have a shorter timeout.
-        is_long = now - transfer.granted_s >= self._config.stall_s / 2
-        return is_long and bool(transfer.sent_bytes) and not transfer.gap_s
-
-    def _stop_reading(self, transfer: OutgoingTransfer, *, abandoned: bool = False) -> None:
-        if transfer.snapshot:
-            self._snapshot_refs.remove(transfer.snapshot, abandoned=abandoned)
-            transfer.snapshot = 0
+    def _release_link(self, transfer: OutgoingTransfer) -> None:
+        if self._rate_limiter is not None:
+            self._rate_limiter.release((self._log.account.shard, transfer.peer))
 
     def _patience_s(self, transfer: OutgoingTransfer) -> float:
-        wait_s = self._links.to(transfer.peer, transfer.incarnation).roundtrip.timeout_s
+        wait_s = transfer.link.timeout_s
         if transfer.questions:
             wait_s *= 2.0 ** min(transfer.questions, DOUBLINGS_MAX)
         return min(max(wait_s, self._config.query_s_min), self._config.query_s_max)
 
-    def _forget(self, transfer: OutgoingTransfer) -> bool:
-        """Release everything kept for a transfer; return True if it was renounced."""
+    def _forget(self, transfer: OutgoingTransfer) -> None:
+        """Release everything kept for a transfer."""
         if transfer.snapshot:
-            self._stop_reading(transfer)
-        if self._rate_limiter.is_limited:
-            self._rate_limiter.release(self._key(transfer))
-        peer = transfer.peer
-        del self.transfers[peer]
-        if peer in self.unanswering:
-            self.unanswering.remove(peer)
-        if self.showing:
-            self.showing.discard(peer)
-        if peer not in self._renounced:
-            return False
-        self._renounced.remove(peer)
-        return True
+            self._snapshot_refs.remove(transfer.snapshot)
+            transfer.snapshot = 0
+        self._release_link(transfer)
+        del self.transfers[transfer.peer]
+        self.renounced.discard(transfer.peer)
 
     def _note(self, kind: Kind, transfer: OutgoingTransfer) -> None:
         seq = transfer.offer.seq
@@ -432,13 +402,6 @@ _Do = Callable[[Outbox, OutgoingTransfer, float, int], EscrowEvent | None]
 _S, _E = EscrowState, EscrowEvent
 
 
-class _Step(NamedTuple):
-    do: _Do
-    after: EscrowState
-    in_flight: int
-    """Change in the number of shares that use up credit."""
-
-
 _Row = dict[EscrowEvent, tuple[_Do, EscrowState] | None]
 
 
@@ -447,17 +410,18 @@ def _ignored(*events: EscrowEvent) -> _Row:
 
 
 _NOT_SENT: Final[_Row] = {
-    _E.ACK: (Outbox._take_refusal, _S.DECIDED),
-    **dict.fromkeys([_E.UNSENT, _E.DIED, _E.LATER_INCARNATION], (Outbox._take_back, _S.DECIDED)),
+    **dict.fromkeys(
+        [_E.ACK, _E.UNSENT, _E.DIED, _E.LATER_INCARNATION], (Outbox._take_answer, _S.DECIDED)
+    ),
     **_ignored(_E.PENDING, _E.LEAVING, _E.HEARD, _E.HEARD_GONE),
 }
 
 
 def _sent(here: EscrowState, stranded: EscrowState) -> _Row:
     return {
-        _E.ACK: (Outbox._answered, _S.DECIDED),
+        _E.ACK: (Outbox._take_answer, _S.DECIDED),
         _E.PENDING: (Outbox._wait_on, here),
-        _E.UNSENT: (Outbox._take_back, _S.DECIDED),
+        _E.UNSENT: (Outbox._take_answer, _S.DECIDED),
         _E.TIMEOUT: (Outbox._ask, here),
         _E.LEAVING: (Outbox._ask, here),
         _E.DIED: (Outbox._strand, stranded),
@@ -469,7 +433,7 @@ def _sent(here: EscrowState, stranded: EscrowState) -> _Row:
 def _stranded(here: EscrowState, back: EscrowState) -> _Row:
     return {
         _E.ACK: (Outbox._take_answer, _S.DECIDED),
-        _E.UNSENT: (Outbox._take_back, _S.DECIDED),
+        _E.UNSENT: (Outbox._take_answer, _S.DECIDED),
         _E.TIMEOUT: (Outbox._let_go, here),
         _E.HEARD: (Outbox._recover, back),
         _E.HEARD_GONE: (Outbox._ask_gone, here),
@@ -489,14 +453,14 @@ _ROWS: Final[dict[EscrowState, _Row]] = {
     _S.OFFERED: {
         _E.GO_ON: (Outbox._stream, _S.STREAMING),
         _E.GRANT: (Outbox._take_credit, _S.STREAMING),
-        _E.TIMEOUT: (Outbox._take_back, _S.DECIDED),
+        _E.TIMEOUT: (Outbox._take_answer, _S.DECIDED),
         **_NOT_SENT,
     },
     _S.STREAMING: {
         _E.GO_ON: (Outbox._stream, _S.STREAMING),
         _E.ALL_SENT: (Outbox._await, _S.SENT),
         _E.GRANT: (Outbox._take_credit, _S.STREAMING),
-        _E.TIMEOUT: (Outbox._take_back, _S.DECIDED),
+        _E.TIMEOUT: (Outbox._take_answer, _S.DECIDED),
         **_NOT_SENT,
     },
     _S.LENT: {
@@ -518,21 +482,18 @@ _ROWS: Final[dict[EscrowState, _Row]] = {
 }
 
 TRANSITIONS: Final = {
-    (state, event): leads_to
-    and _Step(*leads_to, (state in _WITHOUT_CREDIT) - (leads_to[1] in _WITHOUT_CREDIT))
-    for state, row in _ROWS.items()
-    for event, leads_to in row.items()
+    (state, event): leads_to for state, row in _ROWS.items() for event, leads_to in row.items()
 }
-"""``(state, event): (action, next state, change in credit used)``; None for an event that is
+"""``(state, event): (action, next state)``; None for an event that is
 ignored. Missing pairs cannot occur."""
 
 
 def diagram() -> str:
     """Draw the table as a Mermaid state diagram, for docs/explanation/protocol.md."""
     arrows: dict[tuple[EscrowState, EscrowState], list[EscrowEvent]] = {}
-    for (state, event), step in TRANSITIONS.items():
-        if step is not None:
-            arrows.setdefault((state, step.after), []).append(event)
+    for (state, event), leads_to in TRANSITIONS.items():
+        if leads_to is not None:
+            arrows.setdefault((state, leads_to[1]), []).append(event)
     lines = ["stateDiagram-v2", f"    state {_S.DECIDED.name} <<choice>>"]
     lines += [f"    [*] --> {_S.QUEUED.name}"]
     for (state, target), events in arrows.items():

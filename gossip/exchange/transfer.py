@@ -7,6 +7,7 @@ from ..effects.effect_log import EffectLog
 from ..effects.effects import Release
 from ..types import Incarnation, PeerId, ShareId, SnapshotId
 from ..wire.messages import Chunk, Offer
+from .flow_control import LinkEstimator
 
 __all__ = [
     *("STRANDED", "EscrowEvent", "EscrowState", "OutgoingTransfer"),
@@ -92,6 +93,7 @@ class OutgoingTransfer:
     offer: Offer
     snapshot: SnapshotId
     """Snapshot that it is cut from; 0 after its release."""
+    link: LinkEstimator
     pushed_s: float
     deadline_s: float
     state: EscrowState = EscrowState.QUEUED
@@ -103,8 +105,20 @@ class OutgoingTransfer:
     gap_s: float = 0.0
     """Longest time between two grants so far."""
     questions: int = 0
+    is_unanswered: bool = False
+    """True if its receiver left two queries unanswered."""
     accepted: int = 0
     """Weight that the receiver accepted, once that is known."""
+
+    @property
+    def uses_credit(self) -> bool:
+        """True if it counts among the shares that may be outstanding at once.
+
+        Stranded shares do not, nor a model that is shown to a reader. Nor do shares whose receivers
+        leave queries unanswered: these may be dead, long before the failure detector can say so,
+        and a few of them must not keep a peer from pushing to peers that do answer.
+        """
+        return not (self.is_unanswered or self.offer.held or self.state in STRANDED)
 
 
 class IncomingState(IntEnum):

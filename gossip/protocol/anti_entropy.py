@@ -279,7 +279,7 @@ class Membership:
             shard_state.outbox.on(peer, EscrowEvent.DIED, now)
 
     def _forget(self, peer: PeerId) -> None:
-        self._state.links.forget(peer)
+        self._state.links.pop(peer, None)
         self._state.returning.discard(peer)
 
     def _say_hello(self, peer: PeerId, *, reply: bool, alone: bool = False) -> None:

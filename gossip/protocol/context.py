@@ -24,7 +24,7 @@ from ..weight import (
 )
 from ..wire.formats import NATIVE, Form
 from ..wire.messages import Phase
-from .sending import FreshSnapshots, form_of, registers_of, send_share
+from .sending import FreshSnapshots, form_of, send_share
 from .share import Kept, Share, Term
 from .state import State, weights_of
 
@@ -84,8 +84,7 @@ class RuleContext:
             for transfer in shard_state.inbox.transfers.values():
                 if transfer.state is _READY and not transfer.offer.held:
                     self._transfers[transfer.id] = transfer
-        # Pushes of a register that has not changed in between share one snapshot.
-        self._fresh = FreshSnapshots()
+        self._fresh: FreshSnapshots = {}
         self._chosen: tuple[int, ...] | None = _ONLY_SHARD if len(shard_states) == 1 else None
         if not within_step and state.distances is None:
             state.called_s = now
@@ -102,7 +101,10 @@ class RuleContext:
 
     def roundtrip_s(self) -> float | None:
         """Return the mean time from push to answer over live neighbors, s; None if unknown."""
-        return self._state.links.roundtrip_s(self.table.is_alive)
+        links, is_alive = self._state.links.items(), self.table.is_alive
+        known = [link.roundtrip_s for peer, link in links if is_alive(peer)]
+        trips = [trip_s for trip_s in known if trip_s is not None]
+        return sum(trips) / len(trips) if trips else None
 
     def weight_of(self, shard: int) -> int:
         """Return the weight of one shard held now, without escrow."""
@@ -128,7 +130,12 @@ class RuleContext:
 
     def shares(self) -> tuple[Share, ...]:
         """Return the shares that await a decision, in order of arrival; undecided ones remain."""
-        return tuple(map(Share.of, self._transfers.values())) if self._transfers else ()
+        shares = []
+        for id, transfer in self._transfers.items():
+            offer = transfer.offer
+            numbers = offer.epoch, offer.round, offer.note, offer.step
+            shares.append(Share(id, offer.escrow, *numbers, offer.form, transfer.is_finite))
+        return tuple(shares)
 
     def live(self) -> tuple[PeerId, ...]:
         """Return the live peers that take shares, sorted, including this one if it does."""
@@ -383,10 +390,19 @@ class RuleContext:
         form = _PLAIN
         if copy or state.config.wire != NATIVE:
             form = form_of(state, peer, copy=copy, anchor=anchor, whole=whole or self.merging)
-        if not isinstance(register, str):
-            register, form = registers_of(state, self._fresh, register, form)
+        if isinstance(register, Kept):
+            form = register.form
+        elif not isinstance(register, str):
+            most = state.requirements.share_registers
+            if not 1 <= len(register) <= most:
+                raise LocalProtocolError(
+                    f"cannot push {len(register)} registers in one share: the rule's "
+                    f"requirements.share_registers is {most}"
+                )
+            form = form._replace(registers=len(register))
+            register = register[0] if len(register) == 1 else tuple(register)
         send_share(
-            *(state, shard_state, peer, self.now, self._fresh, register, form),
+            *(state, shard, peer, self.now, self._fresh, register, form),
             escrow=weight,
             epoch=epoch,
             round=state.round if round is None else round,
@@ -423,8 +439,9 @@ class RuleContext:
         drawn."""
         state = self._state
         if not reason:
-            free = state.rate_limiter.is_free(self.now)
-            reason = "no neighbor free" if free else "no bandwidth"
+            limiter = state.rate_limiter
+            is_free = limiter is None or limiter.is_free(self.now)
+            reason = "no neighbor free" if is_free else "no bandwidth"
             if state.lacks_memory or state.copies:
                 reason = NO_MEMORY if state.lacks_memory else "a copy is given"
         state.log.ask(PushSkipped(reason))
@@ -451,7 +468,12 @@ class RuleContext:
             self.skip("too little weight")
             self.next_shards()
             return
-        peer = self.draw() or self._draw_later()
+        peer = self.draw()
+        for _ in range(ROUNDS_PASSED_MAX):
+            if peer is not None or not self._has_credit():
+                break
+            self._state.passed += 1
+            peer = self.draw()
         if peer is None:
             self.skip()
         elif len(self._shard_states) == 1:
@@ -460,30 +482,25 @@ class RuleContext:
             self.push_shards(peer, weights)
             self.next_shards()
 
-    def _draw_later(self) -> PeerId | None:
-        for _ in range(ROUNDS_PASSED_MAX):
-            if not self._has_credit():
-                break
-            self._state.passed += 1
-            peer = self.draw()
-            if peer is not None:
-                return peer
-        return None
-
     def _has_credit(self, awaited: bool = False) -> bool:
         state, limiter = self._state, self._state.rate_limiter
         if (state.copies or state.rests) and not awaited:
             return False
-        if limiter.is_limited and not limiter.is_free(self.now):
+        if limiter is not None and not limiter.is_free(self.now):
             return False
         if (state.is_bounded or state.is_full) and state.lacks_memory:
             return False
         # The limit is in pushes, each of which has several shares if there are shards.
-        return state.credit_used() < state.outstanding_max * len(self._chosen or self.shards)
+        used = 0
+        for shard_state in state.busy_shards:
+            for transfer in shard_state.outbox.transfers.values():
+                used += transfer.uses_credit
+        return used < state.outstanding_max * len(self._chosen or self.shards)
 
     def _changed(self, register: str, shard: int | None = None) -> None:
-        if self._fresh:
-            self._fresh.forget(register)
+        for key in [*self._fresh]:
+            if register == key[0] or (type(key[0]) is tuple and register in key[0]):
+                del self._fresh[key]
         distances = self._state.distances
         if distances and register == X:
             kept = () if shard is None else distances.items()

@@ -150,7 +150,7 @@ class Joining:
         state.refuse_all("another swarm")
         for shard_state in state.shard_states:
             shard_state.copied = shard_state.anchored = False
-            shard_state.outbox.renounce()
+            shard_state.outbox.renounced.update(shard_state.outbox.transfers)
             if shard_state.weight:
                 shard_state.log.record(Entry(Kind.BURNED, shard_state.weight))
         table = state.table
@@ -338,7 +338,7 @@ class StateTransfer:
         """Return True if a copy is on its way to one of *peers* that still answers."""
         outboxes = [each.outbox for each in self._state.busy_shards]
         return any(
-            peer in outbox.transfers and peer not in outbox.unanswering
+            peer in outbox.transfers and not outbox.transfers[peer].is_unanswered
             for outbox in outboxes
             for peer in peers
         )

@@ -44,9 +44,9 @@ from .context import RuleContext
 from .join import Joining, StateTransfer
 from .leave import Agreement, Leaving, Stops
 from .rule import Rule, hook_of, outstanding_max_of, require_fit, requirements_of
-from .sending import READ_FIRST, Reading
+from .sending import Reading
 from .state import Neighbors, State
-from .validation import MessageFilter, why_refused
+from .validation import MessageFilter
 
 __all__ = ["Protocol"]
 
@@ -112,11 +112,10 @@ class Protocol:
             neighbors=neighbors,
             table=table,
             rng=rng("rule"),
+            rule_name=rule.name,
             requirements=requirements,
             outstanding_max=outstanding_max_of(rule),
             anchor=anchor if keeps_anchor and isinstance(anchor, bytes) else b"",
-            validate=self._validate_offer,
-            is_open=self._is_open_to_shares,
         )
         self._rule = rule
         self._joining = Joining(self.state, anchor, partial(rng, "admission"))
@@ -451,16 +450,6 @@ class Protocol:
         self._told = self.state.table.phase
         if self._membership is not None:
             self._membership.tell_phase()
-
-    def _validate_offer(self, share: ShareId, offer: Offer) -> str:
-        is_wanted = bool(self.reading.wanted) and self.reading.wants(share.sender)
-        if bool(offer.held) is not is_wanted:
-            return READ_FIRST if is_wanted else "nobody reads it"
-        return why_refused(share, offer, self.state, self._rule.name)
-
-    def _is_open_to_shares(self) -> bool:
-        state = self.state
-        return state.table.phase >= _TRAINING and not (state.closing or state.is_full)
 
     def _dispatch(self, envelope: Envelope, now: float) -> None:
         shard, size = envelope.shard, envelope.frame_bytes

@@ -6,53 +6,28 @@ which states the weight that its sender holds of the model. It travels as any ot
 reader inspects the values and sends it back, which settles it. Rules never see it.
 """
 
-from collections.abc import Sequence
-
 from ..effects.effects import Snapshot, X
-from ..errors import LocalProtocolError
 from ..exchange.incoming import Inbox
 from ..exchange.transfer import IncomingState, IncomingTransfer
 from ..types import PeerId, ShareId, SnapshotId
 from ..wire.formats import Form, parse_wire
 from ..wire.messages import Offer, Push, Read
 from .share import Kept, Pushed
-from .state import ShardState, State
+from .state import READ_FIRST, State
 
 __all__ = [
-    "READ_FIRST",
     "FreshSnapshots",
     "Reading",
     "form_of",
-    "registers_of",
     "send_share",
 ]
 
 _PLAIN = Form()
 
 
-class FreshSnapshots(dict[tuple[Pushed, Form, int, bool], SnapshotId]):
-    """Snapshots by content, form, shard and whether shared memory is offered: pushes of a register
-    that has not changed in between share a snapshot."""
-
-    def take(self, state: State, pushed: Pushed, form: Form, shard: int, shown: bool) -> SnapshotId:
-        key = pushed, form, shard, shown
-        snapshot = self.get(key)
-        if snapshot is None:
-            assert not isinstance(pushed, Kept)
-            snapshot = state.snapshots = self[key] = state.snapshots + 1
-            state.log.ask(Snapshot(snapshot, pushed, form, shard, shown))
-        return snapshot
-
-    def note(self, kept: Kept) -> None:
-        for shown in (False, True):
-            self[kept, kept.form, 0, shown] = kept.as_sent
-
-    def forget(self, register: str) -> None:
-        """Drop the snapshots of a changed register, so that its next push takes a new one."""
-        for key in [*self]:
-            pushed = key[0]
-            if register == pushed or (type(pushed) is tuple and register in pushed):
-                del self[key]
+FreshSnapshots = dict[tuple[str | tuple[str, ...], Form, int, bool], SnapshotId]
+"""Snapshots by content, form, shard and whether shared memory is offered: pushes of a register that
+has not changed in between share a snapshot."""
 
 
 def form_of(state: State, peer: PeerId, *, copy: bool, anchor: bool, whole: bool) -> Form:
@@ -69,28 +44,9 @@ def form_of(state: State, peer: PeerId, *, copy: bool, anchor: bool, whole: bool
     return Form(state.config.wire)
 
 
-def registers_of(
-    state: State, fresh: FreshSnapshots, given: Sequence[str] | Kept, form: Form
-) -> tuple[Pushed, Form]:
-    """Resolve the content of a push and its form, for several registers or a kept snapshot."""
-    if isinstance(given, Kept):
-        fresh.note(given)
-        return given, given.form
-    registers = tuple(given)
-    most = state.requirements.share_registers
-    if not 1 <= len(registers) <= most:
-        raise LocalProtocolError(
-            f"cannot push {len(registers)} registers in one share: the rule's "
-            f"requirements.share_registers is {most}"
-        )
-    if len(registers) == 1:
-        return registers[0], form
-    return registers, form._replace(registers=len(registers))
-
-
 def send_share(
     state: State,
-    shard_state: ShardState,
+    shard: int,
     peer: PeerId,
     now: float,
     fresh: FreshSnapshots,
@@ -104,8 +60,8 @@ def send_share(
     note: int = 0,
 ) -> None:
     """Send a share: whole if it is small, else as an offer."""
-    outbox, table, shard = shard_state.outbox, state.table, shard_state.shard
-    size = form.size_bytes(state.schema, shard)
+    shard_state, table = state.shard_states[shard], state.table
+    outbox, size = shard_state.outbox, form.size_bytes(state.schema, shard)
     seq = outbox.last_seq[peer] = outbox.last_seq.get(peer, 0) + 1
     make = Push if size <= state.config.inline_bytes_max else Offer
     offer = make(
@@ -120,14 +76,16 @@ def send_share(
         held=held,
     )
     shown = make is Offer and state.shares_memory(peer)
-    snapshot = fresh.take(state, pushed, form, shard, shown)
+    if isinstance(pushed, Kept):
+        snapshot = pushed.as_sent
+    elif (key := (pushed, form, shard, shown)) in fresh:
+        snapshot = fresh[key]
+    else:
+        snapshot = fresh[key] = state.snapshots = state.snapshots + 1
+        state.log.ask(Snapshot(snapshot, pushed, form, shard, shown))
     if not shard_state.is_listed:
         state.list_busy(shard_state)
     outbox.push(peer, table.incarnation(peer), offer, snapshot, now, shown=shown)
-
-
-READ_FIRST = "its sender's model is read first"
-"""Reason for refusing a peer's pushes while its model is requested for reading."""
 
 
 class Reading:
@@ -137,12 +95,6 @@ class Reading:
         self._state = state
         self.asking: dict[tuple[PeerId, int], None] = {}
         """Pending readers, by peer and shard, in the order of their requests."""
-        self.wanted: PeerId = ""
-        """Peer whose model is read; empty for none."""
-
-    def wants(self, peer: PeerId) -> bool:
-        """Return True if a peer's model is wanted; not after this peer gave up its swarm."""
-        return peer == self.wanted and self._state.table.phase.takes_shares
 
     def may_show(self, peer: PeerId) -> bool:
         """Return True if a peer is expected to show its model: it takes part and is heard, and one
@@ -160,7 +112,7 @@ class Reading:
             for transfer in tuple(shard_state.inbox.transfers.values()):
                 if transfer.offer.held and transfer.id.sender != peer:
                     _send_back(shard_state.inbox, transfer)
-        self.wanted = peer
+        state.reads = peer
         if known is None or state.closing:
             return
         for shard_state in state.shard_states:
@@ -200,7 +152,7 @@ class Reading:
             elif shard_state.weight and peer not in shard_state.outbox.transfers:
                 del self.asking[peer, shard]
                 send_share(
-                    *(self._state, shard_state, peer, now, FreshSnapshots(), X, _PLAIN),
+                    *(self._state, shard, peer, now, {}, X, _PLAIN),
                     escrow=0,
                     held=shard_state.weight,
                     round=self._state.round,

@@ -1,7 +1,6 @@
 """A share as a rule sees it, and the terms that a rule can add up."""
 
 from ..errors import LocalProtocolError
-from ..exchange.transfer import IncomingTransfer
 from ..types import PeerId, ShareId, SharePart, SnapshotId, frozen
 from ..wire.formats import Form
 
@@ -23,21 +22,6 @@ class Share:
     is_finite: bool = True
     """True if all its values are finite, so that it may be mixed or combined. Others reach only
     rules with `Requirements.fixed_members`."""
-
-    @classmethod
-    def of(cls, transfer: IncomingTransfer) -> "Share":
-        """Return the rule's view of an incoming transfer."""
-        offer = transfer.offer
-        return cls(
-            transfer.id,
-            offer.escrow,
-            offer.epoch,
-            offer.round,
-            offer.note,
-            offer.step,
-            offer.form,
-            transfer.is_finite,
-        )
 
     @property
     def sender(self) -> PeerId:

@@ -1,33 +1,40 @@
 """All state of one peer's protocol, shared by its parts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
 from ..effects.effects import Snapshot
+from ..effects.events import NO_MEMORY
 from ..effects.ledger import Account
 from ..errors import LocalProtocolError
-from ..exchange.flow_control import LinkEstimators, RateLimiter
+from ..exchange.flow_control import LinkEstimator, RateLimiter
 from ..exchange.incoming import Inbox
 from ..exchange.outgoing import Outbox
-from ..exchange.transfer import EscrowEvent, SnapshotRefs
+from ..exchange.transfer import STRANDED, EscrowEvent, SnapshotRefs
 from ..membership.static import StaticMemberTable
 from ..membership.table import MemberTable
 from ..types import PeerId, ShareId, SnapshotId
-from ..wire.formats import Form
-from ..wire.messages import Offer
+from ..wire.formats import NATIVE, Form, parse_wire
+from ..wire.messages import Offer, Phase
 from ..wire.schema import Schema
 from .rule import Requirements
 
 __all__ = [
+    "READ_FIRST",
     "Neighbors",
     "ShardState",
     "State",
     "weights_of",
 ]
+
+_JOINING, _TRAINING = Phase.JOINING, Phase.TRAINING  # an enum member lookup takes 50 ns
+
+READ_FIRST = "its sender's model is read first"
+"""Reason for refusing a peer's pushes while its model is requested for reading."""
 
 Neighbors = Callable[[Sequence[PeerId], PeerId, int], Sequence[PeerId]]
 """A topology on the live peers: ``(sorted live ids, peer, round) -> push targets``."""
@@ -74,26 +81,26 @@ class State:
     table: MemberTable | StaticMemberTable
     rng: np.random.Generator
     """Random stream of the rule."""
+    rule_name: str
     requirements: Requirements
     """Requirements of the rule."""
     outstanding_max: int
     """Shares that may be outstanding at once, from the rule."""
     anchor: bytes
     """Hash of the anchor that the vector keeps; empty if it keeps none."""
-    validate: InitVar[Callable[[ShareId, Offer], str]]
-    """Returns why an offer is refused, or an empty string."""
-    is_open: InitVar[Callable[[], bool]]
-    """Returns True if a sender's next share would be accepted."""
     log: EffectLog = field(init=False)
     shard_states: tuple[ShardState, ...] = field(init=False)
     busy_shards: tuple[ShardState, ...] = field(init=False)
     """Shards that may have a share in flight, in order: of thousands of shards, a step or a message
     concerns a few, and the others must cost nothing."""
-    links: LinkEstimators = field(init=False)
-    rate_limiter: RateLimiter = field(init=False)
+    links: dict[PeerId, LinkEstimator] = field(default_factory=dict)
+    rate_limiter: RateLimiter | None = field(init=False)
+    """None if the bandwidth is not limited."""
     snapshot_refs: SnapshotRefs = field(init=False)
     kept: set[SnapshotId] = field(default_factory=set)
     """Snapshots that the rule keeps, even if no share reads them."""
+    reads: PeerId = ""
+    """Peer whose model is read; empty for none."""
     measuring: list[ShareId] = field(default_factory=list)
     """Shares whose distance from ``x`` the rule has requested in this call."""
     distances: dict[ShareId, float] | None = None
@@ -144,13 +151,11 @@ class State:
     halted: str = ""
     """Why the rule cannot continue; empty while it can."""
 
-    def __post_init__(
-        self, validate: Callable[[ShareId, Offer], str], is_open: Callable[[], bool]
-    ) -> None:
+    def __post_init__(self) -> None:
         config, schema, me = self.config, self.schema, self.table.me
         self.log = EffectLog(Account(me.id, me.incarnation), schema.hash, b"")
-        self.links = LinkEstimators(config)
-        self.rate_limiter = RateLimiter(config.bandwidth_bytes_s)
+        rate = config.bandwidth_bytes_s
+        self.rate_limiter = None if rate is None else RateLimiter(rate)
         self.snapshot_refs = SnapshotRefs(self.log)
         self.swarm_steps = self.table.clock.total
 
@@ -162,7 +167,7 @@ class State:
             return ShardState(
                 shard,
                 log,
-                Inbox(config, schema, log, validate, is_open),
+                Inbox(config, schema, log, self.why_refused, self.is_open),
                 Outbox(config, log, links, limiter, refs, schema.shards),
                 is_listed=schema.shards == 1,
             )
@@ -177,7 +182,8 @@ class State:
     def shares_memory(self, peer: PeerId) -> bool:
         """Return True if *peer* may be able to read this peer's memory."""
         host = self.table.host
-        return bool(host) and self.table.machine(peer) == host
+        member = self.table.member(peer)
+        return bool(host) and member is not None and member.host == host
 
     @property
     def is_anchored(self) -> bool:
@@ -195,18 +201,59 @@ class State:
             shard_state.is_listed = shard_state.is_busy
         self.busy_shards = tuple([each for each in self.busy_shards if each.is_listed])
 
-    def in_flight(self) -> int:
-        return sum([each.outbox.in_flight for each in self.busy_shards])
+    def is_open(self) -> bool:
+        """Return True if a sender's next share would be accepted."""
+        return self.table.phase >= _TRAINING and not (self.closing or self.is_full)
 
-    def credit_used(self) -> int:
-        """Return how many shares use up credit; those toward readers, or peers that do not answer,
-        do not."""
-        used = 0
-        for shard_state in self.busy_shards:
-            outbox = shard_state.outbox
-            free = outbox.unanswering | outbox.showing if outbox.showing else outbox.unanswering
-            used += outbox.in_flight - len(free)
-        return used
+    def reads_from(self, peer: PeerId) -> bool:
+        """Return True if a peer's model is wanted; not after this peer gave up its swarm."""
+        return peer == self.reads and self.table.phase.takes_shares
+
+    def why_refused(self, share: ShareId, offer: Offer) -> str:
+        """Return why an offered share is refused, or an empty string."""
+        phase, form = self.table.phase, offer.form
+        is_wanted = bool(self.reads) and self.reads_from(share.sender)
+        if bool(offer.held) is not is_wanted:
+            return READ_FIRST if is_wanted else "nobody reads it"
+        if self.closing:
+            return "finished" if phase < Phase.LEAVING else "leaving"
+        if self.is_full and phase > _JOINING and not offer.held:
+            return NO_MEMORY
+        if phase is Phase.SEEKING:
+            return "not asked for"
+        if phase is _JOINING:
+            if form != Form(copy=True, anchor=form.anchor):
+                return "not a copy"
+            # Two donors may have been asked; the bytes of the second would only slow down the
+            # first.
+            if any([each.inbox.expects_copy(but=share.sender) for each in self.busy_shards]):
+                return "another copy is on its way"
+        if form.wire == NATIVE and form.registers == 1 and not form.bare:
+            return ""
+        return self._why_useless(form)
+
+    def _why_useless(self, form: Form) -> str:
+        """Return why the rule cannot use a share in this format, or an empty string."""
+        wire, requirements = parse_wire(form.wire), self.requirements
+        most = 1 if form.copy else requirements.share_registers
+        if form.registers > most:
+            return f"of {form.registers} registers, and {self.rule_name} takes {most}"
+        if form.needs_anchor() and not self.is_anchored:
+            return "a difference from an anchor that is not known here"
+        needs_all = requirements.whole or requirements.measures
+        if (
+            (requirements.lossless and not wire.is_native)
+            or (needs_all and not (wire.is_dense or form.bare))
+            or (form.bare and not requirements.bare)
+            or (wire.is_for_differences and not form.bare)
+        ):
+            return f"in a format that {self.rule_name} cannot use"
+        return ""
+
+    def in_flight(self) -> int:
+        """Return how many shares are not settled whose receivers are not considered dead."""
+        outboxes = [each.outbox for each in self.busy_shards]
+        return sum([t.state not in STRANDED for box in outboxes for t in box.transfers.values()])
 
     def choose_shards(self, *, every: bool) -> tuple[int, ...]:
         """Choose the shards that the next push carries; all of them if *every* is set."""
@@ -253,7 +300,8 @@ class State:
 
     def go_on(self, now: float) -> None:
         """Send what was held back for bandwidth, as far as it allows now."""
-        while (front := self.rate_limiter.front(now)) is not None:
+        limiter = self.rate_limiter
+        while limiter is not None and (front := limiter.front(now)) is not None:
             shard, peer = front
             self.shard_states[shard].outbox.on(peer, EscrowEvent.GO_ON, now)
 
@@ -269,7 +317,7 @@ class State:
 
     def deadline(self) -> float:
         """Return the latest time at which a share in flight needs attention, seconds."""
-        due_s = self.rate_limiter.due_s if self.rate_limiter.is_limited else float("inf")
+        due_s = float("inf") if self.rate_limiter is None else self.rate_limiter.due_s
         for shard_state in self.busy_shards:
             if shard_state.inbox.transfers:
                 due_s = min(due_s, shard_state.inbox.deadline())

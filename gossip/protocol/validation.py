@@ -1,58 +1,16 @@
 """Validation of messages: is each for this incarnation, model and swarm?"""
 
 from ..effects.effects import Part
-from ..effects.events import NO_MEMORY, PeerRefused, SwarmGivenUp
+from ..effects.events import PeerRefused, SwarmGivenUp
 from ..errors import RemoteProtocolError
 from ..exchange.transfer import EscrowEvent
 from ..membership.table import MemberTable
 from ..types import ShareId
-from ..wire.formats import NATIVE, Form, parse_wire
 from ..wire.messages import Ack, Ask, Describe, Envelope, Hello, Offer, Pending, Phase, Query, Read
 from .join import Joining
 from .state import State
 
-__all__ = ["MessageFilter", "why_refused"]
-
-_SEEKING, _JOINING, _LEAVING = Phase.SEEKING, Phase.JOINING, Phase.LEAVING
-
-
-def why_refused(share: ShareId, offer: Offer, state: State, rule: str) -> str:
-    """Return why a share offered for mixing is refused, or an empty string."""
-    phase, form = state.table.phase, offer.form
-    if state.closing:
-        return "finished" if phase < _LEAVING else "leaving"
-    if state.is_full and phase > _JOINING and not offer.held:
-        return NO_MEMORY
-    if phase is _SEEKING:
-        return "not asked for"
-    if phase is _JOINING:
-        if form != Form(copy=True, anchor=form.anchor):
-            return "not a copy"
-        # Two donors may have been asked; the bytes of the second would only slow down the first.
-        if any([each.inbox.expects_copy(but=share.sender) for each in state.busy_shards]):
-            return "another copy is on its way"
-    if form.wire == NATIVE and form.registers == 1 and not form.bare:
-        return ""
-    return _why_useless(form, state, rule)
-
-
-def _why_useless(form: Form, state: State, rule: str) -> str:
-    """Return why a rule cannot use a share in this format, or an empty string."""
-    wire, requirements = parse_wire(form.wire), state.requirements
-    most = 1 if form.copy else requirements.share_registers
-    if form.registers > most:
-        return f"of {form.registers} registers, and {rule} takes {most}"
-    if form.needs_anchor() and not state.is_anchored:
-        return "a difference from an anchor that is not known here"
-    needs_all = requirements.whole or requirements.measures
-    if (
-        (requirements.lossless and not wire.is_native)
-        or (needs_all and not (wire.is_dense or form.bare))
-        or (form.bare and not requirements.bare)
-        or (wire.is_for_differences and not form.bare)
-    ):
-        return f"in a format that {rule} cannot use"
-    return ""
+__all__ = ["MessageFilter"]
 
 
 class MessageFilter:

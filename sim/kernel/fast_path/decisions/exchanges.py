@@ -592,7 +592,7 @@ def _patience_s(t: Tables, edge: int) -> float:
 
 @compiled
 def _measure(t: Tables, edge: int, seconds: float) -> None:
-    """Mirrors `RttEstimator.measured`."""
+    """Mirrors `LinkEstimator.answered`."""
     link = t.edges[edge]
     if link.roundtrip_s < 0.0:
         link.roundtrip_s, link.deviation_s = seconds, seconds / 2
@@ -605,7 +605,7 @@ def _measure(t: Tables, edge: int, seconds: float) -> None:
 def _excuse(t: Tables, worker: int, edge: int, yes: bool) -> None:
     """Record whether an outstanding push uses no credit, since its receiver does not answer.
 
-    Mirrors `Outbox._ask` and `State.credit_used`.
+    Mirrors `Outbox._ask` and `OutgoingTransfer.uses_credit`.
     """
     link = t.edges[edge]
     t.workers[worker].excused += yes - link.is_excused
