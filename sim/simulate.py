@@ -239,7 +239,7 @@ class Simulation:
                     curves.add(window.reading, values)
                 watch.tell(window.steps, window.time_s)
         finally:
-            values.close()
+            values.rows.threads.close()
         assert ending is not None
         if ending.halts:
             why = next(iter(ending.halts.values()))

@@ -186,7 +186,7 @@ class Swarm:
             failures = Failures()
             stepper = LoopStepper(matrix, task, batches, task.lr, rows, seed, failures)
             models = Models(matrix, stepper, failures, task)
-            matrix.live_again(stepper.memory)
+            matrix.live_again(stepper)
         machines = dict(machines_of(first, graph, seed, ids))
         # All later peers run on the first machine.
         if machines:

@@ -28,9 +28,6 @@ class Cores(NamedTuple):
     """Returns True while another thread or process needs one of them."""
 
 
-ONE_CORE: Final = Cores()
-
-
 class Threads:
     """Threads that share the work of the calling thread.
 
@@ -41,6 +38,7 @@ class Threads:
 
     def __init__(self, cores: Cores) -> None:
         self._cores = cores
+        self.n = cores.n
         self._pool: ThreadPoolExecutor | None = None
         if cores.n > 1:
             # The BLAS library has a thread count of its own in each thread.
@@ -84,6 +82,10 @@ class Threads:
         """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
+
+
+ONE_CORE: Final = Threads(Cores())
+"""The calling thread alone."""
 
 
 def usable_cores() -> int:

@@ -79,7 +79,6 @@ class Models:
                 order, step = self._last.get(worker, (0, 0))
                 self._failures.note(order, worker, step)
         self._failures.check()
-        self.stepper.check()
 
     def measure(self, levels: Iterable[Level], worker: int, slots: Sequence[int]) -> list[float]:
         """Execute what was scheduled, and return how far shares then are from a worker's model."""
@@ -203,11 +202,6 @@ class Models:
             size += float(mean.square().sum())
         distance = math.sqrt(spread / n)
         return distance / math.sqrt(size) if size else distance
-
-    def close(self) -> None:
-        """Release threads."""
-        self.stepper.close()
-        self.rows.shares.close()
 
 
 def _zeros(part: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from ...gossip.wire.schema import Schema
 from ...train.model import plain_names, tie_again
 from ...train.tensors.layout import Layout, Placed, Segment
 from ...train.tensors.vector import Vector
-from .cores import ONE_CORE, Cores
+from .cores import ONE_CORE, Threads
 from .shares import Parts, Shares, Span, rows_of, spans_of
 from .steppers.stepper import Memory, WorkerCheckpoints
 
@@ -42,7 +42,7 @@ class ParameterMatrix:
         seed: The run's seed: with the names, it makes stochastic rounding equal to that of live
             peers.
         device: Where the values are, whatever device the module was made on.
-        cores: Threads that share copies and mixes; their number changes no bit.
+        threads: Threads that share steps, copies and mixes; their number changes no bit.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ParameterMatrix:
         ids: Sequence[PeerId] = (),
         seed: int = 0,
         device: torch.device = CPU,
-        cores: Cores = ONE_CORE,
+        threads: Threads = ONE_CORE,
     ) -> None:
         vector = Vector(module, shards=shards, scattered=scattered)
         module.to(device)
@@ -79,6 +79,7 @@ class ParameterMatrix:
         }
         """Names in the module of a tensor and of those tied to it, by its name in the schema."""
         self.device = device
+        self.threads = threads
         start = tuple(flat.to(device) for flat in vector.flats)
         self.x: Parts = tuple(flat.repeat(n, 1) for flat in start)
         """float, axes ``(worker, number)``, one per dtype; padded as a live vector is."""
@@ -92,7 +93,7 @@ class ParameterMatrix:
             if not is_pattern(name)
         }
         self._rows = rows_of(zeros | {X: self.x}, registers)
-        self.shares = Shares(self.schema, self._rows, start, ids, seed, self.locals, cores)
+        self.shares = Shares(self.schema, self._rows, start, ids, seed, self.locals, threads)
         self.shares.scale_lr = self._scale_lr
         self.lr_factors: NDArray[np.float64] | None = None
         """Factor of each worker's learning rate in its next step; None if the rate stays."""

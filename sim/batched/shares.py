@@ -41,7 +41,7 @@ from ..kernel.program import (
     Start,
 )
 from .compiled.whole_shares import WholeShares, mix
-from .cores import ONE_CORE, Cores
+from .cores import ONE_CORE, Threads
 
 __all__ = [
     *("EachRow", "Parts", "PerWorker", "Rows", "Shares", "Span"),
@@ -186,7 +186,7 @@ class Shares:
         ids: Names of the workers.
         seed: The run's seed: with the names, it selects the random numbers of rounding.
         locals: Values that only a copy carries, axes ``(worker, *shape)``.
-        cores: Threads that share the work on whole vectors.
+        threads: Threads that share the work on whole vectors.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Shares:
         ids: Sequence[PeerId] = (),
         seed: int = 0,
         locals: Parts = (),
-        cores: Cores = ONE_CORE,
+        threads: Threads = ONE_CORE,
     ) -> None:
         self._rows = rows
         self._anchor = tuple(part.clone() for part in anchor)
@@ -220,7 +220,7 @@ class Shares:
         if is_known and anchor[0].device.type == "cpu" and not (self._is_cut or locals):
             x = rows[X]
             assert isinstance(x, EachRow)
-            self._whole = WholeShares(x.parts[0], cores)
+            self._whole = WholeShares(x.parts[0], threads)
         self.refreshed: Callable[[int, Operation], None] | None = None
         """Called once a worker's ``x`` has been combined, copied from a share, or reset."""
         self.begin_again: Callable[[Keep | Start], None] | None = None
@@ -370,11 +370,6 @@ class Shares:
         if fraction == 1.0 and slot in self._copies:
             for part, arrived in zip(self._locals, self._copies[slot], strict=True):
                 part[worker].copy_(arrived)
-
-    def close(self) -> None:
-        """Release threads."""
-        if self._whole is not None:
-            self._whole.close()
 
     def _exchange(self, operation: Exchange) -> None:
         """Exchange a worker's register with a segment.

@@ -5,7 +5,6 @@ import os
 import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from ...train.tasks.task import Task, require_optimizer
 from ...train.tensors.cuda import find_device
 from ..config import SimulationConfig
 from .batches import Batches
-from .cores import ONE_CORE, Cores
+from .cores import ONE_CORE, Cores, Threads
 from .models import Models
 from .parameters import CPU, ParameterMatrix
 from .steppers.engines import Engine, Workshop, choose
@@ -206,13 +205,13 @@ def _of_vectors(
     if requirements.fixed_members:
         counts = "after the round"
 
-    def make(cores: Cores, *, lasting: bool) -> VectorRows:
+    def make(threads: Threads, *, lasting: bool) -> VectorRows:
         rows = VectorRows(
             *(task, ids, config.seed, rule.registers),
             counts=counts,
             shards=config.shards,
             scattered=requirements.scattered,
-            cores=cores,
+            threads=threads,
             lr=config.lr,
         )
         if lasting:
@@ -226,7 +225,7 @@ def _of_vectors(
         memory_gib=memory_gib,
         samples=tuple(batch_sizes(config.batch_sizes, ids, config.batch_size or 1)),
         choose=lambda cores: Engine(
-            VectorRows.name, partial(make, cores, lasting=lasting), "the task has no model"
+            VectorRows.name, lambda: make(Threads(cores), lasting=lasting), "the task has no model"
         ),
     )
 
@@ -269,14 +268,13 @@ def _of_models(
         lr=config.lr or task.lr,
         ids=ids,
         seed=config.seed,
-        cores=ONE_CORE,
         device=device,
     )
 
     def choose_engine(cores: Cores) -> ValuesEngine:
         # A device runs what one thread submits.
         free = cores if device == CPU else cores._replace(n=1)
-        choice = choose(config.engine, replace(workshop, cores=free))
+        choice = choose(config.engine, workshop)
 
         def make() -> Models:
             rows = ParameterMatrix(
@@ -288,7 +286,7 @@ def _of_models(
                 ids=ids,
                 seed=config.seed,
                 device=device,
-                cores=free,
+                threads=Threads(free),
             )
             failures = Failures()
             models = Models(

@@ -13,7 +13,7 @@ from ...gossip.errors import ConfigError, TrainingError
 from ...gossip.types import PeerId, stream
 from ...gossip.wire.schema import HASH_BYTES
 from ..kernel.program import Combine, Level, Operation
-from .cores import ONE_CORE, Cores
+from .cores import ONE_CORE, Threads
 from .parameters import ParameterMatrix
 
 __all__ = ["VECTOR_TASKS", "VectorRows", "VectorTask", "consensus", "noise"]
@@ -140,7 +140,7 @@ class VectorRows:
         counts: Moment = "now",
         shards: int = 1,
         scattered: bool = False,
-        cores: Cores = ONE_CORE,
+        threads: Threads = ONE_CORE,
         lr: float | None = None,
     ) -> None:
         self.task = task
@@ -151,7 +151,7 @@ class VectorRows:
         module.x = torch.nn.Parameter(torch.zeros(task.dim, dtype=torch.float64, device="cpu"))
         cut: dict[str, Any] = {"shards": shards, "scattered": scattered}
         self.rows = ParameterMatrix(
-            module, len(ids), registers, **cut, ids=ids, seed=seed, cores=cores
+            module, len(ids), registers, **cut, ids=ids, seed=seed, threads=threads
         )
         self.schema = self.rows.schema
         self.n_params = task.dim
@@ -228,10 +228,6 @@ class VectorRows:
         spread = float(np.sqrt(np.square(counted - mean).sum() / len(counted)))
         size = float(np.linalg.norm(mean))
         return spread / size if size else spread
-
-    def close(self) -> None:
-        """Release threads."""
-        self.rows.shares.close()
 
 
 def _draws(seed: int, id: PeerId, dim: int) -> Iterator[Array]:

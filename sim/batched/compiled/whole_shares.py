@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..cores import Cores, Threads
+from ..cores import Threads
 
 __all__ = ["WholeShares", "mix"]
 
@@ -25,10 +25,10 @@ class WholeShares:
 
     Args:
         x: The workers' vectors, float32 or float64, on the CPU, axes ``(worker, number)``.
-        cores: Threads that share the columns; their number changes no bit.
+        threads: Threads that share the columns; their number changes no bit.
     """
 
-    def __init__(self, x: Tensor, cores: Cores) -> None:
+    def __init__(self, x: Tensor, threads: Threads) -> None:
         self._x = x.numpy()
         self._block = np.empty((_SHARES_MIN, x.shape[1]), self._x.dtype)
         # Slots count from the first that may still be used; machine code looks them up in arrays.
@@ -36,7 +36,7 @@ class WholeShares:
         self._places = np.full(_SHARES_MIN, _NONE_YET, np.int64)
         self._free = np.zeros(_SHARES_MIN, np.int64)
         self._n_free = self._n_places = 0
-        self._threads = Threads(cores)
+        self._threads = threads
 
     def carry_out(self, rows: NDArray[np.int64], fractions: NDArray[np.float64]) -> None:
         """Execute a `Level`'s snapshots, mixes and releases in order; skip other operations."""
@@ -73,10 +73,6 @@ class WholeShares:
         at = slot - self._first_slot
         self._free[self._n_free], self._places[at] = self._places[at], _RELEASED
         self._n_free += 1
-
-    def close(self) -> None:
-        """End the threads."""
-        self._threads.close()
 
     def _reach(self, slot: int, n: int) -> None:
         """Make room for slots up to this one, and for *n* more free shares."""

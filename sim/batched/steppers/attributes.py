@@ -1,11 +1,11 @@
-"""Python attributes of a task's model, which all simulated workers share: does a step change any?
+"""Python attributes of a task's model, which workers share if many steps are taken at once.
 
-Live peers have a model each, which may count its calls, append to a list or draw from its own
-generator. Workers take turns on one model: its state has to be in parameters and buffers.
+A model may count its calls, append to a list or draw from its own generator. The loop has a model
+for each worker; other engines cannot take steps that change an attribute.
 """
 
 import pickle
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from io import BytesIO
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -25,24 +25,15 @@ _NOT_KEPT: Final = frozenset(vars(nn.Module())) - {"_buffers"}
 _CODE: Final = (type, FunctionType, BuiltinFunctionType, ModuleType)
 
 
-def fingerprint(roots: Iterable[object], carried: Collection[int] | None = None) -> list[object]:
-    """Return attributes of objects, comparable; unpicklable values equal only themselves.
-
-    Args:
-        carried: Ids of buffers that each worker has for itself, which are left out; so are tensors
-            that are not buffers, leftovers of the last call. None to compare all.
-    """
+def fingerprint(*roots: object) -> list[object]:
+    """Return attributes of objects, comparable; unpicklable values equal only themselves."""
     found = list[object]()
     for space in _spaces(roots):
         for name, value in sorted(space.items()):
-            if name in _NOT_KEPT or (carried is not None and isinstance(value, Tensor)):
+            if name in _NOT_KEPT:
                 continue
-            if name == "_buffers":
-                value = {n: b for n, b in value.items() if id(b) not in (carried or ())}
             try:
-                writer = _Writer(buffer := BytesIO(), pickle.HIGHEST_PROTOCOL)
-                writer.by_id = _CODE if carried is None else (*_CODE, nn.Parameter)
-                writer.dump(value)
+                _Writer(buffer := BytesIO(), pickle.HIGHEST_PROTOCOL).dump(value)
                 found += name, buffer.getvalue()
             except Exception:  # an object of a user's may raise anything
                 found += name, id(value)
@@ -65,13 +56,11 @@ def _spaces(roots: Iterable[object]) -> Iterator[Space]:
 
 
 class _Writer(pickle.Pickler):
-    """Pickles a value, with ids in place of objects that are *by_id*."""
-
-    by_id: tuple[type, ...]
+    """Pickles a value, with ids in place of code."""
 
     def persistent_id(self, value: Any) -> object:
         """Return the id of an object to be left out; None to pickle it."""
-        return id(value) if isinstance(value, self.by_id) else None
+        return id(value) if isinstance(value, _CODE) else None
 
     def reducer_override(self, value: Any) -> Any:
         """Pickle only the numbers of a tensor: torch adds the place in its storage."""

@@ -16,10 +16,9 @@ from ....gossip.types import PeerId
 from ....train.tasks.random_state import kept_random_state
 from ....train.tasks.task import Task
 from ..batches import Batches
-from ..cores import Cores
 from ..parameters import CPU, ParameterMatrix, view_of
 from .dense import DenseGradient
-from .loop import LoopStepper, Replica, generators
+from .loop import LoopStepper, Trainer, generators
 from .stacked import Gradient, Group, StackedStepper, why_not_stacked
 from .stepper import Failures, Stepper
 from .vmapped import VmapGradient
@@ -52,15 +51,12 @@ class Workshop:
     lr: float
     ids: tuple[PeerId, ...]
     seed: int
-    cores: Cores
-    """Cores to use."""
     device: torch.device = CPU
     """Device of the rows of `make_rows` and of the batches."""
 
     def loop(self, rows: ParameterMatrix, failures: Failures) -> LoopStepper:
         """Make a stepper that takes one step after another."""
-        given = rows, self.task, self.batches, self.lr, self.ids, self.seed, failures
-        return LoopStepper(*given, threads=self.cores.n)
+        return LoopStepper(rows, self.task, self.batches, self.lr, self.ids, self.seed, failures)
 
     def dense(self, rows: ParameterMatrix, failures: Failures) -> StackedStepper:
         """Make a stepper that takes many steps at once, of multilayer perceptrons."""
@@ -69,12 +65,13 @@ class Workshop:
     def vmap(self, rows: ParameterMatrix, failures: Failures) -> StackedStepper:
         """Make a stepper that takes many steps at once, of any model that only uses tensors."""
         gradient = VmapGradient(rows, self.task, self.ids, self.seed)
+        failures.checks.append(gradient.check)
         return self._stacked(rows, failures, gradient)
 
     def _stacked(
         self, rows: ParameterMatrix, failures: Failures, gradient: Gradient
     ) -> StackedStepper:
-        given = rows, self.task, self.batches, self.lr, failures, self.cores
+        given = rows, self.task, self.batches, self.lr, failures
         return StackedStepper(*given, gradient)
 
 
@@ -133,9 +130,8 @@ def _why_not(workshop: Workshop, way: StackedWay) -> str:
     if why := why_not_stacked(rows, workshop.task):
         return why
     try:
-        stepper = way(rows, Failures())
-        stepper.close()
-        return _why_otherwise(workshop, stepper.gradient)
+        failures = Failures()
+        return _why_otherwise(workshop, way(rows, failures).gradient, failures)
     except ConfigError as error:
         return str(error)
     except Exception as error:  # a user's model may raise anything on several workers' values
@@ -143,7 +139,7 @@ def _why_not(workshop: Workshop, way: StackedWay) -> str:
         return f"torch.vmap does not take its step ({said})"
 
 
-def _why_otherwise(workshop: Workshop, gradient: Gradient) -> str:
+def _why_otherwise(workshop: Workshop, gradient: Gradient, failures: Failures) -> str:
     """Return why gradients, and what a step writes, differ from the loop's, or "".
 
     A step of two batches shows whether a model does anything other than tensor operations.
@@ -157,15 +153,14 @@ def _why_otherwise(workshop: Workshop, gradient: Gradient) -> str:
     slopes = torch.zeros_like(values)
     for place, slope in found:
         slopes[:, place] = slope
-    gradient.check()
+    failures.check()
     if drawn != generators():
         return "it draws random numbers other than by dropout"
-    replica, known = Replica(theirs, task, workshop.lr), torch.zeros_like(slopes)
+    known = torch.zeros_like(slopes)
     for worker, batch in enumerate(zip(inputs, targets, strict=True)):
-        replica.lay_over(worker)
-        replica.optimizer.zero_grad()
-        task.batch_loss(replica.module, batch).backward()
-        named = dict(replica.module.named_parameters())
+        trainer = Trainer(theirs, theirs.module, task, workshop.lr, worker)
+        trainer.task.batch_loss(trainer.module, batch).backward()
+        named = dict(trainer.module.named_parameters())
         for placed in theirs.segments[0].tensors:
             parameter = named.get(placed.spec.name)
             if parameter is not None and parameter.requires_grad:

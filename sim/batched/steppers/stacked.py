@@ -12,7 +12,6 @@ from ....train.tasks.data import is_pair
 from ....train.tasks.task import Task
 from ...kernel.program import Level
 from ..batches import Batches, Ints
-from ..cores import Cores, Threads
 from ..parameters import CPU, ParameterMatrix
 from .loop import has_hooks
 from .optimizers import Slopes, StackedOptimizer, put_rows, stacked_optimizer, take_rows
@@ -64,9 +63,6 @@ class Gradient(Protocol):
         path, which may round otherwise.
         """
 
-    def check(self) -> None:
-        """Raise if a step has changed what all workers share."""
-
 
 class StackedStepper:
     """Takes the steps of a level group by group.
@@ -82,7 +78,6 @@ class StackedStepper:
         batches: Batches,
         lr: float,
         failures: Failures,
-        cores: Cores,
         gradient: Gradient,
     ) -> None:
         self._rows = rows
@@ -90,7 +85,6 @@ class StackedStepper:
         self._failures = failures
         self.gradient = gradient
         self.memory = _optimizer(rows, task, lr)
-        self._threads = Threads(cores)
         per_group = _NUMBERS_PER_GROUP if rows.device == CPU else _NUMBERS_PER_GROUP_ELSEWHERE
         self._group = max(_GROUP_MIN, per_group // rows.x[0].shape[1])
         if rows.device == CPU:
@@ -111,17 +105,9 @@ class StackedStepper:
             # All groups but the last have a size that suits the kernels.
             each = LANES * -(-at_most // LANES)
             groups += np.split(alike, range(each, len(alike), each))
-        self._threads.share(
+        self._rows.threads.share(
             lambda part: self._take_group(workers[part], steps[part], orders[part]), groups
         )
-
-    def check(self) -> None:
-        """Raise if a step has changed attributes, which workers share."""
-        self.gradient.check()
-
-    def close(self) -> None:
-        """End the threads."""
-        self._threads.close()
 
     def _take_group(self, workers: Ints, steps: Ints, orders: Ints) -> None:
         samples = self._batches.indices(workers, steps)

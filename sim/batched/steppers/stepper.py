@@ -1,5 +1,6 @@
 """How the steps of a level are taken: the interface of all engines."""
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import torch
@@ -29,6 +30,8 @@ class Failures:
 
     def __init__(self) -> None:
         self._first: Stop | None = None
+        self.checks: list[Callable[[], None]] = []
+        """Further checks at the end of a window."""
 
     def note(self, order: int, worker: int, step: int) -> None:
         """Record a failed step."""
@@ -36,10 +39,12 @@ class Failures:
         self._first = found if self._first is None else min(self._first, found)
 
     def check(self) -> None:
-        """Raise for the earliest failure, if any; called at the end of a window."""
+        """Raise for the earliest failure, if any, or by a check; called at the end of a window."""
         first, self._first = self._first, None
         if first is not None:
             raise Failure(first)
+        for check in self.checks:
+            check()
 
 
 class Memory(Protocol):
@@ -61,12 +66,6 @@ class Stepper(Protocol):
 
     def take(self, level: Level) -> None:
         """Take all steps of a level; those that fail are recorded in its `Failures`."""
-
-    def check(self) -> None:
-        """Raise if workers have shared what each was to have for itself."""
-
-    def close(self) -> None:
-        """Release threads."""
 
 
 class _Kept(NamedTuple):

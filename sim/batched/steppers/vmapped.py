@@ -180,7 +180,7 @@ class VmapGradient:
         self._trained = {n for n, p in self._module.named_parameters() if p.requires_grad}
         places = places_of(segment)
         self._places = {name: place for name, place in places.items() if name in self._trained}
-        self._start = fingerprint((self._module, self._criterion))
+        self._start = fingerprint(self._module, self._criterion)
         self._own = threading.local()
         self._copies: list[nn.Module] = []
         """One copy per thread, as a call replaces the tensors of a module."""
@@ -217,7 +217,7 @@ class VmapGradient:
             ConfigError: It has, so that workers have shared them.
         """
         for module in self._copies:
-            if fingerprint((module, self._criterion)) != self._start:
+            if fingerprint(module, self._criterion) != self._start:
                 raise ConfigError(
                     f"a step of task {self._name} changes attributes of the model or of its "
                     "loss, which engine vmap lets workers share: take engine loop"

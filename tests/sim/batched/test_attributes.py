@@ -1,7 +1,8 @@
-"""Workers share the Python attributes of a model: a step that changes some is refused."""
+"""In the loop each worker has a model, a loss and an optimizer of its own, attributes included."""
 
 import itertools
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rumor.gossip import ConfigError
-from rumor.sim import simulate
+from rumor.gossip import TrainingError
+from rumor.sim import Run, simulate
 from rumor.train import Task
 
 INPUTS = torch.randn(160, 8, generator=torch.Generator().manual_seed(0))
@@ -28,14 +29,12 @@ class Stateful(nn.Module):
         self.calls, self.log, self.iterator = 0, list[int](), itertools.count(1)
         self.unsaved: Tensor
         self.saved: Tensor
-        self.last: Any = None
         self.register_buffer("unsaved", torch.zeros(1), persistent=False)
         self.register_buffer("saved", torch.zeros(1, dtype=torch.int64))
         self.draws = np.random.default_rng(7)
-        self.chance = torch.Generator().manual_seed(7)
 
     def forward(self, x: Tensor) -> Tensor:
-        scale: Tensor = self.layer(x) / (1 + 0.01 * self.count(self))
+        scale: Tensor = self.layer(x) / (1 + 0.1 * self.count(self))
         return scale
 
 
@@ -58,57 +57,41 @@ def by_unsaved_buffer(model: Stateful) -> float:
     return float(model.unsaved)
 
 
-def by_numpy(model: Stateful) -> float:
-    return float(model.draws.random())
-
-
-def by_torch(model: Stateful) -> float:
-    return float(torch.rand(1, generator=model.chance))
-
-
-def now_and_then(model: Stateful) -> float:
-    """It counts, but not in the first steps."""
-    by_saved_buffer(model)
-    model.calls += int(model.saved) % 9 == 8
-    return model.calls
-
-
 def by_saved_buffer(model: Stateful) -> float:
     model.saved += model.training
     return float(model.saved)
 
 
-def at_first(model: Stateful) -> float:
-    model.calls = 1
+def by_generator(model: Stateful) -> float:
+    return float(model.draws.random())
+
+
+def by_new_buffer(model: Stateful) -> float:
+    model.saved = model.saved + 1
     return 0.0
 
 
-def of_last_step(model: Stateful) -> float:
-    model.last = model.layer(INPUTS[:1])
-    return 0.0
-
-
-class Counting(torch.optim.SGD):
+class CountingSGD(torch.optim.SGD):
     def step(self, closure: Any = None) -> Any:
         for group in self.param_groups:
-            group["calls"] = group.get("calls", 0) + 1
+            group["lr"] *= 0.9
         return super().step(closure)
 
 
-class Counted(nn.CrossEntropyLoss):
+class CountingLoss(nn.CrossEntropyLoss):
     calls = 0
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         self.calls += 1
-        return super().forward(input, target)
+        return super().forward(input, target) / self.calls
 
 
 def simulated(
-    count: Callable[[Stateful], float] = at_first,
+    count: Callable[[Stateful], float] = by_saved_buffer,
     loss: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy,
     optimizer: type[torch.optim.SGD] = torch.optim.SGD,
     **settings: Any,
-) -> Any:
+) -> Run:
     task = Task(
         name="stateful",
         model=lambda: Stateful(count),
@@ -120,27 +103,32 @@ def simulated(
         batch_size=5,
         steps=24,
     )
-    given: dict[str, Any] = {"workers": 4, "steps": 24, "seed": 3, "engine": "loop", "window": 12}
+    given: dict[str, Any] = {"workers": 4, "steps": 24, "seed": 3, "window": 12}
     return simulate(task=task, **given | settings)
+
+
+@pytest.mark.parametrize("count", [by_number, by_list, by_iterator, by_unsaved_buffer])
+def test_each_worker_counts_its_own_steps(count: Callable[[Stateful], float]) -> None:
+    run, expected = simulated(count), simulated(by_saved_buffer)
+    assert run.summary["engine"] == "loop"
+    assert run.model is not None and expected.model is not None
+    assert torch.equal(run.model["layer.weight"], expected.model["layer.weight"])
 
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        *({"count": count} for count in (by_number, by_list, by_iterator)),
-        *({"count": count} for count in (by_unsaved_buffer, by_numpy, by_torch, now_and_then)),
-        *({"optimizer": Counting}, {"loss": Counted()}),
-    ],
-    ids=lambda changes: getattr(next(iter(changes.values())), "__name__", "loss"),
+    [{"count": by_generator}, {"loss": CountingLoss()}, {"optimizer": CountingSGD}],
+    ids=["generator", "loss", "optimizer"],
 )
-def test_a_step_that_changes_attributes_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="changes attributes of the model"):
-        simulated(**changes)
-
-
-@pytest.mark.parametrize("count", [by_saved_buffer, at_first, of_last_step])
-def test_buffers_first_calls_and_leftovers_are_no_matter(
-    count: Callable[[Stateful], float],
-) -> None:
-    one, two = (simulated(count, threads=threads) for threads in (1, 2))
+def test_what_changes_is_each_workers_own_however_it_is_computed(changes: dict[str, Any]) -> None:
+    one, two = (
+        simulated(**deepcopy(changes), engine="loop", threads=threads, window=window)
+        for threads, window in ((1, 5), (2, 12))
+    )
     assert one.summary["digest"] == two.summary["digest"]
+    assert one.summary["digest"] != simulated(engine="loop").summary["digest"]
+
+
+def test_a_buffer_that_is_assigned_anew_is_an_error_as_live() -> None:
+    with pytest.raises(TrainingError, match="assigns saved anew: write into it with copy_"):
+        simulated(by_new_buffer, engine="loop")

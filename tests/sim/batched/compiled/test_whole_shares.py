@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rumor.sim.batched.compiled.whole_shares import WholeShares, mix
-from rumor.sim.batched.cores import ONE_CORE, Cores
+from rumor.sim.batched.cores import ONE_CORE, Cores, Threads
 from rumor.sim.kernel.program import WHOLE, Level, Program, Slot
 
 both = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -27,7 +27,8 @@ def test_copies_and_mixes_are_those_of_torch(threads: int, dtype: torch.dtype) -
     rng = np.random.default_rng(1)
     x = vectors(dtype)
     theirs, held = x.clone(), dict[Slot, Tensor]()
-    shares, program = WholeShares(x, Cores(threads)), Program(5)
+    cores = Threads(Cores(threads))
+    shares, program = WholeShares(x, cores), Program(5)
     for number in range(200):
         source, to = rng.integers(5, size=2).tolist()
         fraction = 1.0 if number % 9 == 4 else float(rng.random())
@@ -41,7 +42,7 @@ def test_copies_and_mixes_are_those_of_torch(threads: int, dtype: torch.dtype) -
         if number % 7 == 0:
             carry_out(shares, program.take())
     carry_out(shares, program.take())
-    shares.close()
+    cores.close()
     assert torch.equal(x, theirs)
     assert all(torch.equal(shares.share(slot.number), values) for slot, values in held.items())
 
