@@ -83,6 +83,7 @@ class _Relay:
         self._target = split_address(target)
         self._tasks: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
         self._server: asyncio.Server | None = None
+        self._is_closed = False
 
     async def open(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -105,12 +106,16 @@ class _Relay:
 
     async def close(self) -> None:
         assert self._server is not None
+        self._is_closed = True
         self._server.close()
         await self.reset()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if self._is_closed:  # it was accepted before, and is served only now
+            writer.transport.abort()
+            return
         ends = self._tasks[task] = [writer]
         ways: list[asyncio.Task[None]] = []
         try:
@@ -177,6 +182,7 @@ class Network:
         """End everything."""
         for relay in self._relays.values():
             self._run(relay.close())
+        self._run(_last_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
@@ -184,6 +190,13 @@ class Network:
 
     def _run(self, does: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(does, self._loop).result()
+
+
+async def _last_tasks() -> None:
+    """Wait for connections that were being accepted, and for what closed ones still do."""
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others)
+    await asyncio.sleep(0)
 
 
 def _fits(pair: tuple[str, str], source: str | None, to: str | None) -> bool:

@@ -89,18 +89,21 @@ def test_peers_find_one_another_by_a_name(names: Names) -> None:
 
     def enter(each: Peer) -> None:
         with each:
+            joined.release()
             while not over.is_set():
                 each.step()
                 each._running().wait_for_share(0.01)
 
-    over = threading.Event()
+    over, joined = threading.Event(), threading.Semaphore(0)
     names.hosts = ["127.0.0.2", "127.0.0.3"]
     peers = [peer(2), peer(3)]
     threads = [threading.Thread(target=enter, args=(each,)) for each in peers]
     try:
         for thread in threads:
             thread.start()
-        until(lambda: all(each.stats().swarm and len(each.members) == 2 for each in peers))
+        # A peer that is stopped while it waits for its first share fails.
+        assert all(joined.acquire(timeout=LIMIT_S) for _ in peers)
+        until(lambda: all(len(each.members) == 2 for each in peers))
         assert peers[0].stats().swarm == peers[1].stats().swarm != ""
     finally:
         over.set()
