@@ -55,9 +55,6 @@ class Known:
     def believed(self) -> bool:
         return self.rises >= RISES_TO_BELIEVE
 
-    def answers(self, now: float) -> bool:
-        return self.alive and not self.suspected and now >= self.passed_over_until_s
-
     def says(self, member: Member, steps: int, now: float) -> None:
         """Note an entry from the peer itself, and the steps that it claims."""
         self.told, self.spoken, self.told_steps = member, member.incarnation, steps

@@ -5,7 +5,7 @@ gossip would mostly spread what is already known. Changes of phase are visible t
 nothing is sent, and no silent member is considered dead.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -29,19 +29,26 @@ class StaticMembership:
         machines: Mapping[PeerId, bytes] = _ONE_MACHINE,
     ) -> None:
         self.ids = tuple(ids)
-        self.machines = machines
-        self.entries = {id: Member(id, 1, 0, Phase.SEEKING, 0, (), anchored) for id in self.ids}
+        self.entries = {
+            id: Member(id, 1, 0, Phase.SEEKING, 0, (), anchored, host=machines.get(id, b""))
+            for id in self.ids
+        }
         """Entry of each member, without its steps."""
         self.present = dict.fromkeys(self.ids)
         """Members that are neither leaving nor gone, in order of ids."""
         self.over = not self.ids
         """True if every member has taken all its steps, or has left."""
-        self.steps = 0
+        self.total = 0
+        """Steps of all members."""
         self.steps_of_gone = 0
-        """The part of `steps` that was taken by members that are leaving or gone."""
+        """The part of `total` that was taken by members that are leaving or gone."""
         self._running = len(self.ids)
         self.taking: tuple[PeerId, ...] | None = None
         """Cached result of `takers`; None if it may have changed."""
+
+    def rows(self) -> dict[PeerId, int]:
+        """Always empty: no member needs to be sent the steps of others."""
+        return {}
 
     def takers(self) -> tuple[PeerId, ...]:
         if self.taking is None:
@@ -60,7 +67,8 @@ class StaticMembership:
 
 
 class StaticMemberTable:
-    """One member's handle on a static membership, with the interface of `MemberTable`."""
+    """One member's handle on a static membership, with what a protocol needs of a `MemberTable`
+    that hears no gossip."""
 
     host: Final = b""
     """Empty: simulated workers have no memory to read."""
@@ -71,21 +79,14 @@ class StaticMemberTable:
         self.id = me.id
         self.phase = me.phase
         self.step = me.step
-        self.clock = self
+        self.clock = membership
         """Stands in for `StepCounts`, since every member sees every step at once."""
         self.outward: Set[PeerId] = frozenset()
         self.only: Mapping[PeerId, Member] | None = membership.entries
+        self.member: Callable[[PeerId], Member | None] = membership.entries.get
+        """Returns the entry of a member, None for a stranger."""
         self._membership = membership
         self._passed_over: dict[PeerId, float] = {}
-
-    @property
-    def total(self) -> int:
-        """Steps of all members."""
-        return self._membership.steps
-
-    def rows(self) -> dict[PeerId, int]:
-        """Only this member's own row: others need not be sent."""
-        return {self.id: self.step}
 
     @property
     def me(self) -> Member:
@@ -97,11 +98,8 @@ class StaticMemberTable:
 
     def stepped(self, now: float) -> int:
         self.step += 1
-        self._membership.steps += 1
-        return self._membership.steps
-
-    def note_founders(self) -> None:
-        """Do nothing: all members found together."""
+        self._membership.total += 1
+        return self._membership.total
 
     def lockstep_total(self) -> int:
         return self.step * len(self._membership.present) + self._membership.steps_of_gone
@@ -121,19 +119,12 @@ class StaticMemberTable:
             self.phase = phase
             self._membership.enter(self.id, phase)
 
-    def machine(self, peer: PeerId) -> bytes:
-        return self._membership.machines.get(peer, b"")
-
     def incarnation(self, peer: PeerId) -> Incarnation:
         return 1 if peer in self._membership.entries else 0
 
     def others(self, *, alive: bool) -> tuple[Member, ...]:
         """Always empty: no other member needs gossip."""
         return ()
-
-    def is_reachable(self, peer: PeerId, now: float) -> bool:
-        until_s = self._passed_over.get(peer) if self._passed_over else None
-        return peer in self._membership.present and (until_s is None or now >= until_s)
 
     def is_alive(self, peer: PeerId) -> bool:
         return peer in self._membership.present
@@ -147,7 +138,7 @@ class StaticMemberTable:
 
     def reachable(self, peers: Sequence[PeerId], now: float) -> list[PeerId]:
         if self._passed_over:
-            return [peer for peer in peers if self.is_reachable(peer, now)]
+            peers = [peer for peer in peers if now >= self._passed_over.get(peer, now)]
         return [*filter(self._membership.present.__contains__, peers)]
 
     def pass_over(self, peer: PeerId, until_s: float) -> None:
@@ -160,15 +151,5 @@ class StaticMemberTable:
     def takers(self) -> tuple[PeerId, ...]:
         return self._membership.taking or self._membership.takers()
 
-    def known(self, peer: PeerId) -> None:
-        """Always None: simulated members have nothing beyond their entries."""
-
-    def member(self, peer: PeerId) -> Member | None:
-        return self._membership.entries.get(peer)
-
     def __len__(self) -> int:
         return len(self._membership.ids)
-
-    def finished(self) -> list[PeerId]:
-        others = (m for m in self._membership.entries.values() if m.id != self.id)
-        return sorted(m.id for m in others if Phase.FINISHED <= m.phase <= Phase.QUIET)

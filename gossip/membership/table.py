@@ -60,8 +60,9 @@ class MemberTable:
         """Peers that must be asked whether hearsay about them is true."""
         self.only: Mapping[PeerId, Member] | None = None
         """All possible members of a closed swarm; None if strangers may join."""
+        self.known: dict[PeerId, Known] = {}
+        """What is known of each other peer; read-only for callers."""
         self._config = config
-        self._others: dict[PeerId, Known] = {}
         self._health = LocalHealth(config.gossip_s)
         self._started_s: float | None = None
         self._ticked_s = 0.0
@@ -95,7 +96,7 @@ class MemberTable:
 
         Peers known from hearsay count: this peer may reach some of them through others only.
         """
-        others = (k.member for k in self._others.values() if k.alive)
+        others = (k.member for k in self.known.values() if k.alive)
         return self.phase >= Phase.FINISHED and all(m.phase >= Phase.FINISHED for m in others)
 
     def stepped(self, now: float) -> int:
@@ -108,7 +109,7 @@ class MemberTable:
     def note_founders(self) -> None:
         """Note that this peer founds together with all peers that it knows."""
         self.clock.forget_others()
-        self._founders = {id: known.member.incarnation for id, known in self._others.items()}
+        self._founders = {id: known.member.incarnation for id, known in self.known.items()}
 
     def lockstep_total(self) -> int:
         """Return the steps of all peers, counting for each founder that still runs as many as for
@@ -142,14 +143,9 @@ class MemberTable:
         if anchored is not None and anchored != self.me.anchored:
             self.me = replace(self.me, anchored=anchored, heartbeat=self.me.heartbeat + 1)
 
-    def machine(self, peer: PeerId) -> bytes:
-        """Return an id of the machine of *peer*; empty if it is unknown, or shares no memory."""
-        known = self._others.get(peer)
-        return self.me.host if peer == self.id else known.member.host if known else b""
-
     def incarnation(self, peer: PeerId) -> Incarnation:
         """Return the latest known incarnation of *peer*, 0 if none."""
-        known = self._others.get(peer)
+        known = self.known.get(peer)
         return known.member.incarnation if known else 0
 
     def others(self, *, alive: bool) -> tuple[Member, ...]:
@@ -159,21 +155,17 @@ class MemberTable:
 
     def _in_order(self) -> list[Known]:
         if self._order is None:
-            self._order = [known for _, known in sorted(self._others.items())]
+            self._order = [known for _, known in sorted(self.known.items())]
         return self._order
-
-    def is_reachable(self, peer: PeerId, now: float) -> bool:
-        known = self._others.get(peer)
-        return known is not None and known.answers(now) and self.can_meet(known.member)
 
     def is_alive(self, peer: PeerId) -> bool:
         """Return True if *peer* is considered alive, even if it was silent for a while."""
-        known = self._others.get(peer)
+        known = self.known.get(peer)
         return known is not None and known.alive
 
     def spoke_since(self, peer: PeerId, since_s: float) -> bool:
         """Return True if *peer* was heard directly at that time or later."""
-        known = self._others.get(peer)
+        known = self.known.get(peer)
         return known is not None and known.spoke_s >= since_s
 
     def can_meet(self, member: Member) -> bool:
@@ -187,12 +179,25 @@ class MemberTable:
         return self._outward
 
     def reachable(self, peers: Sequence[PeerId], now: float) -> list[PeerId]:
-        return [peer for peer in peers if self.is_reachable(peer, now)]
+        """Return those of *peers* that are expected to receive a message that is sent now."""
+        found = []
+        for peer in peers:
+            known = self.known.get(peer)
+            if (
+                known is None
+                or not known.alive
+                or known.suspected
+                or not self.can_meet(known.member)
+            ):
+                continue
+            if now >= known.passed_over_until_s:
+                found.append(peer)
+        return found
 
     def pass_over(self, peer: PeerId, until_s: float) -> None:
         """Skip *peer*, which could not be reached, until that time."""
-        if peer in self._others:
-            self._others[peer].passed_over_until_s = until_s
+        if peer in self.known:
+            self.known[peer].passed_over_until_s = until_s
 
     def live(self) -> tuple[Member, ...]:
         """Return the peers that are believed to run, including this one, sorted by id."""
@@ -209,7 +214,7 @@ class MemberTable:
         return self._takers
 
     def __len__(self) -> int:
-        return 1 + len(self._others)
+        return 1 + len(self.known)
 
     def members(self, *, unconfirmed: bool = False) -> tuple[Member, ...]:
         """Return the entries to send: this peer's own first, then those it vouches for, sorted.
@@ -228,22 +233,14 @@ class MemberTable:
         ]
         return self.me, *vouched
 
-    def known(self, peer: PeerId) -> Known | None:
-        return self._others.get(peer)
-
     def member(self, peer: PeerId) -> Member | None:
-        known = self._others.get(peer)
+        known = self.known.get(peer)
         return known.member if known else None
-
-    def finished(self) -> list[PeerId]:
-        """Return the other members that have taken all their steps and not left since, sorted."""
-        others = (known.member for known in self._others.values())
-        return sorted(m.id for m in others if Phase.FINISHED <= m.phase <= Phase.QUIET)
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> bool:
         """Take a message of *peer* as a sign of life; return False if it is stale, because a later
         incarnation of *peer* is known."""
-        known = self._others.get(peer)
+        known = self.known.get(peer)
         if known is None or known.member.incarnation < incarnation:
             return True
         before = known.member
@@ -263,7 +260,7 @@ class MemberTable:
 
         The later one is then forgotten.
         """
-        known = self._others.get(member.id)
+        known = self.known.get(member.id)
         if known is None or not known.gives_way(member, now, self._config.dead_s):
             return False
         self.disown(member.id)
@@ -300,7 +297,7 @@ class MemberTable:
 
     def absorb(self, members: Sequence[Member], source: PeerId, now: float) -> list[Member]:
         """Merge all entries of a view that only say that a member still runs; return the rest."""
-        others, rest = self._others, []
+        others, rest = self.known, []
         for member in members:
             known = others.get(member.id)
             if known is None or member.id == source:
@@ -331,8 +328,8 @@ class MemberTable:
         if member.id == self.me.id:
             yield from self._learn_of_me(member, now)
             return
-        known = self._others.get(member.id)
-        if known is None and len(self._others) >= self._config.members_max:
+        known = self.known.get(member.id)
+        if known is None and len(self.known) >= self._config.members_max:
             if not self._was_full:
                 self._was_full = True
                 yield ViewFull(len(self))
@@ -389,7 +386,7 @@ class MemberTable:
         return member if steps == member.step else replace(member, step=steps)
 
     def _admit(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
-        before, steps = self._others.get(member.id), member.step
+        before, steps = self.known.get(member.id), member.step
         member, gone = self._counted(member, now, direct=direct), member.phase is Phase.LEFT
         known = Known(member, now, alive=not gone)
         if before is not None:
@@ -397,7 +394,7 @@ class MemberTable:
             known.told, known.spoken = before.told, before.spoken
         if direct:
             known.says(member, steps, now)
-        self._others[member.id] = known
+        self.known[member.id] = known
         self._order = self._takers = None
         if not gone:
             yield Meet(member.id, member.addresses)
@@ -428,12 +425,12 @@ class MemberTable:
 
     def disown(self, peer: PeerId) -> None:
         """Forget a peer that turned out to belong to another swarm."""
-        self._others.pop(peer, None)
+        self.known.pop(peer, None)
         self._takers = self._order = None
 
     def left(self, peer: PeerId) -> Iterator[Change]:
         """Note that *peer* said it is gone."""
-        known = self._others.get(peer)
+        known = self.known.get(peer)
         if known is not None and known.member.phase is not Phase.LEFT:
             before = known.member
             known.member = replace(
@@ -444,7 +441,7 @@ class MemberTable:
             yield from self._mark_left(known)
 
     def leaving(self, peer: PeerId) -> None:
-        known = self._others.get(peer)
+        known = self.known.get(peer)
         if known is not None and known.member.phase < Phase.LEAVING:
             known.member = replace(known.member, phase=Phase.LEAVING)
             self._takers = None
@@ -463,13 +460,13 @@ class MemberTable:
             self._forgive(stalled_s, now)
         dead_s = self._config.dead_s * self._health.factor
         suspect_s = min(self._config.suspect_s * self._health.factor, dead_s)
-        self.clock.speaking = sum([k.alive and k.spoken > 0 for k in self._others.values()])
-        for peer, known in tuple(self._others.items()):
+        self.clock.speaking = sum([k.alive and k.spoken > 0 for k in self.known.values()])
+        for peer, known in tuple(self.known.items()):
             silent_s = now - known.progress_s
             if silent_s <= suspect_s:
                 continue
             if known.is_forgettable(silent_s, self._config.dead_s):
-                del self._others[peer]
+                del self.known[peer]
                 self._takers = self._order = None
                 yield Part(peer)
             elif known.alive and silent_s > dead_s:
@@ -487,5 +484,5 @@ class MemberTable:
     def _forgive(self, stalled_s: float, now: float) -> None:
         # A peer that was itself stopped has received no heartbeats. Without this it would wake up,
         # consider all others dead and spread the news.
-        for known in self._others.values():
+        for known in self.known.values():
             known.progress_s = min(known.progress_s + stalled_s, now)

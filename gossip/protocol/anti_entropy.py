@@ -191,7 +191,7 @@ class Membership:
     def take_leave_of(self, peer: PeerId, body: Leave, now: float) -> None:
         """Settle with a peer that is leaving, or has left."""
         state = self._state
-        if (known := self._table.known(peer)) is not None:
+        if (known := self._table.known.get(peer)) is not None:
             known.reason = body.reason
         if body.gone:
             for change in self._table.left(peer):

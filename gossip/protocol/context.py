@@ -6,12 +6,13 @@ from typing import NoReturn
 
 import numpy as np
 
-from ..effects.effects import Combine, Drop, Exchange, Mix, X
+from ..effects.effects import Combine, Drop, Exchange, Mix, Snapshot, X
 from ..effects.events import NO_MEMORY, PushSkipped, ShareMixed
 from ..errors import LocalProtocolError
 from ..exchange.outgoing import Returned
 from ..exchange.transfer import IncomingState, IncomingTransfer
 from ..membership.dialing import pair
+from ..membership.table import MemberTable
 from ..types import Incarnation, PeerId, ShareId
 from ..weight import (
     FOUNDERS_MAX,
@@ -23,7 +24,7 @@ from ..weight import (
     mixing_fraction,
 )
 from ..wire.formats import NATIVE, Form
-from ..wire.messages import Phase
+from ..wire.messages import Member, Phase
 from .sending import FreshSnapshots, form_of, send_share
 from .share import Kept, Share, Term
 from .state import State, weights_of
@@ -137,9 +138,10 @@ class RuleContext:
             shares.append(Share(id, offer.escrow, *numbers, offer.form, transfer.is_finite))
         return tuple(shares)
 
-    def live(self) -> tuple[PeerId, ...]:
-        """Return the live peers that take shares, sorted, including this one if it does."""
-        return self.table.takers()
+    def machine(self, peer: PeerId) -> bytes:
+        """Return an id of the machine of *peer*; empty if it is unknown, or shares no memory."""
+        member = self._member(peer)
+        return b"" if member is None else member.host
 
     def neighbors(
         self, round: int | None = None, members: Sequence[PeerId] | None = None
@@ -167,7 +169,10 @@ class RuleContext:
 
         Without a matrix, this peer and its neighbors have equal weights.
         """
-        members, neighbors = self.live() if members is None else members, self._state.neighbors
+        members, neighbors = (
+            self.table.takers() if members is None else members,
+            self._state.neighbors,
+        )
         if (row := weights_of(neighbors)) is not None:
             return row(members, self.me, round)
         those = sorted({self.me, *neighbors(members, self.me, round)})
@@ -191,9 +196,18 @@ class RuleContext:
 
     def trains(self, peer: PeerId) -> bool:
         """Return True if a peer, possibly this one, still takes optimizer steps."""
-        table = self.table
-        member = table.me if peer == table.id else table.member(peer)
+        member = self._member(peer)
         return member is not None and member.phase < Phase.FINISHED
+
+    def _member(self, peer: PeerId) -> Member | None:
+        return self.table.me if peer == self.me else self.table.member(peer)
+
+    def last_words(self, peer: PeerId) -> tuple[int | None, str]:
+        """Return, by a peer's own account, after how many steps it finished, None if it has not,
+        and why its rule could not continue."""
+        table = self.table
+        known = table.known.get(peer) if isinstance(table, MemberTable) else None
+        return (None, "") if known is None else (known.steps_at_end, known.reason)
 
     def is_leaving(self, peer: PeerId) -> bool:
         """Return True if a peer is about to leave, or has left, and so refuses all shares."""
@@ -210,7 +224,7 @@ class RuleContext:
         """
         busy = any([peer in self._shard_states[shard].outbox.transfers for shard in self.shards])
         free = not busy and (not self._state.is_full if lent else self._has_credit(awaited))
-        return free and self.table.is_reachable(peer, self.now)
+        return free and bool(self.table.reachable([peer], self.now))
 
     def outstanding(self) -> Set[PeerId]:
         """Return the peers toward which a push is not settled yet."""
@@ -334,11 +348,20 @@ class RuleContext:
             forms = {form_of(self._state, peer, **given) for peer in peers}
         form = forms.pop() if len(forms) == 1 else _PLAIN
         shown = any([self._state.shares_memory(peer) for peer in peers])
-        return Kept(self._state.keep(register, form, shown=shown), form)
+        state = self._state
+        snapshot = state.snapshots = state.snapshots + 1
+        state.log.ask(Snapshot(snapshot, register, form, shown=shown))
+        state.snapshot_refs.add(snapshot)
+        state.kept.add(snapshot)
+        return Kept(snapshot, form)
 
     def let_go(self, kept: Kept) -> None:
         """Release a kept snapshot once no share reads it."""
-        self._state.let_go(kept.as_sent)
+        state, snapshot = self._state, kept.as_sent
+        if snapshot not in state.kept:
+            raise LocalProtocolError(f"snapshot {snapshot} is not kept")
+        state.kept.remove(snapshot)
+        state.snapshot_refs.remove(snapshot)
 
     def exchange(self, segment: str, *, taken: float, given: float, register: str = X) -> None:
         """Exchange a register with a segment that this machine's processes share: see

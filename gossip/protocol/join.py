@@ -171,7 +171,8 @@ class Joining:
         state.enter(self._own_anchor())
         if self._founders > 1:
             # During the roll call, members of other swarms may also have said hello.
-            state.table.note_founders()
+            if isinstance(state.table, MemberTable):
+                state.table.note_founders()
         for shard_state in state.shard_states:
             shard_state.log.record(Entry(Kind.FOUNDED, ONE))
         state.table.advance(phase=Phase.TRAINING)
@@ -229,7 +230,8 @@ class Joining:
         if any(each.inbox.expects_copy() for each in state.busy_shards):
             self._was_given = True
             return
-        reachable = [m for m in donors if state.table.is_reachable(m.id, now)]
+        names = state.table.reachable([member.id for member in donors], now)
+        reachable = [member for member in donors if member.id in names]
         failed, self._was_given = self._was_given, False
         patient = not failed and now - self._asked_s < state.config.stall_s
         donor = next((member for member in reachable if member.id == self._donor), None)
@@ -240,16 +242,15 @@ class Joining:
         # A donor that broke off in the middle is asked again only if it is the only one.
         others = [member for member in reachable if member.id != self._donor]
         choice = (others if failed or not patient else reachable) or reachable or donors
-        choice = [member for member in choice if self._has_spoken(member)] or choice
+        choice = [
+            member for member in choice if state.table.spoke_since(member.id, _EVER)
+        ] or choice
         self._ask_one(choice[int(self._rng().integers(len(choice)))], now)
-
-    def _has_spoken(self, member: Member) -> bool:
-        return self._state.table.spoke_since(member.id, _EVER)
 
     def _ask_one(self, donor: Member, now: float) -> None:
         self._donor, self._asked_s = donor.id, now
         self._state.table.advance(phase=Phase.JOINING)
-        if not self._has_spoken(donor):
+        if not self._state.table.spoke_since(donor.id, _EVER):
             # A peer known from hearsay may not know this peer either.
             hello = self.hello(reply=True, alone=True)
             self._state.log.send(donor.id, donor.incarnation, hello)

@@ -6,6 +6,8 @@ which states the weight that its sender holds of the model. It travels as any ot
 reader inspects the values and sends it back, which settles it. Rules never see it.
 """
 
+import math
+
 from ..effects.effects import Snapshot, X
 from ..exchange.incoming import Inbox
 from ..exchange.transfer import IncomingState, IncomingTransfer
@@ -100,10 +102,8 @@ class Reading:
         """Return True if a peer is expected to show its model: it takes part and is heard, and one
         of the two can dial the other."""
         table = self._state.table
-        known = table.known(peer)
-        if known is None or not known.alive or known.suspected:
-            return False
-        return known.member.phase.takes_shares and table.can_meet(known.member)
+        member, is_heard = table.member(peer), bool(table.reachable([peer], math.inf))
+        return is_heard and member is not None and member.phase.takes_shares
 
     def read(self, peer: PeerId) -> None:
         """Ask a peer for its model, and send back the models that other peers have shown."""

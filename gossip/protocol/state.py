@@ -7,10 +7,8 @@ import numpy as np
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
-from ..effects.effects import Snapshot
 from ..effects.events import NO_MEMORY
 from ..effects.ledger import Account
-from ..errors import LocalProtocolError
 from ..exchange.flow_control import LinkEstimator, RateLimiter
 from ..exchange.incoming import Inbox
 from ..exchange.outgoing import Outbox
@@ -266,26 +264,12 @@ class State:
             return tuple(sorted(int(shard) for shard in drawn))
         return tuple((self.cursor + k) % n_shards for k in range(count))
 
-    def keep(self, register: str, form: Form, *, shown: bool) -> SnapshotId:
-        """Take a snapshot that lasts until `let_go`."""
-        snapshot = self.snapshots = self.snapshots + 1
-        self.log.ask(Snapshot(snapshot, register, form, shown=shown))
-        self.snapshot_refs.add(snapshot)
-        self.kept.add(snapshot)
-        return snapshot
-
-    def let_go(self, snapshot: SnapshotId) -> None:
-        """Release a kept snapshot once no share reads it."""
-        if snapshot not in self.kept:
-            raise LocalProtocolError(f"snapshot {snapshot} is not kept")
-        self.kept.remove(snapshot)
-        self.snapshot_refs.remove(snapshot)
-
     def close(self, reason: str) -> None:
         """Push and accept nothing more: the rule is not called again."""
         self.closing = True
-        for snapshot in [*self.kept]:
-            self.let_go(snapshot)
+        for snapshot in self.kept:
+            self.snapshot_refs.remove(snapshot)
+        self.kept.clear()
         self.refuse_all(reason)
 
     def refuse_all(self, reason: str) -> None:

@@ -175,7 +175,7 @@ class ADPSGD:
 
     def _draw(self, context: RuleContext) -> PeerId | None:
         """Return a random neighbor, skipping rounds of the topology that offer no peer."""
-        for _ in range(ROUNDS_PASSED_MAX if len(context.live()) > 1 else 0):
+        for _ in range(ROUNDS_PASSED_MAX if len(context.table.takers()) > 1 else 0):
             peer = context.draw(context.neighbors(self._round))
             self._round += 1
             if peer is not None:

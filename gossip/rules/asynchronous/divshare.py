@@ -70,7 +70,7 @@ class DivShare:
         return None
 
     def _send(self, context: RuleContext, fragment: int) -> None:
-        others = [peer for peer in context.live() if peer != context.me]
+        others = [peer for peer in context.table.takers() if peer != context.me]
         part = coarse(context.weight_of(fragment) // (1 + min(self.s, len(others))))
         for _ in range(min(self.s, len(others))):
             if context.weight_of(fragment) < WEIGHT_MIN:

@@ -66,7 +66,7 @@ class Epidemic:
         return None
 
     def _send(self, context: RuleContext) -> None:
-        others = [peer for peer in context.live() if peer != context.me]
+        others = [peer for peer in context.table.takers() if peer != context.me]
         for _ in range(min(self.s, len(others))):
             peer = context.draw(others)
             if peer is None:

@@ -7,6 +7,7 @@ from ...errors import ConfigError
 from ...protocol.context import RuleContext
 from ...protocol.rule import Requirements
 from ...specs.parameter import Parameter, checked
+from ...wire.messages import Phase
 
 __all__ = ["SEASGD"]
 
@@ -105,7 +106,11 @@ class SEASGD:
         """End training for all peers once the fastest peer or the master has finished."""
         if self.progress == "own":
             return None
-        finished = context.table.finished()
+        finished = [
+            member.id
+            for member in context.table.live()
+            if member.id != context.me and Phase.FINISHED <= member.phase <= Phase.QUIET
+        ]
         if self.progress == "master":
             return EndTraining(self.master) if self.master in finished else None
         return EndTraining(finished[0]) if finished else None
@@ -119,8 +124,8 @@ class SEASGD:
 
 def _elsewhere(context: RuleContext) -> Halt | None:
     """Halt if a peer is on another machine, where it cannot share the segment."""
-    mine = context.table.machine(context.me)
-    others = [peer for peer in context.live() if context.table.machine(peer) != mine]
+    mine = context.machine(context.me)
+    others = [peer for peer in context.table.takers() if context.machine(peer) != mine]
     if not others:
         return None
     return Halt(

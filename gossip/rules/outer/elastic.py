@@ -128,7 +128,7 @@ class ElasticRounds:
         if self._is_behind:
             self.round = max([self.round, *map(_next_to, self._shares)])
         is_late = context.now - self._since_s > context.config.roll_s
-        if self._is_first and not is_late and len(context.live()) < context.founders:
+        if self._is_first and not is_late and len(context.table.takers()) < context.founders:
             return Wait(self.round, ())
         late = self._letters.receivers_of(self.register)
         return Wait(self.round, tuple(late)) if late else None
@@ -201,7 +201,7 @@ class ElasticRounds:
 
     def _look(self, context: RuleContext) -> None:
         """Cache the incarnation of each live peer: the table makes a new tuple at each change."""
-        live = context.live()
+        live = context.table.takers()
         if live is not self._live:
             self._live = live
             self._lives = {peer: context.table.incarnation(peer) for peer in live}
@@ -302,7 +302,7 @@ class OuterRule:
 
     def partners(self, context: RuleContext, round: int) -> Iterable[PeerId]:
         """Return the peers to exchange with in a round."""
-        return context.live()
+        return context.table.takers()
 
     def outgoing(self) -> Terms:
         """Return the vector to send, after the last of the steps."""

@@ -134,9 +134,9 @@ class Hybrid(OuterRule):
 
 def _machine(context: RuleContext, peer: PeerId) -> bytes | PeerId:
     """Return the machine of a peer, or the peer itself if all there only dial out."""
-    machine = context.table.machine(peer)
+    machine = context.machine(peer)
     if peer in context.table.outward:
-        beside = [other for other in context.live() if context.table.machine(other) == machine]
+        beside = [other for other in context.table.takers() if context.machine(other) == machine]
         if all(other in context.table.outward for other in beside):
             return peer
     return machine
@@ -145,14 +145,14 @@ def _machine(context: RuleContext, peer: PeerId) -> bytes | PeerId:
 def _beside(context: RuleContext) -> list[PeerId]:
     """Return all peers in step with this one, itself included, sorted."""
     mine = _machine(context, context.me)
-    return [peer for peer in context.live() if _machine(context, peer) == mine]
+    return [peer for peer in context.table.takers() if _machine(context, peer) == mine]
 
 
 def _leaders(context: RuleContext) -> list[PeerId]:
     """Return one peer of each machine, the first that still trains, or else the first of all."""
     leaders: dict[bytes | PeerId, PeerId] = {}
     # A peer that listens can be reached by all others of its machine, so it comes first.
-    for peer in sorted(context.live(), key=lambda peer: peer in context.table.outward):
+    for peer in sorted(context.table.takers(), key=lambda peer: peer in context.table.outward):
         machine = _machine(context, peer)
         leader = leaders.setdefault(machine, peer)
         if context.trains(peer) and not context.trains(leader):

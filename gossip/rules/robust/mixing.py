@@ -81,7 +81,7 @@ class RobustMixing:
     def _part(self, context: RuleContext, share: Share) -> float:
         """Return the part that the filter allows of a share whose distance is among the votes."""
         shard = share.id.shard
-        live = {*context.live(), share.sender}
+        live = {*context.table.takers(), share.sender}
         self._votes = {key: far for key, far in self._votes.items() if key[1] in live}
         voters = [peer for at, peer in self._votes if at == shard]
         n_neighbors = _n_neighbors(context) if self._method.is_relative else 0

@@ -142,7 +142,7 @@ class AllReduce:
             return _doubling(members, members.index(context.me))
         machines: dict[bytes, list[PeerId]] = {}
         for peer in members:
-            machines.setdefault(context.table.machine(peer), []).append(peer)
+            machines.setdefault(context.machine(peer), []).append(peer)
         return _two_levels([*machines.values()], context.me)
 
     @property

@@ -130,7 +130,7 @@ class Rounds:
         """Wait until all founders are present, and make them the members for good."""
         if self.members:
             return None
-        live = context.live()
+        live = context.table.takers()
         if len(context.table.outward) > 1:
             first, second, *_ = sorted(context.table.outward)
             return Halt(
@@ -253,8 +253,7 @@ class Rounds:
             fate = context.fate(peer, self._incarnations[peer])
             if fate and fate != but:
                 return self._halt(context, round, peer, fate)
-            known = context.table.known(peer)
-            steps = None if known is None else known.steps_at_end
+            steps, _ = context.last_words(peer)
             if steps is not None and steps < (round + 1) * self._h:
                 return Halt(
                     f"{peer} has finished after {steps} steps, and {self._name} needs it in round "
@@ -265,9 +264,9 @@ class Rounds:
     def _halt(self, context: RuleContext, round: int, peer: PeerId, fate: str) -> Halt:
         # A member that halts leaves, so the cause is its reason, or a member that died.
         if fate in ("leaving", "left"):
-            known = context.table.known(peer)
-            if known is not None and known.reason:
-                return Halt(known.reason)
+            _, reason = context.last_words(peer)
+            if reason:
+                return Halt(reason)
             fate = "left"
         for other, incarnation in self._incarnations.items():
             if other != context.me and context.fate(other, incarnation) in ("died", "restarted"):

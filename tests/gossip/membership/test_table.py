@@ -46,7 +46,7 @@ def met(*others: Member, me: Member = A, config: ProtocolConfig = WARY) -> Membe
 
 
 def steps_at_end(view: MemberTable) -> int | None:
-    known = view.known("b")
+    known = view.known.get("b")
     return None if known is None else known.steps_at_end
 
 
@@ -82,7 +82,7 @@ def test_a_peer_that_falls_silent_is_suspected_once_and_then_considered_dead_onc
     view = met()
     assert ticked(view, seconds(1, 5)) == [(5.0, PeerSuspected("b"))]
     # One that is suspected is passed over, and belongs to the swarm.
-    assert not view.is_reachable("b", 5.0) and view.reachable(["b"], 5.0) == []
+    assert view.reachable(["b"], 5.0) == []
     assert view.is_alive("b") and ids(view) == ["a", "b"] and view.takers() == ("a", "b")
     assert view.members() == (view.me, B), "what is only suspected is not told"
     assert ticked(view, seconds(6, 60)) == [(11.0, PeerDied("b"))]
@@ -107,7 +107,7 @@ def test_one_that_is_heard_again_recovers_exactly_once(how: str, until: int) -> 
             learn(view, member("b", heartbeat=heartbeat), now, direct=how == "a hello")
     assert view.take_news() == [PeerRecovered("b")]
     assert view.take_news() == [] == view.news
-    assert view.is_reachable("b", now) and ids(view) == ["a", "b"]
+    assert view.reachable(["b"], now) and ids(view) == ["a", "b"]
     assert ticked(view, seconds(until, until + 5)) == [(now + 5.0, PeerSuspected("b"))]
 
 
@@ -115,7 +115,7 @@ def test_what_is_no_news_brings_nobody_back() -> None:
     view = met()
     ticked(view, seconds(1, 6))
     learn(view, B, 6.0, direct=False)
-    assert view.take_news() == [] and not view.is_reachable("b", 6.0)
+    assert view.take_news() == [] and not view.reachable(["b"], 6.0)
     view = met(member("b", incarnation=2))
     ticked(view, seconds(1, 20))
     assert not view.heard("b", 1, 20.0), "an earlier life"
@@ -217,7 +217,7 @@ def test_a_peer_that_could_not_be_reached_is_passed_over_for_a_while() -> None:
     view = met()
     view.pass_over("b", 5.0)
     view.pass_over("stranger", 5.0)
-    assert not view.is_reachable("b", 4.0) and view.is_reachable("b", 5.0)
+    assert not view.reachable(["b"], 4.0) and view.reachable(["b"], 5.0)
 
 
 def test_only_so_many_names_are_kept_in_mind() -> None:
@@ -344,7 +344,7 @@ def test_two_that_only_dial_out_cannot_meet() -> None:
         view = MemberTable(me, WARY)
         learn(view, silent, direct=False)
         view.heard("b", 1, 0.0)
-        assert view.can_meet(silent) is can is view.is_reachable("b", 0.0)
+        assert view.can_meet(silent) is can is bool(view.reachable(["b"], 0.0))
         assert view.can_meet(B)
 
 
@@ -406,7 +406,7 @@ def test_a_view_that_is_absorbed_says_the_same_as_one_that_is_learnt(
             said.append((changes, view.take_news()))
         assert said[0] == said[1]
         for name in ("b", "c"):
-            assert slow.is_reachable(name, now) is quick.is_reachable(name, now)
+            assert slow.reachable([name], now) == quick.reachable([name], now)
         assert (slow.me, slow.live(), slow.members()) == (quick.me, quick.live(), quick.members())
         assert (slow.takers(), slow.outward) == (quick.takers(), quick.outward)
         assert (slow.clock.rows(), slow.clock.total) == (quick.clock.rows(), quick.clock.total)

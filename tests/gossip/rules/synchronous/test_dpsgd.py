@@ -155,8 +155,8 @@ def test_a_share_that_could_not_be_pushed_yet_is_not_accepted_yet() -> None:
     context: Any = SimpleNamespace(
         me="a",
         founders=2,
-        table=SimpleNamespace(outward=(), incarnation=lambda peer: 1, known=lambda peer: None),
-        live=lambda: ("a", "b"),
+        table=SimpleNamespace(outward=(), incarnation=lambda peer: 1, takers=lambda: ("a", "b")),
+        last_words=lambda peer: (None, ""),
         can_push=lambda peer, awaited: False,
         fate=lambda peer, incarnation: "",
     )
