@@ -16,8 +16,7 @@ Route = bytes
 class Received(Protocol):
     """A received message, of which only the first part is read.
 
-    The frame, if any, is read only on request, so that it can be received directly into its
-    destination. That must be done before the next message is taken.
+    The frame, if any, is read only on request, which must be before the next message is taken.
     """
 
     header: bytes
@@ -36,15 +35,8 @@ class Received(Protocol):
     def more(self) -> bool:
         """True if a part was not read yet."""
 
-    def frame_into(self, room: memoryview) -> int:
-        """Receive the next part into existing memory.
-
-        Returns:
-            Length of the part in bytes; if it exceeds the room, the part was cut off.
-        """
-
     def frame(self) -> Buffer:
-        """Receive the next part into new memory; empty without a next part."""
+        """Receive the next part, not copied; empty without a next part."""
 
     def finish(self) -> bool:
         """Discard unread parts; True if there were any."""
@@ -69,11 +61,6 @@ class OnSocket:
         self.place = place
         self.more = bool(socket.getsockopt(zmq.RCVMORE))
         self._socket = socket
-
-    def frame_into(self, room: memoryview) -> int:
-        size = self._socket.recv_into(room, flags=zmq.NOBLOCK)
-        self.more = bool(self._socket.getsockopt(zmq.RCVMORE))
-        return size
 
     def finish(self) -> bool:
         unread = self.more

@@ -105,9 +105,11 @@ class _Effects:
         match effect:
             case Snapshot():
                 with suppress(TrainingError):  # the live run could not send it either
-                    self._tensors.carry_out(effect)
-            case Release() | Reclaim():
-                self._tensors.carry_out(effect)
+                    self._tensors.take(effect)
+            case Release():
+                self._tensors.release(effect)
+            case Reclaim():
+                self._tensors.reclaim(effect)
             case Send():
                 self._hand_over(effect, record, step)
             case Stage(share, offset_bytes) if event.method == "receive":
@@ -120,13 +122,13 @@ class _Effects:
                 for _, term in effect.terms:
                     if not isinstance(term, str | int):
                         yield from self._stage(SharePart.of(term)[0])
-                self._tensors.carry_out(effect)
+                self._tensors.combine(effect)
             case Mix(share):
                 yield from self._stage(share)
-                self._tensors.carry_out(effect)
+                self._tensors.mix(effect)
                 self._done(share)
             case Drop(share):
-                self._tensors.carry_out(effect)
+                self._tensors.pop(share)
                 self._done(share)
 
     def _hand_over(self, send: Send, record: int, step: int) -> None:
@@ -164,7 +166,7 @@ class _Effects:
                     f"{key}, made after its record {made.record} and step {made.step}, has other "
                     f"bytes than came over the wire (from byte {frame.offset_bytes} on)"
                 )
-        self._tensors.carry_out(Stage(share, 0, len(made.payload), made.form), made.payload)
+        self._tensors.stage(Stage(share, 0, len(made.payload), made.form), made.payload)
 
     def _done(self, share: ShareId) -> None:
         self._frames.pop(share, None)

@@ -15,11 +15,9 @@ class FakeMark:
     def __init__(self, queue: "FakeQueue") -> None:
         self._queue = queue
         self.done = False
+        self.mark = Mark(lambda: self.done, self._wait)
 
-    def query(self) -> bool:
-        return self.done
-
-    def synchronize(self) -> None:
+    def _wait(self) -> None:
         if not self.done:
             self._queue.waited.append(threading.get_ident())
         self._queue.run_to(self)
@@ -42,12 +40,12 @@ class FakeQueue(CudaQueue):
         self._marks: list[FakeMark] = []
 
     def note(self) -> Mark:
-        return self._mark()
+        return self._mark().mark
 
     def beside(self, work: Callable[[], object], reads: Tensor, *, waits: bool = False) -> Mark:
         mark = self._mark()
         self._queue.append((mark, work))
-        return mark
+        return mark.mark
 
     def follow(self) -> None:
         self.followed.append(threading.get_ident())
@@ -55,7 +53,7 @@ class FakeQueue(CudaQueue):
     def training(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def run_to(self, mark: Mark) -> None:
+    def run_to(self, mark: FakeMark) -> None:
         """Do what is queued up to a mark; the host has not heard of it yet."""
         if any(queued is mark for queued, _ in self._queue):
             while True:

@@ -90,12 +90,6 @@ class _Held:
     def more(self) -> bool:
         return self._read < len(self._parts)
 
-    def frame_into(self, room: memoryview) -> int:
-        part = self.frame()
-        fitting = min(len(part), len(room))
-        room.cast("B")[:fitting] = part[:fitting]
-        return len(part)
-
     def frame(self) -> Buffer:
         if not self.more:
             return b""

@@ -3,8 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +16,6 @@ from ...gossip.protocol.protocol import Protocol
 from ...gossip.types import ShareId
 from ...gossip.weight import UNIT, founders
 from ...gossip.wire.formats import Form
-from ...gossip.wire.schema import ALIGNMENT_BYTES
 from ..runtime.runner import PeerRuntime
 from ..runtime.telling.stats import AverageEvaluation, PeerStats
 from ..tasks.task import Evaluation
@@ -191,7 +189,7 @@ class _WeightedSum:
         id, weights = held
         self.held[id] = weights
         for shard, weight in enumerate(weights):
-            for part in self._vector.plan(_WHOLE, shard).of_register(0):
+            for part in self._vector.plan(_WHOLE, shard).registers[0]:
                 self._add(part, part.of(self._vector.flats), weight)
 
     def add(self, runtime: PeerRuntime, peer: str, shown: Mapping[ShareId, int]) -> bool:
@@ -210,37 +208,21 @@ class _WeightedSum:
         self.held[peer] = weights
         return True
 
-    @torch.no_grad()
     def _add(self, part: Part, values: Tensor, weight: int) -> None:
-        with self._room(part) as room:
-            for start in range(0, len(values), _CHUNK):
-                chunk = values[start : start + _CHUNK].to(torch.float64)
-                room[start : start + _CHUNK] += chunk * (weight / UNIT)
+        sums = part.of(self._sums)
+        for start in range(0, len(values), _CHUNK):
+            chunk = values[start : start + _CHUNK].to(torch.float64)
+            sums[start : start + _CHUNK] += chunk * (weight / UNIT)
+        part.put(self._sums, sums)
 
-    @contextmanager
-    def _room(self, part: Part) -> Iterator[Tensor]:
-        """Yield the sums of a part, to be changed in place."""
-        flat = self._sums[part.flat]
-        if part.lines is None:
-            yield flat[part.low : part.high]
-            return
-        # A line has as many numbers here as in the model, but more bytes.
-        lines = flat.view(-1, ALIGNMENT_BYTES // part.dtype.itemsize)
-        room = lines.index_select(0, part.lines).view(-1)
-        yield room
-        lines.index_copy_(0, part.lines, room.view(-1, lines.shape[1]))
-
-    @torch.no_grad()
     def mean(self) -> Flats:
         """Return the average in the model's dtypes; the peer's own values for a shard without
         weight."""
         for shard in range(self._vector.schema.shards):
             total = sum([held[shard] for held in self.held.values()]) / UNIT
-            for part in self._vector.plan(_WHOLE, shard).of_register(0):
-                with self._room(part) as room:
-                    if total:
-                        room /= total
-                    else:
-                        room.copy_(part.of(self._vector.flats))
+            for part in self._vector.plan(_WHOLE, shard).registers[0]:
+                sums = part.of(self._sums)
+                sums = sums.div_(total) if total else sums.copy_(part.of(self._vector.flats))
+                part.put(self._sums, sums)
         own = self._vector.flats
         return tuple(s.to(flat.dtype) for s, flat in zip(self._sums, own, strict=True))

@@ -171,7 +171,7 @@ def open_runtime(
     except BaseException:
         transport.close(0)
         raise
-    runtime.start()
+    runtime.thread.start()
     return runtime
 
 

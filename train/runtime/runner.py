@@ -53,7 +53,7 @@ from ...gossip.protocol.leave import STOPPED
 from ...gossip.protocol.protocol import Protocol
 from ...gossip.transport.keys.key import is_stop_signed
 from ...gossip.transport.zmq_transport import Received, Transport
-from ...gossip.types import Incarnation, PeerId, ShareId
+from ...gossip.types import Incarnation, PeerId
 from ...gossip.wire.codec import (
     Buffer,
     decode_header,
@@ -87,7 +87,7 @@ from ..tensors.vector import Vector
 from .send_queue import BULK, SendQueue
 from .telling.counters import Counters
 from .telling.deaths import DeathNotices
-from .telling.events import Events
+from .telling.events import Events, is_told
 from .telling.status import StatusDesk
 
 __all__ = ["NETWORK_THREAD", "PeerRuntime"]
@@ -116,7 +116,6 @@ _UNSIGNED: Final = "its swarm has keys: only the roster's owner can stop it, who
 
 _IN_BETWEEN: Final = (Offer, Chunk, Grant, Query, Pending)
 
-_Change = Snapshot | Reclaim | Stage | Mix | Combine | Exchange | Drop
 _T = TypeVar("_T")
 
 
@@ -124,7 +123,7 @@ class PeerRuntime:
     """Runs the protocol of one incarnation of a peer over real sockets and a real vector.
 
     Args:
-        transport: Belongs to the network thread after `start`.
+        transport: Belongs to the network thread once that has started.
         lock: Held while the protocol is called or read.
         ledger: Records changes of weight; None to keep no ledger.
         journal: Records calls of the protocol; None to keep no journal.
@@ -181,16 +180,13 @@ class PeerRuntime:
         self._is_full: bool | None = None
         self._awaited: tuple[str, ...] = ()
         self._is_waiting = False
-        self._thread = threading.Thread(target=self._run, name=NETWORK_THREAD, daemon=True)
+        self.thread = threading.Thread(target=self._run, name=NETWORK_THREAD, daemon=True)
+        """The network thread, to be started once."""
 
     @property
     def met(self) -> frozenset[tuple[PeerId, Incarnation]]:
         """Incarnations that were in its swarm at the same time, its own included."""
         return frozenset(self._met | {self.protocol.account.life})
-
-    def start(self) -> None:
-        """Start the network thread."""
-        self._thread.start()
 
     @property
     def is_sound(self) -> bool:
@@ -246,7 +242,7 @@ class PeerRuntime:
         """Stop the network thread; sockets and ledger are closed when this returns."""
         self._stopping.set()
         self.transport.wake()
-        self._thread.join()
+        self.thread.join()
         if self._failure is not None:
             # Frames in its traceback would keep everything of the peer alive.
             self._failure = _without_frames(self._failure)
@@ -269,7 +265,7 @@ class PeerRuntime:
             TransportError: The network thread failed.
         """
         waits = self._carry_out(self._decide(method, **arguments))
-        if self.queue:
+        if self.queue.jobs:
             self.transport.wake()
         self._raise_failure()
         return waits
@@ -293,7 +289,7 @@ class PeerRuntime:
         Raises:
             TrainingError, TransportError: See `call`.
         """
-        self.store.follow()
+        self.vector.follow()
         # Convert numbers of numpy and torch to Python's.
         samples, lr = None if samples is None else int(samples), None if lr is None else float(lr)
         self._is_waiting = self.call("step", trained=trained, samples=samples, lr=lr)
@@ -360,52 +356,67 @@ class PeerRuntime:
         return effects
 
     def _carry_out(self, effects: Sequence[Effect | Event], frame: Buffer = b"") -> bool:
-        waits = False
+        """Execute effects; return True if a synchronous rule must wait.
+
+        Args:
+            frame: Frame of the message that caused them; empty if the store has it already.
+        """
+        waits, store = False, self.store
         for effect in effects:
-            match effect:
-                case Greet() | Dismiss() | Meet() | Part() | Send() | Release():
+            try:
+                match effect:
                     # A snapshot may still be in transfer from a device: training does not wait for
                     # it, and messages cut from it are sent before it is released.
-                    self.queue.add((effect,))
-                case Inspect():
-                    self._inspect(effect.share)
-                case Attach(share=share):
-                    usable = self.store.attach(effect)
-                    self._carry_out(self._decide("attached", share=share, usable=usable))
-                case Measure():
-                    # The rule's answer to the measurement decides for the whole turn.
-                    found = self.store.measured(effect)
-                    waits = self._carry_out(self._decide("measured", distances=found))
-                case TakeSketch():
-                    self._carry_out(self._decide("sketched", sketch=self.store.sketch()))
-                case Wait(_, missing):
-                    waits, self._awaited = True, missing
-                case EndTraining(by):
-                    self.ended_by = by
-                # When `rumor stop` has stopped this peer, the others that it waits for stop too:
-                # their end is not a failure.
-                case Halt(reason) if self.ended_by != STOPPED:
-                    self._fail(TrainingError(reason), ends=False)
-                case Record() | Halt():
-                    pass  # records were written when they were decided
-                case _:
-                    self._change_or_hear(effect, frame)
+                    case Greet() | Dismiss() | Meet() | Part() | Send() | Release():
+                        self.queue.jobs.append(effect)
+                    case Snapshot():
+                        store.take(effect)
+                    case Stage() if len(frame):
+                        store.stage(effect, frame)
+                    case Attach(share=share):
+                        usable = store.attach(effect)
+                        self._carry_out(self._decide("attached", share=share, usable=usable))
+                    case Inspect(share):
+                        finite = store.is_sound(share, self.protocol.swarm)
+                        self._carry_out(self._decide("inspected", share=share, finite=finite))
+                        self._ready.set()
+                    case Measure():
+                        # The rule's answer to the measurement decides for the whole turn.
+                        found = store.measured(effect)
+                        waits = self._carry_out(self._decide("measured", distances=found))
+                    case TakeSketch():
+                        self._carry_out(self._decide("sketched", sketch=store.sketch()))
+                    case Mix():
+                        store.mix(effect)
+                    case Combine():
+                        store.combine(effect)
+                    case Exchange():
+                        store.exchange(effect)
+                    case Reclaim():
+                        store.reclaim(effect)
+                    case Drop(share):
+                        store.pop(share)
+                    case Wait(_, missing):
+                        waits, self._awaited = True, missing
+                    case EndTraining(by):
+                        self.ended_by = by
+                    # When `rumor stop` has stopped this peer, the others that it waits for stop
+                    # too: their end is not a failure.
+                    case Halt(reason) if self.ended_by != STOPPED:
+                        self._fail(TrainingError(reason), ends=False)
+                    # All others were counted, and written to ledger and journal, when decided.
+                    case _ if is_told(effect):
+                        self._hear(effect)
+            except TrainingError as error:
+                if self._has_ended:
+                    raise
+                # The next effects must follow, as other peers wait for them.
+                if threading.current_thread() is self.thread:
+                    # The network continues whatever the values are.
+                    _log.warning("%s", error)
+                else:
+                    self._fail(error, ends=False)
         return waits
-
-    def _change_or_hear(self, effect: _Change | Event, frame: Buffer) -> None:
-        """Execute an effect that may fail by itself; the next ones must follow, as other peers wait
-        for them."""
-        try:
-            if isinstance(effect, _Change):
-                self.store.carry_out(effect, frame)
-            else:
-                self._hear(effect)
-        except TrainingError as error:
-            if threading.current_thread() is self._thread:
-                # The network continues whatever the values are.
-                _log.warning("%s", error)
-            else:
-                self._fail(error, ends=False)
 
     def _hear(self, event: Event) -> None:
         self._events.tell(event)
@@ -415,7 +426,8 @@ class PeerRuntime:
             case StaleIncarnation(incarnation):
                 self.outlived = incarnation
             case PeerMet():
-                self.store.met()
+                if self.store.centers is not None:
+                    self.store.centers.look_again()
                 self._note_met()
             case Joined() | Founded():
                 self._met.clear()  # they are of a swarm that it has given up
@@ -434,11 +446,6 @@ class PeerRuntime:
         vector = self.vector
         if vector.schema.shards > 1 and anchored and vector.kept_anchor() != swarm:
             raise TrainingError("the anchor that came is not the one of this swarm: join again")
-
-    def _inspect(self, share: ShareId) -> None:
-        finite = self.store.is_sound(share, self.protocol.swarm)
-        self._carry_out(self._decide("inspected", share=share, finite=finite))
-        self._ready.set()
 
     def _run(self) -> None:
         try:
@@ -461,7 +468,7 @@ class PeerRuntime:
             due_s = self.look(lambda protocol: protocol.deadline())
             self.queue.flush(self._take_back)
             rest_s = max(0.0, due_s - uptime_s())
-            nap_s = _DEVICE_POLL_S if self.queue else _NAP_S
+            nap_s = _DEVICE_POLL_S if self.queue.jobs else _NAP_S
             for received in self.transport.poll(min(rest_s, nap_s)):
                 with self._carrying:
                     self._take_in(received)
@@ -550,7 +557,7 @@ class PeerRuntime:
         bulk = isinstance(body, BULK)
         self.transport.learn(envelope.source, received.route, bulk=bulk, place=received.place)
         self._carry_out(effects, frame)
-        # A share wakes the training thread when it is complete, in `_inspect`.
+        # A share wakes the training thread when it is complete and was inspected.
         if not isinstance(body, _IN_BETWEEN):
             self._ready.set()
 

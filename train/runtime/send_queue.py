@@ -1,7 +1,7 @@
 """The queue of the network thread: messages to send, connections to open and close."""
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -32,14 +32,8 @@ class SendQueue:
         self.greeted: dict[str, None] = {}
         """Addresses that were sent a hello, in order."""
         self._transport, self._store, self._counters = transport, store, counters
-        self._jobs: deque[Job] = deque()
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    def add(self, jobs: Iterable[Job]) -> None:
-        """Append *jobs* to the queue."""
-        self._jobs.extend(jobs)
+        self.jobs: deque[Job] = deque()
+        """What is still to be done, in order."""
 
     def flush(self, refused: Callable[[Envelope], None], *, wait: bool = False) -> None:
         """Hand the queued messages to the sockets.
@@ -53,15 +47,15 @@ class SendQueue:
         """
         put_off: list[Job] = []
         behind: set[SnapshotId | PeerId] = set()
-        while self._jobs:
-            job = self._jobs.popleft()
+        while self.jobs:
+            job = self.jobs.popleft()
             awaits = not wait and isinstance(job, Send) and self._store.awaits_device(job.snapshot)
             if awaits or (behind and behind & _in_order_of(job)):
                 put_off.append(job)
                 behind |= _in_order_of(job)
             else:
                 self._hand_over(job, refused)
-        self._jobs.extendleft(reversed(put_off))
+        self.jobs.extendleft(reversed(put_off))
 
     def _hand_over(self, job: Job, refused: Callable[[Envelope], None]) -> None:
         match job:
@@ -79,8 +73,8 @@ class SendQueue:
             case Send() as effect:
                 if not self._send(effect):
                     refused(effect.envelope)
-            case effect:
-                self._store.carry_out(effect)
+            case Release() as effect:
+                self._store.release(effect)
 
     def _send(self, effect: Send) -> bool:
         frame, envelope = self._store.frame_of(effect), effect.envelope

@@ -138,7 +138,7 @@ class SharedCenters:
         finally:
             fcntl.flock(held.fd, fcntl.LOCK_UN)
 
-    def met(self) -> None:
+    def look_again(self) -> None:
         """Check before the next exchange whether a new peer holds an older center."""
         self._looked_for.clear()
 

@@ -5,10 +5,10 @@ second stream. Incoming numbers are copied in order with training: the device wa
 thread does.
 """
 
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Any, Final, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,45 +16,27 @@ from torch import Tensor
 from ...gossip.errors import ConfigError, TrainingError
 from .blocks import is_finite_tensor, overflowing_sum
 
-__all__ = ["DONE", "CudaQueue", "Mark", "Marks", "depart", "find_device", "queue_of"]
+__all__ = ["CudaQueue", "Mark", "depart", "find_device", "passed", "queue_of", "wait"]
 
 
-class Mark(Protocol):
-    """A position in a queue, such as a `torch.cuda.Event`."""
+class Mark(NamedTuple):
+    """A position in the work of a device, or of a thread."""
 
-    def query(self) -> bool:
-        """True if all work before it is done; does not wait."""
-
-    def synchronize(self) -> None:
-        """Wait until all work before it is done, and raise its error, if any."""
-
-
-class Marks(tuple[Mark, ...]):
-    """Several marks as one, which is passed when all are."""
-
-    def query(self) -> bool:
-        return all(mark.query() for mark in self)
-
-    def synchronize(self) -> None:
-        for mark in self:
-            mark.synchronize()
+    is_passed: Callable[[], bool]
+    """True if all work before it is done; does not wait."""
+    wait: Callable[[], object]
+    """Waits until all work before it is done, and raises its error, if any."""
 
 
-DONE: Final = Marks()
-"""Mark of work that the calling thread has done itself."""
+def passed(marks: Sequence[Mark]) -> bool:
+    """True if all marks are passed; does not wait."""
+    return all(mark.is_passed() for mark in marks)
 
 
-class _Task:
-    """A mark that is passed when a thread has finished its work."""
-
-    def __init__(self, future: "Future[None]") -> None:
-        self._future = future
-
-    def query(self) -> bool:
-        return self._future.done()
-
-    def synchronize(self) -> None:
-        self._future.result()
+def wait(marks: Sequence[Mark]) -> None:
+    """Wait until all marks are passed."""
+    for mark in marks:
+        mark.wait()
 
 
 class CudaQueue:
@@ -84,19 +66,20 @@ class CudaQueue:
 
     def note(self) -> Mark:
         """Return a mark of the work in the training queue so far."""
-        return _recorded(self._training)
+        return _mark(_recorded(self._training))
 
     def beside(self, work: Callable[[], object], reads: Tensor, *, waits: bool = False) -> Mark:
         """Do *work*, which reads a tensor of the training queue, in the side queue once the
         training queue has reached its current position; with *waits*, on its own thread."""
-        after = self.note()
+        after = _recorded(self._training)
         if not waits:
-            return self._run(work, reads, after)
+            return _mark(self._run(work, reads, after))
         if self._waiting is None:
             self._waiting = ThreadPoolExecutor(1, thread_name_prefix="rumor-device")
-        return _Task(self._waiting.submit(lambda: self._run(work, reads, after).synchronize()))
+        done = self._waiting.submit(lambda: self._run(work, reads, after).synchronize())
+        return Mark(done.done, done.result)
 
-    def _run(self, work: Callable[[], object], reads: Tensor, after: Mark) -> Mark:
+    def _run(self, work: Callable[[], object], reads: Tensor, after: Any) -> Any:
         self._beside.wait_event(after)
         # Without this, its memory would be reused while this queue reads it.
         reads.record_stream(self._beside)
@@ -178,9 +161,12 @@ def queue_of(device: torch.device) -> CudaQueue | None:
     raise TrainingError(f"the model lies on {device}: only cpu and cuda can be shared from")
 
 
-def _recorded(stream: Any) -> Mark:
+def _recorded(stream: Any) -> Any:
     # Blocking, so that a waiting thread does not spin.
     event: Any = torch.cuda.Event(blocking=True)
     event.record(stream)
-    mark: Mark = event
-    return mark
+    return event
+
+
+def _mark(event: Any) -> Mark:
+    return Mark(event.query, event.synchronize)

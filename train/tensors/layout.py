@@ -2,8 +2,8 @@
 whether the others have changed."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.dlpack import from_dlpack
 
 from ...gossip.errors import TrainingError
-from ...gossip.wire.formats import Form, Wire, parse_wire
+from ...gossip.wire.formats import NATIVE, Form, Wire, parse_wire
 from ...gossip.wire.schema import (
     ALIGNMENT_BYTES,
     ITEMSIZES,
@@ -32,7 +32,6 @@ from ..model import (
     sort_out,
 )
 from .blocks import blocks, scratch
-from .wires import formats
 
 __all__ = [
     "Constants",
@@ -43,28 +42,23 @@ __all__ = [
     "Segment",
     "flatten",
     "plan",
+    "segment_of",
 ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Placed:
+class Placed(NamedTuple):
     """A tensor of a module, and the position of its bytes in a share."""
 
     spec: TensorSpec
     tensor: Tensor
     offset_bytes: int
-    aliases: Mapping[str, Tensor] = field(default_factory=dict)
+    aliases: Mapping[str, Tensor] = MappingProxyType({})
     """Other tensors of the module in the same memory, by name; they must stay there."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All tensors of the module at this position."""
         return self.tensor, *self.aliases.values()
-
-    @property
-    def stop_bytes(self) -> int:
-        """Offset just past its slot, padding included."""
-        return self.offset_bytes + self.spec.room_bytes
 
     def room(self, host: Tensor, offset_bytes: int) -> Tensor:
         """Return a view of the bytes at an offset in this tensor's dtype and shape."""
@@ -82,31 +76,23 @@ class Placed:
         return found.as_strided(plain.shape, strides, found.storage_offset())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Segment:
+class Segment(NamedTuple):
     """Neighboring shared tensors of one dtype on one device, which one flat tensor can hold."""
 
     tensors: tuple[Placed, ...]
+    start_bytes: int
+    """Offset of its first byte in a share."""
+    stop_bytes: int
+    """Offset in a share just past its last byte."""
+    dtype: torch.dtype
+    device: torch.device
 
-    @property
-    def start_bytes(self) -> int:
-        """Offset of its first byte in a share."""
-        return self.tensors[0].offset_bytes
 
-    @property
-    def stop_bytes(self) -> int:
-        """Offset in a share just past its last byte."""
-        return self.tensors[-1].stop_bytes
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Shared by all its tensors."""
-        return self.tensors[0].tensor.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """Shared by all its tensors."""
-        return self.tensors[0].tensor.device
+def segment_of(tensors: tuple[Placed, ...]) -> Segment:
+    """Make a segment of neighboring tensors of one dtype on one device."""
+    first = tensors[0]
+    stop_bytes = tensors[-1].offset_bytes + tensors[-1].spec.room_bytes
+    return Segment(tensors, first.offset_bytes, stop_bytes, first.tensor.dtype, first.tensor.device)
 
 
 class Layout:
@@ -155,7 +141,7 @@ class Layout:
         self.placed: tuple[Placed, ...] = tuple(item for item in placed if item.spec.shared)
         """All shared tensors, in order."""
         grouped = groupby(self.placed, key=lambda item: (item.tensor.dtype, item.tensor.device))
-        self.segments: tuple[Segment, ...] = tuple(Segment(tuple(items)) for _, items in grouped)
+        self.segments = tuple(segment_of(tuple(items)) for _, items in grouped)
         self._within = [tensor for each in self.placed for tensor in each.tensors]
         self._flats: tuple[Tensor, ...] = ()
         self._places: list[int] = []
@@ -180,8 +166,7 @@ class Layout:
         """
         for placed in self.placed:
             if shard is None or shard in self.schema.shards_of[placed.spec.name]:
-                for tensor in placed.tensors:
-                    increment_version(tensor)
+                increment_version((placed.tensor, *placed.aliases.values()))
 
     def part(self) -> None:
         """Give each tensor its own storage again: the numbers stay at their addresses, and tensors
@@ -270,14 +255,14 @@ def _where(tensor: Tensor) -> tuple[object, ...]:
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
-def flatten(tensors: Sequence[Placed]) -> Tensor:
+def flatten(tensors: tuple[Placed, ...]) -> Tensor:
     """Move tensors into one flat tensor, of which they become views with the same strides."""
-    first = tensors[0]
-    itemsize = first.tensor.element_size()
-    room = (tensors[-1].stop_bytes - first.offset_bytes) // itemsize
-    flat = torch.zeros(room, dtype=first.tensor.dtype, device=first.tensor.device)
+    whole = segment_of(tensors)
+    size = whole.dtype.itemsize
+    room = (whole.stop_bytes - whole.start_bytes) // size
+    flat = torch.zeros(room, dtype=whole.dtype, device=whole.device)
     for placed in tensors:
-        view = placed.view(flat, (placed.offset_bytes - first.offset_bytes) // itemsize)
+        view = placed.view(flat, (placed.offset_bytes - whole.start_bytes) // size)
         view.copy_(placed.tensor.detach())
         for tensor in placed.tensors:
             tensor.data = view
@@ -316,122 +301,124 @@ class Part(NamedTuple):
     """Index of the first number."""
     high: int
     """Index past the last number; with `lines`, both indices are into them."""
-    start_bytes: int
-    """Offset of the slot in the payload."""
-    stop_bytes: int
-    """Offset past the slot's end, padding included."""
+    slot: slice
+    """Bytes of the payload, padding included."""
     dtype: torch.dtype
     wire: Wire
     """Format of the numbers in the payload."""
+    converts: bool
+    """False if the format leaves numbers of this dtype unchanged."""
     bare: bool = False
     """True if written as absolute values; otherwise the first register is written as differences
     from the anchor."""
-    register: int = 0
-    """Index of the register among those in the payload."""
     lines: Tensor | None = None
     """Indices of cache lines of the flat tensor, int64, on its device; None if they are
     contiguous."""
 
     def of(self, flats: Sequence[Tensor]) -> Tensor:
-        """Return the numbers: a view, or a copy if they are scattered, see `put`."""
+        """Return the numbers in tensors that lie as the flat ones do: a view, or a copy if they are
+        scattered, see `put`."""
         flat = flats[self.flat]
         if self.lines is None:
             return flat[self.low : self.high]
-        return _as_lines(flat).index_select(0, self.lines).view(-1)
+        return self._as_lines(flat).index_select(0, self.lines).view(-1)
 
     def put(self, flats: Sequence[Tensor], numbers: Tensor) -> None:
         """Write back the numbers that `of` returned, after changing them."""
         if self.lines is not None:
-            there = _as_lines(flats[self.flat])
+            there = self._as_lines(flats[self.flat])
             there.index_copy_(0, self.lines, numbers.view(-1, there.shape[1]))
 
-    def room(self, payload: Tensor) -> Tensor:
-        """Return the slot in *payload*, uint8."""
-        return payload[self.start_bytes : self.stop_bytes]
-
-    @property
-    def is_native(self) -> bool:
-        """True if the numbers are stored unconverted."""
-        return not formats.converts(self.wire, self.dtype)
+    def _as_lines(self, flat: Tensor) -> Tensor:
+        # A sum in float64 has as many numbers in a line as the model.
+        return flat.view(-1, ALIGNMENT_BYTES // self.dtype.itemsize)
 
 
 class Plan(NamedTuple):
     """Layout of a payload: the numbers of each register in turn, then the local buffers of a copy
     and its part of the anchor."""
 
-    parts: tuple[Part, ...]
-    local_bytes: tuple[int, int]
-    """Offsets of the start and the end of the local buffers; equal without any."""
+    registers: tuple[tuple[Part, ...], ...]
+    local: slice
+    """Bytes of the local buffers; empty without any."""
     anchor: tuple[Part, ...]
+    numbers: tuple[Part, ...]
+    """All parts that are numbers: those of the registers, then of the anchor."""
+    converts: bool
+    """True if any of them is converted."""
     size_bytes: int
 
-    def of_register(self, index: int) -> tuple[Part, ...]:
-        """Return the parts of one register."""
-        return tuple(part for part in self.parts if part.register == index)
 
-
-def plan(schema: Schema, segments: Sequence[Segment], form: Form, shard: int) -> Plan:
+def plan(schema: Schema, segments: Sequence[Segment], form: Form, shard: int = 0) -> Plan:
     """Lay out the payload of one shard of the tensors in *segments*.
 
     Raises:
         TrainingError: Numbers to be converted are of one dtype, but on several devices.
     """
-    pieces, parts, stop = schema.pieces(shard), list[Part](), 0
+    wire, pieces, stop = parse_wire(form.wire), schema.pieces(shard), 0
+    registers: list[tuple[Part, ...]] = []
     for register in range(form.registers):
-        bare = form.bare or register > 0
-        for part in _parts(pieces, segments, parse_wire(form.wire), stop):
-            parts.append(part._replace(register=register, bare=bare))
-        stop = parts[-1].stop_bytes
+        registers.append(_parts(pieces, segments, wire, stop, bare=form.bare or register > 0))
+        stop = registers[-1][-1].slot.stop
     has_local = form.copy and shard == 0
-    local = stop, stop + (schema.copy_bytes - schema.share_bytes if has_local else 0)
-    native = parse_wire(Form().wire)
-    anchor = tuple(_parts(pieces, segments, native, local[1])) if form.anchor else ()
-    return Plan(tuple(parts), local, anchor, form.size_bytes(schema, shard))
-
-
-def _as_lines(flat: Tensor) -> Tensor:
-    return flat.view(-1, ALIGNMENT_BYTES // flat.element_size())
+    local = slice(stop, stop + (schema.copy_bytes - schema.share_bytes if has_local else 0))
+    native = parse_wire(NATIVE)
+    anchor = _parts(pieces, segments, native, local.stop) if form.anchor else ()
+    numbers = *chain.from_iterable(registers), *anchor
+    return Plan(
+        registers=tuple(registers),
+        local=local,
+        anchor=anchor,
+        numbers=numbers,
+        converts=any(part.converts for part in numbers),
+        size_bytes=form.size_bytes(schema, shard),
+    )
 
 
 def _parts(
-    pieces: Sequence[Piece], segments: Sequence[Segment], wire: Wire, start: int
-) -> Iterator[Part]:
-    """Iterate over the parts of one register, in slots from *start* on."""
+    pieces: Sequence[Piece],
+    segments: Sequence[Segment],
+    wire: Wire,
+    start: int,
+    *,
+    bare: bool = False,
+) -> tuple[Part, ...]:
+    """Return the parts of one register, in slots from *start* on."""
+    parts: list[Part] = []
     for piece in pieces:
         dtype: torch.dtype = getattr(torch, piece.dtype)
         size, converts = dtype.itemsize, wire.converts(piece.dtype)
-        runs = list(_runs(piece, segments))
-        if converts and len(runs) > 1:
+        within = [
+            (index, segment)
+            for index, segment in enumerate(segments)
+            if max(piece.start_bytes, segment.start_bytes)
+            < min(piece.stop_bytes, segment.stop_bytes)
+        ]
+        if converts and len(within) > 1:
             raise TrainingError(
                 f"the model's {piece.dtype} tensors lie on several devices: only wire=float32 "
                 f"can carry them"
             )
-        for index, low, high, lines in runs:
+        for index, segment in within:
+            low = max(piece.start_bytes, segment.start_bytes)
+            high = min(piece.stop_bytes, segment.stop_bytes)
+            lines = None
+            if piece.lines is not None:
+                ends = np.searchsorted(
+                    piece.lines, (low // ALIGNMENT_BYTES, high // ALIGNMENT_BYTES)
+                )
+                found = piece.lines[slice(*ends)].astype(np.int64)
+                found -= segment.start_bytes // ALIGNMENT_BYTES
+                if not len(found):
+                    continue
+                lines = torch.from_numpy(found).to(segment.device)
+                low, high = segment.start_bytes, segment.start_bytes + found.size * ALIGNMENT_BYTES
             room = wire.room_bytes(piece.dtype, piece.n_numbers, size) if converts else high - low
-            low, high = low // size, high // size
-            yield Part(index, low, high, start, start + room, dtype, wire, lines=lines)
-            start += room
-
-
-def _runs(
-    piece: Piece, segments: Sequence[Segment]
-) -> Iterator[tuple[int, int, int, Tensor | None]]:
-    """Iterate over the piece's byte ranges in each segment, relative to its start, or its lines
-    there."""
-    for index, segment in enumerate(segments):
-        begin = segment.start_bytes
-        low = max(piece.start_bytes, begin)
-        high = min(piece.stop_bytes, segment.stop_bytes)
-        if low >= high:
-            continue
-        if piece.lines is None:
-            yield index, low - begin, high - begin, None
-            continue
-        ends = np.searchsorted(piece.lines, (low // ALIGNMENT_BYTES, high // ALIGNMENT_BYTES))
-        lines = piece.lines[slice(*ends)].astype(np.int64) - begin // ALIGNMENT_BYTES
-        if len(lines):
-            found = torch.from_numpy(lines).to(segment.device)
-            yield index, 0, len(lines) * ALIGNMENT_BYTES, found
+            low, high = (low - segment.start_bytes) // size, (high - segment.start_bytes) // size
+            slot = slice(start, start + room)
+            parts.append(Part(index, low, high, slot, dtype, wire, converts, bare, lines))
+            start = slot.stop
+    return tuple(parts)
 
 
 _WORD_BYTES = 8

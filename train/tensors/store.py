@@ -13,24 +13,24 @@ receives, sends, and checks received shares. Neither waits for the other except 
 - Memory returns to its pool with the last reference: the entry, a frame being received, a check, a
   frame in a socket. Memory that a device still reads or writes is kept until it is done, and
   released only by the network thread.
+
+An effect on values is one method, which raises `TrainingError` if a value is not finite.
 """
 
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ...gossip.effects.effects import (
     Attach,
     Combine,
-    Drop,
-    Effect,
     Exchange,
     Measure,
     Mix,
@@ -43,13 +43,13 @@ from ...gossip.effects.effects import (
 from ...gossip.errors import DecodeError, LocalProtocolError, TrainingError
 from ...gossip.transport.received import Received
 from ...gossip.types import ShareId, SharePart, SnapshotId
-from ...gossip.wire.codec import Buffer, checksum
-from ...gossip.wire.formats import Form
+from ...gossip.wire.codec import Buffer, Checksum, checksum
+from ...gossip.wire.formats import Form, parse_wire
 from ...gossip.wire.messages import Envelope
 from .blocks import sketch_of, squared_distance
-from .buffers import IDLE_S
+from .buffers import IDLE_S, Frames, Payload
 from .centers import SharedCenters
-from .cuda import Mark
+from .cuda import Mark, passed, wait
 from .shared_memory import Attachments
 from .vector import Taken, Term, Vector, not_finite
 
@@ -59,29 +59,29 @@ __all__ = ["Staged", "TensorStore"]
 # A decided share is never requested again, but one of its frames may be arriving at that moment.
 _GONE_MAX: Final = 1024
 
-# Data copied from another process is checked while it is in the cache.
-_BLOCK_BYTES: Final = 1 << 20
+# A frame is copied, summed and checked block by block, so that main memory is read only once. The
+# cache of a core holds two blocks.
+_BLOCK_BYTES: Final = 256 << 10
 
 
 @dataclass(slots=True, eq=False)
 class Staged:
     """A share that was received, in whole or in part."""
 
-    payload: Tensor
-    """uint8, shape ``(size_bytes,)``."""
+    payload: Payload
     form: Form
     shard: int
     finite: dict[int, int] = field(default_factory=dict)
-    """Frames found finite on arrival: their offsets and lengths, bytes."""
+    """Blocks found finite on arrival: their offsets and lengths, bytes."""
 
 
 class TensorStore:
-    """Executes the effects that concern values.
+    """Values of a peer, and the effects on them.
 
     Args:
         vector: The values; its `Memory` is used for shares.
-        rounding: Returns random numbers for the ``int8`` rounding of one snapshot; None if that
-            format is not used.
+        rounding: Returns random numbers for one snapshot in a format that rounds at random; None
+            if none is used.
         attachments: Opens the segments of neighbors on this machine; None without shared memory.
             Closed with the store.
         centers: Centers to exchange with, for rules that use them, else None. Closed with the
@@ -100,43 +100,17 @@ class TensorStore:
         """Schema of the model."""
         self.failure: TrainingError | None = None
         """Error of a snapshot that a device copied; the caller takes it and resets this."""
+        self.centers = centers
+        """Centers to exchange with; None without any."""
         self._vector = vector
-        self._centers = centers
         self._rounding = rounding
         self._attachments = attachments
         self._snapshots: dict[SnapshotId, Taken] = {}
         self._released: set[SnapshotId] = set()
         self._shares: dict[ShareId, Staged] = {}
         self._gone: deque[ShareId] = deque(maxlen=_GONE_MAX)
-        self._held: deque[tuple[Mark, Tensor]] = deque()
+        self._held: deque[tuple[Sequence[Mark], Payload]] = deque()
         self._lock = threading.Lock()
-
-    def carry_out(self, effect: Effect, frame: Buffer = b"") -> None:
-        """Execute an effect if it concerns values. *frame* comes from the message that caused it,
-        and is empty if `receive` has already stored it.
-
-        Raises:
-            TrainingError: A snapshot has a value that is not finite; `frame_of` then returns None.
-                If it was taken on a device, that shows later, see `failure`.
-        """
-        match effect:
-            case Snapshot():
-                self._take(effect)
-            case Release():
-                self._release(effect)
-            case Reclaim():
-                self._reclaim(effect)
-            case Stage():
-                if len(frame):
-                    self._take_in(effect, frame)
-            case Mix():
-                self._mix(effect)
-            case Combine():
-                self._combine(effect)
-            case Exchange():
-                self._exchange(effect)
-            case Drop():
-                self.pop(effect.share)
 
     def free_idle(self) -> None:
         """Free memory that was not used for some seconds; call this on the network thread about
@@ -164,15 +138,6 @@ class TensorStore:
         promised = coming + going * schema.copy_bytes // schema.shards
         return self._vector.memory.lacks_room(schema.copy_bytes, promised)
 
-    def met(self) -> None:
-        """Note that another peer of the swarm has become known."""
-        if self._centers is not None:
-            self._centers.met()
-
-    def follow(self) -> None:
-        """Record that this thread trains, and its current device streams."""
-        self._vector.follow()
-
     def measured(self, effect: Measure) -> dict[ShareId, float]:
         """Return the Euclidean norms of the differences between the first registers of staged
         shares and the shards of ``x``; without shares that were dropped meanwhile."""
@@ -195,11 +160,11 @@ class TensorStore:
         self._shares.clear()
         self._snapshots.clear()
         while self._held:
-            self._held.popleft()[0].synchronize()
+            wait(self._held.popleft()[0])
         if self._attachments is not None:
             self._attachments.close()
-        if self._centers is not None:
-            self._centers.close()
+        if self.centers is not None:
+            self.centers.close()
 
     # Snapshots
 
@@ -218,7 +183,7 @@ class TensorStore:
         """True if `frame_of` would wait for a device to copy a snapshot, which may take as long as
         all work that training has queued there."""
         taken = self._snapshots.get(snapshot) if snapshot is not None else None
-        return taken is not None and not taken.mark.query()
+        return taken is not None and taken.is_finite is None and not passed(taken.marks)
 
     def segment_of(self, snapshot: SnapshotId) -> str:
         """Return the name of a snapshot's segment for neighbors on this machine; empty if they
@@ -229,18 +194,24 @@ class TensorStore:
         taken = self._usable(snapshot)
         return "" if taken is None else self._vector.memory.segments.name_of(taken.host)
 
-    def _take(self, effect: Snapshot) -> None:
-        size_bytes = self._vector.plan(effect.form, effect.shard).size_bytes
-        is_read_here = effect.shown and self._attachments is not None
-        host = self._vector.memory.lend(size_bytes, "segments" if is_read_here else "snapshots")
-        rng = None if self._rounding is None else self._rounding(effect.id)
+    def take(self, effect: Snapshot) -> None:
+        """Take a snapshot; if it is not finite, `frame_of` returns None. If a device copies it,
+        that shows later, see `failure`."""
+        form, rng = effect.form, None
+        host = self._vector.memory.lend(
+            self._vector.plan(form, effect.shard).size_bytes,
+            "segments" if effect.shown and self._attachments is not None else "snapshots",
+        )
+        if parse_wire(form.wire).is_random and self._rounding is not None:
+            rng = self._rounding(effect.id)
         with self._lock:
-            taken = self._vector.take(host, effect.register, effect.form, effect.shard, rng)
+            taken = self._vector.take(host, effect.register, form, effect.shard, rng)
         self._snapshots[effect.id] = taken
         if effect.id in self._released:
-            self._release(Release(effect.id))
+            self.release(Release(effect.id))
 
-    def _release(self, effect: Release) -> None:
+    def release(self, effect: Release) -> None:
+        """Release a snapshot; the last of its frames that a socket holds returns the memory."""
         # The id of a snapshot that was not finite, and so never taken, stays here.
         self._released.add(effect.snapshot)
         taken = self._snapshots.pop(effect.snapshot, None)
@@ -248,20 +219,10 @@ class TensorStore:
             self._released.discard(effect.snapshot)
             if effect.abandoned:
                 self._vector.memory.segments.abandon(taken.host)
-            self._hold(taken.mark, taken.host)
+            self._hold(taken.marks, taken.host)
 
-    def _usable(self, snapshot: SnapshotId) -> Taken | None:
-        taken = self._snapshots.get(snapshot)
-        if taken is None:
-            return None
-        is_news = taken.is_finite is None
-        if taken.wait():
-            return taken
-        if is_news:
-            self.failure = not_finite(taken.form)
-        return None
-
-    def _reclaim(self, effect: Reclaim) -> None:
+    def reclaim(self, effect: Reclaim) -> None:
+        """Mix back what a receiver has not accepted."""
         taken = self._usable(effect.snapshot)
         if taken is None:
             # The snapshot was not finite and was never sent; the values it was taken from are not
@@ -270,56 +231,84 @@ class TensorStore:
         # Local buffers and the anchor are not part of what was given away.
         form = Form(taken.form.wire)
         with self._lock:
-            mark = self._vector.mix(taken.host, effect.fraction, form, taken.shard)
-        self._hold(mark, taken.host)
+            marks = self._vector.mix(taken.host, effect.fraction, form, taken.shard)
+        self._hold(marks, taken.host)
+
+    def _usable(self, snapshot: SnapshotId) -> Taken | None:
+        taken = self._snapshots.get(snapshot)
+        if taken is not None and taken.is_finite is None and not taken.wait():
+            self.failure = not_finite(taken.form)
+        return taken if taken is not None and taken.is_finite else None
 
     # Shares
 
-    @contextmanager
-    def landing(self, stage: Stage, frame_bytes: int) -> Iterator[memoryview]:
-        """Receive a frame into its final place: the block fills the yielded memory, which counts
-        unless the block raises.
+    def receive(
+        self, stage: Stage | None, envelope: Envelope, check: int, received: Received
+    ) -> Buffer:
+        """Accept a message's frame, which must have the `checksum` *check*, and stage it if its
+        place is known by now.
+
+        Returns:
+            The frame; empty if it was staged.
+
+        Raises:
+            DecodeError: The frame is damaged, or differs from the header.
+        """
+        frame = received.frame()
+        if len(frame) != envelope.frame_bytes or received.more:
+            raise DecodeError("the frame is not as long as the header says", envelope.source)
+        if stage is None:
+            if checksum(frame) != check:
+                raise DecodeError("the frame was damaged", envelope.source)
+            return frame
+        try:
+            self.stage(stage, frame, check)
+        except TrainingError as error:
+            raise DecodeError(f"a share that cannot be read here: {error}") from error
+        return b""
+
+    def stage(self, stage: Stage, frame: Buffer, check: int | None = None) -> None:
+        """Put a frame in its place, and check it in the same pass over memory.
+
+        Args:
+            check: The `checksum` that it must have; None for memory that may change, not that of a
+                message.
 
         Raises:
             LocalProtocolError: The frame is not within the share.
+            DecodeError: The frame is damaged.
         """
-        start, stop = stage.offset_bytes, stage.offset_bytes + frame_bytes
+        start, stop = stage.offset_bytes, stage.offset_bytes + len(frame)
         if not 0 <= start <= stop <= stage.size_bytes:
             raise LocalProtocolError(f"a frame from {start} to {stop} of {stage.size_bytes} bytes")
         self._let_go()
         staged = self._shares.get(stage.share)
         if staged is None:
-            payload = self._vector.memory.lend(stage.size_bytes, "staged")
-            staged = self._enter(stage.share, Staged(payload, stage.form, stage.share.shard))
-        staged.finite.pop(start, None)
-        with staged.payload.numpy().data[start:stop] as room:
-            yield room
-        if self._vector.look(staged.payload[start:stop], staged.form, staged.shard, start):
-            staged.finite[start] = frame_bytes
-
-    def receive(
-        self, stage: Stage | None, envelope: Envelope, check: int, received: Received
-    ) -> Buffer:
-        """Accept a message's frame, which must have the `checksum` *check*, and store it in its
-        final place if that is known by now.
-
-        Returns:
-            The frame; empty if it was stored.
-
-        Raises:
-            DecodeError: The frame is damaged, or differs from the header.
-        """
-        if stage is None:
-            frame = received.frame()
-            _require_whole(envelope, len(frame), checksum(frame) == check, received)
-            return frame
-        try:
-            with self.landing(stage, envelope.frame_bytes) as room:
-                size = received.frame_into(room) if received.more else 0
-                _require_whole(envelope, size, checksum(room) == check, received)
-        except TrainingError as error:
-            raise DecodeError(f"a share that cannot be read here: {error}") from error
-        return b""
+            shard, memory, size = stage.share.shard, self._vector.memory, stage.size_bytes
+            # What is converted to be mixed, or goes to a device, is copied anyway.
+            is_held = check is not None and memory.holds_messages
+            is_held = is_held and not self._vector.plan(stage.form, shard).converts
+            payload = memory.hold(size) if is_held else memory.lend(size, "staged")
+            staged = self._enter(stage.share, Staged(payload, stage.form, shard))
+        raw, digest = np.frombuffer(frame, np.uint8), Checksum()
+        if isinstance(staged.payload, Frames):
+            is_own = check is not None and raw.flags.writeable
+            room = torch.from_numpy(raw if is_own else raw.copy())
+        else:
+            room = staged.payload[start:stop]
+        for offset in range(0, len(frame), _BLOCK_BYTES):
+            block, place = room[offset : offset + _BLOCK_BYTES], start + offset
+            if isinstance(staged.payload, Tensor):
+                block.numpy()[:] = raw[offset : offset + _BLOCK_BYTES]
+            if check is not None:
+                digest.update(block.numpy().data)
+            staged.finite.pop(place, None)
+            if self._vector.look(block, staged.form, staged.shard, place):
+                staged.finite[place] = block.numel()
+        if check is not None and digest.intdigest() != check:
+            raise DecodeError("the frame was damaged", stage.share.sender)
+        if isinstance(staged.payload, Frames):
+            staged.payload.add(start, room)
 
     def attach(self, effect: Attach) -> bool:
         """Stage a share from another process's memory; return True if that can be read."""
@@ -333,9 +322,8 @@ class TensorStore:
             return True
         # Copy the share: an answer may be sent before a device has read it, and the sender then
         # reuses its memory.
-        for start in range(0, effect.size_bytes, _BLOCK_BYTES):
-            stage = Stage(effect.share, start, effect.size_bytes, effect.form)
-            self._take_in(stage, payload[start : start + _BLOCK_BYTES].numpy().data)
+        stage = Stage(effect.share, 0, effect.size_bytes, effect.form)
+        self.stage(stage, payload.numpy().data)
         return True
 
     def is_sound(self, share: ShareId, swarm: bytes) -> bool:
@@ -365,21 +353,18 @@ class TensorStore:
             self._shares.pop(share, None)
         return staged
 
-    def _take_in(self, stage: Stage, frame: Buffer) -> None:
-        """Stage a frame from memory elsewhere, which may change."""
-        with self.landing(stage, len(frame)) as room:
-            np.frombuffer(room, np.uint8)[:] = np.frombuffer(frame, np.uint8)
-
-    def _mix(self, effect: Mix) -> None:
+    def mix(self, effect: Mix) -> None:
+        """Mix a share, and release it."""
         staged = self.pop(effect.share)
         if staged is None:
             raise LocalProtocolError(f"{effect.share} is not staged, or was mixed before")
         with self._lock:
-            mark = self._vector.mix(staged.payload, effect.fraction, effect.form, staged.shard)
-        self._hold(mark, staged.payload)
+            marks = self._vector.mix(staged.payload, effect.fraction, effect.form, staged.shard)
+        self._hold(marks, staged.payload)
 
-    def _combine(self, effect: Combine) -> None:
-        payloads: list[Tensor] = []
+    def combine(self, effect: Combine) -> None:
+        """Set a register to a weighted sum; its shares stay."""
+        payloads: list[Payload] = []
         terms: list[tuple[float, Term]] = []
         for coefficient, term in effect.terms:
             if isinstance(term, str):
@@ -398,28 +383,22 @@ class TensorStore:
             payloads.append(staged.payload)
             terms.append((coefficient, (staged.payload, staged.form, part)))
         with self._lock:
-            mark = self._vector.combine(effect.register, terms)
+            marks = self._vector.combine(effect.register, terms)
         for payload in payloads:
-            self._hold(mark, payload)
+            self._hold(marks, payload)
 
-    def _exchange(self, effect: Exchange) -> None:
-        if self._centers is None:
+    def exchange(self, effect: Exchange) -> None:
+        """Exchange a register with a center that the peers of this machine share."""
+        if self.centers is None:
             raise LocalProtocolError("nothing is shared: requirements.one_machine is not set")
         with self._lock:
-            self._centers.exchange(effect, self._vector)
+            self.centers.exchange(effect, self._vector)
 
-    def _hold(self, mark: Mark, payload: Tensor) -> None:
+    def _hold(self, marks: Sequence[Mark], payload: Payload) -> None:
         """Keep memory from being reused while a device reads or writes it."""
-        if not mark.query():
-            self._held.append((mark, payload))
+        if marks:
+            self._held.append((marks, payload))
 
     def _let_go(self) -> None:
-        while self._held and self._held[0][0].query():
+        while self._held and passed(self._held[0][0]):
             self._held.popleft()
-
-
-def _require_whole(envelope: Envelope, size: int, undamaged: bool, received: Received) -> None:
-    if size != envelope.frame_bytes or received.more:
-        raise DecodeError("the frame is not as long as the header says", envelope.source)
-    if not undamaged:
-        raise DecodeError("the frame was damaged", envelope.source)

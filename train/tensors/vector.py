@@ -16,10 +16,10 @@ from ...gossip.effects.registers import OnDemand, is_pattern
 from ...gossip.errors import LocalProtocolError, TrainingError
 from ...gossip.wire.formats import Form
 from ...gossip.wire.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema
-from .blocks import exchange, is_finite_tensor
-from .buffers import Memory
-from .cuda import DONE, CudaQueue, Mark, Marks, depart, queue_of
-from .layout import Constants, Layout, Part, Plan, plan
+from .blocks import copy_finite, exchange, is_finite_tensor
+from .buffers import Frames, Memory, Payload
+from .cuda import CudaQueue, Mark, depart, queue_of, wait
+from .layout import Constants, Layout, Part, plan
 from .state import ExtraState
 from .wires import formats
 
@@ -29,7 +29,7 @@ __all__ = ["Flats", "Taken", "Term", "Vector", "is_finite_tensor", "not_finite"]
 Flats = tuple[Tensor, ...]
 """One tensor of shape ``(n_padded,)`` per dtype and device."""
 
-Term = str | tuple[Tensor, Form] | tuple[Tensor, Form, int]
+Term = str | tuple[Payload, Form] | tuple[Payload, Form, int]
 """A register; a payload, staged or this peer's own, and its form; the same, and the index of the
 payload's register to use instead of the first."""
 
@@ -48,18 +48,18 @@ class Taken:
     """Bytes as they travel: uint8, shape ``(size_bytes,)``."""
     form: Form
     shard: int
-    mark: Mark = DONE
+    marks: Sequence[Mark]
     """Passed once the copy is complete."""
-    looks: Sequence[Callable[[], bool]] = ()
+    looks: Sequence[Callable[[], bool]]
     """Callbacks that then check whether numbers from a device are finite; all others are known to
     be."""
-    is_finite: bool | None = None
+    is_finite: bool | None
     """None while unknown."""
 
     def wait(self) -> bool:
         """Wait until the snapshot is in host memory; return True if all of it is finite."""
         if self.is_finite is None:
-            self.mark.synchronize()
+            wait(self.marks)
             self.is_finite = all(look() for look in self.looks)
             self.looks = ()
         return self.is_finite
@@ -141,7 +141,8 @@ class Vector:
         )
         """Host memory for shares in flight."""
         kept_max = max(_PLANS_MAX, 2 * self.schema.shards)
-        self._plan = lru_cache(kept_max)(partial(plan, self.schema, self.layout.segments))
+        self.plan = lru_cache(kept_max)(partial(plan, self.schema, self.layout.segments))
+        """Returns the layout of the payload of a form, and a shard; see `layout.plan`."""
 
     @property
     def n_params(self) -> int:
@@ -171,7 +172,6 @@ class Vector:
         """Make the current ``x`` the anchor."""
         self.anchor_flats = tuple(flat.clone() for flat in self.flats)
 
-    @torch.no_grad()
     def forget_sent(self) -> None:
         """Record all current numbers as sent, if that is recorded: moves from before a copy or a
         checkpoint was loaded are of no use to other peers."""
@@ -183,7 +183,7 @@ class Vector:
         stored."""
         return _hash(self._anchor())
 
-    def anchor_matches(self, payload: Tensor, form: Form, shard: int, expected: bytes) -> bool:
+    def anchor_matches(self, payload: Payload, form: Form, shard: int, expected: bytes) -> bool:
         """True if the anchor in a payload has the hash *expected*.
 
         With several shards, a payload has only a part of it, which cannot be checked, and the
@@ -192,7 +192,7 @@ class Vector:
         if self.schema.shards > 1:
             return True
         parts = self.plan(form, shard).anchor
-        return _hash(part.room(payload) for part in parts) == expected
+        return _hash(payload[part.slot] for part in parts) == expected
 
     def require_finite(self) -> None:
         """Raise unless all numbers are finite; this reads all of them.
@@ -202,14 +202,6 @@ class Vector:
         """
         if not all(map(is_finite_tensor, self.flats)):
             raise not_finite(_WHOLE)
-
-    def plan(self, form: Form, shard: int = 0) -> Plan:
-        """Return the layout of the payload of one shard.
-
-        Raises:
-            TrainingError: Numbers to be converted are of one dtype, but on several devices.
-        """
-        return self._plan(form, shard)
 
     def snapshot(
         self,
@@ -225,7 +217,6 @@ class Vector:
             raise not_finite(form)
         return host
 
-    @torch.no_grad()
     def take(
         self,
         host: Tensor,
@@ -253,51 +244,62 @@ class Vector:
         names = (register,) if isinstance(register, str) else register
         if len(names) != form.registers:
             raise LocalProtocolError(f"{len(names)} registers in a share of {form.registers}")
-        leaving = [(p, self._registers[names[p.register]], names[p.register]) for p in layout.parts]
+        leaving = [
+            (part, self._registers[name], name)
+            for name, parts in zip(names, layout.registers, strict=True)
+            for part in parts
+        ]
         leaving += [(part, self._anchor(), "") for part in layout.anchor]
         is_finite, marks, looks = True, list[Mark](), list[Callable[[], bool]]()
         with self._in_order():
             for part, flats, name in leaving:
-                room, numbers = part.room(host), part.of(flats)
-                write = partial(self._write, name, rng, part)
+                room, numbers = host[part.slot], part.of(flats)
+                write = partial(self._write, name, rng, part) if part.converts else None
                 queue = self._queues.get(numbers.device)
-                if queue is None:
+                if queue is not None:
+                    mark, look = depart(queue, room, numbers, write)
+                    marks.append(mark)
+                    looks.append(look)
+                elif write is not None:
                     is_finite &= write(room, numbers)
-                    continue
-                mark, look = depart(queue, room, numbers, None if part.is_native else write)
-                marks.append(mark)
-                looks.append(look)
-            if self.extra_state is not None and form.copy:
-                self.extra_state.pack()
-            # Gaps between local buffers must not leak old memory contents.
-            host[slice(*layout.local_bytes)].zero_()
-            for tensor, room in self._local_rooms(host, layout):
-                room.copy_(tensor, non_blocking=True)
-            marks += self._notes()
+                else:
+                    is_finite &= copy_finite(room.view(part.dtype), numbers)
+            if form.copy:
+                self._take_local(host[layout.local])
+            marks += [queue.note() for queue in self._queues.values()]
         if not is_finite:
-            # The caller reuses the buffer after an error.
-            Marks(marks).synchronize()
+            wait(marks)  # the caller reuses the buffer after an error
             raise not_finite(form)
-        return Taken(host, form, shard, Marks(marks), looks)
+        return Taken(host, form, shard, marks, looks, None if marks else True)
 
-    def is_finite(self, payload: Tensor, form: Form = _WHOLE, shard: int = 0) -> bool:
+    def _take_local(self, room: Tensor) -> None:
+        """Copy the local buffers to their room, which is empty in most shards."""
+        if self.extra_state is not None:
+            self.extra_state.pack()
+        # Gaps between local buffers must not leak old memory contents.
+        room.zero_()
+        for tensor, its_room in self._local_rooms(room):
+            its_room.copy_(tensor, non_blocking=True)
+
+    def is_finite(self, payload: Payload, form: Form = _WHOLE, shard: int = 0) -> bool:
         """True if all numbers in a received payload are finite, so that it may be mixed."""
-        layout = self.plan(form, shard)
-        return all(
-            formats.is_finite(part.room(payload), part.wire, part.dtype, part.high - part.low)
-            for part in (*layout.parts, *layout.anchor)
-        )
+        for part in self.plan(form, shard).numbers:
+            raw = payload[part.slot]
+            if part.converts:
+                if not formats.is_finite(raw, part.wire, part.high - part.low):
+                    return False
+            elif not is_finite_tensor(raw.view(part.dtype)):
+                return False
+        return True
 
     def look(self, raw: Tensor, form: Form, shard: int, start_bytes: int) -> bool | None:
         """True if all numbers in a payload's bytes from *start_bytes* on are finite; None if this
         cannot be checked, because they are in another format or not whole cache lines."""
         layout, stop_bytes = self.plan(form, shard), start_bytes + raw.numel()
-        if start_bytes % ALIGNMENT_BYTES or stop_bytes % ALIGNMENT_BYTES:
+        if layout.converts or start_bytes % ALIGNMENT_BYTES or stop_bytes % ALIGNMENT_BYTES:
             return None
-        for part in (*layout.parts, *layout.anchor):
-            if not part.is_native:
-                return None
-            low, high = max(part.start_bytes - start_bytes, 0), part.stop_bytes - start_bytes
+        for part in layout.numbers:
+            low, high = max(part.slot.start - start_bytes, 0), part.slot.stop - start_bytes
             if not is_finite_tensor(raw[low : max(low, high)].view(part.dtype)):
                 return False
         return True
@@ -307,27 +309,47 @@ class Vector:
         for queue in self._queues.values():
             queue.follow()
 
-    @torch.no_grad()
-    def mix(self, payload: Tensor, fraction: float, form: Form = _WHOLE, shard: int = 0) -> Mark:
+    def mix(
+        self, payload: Payload, fraction: float, form: Form = _WHOLE, shard: int = 0
+    ) -> list[Mark]:
         """Move toward a share in place: ``x += fraction * (share - x)``, its first register.
 
         A fraction of 1 makes ``x`` equal to the share, bit for bit, and also loads the other
         contents of a copy.
 
         Returns:
-            A mark that is passed once the payload, in host memory, has been read and may be reused.
+            Marks that are passed once the payload, in host memory, has been read and may be reused.
         """
         with self._in_order():
-            for part in self.plan(form, shard).of_register(0):
-                self._mix(part, self._arrived(part, payload), fraction)
+            for part in self.plan(form, shard).registers[0]:
+                numbers = part.of(self.flats)
+                if part.converts:
+                    raw = payload[part.slot].to(numbers.device, non_blocking=True)
+                    anchor = self._anchor_of(part)
+                    formats.mix(numbers, raw, part.wire, fraction, anchor=anchor)
+                else:
+                    if isinstance(payload, Frames):
+                        raws = payload.pieces(part.slot)
+                    else:
+                        raws = [payload[part.slot]]
+                    start = 0
+                    for raw in raws:
+                        there = raw.to(numbers.device, non_blocking=True).view(part.dtype)
+                        here = numbers[start : start + there.numel()]
+                        if fraction == 1.0:
+                            here.copy_(there)
+                        else:
+                            here.lerp_(there, fraction)
+                        start += there.numel()
+                part.put(self.flats, numbers)
             if fraction == 1.0 and form.copy:
                 self._take_over(payload, form, shard)
-            mark = Marks(self._notes())
+            marks = [queue.note() for queue in self._queues.values()]
         self.layout.note_change(shard)
-        return mark
+        return marks
 
     def numbers_in(
-        self, payload: Tensor, form: Form, shard: int
+        self, payload: Payload, form: Form, shard: int
     ) -> Iterator[tuple[Tensor, Tensor, Part]]:
         """Iterate over the parts of the first register of a staged share that has every number.
 
@@ -335,14 +357,13 @@ class Vector:
             Numbers of the share, the corresponding numbers of ``x`` on the same device, and their
             part: `Part.of` finds it in any other `Flats`.
         """
-        for part in self.plan(form, shard).of_register(0):
-            with torch.no_grad(), self._in_order():
-                yield self._read(part, self._arrived(part, payload)), part.of(self.flats), part
+        for part in self.plan(form, shard).registers[0]:
+            with self._in_order():
+                yield self._read(part, payload), part.of(self.flats), part
                 # The caller releases the share next, and its memory is reused.
-                Marks(self._notes()).synchronize()
+                wait([queue.note() for queue in self._queues.values()])
 
-    @torch.no_grad()
-    def combine(self, register: str, terms: Sequence[tuple[float, Term]]) -> Mark:
+    def combine(self, register: str, terms: Sequence[tuple[float, Term]]) -> list[Mark]:
         """Set ``register = sum of coefficient * term``.
 
         Args:
@@ -351,11 +372,11 @@ class Vector:
             terms: Coefficients with registers or payloads of whole vectors.
 
         Returns:
-            A mark that is passed once the payloads have been read.
+            Marks that are passed once the payloads have been read.
         """
         if not terms and self._registers.is_on_demand(register):
             self._registers.pop(register, None)
-            return DONE
+            return []
         with self._in_order():
             totals = [torch.zeros_like(target) for target in self._registers[register]]
             for coefficient, term in terms:
@@ -365,15 +386,14 @@ class Vector:
                     continue
                 payload, form = term[:2]
                 index = term[2] if len(term) == 3 else 0
-                for part in self.plan(form).of_register(index):
-                    values = self._read(part, self._arrived(part, payload))
-                    part.of(totals).add_(values, alpha=coefficient)
+                for part in self.plan(form).registers[index]:
+                    part.of(totals).add_(self._read(part, payload), alpha=coefficient)
             for target, total in zip(self._registers[register], totals, strict=True):
                 target.copy_(total)
-            mark = Marks(self._notes())
+            marks = [queue.note() for queue in self._queues.values()]
         if register == X:
             self.layout.note_change()
-        return mark
+        return marks
 
     def flats_of(self, register: str) -> Flats:
         """Return the numbers of a register, laid out like `flats`, for reading only."""
@@ -393,9 +413,9 @@ class Vector:
     def _write(
         self, name: str, rng: np.random.Generator | None, part: Part, room: Tensor, numbers: Tensor
     ) -> bool:
-        """Fill a slot of the payload; return False if a number is not finite."""
+        """Fill a slot with converted numbers; return False if a number is not finite."""
         anchor, flats = self._anchor_of(part), None
-        if not (part.wire.is_dense or part.bare or part.is_native):
+        if not (part.wire.is_dense or part.bare):
             if self._sent is None or name != X:
                 raise LocalProtocolError(f"what was last sent of {name!r} is not noted")
             flats = self._sent
@@ -406,32 +426,30 @@ class Vector:
             part.put(flats, sent)
         return fits
 
-    def _mix(self, part: Part, raw: Tensor, fraction: float) -> None:
-        numbers = part.of(self.flats)
-        formats.mix(numbers, raw, part.wire, fraction, anchor=self._anchor_of(part))
-        part.put(self.flats, numbers)
-
-    def _read(self, part: Part, raw: Tensor) -> Tensor:
-        anchor, n_numbers = self._anchor_of(part), part.of(self.flats).numel()
+    def _read(self, part: Part, payload: Payload) -> Tensor:
+        """Return the numbers of a part of a payload, on the device that will use them."""
+        raw = payload[part.slot].to(self.flats[part.flat].device, non_blocking=True)
+        if not part.converts:
+            return raw.view(part.dtype)
+        anchor, n_numbers = self._anchor_of(part), part.high - part.low
         return formats.read(raw, part.wire, part.dtype, n_numbers, anchor=anchor, bare=part.bare)
 
-    def _take_over(self, payload: Tensor, form: Form, shard: int) -> None:
+    def _take_over(self, payload: Payload, form: Form, shard: int) -> None:
         """Load the other contents of a copy: local buffers, and the anchor if it is kept."""
         layout = self.plan(form, shard)
-        for tensor, room in self._local_rooms(payload, layout):
+        for tensor, room in self._local_rooms(payload[layout.local]):
             tensor.copy_(room, non_blocking=True)
         for part in layout.anchor if self.anchor_flats is not None else ():
-            _fill(part, self._anchor(), self._arrived(part, payload).view(part.dtype))
+            _fill(part, self._anchor(), self._read(part, payload))
         if self._sent is not None:
-            for part in layout.of_register(0):
+            for part in layout.registers[0]:
                 _fill(part, self._sent, part.of(self.flats))
 
-    def _local_rooms(self, payload: Tensor, layout: Plan) -> Iterator[tuple[Tensor, Tensor]]:
-        """Iterate over the local buffers in a payload, each with its slot there."""
-        start, stop = layout.local_bytes
-        for placed in self.layout.local if start < stop else ():
-            offset = start + placed.offset_bytes - self.layout.local[0].offset_bytes
-            yield placed.tensor, placed.room(payload, offset)
+    def _local_rooms(self, room: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Iterate over the local buffers, each with its slot in the room of all."""
+        for placed in self.layout.local if room.numel() else ():
+            offset = placed.offset_bytes - self.layout.local[0].offset_bytes
+            yield placed.tensor.detach(), placed.room(room, offset)
 
     def _in_order(self) -> AbstractContextManager[object]:
         """Queue work on devices in order with training, from any thread."""
@@ -440,14 +458,6 @@ class Vector:
             queued.enter_context(queue.training())
         return queued
 
-    def _notes(self) -> list[Mark]:
-        """Return marks of the work that is queued in order with training so far."""
-        return [queue.note() for queue in self._queues.values()]
-
-    def _arrived(self, part: Part, payload: Tensor) -> Tensor:
-        """Return the bytes of a part of a payload, on the device that will mix it."""
-        return part.room(payload).to(self.flats[part.flat].device, non_blocking=True)
-
     def _anchor(self) -> Flats:
         if self.anchor_flats is None:
             raise LocalProtocolError("the anchor is not kept: make the vector with keeps_anchor")
@@ -455,9 +465,7 @@ class Vector:
 
     def _anchor_of(self, part: Part) -> Tensor | None:
         """Return the anchor from which a part's numbers are written as differences, if any."""
-        if not part.wire.needs_anchor or part.bare or part.is_native:
-            return None
-        return part.of(self._anchor())
+        return part.of(self._anchor()) if part.wire.needs_anchor and not part.bare else None
 
 
 def _fill(part: Part, flats: Flats, numbers: Tensor) -> None:

@@ -270,17 +270,6 @@ def test_an_answer_of_too_many_parts_is_dropped_and_counted(here: Transport) -> 
     assert here.malformed == 1
 
 
-def test_a_frame_is_received_where_it_belongs(here: Transport, there: Transport) -> None:
-    here.meet("there", [listens_at(there)])
-    insist(here, "there", [b"header", bytes(range(200))], bulk=True)
-    room = bytearray(300)
-    for message in _next(there):
-        assert message.more
-        assert message.frame_into(memoryview(room)[50:250]) == 200
-        assert not message.more
-    assert room == bytes(50) + bytes(range(200)) + bytes(50)
-
-
 def test_a_frame_that_nobody_asks_for_is_thrown_away(here: Transport, there: Transport) -> None:
     here.meet("there", [listens_at(there)])
     insist(here, "there", [b"first", b"frame"], bulk=True)
@@ -289,14 +278,6 @@ def test_a_frame_that_nobody_asks_for_is_thrown_away(here: Transport, there: Tra
     while len(headers) < 2:
         headers += [message.header for message in there.poll(0.05)]
     assert headers == [b"first", b"second"] and there.malformed == 1
-
-
-def _next(transport: Transport) -> Iterator[Received]:
-    """The next message; nothing of it is read."""
-    while True:
-        for message in transport.poll(0.05):
-            yield message
-            return
 
 
 def test_an_oversized_part_disconnects_only_who_sent_it(there: Transport) -> None:

@@ -21,7 +21,7 @@ from rumor.gossip.effects.events import (
     SwarmGivenUp,
     ViewFull,
 )
-from rumor.train.runtime.telling.events import Events
+from rumor.train.runtime.telling.events import Events, is_told
 from rumor.train.storage.jsonl import read_metrics
 
 NOTED: list[tuple[Event, str, str | None, str]] = [
@@ -70,9 +70,9 @@ def test_what_is_about_nobodys_life_is_only_said(
     events = Events(tmp_path / "events.jsonl")
     with caplog.at_level(logging.INFO, "rumor"):
         events.tell(event)
-        events.tell(PushSkipped("no credit"))
     events.close()
     assert words in caplog.text and len(caplog.records) == 1
+    assert is_told(event) and not is_told(PushSkipped("no credit"))
     assert read_metrics(tmp_path / "events.jsonl") == []
 
 

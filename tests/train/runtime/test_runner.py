@@ -59,9 +59,9 @@ def test_a_message_whose_snapshot_a_device_still_copies_holds_up_only_what_must_
     vector = Vector(nn.Linear(30, 4), queues=lambda device: queue)
     store = TensorStore(vector)
     jobs = queue_of(store, sockets)
-    store.carry_out(Snapshot(1, "x"))
+    store.take(Snapshot(1, "x"))
     size = vector.plan(Snapshot(1, "x").form).size_bytes
-    jobs.add(
+    jobs.jobs.extend(
         [
             send("b", Chunk(1, 0, 0), 1, size),
             send("b", Query(1)),
@@ -75,11 +75,11 @@ def test_a_message_whose_snapshot_a_device_still_copies_holds_up_only_what_must_
     for _ in range(2):
         jobs.flush(refused)
         assert sockets.sent == [("b", "Grant"), ("c", "Query"), ("c", "part")]
-    assert queue.waited == [] and len(jobs) == 4
+    assert queue.waited == [] and len(jobs.jobs) == 4
     queue.finish()
     jobs.flush(refused)
     assert sockets.sent[3:] == [("b", "Chunk"), ("b", "Query"), ("b", "part")]
-    assert queue.waited == [] and not jobs and not store._snapshots
+    assert queue.waited == [] and not jobs.jobs and not store._snapshots
 
 
 def test_at_the_end_the_network_thread_waits_for_what_must_still_leave() -> None:
@@ -87,8 +87,8 @@ def test_at_the_end_the_network_thread_waits_for_what_must_still_leave() -> None
     vector = Vector(nn.Linear(30, 4), queues=lambda device: queue)
     store = TensorStore(vector)
     jobs = queue_of(store, sockets)
-    store.carry_out(Snapshot(1, "x"))
+    store.take(Snapshot(1, "x"))
     size = vector.plan(Snapshot(1, "x").form).size_bytes
-    jobs.add([send("b", Chunk(1, 0, 0), 1, size)])
+    jobs.jobs.extend([send("b", Chunk(1, 0, 0), 1, size)])
     jobs.flush(refused, wait=True)
     assert sockets.sent == [("b", "Chunk")] and queue.waited

@@ -16,7 +16,7 @@ from rumor.gossip.types import ShareId, stream
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Chunk, Envelope
 from rumor.train.tensors.buffers import Memory
-from rumor.train.tensors.cuda import CudaQueue, Marks, queue_of
+from rumor.train.tensors.cuda import CudaQueue, passed, queue_of, wait
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
 
@@ -124,7 +124,7 @@ def test_a_snapshot_does_not_follow_what_training_does_before_it_has_left() -> N
     expected = here.snapshot()
     store = TensorStore(there)
     for number in range(1, 6):
-        store.carry_out(Snapshot(number, "x"))
+        store.take(Snapshot(number, "x"))
         there.flats[0].add_(1)
     assert queue.waited == []
     frame = on_another_thread(lambda: store.frame_of(send(1, expected.numel())))
@@ -144,9 +144,9 @@ def test_only_the_network_thread_waits(wire: str) -> None:
     form = Form(wire)
     store = TensorStore(there, lambda id: stream(0, "a", f"rounding:{id}"))
     share = here.snapshot("x", form, rng=stream(0, "b", "rounding"))
-    store.carry_out(Snapshot(1, "x", form))
-    store.carry_out(Stage(ShareId("b", 1, 1), 0, share.numel(), form), share.numpy().data)
-    store.carry_out(Mix(ShareId("b", 1, 1), 0.5, form))
+    store.take(Snapshot(1, "x", form))
+    store.stage(Stage(ShareId("b", 1, 1), 0, share.numel(), form), share.numpy().data)
+    store.mix(Mix(ShareId("b", 1, 1), 0.5, form))
     on_another_thread(lambda: store.frame_of(send(1, share.numel())))
     assert threading.get_ident() not in queue.waited
 
@@ -159,9 +159,9 @@ def test_a_staging_buffer_is_lent_again_only_when_the_device_has_read_it() -> No
 
     def come_and_go(seq: int) -> int:
         id = ShareId("b", 1, seq)
-        store.carry_out(Stage(id, 0, share.numel()), share.numpy().data)
-        place = store._shares[id].payload.data_ptr()
-        store.carry_out(Mix(id, 0.5))
+        store.stage(Stage(id, 0, share.numel()), share.numpy().data)
+        place = store._shares[id].payload[:1].data_ptr()
+        store.mix(Mix(id, 0.5))
         return place
 
     first = come_and_go(1)
@@ -175,23 +175,23 @@ def test_memory_of_a_snapshot_is_not_used_again_while_the_device_writes_it() -> 
     queue = FakeQueue()
     there, _ = pair(queue)
     store = TensorStore(there)
-    store.carry_out(Snapshot(1, "x"))
+    store.take(Snapshot(1, "x"))
     place = store._snapshots[1].host.data_ptr()
-    store.carry_out(Release(1))
-    store.carry_out(Snapshot(2, "x"))
+    store.release(Release(1))
+    store.take(Snapshot(2, "x"))
     assert store._snapshots[2].host.data_ptr() != place
     queue.finish()
     store.free_idle()
-    store.carry_out(Snapshot(3, "x"))
-    store.carry_out(Snapshot(4, "x"))
+    store.take(Snapshot(3, "x"))
+    store.take(Snapshot(4, "x"))
     assert place in [store._snapshots[number].host.data_ptr() for number in (3, 4)]
 
 
 def test_the_training_thread_says_at_each_step_which_stream_trains() -> None:
     queue = FakeQueue()
     there, here = pair(queue)
-    TensorStore(there).follow()
-    TensorStore(here).follow()
+    there.follow()
+    here.follow()
     assert queue.followed == [threading.get_ident()]
 
 
@@ -200,7 +200,7 @@ def test_the_network_thread_is_told_what_a_device_still_copies(wire: str) -> Non
     queue = FakeQueue()
     there, _ = pair(queue)
     store = TensorStore(there, lambda id: stream(0, "a", f"rounding:{id}"))
-    store.carry_out(Snapshot(1, "x", Form(wire)))
+    store.take(Snapshot(1, "x", Form(wire)))
     assert store.awaits_device(1)
     queue.finish()
     assert not store.awaits_device(1) and not store.awaits_device(2)
@@ -213,13 +213,13 @@ def test_what_is_not_finite_is_not_sent_and_is_said_once(wire: str) -> None:
     there, _ = pair(queue)
     store = TensorStore(there)
     there.flats[0][3] = float("nan")
-    store.carry_out(Snapshot(1, "x", Form(wire)))
+    store.take(Snapshot(1, "x", Form(wire)))
     assert on_another_thread(lambda: store.frame_of(send(1, 64))) is None
     assert isinstance(store.failure, TrainingError) and "not finite" in str(store.failure)
     store.failure = None
     assert store.frame_of(send(1, 64)) is None and store.segment_of(1) == ""
     assert store.failure is None
-    store.carry_out(Release(1))
+    store.release(Release(1))
     assert not store._snapshots
 
 
@@ -234,23 +234,23 @@ def test_a_kept_snapshot_is_mixed_back_from_host_memory() -> None:
     queue = FakeQueue()
     there, here = pair(queue)
     store = TensorStore(there)
-    store.carry_out(Snapshot(1, "x"))
+    store.take(Snapshot(1, "x"))
     for vector in (there, here):
         before = vector.flats[0].clone()
         vector.flats[0].zero_()
-    store.carry_out(Reclaim(1, 0.25))
-    store.carry_out(Release(1))
+    store.reclaim(Reclaim(1, 0.25))
+    store.release(Release(1))
     assert torch.equal(there.flats[0], torch.zeros_like(before).lerp_(before, 0.25))
 
 
 def test_several_marks_are_passed_with_the_last() -> None:
     queue = FakeQueue()
     one, two = FakeMark(queue), FakeMark(queue)
-    both = Marks([one, two])
+    both = [one.mark, two.mark]
     one.done = True
-    assert not both.query()
-    both.synchronize()
-    assert both.query()
+    assert not passed(both)
+    wait(both)
+    assert passed(both) and passed([])
 
 
 def test_host_memory_needs_no_queue_and_other_devices_are_refused() -> None:
@@ -323,14 +323,14 @@ def test_streams_take_and_mix_what_host_memory_does(wire: str, streams: FakeStre
     there.anchor_flats = Vector(copy.deepcopy(start)).flats
     form, store = Form(wire), TensorStore(there, lambda id: stream(0, "a", "r"))
     share = here.snapshot("x", form, rng=stream(0, "a", "r"))
-    store.carry_out(Snapshot(1, "x", form))
+    store.take(Snapshot(1, "x", form))
     frame = on_another_thread(lambda: store.frame_of(send(1, share.numel())))
     assert isinstance(frame, memoryview) and bytes(frame) == share.numpy().tobytes()
     for vector in (there, here):
         vector.flats[0].mul_(0.5)
     id = ShareId("b", 1, 1)
-    store.carry_out(Stage(id, 0, share.numel(), form), share.numpy().data)
-    store.carry_out(Mix(id, 0.3, form))
+    store.stage(Stage(id, 0, share.numel(), form), share.numpy().data)
+    store.mix(Mix(id, 0.3, form))
     here.mix(share, 0.3, form)
     assert torch.equal(there.flats[0], here.flats[0])
 
@@ -360,8 +360,8 @@ def test_what_a_conversion_raises_is_raised_where_it_is_waited_for(streams: Fake
     queue = CudaQueue(torch.device("cpu"))
     mark = queue.beside(fail, torch.empty(1), waits=True)
     with pytest.raises(RuntimeError, match="the device is gone"):
-        mark.synchronize()
-    assert mark.query()
+        mark.wait()
+    assert mark.is_passed()
 
 
 @pytest.mark.cuda
@@ -378,17 +378,17 @@ def test_cuda_takes_and_mixes_what_host_memory_does(wire: str) -> None:
     store = TensorStore(there, lambda id: stream(0, "a", "rounding"))
     size = form.size_bytes(there.schema, 0)
     for number in range(1, 8):
-        store.carry_out(Snapshot(number, "x", form))
+        store.take(Snapshot(number, "x", form))
         frame = on_another_thread(partial(store.frame_of, send(number, size)))
         assert isinstance(frame, memoryview)
         share, id = torch.frombuffer(bytearray(frame), dtype=torch.uint8), ShareId("b", 1, number)
         for flat in (there.flats[0], here.flats[0]):
             flat.mul_(0.99)
-        store.carry_out(Stage(id, 0, size, form), frame)
+        store.stage(Stage(id, 0, size, form), frame)
         assert store.is_sound(id, b"")
-        store.carry_out(Mix(id, 0.5, form))
+        store.mix(Mix(id, 0.5, form))
         here.mix(share, 0.5, form)
-        store.carry_out(Release(number))
+        store.release(Release(number))
     torch.testing.assert_close(there.flats[0].cpu(), here.flats[0], atol=1e-5, rtol=1e-4)
 
 
@@ -397,7 +397,7 @@ def test_cuda_reports_what_is_not_finite() -> None:
     vector = Vector(nn.Linear(4096, 256).cuda())
     store = TensorStore(vector)
     vector.flats[0][12345] = float("inf")
-    store.carry_out(Snapshot(1, "x"))
+    store.take(Snapshot(1, "x"))
     assert on_another_thread(lambda: store.frame_of(send(1, 64))) is None
     assert store.failure is not None
 
@@ -411,13 +411,13 @@ def test_cuda_mixes_in_order_with_a_side_stream() -> None:
     store = TensorStore(there)
     side = torch.cuda.Stream()
     with torch.cuda.stream(side), torch.no_grad():
-        store.follow()
+        there.follow()
         for seq in range(1, 6):
             id = ShareId("b", 1, seq)
-            store.carry_out(Stage(id, 0, share.numel()), share.numpy().data)
+            store.stage(Stage(id, 0, share.numel()), share.numpy().data)
             there.flats[0].zero_()
             # On a thread whose current stream is another one.
-            on_another_thread(partial(store.carry_out, Mix(id, 0.5)))
+            on_another_thread(partial(store.mix, Mix(id, 0.5)))
             found = there.flats[0].cpu()
             assert torch.equal(found, torch.zeros_like(found).lerp_(here.flats[0], 0.5))
 

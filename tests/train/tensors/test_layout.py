@@ -13,7 +13,7 @@ from torch import nn
 from rumor.gossip import TrainingError
 from rumor.gossip.types import stream
 from rumor.gossip.wire.formats import Form
-from rumor.train.tensors.layout import Segment
+from rumor.train.tensors.layout import segment_of
 from rumor.train.tensors.vector import Vector
 
 
@@ -99,10 +99,8 @@ def test_numbers_to_be_converted_must_lie_on_one_device(monkeypatch: pytest.Monk
     vector.layout.require_one_device("int8")
     (whole,) = vector.layout.segments
 
-    class Elsewhere(Segment):
-        device = torch.device("meta")
-
-    parted = (Segment(whole.tensors[:2]), Elsewhere(whole.tensors[2:]))
+    elsewhere = segment_of(whole.tensors[2:])._replace(device=torch.device("meta"))
+    parted = (segment_of(whole.tensors[:2]), elsewhere)
     monkeypatch.setattr(vector.layout, "segments", parted)
     vector.layout.require_one_device("float32")
     with pytest.raises(TrainingError, match="lie on several devices: only wire=float32"):

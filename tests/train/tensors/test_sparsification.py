@@ -29,7 +29,7 @@ def sent_of(numbers: Tensor, last: Tensor, name: str) -> tuple[Tensor, Tensor, T
     dtype = str(numbers.dtype).removeprefix("torch.")
     room = torch.empty(wire.room_bytes(dtype, n, numbers.element_size()), dtype=torch.uint8)
     assert write(room, numbers, wire, sent=last)
-    assert is_finite(room, wire, numbers.dtype, n)
+    assert is_finite(room, wire, n)
     return room, *parts(room, wire.kept(n))
 
 
@@ -175,7 +175,7 @@ def test_places_that_do_not_ascend_within_the_piece_are_refused_and_do_no_harm(
     wire = parse_wire("topk:0.1")
     room, places, _ = sent_of(torch.ones(100), torch.zeros(100), "topk:0.1")
     places.copy_(torch.tensor(indices))
-    assert not is_finite(room, wire, torch.float32, 100)
+    assert not is_finite(room, wire, 100)
     around = torch.zeros(300)
     mix(around[100:200], room, wire, 0.5)
     assert not around[:100].any() and not around[200:].any()
@@ -185,7 +185,7 @@ def test_places_that_do_not_ascend_within_the_piece_are_refused_and_do_no_harm(
 def test_values_that_are_not_finite_are_refused(bad: float) -> None:
     room, _, values = sent_of(torch.ones(100), torch.zeros(100), "topk:0.1")
     values[9] = bad
-    assert not is_finite(room, parse_wire("topk:0.1"), torch.float32, 100)
+    assert not is_finite(room, parse_wire("topk:0.1"), 100)
 
 
 def test_there_is_no_dense_reading() -> None:
@@ -200,7 +200,7 @@ def chunked(numbers: Tensor, wire: Wire) -> Tensor:
     n_bytes = wire.room_bytes(dtype, numbers.numel(), numbers.element_size())
     room = torch.full((n_bytes,), 255, dtype=torch.uint8)
     assert write(room, numbers, wire, bare=True)
-    assert is_finite(room, wire, numbers.dtype, numbers.numel())
+    assert is_finite(room, wire, numbers.numel())
     return room
 
 
@@ -244,7 +244,7 @@ def test_chunks_that_are_not_finite_are_neither_written_nor_taken(bad: float) ->
     numbers, wire = torch.randn(CHUNK + 5), parse_wire("topk2bit:0.01")
     room = chunked(numbers, wire)
     room[-64:-60].view(torch.float32)[0] = bad
-    assert not is_finite(room, wire, torch.float32, CHUNK + 5)
+    assert not is_finite(room, wire, CHUNK + 5)
     numbers[CHUNK + 2] = bad
     assert not write(room, numbers, wire, bare=True)
 
@@ -253,11 +253,11 @@ def test_places_of_chunks_that_do_not_ascend_or_are_beyond_are_refused_and_do_no
     n, wire = CHUNK + 5, parse_wire("topk2bit:0.01")
     room = chunked(torch.randn(n), wire)
     room[:3] = room[3:6].clone()
-    assert not is_finite(room, wire, torch.float32, n)
+    assert not is_finite(room, wire, n)
     room = chunked(torch.randn(n), wire)
     # The last place of all, in the last chunk of five numbers.
     kept = wire.kept(n)
     assert kept % 2 == 0
     room[3 * kept // 2 - 1] = 255
-    assert not is_finite(room, wire, torch.float32, n)
+    assert not is_finite(room, wire, n)
     assert len(read(room, wire, torch.float32, n, bare=True)) == n

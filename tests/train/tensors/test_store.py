@@ -13,18 +13,17 @@ from rumor.gossip import TrainingError
 from rumor.gossip.effects.effects import (
     Attach,
     Combine,
-    Drop,
     Measure,
     Mix,
-    Part,
     Reclaim,
     Release,
     Send,
     Snapshot,
     Stage,
 )
-from rumor.gossip.errors import LocalProtocolError
+from rumor.gossip.errors import DecodeError, LocalProtocolError
 from rumor.gossip.types import ShareId, SharePart, stream
+from rumor.gossip.wire.codec import checksum
 from rumor.gossip.wire.formats import Form, parse_wire
 from rumor.gossip.wire.messages import Chunk, Envelope
 from rumor.train.tensors.shared_memory import Attachments, host_id
@@ -61,11 +60,7 @@ def land(store: TensorStore, payload: Tensor, form: Form = WHOLE, share: ShareId
     size = payload.numel()
     for start in range(0, size, 4096):
         stop = min(start + 4096, size)
-        stage = Stage(share, start, size, form)
-        with store.landing(stage, stop - start) as room:
-            assert len(room) == stop - start
-            room[:] = payload[start:stop].numpy().data
-        store.carry_out(stage)
+        store.stage(Stage(share, start, size, form), payload[start:stop].numpy().data)
 
 
 def staged_bytes(vector: Vector) -> int:
@@ -85,25 +80,19 @@ def test_a_share_goes_from_bench_to_bench(wire: str, shards: int) -> None:
     form = Form(wire)
     for shard in range(shards):
         share = ShareId("b", 1, 1, shard)
-        sender.carry_out(Snapshot(shard, "x", form, shard))
+        sender.take(Snapshot(shard, "x", form, shard))
         size = form.size_bytes(vectors[0].schema, shard)
         frame = sender.frame_of(send(shard, 0, size))
         assert frame is not None
         payload = torch.frombuffer(bytearray(frame), dtype=torch.uint8)
         land(receiver, payload, form, share)
         assert receiver.is_sound(share, b"")
-        receiver.carry_out(Mix(share, 0.25, form))
+        receiver.mix(Mix(share, 0.25, form))
         expected.mix(payload, 0.25, form, shard)
-        sender.carry_out(Release(shard))
+        sender.release(Release(shard))
         assert sender.frame_of(send(shard, 0, size)) is None
     assert torch.equal(vectors[1].flats[0], expected.flats[0])
     assert not torch.equal(vectors[1].flats[0], Vector(model()).flats[0])
-
-
-def test_what_is_not_about_values_is_left_to_others() -> None:
-    store = TensorStore(Vector(model()))
-    store.carry_out(Part("b"))
-    assert store.frame_of(send(None, 0, 0)) == b""
 
 
 def test_frames_were_looked_at_when_they_landed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,69 +121,106 @@ def test_frames_that_cut_numbers_apart_are_looked_at_together() -> None:
     store, payload = TensorStore(vector), vector.snapshot()
     payload.view(torch.float32)[25] = float("inf")
     for start, stop in ((0, 101), (101, payload.numel())):
-        store.carry_out(Stage(SHARE, start, payload.numel()), payload[start:stop].numpy().data)
+        store.stage(Stage(SHARE, start, payload.numel()), payload[start:stop].numpy().data)
     assert not store.is_sound(SHARE, b"")
-
-
-def test_a_frame_whose_receiving_fails_does_not_count() -> None:
-    vector = Vector(model())
-    store, payload = TensorStore(vector), vector.snapshot()
-    size = payload.numel()
-    stage = Stage(SHARE, 0, size)
-
-    def fail() -> None:
-        with store.landing(stage, size) as room:
-            room[:4] = b"\xff\xff\xff\xff"
-            raise OSError("the connection broke")
-
-    with pytest.raises(OSError, match="broke"):
-        fail()
-    assert not store.is_sound(SHARE, b"")
-    with store.landing(stage, size) as room:
-        room[:] = payload.numpy().data
-    assert store.is_sound(SHARE, b"")
 
 
 def test_a_frame_beyond_its_share_is_refused() -> None:
     store = TensorStore(Vector(model()))
-    with (
-        pytest.raises(LocalProtocolError, match="a frame from 64 to 192 of 128"),
-        store.landing(Stage(SHARE, 64, 128), 128),
-    ):
-        raise AssertionError("it has no room")
+    with pytest.raises(LocalProtocolError, match="a frame from 64 to 192 of 128"):
+        store.stage(Stage(SHARE, 64, 128), bytes(128))
 
 
-def test_a_share_refused_while_its_frame_lands_keeps_its_memory_until_then() -> None:
+def test_a_frame_that_arrives_after_its_share_was_refused_leaves_nothing_behind() -> None:
     vector = Vector(model())
     store, size = TensorStore(vector), vector.schema.share_bytes
-    other = ShareId("c", 1, 1)
-    with store.landing(Stage(SHARE, 0, size), size) as room:
-        store.carry_out(Drop(SHARE))
-        assert staged_bytes(vector) == size
-        with store.landing(Stage(other, 0, size), size) as elsewhere:
-            elsewhere[:] = bytes(size)
-            room[:] = b"\x11" * size
-            assert bytes(elsewhere) == bytes(size)
-    assert staged_bytes(vector) == size
-    assert not store.is_sound(SHARE, b"")
-    assert store.is_sound(other, b"")
-
-
-def test_a_frame_that_lands_after_its_share_was_refused_leaves_nothing_behind() -> None:
-    vector = Vector(model())
-    store, size = TensorStore(vector), vector.schema.share_bytes
-    store.carry_out(Drop(SHARE))
-    with store.landing(Stage(SHARE, 0, size), size) as room:
-        room[:] = bytes(size)
+    store.pop(SHARE)
+    store.stage(Stage(SHARE, 0, size), bytes(size))
     assert not store.holds(SHARE) and staged_bytes(vector) == 0
+
+
+class Message:
+    """A frame in memory of its own, as `Received`."""
+
+    header, route, key, place = b"", b"", b"", ""
+
+    def __init__(self, frame: bytes, *, more: bool = False) -> None:
+        self._frame, self.more = bytearray(frame), more
+
+    def frame(self) -> memoryview:
+        return memoryview(self._frame)
+
+    def finish(self) -> bool:
+        return self.more
+
+
+def receive(store: TensorStore, payload: Tensor, stage: Stage, *, damaged: bool = False) -> None:
+    frame = payload.numpy().tobytes()
+    body = send(None, 0, len(frame)).envelope
+    store.receive(stage, body, checksum(frame) ^ damaged, Message(frame))
+
+
+@pytest.fixture(params=["copied", "held"])
+def pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Whether shares are copied from their messages, or stay there."""
+    kept = threading.Event()
+    if request.param == "held":
+        kept.set()
+    monkeypatch.setattr("rumor.train.tensors.buffers._messages_keep_pages", kept)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("frame_bytes", [64, 4096, 4100, 1 << 20])
+@pytest.mark.parametrize("fraction", [0.25, 1.0])
+def test_a_share_of_any_frames_is_mixed_as_its_snapshot(
+    pages: str, frame_bytes: int, fraction: float
+) -> None:
+    sender, receiver, expected = Vector(model(1)), Vector(model()), Vector(model())
+    store, payload = TensorStore(receiver), sender.snapshot()
+    size = payload.numel()
+    for start in reversed(range(0, size, frame_bytes)):
+        stage = Stage(SHARE, start, size)
+        receive(store, payload[start : start + frame_bytes], stage)
+    assert store.is_sound(SHARE, b"") and staged_bytes(receiver) == size
+    assert store.measured(Measure((SHARE,)))[SHARE] > 0
+    store.mix(Mix(SHARE, fraction))
+    expected.mix(payload, fraction)
+    assert torch.equal(receiver.flats[0], expected.flats[0])
+    assert staged_bytes(receiver) == 0
+
+
+def test_a_damaged_frame_does_not_count_and_may_come_again(pages: str) -> None:
+    vector = Vector(model())
+    store, payload = TensorStore(vector), Vector(model(1)).snapshot()
+    stage = Stage(SHARE, 0, payload.numel())
+    with pytest.raises(DecodeError, match="damaged"):
+        receive(store, payload, stage, damaged=True)
+    payload.view(torch.float32)[7] = float("nan")
+    receive(store, payload, stage)
+    assert not store.is_sound(SHARE, b"")
+    payload.view(torch.float32)[7] = 1.0
+    receive(store, payload, stage)
+    assert store.is_sound(SHARE, b"")
+    short = Message(b"short")
+    with pytest.raises(DecodeError, match="as long as the header says"):
+        store.receive(stage, send(None, 0, 6).envelope, 0, short)
+
+
+def test_shares_of_other_formats_are_copied_from_their_messages(pages: str) -> None:
+    vectors = [Vector(model(), keeps_anchor=True) for _ in range(2)]
+    form, store = Form("bfloat16"), TensorStore(vectors[1])
+    payload = vectors[0].snapshot("x", form)
+    receive(store, payload, Stage(SHARE, 0, payload.numel(), form))
+    assert store.is_sound(SHARE, b"")
+    assert isinstance(store._shares[SHARE].payload, Tensor)
 
 
 def test_a_share_is_mixed_only_once() -> None:
     store = TensorStore(Vector(model()))
     land(store, Vector(model(1)).snapshot())
-    store.carry_out(Mix(SHARE, 0.5))
+    store.mix(Mix(SHARE, 0.5))
     with pytest.raises(LocalProtocolError, match="mixed before"):
-        store.carry_out(Mix(SHARE, 0.5))
+        store.mix(Mix(SHARE, 0.5))
 
 
 def test_shares_combine_and_stay_until_they_are_dropped() -> None:
@@ -202,10 +228,10 @@ def test_shares_combine_and_stay_until_they_are_dropped() -> None:
     store, start = TensorStore(vector), vector.flats[0].clone()
     payload = Vector(model(1)).snapshot()
     land(store, payload)
-    store.carry_out(Combine("y", ((0.5, "x"), (0.5, SHARE))))
-    store.carry_out(Combine("x", ((2.0, "y"), (-1.0, SHARE))))
+    store.combine(Combine("y", ((0.5, "x"), (0.5, SHARE))))
+    store.combine(Combine("x", ((2.0, "y"), (-1.0, SHARE))))
     torch.testing.assert_close(vector.flats[0], start)
-    store.carry_out(Drop(SHARE))
+    store.pop(SHARE)
     assert staged_bytes(vector) == 0
 
 
@@ -218,10 +244,10 @@ def test_the_parts_of_a_share_that_came_in_frames_combine_each_by_itself() -> No
     store, size = TensorStore(vector), payload.numel()
     for start in range(0, size, 4096):
         frame = payload[start : start + 4096].numpy().data
-        store.carry_out(Stage(SHARE, start, size, form), frame)
+        store.stage(Stage(SHARE, start, size, form), frame)
     assert store.is_sound(SHARE, b"")
-    store.carry_out(Combine("y", ((2.0, SHARE), (-1.0, SharePart(SHARE, 1)))))
-    store.carry_out(Drop(SHARE))
+    store.combine(Combine("y", ((2.0, SHARE), (-1.0, SharePart(SHARE, 1)))))
+    store.pop(SHARE)
     torch.testing.assert_close(vector.snapshot("y").view(torch.float32), -sender.flats[0])
     assert staged_bytes(vector) == 0
 
@@ -230,19 +256,19 @@ def test_what_was_not_accepted_is_mixed_back_and_its_snapshot_stays() -> None:
     module = nn.BatchNorm1d(64)
     vector = Vector(module)
     store = TensorStore(vector)
-    store.carry_out(Snapshot(1, "x", Form(copy=True)))
+    store.take(Snapshot(1, "x", Form(copy=True)))
     before = vector.flats[0].clone()
     vector.flats[0].add_(1)
     module(torch.randn(4, 64))
     expected = vector.flats[0].clone().lerp_(before, 0.25)
-    store.carry_out(Reclaim(1, 0.25))
+    store.reclaim(Reclaim(1, 0.25))
     assert torch.equal(vector.flats[0], expected)
-    store.carry_out(Reclaim(1, 1.0))
+    store.reclaim(Reclaim(1, 1.0))
     assert torch.equal(vector.flats[0], before)
     assert module.num_batches_tracked is not None
     assert module.num_batches_tracked.item() == 1
     assert store.frame_of(send(1, 0, 64)) is not None
-    store.carry_out(Release(1))
+    store.release(Release(1))
     assert store.frame_of(send(1, 0, 64)) is None
 
 
@@ -251,19 +277,19 @@ def test_a_snapshot_that_is_not_finite_has_no_frame_and_costs_no_buffer() -> Non
     store = TensorStore(vector)
     vector.flats[0][7] = float("nan")
     with pytest.raises(TrainingError, match="not finite"):
-        store.carry_out(Snapshot(1, "x"))
+        store.take(Snapshot(1, "x"))
     assert store.frame_of(send(1, 0, 64)) is None
     before = vector.flats[0].clone()
-    store.carry_out(Reclaim(1, 0.5))
+    store.reclaim(Reclaim(1, 0.5))
     torch.testing.assert_close(vector.flats[0], before, equal_nan=True, rtol=0, atol=0)
 
 
 def test_a_snapshot_buffer_comes_back_with_its_last_frame() -> None:
     vector = Vector(model())
     store, size = TensorStore(vector), vector.schema.share_bytes
-    store.carry_out(Snapshot(1, "x"))
+    store.take(Snapshot(1, "x"))
     frames = [store.frame_of(send(1, start, 64)) for start in (0, 64)]
-    store.carry_out(Release(1))
+    store.release(Release(1))
     assert vector.memory.use().snapshots_bytes == size
     frames.clear()
     use = vector.memory.use()
@@ -273,8 +299,8 @@ def test_a_snapshot_buffer_comes_back_with_its_last_frame() -> None:
 def test_a_snapshot_that_was_released_before_it_was_taken_is_let_go() -> None:
     vector = Vector(model())
     store = TensorStore(vector)
-    store.carry_out(Release(1))
-    store.carry_out(Snapshot(1, "x"))
+    store.release(Release(1))
+    store.take(Snapshot(1, "x"))
     assert store.frame_of(send(1, 0, 64)) is None and not store._released
     assert vector.memory.use().snapshots_bytes == 0
 
@@ -288,10 +314,10 @@ def test_a_share_is_mixed_from_the_memory_of_its_sender(wire: str) -> None:
     receiver = TensorStore(vectors[1], attachments=Attachments())
     form = Form(wire)
     size = form.size_bytes(vectors[0].schema, 0)
-    sender.carry_out(Snapshot(1, "x", form, shown=True))
+    sender.take(Snapshot(1, "x", form, shown=True))
     assert receiver.attach(Attach(SHARE, sender.segment_of(1), size, form))
     assert receiver.is_sound(SHARE, b"")
-    receiver.carry_out(Mix(SHARE, 0.5, form))
+    receiver.mix(Mix(SHARE, 0.5, form))
     vectors[2].mix(vectors[0].snapshot("x", form, rng=stream(0, "a", "rounding")), 0.5, form)
     assert torch.equal(vectors[1].flats[0], vectors[2].flats[0])
     assert vectors[1].memory.use().total_bytes == 0
@@ -302,10 +328,10 @@ def test_memory_that_a_silent_neighbor_may_read_is_never_used_again() -> None:
     store = TensorStore(Vector(model()), attachments=Attachments())
     names = []
     for number, abandoned in ((1, False), (2, True), (3, False)):
-        store.carry_out(Snapshot(number, "x", shown=True))
+        store.take(Snapshot(number, "x", shown=True))
         names.append(store.segment_of(number))
-        store.carry_out(Release(number, abandoned=abandoned))
-    store.carry_out(Snapshot(4, "x"))
+        store.release(Release(number, abandoned=abandoned))
+    store.take(Snapshot(4, "x"))
     assert store.segment_of(4) == ""
     assert names[0] == names[1] != names[2]
     attachments = Attachments()
@@ -317,17 +343,17 @@ def test_memory_that_a_silent_neighbor_may_read_is_never_used_again() -> None:
 def test_a_share_of_another_process_that_was_refused_meanwhile_is_not_kept() -> None:
     vector = Vector(model())
     store = TensorStore(vector, None, Attachments())
-    store.carry_out(Snapshot(1, "x", shown=True))
-    store.carry_out(Drop(SHARE))
+    store.take(Snapshot(1, "x", shown=True))
+    store.pop(SHARE)
     assert store.attach(Attach(SHARE, store.segment_of(1), vector.schema.share_bytes))
     assert not store.holds(SHARE)
 
 
 def test_without_segments_nothing_is_shown_or_attached() -> None:
     store = TensorStore(Vector(model()))
-    store.carry_out(Snapshot(1, "x", shown=True))
+    store.take(Snapshot(1, "x", shown=True))
     assert store.segment_of(1) == ""
-    store.carry_out(Release(1, abandoned=True))
+    store.release(Release(1, abandoned=True))
     assert not store.attach(Attach(SHARE, "1:2:" + "0" * 32, 64))
     reader = TensorStore(Vector(model()), attachments=Attachments())
     assert not reader.attach(Attach(SHARE, "nowhere", 64))
@@ -341,7 +367,10 @@ def test_frames_land_on_one_thread_while_another_drops_and_mixes() -> None:
 
     def decide() -> None:
         while (share := arrived.get()) is not None:
-            store.carry_out(Mix(share, 0.5) if share.seq % 2 else Drop(share))
+            if share.seq % 2:
+                store.mix(Mix(share, 0.5))
+            else:
+                store.pop(share)
 
     thread = threading.Thread(target=decide)
     thread.start()
@@ -351,7 +380,7 @@ def test_frames_land_on_one_thread_while_another_drops_and_mixes() -> None:
             if seq % 4 == 0:
                 # Refused before its frame lands.
                 arrived.put(share)
-            store.carry_out(Stage(share, 0, size), zeros)
+            store.stage(Stage(share, 0, size), zeros)
             arrived.put(share)
     finally:
         arrived.put(None)
@@ -367,7 +396,7 @@ def test_a_copy_with_the_anchor_of_another_swarm_may_not_be_mixed() -> None:
     land(store, donor.snapshot("x", form), form)
     assert store.is_sound(SHARE, donor.anchor())
     assert not store.is_sound(SHARE, vector.anchor())
-    store.carry_out(Drop(SHARE))
+    store.pop(SHARE)
     assert not store.is_sound(SHARE, donor.anchor())
 
 
@@ -388,13 +417,13 @@ def test_a_sender_reads_what_its_receivers_read(wire: str) -> None:
     there = TensorStore(receiver)
     form, start = Form(wire, bare=True), sender.flats[0].clone()
     sender.flats[0].add_(torch.randn_like(start), alpha=0.01)
-    here.carry_out(Snapshot(3, "x", form))
+    here.take(Snapshot(3, "x", form))
     frame = here.frame_of(send(3, 0, form.size_bytes(sender.schema, 0)))
     assert frame is not None
     land(there, torch.frombuffer(bytearray(frame), dtype=torch.uint8), form)
     assert there.is_sound(SHARE, b"")
-    here.carry_out(Combine("sum", ((1.0, 3),)))
-    there.carry_out(Combine("sum", ((1.0, SHARE),)))
+    here.combine(Combine("sum", ((1.0, 3),)))
+    there.combine(Combine("sum", ((1.0, SHARE),)))
     mine, theirs = (vector.snapshot("sum").view(torch.float32) for vector in (sender, receiver))
     assert torch.equal(mine, theirs) and mine.any()
     off = (mine - sender.flats[0]).abs()
@@ -406,9 +435,9 @@ def test_a_sender_reads_what_its_receivers_read(wire: str) -> None:
     else:
         assert off.max() <= {"float32": 0, "int8": 2e-3}.get(wire, 1e-3)
     assert torch.equal(receiver.flats[0], start)
-    here.carry_out(Release(3))
+    here.release(Release(3))
     with pytest.raises(TrainingError, match="snapshot 3 was not taken"):
-        here.carry_out(Combine("sum", ((1.0, 3),)))
+        here.combine(Combine("sum", ((1.0, 3),)))
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -423,7 +452,7 @@ def test_a_staged_share_is_measured_where_it_lies(shards: int, wire: str) -> Non
         rng = stream(0, "b", f"rounding:{seq}")
         land(store, theirs.snapshot("x", form, shard, rng), form, share)
         shares.append(share)
-    store.carry_out(Mix(shares[0], 0.5, form))
+    store.mix(Mix(shares[0], 0.5, form))
     found = store.measured(Measure((*shares[1:], shares[0])))
     assert list(found) == shares[1:]
     apart = (theirs.flats[0].double() - ours.flats[0].double()).square().sum()
@@ -431,6 +460,6 @@ def test_a_staged_share_is_measured_where_it_lies(shards: int, wire: str) -> Non
     if wire == "float32":
         assert math.fsum(d**2 for d in found.values()) == pytest.approx(float(apart), rel=1e-12)
     for share in shares[1:]:
-        store.carry_out(Drop(share))
+        store.pop(share)
     assert store.measured(Measure(tuple(shares))) == {}
     store.close()

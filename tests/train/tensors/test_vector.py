@@ -137,6 +137,15 @@ def test_what_is_not_finite_is_never_copied_out(value: float) -> None:
         vector.snapshot()
 
 
+@pytest.mark.parametrize("wire", ["float32", *LOSSY])
+def test_numbers_of_two_bytes_travel_as_they_are_in_any_format(wire: str) -> None:
+    sender, receiver = (Vector(nn.Linear(9, 7, dtype=torch.bfloat16)) for _ in range(2))
+    share = sender.snapshot("x", Form(wire))
+    assert share.numel() == sender.schema.share_bytes
+    receiver.mix(share, 1.0, Form(wire))
+    assert torch.equal(everything(receiver), everything(sender))
+
+
 def test_the_anchor_names_the_values() -> None:
     torch.manual_seed(0)
     one, two = nn.Linear(3, 2), nn.Linear(3, 2)
@@ -479,8 +488,8 @@ def test_registers_in_one_share_are_told_apart_in_any_dense_format(wire: str) ->
 
 def numbers(payload: Tensor, vector: Vector) -> Tensor:
     """A native payload as one tensor of float64."""
-    parts = vector.plan(Form()).parts
-    return torch.cat([part.room(payload).view(part.dtype).double() for part in parts])
+    parts = vector.plan(Form()).numbers
+    return torch.cat([payload[part.slot].view(part.dtype).double() for part in parts])
 
 
 @pytest.mark.parametrize("scattered", [False, True])

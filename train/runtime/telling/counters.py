@@ -116,11 +116,6 @@ class Counters:
         if isinstance(body, Hello) and not body.reply and link.asked_s is not None:
             link.roundtrip_s, link.asked_s = now - link.asked_s, None
 
-    def _because(self, what: str, reason: str) -> None:
-        known = (what, reason) in self.reasons or len(self.reasons) < _REASONS_MAX
-        key = (what, reason if known else "other reasons")
-        self.reasons[key] = self.reasons.get(key, 0) + 1
-
     def count(self, effect: Effect | Event) -> None:
         """Count one effect."""
         match effect:
@@ -137,18 +132,17 @@ class Counters:
                     self.refusals += 1
                     self.link(entry.peer).refusals += 1
                 self._shown.discard(receiver)
-            case PushSkipped(reason):
-                self.skipped += 1
-                self._because("skipped", reason)
+            case PushSkipped(reason=reason) | ShareRefused(reason=reason):
+                is_push = isinstance(effect, PushSkipped)
+                self.skipped += is_push
+                self.refused += not is_push
                 self.no_memory += reason == NO_MEMORY
-            case ShareRefused(_, reason):
-                self.refused += 1
-                self._because("refused", reason)
-                self.no_memory += reason == NO_MEMORY
+                key = "skipped" if is_push else "refused", reason
+                if key not in self.reasons and len(self.reasons) >= _REASONS_MAX:
+                    key = key[0], "other reasons"
+                self.reasons[key] = self.reasons.get(key, 0) + 1
             case ShareMixed():
                 self.mixed += 1
                 self.staleness_steps += effect.staleness_steps
                 self.staleness_steps_max = max(self.staleness_steps_max, effect.staleness_steps)
                 self.link(effect.sender).mixed += 1
-            case _:
-                pass

@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import astuple
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
+from ....gossip.effects.effects import Effect
 from ....gossip.effects.events import (
     Event,
     Founded,
@@ -26,7 +27,7 @@ from ....gossip.effects.events import (
 from ....gossip.types import PeerId
 from ...storage.jsonl import JsonlLog
 
-__all__ = ["EVENTS", "Events", "Noted"]
+__all__ = ["EVENTS", "Events", "Noted", "is_told"]
 
 _log = logging.getLogger("rumor")
 
@@ -72,6 +73,11 @@ _TOLD: Final[Mapping[type[Event], tuple[int, str, str]]] = {
 """Log level, log message, and name in the file; empty to leave it out of the file."""
 
 
+def is_told(effect: Effect | Event) -> TypeGuard[Event]:
+    """True for an event that concerns members."""
+    return type(effect) in _TOLD
+
+
 class Noted(NamedTuple):
     """A remembered event."""
 
@@ -101,8 +107,8 @@ class Events:
         self._suspected: set[PeerId] = set()
 
     def tell(self, event: Event) -> None:
-        """Log and record an event, if it concerns members."""
-        if type(event) not in _TOLD or event in self._refused:
+        """Log and record an event that `is_told`; a refusal once."""
+        if event in self._refused:
             return
         if isinstance(event, PeerRefused):
             self._refused.add(event)

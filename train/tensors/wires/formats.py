@@ -3,8 +3,8 @@
 A piece is a run of numbers of one dtype, shape ``(n,)``; its *room* is its slot in the payload,
 uint8, laid out as `rumor.gossip.wire.formats.Wire` says. If ``wire.needs_anchor``, numbers are
 written as differences from the anchor, which has their shape and dtype; *bare* ones are written as
-absolute values. All are on one device, contiguous, and begin at a cache line. float32 and float64
-are converted, other dtypes are sent unchanged.
+absolute values. All are on one device, contiguous, and begin at a cache line. Numbers that a format
+leaves unchanged (`Wire.converts`) do not come here.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ....gossip.wire.formats import Wire
 from ....gossip.wire.schema import ALIGNMENT_BYTES
-from ..blocks import Given, copy_finite, is_finite_tensor, no_anchor
+from ..blocks import Given, no_anchor
 
-__all__ = ["Coder", "arrays_in", "converts", "is_finite", "mix", "read", "write"]
+__all__ = ["Coder", "arrays_in", "is_finite", "mix", "read", "write"]
 
 
 class Coder(Protocol):
@@ -65,14 +65,12 @@ def write(
     Raises:
         ValueError: An argument that the format needs is missing; the room is unchanged.
     """
-    parts = arrays_in(room, wire, numbers.dtype, numbers.numel(), padded=True)
-    if not converts(wire, numbers.dtype):
-        return copy_finite(parts[0], numbers)
     if sent is None and not (bare or wire.is_dense):
         raise ValueError("sent is missing")
     if rng is None and wire.is_random:
         raise ValueError("rng is missing")
     given = Given(_anchor(wire, numbers, anchor, bare), None if bare else sent, rng)
+    parts = arrays_in(room, wire, numbers.numel(), padded=True)
     return _coder(wire.coder).write(parts, numbers, wire, given)
 
 
@@ -87,14 +85,9 @@ def mix(
     Raises:
         ValueError: The anchor is missing; nothing has moved.
     """
-    parts = arrays_in(room, wire, numbers.dtype, numbers.numel())
-    if converts(wire, numbers.dtype):
-        anchor = _anchor(wire, numbers, anchor, bare=False)
-        _coder(wire.coder).mix(numbers, parts, wire, fraction, anchor)
-    elif fraction == 1.0:
-        numbers.copy_(parts[0])
-    else:
-        numbers.lerp_(parts[0], fraction)
+    anchor = _anchor(wire, numbers, anchor, bare=False)
+    parts = arrays_in(room, wire, numbers.numel())
+    _coder(wire.coder).mix(numbers, parts, wire, fraction, anchor)
 
 
 def read(
@@ -106,32 +99,26 @@ def read(
     anchor: Tensor | None = None,
     bare: bool = False,
 ) -> Tensor:
-    """Return all numbers in a room; if they were sent unchanged, a view of it.
+    """Return all numbers in a room.
 
     Bare numbers that ``topk`` left out are 0.
 
     Raises:
         ValueError: The anchor is missing, or the format does not hold every number.
     """
-    parts = arrays_in(room, wire, dtype, n_numbers)
-    if not converts(wire, dtype):
-        return parts[0]
     if not (wire.is_dense or bare):
         raise ValueError(f"{wire} does not hold every number")
     make = torch.empty if wire.is_dense else torch.zeros
     numbers = make(n_numbers, dtype=dtype, device=room.device)
     anchor = _anchor(wire, numbers, anchor, bare)
-    _coder(wire.coder).mix(numbers, parts, wire, 1.0, anchor)
+    _coder(wire.coder).mix(numbers, arrays_in(room, wire, n_numbers), wire, 1.0, anchor)
     return numbers
 
 
-def is_finite(room: Tensor, wire: Wire, dtype: torch.dtype, n_numbers: int) -> bool:
+def is_finite(room: Tensor, wire: Wire, n_numbers: int) -> bool:
     """True if the received numbers may be mixed: every number is finite, and with ``topk`` the
     positions ascend and are in range."""
-    parts = arrays_in(room, wire, dtype, n_numbers)
-    if not converts(wire, dtype):
-        return is_finite_tensor(parts[0])
-    return _coder(wire.coder).is_sound(parts, wire, n_numbers)
+    return _coder(wire.coder).is_sound(arrays_in(room, wire, n_numbers), wire, n_numbers)
 
 
 @cache
@@ -139,13 +126,10 @@ def _coder(name: str) -> Coder:
     return cast(Coder, import_module(f".{name}", __package__))
 
 
-def arrays_in(
-    room: Tensor, wire: Wire, dtype: torch.dtype, n: int, *, padded: bool = False
-) -> list[Tensor]:
+def arrays_in(room: Tensor, wire: Wire, n: int, *, padded: bool = False) -> list[Tensor]:
     """Return views of the arrays in a room; with *padded*, zero the bytes after each."""
-    told = wire.parts(n) if converts(wire, dtype) else ((_name(dtype), n),)
     parts, start = [], 0
-    for name, length in told:
+    for name, length in wire.parts(n):
         kind: torch.dtype = getattr(torch, name)
         stop = start + length * kind.itemsize
         parts.append(room[start:stop].view(kind))
@@ -161,12 +145,3 @@ def _anchor(wire: Wire, numbers: Tensor, anchor: Tensor | None, bare: bool) -> T
     if anchor is None:
         raise ValueError("anchor is missing")
     return anchor
-
-
-def converts(wire: Wire, dtype: torch.dtype) -> bool:
-    """True if numbers of *dtype* are not sent unchanged."""
-    return wire.converts(_name(dtype))
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
