@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -275,11 +276,19 @@ class Telemetry:
                 if state != "failed":
                     path, with_frozen = folder / "model.safetensors", self._config.save_frozen
                     save_peer_model(stats, self._model, self._vector, path, with_frozen=with_frozen)
+            except OSError as failure:
+                self._lose_end(failure)
+                words = f"the model could not be written: {failure.strerror or failure}"
+                report = self.report = replace(report, state="failed", error=words)
+            try:
                 report.write(folder)
             except OSError as failure:
-                self.failure = failure
-                _log.warning("the end of this peer could not be written: %s", failure)
+                self._lose_end(failure)
         self._loggers.close(report.as_json())
+
+    def _lose_end(self, failure: OSError) -> None:
+        self.failure = failure
+        _log.warning("the end of this peer could not be written: %s", failure)
 
     def _write(
         self,

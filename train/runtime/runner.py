@@ -506,6 +506,8 @@ class PeerRuntime:
         member = next((each for each in known if each.id == peer), None)
         if member is None or (last and member.incarnation > last):
             return
+        if last is not None:
+            self._events.note_death(peer)
         life = peer, member.incarnation
         farewell = self._envelope(life, self.protocol.account.life, Leave(gone=True))
         header = encode(farewell)[0]

@@ -8,6 +8,8 @@ from typing import Any, cast
 from rumor.gossip.effects.effects import Record
 from rumor.gossip.effects.events import (
     PeerDied,
+    PeerLeft,
+    PeerMet,
     PeerRecovered,
     PeerSuspected,
     PushSkipped,
@@ -211,6 +213,13 @@ def test_members_are_told_with_what_is_thought_of_them() -> None:
         ("old", Standing.LEFT),
     ]
     assert status.members[-1].member.step == 7 and not status.more
+    # Its launcher has seen its process end.
+    world.events.note_death("old")
+    world.events.tell(PeerLeft("old"))
+    assert world.answer(members=True).members[-1].standing is Standing.DEAD
+    assert world.answer().events[-1].event == "died"
+    world.events.tell(PeerMet("old"))
+    assert not world.events.dead
 
 
 def test_a_large_table_is_told_in_pages_that_fit_whatever_members_call_themselves() -> None:

@@ -247,3 +247,5 @@ def test_a_model_that_cannot_be_written_at_the_end_is_said_in_one_line(
     with pytest.raises(TrainingError, match=r"its end cannot be written to .*: make room"):
         run(RunConfig(steps=2), PeerConfig(id="a", out=tmp_path))
     assert not list(tmp_path.glob("*.draft"))
+    report = json.loads((tmp_path / "peer.json").read_text())
+    assert report["state"] == "failed" and "No space left on device" in report["error"]

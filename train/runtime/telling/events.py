@@ -105,6 +105,7 @@ class Events:
         self._kept: deque[Noted] = deque(maxlen=_KEPT_MAX)
         self._noted = 0
         self._suspected: set[PeerId] = set()
+        self._dead: set[PeerId] = set()
 
     def tell(self, event: Event) -> None:
         """Log and record an event that `is_told`; a refusal once."""
@@ -130,6 +131,18 @@ class Events:
         with self._lock:
             return frozenset(self._suspected)
 
+    @property
+    def dead(self) -> frozenset[PeerId]:
+        """Peers whose process has ended, as their launcher said: they left without handing on."""
+        with self._lock:
+            return frozenset(self._dead)
+
+    def note_death(self, peer: PeerId) -> None:
+        """Remember that the process of *peer* has ended: it is dead, though the protocol treats it
+        as one that has left."""
+        with self._lock:
+            self._dead.add(peer)
+
     def close(self) -> None:
         """Close the file; later events are only logged."""
         with self._lock:
@@ -139,10 +152,14 @@ class Events:
         t_s = time.monotonic() - self._started_s
         row = {"t_s": t_s, "unix_s": time.time(), "event": event, "peer": peer}
         with self._lock:
+            if event == "left" and peer in self._dead:
+                row["event"] = event = "died"
             self._noted += 1
             self._kept.append(Noted(self._noted, event, peer or "", time.monotonic()))
             if event == "suspected":
                 self._suspected.add(peer or "")
             elif event in _HEARD_OR_GONE:
                 self._suspected.discard(peer or "")
+                if event in ("met", "recovered"):
+                    self._dead.discard(peer or "")
             self._rows.write(row)

@@ -114,7 +114,8 @@ class StatusDesk:
         if not question.members:
             return (), False
         live = {member.id for member in protocol.table.live()}
-        suspected, after = self._events.suspected, question.members_after
+        suspected, dead = self._events.suspected, self._events.dead
+        after = question.members_after
         steps = protocol.table.clock.rows()
         # Nothing more is known of peers that have left.
         others = [*protocol.last_heard()] + [
@@ -128,7 +129,7 @@ class StatusDesk:
             room -= sum(map(len, (member.id, *member.addresses)))
             if room < 0:
                 break
-            found.append(Sighting(member, _standing(member, live, suspected)))
+            found.append(Sighting(member, _standing(member, live, suspected, dead)))
         return tuple(found), len(found) < len(behind)
 
 
@@ -150,9 +151,11 @@ def _links(counters: Counters, protocol: Protocol, now: float) -> Iterator[LinkS
         )
 
 
-def _standing(member: Member, live: Set[PeerId], suspected: Set[PeerId]) -> Standing:
+def _standing(
+    member: Member, live: Set[PeerId], suspected: Set[PeerId], dead: Set[PeerId]
+) -> Standing:
     if member.phase is Phase.LEFT:
-        return Standing.LEFT
+        return Standing.DEAD if member.id in dead else Standing.LEFT
     if member.id not in live:
         return Standing.DEAD
     return Standing.SUSPECTED if member.id in suspected else Standing.LIVE
