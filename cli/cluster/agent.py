@@ -4,7 +4,8 @@ Orders arrive on stdin and news leaves on stdout, both as JSON lines, over ssh. 
 of this machine, so that they never wait for the launcher: output and metrics are streamed from
 there, and other files are copied once they have ended. If the launcher is lost (its connection
 ends, or it is silent for `LOST_S`), the peers are asked to leave: they hand on their weight, write
-their checkpoints and end. No peer trains on unwatched, and its files stay here.
+their checkpoints and end, and so they do if this process is killed. No peer trains on unwatched,
+and its files stay here.
 """
 
 import base64
@@ -129,7 +130,7 @@ class Agent:
         try:
             places = [_place(peer, asked["command"]) for peer in asked["peers"]]
             (places[0].folder.parent / "agent.pid").write_text(f"{os.getpid()}\n")
-            self._group = ProcessGroup(places)
+            self._group = ProcessGroup(places, orphaned=signal.SIGTERM)
             self._group.start()
         except OSError as error:
             self._say(failed=str(error))

@@ -56,7 +56,7 @@ def launch(*, as_json: Json = False, **settings: Any) -> None:
     The launcher only starts and watches them: they find one another and run without it. If it
     sees one die, it notifies the others, which would notice half a minute later. Ctrl-C makes them
     leave; a second one kills them. If the launcher itself is killed (SIGKILL), the peers continue
-    to the end, except peers that a fault has paused.
+    to the end.
 
     With --faults, failures happen as a file says: peers are killed, paused, slowed and restarted,
     newcomers join. If the network is to fail, each peer applies that to the messages it receives,

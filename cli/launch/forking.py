@@ -6,6 +6,7 @@ other process this module imports nothing but the standard library, so that the 
 the launcher reads its arguments.
 """
 
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -18,7 +19,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Forked", "begin_forking", "environment", "run_rumor"]
+__all__ = ["Forked", "begin_forking", "environment", "run_rumor", "signal_at_parents_death"]
 
 _PROCESSES: Final = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload([__name__])
@@ -40,6 +41,16 @@ def environment() -> dict[str, str]:
     """Return the environment of a peer's process."""
     # Peers share this machine: with a thread per core each, they would compete for the cores.
     return {"OMP_NUM_THREADS": "1", **os.environ}
+
+
+_LIBC: Final = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def signal_at_parents_death(number: int) -> None:
+    """Let this process get a signal when its parent has died, on Linux."""
+    if sys.platform == "linux":
+        _LIBC.prctl(_PR_SET_PDEATHSIG, number)
 
 
 class Forked:
@@ -79,6 +90,7 @@ def _begin(run: Callable[[], object], log: Path, env: Mapping[str, str], folder:
     """Become a process as if started by a command."""
     gc.enable()
     os.setsid()
+    signal_at_parents_death(signal.SIGCONT)
     # The launcher may run with SIGINT ignored, as background processes of shells do.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with log.open("ab") as file:
@@ -113,6 +125,8 @@ def _preload() -> None:
     # Closing the terminal would end it, and the launcher would not learn how peers end.
     with suppress(OSError):
         os.setsid()
+    # Forks would keep it alive after the launcher's death, and get no signal.
+    signal_at_parents_death(signal.SIGTERM)
     # Imported modules hold no garbage, and pages that a collection writes to would no longer be
     # shared.
     gc.disable()

@@ -1,6 +1,7 @@
 """The processes of a run: started, paused, stopped, and started again.
 
-Each is in a session of its own and outlives the launcher.
+Each is in a session of its own and outlives the launcher. Since nobody could continue a paused peer
+then, each asks the kernel for a signal at its parent's death.
 """
 
 import os
@@ -12,20 +13,27 @@ from functools import partial
 from typing import Final
 
 from .config import PROGRAM, Place
-from .forking import Forked, begin_forking, environment, run_rumor
+from .forking import Forked, begin_forking, environment, run_rumor, signal_at_parents_death
 
 __all__ = ["ProcessGroup"]
 
 
 class ProcessGroup:
-    """The peers' processes, numbered by their first start."""
+    """The peers' processes, numbered by their first start.
 
-    def __init__(self, places: Iterable[Place]) -> None:
+    Args:
+        places: One for each process.
+        orphaned: Signal for scripts when this process has died: to continue paused ones, or to
+            leave.
+    """
+
+    def __init__(self, places: Iterable[Place], orphaned: int = signal.SIGCONT) -> None:
         self.places = list(places)
         """Place of the last incarnation of each."""
         self.processes: list[subprocess.Popen[bytes] | Forked] = []
         """Processes in the same order."""
         self._held: dict[int, set[str]] = {}
+        self._orphaned = orphaned
 
     def start(self) -> None:
         """Start all.
@@ -34,7 +42,7 @@ class ProcessGroup:
             OSError: A process could not be started; those before it run.
         """
         for place in self.places:
-            self.processes.append(_start(place))
+            self.processes.append(_start(place, self._orphaned))
 
     def add(self, place: Place) -> None:
         """Start one more process.
@@ -42,7 +50,7 @@ class ProcessGroup:
         Raises:
             OSError: It could not be started.
         """
-        self.processes.append(_start(place))
+        self.processes.append(_start(place, self._orphaned))
         self.places.append(place)
 
     def restart(self, index: int, place: Place) -> None:
@@ -51,7 +59,7 @@ class ProcessGroup:
         Raises:
             OSError: It could not be started.
         """
-        self.processes[index] = _start(place)
+        self.processes[index] = _start(place, self._orphaned)
         self.places[index] = place
         self._held.pop(index, None)
 
@@ -139,7 +147,7 @@ _PYTHON: Final = PROGRAM[:-1]
 """Command that starts ``rumor``."""
 
 
-def _start(place: Place) -> "subprocess.Popen[bytes] | Forked":
+def _start(place: Place, orphaned: int) -> "subprocess.Popen[bytes] | Forked":
     log, env = place.folder / "log.txt", environment() | dict(place.variables)
     process: subprocess.Popen[bytes] | Forked
     if place.command[: len(_PYTHON)] == _PYTHON:
@@ -157,6 +165,7 @@ def _start(place: Place) -> "subprocess.Popen[bytes] | Forked":
                 # Without a session of its own, peers would get the terminal's Ctrl-C, too, and
                 # would treat the launcher's as the second one.
                 start_new_session=True,
+                preexec_fn=partial(signal_at_parents_death, orphaned),
             )
     try:
         # For users who want to stop or kill this one peer.

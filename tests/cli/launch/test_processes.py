@@ -204,3 +204,46 @@ def test_the_parent_of_the_forks_begins_before_anything_large_is_imported() -> N
     code = "import sys, rumor.cli.app, rumor.cli.launch.forking; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"numpy", "zmq", "rumor.cli.launch.config"} & {*done.stdout.split()}
+
+
+ORPHANS = """
+import os, signal, sys
+from pathlib import Path
+from rumor.cli.launch.config import Place
+from rumor.cli.launch.processes import ProcessGroup
+
+folder, orphaned, *command = sys.argv[1:]
+place = Place(index=0, id="peer-0", folder=Path(folder), command=tuple(command))
+group = ProcessGroup([place], orphaned=int(orphaned))
+group.start()
+log = place.folder / "log.txt"
+while not log.exists() or "here" not in log.read_text(): pass
+group.hold(0, "pause")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+WAITS = "import time; print('here', flush=True); time.sleep(600)"
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("command", "orphaned", "ends"),
+    [
+        ((sys.executable, "-c", WAITS), signal.SIGCONT, False),
+        ((sys.executable, "-c", WAITS), signal.SIGTERM, True),
+        ((*PROGRAM, "--task=mine:task", "--join=127.0.0.1:9"), signal.SIGCONT, False),
+    ],
+)
+def test_a_paused_peer_goes_on_or_ends_when_its_launcher_was_killed(
+    tmp_path: Path, command: tuple[str, ...], orphaned: int, ends: bool
+) -> None:
+    (tmp_path / "mine.py").write_text(WAITS)
+    arguments = (sys.executable, "-c", ORPHANS, tmp_path, str(int(orphaned)), *command)
+    launcher = subprocess.run(arguments, cwd=tmp_path, check=False)
+    assert launcher.returncode == -signal.SIGKILL
+    peer = Path("/proc") / (tmp_path / "pid").read_text().strip()
+    if ends:
+        os.kill(int(peer.name), signal.SIGCONT)  # a paused process hears nothing else
+        until(lambda: not peer.exists())
+        return
+    until(lambda: "State:\tT" not in (peer / "status").read_text())
+    os.kill(int(peer.name), signal.SIGKILL)
