@@ -162,7 +162,7 @@ def _find_folder(
     """Return the folder of a run, if it is free; nothing is made yet."""
     from ...train.loop.exporter import require_free_ports
     from ...train.storage.files import check_folder
-    from .resume import require_same
+    from .folder import require_same
 
     folders: Iterator[Path] = new_folders(name)
     out = config.out or next(path for path in folders if not os.path.exists(path))

@@ -264,10 +264,13 @@ def _weight(summary: dict[str, Any]) -> str:
 def _deaths(summary: dict[str, Any]) -> list[str]:
     sentences = []
     for dead in summary["dead"]:
-        how = dead["state"]
-        if how == "killed":
-            # The signal of an unobserved death is unknown.
-            how = f"was killed by {dead['why']}" if dead["why"] else "ended without a word"
+        if dead["state"] is None:
+            sentences.append(
+                f"{dead['id']} was started again: a weight of {dead['weight']:.4f} died with its "
+                f"incarnation {dead['life']} ({dead['weight_units']} units)."
+            )
+            continue
+        how = f"was killed by {dead['why']}" if dead["state"] == "killed" else dead["state"]
         why = f" ({dead['why']})" if dead["state"] == "failed" and dead["why"] else ""
         loss = "no weight died with it"
         if dead["weight_units"]:

@@ -1,5 +1,6 @@
 """The folders of a run's peers, and how each incarnation of a peer is started."""
 
+import re
 import socket as sockets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -12,12 +13,11 @@ from ...gossip.specs.parameter import typed
 from ...gossip.transport.addresses import split_address
 from ..settings.exchange import ExchangeConfig
 from .config import NOT_OF_TASK, Job, LaunchConfig, Place, device_of, parse_slow
-from .resume import folders_of
 
 if TYPE_CHECKING:
     from ...train.config import RunConfig
 
-__all__ = ["RunFolder", "variables"]
+__all__ = ["RunFolder", "require_same", "variables"]
 
 
 class RunFolder:
@@ -187,3 +187,35 @@ def variables(
 
 def _named(told: Mapping[str, Any]) -> dict[str, str]:
     return {f"RUMOR_{name.upper()}": typed(value) for name, value in told.items()}
+
+
+def folders_of(out: Path) -> dict[str, list[Path]]:
+    """Return the folders of each peer of a run, by its name, earlier incarnations first."""
+    from ...train.runtime.peer_folder import peer_folders
+
+    folders = (path for path in (out / "peers").iterdir() if path.is_dir())
+    return peer_folders(folder / "options.json" for folder in folders)
+
+
+def require_same(config: LaunchConfig, out: Path) -> None:
+    """Check that the run in a folder is over, and had the same peers.
+
+    Raises:
+        ConfigError: It was another one, or some of its peers still run.
+    """
+    folders = folders_of(out)
+    others = sorted({*folders} - {*config.ids()})
+    if other := [id for id in others if re.fullmatch(r"join-\d+", id, re.ASCII) is None]:
+        raise ConfigError(
+            f"--resume {out}: {other[0]} was a peer there, and would be none now: give the same "
+            "options as before, -n among them"
+        )
+    from ...train.storage.incarnation import is_locked
+
+    # A peer that has outlived its launcher could not start again.
+    running = [id for id, several in sorted(folders.items()) if any(map(is_locked, several))]
+    if running:
+        raise ConfigError(
+            f"--resume {out}: {', '.join(running)} still running: wait until the end, or stop them "
+            f"(`kill` the processes that {out}/peers/*/pid name); nothing was touched"
+        )

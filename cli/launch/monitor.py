@@ -75,9 +75,10 @@ class Process(Protocol):
 class LifeEnd:
     """The end of one incarnation of a peer."""
 
-    state: State
+    state: State | None
+    """None if it ended before this launcher began."""
     why: str
-    step: int
+    step: int | None
     lives: frozenset[Life]
     """The incarnations in its ledgers that this end belongs to."""
 
@@ -173,13 +174,9 @@ class Monitor:
         self.views.append(PeerView(place.id, self._steps[0], steps_total=self._steps[1]))
         self._tails.append(Tail(place.folder / "metrics.jsonl"))
         self._over.append(False)
-
-    def recall(self, index: int, end: LifeEnd) -> None:
-        """Record an incarnation that ended before this launcher started the peer."""
-        view = self.views[index]
-        view.earlier.append(end)
-        for row in self._tails[index].rows():
-            view.take(row)
+        # Rows of a run that is resumed.
+        for row in self._tails[-1].rows():
+            self.views[-1].take(row)
 
     def ended(self, index: int) -> None:
         """Record the end of an incarnation whose process is gone, before the next one begins."""
@@ -244,7 +241,7 @@ class Monitor:
                 self._deaths += lives_in(self._places[index])
 
 
-def ended_view(place: Place, status: int | None, earlier: Sequence[LifeEnd]) -> PeerView:
+def ended_view(place: Place, status: int | None, earlier: Sequence[LifeEnd] = ()) -> PeerView:
     """Return the view of one of several peers of a process that has ended."""
     view = PeerView(place.id, None, earlier=list(earlier))
     for row in Tail(place.folder / "metrics.jsonl").rows():
@@ -253,12 +250,12 @@ def ended_view(place: Place, status: int | None, earlier: Sequence[LifeEnd]) -> 
     return view
 
 
-def read_report(folder: Path, name: str = "peer.json") -> dict[str, Any] | None:
+def read_report(folder: Path) -> dict[str, Any] | None:
     """Return a peer's report of its end; None if it is missing."""
     try:
         from ...train.storage.files import read_json
 
-        report = read_json(folder / name)
+        report = read_json(folder / "peer.json")
     except (OSError, ValueError):
         return None
     is_one = isinstance(report, dict) and report.get("state", State.FINISHED) in list(State)

@@ -76,7 +76,7 @@ class Outcome:
     merge: Mapping[str, Any] | None = None
     """How merging with the others ended, as in `rumor.train.MergeResult`; None if never begun."""
     earlier: tuple[LifeEnd, ...] = ()
-    """How its earlier incarnations ended."""
+    """How its earlier incarnations ended, those that this launcher did not see first."""
     earlier_accounts: tuple[Account, ...] = ()
     """Accounts from the ledgers of its earlier incarnations."""
 
@@ -110,7 +110,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """An incarnation of a peer that died with weight, or ended badly without any."""
+    """An incarnation of a peer that died with weight, or was seen to end badly without any."""
 
     outcome: Outcome
     """Outcome of the peer."""
@@ -151,6 +151,7 @@ def balance(outcomes: Sequence[Outcome]) -> Balance:
     )
     shards = max((len(outcome.accounts) for outcome in outcomes), default=1)
     whole = audit(accounts, frozenset().union(*(death.end.lives for death in deaths)))
+    deaths = tuple(death for death in deaths if death.weight or death.end.state is not None)
     return Balance(audit=whole, deaths=deaths, shards=max(1, shards))
 
 
@@ -168,6 +169,9 @@ def read_outcome(place: Place, view: PeerView) -> Outcome:
     folders = (*place.earlier, place.folder)
     rows = tuple(row for folder in folders for row in Tail(folder / "metrics.jsonl").rows())
     earlier, accounts = _accounts(place, view)
+    seen = {life for end in view.earlier for life in end.lives}
+    unseen = dict.fromkeys(each.life for each in earlier if each.life not in seen)
+    ends = [LifeEnd(state=None, why="", step=None, lives=frozenset({life})) for life in unseen]
     known = _last_figures(rows, view) | (read_report(place.folder) or {})
     path = place.folder / "model.safetensors"
     return Outcome(
@@ -182,7 +186,7 @@ def read_outcome(place: Place, view: PeerView) -> Outcome:
         model=open_model(path) if path.exists() else None,
         rows=rows,
         merge=known.get("merge"),
-        earlier=tuple(view.earlier),
+        earlier=(*ends, *view.earlier),
         earlier_accounts=earlier,
     )
 
@@ -416,22 +420,11 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         "why": outcome.why or None,
         "script_error": outcome.script_error or None,
         "lives": len(outcome.earlier) + 1,
-        "ends": [_end(end) for end in (*outcome.earlier, outcome.end)],
         "steps": outcome.steps,
         **{name: _finite(value) for name, value in outcome.figures.items()},
         "weight": outcome.weight_founders,
         "weight_units": in_units(outcome.weight),
         "merge": outcome.merge,
-    }
-
-
-def _end(end: LifeEnd) -> dict[str, Any]:
-    """Return how an incarnation ended, and its number: a resumed run could not find out later."""
-    return {
-        "state": str(end.state),
-        "why": end.why or None,
-        "step": end.step,
-        "incarnations": sorted(number for _, number in end.lives),
     }
 
 
@@ -441,7 +434,7 @@ def _loss(death: Death) -> dict[str, Any]:
         "peer": death.outcome.index,
         "id": death.outcome.id,
         "life": death.life,
-        "state": str(death.end.state),
+        "state": death.end.state,
         "why": death.end.why,
         "step": death.end.step,
         "weight": founders(death.weight) / shards,

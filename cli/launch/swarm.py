@@ -22,7 +22,6 @@ from .display import Display, display_on
 from .folder import RunFolder
 from .monitor import Monitor, OnRow, PeerView, ended_view, read_report
 from .processes import ProcessGroup
-from .resume import life_ends_of, lives_before, read_life_ends
 from .supervisor import Fleet, supervise
 
 if TYPE_CHECKING:
@@ -97,9 +96,6 @@ class Swarm:
         training = job.training
         steps, total = (training.steps, training.total_steps) if training else (None, None)
         self.monitor = Monitor(group.places, group.processes, steps, total, on_row)
-        for index, ends in lives_before(job.out, group.places).items():
-            for end in ends:
-                self.monitor.recall(index, end)
         self.injector: FaultInjector | None = None
         """Applies faults, if there are any."""
         if job.faults and folder is not None and isinstance(group, ProcessGroup):
@@ -168,16 +164,13 @@ class Swarm:
 
         out = self.job.out / "swarms" / name
         out.mkdir(parents=True, exist_ok=True)
-        told = read_life_ends(out)
         places, views = [], []
         for place, process in zip(self.group.places, self.group.processes, strict=True):
             if name not in {path.name for path in _further(place)}:
                 continue
             earlier = tuple(each / name for each in place.earlier if (each / name).is_dir())
             places.append(replace(place, folder=place.folder / name, earlier=earlier))
-            # The incarnation whose end was just seen is the last one.
-            ends = life_ends_of(places[-1], told)[:-1]
-            views.append(ended_view(places[-1], process.poll(), ends))
+            views.append(ended_view(places[-1], process.poll()))
         described = {**described, "peers": len(places)}
         return _conclude(described, self.job, out, wall_s, read_outcomes(places, views))
 

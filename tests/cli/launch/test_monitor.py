@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rumor.cli.launch.config import Place
-from rumor.cli.launch.monitor import LifeEnd, Monitor, PeerView, State, last_words
+from rumor.cli.launch.monitor import Monitor, PeerView, State, last_words
 from rumor.train.storage.jsonl import Tail
 
 
@@ -65,12 +65,12 @@ def test_rows_are_handed_on_once_but_for_those_of_lives_before_the_launcher(
     tmp_path: Path,
 ) -> None:
     handed: list[tuple[str, int]] = []
+    (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
     monitor = Monitor(
         *([place(tmp_path)], [Ended()], 20),
         on_row=lambda id, row: handed.append((id, row["step"])),
     )
-    (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
-    monitor.recall(0, LifeEnd(state=State.KILLED, why="", step=10, lives=frozenset()))
+    assert (monitor.views[0].step, monitor.began) == (10, False)
     for step in (11, 12):
         with open(tmp_path / "metrics.jsonl", "a") as file:
             file.write(f'{{"step":{step}}}\n')

@@ -237,7 +237,7 @@ def test_a_paused_peer_goes_on_or_ends_when_its_launcher_was_killed(
     tmp_path: Path, command: tuple[str, ...], orphaned: int, ends: bool
 ) -> None:
     (tmp_path / "mine.py").write_text(WAITS)
-    arguments = (sys.executable, "-c", ORPHANS, tmp_path, str(int(orphaned)), *command)
+    arguments = (sys.executable, "-c", ORPHANS, str(tmp_path), str(int(orphaned)), *command)
     launcher = subprocess.run(arguments, cwd=tmp_path, check=False)
     assert launcher.returncode == -signal.SIGKILL
     peer = Path("/proc") / (tmp_path / "pid").read_text().strip()
