@@ -139,9 +139,9 @@ def test_it_tells_what_was_measured_of_the_average_while_all_trained() -> None:
 
 
 def test_of_a_life_whose_end_nobody_saw_no_signal_is_named() -> None:
-    text = report_text_of(dead=[DEAD | {"state": None, "why": "", "step": None, "life": 1}])
-    assert "peer-1 was started again: a weight of " in text
-    assert "died with its incarnation 1 (" in text
+    unseen = {"state": None, "why": "", "step": None, "life": 1, "weight": 0.5, "weight_units": 7}
+    text = report_text_of(dead=[DEAD | unseen])
+    assert "peer-1 was started again: a weight of 0.5000 died with its incarnation 1" in text
 
 
 def test_files_that_were_not_written_are_not_named() -> None:
