@@ -55,6 +55,7 @@ def _peer(
     stderr: IO[bytes],
     env: Mapping[str, str],
     start_new_session: bool,
+    **_: object,
 ) -> Forked:
     assert (stdin, stderr, start_new_session) == (subprocess.DEVNULL, stdout, True)
     return Forked(partial(_script, command[1:]), Path(stdout.name), env)

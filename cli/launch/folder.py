@@ -41,7 +41,7 @@ class RunFolder:
         goes_on, ids = self._job.config.goes_on, self._job.config.ids()
         lives: Mapping[str, Sequence[Path]] = {}
         if goes_on:
-            lives = folders_of(self._out)
+            lives = _folders_of(self._out)
             joined = (int(id.removeprefix("join-")) for id in {*lives} - {*ids})
             ids = (*ids, *(f"join-{number}" for number in sorted(joined)))
         self._rendezvous.mkdir(parents=True, exist_ok=goes_on)
@@ -189,7 +189,7 @@ def _named(told: Mapping[str, Any]) -> dict[str, str]:
     return {f"RUMOR_{name.upper()}": typed(value) for name, value in told.items()}
 
 
-def folders_of(out: Path) -> dict[str, list[Path]]:
+def _folders_of(out: Path) -> dict[str, list[Path]]:
     """Return the folders of each peer of a run, by its name, earlier incarnations first."""
     from ...train.runtime.peer_folder import peer_folders
 
@@ -203,7 +203,7 @@ def require_same(config: LaunchConfig, out: Path) -> None:
     Raises:
         ConfigError: It was another one, or some of its peers still run.
     """
-    folders = folders_of(out)
+    folders = _folders_of(out)
     others = sorted({*folders} - {*config.ids()})
     if other := [id for id in others if re.fullmatch(r"join-\d+", id, re.ASCII) is None]:
         raise ConfigError(
