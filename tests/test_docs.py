@@ -176,12 +176,12 @@ def test_examples_show_what_their_commands_print(example: Any) -> None:
     assert printed_now(example), "run `make outputs`"
 
 
-def test_every_command_and_field_has_a_row() -> None:
+def test_every_command_and_field_is_explained() -> None:
     reference = script("reference")
-    assert "| `--task NAME` |" in reference.commands()
-    assert all(f"| `{name}: " in reference.config() for name in ("dead_s", "linger_s", "workers"))
-    # What is not documented would be an empty last cell.
-    assert "|  |\n" not in reference.commands() + reference.config()
+    assert "\n- `--task NAME` (`digits`): " in reference.commands()
+    assert all(f"\n- `{name}: " in reference.config() for name in ("dead_s", "linger_s", "workers"))
+    # An option without help would end here.
+    assert ": \n" not in reference.commands() + reference.config()
 
 
 def test_the_house_is_that_of_the_imports() -> None:

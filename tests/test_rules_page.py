@@ -13,7 +13,7 @@ SCRIPT = ROOT / "docs" / "scripts" / "rules.py"
 pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="docs are not beside the tests")
 
 
-def test_the_table_of_parameters_is_that_of_the_code() -> None:
+def test_the_parameters_are_those_of_the_code() -> None:
     spec = importlib.util.spec_from_file_location("rules_table", SCRIPT)
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)

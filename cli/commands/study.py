@@ -45,7 +45,7 @@ class StudyConfig(OutSettings):
 
     target: float | None = setting(
         None,
-        "Accuracy that times and bytes are counted to, which changes no trial.",
+        "Accuracy for time-to-target and bytes-to-target; changes no trial.",
         otherwise="the study's",
         metavar="ACCURACY",
     )
@@ -54,9 +54,10 @@ class StudyConfig(OutSettings):
 
     hours: float | None = setting(
         None,
-        "Begin no further trial after so many hours. The first seed comes first, then the next.",
+        "Begin no trial after this many hours; --resume computes the missing ones. All trials of "
+        "the first seed come first.",
         above=0,
-        otherwise="what did not fit is shown empty, and --resume goes on with it. No limit",
+        otherwise="no limit",
     )
 
     list_all: bool = setting(False, "List the studies that come with rumor.", flags=("--list",))
@@ -81,7 +82,7 @@ class StudyConfig(OutSettings):
         flags=("--jobs", "-j"),
     )
 
-    report: bool = setting(True, "Write a page, beside tables.")
+    report: bool = setting(True, "Write report.html next to the tables.")
 
 
 @options_of(Source(StudyConfig, "What is done"))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rumor.cli.app import COMMANDS, load
+from rumor.cli.settings.options import Json
 from rumor.gossip import ProtocolConfig
 from rumor.gossip.specs.parameter import Parameter, settings_of
 from rumor.sim import SimulationConfig
@@ -27,6 +28,9 @@ FOLDER = Path("docs/reference")
 
 CONFIGS = (PeerConfig, CheckpointConfig, ProtocolConfig, SimulationConfig)
 """The public configuration classes, in the order of the page."""
+
+JSON_HELP = Json.__metadata__[0].help  # type: ignore[attr-defined]
+"""The help of ``--json`` at most commands."""
 
 MARKER = "<!-- Written by docs/scripts/reference.py: run `make reference` instead of editing. -->"
 
@@ -52,7 +56,9 @@ def commands() -> str:
         "",
         MARKER,
         "",
-        "Every command prints this with `--help`, and the traceback of an error with `--debug`.",
+        "`--help` prints the same. Every command takes `--debug`, which shows the traceback of an "
+        "error, and,",
+        "unless another meaning is listed, `--json`, which prints one JSON object as the last line.",
         "",
     ]
     for name in sorted(COMMANDS):
@@ -68,7 +74,7 @@ def commands() -> str:
 def _command(called: str, command: Any) -> list[str]:
     usage = " ".join([called, *_arguments(command.params)])
     head = ["```", f"{usage} [OPTIONS]", "```", "", _paragraphs(command.help or ""), ""]
-    return head + _parameter_tables(command.params)
+    return head + _parameter_lists(command.params)
 
 
 def _arguments(parameters: Iterable[Any]) -> Iterator[str]:
@@ -85,18 +91,27 @@ def _argument_name(parameter: Any) -> str:
     return str(name).rstrip(".").strip("[]")
 
 
-def _parameter_tables(parameters: Iterable[Any]) -> list[str]:
+def _parameter_lists(parameters: Iterable[Any]) -> list[str]:
     panels: dict[str, list[Any]] = {}
     for parameter in parameters:
-        if parameter.name != "debug" and not getattr(parameter, "hidden", False):
+        is_hidden = parameter.name == "debug" or getattr(parameter, "hidden", False)
+        # The head of the page describes what nearly all commands share.
+        if not is_hidden and parameter.help != JSON_HELP:
             is_argument = parameter.param_type_name == "argument"
             panel = "Arguments" if is_argument else parameter.rich_help_panel or "Options"
             panels.setdefault(panel, []).append(parameter)
     lines = []
     for panel, members in panels.items():
-        rows = [(_names(each), _shown_default(each), _cell(each.help)) for each in members]
-        lines += [f"**{panel}**", "", *_table(("option", "default", "what it does"), rows), ""]
+        lines += [f"**{panel}**", "", *map(_item, members), ""]
     return lines
+
+
+def _item(parameter: Any) -> str:
+    default = _shown_default(parameter)
+    text = _line(parameter.help)
+    # Short texts end with the default, and what is off or left out is plain.
+    is_plain = default in ("", "off", "`0`") or f"({default.strip('`')})" in text
+    return f"- {_names(parameter)}{'' if is_plain else f' ({default})'}: {text}"
 
 
 def _names(parameter: Any) -> str:
@@ -104,7 +119,7 @@ def _names(parameter: Any) -> str:
         return f"`{_argument_name(parameter)}`"
     names = ", ".join([*parameter.opts, *parameter.secondary_opts])
     kind = "" if getattr(parameter, "is_flag", False) else _kind(parameter)
-    return f"`{names} {kind}`".replace(" `", "`").replace("|", "\\|")
+    return f"`{names} {kind}`".replace(" `", "`")
 
 
 def _kind(parameter: Any) -> str:
@@ -121,7 +136,7 @@ def _shown_default(parameter: Any) -> str:
         return "required"
     shown = getattr(parameter, "show_default", None)
     if isinstance(shown, str):
-        return _cell(shown)
+        return _line(shown)
     value = parameter.default
     if value is None or value in ((), [], "") or callable(value):
         return ""
@@ -145,12 +160,12 @@ def config() -> str:
     for cls in CONFIGS:
         lines += [f"## {cls.__module__.rsplit('.', 1)[0]}.{cls.__name__}", ""]
         bases = [f"[{each.__name__}](#{each.__name__.lower()})" for each in _subjects(cls)]
-        also = f" It has the settings of {', '.join(bases)}, too." if bases else ""
+        also = f" It also has the settings of {', '.join(bases)}." if bases else ""
         lines += [_first_paragraph(cls.__doc__ or "") + also, ""]
-        lines += [*_table(("field", "default", "what it does"), _field_rows(cls)), ""]
+        lines += [*_field_items(cls), ""]
     for cls in dict.fromkeys(each for config in CONFIGS for each in _subjects(config)):
         lines += [f"## {cls.__name__}", "", _first_paragraph(cls.__doc__ or ""), ""]
-        lines += [*_table(("field", "default", "what it does"), _field_rows(cls)), ""]
+        lines += [*_field_items(cls), ""]
     return _text(lines)
 
 
@@ -159,7 +174,7 @@ def _subjects(cls: type) -> list[type]:
     return [each for each in cls.__mro__[1:] if each.__name__.endswith("Settings")]
 
 
-def _field_rows(cls: type) -> Iterator[tuple[str, str, str]]:
+def _field_items(cls: type) -> Iterator[str]:
     for field in fields(cls):  # type: ignore[arg-type]
         if field.name not in vars(cls).get("__annotations__", ()) or not field.metadata:
             continue
@@ -167,8 +182,9 @@ def _field_rows(cls: type) -> Iterator[tuple[str, str, str]]:
         setting = settings_of(cls).get(field.name)
         values = setting.allowed if setting is not None and _is_bounded(setting) else ""
         kind = field.type if isinstance(field.type, str) else _annotation(field.type)
-        help_ = told.help + (f" Values: {values}." if values else "")
-        yield f"`{field.name}: {kind}`".replace("|", "\\|"), _default_text(field), _cell(help_)
+        # The type says already that a value is an integer.
+        allowed = f" Values: {values.removeprefix('an integer of ')}." if values else ""
+        yield f"- `{field.name}: {kind}` ({_default_text(field)}): {_line(told.help)}{allowed}"
 
 
 def _is_bounded(setting: Parameter) -> bool:
@@ -184,7 +200,7 @@ def _annotation(annotation: Any) -> str:
 def _default_text(field: Any) -> str:
     otherwise = field.metadata["parameter"].otherwise
     if otherwise:
-        return _cell(otherwise)
+        return _line(otherwise)
     if field.default is not MISSING:
         return f"`{field.default!r}`"
     if field.default_factory is not MISSING:
@@ -254,17 +270,17 @@ def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(text: str | None) -> str:
-    return " ".join((text or "").split()).replace("``", "`").replace("|", "\\|")
+def _line(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("``", "`")
 
 
 def _paragraphs(text: str) -> str:
     blocks = inspect.cleandoc(text).split("\n\n")
-    return "\n\n".join(textwrap.fill(_cell(block), 100) for block in blocks)
+    return "\n\n".join(textwrap.fill(_line(block), 100) for block in blocks)
 
 
 def _first_paragraph(text: str) -> str:
-    return _cell(inspect.cleandoc(text).split("\n\n")[0])
+    return _line(inspect.cleandoc(text).split("\n\n")[0])
 
 
 def _text(lines: Iterable[str]) -> str:

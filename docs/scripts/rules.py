@@ -1,4 +1,4 @@
-"""Write the table of parameters of rules and filters in docs/reference/rules.md.
+"""Write the list of parameters of rules and filters in docs/reference/rules.md.
 
 ``make rules``, from the root of the repository. Text outside the two markers is written by hand,
 and kept.
@@ -10,7 +10,7 @@ from rumor.gossip.rules.registry import RULES
 from rumor.gossip.rules.robust.filters import ROBUST
 from rumor.gossip.specs.parameter import Parameter, parameters_of
 
-__all__ = ["BEGIN", "END", "PAGE", "main", "rewritten", "table"]
+__all__ = ["BEGIN", "END", "PAGE", "main", "parameters", "rewritten"]
 
 PAGE = Path("docs/reference/rules.md")
 BEGIN = (
@@ -19,23 +19,22 @@ BEGIN = (
 END = "<!-- Here it ends. -->"
 
 
-def table() -> str:
-    """Return the parameters of all rules and robust filters, as Markdown."""
-    rows = ["| rule | parameter | values | default | |", "|---|---|---|---|---|"]
+def parameters() -> str:
+    """Return the parameters of all rules and robust filters, as a Markdown list."""
     filters = {f"robust={name}": found for name, found in ROBUST.items()}
+    # Rules that share a parameter share a line.
+    names: dict[str, list[str]] = {}
     for name, rule in {**RULES, **filters}.items():
-        parameters = parameters_of(rule)
-        rows += [_row(name, parameter) for parameter in parameters]
-        if not parameters:
-            rows.append(f"| `{name}` | none | | | |")
-    return "\n".join(rows)
+        for parameter in parameters_of(rule):
+            names.setdefault(_described(parameter), []).append(f"`{name}:{parameter.name}`")
+    return "\n".join(f"- {', '.join(each)} {described}" for described, each in names.items())
 
 
 def rewritten(page: str) -> str:
-    """Return a page with the current table between its markers."""
+    """Return a page with the current list between its markers."""
     above, _, rest = page.partition(BEGIN)
     _, _, below = rest.partition(END)
-    return f"{above}{BEGIN}\n\n{table()}\n\n{END}{below}"
+    return f"{above}{BEGIN}\n\n{parameters()}\n\n{END}{below}"
 
 
 def main() -> None:
@@ -43,10 +42,11 @@ def main() -> None:
     PAGE.write_text(rewritten(PAGE.read_text()))
 
 
-def _row(rule: str, parameter: Parameter) -> str:
-    default = f"`{parameter.told_default}`"
-    cells = (f"`{rule}`", f"`{parameter.name}`", parameter.allowed, default, parameter.help)
-    return f"| {' | '.join(cells)} |"
+def _described(parameter: Parameter) -> str:
+    # A default shows whether values are integers or texts.
+    allowed = "" if parameter.allowed == "a string" else f"; {parameter.allowed}"
+    allowed = allowed.replace("an integer of ", "").replace("an integer ", "")
+    return f"(`{parameter.told_default}`{allowed}): {parameter.help}"
 
 
 if __name__ == "__main__":
