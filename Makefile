@@ -19,7 +19,7 @@
 # make outputs     docs/: what examples print, where that depends on no machine (some minutes)
 # make wires       docs/reference/wires.md: what formats and shards do to training
 # make reproductions  docs/reproductions/README.md: published figures beside measured ones
-# make seen        docs/reference/rules.md: every rule live, replayed, on a bad network, through a death
+# make seen        docs/reference/rules.md: every rule live, replayed, and on a bad network
 # make pictures    docs/images: all pictures of runs and screens, graphs and sub-packages
 # make stragglers  docs/images/stragglers.png: a barrier and gossip as workers and links slow down
 # make studies     docs/studies/: the built-in studies, half an hour on two cores (STUDIES="graphs scale" picks some)

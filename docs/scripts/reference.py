@@ -58,7 +58,7 @@ def commands() -> str:
         "",
         "`--help` prints the same. Every command takes `--debug`, which shows the traceback of an "
         "error, and,",
-        "unless another meaning is listed, `--json`, which prints one JSON object as the last line.",
+        "unless the list says otherwise, `--json`, which prints one JSON object as the last line.",
         "",
     ]
     for name in sorted(COMMANDS):
