@@ -58,7 +58,7 @@ checkpoint = CheckpointConfig(folder=arguments.folder, every_s=30, every_steps=1
 peer = Peer(model, PeerConfig(checkpoint=checkpoint, linger_s=5), join=arguments.join)
 peer.register(optimizer=optimizer, scheduler=scheduler, order=order)
 if peer.resume():
-    print(f"going on after {peer.steps} steps", flush=True)
+    print(f"resuming after {peer.steps} steps", flush=True)
 
 with peer:
     while peer.steps < arguments.steps:

@@ -54,7 +54,7 @@ peer = Peer(model, config, rule=GoSGD(p=0.1), checkpoints=False)
 keep_in_checkpoints(accelerator, peer)  # before load_state
 if arguments.resume:
     accelerator.load_state(folder)
-    print(f"going on after {peer.steps} steps", flush=True)
+    print(f"resuming after {peer.steps} steps", flush=True)
 
 with peer:
     while peer.steps < arguments.steps:

@@ -53,5 +53,5 @@ def test_killed_and_started_again_it_ends_as_if_nothing_had_been(
     again = start("killed")
     assert again.wait() == whole.wait() == 0
     said = (tmp_path / "killed.txt").read_text()
-    assert "going on after 100 steps" in said
+    assert "resuming after 100 steps" in said
     assert result(said) == result((tmp_path / "whole.txt").read_text())
