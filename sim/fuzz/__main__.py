@@ -5,10 +5,9 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from ...gossip.errors import ConfigError, RumorError
+from ...gossip.errors import ConfigError
 from ...train.faults.schedule import faults_as_json, read_faults
 from ..batched.cores import usable_cores
 from .campaign import (
@@ -23,7 +22,7 @@ from .campaign import (
 from .scenario import OPTIONS
 from .trial import Trial
 
-__all__ = ["as_json", "command_of", "main"]
+__all__ = ["command_of", "main"]
 
 _DESCRIPTION = """\
 Each seed stands for a small swarm and a list of faults: loss, duplicates, partitions, pauses,
@@ -37,8 +36,6 @@ Exit status: 0 if nothing broke; 1 if something did, or if 200 seeds and more, o
 everything, never met an event of the table; 2 for wrong arguments; 130 if it was stopped."""
 
 _LINE_EVERY_S = 5.0
-_TABLE_SEEDS_MIN = 10
-"""Number of seeds below which percentages of them mean nothing."""
 _TRACE_LINES, _LINE_CHARACTERS = 12, 160
 
 
@@ -79,7 +76,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--processes", type=int, metavar="N", default=usable_cores(),
         help="seeds tried side by side, with the same result; default: one per core",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print one JSON object in place of it")
     given = parser.parse_args(arguments)
     try:
         config = CampaignConfig(
@@ -97,12 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         campaign = run_campaign(config, _progress(len(config.seeds)))
     except KeyboardInterrupt:
         return 130
-    except RumorError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    told = as_json(campaign, config)
-    print(json.dumps(told) if given.json else "\n".join(_lines(told)))
-    return int(bool(told["violations"] or told["never"]))
+    for line in _lines(campaign):
+        print(line)
+    return int(bool(campaign.failed or campaign.never))
 
 
 def command_of(broken: FailedSeed) -> str:
@@ -116,34 +109,6 @@ def command_of(broken: FailedSeed) -> str:
     return shlex.join(words)
 
 
-def as_json(campaign: Campaign, config: CampaignConfig) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
-    return {
-        "seeds": campaign.seeds,
-        "violations": [_violation(broken) for broken in campaign.failed],
-        "events": campaign.events,
-        "never": list(campaign.never),
-        "coverage": {what: round(share, 5) for what, share in campaign.coverage.items()},
-        "workers": config.workers,
-    }
-
-
-def _violation(broken: FailedSeed) -> dict[str, Any]:
-    failure, spec = broken.failure, broken.spec
-    return {
-        "seed": broken.seed,
-        "invariant": failure.invariant,
-        "what": failure.what,
-        "at_s": failure.at_s,
-        "shrunk": broken.shrunk,
-        "workers": spec.workers,
-        "without": list(spec.without),
-        "faults": faults_as_json(spec.faults),
-        "command": command_of(broken),
-        "trace": list(failure.trace),
-    }
-
-
 def _progress(seeds: int) -> Progress:
     """Report progress on stderr now and then, and each failing seed as soon as it fails."""
     began_s, next_s, told = time.monotonic(), _LINE_EVERY_S, 0
@@ -151,10 +116,8 @@ def _progress(seeds: int) -> Progress:
     def show(done: int, failed: Sequence[Trial]) -> None:
         nonlocal next_s, told
         for trial in failed[told:]:
-            failure = trial.failure
-            assert failure is not None
-            where = f"{failure.invariant} at {failure.at_s:.3f} s"
-            print(f"seed {trial.seed} broke {where}: {failure.what}", file=sys.stderr, flush=True)
+            assert trial.failure is not None
+            print(f"seed {trial.seed} broke {trial.failure}", file=sys.stderr, flush=True)
         told, wall_s = len(failed), time.monotonic() - began_s
         if wall_s >= next_s:
             next_s = wall_s + _LINE_EVERY_S
@@ -164,51 +127,43 @@ def _progress(seeds: int) -> Progress:
     return show
 
 
-def _lines(told: dict[str, Any]) -> list[str]:
-    """Format coverage and failures of what ``--json`` prints as lines of text."""
-    coverage, lines = told["coverage"], list[str]()
-    if told["seeds"] >= _TABLE_SEEDS_MIN:
-        width = max(map(len, EVENT_COVERAGE))
-        for name, what in EVENT_COVERAGE.items():
-            lines.append(f"{name:{width}}  {_share(coverage.get(name, 0.0)):>6}  {what}")
-        kinds = [name for name in coverage if name.startswith("fault: ")]
-        shares = (f"{each.removeprefix('fault: ')} {_share(coverage[each])}" for each in kinds)
-        lines += ["", f"Faults, by share of seeds: {', '.join(shares) or 'none'}", ""]
-    lines.append(f"Seeds: {told['seeds']:,}, events: {told['events']:,}.")
-    for violation in told["violations"]:
-        lines += _violation_lines(violation)
-    if not told["violations"]:
-        lines.append("Nothing broke.")
-    if told["never"]:
-        lines.append(f"Never met, so not tested: {', '.join(told['never'])}")
-    return lines
+def _lines(campaign: Campaign) -> Iterator[str]:
+    """Format the coverage and the failures of a campaign."""
+    coverage = {what: _share(seeds / campaign.seeds) for what, seeds in campaign.seen.items()}
+    width = max(map(len, EVENT_COVERAGE))
+    for name, what in EVENT_COVERAGE.items():
+        yield f"{name:{width}}  {coverage.get(name, 'never'):>6}  {what}"
+    kinds = sorted(name for name in coverage if name.startswith("fault: "))
+    shares = (f"{name.removeprefix('fault: ')} {coverage[name]}" for name in kinds)
+    yield f"\nFaults, by share of seeds: {', '.join(shares) or 'none'}\n"
+    yield f"Seeds: {campaign.seeds:,}, events: {campaign.events:,}."
+    for broken in campaign.failed:
+        yield from _violation_lines(broken)
+    if not campaign.failed:
+        yield "Nothing broke."
+    if campaign.never:
+        yield f"Never met, so not tested: {', '.join(campaign.never)}"
 
 
 def _share(part: float) -> str:
-    """Format a share of seeds; a share above 0 never reads as nothing.
+    """Format a share of seeds that is above 0.
 
-    >>> _share(0.5), _share(0.0004), _share(0.0), _share(1.0)
-    ('50 %', '0.04 %', 'never', '100 %')
+    >>> _share(0.5), _share(0.0004), _share(1.0)
+    ('50 %', '0.04 %', '100 %')
     """
-    if part == 0:
-        return "never"
     percent = 100 * part
     return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
 
 
-def _violation_lines(violation: dict[str, Any]) -> list[str]:
-    where = f"{violation['invariant']} at {violation['at_s']:.3f} s"
-    lines = ["", f"Seed {violation['seed']} broke {where}:", violation["what"]]
-    if violation["trace"]:
-        lines.append("The last events there:")
-        for line in violation["trace"][-_TRACE_LINES:]:
-            is_long = len(line) > _LINE_CHARACTERS
-            lines.append(f"{line[:_LINE_CHARACTERS]}..." if is_long else line)
-    left = "What is left of it" if violation["shrunk"] else "Not made smaller"
-    count = len(violation["faults"])
-    faults = f"{count} fault{'s' * (count != 1)}"
-    lines.append(f"{left}: {faults}, {violation['workers']} workers. Once more:")
-    return [*lines, violation["command"]]
+def _violation_lines(broken: FailedSeed) -> Iterator[str]:
+    yield f"\nSeed {broken.seed} broke {broken.failure}"
+    yield "The last events there:"
+    for line in broken.failure.trace[-_TRACE_LINES:]:
+        yield f"{line[:_LINE_CHARACTERS]}{'...' * (len(line) > _LINE_CHARACTERS)}"
+    left = "What is left of it" if broken.shrunk else "Not made smaller"
+    faults, workers = len(broken.spec.faults), broken.spec.workers
+    yield f"{left}: {faults} fault{'s' * (faults != 1)}, {workers} workers. Once more:"
+    yield command_of(broken)
 
 
 if __name__ == "__main__":

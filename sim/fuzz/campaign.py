@@ -6,7 +6,6 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,7 @@ from threading import Thread
 from types import MappingProxyType
 from typing import Any
 
-from ...gossip import ConfigError, RumorError
+from ...gossip import ConfigError
 from ...train.faults.schedule import Fault
 from ..kernel.gc import paused
 from .scenario import draw, workers_of
@@ -33,9 +32,6 @@ __all__ = [
 ]
 
 
-SHRUNK_MAX = 3
-"""Number of failing seeds that are shrunk, at most one per invariant."""
-
 Progress = Callable[[int, Sequence[Trial]], None]
 """Called with the number of seeds done, and the trials among them that failed."""
 
@@ -44,7 +40,6 @@ _FULL_WORKERS_MIN = 6
 
 _CHUNK = 4
 """Seeds that a process takes at a time."""
-
 
 _SEEDS_MAX = 10_000_000
 
@@ -145,32 +140,20 @@ class Campaign:
     """Events of `EVENT_COVERAGE` that a campaign this large and this full should have covered."""
     failed: tuple[FailedSeed, ...]
 
-    @property
-    def coverage(self) -> dict[str, float]:
-        """Return the share of seeds in which each event happened, by name."""
-        return {what: self.seen[what] / self.seeds for what in sorted(self.seen)}
-
 
 def run_campaign(
     config: CampaignConfig, progress: Progress = lambda done, failed: None
 ) -> Campaign:
-    """Try all seeds until too many have failed; *progress* is called after every seed.
-
-    Raises:
-        RumorError: One of its processes was killed.
-    """
+    """Try all seeds until too many have failed; *progress* is called after every seed."""
     trials: list[Trial] = []
     failed: list[Trial] = []
-    with _mapping(min(config.processes, len(config.seeds)), _CHUNK) as each:
+    with _mapping(min(config.processes, len(config.seeds))) as each:
         for trial in each(partial(_try, config), config.seeds):
             trials.append(trial)
             failed += [trial] if trial.failure else []
             progress(len(trials), failed)
             if len(failed) >= config.failures_max:
                 break
-    # In new processes: the pool above still has obsolete seeds in its queue.
-    with _mapping(min(config.processes, max(1, len(failed)))) as each:
-        found = tuple(each(partial(_failed, config), _chosen(config, failed)))
     seen = Counter(what for trial in trials for what in trial.seen)
     expected = EVENT_COVERAGE if config.is_full(len(trials)) else ()
     return Campaign(
@@ -178,7 +161,7 @@ def run_campaign(
         events=sum([trial.events for trial in trials]),
         seen=seen,
         never=tuple(name for name in expected if not seen[name]),
-        failed=found,
+        failed=tuple(_failed_seeds(config, failed)),
     )
 
 
@@ -187,42 +170,30 @@ def _try(config: CampaignConfig, seed: int) -> Trial:
         return config.spec(seed).attempt(config.mutant)
 
 
-def _chosen(config: CampaignConfig, failed: list[Trial]) -> Iterator[tuple[Trial, bool]]:
-    """Yield every failure, and whether it should be shrunk."""
-    shrunk = set[str]()
+def _failed_seeds(config: CampaignConfig, failed: Sequence[Trial]) -> Iterator[FailedSeed]:
+    """Yield every failure, the first of each invariant shrunk."""
+    known = set[str]()
     for trial in failed:
-        assert trial.failure is not None
-        invariant = trial.failure.invariant
-        smaller = config.shrink and invariant not in shrunk and len(shrunk) < SHRUNK_MAX
-        shrunk |= {invariant} if smaller else set()
-        yield trial, smaller
-
-
-def _failed(config: CampaignConfig, chosen: tuple[Trial, bool]) -> FailedSeed:
-    trial, smaller = chosen
-    spec, failure = config.spec(trial.seed), trial.failure
-    assert failure is not None
-    if smaller:
-        spec = shrink(spec, failure.invariant, config.mutant)
-        failure = spec.attempt(config.mutant).failure or failure
-    return FailedSeed(seed=trial.seed, failure=failure, spec=spec, shrunk=smaller)
+        spec, failure = config.spec(trial.seed), trial.failure
+        assert failure is not None
+        is_new = config.shrink and failure.invariant not in known
+        if is_new:
+            known.add(failure.invariant)
+            spec = shrink(spec, failure.invariant, config.mutant)
+            failure = spec.attempt(config.mutant).failure or failure
+        yield FailedSeed(seed=trial.seed, failure=failure, spec=spec, shrunk=is_new)
 
 
 @contextmanager
-def _mapping(processes: int, chunk: int = 1) -> Iterator[Callable[..., Iterator[Any]]]:
-    """A `map` over *processes*, each of which takes *chunk* items at a time."""
+def _mapping(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """A `map` over *processes*."""
     if processes == 1:
         yield map
         return
     # Not fork: the caller may have threads, and numpy is imported soon.
     pool = ProcessPoolExecutor(processes, get_context("spawn"), _follow_the_caller)
     try:
-        yield partial(pool.map, chunksize=chunk)
-    except BrokenProcessPool:
-        raise RumorError(
-            "one of the campaign's processes was killed, perhaps for want of memory: start it "
-            "again, with fewer --processes"
-        ) from None
+        yield partial(pool.map, chunksize=_CHUNK)
     finally:
         # Do not start seeds whose results would be dropped.
         pool.shutdown(cancel_futures=True)

@@ -81,6 +81,9 @@ class Failure:
     trace: tuple[str, ...]
     """The last events of the peers concerned."""
 
+    def __str__(self) -> str:
+        return f"{self.invariant} at {self.at_s:.3f} s: {self.what}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:

@@ -1,18 +1,16 @@
 """Campaigns: the same result whatever the processes, and planted bugs are found and made small."""
 
-import multiprocessing
 import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rumor.gossip import ConfigError, RumorError
+from rumor.gossip import ConfigError
 from rumor.gossip.protocol.protocol import Protocol
 from rumor.sim.fuzz import CampaignConfig, Trial, attempt, draw, run_campaign
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
@@ -149,17 +147,6 @@ def test_a_full_campaign_says_what_it_never_met(monkeypatch: pytest.MonkeyPatch)
         assert run_campaign(config).never == ()
 
 
-@pytest.mark.extended
-def test_a_process_that_is_killed_ends_the_campaign_with_a_word() -> None:
-    def kill_one(done: int, failed: Sequence[Trial]) -> None:
-        for child in multiprocessing.active_children()[:1]:
-            child.kill()
-
-    with pytest.raises(RumorError, match="one of the campaign's processes was killed"):
-        run_campaign(CampaignConfig(seeds=tuple(range(400)), workers=2, processes=2), kill_one)
-    assert not multiprocessing.active_children()
-
-
 CHILDREN = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
 
 
@@ -193,25 +180,9 @@ def test_given_faults_fall_on_exactly_so_many_workers() -> None:
     assert {config.spec(seed).workers for seed in config.seeds} == {5}
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: CampaignConfig(seeds=()), "seeds is empty"),
-        (lambda: CampaignConfig(seeds=(0,), processes=0), "processes is 0: it must be at least 1"),
-        (lambda: CampaignConfig(seeds=(0,), workers=1), "workers is 1"),
-        (lambda: CampaignConfig(seeds=(0,), without=("x",)), "unknown option 'x'"),
-        (
-            lambda: CampaignConfig(seeds=(0,), faults=(Fault(at_s=0.0, kind="leave", peer="p6"),)),
-            "'p6' is no peer of this run",
-        ),
-    ],
-)
-def test_what_makes_no_campaign_is_refused(
-    make: Callable[[], CampaignConfig], message: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        make()
-    assert message in str(caught.value)
+def test_a_campaign_without_seeds_is_refused() -> None:
+    with pytest.raises(ConfigError, match="seeds is empty"):
+        CampaignConfig(seeds=())
 
 
 @pytest.mark.extended

@@ -1,7 +1,6 @@
 """``python -m rumor.sim.fuzz``: what it prints, its exit status, and that its commands repeat a
 failure."""
 
-import json
 import re
 import shlex
 from collections.abc import Callable
@@ -54,54 +53,43 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "run_campaign", run)
 
 
-def test_a_campaign_without_a_violation_ends_with_status_0_and_one_line_of_json(
-    fuzz: Fuzz,
-) -> None:
-    done = fuzz("--seeds", "0-2", "--workers", "2", "--json")
-    assert done.status == 0, done.stderr
-    (line,) = done.stdout.splitlines()
-    told = json.loads(line)
-    assert {"seeds", "violations", "events", "coverage"} <= set(told)
-    assert (told["seeds"], told["violations"]) == (3, [])
-    assert told["coverage"]["founding"] == 1.0 and told["events"] > 0
-
-
 def test_a_person_reads_a_table_of_what_was_met_and_that_nothing_broke(fuzz: Fuzz) -> None:
     done = fuzz("--seeds", "0-9", "--workers", "2")
     assert done.status == 0, done.stderr
-    assert "donor lost in mid-join" in done.stdout and "Nothing broke." in done.stdout
+    assert re.search(r"^donor lost in mid-join +[\d.]+ %", done.stdout, re.MULTILINE)
     assert "Seeds: 10, events: " in done.stdout
+    assert done.stdout.endswith("Nothing broke.\n")
 
 
 @pytest.mark.extended
 @pytest.mark.usefixtures("planted")
 def test_a_violation_ends_with_status_1_and_a_command_that_repeats_it(fuzz: Fuzz) -> None:
-    done = fuzz(*ON_MUTANT, "--json")
+    done = fuzz(*ON_MUTANT)
     assert done.status == 1
-    (violation,) = json.loads(done.stdout)["violations"]
-    assert violation["shrunk"] and len(violation["faults"]) <= 3
+    *_, left, again = done.stdout.splitlines()
+    assert re.match(r"What is left of it: [0-3] faults?, \d+ workers\. Once more:", left)
     # Told as soon as it is found; where seeds take long, their number was told before.
     *before, news = done.stderr.splitlines()
-    assert news.startswith(f"seed {violation['seed']} broke {violation['invariant']} at ")
+    assert re.match(r"seed \d+ broke I3 at [\d.]+ s: ", news)
     assert all(re.match(r"\d+ s: [\d,]+ of 1,000 seeds, 0 failed", line) for line in before)
-    python, _, module, *arguments = shlex.split(violation["command"])
+    python, _, module, *arguments = shlex.split(again)
     assert (python, module) == ("python", "rumor.sim.fuzz")
-    again = fuzz(*arguments, "--json")
-    assert again.status == 1
-    (repeated,) = json.loads(again.stdout)["violations"]
-    same = ("seed", "invariant", "what", "at_s", "workers", "without", "faults", "trace")
-    assert {key: repeated[key] for key in same} == {key: violation[key] for key in same}
-    shown = fuzz(*arguments).stdout
-    assert f"Seed {violation['seed']} broke {violation['invariant']} at" in shown
-    assert shown.endswith(f" Once more:\n{violation['command']}\n")
+    repeated = fuzz(*arguments)
+    assert repeated.status == 1
+
+    def violation(text: str) -> str:
+        return text[text.index("\nSeed ") : text.rindex("\n", 0, text.index(" Once more:"))]
+
+    assert violation(repeated.stdout) == violation(done.stdout)
+    assert repeated.stdout.splitlines()[-1] == again
 
 
 def test_faults_can_be_given_as_a_file(fuzz: Fuzz, tmp_path: Path) -> None:
     path = tmp_path / "faults.json"
     path.write_text('[{"at_s": 2, "kind": "crash", "peer": "p1"}]', encoding="utf-8")
-    done = fuzz("--seeds", "3", "--workers", "3", "--faults", str(path), "--json")
+    done = fuzz("--seeds", "3", "--workers", "3", "--faults", str(path))
     assert done.status == 0, done.stderr
-    assert json.loads(done.stdout)["coverage"]["fault: crash"] == 1.0
+    assert "Faults, by share of seeds: crash 100 %\n" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -131,20 +119,12 @@ def test_wrong_arguments_are_answered_in_a_line_and_status_2(
     assert message in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("text", "seeds"),
-    [
-        ("17", (17,)),
-        ("0-3", (0, 1, 2, 3)),
-        ("5, 1-2,5", (5, 1, 2)),
-        ("7-7", (7,)),
-    ],
-)
+@pytest.mark.parametrize(("text", "seeds"), [("7-7", (7,)), ("5, 1-2,5", (5, 1, 2))])
 def test_seeds_are_numbers_and_ranges_each_once(text: str, seeds: tuple[int, ...]) -> None:
     assert parse_seeds(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["", "-", "1-", "-1", "1.5", "0x10", "1-2-3"])
+@pytest.mark.parametrize("text", ["", "1-", "-1", "1.5", "0x10", "1-2-3"])
 def test_what_is_no_range_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"such as 17, 0-999 or 3,10-20"):
         parse_seeds(text)

@@ -2,11 +2,10 @@
 
 import pytest
 
-from rumor.gossip import ConfigError
 from rumor.sim.fuzz import OPTIONS, Scenario, draw
 from rumor.sim.fuzz.scenario import FAULTS_S, workers_of
 from rumor.sim.fuzz.scenario.faults import AIMS
-from rumor.train.faults.schedule import ATTACKS, KINDS, Fault, check_faults
+from rumor.train.faults.schedule import ATTACKS, KINDS, check_faults
 
 SEEDS = range(200)
 
@@ -88,20 +87,3 @@ def test_somebody_always_listens() -> None:
 def test_the_number_of_workers_is_drawn_up_to_the_most() -> None:
     assert {workers_of(seed, 6) for seed in SEEDS} == {2, 3, 4, 5, 6}
     assert {workers_of(seed, 2) for seed in SEEDS} == {2}
-
-
-@pytest.mark.parametrize(
-    ("workers", "without", "faults", "message"),
-    [
-        (1, (), None, "workers is 1: it must be from 2 to 64"),
-        (65, (), None, "workers is 65"),
-        (6, ("shard",), None, "unknown option 'shard': options are founders, "),
-        (2, (), (Fault(at_s=0.0, kind="leave", peer="p2"),), "'p2' is no peer of this run"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused(
-    workers: int, without: tuple[str, ...], faults: tuple[Fault, ...] | None, message: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        draw(0, workers, without, faults)
-    assert message in str(caught.value)
