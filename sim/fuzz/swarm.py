@@ -5,7 +5,7 @@ incarnation of a peer, or stop in the middle of a transfer.
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -114,8 +114,10 @@ class FuzzSwarm:
         requirements, shards = requirements_of(rule), shards_of(rule, peers.shards)
         self._schema = schema_of(peers.size, shards, scattered=requirements.scattered)
         # No clock shows a time before 0: a clock is behind only because the others are ahead.
-        self._right_s = -min([0.0, *peers.ahead_s.values()])
-        self._ahead_s = {peer: self._right_s + ahead_s for peer, ahead_s in peers.ahead_s.items()}
+        right_s = -min([0.0, *peers.ahead_s.values()])
+        self._ahead_s = defaultdict(
+            lambda: right_s, {peer: right_s + ahead_s for peer, ahead_s in peers.ahead_s.items()}
+        )
         self._keeps_anchor = parse_wire(peers.config.wire).needs_anchor
         self._registers: dict[PeerId, Sequence[str]] = {}
         self._later: dict[PeerId, Incarnation] = {}
@@ -224,14 +226,6 @@ class FuzzSwarm:
         effects = host.protocol.read(self.now + host.worker.ahead_s, other)
         self._take_in(host.worker, effects, "read")
 
-    def crash(self, peer: PeerId) -> None:
-        """Kill a process."""
-        self.processes.crash(self.peers[peer].worker)
-
-    def leave(self, peer: PeerId, *, burn: bool = False) -> None:
-        """Let a peer leave the swarm."""
-        self.fleet.leave(self.peers[peer].worker, burn=burn)
-
     def protocol(self, id: PeerId, before: Worker | None, kept: Checkpoint | None) -> Protocol:
         """Make the protocol of a first or of a later incarnation."""
         made, rule = self._made, self._made.rule(id)
@@ -267,16 +261,12 @@ class FuzzSwarm:
             # On another machine, whose clock is right.
             self._ahead_s.pop(id, None)
         now = 0.0 if before is None else self.now
-        born = 1 + int((now + self.ahead_s(id)) * 1000)
+        born = 1 + int((now + self._ahead_s[id]) * 1000)
         if before is not None and kept is not None:
             born = max(born, before.protocol.account.incarnation + 1)
         while (id, born) in self.invariants.ledgers:
             born += 1
         return born
-
-    def ahead_s(self, id: PeerId) -> float:
-        """Return how far the clock of a peer's machine is ahead, seconds."""
-        return self._ahead_s.get(id, self._right_s)
 
     def listens(self, id: PeerId) -> bool:
         """True if a peer has an address, where others can reach it."""
@@ -299,6 +289,7 @@ class FuzzSwarm:
     def started(self, worker: Worker) -> None:
         """Record that an incarnation begins."""
         id, life = worker.id, worker.protocol.account.life
+        worker.ahead_s = self._ahead_s[id]
         if id in self._returns:
             self._returns.discard(id)
             self.invariants.seen["restart with state"] += 1

@@ -313,8 +313,6 @@ class Processes:
     def _enter(self, worker: Worker) -> None:
         worker.running = worker.awake = worker.searching = True
         worker.started_s = self.fleet.now
-        if self.fleet.harness is not None:
-            worker.ahead_s = self.fleet.harness.ahead_s(worker.id)
         if self.fleet.observer is not None:
             self.fleet.observer.started(worker)
         self._open.add(worker.index)

@@ -279,9 +279,6 @@ class Harness(Values, Observer, Structural):
     def protocol(self, id: PeerId, before: Worker | None, kept: Checkpoint | None) -> Protocol:
         """Make the protocol of a first incarnation, or of the one after *before*."""
 
-    def ahead_s(self, id: PeerId) -> float:
-        """Return how far the clock of a peer's machine is ahead, seconds."""
-
     def listens(self, id: PeerId) -> bool:
         """Return True if a peer has an address at which others can reach it."""
 

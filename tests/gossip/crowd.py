@@ -158,6 +158,14 @@ class Crowd:
         self._seed = seed
         self.swarm = FuzzSwarm(seed, peers, (*self.ids, *late), n, weather, faults=faults)
 
+    def crash(self, peer: PeerId) -> None:
+        """Kill a peer's process."""
+        self.swarm.processes.crash(self.swarm.peers[peer].worker)
+
+    def leave(self, peer: PeerId, *, burn: bool = False) -> None:
+        """Let a peer leave the swarm."""
+        self.swarm.fleet.leave(self.swarm.peers[peer].worker, burn=burn)
+
     def change(self, weather: NetworkConfig) -> None:
         """Let the network be another from now on."""
         ids = list(self.swarm.fleet.index)

@@ -122,7 +122,7 @@ def test_a_death_ends_it_for_all_and_is_named(name: str) -> None:
     config = replace(CONFIG, suspect_s=1.0, dead_s=3.0)
     crowd = Crowd(lambda peer: make_rule(name), 5, LiveTopology("ring", 0), config=config)
     crowd.run(100.0, steps=6)
-    crowd.swarm.crash("p02")
+    crowd.crash("p02")
     crowd.swarm.run(crowd.swarm.now + 20.0)
     reasons = [why for witnessed in crowd.rules.values() for why in witnessed.halts]
     assert reasons and all(why.startswith("p02 died in round ") for why in reasons)

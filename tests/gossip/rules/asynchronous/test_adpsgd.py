@@ -139,7 +139,7 @@ def test_with_p_0_it_only_answers() -> None:
 def test_one_that_dies_in_the_middle_does_not_keep_the_others_from_going_on() -> None:
     crowd = Crowd(rule, 5, complete, BAD, config=replace(CONFIG, dead_s=2.0))
     crowd.run(100.0, steps=20)
-    crowd.swarm.crash("p03")
+    crowd.crash("p03")
     crowd.swarm.run(crowd.swarm.now + 10.0)
     left = [peer for peer in crowd.ids if peer != "p03"]
     before = [exchanges(crowd, peer) for peer in left]
@@ -150,7 +150,7 @@ def test_one_that_dies_in_the_middle_does_not_keep_the_others_from_going_on() ->
 def test_one_that_leaves_hands_its_weight_on_and_a_newcomer_takes_part() -> None:
     crowd = Crowd(rule, 4, complete, BAD, late=("p50",))
     crowd.run(100.0, steps=20)
-    crowd.swarm.leave("p00")
+    crowd.leave("p00")
     crowd.swarm.launch("p50", seeds=("p01",))
     crowd.swarm.run(crowd.swarm.now + 15.0)
     hosts = crowd.swarm.peers

@@ -80,7 +80,7 @@ MORTAL = replace(CONFIG, suspect_s=1.0, dead_s=3.0)
 def test_it_goes_on_after_a_death_and_all_end_with_the_weight_that_is_left() -> None:
     crowd = Crowd(lambda peer: Epidemic(), 6, complete, BAD, steps=60, config=MORTAL)
     crowd.run(100.0, steps=10)
-    crowd.swarm.crash("p03")
+    crowd.crash("p03")
     crowd.swarm.run(3000.0, lambda: not crowd.swarm.running())
     assert not crowd.swarm.running()
     left = sum(host.ledger.weight for host in crowd.hosts if host.id != "p03")

@@ -133,7 +133,7 @@ def test_weight_is_exact_part_by_part_whoever_dies(name: str, dies: bool) -> Non
     crowd = Crowd(lambda peer: make(), N, complete, BAD, steps=40, config=config, size=SIZE)
     crowd.run(100.0, steps=10)
     if dies:
-        crowd.swarm.crash("p03")
+        crowd.crash("p03")
     crowd.swarm.run(3000.0, lambda: not crowd.swarm.running())
     assert not crowd.swarm.running()
     for shard in range(schema.shards):

@@ -92,7 +92,7 @@ def test_a_center_is_gone_with_the_last_who_shared_it() -> None:
     crowd.run(2000.0, steps=20)
     before = center_of(crowd).copy()
     for peer in crowd.ids:
-        crowd.swarm.crash(peer)
+        crowd.crash(peer)
     crowd.swarm.launch("late", ())
     crowd.swarm.run(crowd.swarm.now + 5.0)
     np.testing.assert_array_equal(center_of(crowd), crowd.swarm.peers["late"].vector.x)

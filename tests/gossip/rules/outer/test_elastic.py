@@ -80,7 +80,7 @@ def settle(crowd: Crowd) -> Audit:
 def test_after_a_death_the_others_go_on(name: str, weather: NetworkConfig) -> None:
     crowd = crowd_of(name, weather=weather)
     go_on(crowd, 3 * H)
-    crowd.swarm.crash("p02")
+    crowd.crash("p02")
     others = [peer for peer in crowd.ids if peer != "p02"]
     go_on(crowd, 5 * H, *others)
     found = settle(crowd)
@@ -98,7 +98,7 @@ def test_who_leaves_hands_its_weight_on_and_the_others_go_on(
 ) -> None:
     crowd = crowd_of(name, weather=weather)
     go_on(crowd, 3 * H)
-    crowd.swarm.leave("p01")
+    crowd.leave("p01")
     go_on(crowd, 5 * H, "p00", "p02", "p03", "p04")
     assert settle(crowd).held == 5 * ONE
     assert not crowd.swarm.invariants.dead
@@ -130,7 +130,7 @@ def test_who_joins_becomes_a_copy_and_takes_part(name: str, weather: NetworkConf
 def test_who_restarts_takes_part_again(name: str, weather: NetworkConfig) -> None:
     crowd = crowd_of(name, weather=weather)
     go_on(crowd, 2 * H)
-    crowd.swarm.crash("p03")
+    crowd.crash("p03")
     crowd.swarm.launch("p03", seeds=("p00", "p01"))
     go_on(crowd, 5 * H)
     found = settle(crowd)
@@ -174,8 +174,8 @@ def test_who_has_finished_follows_the_others_and_does_not_count(
 def test_whose_partners_are_all_gone_goes_on_alone(name: str) -> None:
     crowd = crowd_of(name, 3, CALM)
     go_on(crowd, 2 * H)
-    crowd.swarm.crash("p00")
-    crowd.swarm.leave("p01")
+    crowd.crash("p00")
+    crowd.leave("p01")
     go_on(crowd, 5 * H, "p02")
     settle(crowd)
 
@@ -226,7 +226,7 @@ def test_founders_begin_the_first_round_together() -> None:
 def test_a_founder_that_never_comes_is_waited_for_only_so_long() -> None:
     crowd = crowd_of("local-sgd", 3)
     crowd.swarm.run(0.6)
-    crowd.swarm.crash("p01")
+    crowd.crash("p01")
     go_on(crowd, 3 * H, "p00", "p02")
 
 
@@ -246,7 +246,7 @@ def test_a_round_in_which_nobody_counts_is_over_all_the_same() -> None:
     listener: Any = crowd.rules["p01"].rule
     assert (listener._rounds.round, listener._rounds.is_open) == (1, True)
     before = swarm.peers["p01"].vector.x.copy()
-    swarm.crash("p02")
+    crowd.crash("p02")
     swarm.run(swarm.now + 20.0, lambda: listener._rounds.round == 2)
     assert listener._rounds.round == 2
     assert (swarm.peers["p01"].vector.x == before).all()
@@ -287,12 +287,12 @@ def test_nobody_waits_for_ever_whatever_happens(name: str, seed: int) -> None:
         seeds = tuple(peer for peer in there if peer != victim)
         match int(rng.integers(5)):
             case 0 if len(there) > 3:
-                swarm.crash(victim)
+                crowd.crash(victim)
             case 1 if len(there) > 3:
-                swarm.crash(victim)
+                crowd.crash(victim)
                 swarm.launch(victim, seeds=seeds)
             case 2 if len(there) > 3:
-                swarm.leave(victim)
+                crowd.leave(victim)
             case 3:
                 swarm.launch(coming.pop(), seeds=tuple(there))
             case _:

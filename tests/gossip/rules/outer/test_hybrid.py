@@ -124,7 +124,7 @@ def test_when_a_leader_dies_another_leads_and_newcomers_take_part() -> None:
         lambda peer: Hybrid(), 6, complete, BAD, config=MORTAL, host=of_three, late=("p06",)
     )
     crowd.run(2000.0, steps=10)
-    crowd.swarm.crash("p00")
+    crowd.crash("p00")
     steps = len(crowd.before["p01"])
     crowd.swarm.launch("p06", ["p03"])
     crowd.swarm.run(crowd.swarm.now + 60.0)

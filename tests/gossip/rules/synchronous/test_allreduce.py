@@ -52,7 +52,7 @@ def test_who_dies_before_it_took_the_last_mean_keeps_nobody_from_closing() -> No
     """The third of three is the one that only gets the mean: nobody waits for it any more."""
     crowd = Crowd(rule, 3, ring, steps=4, config=replace(CONFIG, dead_s=3.0))
     crowd.swarm.run(100.0, lambda: crowd.swarm.peers["p00"].worker.finished)
-    crowd.swarm.crash("p02")
+    crowd.crash("p02")
     crowd.run(crowd.swarm.now + 60.0)
     assert not crowd.swarm.running()
 

@@ -128,7 +128,7 @@ def halts(crowd: Crowd) -> list[str]:
 def test_one_that_leaves_early_ends_it_for_all(burn: bool) -> None:
     crowd = Crowd(rule, 4, ring)
     crowd.run(100.0, steps=3)
-    crowd.swarm.leave("p01", burn=burn)
+    crowd.leave("p01", burn=burn)
     crowd.swarm.run(crowd.swarm.now + 3.0)
     # Who halts leaves, too, may be heard of first, and passes the reason on.
     reasons = halts(crowd)
@@ -139,7 +139,7 @@ def test_one_that_leaves_early_ends_it_for_all(burn: bool) -> None:
 def test_where_the_others_leave_in_turn_the_first_cause_is_named(seed: int) -> None:
     crowd = Crowd(rule, 6, ring, config=MORTAL, seed=seed)
     crowd.run(100.0, steps=3)
-    crowd.swarm.crash("p00")
+    crowd.crash("p00")
     crowd.swarm.run(crowd.swarm.now + 60.0)
     assert all(crowd.rules[peer].halts for peer in crowd.ids[1:])
     assert {reason[:8] for reason in halts(crowd)} == {"p00 died"}
@@ -170,7 +170,7 @@ def test_a_share_that_could_not_be_pushed_yet_is_not_accepted_yet() -> None:
 def test_a_second_life_of_a_member_is_not_the_member() -> None:
     crowd = Crowd(rule, 3, ring)
     crowd.run(100.0, steps=3)
-    crowd.swarm.crash("p01")
+    crowd.crash("p01")
     crowd.swarm.launch("p01", seeds=("p00", "p02"))
     crowd.swarm.run(crowd.swarm.now + 5.0)
     assert any(reason.startswith("p01 restarted in round") for reason in halts(crowd))
