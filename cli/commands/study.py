@@ -209,16 +209,7 @@ def _plan(study: Any, folder: Path, backend: str, jobs: int | None) -> "StudyPla
     except KeyboardInterrupt:
         fail("stopped before anything was computed", STOPPED)
     plan.require_runnable()
-    for path in plan.torn:
-        print(f"{path} is no whole trial: it is computed again", file=sys.stderr)
     print(outline(plan), file=sys.stderr, flush=True)
-    if plan.others and not plan.finished:
-        print(
-            f"none of the {plan.others:,} finished trials in the folder can be used: they have "
-            "other arguments, files, or were computed by another version of the code or libraries, "
-            "or on a processor of another kind",
-            file=sys.stderr,
-        )
     return plan
 
 

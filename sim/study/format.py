@@ -1,11 +1,11 @@
 """Numbers, units and names formatted for tables, charts and sentences."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from .statistics import Interval
+from .study import NUMBER
 
 __all__ = [
     "count",
@@ -34,9 +34,6 @@ _SCALES: Final[Mapping[str, tuple[tuple[float, str, float], ...]]] = {
 # An interval below the first part of the mean is rounding; four digits do not show the second.
 _ROUNDING: Final = 1e-12
 _SEEN: Final = 5e-5
-
-# Numbers as people write them: float() accepts 1_0, and digits of other scripts, too.
-_NUMBER: Final = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -170,7 +167,8 @@ def named(axis: str, label: str) -> str:
     """
     # A line break must not break the sentence around it.
     label = " ".join(label.split())
-    if _NUMBER.fullmatch(label) or label in ("true", "false"):
+    number = NUMBER.fullmatch(label)
+    if (number and not number[2]) or label in ("true", "false"):
         return f"{axis} = {label}"
     # In a list of names its commas would look like the list's.
     return f'"{label}"' if "," in label else label

@@ -69,9 +69,9 @@ def read_study(path: Path) -> Study:
 
 
 def _study(name: str, content: Mapping[str, Any]) -> Study:
-    _check_keys(content, _KEYS, "")
+    check_keys(content, _KEYS, "")
     settings = _given(content, "settings", {}, "a table, [settings]")
-    _check_keys(settings, SETTINGS, "settings")
+    check_keys(settings, SETTINGS, "settings")
     grid = _given(content, "grid", {}, "a table, [grid]")
     axes = tuple(_axis(axis, values) for axis, values in grid.items())
     return Study(
@@ -94,31 +94,28 @@ def _axis(name: str, values: object) -> Axis:
     where = f"grid.{name}"
     if not isinstance(values, list):
         raise ConfigError(f"{where} is {_shown(values)}: it must be a list")
+    # A list of faults is a list of tables, too, in which none has a name.
     if name not in SETTINGS and any(isinstance(value, dict) for value in values):
-        for place, value in enumerate(values, 1):
-            if not isinstance(value, dict) or "name" not in value:
-                raise ConfigError(f"{where}, number {place}, has no name: each point needs one")
+        return Axis(name, tuple(_point(where, value) for value in values))
     if values and all(isinstance(value, dict) and "name" in value for value in values):
         return Axis(name, tuple(_point(where, value) for value in values))
-    _check_keys({name: values}, SETTINGS, "grid")
+    check_keys({name: values}, SETTINGS, "grid")
     return Axis(name, tuple(Point(_label(value), with_tuples({name: value})) for value in values))
 
 
-def _point(where: str, table: Mapping[str, Any]) -> Point:
+def _point(where: str, table: object) -> Point:
+    label = table.get("name") if isinstance(table, dict) else None
+    if not isinstance(table, dict) or not isinstance(label, str) or not label.strip():
+        raise ConfigError(f"{where} has {_shown(table)}: each point needs a name")
     settings = {key: value for key, value in table.items() if key != "name"}
-    label = table["name"]
-    if not isinstance(label, str) or not label.strip():
-        raise ConfigError(f"{where} has the name {_shown(label)}: it must be a string")
-    _check_keys(settings, SETTINGS, f"{where}, {label}")
+    check_keys(settings, SETTINGS, f"{where}, {label}")
     return Point(" ".join(label.split()), with_tuples(settings))
 
 
 def _metrics(names: object) -> Iterable[str]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"metrics is {_shown(names)}: it must be a list of names")
-    _check_keys(names, METRICS, "metrics")
-    if len(set(names)) < len(names):
-        raise ConfigError(f"metrics has one twice: {_shown(names)}")
+    check_keys(names, tuple(METRICS), "metrics")
     return names
 
 
@@ -128,22 +125,18 @@ def _conditions(tables: object, axes: Iterable[str]) -> Iterable[Condition]:
     for table in tables:
         if not table:
             raise ConfigError("a [[skip]] is empty: it would leave out every trial")
-        _check_keys(table, (*SETTINGS, *axes), "skip")
+        check_keys(table, (*SETTINGS, *axes), "skip")
         yield Condition(table)
 
 
 def _seeds(given: object) -> tuple[int, ...]:
     if isinstance(given, list) and all(type(seed) is int and seed >= 0 for seed in given):
         return tuple(given)
-    if type(given) is int and given > 0:
-        if given > _SEEDS_MAX:
-            raise ConfigError(
-                f"seeds asks for {given:,} of them, and {_SEEDS_MAX:,} are the most: to name one, "
-                f"write seeds = [{given}]"
-            )
+    if type(given) is int and 0 < given <= _SEEDS_MAX:
         return tuple(range(given))
     raise ConfigError(
-        f"seeds is {_shown(given)}: it must be how many there are to be, or a list of integers"
+        f"seeds is {_shown(given)}: it must be their number, up to {_SEEDS_MAX:,}, or a list of "
+        "them, such as [0, 1, 2]"
     )
 
 
@@ -162,18 +155,6 @@ def _label(value: object) -> str:
 
 def _shown(value: object) -> str:
     return json.dumps(value, default=str)
-
-
-def _check_keys(content: Iterable[str], allowed: Iterable[str], where: str) -> None:
-    allowed = tuple(allowed)
-    for key in content:
-        if key in allowed:
-            continue
-        if key == "seed":
-            raise ConfigError(f"{where} has seed: give seeds = [0, 1, 2] at the top instead")
-        if key in RUNNER_SETTINGS:
-            raise ConfigError(f"{where} has {key}: no result depends on it, and the runner sets it")
-        check_keys([key], allowed, where)
 
 
 _FOLDER: Final = Path(__file__).parent / "built_in"

@@ -150,10 +150,6 @@ class StudyPlan:
     """Number of processes; None for as many as a cluster has cores."""
     memory_gib: float
     """Estimated peak memory of a process."""
-    torn: tuple[Path, ...]
-    """Incomplete files in the store; their trials are computed again."""
-    others: int
-    """Number of finished trials in the store with other arguments, files or code."""
 
     @property
     def shape(self) -> str:
@@ -221,6 +217,4 @@ def plan_study(
         backend=where,
         jobs=jobs,
         memory_gib=memory_gib,
-        torn=tuple(store.torn),
-        others=store.others([trial.key for trial in good]),
     )

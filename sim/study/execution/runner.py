@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ....gossip.errors import ConfigError, RumorError
+from ....gossip.errors import ConfigError
 from ....train.storage.files import remove_drafts
 from ..results import Result, Results
 from ..study import Study, Trial
@@ -89,7 +89,6 @@ def run_study(
     Raises:
         InvalidTrials: Some trials cannot run; nothing was started.
         ConfigError: An argument is not valid, or the folder holds a study or is in use.
-        RumorError: A worker process has other code; finished trials are kept.
         TransportError: A cluster cannot be reached, or failed; finished trials are kept.
         OSError: The folder cannot be written; finished trials are kept.
     """
@@ -186,8 +185,6 @@ class _Run:
         return lost
 
     def _keep(self, answer: Mapping[str, Any]) -> None:
-        if "code_mismatch" in answer:
-            raise RumorError(answer["code_mismatch"])
         key = answer["key"]
         if record := answer.get("record"):
             self._store.put(key, record)

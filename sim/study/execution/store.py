@@ -2,17 +2,16 @@
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
 from ....gossip.errors import ConfigError
-from ....train.faults.schedule import Fault, faults_as_json
 from ....train.storage.files import check_folder as check_place
-from ....train.storage.files import drafted, read_json, write_json
+from ....train.storage.files import drafted, read_json
 from ...results.files import read_object
 from ..study import Axis, Condition, Point, Study, with_tuples
 
@@ -43,25 +42,16 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / TRIALS
-        self.torn: list[Path] = []
-        """Files found that are no trials, or incomplete: these trials count as missing."""
 
     def get(self, key: str) -> dict[str, Any] | None:
         """Return the record of a trial, the parts of `compute`; None if missing or incomplete."""
-        path = self.folder / f"{key}.json"
         try:
-            content = read_json(path)
+            content = read_json(self.folder / f"{key}.json")
             record: dict[str, Any] = content["record"]
             told = content["format"], content["key"], content["digest"]
-            if told == (_FORMAT, key, _digest(record)):
-                return record
-        except FileNotFoundError:
-            return None
+            return record if told == (_FORMAT, key, _digest(record)) else None
         except (OSError, ValueError, LookupError, TypeError):
-            pass
-        if path not in self.torn:
-            self.torn.append(path)
-        return None
+            return None
 
     def put(self, key: str, record: Mapping[str, Any]) -> None:
         """Store a trial, the parts of `compute`; it is on the disk when this returns.
@@ -74,11 +64,6 @@ class Store:
         with drafted(self.folder / f"{key}.json") as draft:
             # Numbers are written so that they are read back to the bit.
             draft.write_text(json.dumps(content, allow_nan=False) + "\n", encoding="utf-8")
-
-    def others(self, keys: Collection[str]) -> int:
-        """Count finished trials other than these: with other arguments, files or code."""
-        known = set(keys)
-        return sum(path.stem not in known for path in self.folder.glob("*.json"))
 
 
 def _digest(record: Mapping[str, Any]) -> str:
@@ -134,8 +119,12 @@ def write_folder(folder: Path, study: Study, keys: Sequence[str], failures: Any 
     Raises:
         OSError: Writing failed; the earlier content is kept.
     """
-    told = {"format": _FORMAT, "study": _as_json(study), "trials": list(keys)}
-    write_json(folder / STUDY, told | {"failures": dict(failures or {})})
+    told = {"format": _FORMAT, "study": asdict(study), "trials": list(keys)}
+    told["failures"] = dict(failures or {})
+    # Paths, and faults as objects, which only programs can pass.
+    text = json.dumps(told, indent=1, default=str)
+    with drafted(folder / STUDY) as draft:
+        draft.write_text(text + "\n")
 
 
 def read_folder(folder: Path) -> tuple[Study, tuple[str, ...], dict[str, str]]:
@@ -160,28 +149,6 @@ def read_folder(folder: Path) -> tuple[Study, tuple[str, ...], dict[str, str]]:
         raise ConfigError(f"{path} is not what a study writes: {error!r}") from error
 
 
-def _as_json(study: Study) -> dict[str, Any]:
-    told = {field.name: getattr(study, field.name) for field in fields(Study)}
-    axes = {
-        axis.name: [{"label": p.label, "settings": _plain(p.settings)} for p in axis.points]
-        for axis in study.axes
-    }
-    return told | {
-        "settings": _plain(study.settings),
-        "axes": [{"name": name, "points": points} for name, points in axes.items()],
-        "skip": [dict(condition.wanted) for condition in study.skip],
-    }
-
-
-def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop settings that are objects, which only programs can pass."""
-    found = {name: str(v) if isinstance(v, Path) else v for name, v in settings.items()}
-    faults = found.get("faults")
-    if isinstance(faults, Sequence) and not isinstance(faults, str):
-        found["faults"] = [faults_as_json([f])[0] if isinstance(f, Fault) else f for f in faults]
-    return found
-
-
 def _study(told: Mapping[str, Any]) -> Study:
     axes = {
         axis["name"]: tuple(Point(p["label"], with_tuples(p["settings"])) for p in axis["points"])
@@ -192,6 +159,6 @@ def _study(told: Mapping[str, Any]) -> Study:
         "axes": tuple(Axis(name, points) for name, points in axes.items()),
         "seeds": tuple(told["seeds"]),
         "metrics": tuple(told["metrics"]),
-        "skip": tuple(Condition(wanted) for wanted in told["skip"]),
+        "skip": tuple(Condition(**condition) for condition in told["skip"]),
     }
     return Study(**{**told, **changed})

@@ -218,26 +218,20 @@ _ONE_AT_A_TIME = threading.Lock()
 
 _LOOK_EVERY_S = 1.0
 
-_CODE_MISMATCH = (
-    "the code, a library or the processor is not the same in a worker process (on {}) as where the "
-    "study was started: {}"
-)
-
 
 def order_of(key: str, settings: Mapping[str, Any], folder: Path, parent: int | None) -> str:
     """Write a trial as an order for a worker process: relative paths start in *folder*, and the
     worker ends with the process *parent*, if given."""
     asked = {"key": key, "settings": dict(settings), "folder": str(folder), "parent": parent}
-    return json.dumps(asked | {"code": code_version(), "versions": versions()})
+    return json.dumps(asked)
 
 
 def run_trial(order: str) -> str:
     """Compute a trial from an order of `order_of`.
 
     Returns:
-        JSON: ``key``, and one of ``record``, the result of `compute`; ``failure``, the reason why
-        it is missing; or ``code_mismatch``: this process runs other code than the caller. A trial
-        that cannot run raises nothing: others may.
+        JSON: ``key``, and ``record``, the result of `compute`, or ``failure``, the reason why it is
+        missing. A trial that cannot run raises nothing: others may.
     """
     told = json.loads(order)
     if told["parent"] is not None:
@@ -246,7 +240,12 @@ def run_trial(order: str) -> str:
     inside = chdir(told["folder"]) if Path(told["folder"]).is_dir() else nullcontext()
     with _ONE_AT_A_TIME, inside:
         try:
-            answer = _answer(told)
+            # A process of a cluster may have cached an older content of a graph's file.
+            forget_files()
+            _check(told)
+            answer: dict[str, Any] = {"record": compute(config_of(told["settings"]))}
+            # A file may have changed between hashing and reading.
+            _check(told)
         except (RumorError, OSError) as error:
             answer = {"failure": str(error) or type(error).__name__}
         except MemoryError:
@@ -256,32 +255,13 @@ def run_trial(order: str) -> str:
     return json.dumps({"key": told["key"], **answer}, allow_nan=False)
 
 
-def _answer(told: Mapping[str, Any]) -> dict[str, Any]:
-    if code_version() != told["code"]:
-        others = [
-            f"{name} is {own or 'missing'} there, {told['versions'].get(name) or 'missing'} here"
-            for name, own in versions().items()
-            if told["versions"].get(name, "") != own
-        ]
-        changed = "a source was changed since, or that machine has another version of this project"
-        why = "; ".join(others) or changed
-        return {"code_mismatch": _CODE_MISMATCH.format(os.uname().nodename, why)}
-    # A process of a cluster may have cached an older content of a graph's file for another study.
-    forget_files()
-    key, settings = told["key"], told["settings"]
-    _check(key, settings)
-    found = compute(config_of(settings))
-    # A file may have changed between hashing and reading.
-    _check(key, settings)
-    return {"record": found}
-
-
-def _check(key: str, settings: Mapping[str, Any]) -> None:
-    """Check that this process would compute the requested trial."""
-    if trial_key(settings) != key:
+def _check(told: Mapping[str, Any]) -> None:
+    """Check that this process computes the requested trial."""
+    if trial_key(told["settings"]) != told["key"]:
         raise RumorError(
-            "a file that this trial names is no longer what it was when the study began, or is "
-            f"another one in {Path.cwd()} on {os.uname().nodename}: start it again by --resume"
+            "a file that this trial names, the code, a library or the processor is not the same in "
+            f"{Path.cwd()} on {os.uname().nodename} as when and where the study was started: start "
+            "it again by --resume"
         )
 
 

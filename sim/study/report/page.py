@@ -17,7 +17,7 @@ from ..execution.trial import code_version, versions
 from ..format import count, listed, number, percent, place
 from ..metrics import Metric, metrics_known
 from ..results import Results
-from ..study import Point, Study, Trial
+from ..study import Study, Trial
 from . import charts
 
 if TYPE_CHECKING:
@@ -83,9 +83,8 @@ def page(results: Results) -> str:
             parts.append(f"<h2>What {escape(axis.name)} does</h2>")
             parts.append(_image(charts.response(best, metrics), "response"))
     parts += [
-        "<h2>Repeat it</h2><p>Every argument of the study; what is not given is left to rumor "
-        "simulate. Files are looked for in the folder that the study was run in.</p>",
-        _pairs(dict(_asked(study))),
+        "<h2>Repeat it</h2><p>Each command has every argument of its trial; what is not given is "
+        "left to rumor simulate. Files are looked for in the folder that the study was run in.</p>",
         f"<details><summary>The command of each trial</summary><pre>"
         f"{escape(chr(10).join(map(command, study.trials())))}</pre></details>",
         f"<footer>Code version {code_version()}; {escape(libraries)}. Times are virtual: what "
@@ -218,38 +217,11 @@ def _pairs(pairs: Mapping[str, str]) -> str:
     return f"<dl>{inside}</dl>"
 
 
-def _asked(study: Study) -> Iterator[tuple[str, str]]:
-    """Yield every argument of a study, by name, in words."""
-    for name, value in study.settings.items():
-        yield name, _text(value)
-    for axis in study.axes:
-        yield f"{axis.name} (varied)", ", ".join(_point(axis.name, one) for one in axis.points)
-    for number_, condition in enumerate(study.skip, 1):
-        yield f"left out, {number_}", str(condition)
-    yield "seeds", ", ".join(map(str, study.seeds))
-    yield f"target {study.goal}", f"{study.target:g}"
-
-
-def _point(axis: str, point: Point) -> str:
-    if list(point.settings) == [axis]:
-        return point.label
-    given = ", ".join(f"{name} = {_text(value)}" for name, value in point.settings.items())
-    return f"{point.label} ({given or 'nothing set'})"
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=_plain)
-
-
 def _option(name: str, value: Any) -> Iterator[str]:
     if value is None or value == ():
         return
     if name == "faults" and not isinstance(value, str | Path):
-        value = json.dumps(list(value), default=_plain)
+        value = json.dumps(list(value), default=str)
     for one in value if isinstance(value, list | tuple) else (value,):
         text = str(one).lower() if isinstance(one, bool) else str(one)
         yield from ("--set", f"{name}={text}")
-
-
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Mapping) else str(value)

@@ -343,17 +343,6 @@ def test_tables_that_cannot_be_written_cost_no_trial(monkeypatch: pytest.MonkeyP
     assert run("--resume").exit_code == 0
 
 
-def test_a_torn_trial_and_trials_of_other_code_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    run()
-    first, *_ = sorted(Path("runs/study-mine/trials").iterdir())
-    first.write_text("{")
-    done = run("--resume")
-    assert f"{first} is no whole trial: it is computed again" in done.stderr
-    monkeypatch.setattr("rumor.sim.study.execution.trial.code_version", lambda: "other")
-    done = run("--resume")
-    assert "none of the 4 finished trials in the folder can be used" in done.stderr
-
-
 def progress(**changes: Any) -> StudyProgress:
     usual: dict[str, Any] = {
         "trials": 40,

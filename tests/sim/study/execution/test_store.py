@@ -23,7 +23,7 @@ def test_what_was_put_is_there_to_the_bit(tmp_path: Path) -> None:
     Store(tmp_path).put(KEY, RECORD)
     store = Store(tmp_path)
     assert store.get(KEY) == RECORD
-    assert store.get("cd" * 16) is None and store.torn == []
+    assert store.get("cd" * 16) is None
 
 
 @pytest.mark.parametrize(
@@ -39,15 +39,12 @@ def test_what_was_put_is_there_to_the_bit(tmp_path: Path) -> None:
         lambda text: "[" * 100_000,
     ],
 )
-def test_a_file_that_is_not_as_it_was_written_counts_as_missing_and_is_told(
-    tmp_path: Path, spoil: Any
-) -> None:
+def test_a_file_that_is_not_as_it_was_written_counts_as_missing(tmp_path: Path, spoil: Any) -> None:
     store = Store(tmp_path)
     store.put(KEY, RECORD)
     path = tmp_path / "trials" / f"{KEY}.json"
     path.write_text(spoil(path.read_text()))
-    assert store.get(KEY) is None and store.get(KEY) is None
-    assert store.torn == [path]
+    assert store.get(KEY) is None
 
 
 def test_a_full_disk_leaves_the_old_trial_and_no_draft(
@@ -66,11 +63,3 @@ def test_a_full_disk_leaves_the_old_trial_and_no_draft(
         store.put("cd" * 16, RECORD)
     assert store.get(KEY) == RECORD
     assert [path.name for path in (tmp_path / "trials").iterdir()] == [f"{KEY}.json"]
-
-
-def test_trials_of_other_studies_are_counted(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    assert store.others([KEY]) == 0
-    store.put(KEY, RECORD)
-    store.put("cd" * 16, RECORD)
-    assert store.others([KEY]) == 1

@@ -135,11 +135,9 @@ def test_a_study_may_be_called_anything() -> None:
     assert hostile in read(results_of({"rule": [hostile, "sgp"]}, title=hostile)).text
 
 
-def test_every_argument_and_every_command_is_there() -> None:
+def test_the_command_of_every_trial_is_there() -> None:
     results = results_of({"topology": GRAPHS, "data": DATA}, lr=0.05)
     text = read(results).text
-    assert "lr 0.05" in text
-    assert "iid (partition = shared), skewed (partition = dirichlet:0.1)" in text
     begin = "rumor simulate --set task=digits --set workers=16 --set lr=0.05 --set topology="
     assert text.count(begin) == 24
 
@@ -164,5 +162,5 @@ def test_a_reference_is_told_where_figures_are() -> None:
 def test_a_target_that_is_a_loss_is_told_as_one() -> None:
     made = results_of({"rule": ["gosgd", "sgp"]}, target=0.3)
     text = read(replace(made, study=replace(made.study, metrics=("time_to_loss_s",)))).text
-    assert "Target loss 0.3" in text and "target loss 0.3" in text and "30 %" not in text
+    assert "Target loss 0.3" in text and "30 %" not in text
     assert "Target accuracy 30 %" in read(made).text
