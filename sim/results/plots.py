@@ -1,8 +1,9 @@
 """Pictures of simulated runs, and what pictures of live runs share with them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from textwrap import wrap
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -203,14 +204,12 @@ Series = Mapping[str, Floats]
 class _Panel(NamedTuple):
     """One chart of a run."""
 
-    title: str
-    name: str
-    """Name of its curve."""
     draw: Callable[["Axes", Summary, Series], None]
-    has_any: Callable[[Floats], bool]
-    """True if that curve has data to show."""
+    title: str = ""
     label: str = ""
     """Label of the vertical axis."""
+    only_several: bool = False
+    """True if it means nothing with a single worker."""
 
 
 def draw(summary: Summary, series: Series) -> "Figure":
@@ -218,10 +217,11 @@ def draw(summary: Summary, series: Series) -> "Figure":
     from matplotlib import rc_context
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    panels = _panels(summary, series)
+    panels = list(_panels(summary, series))
+    rows = max(1, -(-len(panels) // 2))
     title, world = wrap(describe(summary), TITLE_MAX), wrap(describe_world(summary), WORLD_MAX)
     below = HEADER_LINE * (len(title) + len(world) + 0.7)
-    height = below + PANEL_HEIGHT * -(-len(panels) // 2)
+    height = below + PANEL_HEIGHT * rows
     with rc_context(STYLE):
         rect = (0.0, 0.0, 1.0, 1 - below / height)
         layout = ConstrainedLayoutEngine(rect=rect, hspace=0.06, wspace=0.03)
@@ -232,70 +232,43 @@ def draw(summary: Summary, series: Series) -> "Figure":
                 style = {"fontsize": 12, "fontweight": "bold"}
             y = 1 - HEADER_LINE * (index + 0.35) / height
             figure.text(0.01, y, text, va="top", **style)
-        _place(figure, panels, summary, series)
+        grid = list(figure.subplots(rows, 2, squeeze=False).flat)
+        for axes in grid[max(1, len(panels)) :]:
+            axes.remove()
+        if not panels:
+            say(grid[0], "nothing was measured")
+        end_s = float(np.nanmax(series["time_s"], initial=0.0)) or 1.0
+        for axes, panel in zip(grid, panels, strict=False):
+            axes.set_xlim(0, end_s)
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.set_title(panel.title)
+            axes.set_xlabel("virtual time, s")
+            axes.set_ylabel(panel.label)
+            panel.draw(axes, summary, series)
+            if summary.get("faults"):
+                mark_faults(axes, summary["faults"], end_s, labels=axes is grid[0])
     return figure
 
 
-def _panels(summary: Summary, series: Series) -> list[_Panel]:
-    """Return the panels with data to show, the most telling first."""
-    several = summary["workers"] > 1
-    known = [
-        _Panel("", "accuracy", partial(_draw_quality, name="accuracy"), _has_any),
-        _Panel("", "loss", partial(_draw_quality, name="loss"), lambda loss: len(loss) > 0),
-        _Panel("Disagreement: squared distances from the mean, per coordinate",
-              "disagreement", _draw_disagreement, _has_any, "sum over the workers"),
-        _Panel("Consensus distance: how far models are from their mean",
-              "consensus_distance",
-              partial(_draw_distance, name="consensus_distance", none="all models are identical",
-                      form="{:.2g}"),
-              lambda found: several and "disagreement" not in series and _has_any(found),
-              "|x_i - mean| / |mean|, rms"),
-        _Panel("Averaging weights of the workers", "weight_quantiles", _draw_weights,
-              lambda found: several and _has_any(found), "founders"),
-        _Panel("Traffic of all workers together", "bytes_sent", _draw_traffic,
-              lambda found: several and _has_any(found)),
-        _Panel("Members of the swarm", "members", _draw_members, _has_any, "workers"),
-        _Panel("Staleness of shares when they are mixed in", "staleness_steps",
-              partial(_draw_steps, name="staleness_steps"),
-              lambda found: several and _is_ever(found), "steps behind"),
-        _Panel("Part of the workers' time that is spent waiting", "idle",
-              partial(_draw_steps, name="idle"),
-              lambda found: several and _is_ever(found), "idle"),
-    ]  # fmt: skip
-    shown = [panel for panel in known if panel.name in series and panel.has_any(series[panel.name])]
-    nothing = _Panel("", "", lambda axes, *_: say(axes, "nothing was measured"), _has_any)
-    return shown or [nothing]
+def _panels(summary: Summary, series: Series) -> Iterator[_Panel]:
+    """Yield the panels that have something to show."""
+    for name, panel in _PANELS.items():
+        if not _has_any(series.get(name)):
+            continue
+        if panel.only_several and summary["workers"] == 1:
+            continue
+        if name == "consensus_distance" and "disagreement" in series:
+            continue
+        if name in ("staleness_steps", "idle") and not np.nan_to_num(series[name]).any():
+            continue
+        yield panel
 
 
 def _has_any(values: Floats | None) -> bool:
     return values is not None and bool(np.isfinite(values).any())
 
 
-def _is_ever(values: Floats) -> bool:
-    """True if there are values other than zeros and gaps."""
-    return bool(np.any(np.isfinite(values) & (values != 0)))
-
-
-def _place(figure: "Figure", panels: Sequence[_Panel], summary: Summary, series: Series) -> None:
-    """Place panels two in a row; with an odd number, the first has a row of its own."""
-    odd = len(panels) % 2
-    grid = figure.add_gridspec(-(-len(panels) // 2), 2)
-    end_s = float(np.nanmax(series["time_s"], initial=0.0)) or 1.0
-    for index, panel in enumerate(panels):
-        row, column = divmod(index + odd, 2)
-        axes = figure.add_subplot(grid[0, :] if odd and index == 0 else grid[row, column])
-        axes.set_xlim(0, end_s)
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.set_title(panel.title)
-        axes.set_ylabel(panel.label)
-        panel.draw(axes, summary, series)
-        if summary.get("faults"):
-            mark_faults(axes, summary["faults"], end_s, labels=index == 0)
-        if index >= len(panels) - 2:
-            axes.set_xlabel("virtual time, s")
-
-
-def _draw_quality(axes: "Axes", summary: Summary, series: Series, name: str) -> None:
+def _draw_quality(name: str, axes: "Axes", summary: Summary, series: Series) -> None:
     time_s, merged, quantiles = series["time_s"], series[name], series.get(f"{name}_quantiles")
     axes.set_ylabel(name)
     title = f"Held-out {name} of the merged model"
@@ -305,15 +278,11 @@ def _draw_quality(axes: "Axes", summary: Summary, series: Series, name: str) -> 
     axes.set_title(title)
     if name == "loss":
         set_scale(axes, merged if quantiles is None else np.column_stack([merged, quantiles]))
-    if not _has_any(merged):
-        say(axes, "that of the merged model is finite at no point")
-        return
-    groups = series.get(f"{name}_of_groups")
-    for values in () if groups is None else groups.T[:GROUPS_MAX]:
-        axes.plot(time_s, values, color=INK, linewidth=1.1, linestyle="--")
+    groups = series.get(f"{name}_of_groups", np.empty((0, 0)))
+    for index, values in enumerate(groups.T[:GROUPS_MAX]):
+        label = None if index else "merged in each part"
+        axes.plot(time_s, values, color=INK, linewidth=1.1, linestyle="--", label=label)
     _line(axes, time_s, merged, color=ACCENT, label="merged")
-    if groups is not None:
-        axes.plot([], [], color=INK, linewidth=1.1, linestyle="--", label="merged in each part")
     _mark_last(axes, time_s, merged, "{:.4g}")
     # Both panels have the same legend: one will do. Labels of faults stand at the bottom.
     if name == "accuracy":
@@ -322,28 +291,22 @@ def _draw_quality(axes: "Axes", summary: Summary, series: Series, name: str) -> 
         axes.legend(loc="upper right", ncols=2)
 
 
-def _draw_disagreement(axes: "Axes", summary: Summary, series: Series) -> None:
-    stationary = summary.get("disagreement_stationary")
-    form = "{:.3g}" if stationary is None else ""
-    _draw_distance(axes, summary, series, "disagreement", "all workers agree", form)
-    if axes.lines and stationary is not None:
-        axes.axhline(stationary, color=BLUE, linestyle="--", label=f"stationary: {stationary:.4g}")
-        axes.legend(loc="best")
-
-
-def _draw_distance(
-    axes: "Axes", summary: Summary, series: Series, name: str, none: str, form: str
-) -> None:
-    """Draw a logarithmic quantity; with *form*, the last value is marked."""
-    time_s, found = series["time_s"], series[name]
-    values = np.where(found > 0, found, np.nan)
+def _draw_distance(name: str, axes: "Axes", summary: Summary, series: Series) -> None:
+    """Draw a logarithmic quantity: its last value, or the mean that noise keeps it at."""
+    time_s, stationary = series["time_s"], None
+    values = np.where(series[name] > 0, series[name], np.nan)
     if not _has_any(values):
-        say(axes, f"{none} at every point")
+        say(axes, "0 at every point: all models are identical")
         return
     _line(axes, time_s, values, color=INK, label=name.replace("_", " "))
     set_scale(axes, values)
-    if form:
-        _mark_last(axes, time_s, values, form, zero=found[-1] == 0)
+    if name == "disagreement":
+        stationary = summary.get("disagreement_stationary")
+    if stationary is None:
+        _mark_last(axes, time_s, values, "{:.2g}")
+    else:
+        axes.axhline(stationary, color=BLUE, linestyle="--", label=f"stationary: {stationary:.4g}")
+        axes.legend(loc="best")
 
 
 def _draw_weights(axes: "Axes", summary: Summary, series: Series) -> None:
@@ -370,26 +333,41 @@ def _draw_traffic(axes: "Axes", summary: Summary, series: Series) -> None:
     usable = lasted > GAP_MIN * float(np.median(lasted[1:])) if len(lasted) > 1 else lasted > 0
     values = np.divide(grown, lasted, out=np.full(len(time_s), np.nan), where=usable)
     most = np.nanmax(values, initial=0.0)
-    unit, name = next((pair for pair in RATES if most >= pair[0]), RATES[-1])
-    axes.set_ylabel(name)
-    _stairs(axes, time_s, values / unit)
+    size, label = next((pair for pair in RATES if most >= pair[0]), RATES[-1])
+    axes.set_ylabel(label)
+    _stairs(axes, time_s, values / size)
 
 
-def _draw_steps(axes: "Axes", summary: Summary, series: Series, name: str) -> None:
+def _draw_steps(name: str, axes: "Axes", summary: Summary, series: Series) -> None:
     _stairs(axes, series["time_s"], series[name])
     if name == "idle":
         axes.yaxis.set_major_formatter(lambda part, _: f"{100 * part:g} %")
 
 
-def _mark_last(
-    axes: "Axes", time_s: Floats, values: Floats, form: str, *, zero: bool = False
-) -> None:
-    """Highlight the last value; *zero* says that it is 0 after that."""
-    finite = np.flatnonzero(np.isfinite(values))
-    if len(finite):
-        last = finite[-1]
-        then = "" if last == len(values) - 1 else ",\nthen 0" if zero else ",\nthen not finite"
-        mark(axes, float(time_s[last]), float(values[last]), form.format(values[last]) + then)
+_PANELS: Mapping[str, _Panel] = MappingProxyType({
+    "accuracy": _Panel(partial(_draw_quality, "accuracy")),
+    "loss": _Panel(partial(_draw_quality, "loss")),
+    "disagreement": _Panel(partial(_draw_distance, "disagreement"),
+        "Disagreement: squared distances from the mean, per coordinate", "sum over the workers"),
+    "consensus_distance": _Panel(partial(_draw_distance, "consensus_distance"),
+        "Consensus distance: how far models are from their mean", "|x_i - mean| / |mean|, rms",
+        only_several=True),
+    "weight_quantiles": _Panel(_draw_weights, "Averaging weights of the workers", "founders",
+        only_several=True),
+    "bytes_sent": _Panel(_draw_traffic, "Traffic of all workers together", only_several=True),
+    "members": _Panel(_draw_members, "Members of the swarm", "workers"),
+    "staleness_steps": _Panel(partial(_draw_steps, "staleness_steps"),
+        "Staleness of shares when they are mixed in", "steps behind", only_several=True),
+    "idle": _Panel(partial(_draw_steps, "idle"),
+        "Part of the workers' time that is spent waiting", "idle", only_several=True),
+})  # fmt: skip
+"""Panels by the name of their curve, the most telling first."""
+
+
+def _mark_last(axes: "Axes", time_s: Floats, values: Floats, form: str) -> None:
+    """Highlight the last value that is finite."""
+    last = np.flatnonzero(np.isfinite(values))[-1]
+    mark(axes, float(time_s[last]), float(values[last]), form.format(values[last]))
 
 
 def _line(axes: "Axes", time_s: Floats, values: Floats, *, color: str, label: str) -> None:
@@ -405,12 +383,9 @@ def _draw_quantiles(axes: "Axes", time_s: Floats, quantiles: Floats) -> None:
         (least, most, 0.13, "all workers"),
         (quarter, three_quarters, 0.28, "middle 50 %"),
     ):
-        if np.isfinite(low).sum() == 1:
-            # One point spans no area.
-            axes.vlines(time_s, low, high, color=BLUE, alpha=alpha, linewidth=7, label=label)
-        else:
-            style: Any = {"color": BLUE, "alpha": alpha, "linewidth": 0, "label": label}
-            axes.fill_between(time_s, low, high, **style)
+        # The outline shows a single point, too, which spans no area.
+        style: Any = {"color": BLUE, "alpha": alpha, "linewidth": 1, "label": label}
+        axes.fill_between(time_s, low, high, **style)
     marker = "." if len(time_s) <= POINTS_MARKED_MAX else None
     line: Any = {"color": BLUE, "linewidth": 1.0, "marker": marker, "markersize": 3}
     axes.plot(time_s, median, label="median worker", **line)

@@ -107,9 +107,6 @@ def test_the_end_is_written_beside_the_curve() -> None:
         for text in (*axes.texts, axes.title, legend):
             box = text.get_window_extent()
             assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
-    assert "then not finite" in words(RUNS["infinite"].plot())
-    ended = with_values(made_up(), "consensus_distance", lambda v: v.__setitem__(-1, 0.0))
-    assert "then 0" in words(ended.plot())
 
 
 def test_a_rate_over_next_to_no_time_is_not_drawn() -> None:
