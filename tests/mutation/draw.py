@@ -1,9 +1,5 @@
-"""Draw mutants of the core with a fixed seed: one commit and one seed are one list.
+"""Draw mutants of the core with a fixed seed: one commit and one seed are one list."""
 
-``python -m rumor.tests.mutation.draw COMMIT`` prints the list, by number.
-"""
-
-import argparse
 import io
 import random
 import subprocess
@@ -76,18 +72,3 @@ def sources_of(commit: str) -> dict[str, str]:
             if file and member.name.endswith(".py") and not member.name.startswith(UNCOVERED):
                 sources[member.name.removesuffix(".py")] = file.read().decode()
     return dict(sorted(sources.items()))
-
-
-def _print() -> None:
-    parser = argparse.ArgumentParser(description="Draw mutants of the core and print them.")
-    parser.add_argument("commit")
-    parser.add_argument("--count", type=int, default=COUNT)
-    parser.add_argument("--seed", type=int, default=SEED)
-    told = parser.parse_args()
-    for number, mutant in enumerate(draw_from(told.commit, told.count, told.seed)):
-        place = f"{mutant.module}:{mutant.line}"
-        print(f"{number} {place} {mutant.operator}", mutant.original, mutant.mutated, sep="\n")
-
-
-if __name__ == "__main__":
-    _print()

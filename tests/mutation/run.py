@@ -4,8 +4,7 @@
 ``--code`` and ``--tests`` either comes from another one, so that old and new tests can be held
 against the same mutants. Everything happens in copies; results that are there already are kept.
 
-The tests that cover a mutant's lines are run, the fastest of them before all; with ``--broad``,
-what survived is then held against other tests.
+The tests that cover a mutant's lines are run, the fastest of them before all.
 """
 
 import argparse
@@ -15,10 +14,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
@@ -50,7 +48,6 @@ class Result:
         outcome: ``killed``, ``timed out`` or ``survived``.
         by: The first test that failed; empty where none did.
         tests: How many tests cover its lines.
-        broad: Whether it has been held against more than these.
     """
 
     mutant: int
@@ -58,7 +55,6 @@ class Result:
     outcome: str
     by: str = ""
     tests: int = 0
-    broad: bool = False
 
 
 class Bench:
@@ -91,8 +87,6 @@ class Tests:
 
     lines: dict[str, dict[int, list[str]]]
     seconds: dict[str, float]
-    seconds_max: float = float("inf")
-    """So much CPU time the tests of one mutant may take in all."""
 
     @classmethod
     def read(cls, data: Path, times: Path) -> "Tests":
@@ -104,7 +98,7 @@ class Tests:
         return cls(lines, dict(json.loads(line) for line in times.read_text().splitlines()))
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Those that ran a mutant's lines, the fastest first, as many as the time allows.
+        """Those that ran a mutant's lines, the fastest first.
 
         A line that runs at import alone, such as a default, is covered by all that use the module.
         """
@@ -113,9 +107,7 @@ class Tests:
         here = range(mutant.line, mutant.line + count)
         found = self._known(test for line in here for test in of_module.get(line, ()))
         found = found or self._known(test for tests in of_module.values() for test in tests)
-        ordered = sorted(found, key=lambda test: (self.seconds[test], test))
-        until_s = accumulate(self.seconds[test] for test in ordered)
-        return [test for test, s in zip(ordered, until_s, strict=True) if s <= self.seconds_max]
+        return sorted(found, key=lambda test: (self.seconds[test], test))
 
     def _known(self, tests: Iterable[str]) -> set[str]:
         return {test for test in tests if test in self.seconds}
@@ -129,14 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tests", default="HEAD", help="commit that the tests come from")
     parser.add_argument("--count", type=int, default=COUNT, help="how many mutants")
     parser.add_argument("--seed", type=int, default=SEED, help="of their draw")
-    parser.add_argument(
-        "--only", type=Path, help="run those alone that were noticed in these results"
-    )
-    parser.add_argument("--broad", nargs="*", default=(), help="what survivors are held against")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument(
-        "--seconds-max", type=float, default=float("inf"), help="CPU time of one mutant's tests"
-    )
     parser.add_argument("--limit-s", type=float, default=60.0, help="for the tests of one mutant")
     parser.add_argument("--work", type=Path, default=Path("runs/mutants"), help="scratch folder")
     told = parser.parse_args(arguments)
@@ -146,13 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
     tests = _cover(trees[0], told.work.absolute())
     mutants = draw_from(told.code, told.count, told.seed)
-    chosen = dict.fromkeys(range(len(mutants)), "")
-    if told.only:
-        noticed = [each for each in _read(told.only) if each.outcome != "survived"]
-        chosen = {each.mutant: each.by for each in noticed}
-    tests = replace(tests, seconds_max=told.seconds_max)
-    _run(mutants, chosen, told.results, trees, tests, told.limit_s, broad=told.broad)
-    print(_summary(_read(told.results)))
+    results = _run(mutants, told.results, trees, tests, told.limit_s)
+    noticed = sum(each.outcome != "survived" for each in results)
+    print(f"{noticed} of {len(results)} mutants were noticed")
 
 
 def _checkout(tree: Path, code: str, tests: str) -> Path:
@@ -190,50 +171,34 @@ def _cover(tree: Path, work: Path) -> Tests:
 
 
 def _run(
-    mutants: Sequence[Mutant],
-    chosen: Mapping[int, str],
-    results: Path,
-    trees: Sequence[Path],
-    tests: Tests,
-    limit_s: float,
-    *,
-    broad: Sequence[str],
-) -> None:
-    """Judge the chosen mutants side by side, one in each tree, and write each verdict at once.
-
-    Beside its number stands the test that is likely to notice a mutant, if one is known.
-    """
+    mutants: Sequence[Mutant], results: Path, trees: Sequence[Path], tests: Tests, limit_s: float
+) -> list[Result]:
+    """Judge mutants side by side, one in each tree, and write each verdict at once."""
     lock = Lock()
     free: SimpleQueue[Bench] = SimpleQueue()
     for tree in trees:
         free.put(Bench(tree))
-    done = {each.mutant: each for each in _read(results)}
+    known = json.loads(results.read_text()) if results.exists() else []
+    done = {each["mutant"]: Result(**each) for each in known}
 
     def one(number: int) -> None:
-        before = done.get(number)
         bench = free.get()
         try:
-            after = before or judge(
-                number, mutants[number], bench, tests, limit_s, likely=chosen[number]
-            )
-            if broad and after.outcome == "survived" and not after.broad:
-                after = _held_against_more(after, mutants[number], bench, broad)
+            found = judge(number, mutants[number], bench, tests, limit_s)
         finally:
             free.put(bench)
         with lock:
-            done[number] = after
+            done[number] = found
             rows = [json.dumps(asdict(done[each])) for each in sorted(done)]
             results.write_text("[\n " + ",\n ".join(rows) + "\n]\n")
-            if after != before:
-                print(after, flush=True)
+            print(found, flush=True)
 
     with ThreadPoolExecutor(len(trees)) as pool:
-        list(pool.map(one, chosen))
+        list(pool.map(one, [number for number in range(len(mutants)) if number not in done]))
+    return list(done.values())
 
 
-def judge(
-    number: int, mutant: Mutant, bench: Bench, tests: Tests, limit_s: float, *, likely: str = ""
-) -> Result:
+def judge(number: int, mutant: Mutant, bench: Bench, tests: Tests, limit_s: float) -> Result:
     """Run the tests that cover a mutant until one fails.
 
     Args:
@@ -242,25 +207,16 @@ def judge(
         bench: Where to plant it; it is taken out again.
         tests: What covers what.
         limit_s: How long the fastest tests may take, and the rest beyond their usual time, seconds.
-        likely: The test that is run before all others, if it is one of those.
     """
     place = f"{mutant.module}:{mutant.line} {mutant.operator}"
     covering = tests.of(mutant)
     result = Result(mutant=number, place=place, outcome="survived", tests=len(covering))
-    before = [likely] if likely in tests.seconds else []
-    for part in (before, covering[:_FIRST], covering[_FIRST:]):
+    for part in (covering[:_FIRST], covering[_FIRST:]):
         usual_s = sum(tests.seconds[test] for test in part)
         if part and result.outcome == "survived":
             outcome, by = _attempt(mutant, bench, part, limit_s + 5 * usual_s)
             result = replace(result, outcome=outcome, by=by)
     return result
-
-
-def _held_against_more(
-    result: Result, mutant: Mutant, bench: Bench, broad: Sequence[str]
-) -> Result:
-    outcome, by = _attempt(mutant, bench, broad, 3600.0)
-    return replace(result, outcome=outcome, by=by, broad=True)
 
 
 def _attempt(mutant: Mutant, bench: Bench, tests: Sequence[str], limit_s: float) -> tuple[str, str]:
@@ -292,17 +248,6 @@ def _module(file: str) -> str:
 def _environment(tree: Path) -> dict[str, str]:
     ours = {"PYTHONPATH": str(tree / ".types"), "PYTHONDONTWRITEBYTECODE": ""}
     return os.environ | ours | {"OMP_NUM_THREADS": "1"}
-
-
-def _read(results: Path) -> list[Result]:
-    if not results.exists():
-        return []
-    return [Result(**each) for each in json.loads(results.read_text())]
-
-
-def _summary(results: Sequence[Result]) -> str:
-    killed = [each for each in results if each.outcome != "survived"]
-    return f"{len(killed)} of {len(results)} mutants were noticed"
 
 
 if __name__ == "__main__":
