@@ -294,7 +294,7 @@ def _is_of(trial: str, place: tuple[str, ...]) -> bool:
 def _wide(row: Row, metric: Metric) -> str:
     found = row.figures.get(metric.name)
     if found is not None:
-        return metric.spread(found)
+        return spread(found, metric.unit)
     return f"{row.arrived.get(metric.name, 0)} of {row.n}" if metric.to_target else ""
 
 
@@ -318,10 +318,12 @@ def _ranks_by_another(comparison: Comparison) -> bool:
 def _cells(row: Row, comparison: Comparison) -> list[str]:
     verdict = verdict_words(row, comparison)
     metric = comparison.metric
-    ranked = [metric.spread(row.figures.get(metric.name))] if _ranks_by_another(comparison) else []
+    ranked = (
+        [spread(row.figures.get(metric.name), metric.unit)] if _ranks_by_another(comparison) else []
+    )
     return [
         row.label,
-        *ranked,
+        *(ranked if _ranks_by_another(comparison) else []),
         f"{comparison.reached(row)} of {row.n}",
         _figure(row, "time_to_target_s"),
         _figure(row, "steps_to_target"),

@@ -350,6 +350,7 @@ def _print_results(results: "Results", folder: Path, console: Console, report: P
 
 def _print_comparison(comparison: "Comparison", console: Console) -> None:
     from ...sim.study.analysis.verdicts import verdict_words
+    from ...sim.study.format import spread
 
     at = ", ".join(f"{axis} {label}" for axis, label in comparison.at.items())
     metric = comparison.metric
@@ -358,7 +359,7 @@ def _print_comparison(comparison: "Comparison", console: Console) -> None:
     table.columns[0].style, table.columns[0].no_wrap = "bold", False
     table.columns[0].overflow = "fold"
     for row in comparison.rows[:ROWS_MAX]:
-        figure = metric.spread(row.figures.get(metric.name))
+        figure = spread(row.figures.get(metric.name), metric.unit)
         table.add_row(*map(Text, (row.label, figure, verdict_words(row, comparison))))
     console.print()
     console.print(table)

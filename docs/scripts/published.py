@@ -8,7 +8,7 @@ from typing import Final
 
 from rumor.sim.study import Results
 from rumor.sim.study.analysis.ranking import SIGNIFICANT
-from rumor.sim.study.format import count, listed, number, percent
+from rumor.sim.study.format import count, listed, number, percent, shown
 from rumor.sim.study.metrics import METRICS, values_of
 from rumor.sim.study.statistics import Difference, difference, holm, interval, minimum_detectable
 
@@ -68,13 +68,13 @@ def relay_order(results: Results) -> str:
     verdict = VERDICTS[below.p < SIGNIFICANT and below.mean > 0, not beside.p < SIGNIFICANT].format(
         would=f"detectable: {would} points"
     )
-    shown = listed([percent(interval(values.values()).mean) for values in table])
+    means = listed([percent(interval(values.values()).mean) for values in table])
     return f"""\
 ### The order of RelaySGD's table
 
 Vogels et al. (NeurIPS 2021; CIFAR-10, VGG-11, 16 workers, Dirichlet 0.01) report 53.9 % for D-PSGD
 on a ring, 86.7 % for SGP on a time-varying exponential graph, and 87.0 % for all-reduce. Here,
-final accuracies at Dirichlet 0.01 are {shown}:
+final accuracies at Dirichlet 0.01 are {means}:
 SGP in rounds is {_points(below)} above the ring;
 all-reduce is {_points(beside)} above SGP in rounds.
 **{verdict}**
@@ -111,11 +111,11 @@ def _finer(results: Results, name: str) -> str:
     table = [_values(results, method, name) for method in RELAY]
     if any(len(values) < len(results.study.seeds) for values in table):
         return f"{metric.words} is not known of all seeds"
-    shown = listed([metric.shown(interval(values.values()).mean) for values in table])
+    means = listed([shown(interval(values.values()).mean, metric.unit) for values in table])
     logs = [{seed: math.log(value) for seed, value in values.items()} for values in table]
     below, beside = (f"{math.exp(one.mean):.2f} times ({_judged(one)})" for one in _steps(logs))
     return (
-        f"{metric.words} is {shown}, that of SGP in rounds {below} that of the ring, "
+        f"{metric.words} is {means}, that of SGP in rounds {below} that of the ring, "
         f"that of all-reduce {beside} that of SGP in rounds"
     )
 
@@ -166,8 +166,8 @@ def slow_links(results: Results) -> str:
             off = here / figure - 1
             fits = "fitted" if (rule, link) == FITTED else "yes" if abs(off) <= WITHIN else "missed"
             outside += fits == "missed"
-            shown = f"{100 * figure:.4g} %", f"{100 * here:.3g} %", f"{round(100 * off):+d} %"
-            lines.append(table_row([rule, link, *shown, fits]))
+            cells = f"{100 * figure:.4g} %", f"{100 * here:.3g} %", f"{round(100 * off):+d} %"
+            lines.append(table_row([rule, link, *cells, fits]))
     ours = [
         f"{rule} computes {100 * here:.3g} % of the time."
         for (rule, link), here in found.items()
@@ -257,7 +257,7 @@ def _of_families(results: Results, condition: str, name: str) -> Iterator[str]:
         # Of the rule that is first at the loss: a rule that never exchanges never waits, either.
         first = _first_of(there, "time_to_loss_s", of) or _first_of(there, "loss", of)
         found = _first_of(there, name, first[0]) if first else None
-        yield f"{METRICS[name].shown(found[1])} ({found[0]})" if found else "not computed"
+        yield f"{shown(found[1], METRICS[name].unit)} ({found[0]})" if found else "not computed"
 
 
 NOTES: Final[Mapping[str, Callable[[Results], str]]] = MappingProxyType(

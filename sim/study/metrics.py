@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from . import format
 from .results import Result, Results
-from .statistics import Interval
 
 __all__ = ["FACTS", "METRICS", "Metric", "metrics_known", "preferred", "values_of"]
 
@@ -63,14 +61,6 @@ class Metric:
         """Return the figure of a trial; None if missing, or if the target was never reached."""
         value = self.source(result, target)
         return None if value is None else float(value)
-
-    def shown(self, value: float | None) -> str:
-        """Format a value with its unit, in three significant digits."""
-        return format.shown(value, self.unit)
-
-    def spread(self, found: Interval | None) -> str:
-        """Format a mean over seeds with its 95 % interval and its unit; a dash for None."""
-        return format.spread(found, self.unit)
 
 
 def values_of(results: Iterable[Result], metric: Metric, target: float) -> dict[int, float]:

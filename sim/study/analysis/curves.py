@@ -21,17 +21,17 @@ _BOUNDS: Final = {"accuracy": (0.0, 1.0), "loss": (-np.inf, np.inf)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """The mean curve of a group's seeds, and a band around it; all of one length.
+    """The mean curve of a group's seeds, and a band around it; float64, all of one length.
 
     The band is the 95 % interval of the mean at each place; with two seeds, too few for an
     interval, it runs from the lower to the higher.
     """
 
-    x: tuple[float, ...]
+    x: NDArray[np.float64]
     """Ascending, over the range that all seeds cover."""
-    mean: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
+    mean: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
     n: int
     """Number of seeds."""
 
@@ -55,8 +55,10 @@ def band(results: Sequence[Result], y: str, *, in_logs: bool = False) -> Band | 
     start, end = max(at[0] for at, _ in curves), min(at[-1] for at, _ in curves)
     if start > end:
         return None
-    grid = _grid([at for at, _ in curves], start, end)
-    rows = np.array([np.interp(grid, at, values) for at, values in curves])
+    x = curves[0][0]
+    if not all(np.array_equal(x, at) for at, _ in curves):
+        x = np.unique(np.linspace(start, end, max(len(at) for at, _ in curves)))
+    rows = np.array([np.interp(x, at, values) for at, values in curves])
     mean = rows.mean(axis=0)
     low, high = _around(rows, *_BOUNDS.get(y, (0.0, np.inf)))
     if in_logs:
@@ -65,13 +67,7 @@ def band(results: Sequence[Result], y: str, *, in_logs: bool = False) -> Band | 
         logs = np.log(rows[:, above])
         mean[above] = np.exp(logs.mean(axis=0))
         low[above], high[above] = np.exp(_around(logs, -np.inf, np.inf))
-    return Band(
-        x=tuple(grid.tolist()),
-        mean=tuple(mean.tolist()),
-        low=tuple(low.tolist()),
-        high=tuple(high.tolist()),
-        n=len(rows),
-    )
+    return Band(x=x, mean=mean, low=low, high=high, n=len(rows))
 
 
 def _curve(result: Result, y: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -80,16 +76,6 @@ def _curve(result: Result, y: str) -> tuple[NDArray[np.float64], NDArray[np.floa
     found = {at: value for at, value in pairs if at is not None and value is not None}
     places = sorted(found)
     return np.array(places, np.float64), np.array([found[at] for at in places], np.float64)
-
-
-def _grid(places: Sequence[NDArray[np.float64]], start: float, end: float) -> NDArray[np.float64]:
-    """Return the places of evaluations if all seeds share them, else that many evenly spaced."""
-    first = places[0]
-    if all(np.array_equal(first, at) for at in places):
-        return first
-    if start == end:
-        return np.array([start])
-    return np.linspace(start, end, max(len(at) for at in places))
 
 
 def _around(

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from ..format import of_seeds
-from ..metrics import METRICS, Metric
+from ..metrics import Metric
 from ..results import Result, Results
 from ..study import Axis, Condition, Study, Trial
 from .ranking import Row, in_order
+from .verdicts import figure_words
 
 __all__ = ["Search", "Tried", "searched"]
 
@@ -38,20 +38,6 @@ class Tried:
         text = next(iter(self.taken)) if len(self.taken) == 1 else text
         return f"{text}, the {self.edge} tried" if self.edge else text
 
-    def words(self, label: str) -> str:
-        """Format the result of a value for a cell of a table."""
-        row = self.rows.get(label)
-        if row is None:
-            return "no result"
-        if row.missing:
-            return of_seeds(row.n, row.n + row.missing)
-        found = row.figures.get(self.metric.name)
-        if found is not None:
-            return self.metric.spread(found)
-        arrived = f"{row.arrived.get(self.metric.name, 0)} of {row.n} arrive"
-        end = row.figures.get(self.metric.end)
-        return f"{arrived}, end {METRICS[self.metric.end].spread(end)}" if end else arrived
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
@@ -72,7 +58,10 @@ class Search:
         lines = [
             [
                 one.at[first],
-                *(one.words(label) for label in self.axis.labels),
+                *(
+                    figure_words(one.rows[label], one.metric) if label in one.rows else "no result"
+                    for label in self.axis.labels
+                ),
                 one.taken_words,
                 one.metric.words,
             ]

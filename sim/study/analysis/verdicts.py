@@ -3,12 +3,12 @@
 import math
 from typing import Final
 
-from ..format import listed, named, number, of_seeds, place
+from ..format import listed, named, number, of_seeds, place, spread
 from ..metrics import Metric
 from ..results import Results
 from .ranking import Comparison, Row, Verdict, comparisons
 
-__all__ = ["detectable_words", "headlines", "verdict_words"]
+__all__ = ["detectable_words", "figure_words", "headlines", "verdict_words"]
 
 # Number of places that have a headline; tables and charts have all of them.
 _PLACES_MAX: Final = 3
@@ -34,13 +34,21 @@ def _headline(comparison: Comparison) -> str:
     leaders = listed([named(comparison.axis, row.label) for row in comparison.leaders])
     most = "lowest" if metric.lower_is_better else "highest"
     by = metric.words.replace("to target", f"to target {number(comparison.study.target)}", 1)
-    figure = metric.spread(comparison.rows[0].figures[metric.name])
+    figure = spread(comparison.rows[0].figures[metric.name], metric.unit)
     text = f"{where}{'the' if where else 'The'} {most} mean {by} is that of {leaders}: {figure}"
     if not comparison.noise_known:
         return f"{text}; with one seed the noise is not known"
     others = [row for row in comparison.rows if row.verdict is Verdict.UNDECIDED]
     labels = listed([named(comparison.axis, row.label) for row in others])
     return f"{text}; {Verdict.UNDECIDED} from {labels}" if others else text
+
+
+def figure_words(row: Row, metric: Metric) -> str:
+    """Format a row's figure, or say how often it reaches the target, for one cell of a table."""
+    found = row.figures.get(metric.name)
+    if found is None and metric.to_target and not row.missing:
+        return f"{row.arrived.get(metric.name, 0)} of {row.n} arrive"
+    return spread(found, metric.unit)
 
 
 def verdict_words(row: Row, comparison: Comparison) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from ...results.plots import BLUE, DIM, PALETTE, STYLE, new_figure, plain_log_ticks
 from ..analysis.curves import band
 from ..analysis.ranking import Comparison, by_metric
-from ..format import listed, scale_of
+from ..format import listed, scale_of, shown
 from ..metrics import METRICS, Metric, values_of
 from ..results import Result, Results
 from ..statistics import Interval, interval
@@ -193,26 +193,26 @@ def _draw_curves(
     # Highlighted lines are drawn last, above the rest.
     for label in sorted(there, key=colors.__contains__):
         found, color = there[label], colors.get(label)
-        x, mean = np.array(found.x) / size, np.array(found.mean) / times
+        x, mean = found.x / size, found.mean / times
         # A curve that starts at 0 has no beginning on a logarithmic axis.
         there_is = mean > 0 if is_log else np.full(len(mean), True)
         axes.plot(x[there_is], mean[there_is], color=color or _MUTED, lw=1.8 if color else 0.7)
         if color and found.n > 1:
-            low, high = np.array(found.low) / times, np.array(found.high) / times
-            axes.fill_between(x, low, high, color=color, alpha=0.12, linewidth=0)
+            band_ends = found.low / times, found.high / times
+            axes.fill_between(x, *band_ends, color=color, alpha=0.12, linewidth=0)
     axes.set_xlabel(f"virtual time, {unit}")
     if is_spread:
         axes.set_xscale("log")
     else:
         axes.set_xlim(0, ends[-1] / size or 1.0)
-    y = np.concatenate([np.array(found.mean) / times for found in there.values()] or [np.ones(1)])
+    y = np.concatenate([found.mean / times for found in there.values()] or [np.ones(1)])
     axes.yaxis.set_major_formatter("{x:g} %" if metric.unit == "%" else "{x:g}")
     if is_log and (y > 0).any():
         # After a merge models differ by rounding only, which would leave decades of the axis empty.
-        shown = y[y >= _CLIFF * y.max()]
+        kept = y[y >= _CLIFF * y.max()]
         axes.set_yscale("log")
-        axes.set_ylim(0.8 * shown.min(), 1.25 * shown.max())
-        plain_log_ticks(axes, shown.max() / shown.min())
+        axes.set_ylim(0.8 * kept.min(), 1.25 * kept.max())
+        plain_log_ticks(axes, kept.max() / kept.min())
     if metric.name == study.goal:
         target = study.target / times
         if metric.lower_is_better and there:
@@ -265,7 +265,7 @@ def _remarks(comparison: Comparison, metric: Metric) -> Iterable[tuple[int, str]
         if arrived := row.arrived.get(metric.name, 0):
             text = f"{arrived} of {row.n} seeds only"
         elif end is not None:
-            text += f", ends at {METRICS[metric.end].shown(end.mean)}"
+            text += f", ends at {shown(end.mean, METRICS[metric.end].unit)}"
         yield at, text
     for at in range(len(comparison.missing)):
         yield len(comparison.rows) + at, "no result"

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ....train.storage.files import drafted
-from ..analysis.ranking import Comparison, Row, comparisons
+from ..analysis.ranking import Comparison, comparisons
 from ..analysis.search import searched
-from ..analysis.verdicts import headlines, verdict_words
+from ..analysis.verdicts import figure_words, headlines, verdict_words
 from ..execution.trial import code_version, versions
 from ..format import count, listed, number, percent, place
-from ..metrics import Metric, metrics_known
+from ..metrics import metrics_known
 from ..results import Results
 from ..study import Study, Trial
 from . import charts
@@ -177,18 +177,11 @@ def _table_of(results: Results, comparison: Comparison) -> str:
             row.label,
             verdict_words(row, comparison),
             *(f"{comparison.reached(row)} of {row.n}" for _ in reached),
-            *(_cell(row, metric) for metric in metrics),
+            *(figure_words(row, metric) for metric in metrics),
         ]
         for row in rows
     ]
     return _table(heads, lines, even=[row.may_be_first for row in rows])
-
-
-def _cell(row: Row, metric: Metric) -> str:
-    found = row.figures.get(metric.name)
-    if found is None and metric.to_target and not row.missing:
-        return "not always" if row.arrived.get(metric.name) else "never"
-    return metric.spread(found)
 
 
 def _table(heads: Sequence[str], lines: Sequence[Sequence[str]], even: Sequence[bool] = ()) -> str:

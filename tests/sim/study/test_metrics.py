@@ -57,19 +57,6 @@ def test_a_metric_with_a_curve_from_outside_has_a_curve(monkeypatch: pytest.Monk
     assert curves_of(results_of({"rule": ["gosgd"]}).results)[-1] is metric
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("time_to_target_s", "20.6 min"),
-        ("bytes_sent", "1.23 kB"),
-        ("steps_to_target", "1,230 steps"),
-        ("loss", "1,230"),
-    ],
-)
-def test_figures_are_shown_with_their_units(name: str, text: str) -> None:
-    assert METRICS[name].shown(1234.5) == text
-
-
 @pytest.mark.parametrize("key", [lambda one: one.name, lambda one: one.words])
 def test_no_two_metrics_have_one_name(key: Callable[[Metric], str]) -> None:
     found = [key(metric) for metric in METRICS.values()]

@@ -30,7 +30,7 @@ def known(found: Band | None) -> Band:
 def test_where_all_are_evaluated_together_the_mean_is_that_of_each_evaluation() -> None:
     results = results_of({"rule": ["gosgd"]}).results
     found = known(band(results, "accuracy"))
-    assert found.x == results[0].series["time_s"]
+    assert tuple(found.x) == results[0].series["time_s"]
     rows = np.array([result.series["accuracy"] for result in results], float)
     assert found.mean == pytest.approx(rows.mean(axis=0))
     middle = interval(rows[:, 20])
@@ -48,7 +48,7 @@ def test_between_evaluations_curves_are_straight() -> None:
             "loss",
         )
     )
-    assert found.x == (0, 1, 2, 3, 4)
+    assert found.x.tolist() == [0, 1, 2, 3, 4]
     assert found.mean == pytest.approx((0, 3, 6, 9, 12))
 
 
@@ -68,9 +68,10 @@ def test_only_what_all_seeds_cover_is_shown() -> None:
 def test_two_seeds_have_a_range_and_one_has_nothing_around_it() -> None:
     a, b = {"time_s": (0, 1), "loss": (1, 2)}, {"time_s": (0, 1), "loss": (3, 6)}
     two = known(band(trials(a, b), "loss"))
-    assert (two.n, two.low, two.mean, two.high) == (2, (1, 2), (2, 4), (3, 6))
+    rows = [found.tolist() for found in (two.low, two.mean, two.high)]
+    assert (two.n, rows) == (2, [[1, 2], [2, 4], [3, 6]])
     one = known(band(trials(a), "loss"))
-    assert (one.n, one.low, one.mean, one.high) == (1, (1, 2), (1, 2), (1, 2))
+    assert one.n == 1 and (one.low == one.mean).all() and (one.high == one.mean).all()
 
 
 def test_a_band_of_accuracies_stays_between_nothing_and_all() -> None:

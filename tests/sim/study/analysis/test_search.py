@@ -93,7 +93,7 @@ def test_a_value_that_failed_is_not_taken_and_one_that_fails_later_is_a_failure(
               "sgp, 0.4, seed 2": "diverged"}  # fmt: skip
     best, search = searched(replace(results, results=kept, failures=failed))
     assert search is not None
-    assert search.tried[0].words("0.2") == "2 of 3 seeds have a result"
+    assert search.tried[0].rows["0.2"].missing == 1
     # What was best on the other seeds of sgp was 0.2 for seed 1, and 0.4 for seed 2.
     assert best.failures == {
         "gosgd, seed 1": "lr = 0.2: diverged",
@@ -113,8 +113,8 @@ def test_a_value_without_any_result_is_told_and_one_that_does_not_arrive() -> No
     results = results_of({"rule": ["gosgd", "sgp"], "lr": [0.1, 0.2, 0.4]}, course)
     _, search = searched(replace(results, study=replace(results.study, tune="lr")))
     assert search is not None
-    assert search.tried[0].words("0.1") == "no result"
-    assert search.tried[0].words("0.4").startswith("0 of 3 arrive, end ")
+    _, lines = search.table({})
+    assert lines[0][1] == "no result" and lines[0][3] == "0 of 3 arrive"
     assert not any(one.edge for one in search.tried)
 
 
