@@ -7,7 +7,7 @@ halvings. Peers push whole units until they hold so few that the rounding would 
 
 Only this module knows both sizes. Elsewhere, a weight is an integer that is added, compared and
 divided. It is converted here: `in_units` and `from_units` for text and JSON, `encode_weight` and
-`decode_weight` for messages and journals, `in_unit_floats` for arrays, `shown` for the ``repr`` of
+`decode_weight` for messages and journals, `shown` for the ``repr`` of
 objects that hold weights.
 """
 
@@ -36,7 +36,6 @@ __all__ = [
     "from_units",
     "half",
     "in_floats",
-    "in_unit_floats",
     "in_units",
     "mixing_fraction",
     "shown",
@@ -149,11 +148,6 @@ def from_units(told: object) -> int:
         if twos <= _UNIT_BITS and (number & 1 or not twos):
             return number << _UNIT_BITS - twos
     raise ValueError(f"{reprlib.repr(told)} is no weight in units")
-
-
-def in_unit_floats(weights: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Convert weights to units, each correctly rounded."""
-    return [[weight / UNIT for weight in row] for row in weights]
 
 
 def encode_weight(weight: int, *, units_max: int | None = None) -> int | bytes:

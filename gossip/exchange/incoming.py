@@ -107,7 +107,7 @@ class Inbox:
     def chunk(self, share: ShareId, message: Chunk, frame_bytes: int, now: float) -> None:
         """Stage one frame. A duplicate, or one without an open transfer, is dropped."""
         transfer = self._find(share)
-        if transfer is None or not transfer.lacks(message.index):
+        if transfer is None or transfer.state is not _ARRIVING or message.index in transfer.chunks:
             return
         offer, start, size = transfer.offer, message.offset_bytes, transfer.offer.size_bytes
         if not transfer.has_frame(message, frame_bytes):
@@ -136,7 +136,7 @@ class Inbox:
     def place_of(self, share: ShareId, message: Chunk, frame_bytes: int) -> Stage | None:
         """Return where to receive a frame in place; None if it is not wanted."""
         transfer = self._find(share)
-        if transfer is None or not transfer.lacks(message.index):
+        if transfer is None or transfer.state is not _ARRIVING or message.index in transfer.chunks:
             return None
         if not transfer.has_frame(message, frame_bytes):
             return None
@@ -211,9 +211,6 @@ class Inbox:
             earlier = transfer.id.sender == sender and transfer.id.incarnation < current
             if earlier and not transfer.whole:
                 self.decide(transfer, 0, "its sender restarted")
-
-    def deadline(self) -> float:
-        return min([each.deadline_s for each in self.transfers.values()], default=_NEVER)
 
     def _open(self, share: ShareId, message: Offer, now: float) -> IncomingTransfer | None:
         """Create the transfer of an offered share; None if it is not new, or is refused."""

@@ -167,22 +167,6 @@ class Outbox:
             self._on(transfer, EscrowEvent.STEP, now, weight)
             weight += transfer.offer.escrow - transfer.accepted
 
-    def heard(self, peer: PeerId, incarnation: Incarnation, now: float, *, gone: bool) -> None:
-        """Query a stranded share, or write off the share of an earlier incarnation.
-
-        Args:
-            gone: True if the peer is not a member any more. It may still answer, but its escrow
-                stays stranded until then, since its end would not be noticed.
-        """
-        transfer = self.transfers[peer]
-        if transfer.incarnation < incarnation:
-            self._on(transfer, EscrowEvent.LATER_INCARNATION, now)
-        elif transfer.incarnation == incarnation:
-            self._on(transfer, EscrowEvent.HEARD_GONE if gone else EscrowEvent.HEARD, now)
-
-    def deadline(self) -> float:
-        return min([each.deadline_s for each in self.transfers.values()], default=_NEVER)
-
     def _on(
         self, transfer: OutgoingTransfer, event: EscrowEvent, now: float, amount: int = 0
     ) -> bool:
@@ -413,7 +397,7 @@ _NOT_SENT: Final[_Row] = {
     **dict.fromkeys(
         [_E.ACK, _E.UNSENT, _E.DIED, _E.LATER_INCARNATION], (Outbox._take_answer, _S.DECIDED)
     ),
-    **_ignored(_E.PENDING, _E.LEAVING, _E.HEARD, _E.HEARD_GONE),
+    **_ignored(_E.PENDING, _E.LEAVING),
 }
 
 
@@ -426,7 +410,7 @@ def _sent(here: EscrowState, stranded: EscrowState) -> _Row:
         _E.LEAVING: (Outbox._ask, here),
         _E.DIED: (Outbox._strand, stranded),
         _E.LATER_INCARNATION: (Outbox._write_off, _S.WRITTEN_OFF),
-        **_ignored(_E.GRANT, _E.HEARD, _E.HEARD_GONE),
+        **_ignored(_E.GRANT),
     }
 
 
@@ -477,7 +461,7 @@ _ROWS: Final[dict[EscrowState, _Row]] = {
     _S.RETURNING: {
         _E.STEP: (Outbox._mix_back, _S.SETTLED),
         **_ignored(_E.GRANT, _E.ACK, _E.PENDING, _E.UNSENT, _E.LEAVING),
-        **_ignored(_E.DIED, _E.HEARD, _E.HEARD_GONE, _E.LATER_INCARNATION),
+        **_ignored(_E.DIED, _E.LATER_INCARNATION),
     },
 }
 

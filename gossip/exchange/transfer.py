@@ -74,14 +74,15 @@ class EscrowEvent(IntEnum):
     HEARD = auto()
     """The receiver was heard, in the addressed incarnation."""
     HEARD_GONE = auto()
-    """The receiver was heard, in the addressed incarnation, but is not a member any more."""
+    """The receiver was heard, in the addressed incarnation, but is not a member any more: the
+    share stays stranded until it answers, since its end would not be noticed."""
     LATER_INCARNATION = auto()
     """Another incarnation of the receiver runs, usually a later one: the addressed incarnation is
     over."""
 
 
 STRANDED = frozenset({EscrowState.STRANDED, EscrowState.LENT_STRANDED})
-"""The receiver is considered dead; only in these states does hearing from it matter."""
+"""The receiver is considered dead: only then does it matter that it is heard."""
 
 
 @dataclass(slots=True)
@@ -176,10 +177,6 @@ class IncomingTransfer:
         # The first frame counts as part of the offer: only later ones indicate a pace.
         come = self.received_bytes - self.offer.frame_bytes
         return come / past_s if past_s > 0 and come > 0 else float("inf")
-
-    def lacks(self, index: int) -> bool:
-        """Return True if a frame is still missing; False if the sender's memory is read."""
-        return self.state is IncomingState.ARRIVING and index not in self.chunks
 
     def has_frame(self, message: Chunk, frame_bytes: int) -> bool:
         """Return True if a frame's offset and length are valid."""

@@ -70,8 +70,6 @@ class StaticMemberTable:
     """One member's handle on a static membership, with what a protocol needs of a `MemberTable`
     that hears no gossip."""
 
-    host: Final = b""
-    """Empty: simulated workers have no memory to read."""
     merge: Final = 0
     """Always 0: values of simulated members are computed later, so there is nothing to compare."""
 

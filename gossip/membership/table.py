@@ -79,10 +79,6 @@ class MemberTable:
         return self.me.id
 
     @property
-    def host(self) -> bytes:
-        return self.me.host
-
-    @property
     def phase(self) -> Phase:
         return self.me.phase
 

@@ -81,12 +81,15 @@ class Membership:
                     shard_state.inbox.forget(peer, incarnation)
                     break
             transfer = shard_state.outbox.transfers.get(peer)
-            if transfer is not None and (
-                transfer.state in STRANDED or transfer.incarnation < incarnation
-            ):
+            if transfer is None:
+                continue
+            if transfer.incarnation < incarnation:
+                shard_state.outbox.on(peer, EscrowEvent.LATER_INCARNATION, now)
+            elif transfer.state in STRANDED and transfer.incarnation == incarnation:
                 member = self._table.member(peer)
                 gone = member is None or member.phase is Phase.LEFT
-                shard_state.outbox.heard(peer, incarnation, now, gone=gone)
+                event = EscrowEvent.HEARD_GONE if gone else EscrowEvent.HEARD
+                shard_state.outbox.on(peer, event, now)
         if self._table.news or self._table.doubts:
             self._follow_news(now)
 

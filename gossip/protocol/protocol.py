@@ -114,6 +114,7 @@ class Protocol:
             rng=rng("rule"),
             rule_name=rule.name,
             requirements=requirements,
+            host=me.host if membership is None else b"",
             outstanding_max=outstanding_max_of(rule),
             anchor=anchor if keeps_anchor and isinstance(anchor, bytes) else b"",
         )

@@ -84,6 +84,8 @@ class State:
     """Requirements of the rule."""
     outstanding_max: int
     """Shares that may be outstanding at once, from the rule."""
+    host: bytes
+    """Id of the machine whose memory neighbors may read; empty if they may not."""
     anchor: bytes
     """Hash of the anchor that the vector keeps; empty if it keeps none."""
     log: EffectLog = field(init=False)
@@ -179,9 +181,8 @@ class State:
 
     def shares_memory(self, peer: PeerId) -> bool:
         """Return True if *peer* may be able to read this peer's memory."""
-        host = self.table.host
         member = self.table.member(peer)
-        return bool(host) and member is not None and member.host == host
+        return bool(self.host) and member is not None and member.host == self.host
 
     @property
     def is_anchored(self) -> bool:
@@ -303,10 +304,10 @@ class State:
         """Return the latest time at which a share in flight needs attention, seconds."""
         due_s = float("inf") if self.rate_limiter is None else self.rate_limiter.due_s
         for shard_state in self.busy_shards:
-            if shard_state.inbox.transfers:
-                due_s = min(due_s, shard_state.inbox.deadline())
-            if shard_state.outbox.transfers:
-                due_s = min(due_s, shard_state.outbox.deadline())
+            for transfer in shard_state.inbox.transfers.values():
+                due_s = min(due_s, transfer.deadline_s)
+            for sent in shard_state.outbox.transfers.values():
+                due_s = min(due_s, sent.deadline_s)
         return due_s
 
     def enter(self, swarm: bytes) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...gossip.weight import UNITS_PER_FOUNDER, in_unit_floats, in_units
+from ...gossip.weight import UNIT, UNITS_PER_FOUNDER, in_units
 
 __all__ = ["UNITS_PER_FOUNDER", "WeightUnits", "as_units", "in_proportion"]
 
@@ -34,7 +34,7 @@ def as_units(weights: Sequence[Sequence[int]]) -> WeightUnits:
     whole = [[units for units in row if isinstance(units, int)] for row in told]
     if whole == told and all(sum(row) < _SUM_MAX for row in whole):
         return np.array(whole)
-    return np.array(in_unit_floats(weights))
+    return np.array([[weight / UNIT for weight in row] for row in weights])
 
 
 def in_proportion(units: WeightUnits) -> WeightUnits:

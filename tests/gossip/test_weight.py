@@ -19,7 +19,6 @@ from rumor.gossip.weight import (
     from_units,
     half,
     in_floats,
-    in_unit_floats,
     in_units,
     mixing_fraction,
     token,
@@ -124,7 +123,3 @@ def test_a_newcomer_takes_all_of_its_first_share() -> None:
 def test_weights_are_read_in_founders() -> None:
     assert founders(ONE // 4) == 0.25 and founders(2**23 * ONE) == 2**23
     assert founders(1) == 2.0**-1000
-
-
-def test_each_weight_is_told_in_units_as_a_float() -> None:
-    assert in_unit_floats([[UNIT // 2], [3 * UNIT]]) == [[0.5], [3.0]]

@@ -12,7 +12,7 @@ from rumor.gossip.effects.ledger import Account, Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.exchange.flow_control import RateLimiter
 from rumor.gossip.exchange.outgoing import TRANSITIONS, Outbox, diagram
-from rumor.gossip.exchange.transfer import STRANDED, EscrowEvent, EscrowState, SnapshotRefs
+from rumor.gossip.exchange.transfer import EscrowEvent, EscrowState, SnapshotRefs
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Offer, Push
 
@@ -105,11 +105,11 @@ def test_each_event_leads_where_the_table_says_is_ignored_or_cannot_happen(
             rig.fire(event)
         assert rig.transfer.state is state
         return
-    step, deadline_s = TRANSITIONS[state, event], rig.outbox.deadline()
+    step, deadline_s = TRANSITIONS[state, event], rig.transfer.deadline_s
     assert rig.fire(event) is (step is not None)
     rig.require_sound()
     if step is None:
-        assert rig.take() == [] and rig.outbox.deadline() == deadline_s
+        assert rig.take() == [] and rig.transfer.deadline_s == deadline_s
     elif step[1] is EscrowState.DECIDED:
         comes_back = EscrowState.RETURNING if exact else EscrowState.SETTLED
         assert rig.transfer.state is comes_back
@@ -125,22 +125,17 @@ def test_each_state_but_the_first_is_reached_and_each_but_the_final_ones_is_left
     assert {before for before, _ in moves} == {s for s in EscrowState if not s.is_final}
 
 
-@pytest.mark.parametrize("event", [EscrowEvent.HEARD, EscrowEvent.HEARD_GONE])
-def test_that_its_receiver_is_heard_matters_to_a_stranded_share_alone(event: EscrowEvent) -> None:
-    assert {state for (state, e), to in TRANSITIONS.items() if e is event and to} == STRANDED
-
-
 @pytest.mark.parametrize("state", [s for s in EscrowState if (s, EscrowEvent.ACK) in TRANSITIONS])
 def test_an_answer_that_cannot_be_true_changes_nothing(state: EscrowState) -> None:
     rig = Rig(state)
-    before_s = rig.outbox.deadline()
+    before_s = rig.transfer.deadline_s
     if state is EscrowState.RETURNING:
         assert not rig.outbox._on(rig.transfer, EscrowEvent.ACK, 1.0, HALF + 1)
     else:
         with pytest.raises(RemoteProtocolError, match="more than was sent"):
             rig.outbox._on(rig.transfer, EscrowEvent.ACK, 1.0, HALF + 1)
     assert rig.transfer.state is state and rig.transfer.accepted == 0
-    assert rig.take() == [] and rig.outbox.deadline() == before_s
+    assert rig.take() == [] and rig.transfer.deadline_s == before_s
 
 
 @pytest.mark.parametrize("end", [EscrowEvent.ACK, EscrowEvent.LATER_INCARNATION])

@@ -145,12 +145,3 @@ def test_escrow_toward_a_life_is_written_off_when_a_later_one_has_left_unseen() 
     gone = member("b", Phase.LEFT, incarnation=2)
     assert not of(scene.says("a", member("c"), gone), Record), "hearsay"
     assert Record(Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1)) in scene.says("a", gone)
-
-
-def test_a_word_of_an_earlier_incarnation_changes_nothing() -> None:
-    scene = pushed()
-    outbox = scene.peers["a"].state.shard_states[0].outbox
-    due_s = outbox.deadline()
-    outbox.heard("b", 0, 0.0, gone=False)
-    assert "b" in outbox.transfers and outbox.deadline() == due_s
-    assert scene.peers["a"].account.outstanding
