@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
 from ..types import Incarnation, PeerId, SnapshotId
 from ..wire.messages import Body, Envelope
@@ -11,9 +10,6 @@ from .events import Event
 from .ledger import Account, Entry
 
 __all__ = ["EffectLog"]
-
-
-_NO_FRAME: Final = None, 0, 0
 
 
 class EffectLog:
@@ -35,13 +31,9 @@ class EffectLog:
         self._schema = schema
         self._shard = account.shard
         self.effects: list[Effect | Event] = [] if effects is None else effects
-        """Requested effects that the driver has not taken yet. The logs of all shards share this
-        list; the caller that takes it clears it."""
+        """Requested effects that the driver has not taken yet. The logs of all shards of a peer
+        share this list; the caller that takes it clears it."""
         self.ask: Callable[[Effect | Event], None] = self.effects.append
-
-    def beside(self, account: Account) -> "EffectLog":
-        """Return the log of another shard of the same peer; both append to one list of effects."""
-        return EffectLog(account, self._schema, self.swarm, self.effects)
 
     def record(self, entry: Entry) -> None:
         """Apply *entry* to the account, and request that it is written to the ledger."""
@@ -49,17 +41,22 @@ class EffectLog:
             entry = replace(entry, shard=self._shard)
         self.ask(Record(self.account.apply(entry)))
 
-    def envelope(self, peer: PeerId, incarnation: Incarnation, body: Body) -> Envelope:
+    def envelope(
+        self, peer: PeerId, incarnation: Incarnation, body: Body, frame_bytes: int = 0
+    ) -> Envelope:
         """Address *body* to one incarnation of a peer; empty and 0 if it is unknown."""
+        account = self.account
+        # Positional, since every message passes here.
         return Envelope(
-            swarm=self.swarm,
-            schema=self._schema,
-            source=self.account.id,
-            source_incarnation=self.account.incarnation,
-            destination=peer,
-            destination_incarnation=incarnation,
-            body=body,
-            shard=self._shard,
+            self.swarm,
+            self._schema,
+            account.id,
+            account.incarnation,
+            peer,
+            incarnation,
+            body,
+            frame_bytes,
+            self._shard,
         )
 
     def send(
@@ -68,22 +65,10 @@ class EffectLog:
         incarnation: Incarnation,
         body: Body,
         *,
-        frame: tuple[SnapshotId, int, int] | None = None,
+        frame: tuple[SnapshotId | None, int, int] = (None, 0, 0),
         shown: bool = False,
     ) -> None:
-        """Request that a message is sent."""
-        snapshot, start, size = frame or _NO_FRAME
-        account = self.account
-        # Inlines `envelope` with positional arguments, since every message passes here.
-        envelope = Envelope(
-            self.swarm,
-            self._schema,
-            account.id,
-            account.incarnation,
-            peer,
-            incarnation,
-            body,
-            size,
-            self._shard,
-        )
-        self.ask(Send(envelope, snapshot, start, shown))
+        """Request that a message is sent, with a frame: a snapshot, and where in it."""
+        snapshot, start_bytes, size_bytes = frame
+        envelope = self.envelope(peer, incarnation, body, size_bytes)
+        self.ask(Send(envelope, snapshot, start_bytes, shown))

@@ -162,7 +162,8 @@ class State:
         def of_shard(shard: int) -> ShardState:
             log = self.log
             if shard:
-                log = log.beside(Account(me.id, me.incarnation, shard))
+                account = Account(me.id, me.incarnation, shard)
+                log = EffectLog(account, schema.hash, b"", log.effects)
             links, limiter, refs = self.links, self.rate_limiter, self.snapshot_refs
             return ShardState(
                 shard,

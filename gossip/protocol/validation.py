@@ -29,60 +29,50 @@ class MessageFilter:
         Raises:
             RemoteProtocolError: Another process uses this peer's name.
         """
-        state, source = self._state, envelope.source
-        log, account, only = state.log, state.log.account, state.table.only
+        state, source, body = self._state, envelope.source, envelope.body
+        log, account, table = state.log, state.log.account, state.table
         if (
             envelope.swarm == log.swarm
             and envelope.schema == state.schema.hash
             and envelope.destination == account.id != source
             and envelope.destination_incarnation == account.incarnation
             and envelope.shard < len(state.shard_states)
-            and type(envelope.body) is not Describe
+            and type(body) is not Describe
             and (
-                state.table.incarnation(source) >= envelope.source_incarnation
-                if only is None
-                else source in only
+                table.incarnation(source) >= envelope.source_incarnation
+                if table.only is None
+                else source in table.only
             )
         ):
             # Fast path for nearly every message: all checks below would pass.
             return True
         if source == account.id:
             raise RemoteProtocolError("a message in this peer's own name", source)
-        is_mine = envelope.schema == state.schema.hash or type(envelope.body) is Describe
+        is_mine = envelope.schema == state.schema.hash or type(body) is Describe
         if envelope.shard >= len(state.shard_states) and is_mine:
             raise RemoteProtocolError(f"a message about shard {envelope.shard}", source)
-        return (
-            self._is_of_this_time(envelope, now)
-            and self._is_addressed_here(envelope)
-            and self._has_my_schema(envelope)
-            and self._is_of_my_swarm(envelope, now)
-            and self._is_known(envelope)
-        )
-
-    def _is_of_this_time(self, envelope: Envelope, now: float) -> bool:
-        """Return True if such an incarnation of the sender can exist by now.
-
-        If one from the far future were believed, it would shut out all later ones.
-        """
-        table = self._state.table
-        plausible = not isinstance(table, MemberTable) or table.is_plausible(
-            envelope.source_incarnation, now
-        )
-        if not plausible and isinstance(envelope.body, Hello):
-            why = "its clock is far ahead of this peer's: set both by the same time"
-            self._state.log.ask(PeerRefused(envelope.source, why))
-        return plausible
-
-    def _is_addressed_here(self, envelope: Envelope) -> bool:
-        me = self._state.log.account.life
-        if (envelope.destination, envelope.destination_incarnation) == me:
-            return True
-        if isinstance(envelope.body, Hello | Describe):
-            return True
-        # Addressed to an earlier incarnation, or to a peer that had this address before. The sender
-        # must learn which peer runs here now, or it would ask forever.
-        self._answer(envelope)
-        return False
+        # If an incarnation from the far future were believed, it would shut out all later ones.
+        incarnation = envelope.source_incarnation
+        if isinstance(table, MemberTable) and not table.is_plausible(incarnation, now):
+            if isinstance(body, Hello):
+                why = "its clock is far ahead of this peer's: set both by the same time"
+                log.ask(PeerRefused(source, why))
+            return False
+        receiver = envelope.destination, envelope.destination_incarnation
+        if receiver != account.life and not isinstance(body, Hello | Describe):
+            # Addressed to an earlier incarnation, or to a peer that had this address before. The
+            # sender must learn which peer runs here now, or it would ask forever.
+            self._answer(envelope)
+            return False
+        if isinstance(body, Describe):
+            difference = state.schema.difference(body.schema)
+            if difference is not None:
+                log.ask(PeerRefused(source, f"it trains another model: {difference}"))
+                return False
+        elif envelope.schema != state.schema.hash:
+            log.send(source, incarnation, Describe(state.schema))
+            return False
+        return self._is_of_my_swarm(envelope, now) and self._is_known(envelope)
 
     def _is_known(self, envelope: Envelope) -> bool:
         """Return True if the sender of a share, or of a query about one, ever sent a HELLO.
@@ -99,18 +89,6 @@ class MessageFilter:
             return True
         self._answer(envelope, reply=True)
         return False
-
-    def _has_my_schema(self, envelope: Envelope) -> bool:
-        state, source, body = self._state, envelope.source, envelope.body
-        if isinstance(body, Describe):
-            difference = state.schema.difference(body.schema)
-            if difference is not None:
-                state.log.ask(PeerRefused(source, f"it trains another model: {difference}"))
-            return difference is None
-        if envelope.schema != state.schema.hash:
-            state.log.send(source, envelope.source_incarnation, Describe(state.schema))
-            return False
-        return True
 
     def _is_of_my_swarm(self, envelope: Envelope, now: float) -> bool:
         state, theirs, body = self._state, envelope.swarm, envelope.body

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rumor.gossip.membership.failure_detector import FACTOR_MAX, LocalHealth
+from rumor.gossip.membership.table import FACTOR_MAX, LocalHealth
 
 
 def late(*times: float, interval_s: float = 1.0) -> tuple[LocalHealth, list[float]]:
