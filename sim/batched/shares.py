@@ -173,7 +173,8 @@ def _read(room: _Room, at: int, anchor: Tensor, *, bare: bool) -> Tensor:
     part = room.parts[at]
     if not room.converted[at]:
         return part
-    return formats.read(part, room.wire, anchor.dtype, len(anchor), anchor=anchor, bare=bare)
+    base = None if bare else anchor
+    return formats.read(part, room.wire, anchor.dtype, len(anchor), anchor=base)
 
 
 class Shares:
@@ -344,8 +345,8 @@ class Shares:
             if not converted:
                 part.copy_(row)
             else:
-                given = {"anchor": anchor, "sent": sent}
-                fits &= formats.write(part, row, wire, **given, rng=rng, bare=bare)
+                given = {"anchor": None if bare else anchor, "sent": sent}
+                fits &= formats.write(part, row, wire, **given, rng=rng)
         if not (wire.is_dense or bare):
             self._put(self._sent_by(worker), shard, [each for each in sents if each is not None])
         return fits

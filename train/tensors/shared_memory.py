@@ -21,7 +21,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -200,8 +199,8 @@ class Attachments:
         The name is untrusted.
 
         Returns:
-            uint8, shape ``(size_bytes,)``, to be read only: a write kills the process. None if the
-            segment does not exist, belongs to another user, is smaller, or could be truncated.
+            uint8, shape ``(size_bytes,)``, for reading. None if the segment does not exist, belongs
+            to another user, is smaller, or could be truncated.
         """
         with self._lock:
             mapped = self._kept.get(name)
@@ -244,30 +243,16 @@ def _attach(name: str, size_bytes: int) -> _Mapped | None:
             sealed = fcntl.fcntl(opened, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
             if not sealed or found.st_size < length or os.pread(opened, len(token), 0) != token:
                 return None
-            mapping = mmap.mmap(opened, length, mmap.MAP_SHARED, mmap.PROT_READ)
+            # Private and writable: torch has no read-only tensors. What this process does not write
+            # stays the owner's memory, and follows its changes.
+            mapping = mmap.mmap(opened, length, access=mmap.ACCESS_COPY)
         finally:
             os.close(opened)
     except (OSError, ValueError) as error:
         _log.debug("segment %s of another process cannot be read: %s", name, error)
         return None
-    buffer = torch.from_numpy(np.asarray(_Bytes(mapping)))
+    buffer = torch.frombuffer(mapping, dtype=torch.uint8, offset=_HEAD_BYTES)
     return _Mapped(buffer, pid, fd, found.st_ino, time.monotonic())
-
-
-class _Bytes:
-    """The payload of a mapping as numpy should see it, writable: torch warns about read-only
-    arrays, and has no read-only tensors.
-    """
-
-    def __init__(self, mapping: mmap.mmap) -> None:
-        array = np.frombuffer(mapping, np.uint8, offset=_HEAD_BYTES)
-        self._array = array
-        self.__array_interface__: dict[str, Any] = {
-            "version": 3,
-            "data": (array.ctypes.data, False),
-            "shape": array.shape,
-            "typestr": array.dtype.str,
-        }
 
 
 def _path(pid: int, fd: int) -> str:

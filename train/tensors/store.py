@@ -59,9 +59,9 @@ __all__ = ["Staged", "TensorStore"]
 # A decided share is never requested again, but one of its frames may be arriving at that moment.
 _GONE_MAX: Final = 1024
 
-# A frame is copied, summed and checked block by block, so that main memory is read only once. The
-# cache of a core holds two blocks.
-_BLOCK_BYTES: Final = 256 << 10
+# A frame is copied, summed and checked block by block, in the cache, so that main memory is read
+# only once. Smaller blocks lose as much to calls as they gain.
+_BLOCK_BYTES: Final = 1 << 20
 
 
 @dataclass(slots=True, eq=False)

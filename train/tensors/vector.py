@@ -414,16 +414,14 @@ class Vector:
         self, name: str, rng: np.random.Generator | None, part: Part, room: Tensor, numbers: Tensor
     ) -> bool:
         """Fill a slot with converted numbers; return False if a number is not finite."""
-        anchor, flats = self._anchor_of(part), None
-        if not (part.wire.is_dense or part.bare):
-            if self._sent is None or name != X:
-                raise LocalProtocolError(f"what was last sent of {name!r} is not noted")
-            flats = self._sent
-        sent = None if flats is None else part.of(flats)
-        given = {"anchor": anchor, "sent": sent}
-        fits = formats.write(room, numbers, part.wire, **given, rng=rng, bare=part.bare)
-        if flats is not None and sent is not None:
-            part.put(flats, sent)
+        anchor, flats = self._anchor_of(part), self._sent
+        if part.wire.is_dense or part.bare:
+            return formats.write(room, numbers, part.wire, anchor=anchor, rng=rng)
+        if flats is None or name != X:
+            raise LocalProtocolError(f"what was last sent of {name!r} is not noted")
+        sent = part.of(flats)
+        fits = formats.write(room, numbers, part.wire, anchor=anchor, sent=sent)
+        part.put(flats, sent)
         return fits
 
     def _read(self, part: Part, payload: Payload) -> Tensor:
@@ -431,8 +429,10 @@ class Vector:
         raw = payload[part.slot].to(self.flats[part.flat].device, non_blocking=True)
         if not part.converts:
             return raw.view(part.dtype)
+        if not (part.wire.is_dense or part.bare):
+            raise LocalProtocolError(f"a share in {part.wire} does not hold every number")
         anchor, n_numbers = self._anchor_of(part), part.high - part.low
-        return formats.read(raw, part.wire, part.dtype, n_numbers, anchor=anchor, bare=part.bare)
+        return formats.read(raw, part.wire, part.dtype, n_numbers, anchor=anchor)
 
     def _take_over(self, payload: Payload, form: Form, shard: int) -> None:
         """Load the other contents of a copy: local buffers, and the anchor if it is kept."""

@@ -269,19 +269,6 @@ def test_mixing_is_moving_by_a_fraction(
         torch.testing.assert_close(target, before + fraction * (arrived - before))
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "float16", "int8", "topk:0.5"])
-def test_what_a_format_needs_must_be_given(name: str) -> None:
-    numbers, wire = torch.zeros(64), parse_wire(name)
-    room = room_for(wire, numbers)
-    with pytest.raises(ValueError, match="missing"):
-        write(room, numbers, wire)
-    if name != "topk:0.5":
-        with pytest.raises(ValueError, match="anchor is missing"):
-            mix(numbers, room, wire, 0.5)
-        with pytest.raises(ValueError, match="anchor is missing"):
-            read(room, wire, torch.float32, 64)
-
-
 @pytest.mark.parametrize("name", ["bfloat16", "int8"])
 def test_threads_do_not_share_scratch_memory(name: str) -> None:
     wire = parse_wire(name)

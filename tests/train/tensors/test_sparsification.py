@@ -188,18 +188,12 @@ def test_values_that_are_not_finite_are_refused(bad: float) -> None:
     assert not is_finite(room, parse_wire("topk:0.1"), 100)
 
 
-def test_there_is_no_dense_reading() -> None:
-    room, *_ = sent_of(torch.ones(100), torch.zeros(100), "topk:0.1")
-    with pytest.raises(ValueError, match="does not hold every number"):
-        read(room, parse_wire("topk:0.1"), torch.float32, 100)
-
-
 def chunked(numbers: Tensor, wire: Wire) -> Tensor:
     """A room with the largest of each chunk, in two bits each."""
     dtype = str(numbers.dtype).removeprefix("torch.")
     n_bytes = wire.room_bytes(dtype, numbers.numel(), numbers.element_size())
     room = torch.full((n_bytes,), 255, dtype=torch.uint8)
-    assert write(room, numbers, wire, bare=True)
+    assert write(room, numbers, wire)
     assert is_finite(room, wire, numbers.numel())
     return room
 
@@ -214,7 +208,7 @@ def test_the_largest_of_each_chunk_keep_their_signs_and_mean_sizes(
 ) -> None:
     numbers = torch.randn(n, dtype=dtype, generator=torch.Generator().manual_seed(n))
     wire = parse_wire(name)
-    found = read(chunked(numbers, wire), wire, dtype, n, bare=True)
+    found = read(chunked(numbers, wire), wire, dtype, n)
     assert int((found != 0).sum()) == wire.kept(n)
     for start in range(0, n, CHUNK):
         here, there = numbers[start : start + CHUNK], found[start : start + CHUNK]
@@ -235,7 +229,7 @@ def test_what_two_bits_lose_is_made_up_for_by_what_is_kept() -> None:
     target = torch.randn(CHUNK, generator=torch.Generator().manual_seed(1))
     wire, told = parse_wire("topk2bit:0.1"), torch.zeros(CHUNK)
     for _ in range(120):
-        told += read(chunked(target - told, wire), wire, torch.float32, CHUNK, bare=True)
+        told += read(chunked(target - told, wire), wire, torch.float32, CHUNK)
     assert (target - told).norm() < 0.01 * target.norm()
 
 
@@ -246,7 +240,7 @@ def test_chunks_that_are_not_finite_are_neither_written_nor_taken(bad: float) ->
     room[-64:-60].view(torch.float32)[0] = bad
     assert not is_finite(room, wire, CHUNK + 5)
     numbers[CHUNK + 2] = bad
-    assert not write(room, numbers, wire, bare=True)
+    assert not write(room, numbers, wire)
 
 
 def test_places_of_chunks_that_do_not_ascend_or_are_beyond_are_refused_and_do_no_harm() -> None:
@@ -260,4 +254,4 @@ def test_places_of_chunks_that_do_not_ascend_or_are_beyond_are_refused_and_do_no
     assert kept % 2 == 0
     room[3 * kept // 2 - 1] = 255
     assert not is_finite(room, wire, n)
-    assert len(read(room, wire, torch.float32, n, bare=True)) == n
+    assert len(read(room, wire, torch.float32, n)) == n

@@ -2,9 +2,9 @@
 
 A piece is a run of numbers of one dtype, shape ``(n,)``; its *room* is its slot in the payload,
 uint8, laid out as `rumor.gossip.wire.formats.Wire` says. If ``wire.needs_anchor``, numbers are
-written as differences from the anchor, which has their shape and dtype; *bare* ones are written as
-absolute values. All are on one device, contiguous, and begin at a cache line. Numbers that a format
-leaves unchanged (`Wire.converts`) do not come here.
+written as differences from the anchor, which has their shape and dtype; without one, as absolute
+values. All are on one device, contiguous, and begin at a cache line. Numbers that a format leaves
+unchanged (`Wire.converts`) do not come here.
 """
 
 from collections.abc import Sequence
@@ -49,27 +49,19 @@ def write(
     anchor: Tensor | None = None,
     sent: Tensor | None = None,
     rng: np.random.Generator | None = None,
-    bare: bool = False,
 ) -> bool:
     """Write numbers to their room, padding included.
 
     Args:
-        sent: The value that this peer last sent of each number. ``topk`` needs it, and updates it
-            for numbers that it writes; of bare numbers it writes the largest.
+        sent: The value that this peer last sent of each number, which ``topk`` updates; without it,
+            ``topk`` writes the largest numbers.
         rng: Random numbers for the rounding of ``int8``; other formats need none.
 
     Returns:
         True if all written numbers are finite; False if a number is not, or if a difference is too
         large for the format: the limit of float16 is 65,504, bfloat16 and int8 have none.
-
-    Raises:
-        ValueError: An argument that the format needs is missing; the room is unchanged.
     """
-    if sent is None and not (bare or wire.is_dense):
-        raise ValueError("sent is missing")
-    if rng is None and wire.is_random:
-        raise ValueError("rng is missing")
-    given = Given(_anchor(wire, numbers, anchor, bare), None if bare else sent, rng)
+    given = Given(no_anchor(numbers) if anchor is None else anchor, sent, rng)
     parts = arrays_in(room, wire, numbers.numel(), padded=True)
     return _coder(wire.coder).write(parts, numbers, wire, given)
 
@@ -81,37 +73,18 @@ def mix(
 
     With ``topk`` only the numbers that were sent move, and positions out of range do no harm. A
     fraction of 1 makes numbers equal to the received ones.
-
-    Raises:
-        ValueError: The anchor is missing; nothing has moved.
     """
-    anchor = _anchor(wire, numbers, anchor, bare=False)
-    parts = arrays_in(room, wire, numbers.numel())
-    _coder(wire.coder).mix(numbers, parts, wire, fraction, anchor)
+    base = no_anchor(numbers) if anchor is None else anchor
+    _coder(wire.coder).mix(numbers, arrays_in(room, wire, numbers.numel()), wire, fraction, base)
 
 
 def read(
-    room: Tensor,
-    wire: Wire,
-    dtype: torch.dtype,
-    n_numbers: int,
-    *,
-    anchor: Tensor | None = None,
-    bare: bool = False,
+    room: Tensor, wire: Wire, dtype: torch.dtype, n_numbers: int, *, anchor: Tensor | None = None
 ) -> Tensor:
-    """Return all numbers in a room.
-
-    Bare numbers that ``topk`` left out are 0.
-
-    Raises:
-        ValueError: The anchor is missing, or the format does not hold every number.
-    """
-    if not (wire.is_dense or bare):
-        raise ValueError(f"{wire} does not hold every number")
+    """Return all numbers in a room; those that ``topk`` left out are 0."""
     make = torch.empty if wire.is_dense else torch.zeros
     numbers = make(n_numbers, dtype=dtype, device=room.device)
-    anchor = _anchor(wire, numbers, anchor, bare)
-    _coder(wire.coder).mix(numbers, arrays_in(room, wire, n_numbers), wire, 1.0, anchor)
+    mix(numbers, room, wire, 1.0, anchor=anchor)
     return numbers
 
 
@@ -137,11 +110,3 @@ def arrays_in(room: Tensor, wire: Wire, n: int, *, padded: bool = False) -> list
         if padded:
             room[stop:start].zero_()
     return parts
-
-
-def _anchor(wire: Wire, numbers: Tensor, anchor: Tensor | None, bare: bool) -> Tensor:
-    if bare or not wire.needs_anchor:
-        return no_anchor(numbers)
-    if anchor is None:
-        raise ValueError("anchor is missing")
-    return anchor
