@@ -99,15 +99,6 @@ def test_what_is_given_counts_also_where_it_is_the_default(
     assert (found.id, found.linger_s) == ("anna", 30.0)
 
 
-def test_a_peer_that_says_where_it_belongs_is_not_placed_by_a_scheduler() -> None:
-    told = environment(
-        {"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}
-        | {"MASTER_ADDR": "node-a", "MASTER_PORT": "29500"}
-    )
-    assert told.fill(PeerConfig()).id == "peer-1"
-    assert told.fill(PeerConfig(join=())).id is None
-
-
 def test_each_further_peer_of_a_process_has_places_of_its_own() -> None:
     told = environment(
         TOLD | {"RUMOR_BIND": "tcp://0.0.0.0:7700", "RUMOR_RENDEZVOUS": "/meet", "RUMOR_COUNT": "3"}

@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import ConfigError, ProtocolConfig, TrainingError, audit
+from rumor.gossip import ProtocolConfig, TrainingError, audit
 from rumor.gossip.effects.effects import Exchange
+from rumor.gossip.effects.ledger import Account
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.gossip.weight import ONE, UNIT
@@ -81,16 +82,25 @@ class Member:
             self.error = error
 
 
+def _end(members: list[Member], *, now: bool = False) -> None:
+    """Wait until all have ended in order, which *now* they must not put off."""
+    for member in members if now else ():
+        member.steps = 0
+    for member in members:
+        member.thread.join(LIMIT_S)
+        assert not member.thread.is_alive() and member.error is None
+
+
+def _accounts(members: list[Member]) -> list[Account]:
+    return [each for member in members for each in read_ledger(member.folder / "ledger.jsonl")]
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize("rule", [spec_of(name) for name in RULES])
 def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) -> None:
     members = [Member(number, tmp_path, rule, steps=30, count=3) for number in range(3)]
-    for member in members:
-        member.thread.join(LIMIT_S)
-        assert not member.thread.is_alive() and member.error is None
-    account = audit(
-        account for member in members for account in read_ledger(member.folder / "ledger.jsonl")
-    )
+    _end(members)
+    account = audit(_accounts(members))
     shards = requirements_of(make_rule(rule)).shards
     assert account.balanced and account.held == account.founded == 3 * shards * ONE
     models = torch.stack([member.model.bias.detach() for member in members])
@@ -123,9 +133,7 @@ def test_two_registers_of_a_share_arrive_as_they_were_sent(
     """Gradient tracking, step by step: ``x+ = W (x - u + c)``, ``c+ = W (c - u) + u``."""
     rounds, rule = 12, "gradient-tracking"
     members = [Member(n, tmp_path, rule, rounds, 3, **protocol) for n in range(3)]
-    for member in members:
-        member.thread.join(LIMIT_S)
-        assert not member.thread.is_alive() and member.error is None
+    _end(members)
     x, c, u = np.zeros(3), np.zeros(3), -np.arange(3.0)
     w = np.full((3, 3), 1 / 3)
     for round in range(rounds):
@@ -222,31 +230,24 @@ def test_when_a_peer_is_killed_outer_rounds_go_on_without_it(name: str, tmp_path
     _kill_beside(members, tmp_path, rule)
     # More than two rounds, so that the one in which it died is over.
     _go_on(members, 9)
-    for member in members:
-        member.steps = 0
-    for member in members:
-        member.thread.join(LIMIT_S)
-        assert not member.thread.is_alive() and member.error is None
-    accounts = [
-        account for member in members for account in read_ledger(member.folder / "ledger.jsonl")
-    ]
-    held = sum(account.weight for account in accounts)
+    _end(members, now=True)
+    held = sum(account.weight for account in _accounts(members))
     # A few units that were under way to the third one, or from it, may be where nobody can tell.
     assert 2 * ONE - 100 * UNIT < held < 2 * ONE + 100 * UNIT
 
 
-def test_machines_gossip_and_the_peers_of_one_act_as_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Four peers, two of which are told that they run on another machine."""
+@pytest.fixture
+def two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four peers, two are told that they run on another machine."""
     machine = "rumor.train.runtime.opening._host"
     monkeypatch.setattr(machine, lambda config, rule: bytes([int(config.id[1:]) // 2 + 1]) * 16)
+
+
+@pytest.mark.usefixtures("two_machines")
+def test_machines_gossip_and_the_peers_of_one_act_as_one(tmp_path: Path) -> None:
     members = [Member(number, tmp_path, "hybrid", steps=30, count=4) for number in range(4)]
-    for member in members:
-        member.thread.join(LIMIT_S)
-        assert not member.thread.is_alive() and member.error is None
-    ledgers = [account for m in members for account in read_ledger(m.folder / "ledger.jsonl")]
-    account = audit(ledgers)
+    _end(members)
+    account = audit(_accounts(members))
     assert account.balanced and account.held == account.founded == 4 * ONE
     for one, other in (members[:2], members[2:]):
         found = [torch.stack(each.history[:20]) for each in (one, other)]
@@ -257,18 +258,12 @@ def test_machines_gossip_and_the_peers_of_one_act_as_one(
     torch.testing.assert_close(models, models[:1].expand(4, -1), rtol=1e-2, atol=0)
 
 
-def test_machines_sum_up_within_before_their_leaders_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine = "rumor.train.runtime.opening._host"
-    monkeypatch.setattr(machine, lambda config, rule: bytes([int(config.id[1:]) // 2 + 1]) * 16)
+@pytest.mark.usefixtures("two_machines")
+def test_machines_sum_up_within_before_their_leaders_do(tmp_path: Path) -> None:
     rule = "allreduce:levels=2"
     members = [Member(number, tmp_path, rule, steps=20, count=4) for number in range(4)]
-    for member in members:
-        member.thread.join(LIMIT_S)
-        assert not member.thread.is_alive() and member.error is None
-    ledgers = [account for m in members for account in read_ledger(m.folder / "ledger.jsonl")]
-    account = audit(ledgers)
+    _end(members)
+    account = audit(_accounts(members))
     assert account.balanced and account.held == account.founded == 4 * ONE
     for step in range(19):
         one, *others = [member.history[step] for member in members]
@@ -280,24 +275,10 @@ def test_when_a_peer_is_killed_those_who_share_its_center_go_on(tmp_path: Path) 
     members = endless(tmp_path, "seasgd", 2, count=3, **MORTAL)
     _kill_beside(members, tmp_path, "seasgd")
     _go_on(members, 20)
-    for member in members:
-        member.steps = 0
-    for member in members:
-        member.thread.join(LIMIT_S)
-        assert not member.thread.is_alive() and member.error is None
+    _end(members, now=True)
     assert torch.equal(members[0].model.bias, members[1].model.bias)
-    accounts = [
-        account for member in members for account in read_ledger(member.folder / "ledger.jsonl")
-    ]
     # Nobody had pushed anything before the third one was gone.
-    assert sum(account.weight for account in accounts) == 2 * ONE
-
-
-def test_without_memory_that_processes_share_a_shared_center_is_refused() -> None:
-    config = PeerConfig(rule="seasgd", protocol=ProtocolConfig(shared_memory=False))
-    with pytest.raises(ConfigError, match="shared_memory is False: rule seasgd needs memory"):
-        with Peer(nn.Linear(4, 3), config):
-            pass
+    assert sum(account.weight for account in _accounts(members)) == 2 * ONE
 
 
 @pytest.mark.extended

@@ -83,14 +83,6 @@ def test_after_a_crash_it_goes_on_from_the_last_checkpoint(tmp_path: Path) -> No
     assert again.peer.resume() and again.peer.steps == 5
 
 
-def test_the_first_life_has_nothing_to_resume(tmp_path: Path) -> None:
-    loop = Loop(config(tmp_path))
-    assert not loop.peer.resume()
-    with loop.peer:
-        loop.train(2)
-    assert Loop(config(tmp_path)).peer.resume()
-
-
 def test_who_was_killed_before_its_first_checkpoint_keeps_its_name(tmp_path: Path) -> None:
     first = Loop(config(tmp_path))
     first.peer.__enter__()
@@ -120,14 +112,6 @@ def test_objects_may_be_registered_after_resuming(tmp_path: Path) -> None:
         pass
     with pytest.raises(ConfigError, match="no state of sampler: it has optimizer, scheduler"):
         peer.register(sampler=optimizer)
-
-
-def test_what_has_no_state_cannot_be_registered(tmp_path: Path) -> None:
-    loop = Loop(config(tmp_path))
-    with pytest.raises(ConfigError, match="epoch cannot be kept"):
-        loop.peer.register(epoch=3)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="optimizer is registered already"):
-        loop.peer.register(optimizer=loop.optimizer)
 
 
 def test_without_a_folder_nothing_is_kept() -> None:

@@ -2,7 +2,6 @@
 
 import fcntl
 import gc
-import mmap
 import os
 import signal
 import subprocess
@@ -144,12 +143,6 @@ def test_a_system_that_refuses_a_segment_gives_memory_without_a_name(
     host_id.cache_clear()
 
 
-def test_payloads_begin_at_pages() -> None:
-    buffer = Segments().make(SIZE)
-    assert buffer.data_ptr() % mmap.PAGESIZE == 0
-    assert buffer.view(torch.float32).numel() == SIZE // 4
-
-
 def test_a_segment_leaves_no_open_file_behind() -> None:
     def n_open(inode: int) -> int:
         found = 0
@@ -168,15 +161,6 @@ def test_a_segment_leaves_no_open_file_behind() -> None:
     attachments.close()
     del found
     assert n_open(inode) == 0
-
-
-def test_a_pool_for_a_gpu_has_segments_too() -> None:
-    pool = Segments()
-    name = pool.name_of(buffer := pool.make(SIZE, pinned=True))
-    buffer.fill_(4)
-    found = opened(name)
-    assert found is not None and bool((found == 4).all())
-    assert buffer.is_pinned() == torch.cuda.is_available()
 
 
 class FakeRuntime:

@@ -95,18 +95,6 @@ def test_a_share_goes_from_bench_to_bench(wire: str, shards: int) -> None:
     assert not torch.equal(vectors[1].flats[0], Vector(model()).flats[0])
 
 
-def test_frames_were_looked_at_when_they_landed(monkeypatch: pytest.MonkeyPatch) -> None:
-    vector = Vector(model())
-    store, payload = TensorStore(vector), vector.snapshot()
-    land(store, payload)
-
-    def never(*_: object) -> bool:
-        raise AssertionError("looked at twice")
-
-    monkeypatch.setattr(vector, "is_finite", never)
-    assert store.is_sound(SHARE, b"")
-
-
 @pytest.mark.parametrize("place", [0, 3000, -1])
 def test_a_frame_that_is_not_finite_spoils_the_share(place: int) -> None:
     vector = Vector(model())
@@ -398,15 +386,6 @@ def test_a_copy_with_the_anchor_of_another_swarm_may_not_be_mixed() -> None:
     assert not store.is_sound(SHARE, vector.anchor())
     store.pop(SHARE)
     assert not store.is_sound(SHARE, donor.anchor())
-
-
-@pytest.mark.parametrize("value", [1.0, float("nan")])
-def test_a_share_without_an_anchor_need_only_be_finite(value: float) -> None:
-    vector = Vector(model())
-    store, payload = TensorStore(vector), vector.snapshot()
-    payload.view(torch.float32)[5] = value
-    land(store, payload)
-    assert store.is_sound(SHARE, b"") is (value == 1.0)
 
 
 @pytest.mark.parametrize("wire", ["float32", "bfloat16", "float16", "int8", "topk:0.05"])
