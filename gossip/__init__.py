@@ -25,8 +25,7 @@ if typing.TYPE_CHECKING:
     from .rules.asynchronous.adpsgd import ADPSGD
     from .rules.asynchronous.gosgd import GoSGD
     from .rules.asynchronous.sgp import SGP
-    from .rules.outer.diloco import DiLoCo
-    from .rules.outer.local_sgd import LocalSGD
+    from .rules.outer.diloco import DiLoCo, LocalSGD
     from .rules.registry import make_rule
     from .rules.synchronous.allreduce import AllReduce
     from .rules.synchronous.dpsgd import DPSGD
@@ -72,8 +71,7 @@ _HOMES = {
     "rules.asynchronous.adpsgd": ("ADPSGD",),
     "rules.asynchronous.gosgd": ("GoSGD",),
     "rules.asynchronous.sgp": ("SGP",),
-    "rules.outer.diloco": ("DiLoCo",),
-    "rules.outer.local_sgd": ("LocalSGD",),
+    "rules.outer.diloco": ("DiLoCo", "LocalSGD"),
     "rules.registry": ("make_rule",),
     "rules.synchronous.allreduce": ("AllReduce",),
     "rules.synchronous.dpsgd": ("DPSGD",),

@@ -14,31 +14,23 @@ from ..protocol.rule import Rule
 from ..specs.parameter import Parameter, Value, parameters_of
 from ..specs.spec import find, read_values, spec_of_values
 from .asynchronous.adpsgd import ADPSGD
-from .asynchronous.divshare import DivShare
-from .asynchronous.easgd import EASGD
+from .asynchronous.elastic_averaging import EASGD, SEASGD
 from .asynchronous.epidemic import Epidemic
+from .asynchronous.fragments import DivShare, Sparta
 from .asynchronous.gosgd import GoSGD
-from .asynchronous.seasgd import SEASGD
 from .asynchronous.sgp import SGP
-from .asynchronous.sparta import Sparta
 from .compressed.choco import Choco
 from .compressed.sparseloco import SparseLoCo
-from .heterogeneous.d2 import D2
-from .heterogeneous.decentlam import DecentLaM
-from .heterogeneous.gradient_tracking import GradientTracking
-from .heterogeneous.momentum_tracking import MomentumTracking
-from .heterogeneous.qg_dsgdm import QGDSGDm
+from .heterogeneous.momentum import DecentLaM, QGDSGDm
 from .heterogeneous.relaysgd import RelaySGD
-from .outer.diloco import DiLoCo
-from .outer.gasloc import GASLoC
+from .heterogeneous.tracking import D2, GradientTracking, MomentumTracking
+from .outer.diloco import DiLoCo, LocalSGD
 from .outer.hybrid import Hybrid
-from .outer.local_sgd import LocalSGD
-from .outer.noloco import NoLoCo
+from .outer.neighbors import GASLoC, NoLoCo
 from .plugin import import_module_of, what_was_raised, where_it_was_raised
 from .robust.filters import NONE
 from .synchronous.allreduce import AllReduce
-from .synchronous.dpsgd import DPSGD
-from .synchronous.swap import Swap
+from .synchronous.dpsgd import DPSGD, Swap
 
 __all__ = [
     "RULES",

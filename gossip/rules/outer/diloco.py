@@ -1,4 +1,4 @@
-"""DiLoCo: an outer optimizer, with Nesterov momentum, on the changes of h local steps."""
+"""Outer rounds of all peers: local SGD, and DiLoCo with outer Nesterov momentum."""
 
 from typing import Annotated
 
@@ -8,7 +8,30 @@ from ...specs.parameter import Parameter, checked
 from ..synchronous.mixing import OUT, scaled
 from .elastic import STEPS, Came, OuterRule
 
-__all__ = ["DiLoCo"]
+__all__ = ["DiLoCo", "LocalSGD"]
+
+
+class LocalSGD(OuterRule):
+    """``x_i <- mean of all x_j`` after every h optimizer steps, in elastic rounds.
+
+    Each peer sends its model to every other, n - 1 pushes a round. All live peers take part; those
+    that receive the same shares end a round with the same bits.
+
+    Source: Stich, ICLR 2019, algorithm 1; McMahan, Moore, Ramage, Hampson and Aguera y Arcas,
+    AISTATS 2017 (FederatedAveraging, with every client in every round, and no server).
+    """
+
+    name = "local-sgd"
+    summary = "the mean of all, every h steps"
+
+    @checked
+    def __init__(
+        self,
+        *,
+        h: Annotated[int, Parameter(f"{STEPS}; 50 so that it compares with diloco.", low=1)] = 50,
+    ) -> None:
+        super().__init__(h)
+
 
 _PHI = "phi"
 _MOMENTUM = "momentum"
@@ -37,6 +60,7 @@ class DiLoCo(OuterRule):
     name = "diloco"
     summary = "outer Nesterov momentum on the mean of all, every h steps"
     registers = (*OUT, _PHI, _MOMENTUM)
+    models = (_PHI,)
 
     @checked
     def __init__(
@@ -54,11 +78,6 @@ class DiLoCo(OuterRule):
         super().__init__(h)
         self.lr = lr
         self.momentum = momentum
-
-    def start(self, context: RuleContext) -> None:
-        super().start(context)
-        context.combine(_PHI, [(1.0, X)])
-        context.combine(_MOMENTUM, [(0.0, X)])
 
     def take(self, context: RuleContext, came: Came, sent: str) -> None:
         lr, mu = self.lr, self.momentum

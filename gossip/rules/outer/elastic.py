@@ -36,7 +36,7 @@ from ...types import Incarnation, PeerId
 from ..synchronous.mixing import OUT, Terms
 from ..synchronous.rounds import EPOCH, NEIGHBORS_MAX, Letter, Letters, merge
 
-__all__ = ["COUNTS", "ELASTIC", "STEPS", "Came", "ElasticRounds", "OuterRule", "neighborhood"]
+__all__ = ["COUNTS", "ELASTIC", "STEPS", "Came", "ElasticRounds", "OuterRule"]
 
 ELASTIC = Requirements(waits=True, staged_max=NEIGHBORS_MAX)
 """Requirements of a rule with elastic rounds."""
@@ -286,6 +286,8 @@ class OuterRule:
     outstanding_max = NEIGHBORS_MAX
     requirements: Requirements = ELASTIC
     relays = False
+    models: tuple[str, ...] = ()
+    """Registers of its own that begin as the model; all others begin at zero."""
     own_epoch: int | None = None
     """Epoch of shares outside of rounds, which the rule handles itself."""
 
@@ -299,6 +301,8 @@ class OuterRule:
         is_new = context.founders == 1
         self._rounds = ElasticRounds(context.now, is_new=is_new, others=self.own_epoch)
         self._steps = 0
+        for register in self.registers[len(OUT) :]:
+            context.combine(register, [(1.0 if register in self.models else 0.0, X)])
 
     def partners(self, context: RuleContext, round: int) -> Iterable[PeerId]:
         """Return the peers to exchange with in a round."""
@@ -353,14 +357,3 @@ class OuterRule:
         # A newcomer keeps step from the first round that it learns of.
         listens = context.finished or self._rounds.is_new
         return listens and self._rounds.is_called()
-
-
-def neighborhood(context: RuleContext, round: int) -> dict[PeerId, float]:
-    """Return the topology's neighbors of a round, with the mixing weight of each."""
-    heard = context.neighbors(round)
-    if len(context.table.outward) > 1:
-        # Two peers that only dial out are routed around each other, which the matrix ignores.
-        return dict.fromkeys(heard, 1 / (len(heard) + 1))
-    row = context.weights(round)
-    every = dict.fromkeys((*heard, *row))
-    return {peer: row.get(peer, 0.0) for peer in every if peer != context.me}

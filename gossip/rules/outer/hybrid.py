@@ -42,6 +42,7 @@ class Hybrid(OuterRule):
     name = "hybrid"
     summary = "the mean of a machine after every step, machines gossip"
     registers = (*OUT, _GROUP, _BEFORE)
+    models = (_GROUP, _BEFORE)
     requirements = replace(ELASTIC, by_machine=True)
     own_epoch = _BETWEEN
 
@@ -70,8 +71,6 @@ class Hybrid(OuterRule):
     def start(self, context: RuleContext) -> None:
         super().start(context)
         self._moved = 0
-        for register in (_GROUP, _BEFORE):
-            context.combine(register, [(1.0, X)])
 
     def step(self, context: RuleContext) -> Wait | None:
         """Mix shares of other machines, take part in a round, and push its result."""

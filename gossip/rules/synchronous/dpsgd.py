@@ -1,13 +1,15 @@
-"""D-PSGD: after every step, average with all neighbors, round by round."""
+"""One average, or one exchange, with neighbors after every step: D-PSGD, Swap."""
 
 from dataclasses import replace
 
+from ...effects.effects import X
+from ...protocol.context import RuleContext
 from ...specs.parameter import checked
 from ..robust.filters import NONE, Robust, parse_robust
-from .mixing import MatrixRule
+from .mixing import MatrixRule, Terms
 from .rounds import SYNCHRONOUS
 
-__all__ = ["DPSGD"]
+__all__ = ["DPSGD", "Swap"]
 
 
 class DPSGD(MatrixRule):
@@ -33,3 +35,24 @@ class DPSGD(MatrixRule):
         self.robust = robust
         if method is not None:
             self.requirements = replace(SYNCHRONOUS, measures=True)
+
+
+class Swap(MatrixRule):
+    """``x_i <- x_j, x_j <- x_i`` for disjoint pairs, after every step; nothing is averaged.
+
+    A model sees the data of all peers in turn, as if it traveled; the optimizer's state stays.
+    Pairs are those of the topology's round: ``random-matching``, ``hypercube-matching``,
+    ``base-k:k=1``. The mean of all models is kept. Models agree only at the end, when they merge.
+
+    Source: Ma, Mao and Taylor 2016, Theano-MPI.
+    """
+
+    name = "swap"
+    summary = "pairs exchange models"
+    both_ways = True
+    neighbors_max = 1
+    topologies = "random-matching, hypercube-matching or base-k:k=1"
+
+    def take(self, context: RuleContext, average: Terms) -> None:
+        for _, share in average[1:]:
+            context.combine(X, [(1.0, share)])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rumor.gossip.effects.events import PushSkipped
-from rumor.gossip.rules.asynchronous.easgd import EASGD
+from rumor.gossip.rules.asynchronous.elastic_averaging import EASGD
 from rumor.gossip.weight import ONE, WEIGHT_MIN
 from rumor.gossip.wire.messages import Ack, Phase, Push
 from rumor.sim import NetworkConfig

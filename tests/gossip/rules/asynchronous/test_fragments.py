@@ -15,9 +15,8 @@ from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import Rule, shards_of
 from rumor.gossip.protocol.share import Share
-from rumor.gossip.rules.asynchronous.divshare import DivShare
+from rumor.gossip.rules.asynchronous.fragments import DivShare, Sparta
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
-from rumor.gossip.rules.asynchronous.sparta import Sparta
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE, mixing_fraction
 from rumor.gossip.wire.schema import Schema

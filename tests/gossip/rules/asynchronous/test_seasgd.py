@@ -8,7 +8,7 @@ import pytest
 from rumor.gossip.effects.effects import Exchange, Halt, Snapshot
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.rule import Rule
-from rumor.gossip.rules.asynchronous.seasgd import SEASGD
+from rumor.gossip.rules.asynchronous.elastic_averaging import SEASGD
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Phase

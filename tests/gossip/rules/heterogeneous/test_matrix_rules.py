@@ -13,9 +13,7 @@ from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import Rule, require_lr
-from rumor.gossip.rules.heterogeneous.d2 import D2
-from rumor.gossip.rules.heterogeneous.gradient_tracking import GradientTracking
-from rumor.gossip.rules.heterogeneous.momentum_tracking import MomentumTracking
+from rumor.gossip.rules.heterogeneous.tracking import D2, GradientTracking, MomentumTracking
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.rules.synchronous.mixing import (
     BESIDE,

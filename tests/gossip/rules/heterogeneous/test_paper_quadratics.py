@@ -12,9 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from rumor.gossip.protocol.rule import Rule
-from rumor.gossip.rules.heterogeneous.d2 import D2
-from rumor.gossip.rules.heterogeneous.gradient_tracking import GradientTracking
 from rumor.gossip.rules.heterogeneous.relaysgd import RelaySGD
+from rumor.gossip.rules.heterogeneous.tracking import D2, GradientTracking
 from rumor.gossip.types import PeerId
 from rumor.sim.fuzz.peers import FuzzPeer, Peers
 from rumor.sim.fuzz.swarm import FuzzSwarm

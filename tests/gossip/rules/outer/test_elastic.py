@@ -11,10 +11,8 @@ import pytest
 
 from rumor.gossip.effects.ledger import Audit, audit
 from rumor.gossip.protocol.rule import Rule
-from rumor.gossip.rules.outer.diloco import DiLoCo
-from rumor.gossip.rules.outer.gasloc import GASLoC
-from rumor.gossip.rules.outer.local_sgd import LocalSGD
-from rumor.gossip.rules.outer.noloco import NoLoCo
+from rumor.gossip.rules.outer.diloco import DiLoCo, LocalSGD
+from rumor.gossip.rules.outer.neighbors import GASLoC, NoLoCo
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE, UNIT
 from rumor.gossip.wire.messages import Phase

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from rumor.gossip.rules.outer.diloco import DiLoCo
-from rumor.gossip.rules.outer.gasloc import GASLoC
-from rumor.gossip.rules.outer.noloco import NoLoCo
+from rumor.gossip.rules.outer.neighbors import GASLoC, NoLoCo
 from rumor.sim.fuzz.peers import complete
 
 from ...crowd import BAD, LR, Crowd, gradient, starts
