@@ -52,6 +52,8 @@ class Wire(Protocol):
     """
 
     name: str
+    is_native: bool = False
+    """True if numbers arrive unchanged."""
     coder: str = ""
     """The module of `rumor.train.tensors.wires` that writes and reads it."""
     fraction: float = 1.0
@@ -73,11 +75,6 @@ class Wire(Protocol):
         """Return how many of *n_numbers* are sent, at least one."""
         return n_numbers
 
-    @property
-    def is_native(self) -> bool:
-        """True if numbers arrive unchanged."""
-        return self.name == NATIVE
-
     def converts(self, dtype: str) -> bool:
         """True if the format converts numbers of *dtype*."""
         return not self.is_native and dtype in _CONVERTED
@@ -95,7 +92,7 @@ class Wire(Protocol):
 class Float32(Wire):
     """As the model holds them."""
 
-    name = NATIVE
+    name, is_native = NATIVE, True
 
 
 class BFloat16(Wire):
@@ -211,24 +208,20 @@ class Form(NamedTuple):
     def size_bytes(self, schema: Schema, shard: int) -> int:
         """Return the bytes of such a share of one shard."""
         # Not lru_cache: hashing a schema visits all its tensors.
-        found = schema.sizes.get((self, shard))
-        if found is None:
-            if len(schema.sizes) >= _SIZES_MAX:
-                schema.sizes.clear()
-            found = schema.sizes[self, shard] = _size_bytes(self, schema, shard)
-        return found
-
-
-def _size_bytes(form: Form, schema: Schema, shard: int) -> int:
-    wire, pieces = parse_wire(form.wire), schema.pieces(shard)
-    size = 0
-    for piece in pieces:
-        size += form.registers * wire.room_bytes(piece.dtype, piece.n_numbers, piece.itemsize)
-    if form.copy and shard == 0:
-        size += schema.copy_bytes - schema.share_bytes
-    if form.anchor:
-        size += sum(piece.size_bytes for piece in pieces)
-    return size
+        size = schema.sizes.get((self, shard))
+        if size is not None:
+            return size
+        wire, size = parse_wire(self.wire), 0
+        for piece in schema.pieces(shard):
+            size += self.registers * wire.room_bytes(piece.dtype, piece.n_numbers, piece.itemsize)
+            if self.anchor:
+                size += piece.size_bytes
+        if self.copy and shard == 0:
+            size += schema.copy_bytes - schema.share_bytes
+        if len(schema.sizes) >= _SIZES_MAX:
+            schema.sizes.clear()
+        schema.sizes[self, shard] = size
+        return size
 
 
 def _padded(size_bytes: int) -> int:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 import zmq
 
-from rumor.gossip.errors import ConfigError, TransportError
+from rumor.gossip.errors import TransportError
 from rumor.gossip.transport.addresses import Resolver
 from rumor.gossip.transport.zmq_transport import Received, Route, Transport, local_host
 from rumor.gossip.wire.codec import FRAME_BYTES_MAX, Buffer
@@ -118,35 +118,6 @@ def stranger(toward: Transport) -> Iterator["zmq.Socket[bytes]"]:
         yield socket
 
 
-@pytest.mark.parametrize("bulk", [False, True])
-def test_messages_go_to_an_address_and_come_back_on_the_same_way(
-    here: Transport, there: Transport, bulk: bool
-) -> None:
-    here.meet("there", [listens_at(there)])
-    insist(here, "there", [b"header", b"frame"], bulk=bulk)
-    (message,) = receive(there)
-    assert contents([message]) == [[b"header", b"frame"]]
-    there.learn("here", message.route, bulk=bulk)
-    assert there.send("here", [b"answer"], bulk=bulk)
-    (answer,) = receive(here)
-    assert contents([answer]) == [[b"answer"]] and answer.route == b""
-
-
-def test_a_peer_that_only_dials_out_is_answered_on_its_own_way(there: Transport) -> None:
-    with closing(Transport(None)) as hidden:
-        assert hidden.address is None
-        until(lambda: hidden.greet(listens_at(there), [b"hello"]))
-        (message,) = receive(there)
-        assert not there.send("hidden", [b"answer"], bulk=True)
-        there.learn("hidden", message.route, bulk=False)
-        # It was heard on its control way alone, so bulk goes there too.
-        assert there.send("hidden", [b"answer"], bulk=True)
-        (answer,) = receive(hidden)
-        assert contents([answer]) == [[b"answer"]]
-        hidden.learn("there", answer.route, bulk=True)
-        assert not hidden.send("there", [b"nobody was met"], bulk=False)
-
-
 def test_bulk_that_finds_its_way_full_does_not_take_that_of_control(
     here: Transport, there: Transport
 ) -> None:
@@ -171,14 +142,6 @@ def test_a_peer_that_cannot_be_dialled_where_it_says_gets_bulk_on_the_way_of_con
     assert here.send("there", [b"x"], bulk=True)
     (answer,) = receive(there)
     assert contents([answer]) == [[b"x"]] and answer.route == b""
-
-
-def test_what_goes_back_to_somebody_who_is_gone_is_refused(there: Transport) -> None:
-    with closing(Transport(None)) as hidden:
-        until(lambda: hidden.greet(listens_at(there), [b"hello"]))
-        (message,) = receive(there)
-    there.learn("hidden", message.route, bulk=False)
-    until(lambda: not there.send("hidden", [b"answer"], bulk=False))
 
 
 def test_nobody_listens_and_nothing_waits() -> None:
@@ -231,22 +194,6 @@ def fill(transport: Transport, peer: str, least: int) -> int:
         else:
             time.sleep(0.002)
     return sent
-
-
-def test_a_peer_that_stops_reading_takes_a_bounded_number_of_messages_and_control_passes_them(
-    here: Transport, there: Transport
-) -> None:
-    here.meet("there", [listens_at(there)])
-    insist(here, "there", [b"first"], bulk=False)
-    receive(there)
-    queued = fill(here, "there", 160)
-    # 80 wait here and 80 there; the rest is what the system holds between them, of two sockets
-    # that it may let grow to 36 MB.
-    assert 160 <= queued < 300
-    assert here.send("there", [b"control"], bulk=False)
-    came = [message[0] for message in contents(receive(there, queued + 1))]
-    # What waits here must still cross, and ZeroMQ takes from both connections in turn.
-    assert came.index(b"control") < queued
 
 
 @pytest.mark.parametrize("n_parts", [3, 4, 1000])
@@ -350,12 +297,6 @@ def test_an_address_in_use_is_named_and_nothing_stays_open(there: Transport) -> 
 )
 def test_what_to_do_about_a_bind_address_depends_on_what_is_wrong(bind: str, advice: str) -> None:
     with pytest.raises(TransportError, match=advice):
-        Transport(bind)
-
-
-@pytest.mark.parametrize("bind", ["ipc:///tmp/x", "127.0.0.1", "tcp://127.0.0.1:99999"])
-def test_what_cannot_be_an_address_is_a_mistake_of_the_user(bind: str) -> None:
-    with pytest.raises(ConfigError, match="address"):
         Transport(bind)
 
 

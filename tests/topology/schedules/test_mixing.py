@@ -2,56 +2,34 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from rumor.topology import FAMILIES, Topology, parse
+from rumor.topology import Topology, parse
 from rumor.topology.schedules.mixing import MIXINGS
 
-from ..cases import cases
-from ..samples import dense, out_degrees, some_rounds
+from ..samples import FIXED, dense, out_degrees, some_rounds
 
-each_family = pytest.mark.parametrize("name", FAMILIES)
-a_few = settings(max_examples=6)
+each = pytest.mark.parametrize(("spec", "n"), FIXED)
 
 
-@st.composite
-def weighed(draw: st.DrawFn, name: str, mixing: str) -> tuple[Topology, Topology]:
-    """A topology of a family with its own weights, and with others."""
-    spec, n = draw(cases(name))
-    seed = draw(st.integers(0, 99))
-    return parse(spec, n, seed=seed), parse(spec, n, seed=seed, mixing=mixing)
+def pushes(topology: Topology, round: int) -> list[list[int]]:
+    return [sorted(topology.neighbors(node, round)) for node in range(topology.n)]
 
 
-def pushes(topology: Topology, round: int) -> list[tuple[int, ...]]:
-    return [topology.neighbors(node, round) for node in range(topology.n)]
-
-
-@pytest.mark.extended
-@each_family
-@a_few
-@given(data=st.data())
-def test_lazy_keeps_half_of_what_the_family_gives(name: str, data: st.DataObject) -> None:
-    own, lazy = data.draw(weighed(name, "lazy"))
+@each
+def test_lazy_keeps_half_of_what_the_family_gives(spec: str, n: int) -> None:
+    own, lazy = parse(spec, n), parse(spec, n, mixing="lazy")
     assert lazy.mixing == "lazy" and lazy.period == own.period and lazy != own
     for round in some_rounds(own):
-        half = (np.eye(own.n) + dense(own, round)) / 2
+        half = (np.eye(n) + dense(own, round)) / 2
         assert np.allclose(dense(lazy, round), half, rtol=0, atol=1e-12)
-        assert [sorted(out) for out in pushes(lazy, round)] == [
-            sorted(out) for out in pushes(own, round)
-        ]
+        assert pushes(lazy, round) == pushes(own, round)
         if not own.directed:
             assert np.linalg.eigvalsh(dense(lazy, round)).min() >= -1e-12
 
 
-@pytest.mark.extended
-@each_family
-@a_few
-@given(data=st.data())
-def test_uniform_splits_what_a_node_has_between_itself_and_its_neighbors(
-    name: str, data: st.DataObject
-) -> None:
-    own, uniform = data.draw(weighed(name, "uniform"))
+@each
+def test_uniform_splits_what_a_node_has_between_itself_and_its_neighbors(spec: str, n: int) -> None:
+    own, uniform = parse(spec, n), parse(spec, n, mixing="uniform")
     for round in some_rounds(own):
         matrix = dense(uniform, round)
         assert np.allclose(matrix.sum(axis=0), 1, rtol=0, atol=1e-12)
@@ -61,15 +39,11 @@ def test_uniform_splits_what_a_node_has_between_itself_and_its_neighbors(
             assert np.allclose(column[column > 0], 1 / (degree + 1), rtol=0, atol=1e-12)
 
 
-@each_family
-@a_few
-@given(data=st.data())
-def test_metropolis_goes_by_the_larger_degree_of_two(name: str, data: st.DataObject) -> None:
-    spec, n = data.draw(cases(name))
-    own = parse(spec, n)
-    if own.directed:
-        return
-    metropolis = parse(spec, n, mixing="metropolis")
+@pytest.mark.parametrize(
+    ("spec", "n"), [(spec, n) for spec, n in FIXED if not parse(spec, n).directed]
+)
+def test_metropolis_goes_by_the_larger_degree_of_two(spec: str, n: int) -> None:
+    own, metropolis = parse(spec, n), parse(spec, n, mixing="metropolis")
     for round in some_rounds(own):
         matrix, degrees = dense(metropolis, round), out_degrees(own, round)
         assert np.allclose(matrix.sum(axis=1), 1, rtol=0, atol=1e-12)

@@ -87,24 +87,6 @@ def test_members_hear_one_another_and_know_who_it_was(swarm: Swarm, stack: ExitS
     assert any("in the name of m1" in why for why in one.refused)
 
 
-def test_an_answer_comes_back_on_the_way_of_one_that_only_dials(
-    swarm: Swarm, stack: ExitStack
-) -> None:
-    one = open_one(stack, swarm.keyring("m1"))
-    two = open_one(stack, swarm.keyring("m2"), bind=None)
-    routes: list[bytes] = []
-
-    def heard() -> bool:
-        two.greet(place_of(one), [b"hi"])
-        routes.extend(each.route for each in one.poll(0.005))
-        return bool(routes)
-
-    run(two, until=heard)
-    one.learn("m2", routes[0], bulk=False)
-    header, key = hear(two, say=lambda: one.send("m2", [b"ho"], bulk=False))
-    assert one.keyring is not None and (header, key) == (b"ho", one.keyring.public)
-
-
 def test_a_machine_that_the_roster_lacks_is_refused_and_both_ends_say_so(
     swarm: Swarm, stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
