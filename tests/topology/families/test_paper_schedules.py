@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from math import log
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from rumor.topology import Topology, parse
 from rumor.topology.families.equitopo import ETA, BasisMatching, BasisPush, draw_shifts, equi_static
 
-from ..samples import dense, is_uniform, out_degrees, some_rounds
+from ..samples import dense, is_uniform, out_degrees
 
 Matrix = NDArray[np.float64]
 
@@ -32,18 +31,6 @@ def is_mean(matrix: Matrix) -> bool:
 
 
 # Takezawa, Sato, Bao, Niwa and Yamada, NeurIPS 2023: the Base-(k+1) graph.
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("k", [1, 2, 3, 4])
-def test_base_k_is_exact_for_every_n_with_degree_k_in_about_2_log_n_rounds(k: int) -> None:
-    for n in range(max(2, k + 1), 101):
-        topology = parse(f"base-k:k={k}", n)
-        assert topology.period is not None
-        assert topology.period <= 2 * log(n, k + 1) + 2
-        assert is_mean(product(topology, range(topology.period))), n
-        degrees = [np.diff(topology.matrix(r).indptr).max() - 1 for r in some_rounds(topology)]
-        assert max(degrees) <= k, n
 
 
 @pytest.mark.parametrize(
