@@ -115,15 +115,3 @@ def test_one_with_fewer_steps_than_the_others_is_named(
     said = halts(crowd)
     assert not said.pop("p00")
     assert all(first.startswith(words) for first, *_ in said.values())
-
-
-@pytest.mark.parametrize("name", ["dpsgd", "allreduce"])
-def test_a_death_ends_it_for_all_and_is_named(name: str) -> None:
-    config = replace(CONFIG, suspect_s=1.0, dead_s=3.0)
-    crowd = Crowd(lambda peer: make_rule(name), 5, LiveTopology("ring", 0), config=config)
-    crowd.run(100.0, steps=6)
-    crowd.crash("p02")
-    crowd.swarm.run(crowd.swarm.now + 20.0)
-    reasons = [why for witnessed in crowd.rules.values() for why in witnessed.halts]
-    assert reasons and all(why.startswith("p02 died in round ") for why in reasons)
-    assert f"{name} cannot go on without it: start the run again, or use a rule" in reasons[0]

@@ -1,19 +1,25 @@
 """Each rule does what its equation says, on any topology and any network, alone and with others."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import requirements_of
+from rumor.gossip.protocol.share import Share
 from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.gossip.rules.robust.filters import parse_robust
+from rumor.gossip.types import PeerId
+from rumor.gossip.weight import mixing_fraction
 from rumor.gossip.wire.formats import parse_wire
 from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.swarm import CALM
-from rumor.sim.fuzz.vector import SIZE, Values, decoded, encoded
+from rumor.sim.fuzz.vector import SIZE, Values, decoded, encoded, schema_of
 from rumor.topology import Topology, over, parse
 from rumor.topology.live import LiveTopology
 
@@ -388,3 +394,87 @@ def test_alone_others_descend_plainly_to_the_last_bit_and_end(name: str) -> None
         assert (model == x).all()
     crowd.run(1000.0)
     assert not crowd.swarm.running() and not crowd.hosts[0].protocol.state.kept
+
+
+class Written:
+    """A rule of which all that it asks for is written down, in the order in which it happens."""
+
+    def __init__(self, rule: Any, me: PeerId, log: list[tuple[Any, ...]]) -> None:
+        self.rule, self._me, self._log = rule, me, log
+        self.name, self.registers = rule.name, rule.registers
+        self.outstanding_max, self.requirements = rule.outstanding_max, requirements_of(rule)
+        self._seqs: Counter[tuple[PeerId, int]] = Counter()
+
+    def step(self, context: RuleContext) -> Any:
+        push, mix, combine = context.push, context.mix, context.combine
+
+        def write_push(peer: PeerId, weight: int, *, shard: int = 0, **given: Any) -> None:
+            push(peer, weight, shard=shard, **given)
+            self._seqs[peer, shard] += 1
+            self._log.append(("push", self._me, peer, shard, self._seqs[peer, shard]))
+
+        def write_mix(share: Share, weight: int | None = None) -> None:
+            part = mixing_fraction(context.weight_of(share.id.shard), share.weight)
+            self._log.append(("mix", self._me, share.id, part))
+            mix(share, weight)
+
+        def write_mean(register: str, terms: Any) -> None:
+            parts, (own, *others) = zip(*terms, strict=True)
+            assert register == own == "x" and set(parts) == {1 / len(parts)}
+            self._log.append(("mean", self._me, [share.id for share in others]))
+            combine(register, terms)
+
+        context.push, context.mix, context.combine = write_push, write_mix, write_mean  # type: ignore[method-assign]
+        return self.rule.step(context)
+
+
+N_NUMBERS = 38
+"""Forty with the padding, five cache lines."""
+
+IN_ORDER = {
+    "gosgd:p=0.5": schema_of(N_NUMBERS, 1),
+    "sgp": schema_of(N_NUMBERS, 1),
+    "epidemic": schema_of(N_NUMBERS, 1),
+    "sparta:fraction=0.2": schema_of(N_NUMBERS, 5, scattered=True),
+    "divshare:fraction=0.25": schema_of(N_NUMBERS, 4),
+}
+"""Rules whose peers never wait, and how each cuts a model."""
+
+
+@WEATHERS
+@pytest.mark.parametrize("spec", IN_ORDER)
+def test_where_nobody_waits_models_are_those_of_all_steps_pushes_and_mixes_in_order(
+    spec: str, weather: NetworkConfig
+) -> None:
+    schema, log = IN_ORDER[spec], list[tuple[Any, ...]]()
+    crowd = Crowd(
+        lambda peer: Written(make_rule(spec), peer, log),
+        6,
+        LiveTopology("exponential", 0),
+        weather,
+        size=N_NUMBERS,
+    )
+    crowd.on_step = lambda peer: log.append(("train", peer))
+    crowd.run(200.0, steps=30)
+    place = {peer: index for index, peer in enumerate(crowd.ids)}
+    numbers = [(8 * schema.lines(k)[:, None] + range(8)).ravel() for k in range(schema.shards)]
+    own = [each[each < N_NUMBERS] for each in numbers]
+    x, pushed, mixed = starts(6, N_NUMBERS), dict[tuple[PeerId, ...], Values](), Counter[int]()
+    for what, peer, *rest in log:
+        i = place[peer]
+        match what, *rest:
+            case ["train"]:
+                x[i] -= LR * gradient(i, x[i])
+            case ["push", to, shard, seq]:
+                pushed[peer, to, shard, seq] = x[i, own[shard]].copy()
+            case ["mix", id, part]:
+                came = pushed[id.sender, peer, id.shard, id.seq]
+                x[i, own[id.shard]] += part * (came - x[i, own[id.shard]])
+                mixed[id.shard] += 1
+            case ["mean", ids]:
+                models = [pushed[id.sender, peer, id.shard, id.seq] for id in ids]
+                x[i] = np.mean([x[i], *models], axis=0)
+                mixed[0] += 1
+    np.testing.assert_allclose(crowd.models, x, rtol=0, atol=1e-12)
+    assert len(mixed) == schema.shards and min(mixed.values()) > 5
+    assert not any(witnessed.waits for witnessed in crowd.rules.values())

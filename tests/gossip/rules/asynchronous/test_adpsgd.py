@@ -48,13 +48,6 @@ def silence(crowd: Crowd) -> None:
     pytest.fail("an exchange is open still")
 
 
-def test_two_peers_end_at_their_average() -> None:
-    crowd = Crowd(rule, 2, complete, descend=False)
-    crowd.run(50.0, steps=1)
-    silence(crowd)
-    np.testing.assert_allclose(crowd.models, starts(2).mean(0)[None].repeat(2, 0), atol=1e-12)
-
-
 def star(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
     return tuple(live[1:]) if peer == live[0] else (live[0],)
 
@@ -85,21 +78,6 @@ def test_every_exchange_keeps_the_mean_whatever_comes_in_between(
     assert sum(host.ledger.weight for host in crowd.hosts) == n * ONE
     assert crowd.swarm.invariants.seen["fence"] or weather is CALM
     assert not any(witnessed.waits for witnessed in crowd.rules.values())
-
-
-@pytest.mark.extended
-@WEATHERS
-@pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
-def test_exchanges_go_on_without_end_on_any_graph(
-    neighbors: Any, n: int, weather: NetworkConfig
-) -> None:
-    crowd = Crowd(rule, n, neighbors, weather)
-    crowd.run(500.0, steps=20)
-    before = [exchanges(crowd, peer) for peer in crowd.ids]
-    crowd.run(500.0, steps=60)
-    grown = [exchanges(crowd, peer) - b for peer, b in zip(crowd.ids, before, strict=True)]
-    # The middle of a star has all leaves to answer.
-    assert min(grown) >= (1 if neighbors is star else 4)
 
 
 def exchanges(crowd: Crowd, peer: PeerId) -> int:

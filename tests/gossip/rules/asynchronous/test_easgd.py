@@ -5,13 +5,11 @@ import pytest
 
 from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.rules.asynchronous.elastic_averaging import EASGD
-from rumor.gossip.weight import ONE, WEIGHT_MIN
-from rumor.gossip.wire.messages import Ack, Phase, Push
-from rumor.sim import NetworkConfig
-from rumor.sim.fuzz.peers import complete, ring, spread
-from rumor.sim.fuzz.swarm import CALM
+from rumor.gossip.weight import WEIGHT_MIN
+from rumor.gossip.wire.messages import Ack, Push
+from rumor.sim.fuzz.peers import complete
 
-from ...crowd import BAD, LR, Crowd, gradient, starts
+from ...crowd import LR, Crowd, gradient, starts
 from ...scene import Scene
 
 
@@ -41,22 +39,6 @@ def test_alone_it_is_the_published_update(alpha: float, every: int) -> None:
             pull = alpha * (x - center)
             x, center = x - pull, center + pull
         np.testing.assert_allclose(found[step][0], x, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
-def test_centers_come_together_and_models_end_as_they_are(weather: NetworkConfig) -> None:
-    crowd = Crowd(lambda peer: EASGD(alpha=0.2, every=1), 6, ring, weather, steps=80)
-    crowd.run(300.0, steps=60)
-    centers = np.array([host.vector.registers["center"] for host in crowd.hosts])
-    models = crowd.models
-    # The spring holds models nearer to their center than their own data would have them.
-    assert np.ptp(centers, axis=0).max() < np.ptp(models, axis=0).max()
-    crowd.swarm.run(3000.0, lambda: not crowd.swarm.running())
-    assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
-    assert sum(host.ledger.weight for host in crowd.hosts) == 6 * ONE
-    # Models are centers now, which have merged for some rounds.
-    assert spread(crowd.hosts) < np.ptp(centers, axis=0).max()
-    assert not any(witnessed.waits for witnessed in crowd.rules.values())
 
 
 def test_mixing_centers_keeps_their_weighted_mean() -> None:

@@ -2,23 +2,18 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.errors import ConfigError
-from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import require_samples, requirements_of
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.rules.asynchronous.sgp import SGP
-from rumor.gossip.weight import ONE
 from rumor.sim import NetworkConfig
-from rumor.sim.fuzz.peers import Peers, complete, ring, spread
+from rumor.sim.fuzz.peers import Peers
 from rumor.sim.fuzz.swarm import FuzzSwarm
-from rumor.topology.live import LiveTopology
 
-from ...crowd import run_until_agreed
 from ...scene import Scene
 
 
@@ -116,65 +111,3 @@ def test_when_all_have_finished_it_pushes_at_every_turn() -> None:
     scene.join("a")
     scene.finish("a")
     assert PushSkipped("no neighbor free") in scene.step("a", trained=False)
-
-
-# Nothing is lost and answers are waited for, so that no share comes back without its values.
-PATIENT = ProtocolConfig(query_s_min=50.0, query_s_max=50.0)
-
-
-SCHEDULES = ["one-peer-exponential", "base-k", "random-matching", "random-regular", "torus", "tree"]
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize(
-    ("neighbors", "n"),
-    [
-        (complete, 2),
-        (complete, 8),
-        (ring, 2),
-        (ring, 8),
-        *((LiveTopology(spec, 0), 7) for spec in SCHEDULES),
-    ],
-)
-def test_without_faults_gossip_keeps_the_weighted_sum_and_finds_the_mean(
-    neighbors: Any, n: int
-) -> None:
-    """Kempe, Dobra and Gehrke 2003: the invariant of Push-Sum."""
-    ids = tuple(f"p{index}" for index in range(n))
-    rules = {peer: GoSGD(0.5) for peer in ids}
-    peers = Peers(rule=rules.__getitem__, neighbors=neighbors, config=PATIENT)
-    swarm = FuzzSwarm(n, peers, ids, n, NetworkConfig(latency_s=0.001, jitter=1.0))
-    start = [host.vector.x.copy() for host in swarm.running()]
-    run_until_agreed(swarm, 60.0)
-    for rule in rules.values():
-        rule.p = 0.0
-    swarm.run(swarm.now + 2.0)
-    hosts = swarm.running()
-    total = sum(host.ledger.weight / ONE * host.vector.x for host in hosts)
-    assert all(not host.ledger.outstanding for host in hosts)
-    assert sum(host.ledger.weight for host in hosts) == n * ONE
-    np.testing.assert_allclose(total, np.sum(start, axis=0), rtol=0, atol=1e-12)
-    assert spread(hosts) < 1e-4
-
-
-def test_a_step_pushes_before_it_mixes() -> None:
-    order: list[str] = []
-
-    class Recorder:
-        """Stands for a turn."""
-
-        measured = merging = False
-        rng = np.random.default_rng(0)
-
-        def push_half(self) -> None:
-            order.append("push")
-
-        def shares(self) -> list[str]:
-            return ["share"]
-
-        def mix(self, share: str) -> None:
-            order.append("mix")
-
-    context: RuleContext = Recorder()  # type: ignore[assignment]
-    GoSGD(1.0).step(context)
-    assert order == ["push", "mix"]
