@@ -148,15 +148,6 @@ def failing(parts: int = 0) -> object:
     return 1 / parts
 
 
-def test_constructors_check_without_a_spec_too() -> None:
-    with pytest.raises(ConfigError, match="every is 0: it must be an integer of at least 1"):
-        EveryNth(0)
-    with pytest.raises(ConfigError, match="every is True: it must be an integer"):
-        EveryNth(True)
-    with pytest.raises(ConfigError, match="silent is 1: it must be true or false"):
-        EveryNth(silent=1)  # type: ignore[arg-type]
-
-
 def test_a_rule_without_a_name_to_import_has_no_spec() -> None:
     class Local(EveryNth):
         """Lives in a function."""

@@ -66,63 +66,20 @@ def test_a_size_that_does_not_fit_is_answered_with_what_would(
 
 SPECS = [
     ("ring:", "it takes no parameters: write 'ring'"),
-    ("ring:k=2", "it takes no parameters: write 'ring'"),
-    (
-        "torus:",
-        "'' is not key=value; it takes rows= (an integer of at least 2; default: nearest to a "
-        "square) and cols= (an integer of at least 2; default: nearest to a square)",
-    ),
-    (
-        "base-k:3",
-        "'3' is not key=value; it takes k= (an integer of at least 1; default: 1)",
-    ),
+    ("base-k:3", "'3' is not key=value; it takes k= (an integer of at least 1; default: 1)"),
+    ("base-k:k=2,", "'' is not key=value; it takes k= (an integer of at least 1; default: 1)"),
     ("base-k:d=3", "it takes k= (an integer of at least 1; default: 1), not 'd'"),
-    ("base-k:k=3,k=3", "k is given twice"),
     ("base-k:k=2.5", "k=2.5: it must be an integer of at least 1"),
-    ("base-k:k=", "k=: it must be an integer of at least 1"),
-    (
-        "base-k:k=2,",
-        "'' is not key=value; it takes k= (an integer of at least 1; default: 1)",
-    ),
-    ("torus:rows=1", "rows=1: it must be an integer of at least 2"),
-    ("grid:cols=0", "cols=0: it must be an integer of at least 1"),
-    ("moshpit:side=1", "side=1: it must be an integer of at least 2"),
-    ("moshpit:d=0", "d=0: it must be an integer of at least 1"),
     ("moshpit:side=4,d=11", "side=4, d=11: these are more than 1,048,576 cells"),
-    ("random-groups:m=1", "m=1: it must be an integer of at least 2"),
-    ("epidemic:s=0", "s=0: it must be an integer of at least 1"),
-    ("erdos-renyi:p=0", "p=0: it must be in (0, 1]"),
     ("erdos-renyi:p=nan", "p=nan: it must be in (0, 1]"),
     ("erdos-renyi:q=1", "it takes p= (in (0, 1]; default: 2 ln(n)/n), not 'q'"),
     ("small-world:k=3", "k=3: it must be an even number of at least 2"),
-    ("small-world:p=1.5", "p=1.5: it must be in [0, 1]"),
-    ("hosts", "it needs sizes=, nodes of each host, as in 4x4x8"),
-    (
-        "hosts:size=4x4",
-        "it takes sizes= (nodes of each host, as in 4x4x8; must be given) and between= (ring, "
-        "path, star or complete; default: ring), not 'size'",
-    ),
     ("hosts:between=ring", "it needs sizes=, nodes of each host, as in 4x4x8"),
-    ("hosts:sizes=", "sizes=: it must be nodes of each host, as in 4x4x8"),
-    ("hosts:sizes=4x", "sizes=4x: it must be nodes of each host, as in 4x4x8"),
     ("hosts:sizes=4x0", "sizes=4x0: it must be nodes of each host, as in 4x4x8"),
-    (
-        "hosts:sizes=4x4,between=mesh",
-        "between=mesh: it must be ring, path, star or complete",
-    ),
-    ("file", "it needs path=, a graph file"),
+    ("hosts:sizes=4x4,between=mesh", "between=mesh: it must be ring, path, star or complete"),
     ("file:path=", "path=: it must be a graph file"),
-    ("spanning-tree", "it needs of=, a spec, the last thing given"),
     ("spanning-tree:of=", "of=: it must be a spec, the last thing given"),
-    (
-        "spanning-tree:of=rng",
-        f"of=rng: unknown topology 'rng', did you mean 'ring'? {VALID}",
-    ),
-    ("spanning-tree:of=ring:k=2", "of=ring:k=2: it takes no parameters: write 'ring'"),
-    (
-        "spanning-tree:of=small-world:p=2,k=2",
-        "of=small-world:p=2,k=2: p=2: it must be in [0, 1]",
-    ),
+    ("spanning-tree:of=rng", f"of=rng: unknown topology 'rng', did you mean 'ring'? {VALID}"),
     (
         "spanning-tree:of=spanning-tree:of=torus:rows=0",
         "of=spanning-tree:of=torus:rows=0: of=torus:rows=0: rows=0: "
@@ -143,27 +100,20 @@ def test_a_spec_that_no_size_would_put_right_is_refused_at_once(spec: str, reaso
         assert str(caught.value) == f"topology {spec!r}: {reason}"
 
 
-@pytest.mark.parametrize("spec", ["", "7", "RANDOM", "_", "k=2"])
-def test_an_unknown_name_is_answered_with_the_valid_ones(spec: str) -> None:
-    for ask in (
-        lambda: parse(spec, 4),
-        lambda: over(spec, 0, ["a"]),
-        lambda: LiveTopology(spec, 0),
-    ):
-        with pytest.raises(TopologyError) as caught:
-            ask()
-        assert str(caught.value) == f"unknown topology {spec!r}. {VALID}"
-
-
 @pytest.mark.parametrize(
-    ("typed", "meant"),
-    [("rnig", "ring"), ("Ring", "ring"), ("base_k:k=2", "base-k"), ("expnential", "exponential")],
+    ("typed", "hint"),
+    [
+        *((typed, ".") for typed in ("", "7", "RANDOM", "_")),
+        ("rnig", ", did you mean 'ring'?"),
+        ("expnential:k=2", ", did you mean 'exponential'?"),
+    ],
 )
-def test_a_slip_of_the_finger_is_met_with_a_guess(typed: str, meant: str) -> None:
+def test_an_unknown_name_is_answered_with_the_nearest_and_all_valid_ones(
+    typed: str, hint: str
+) -> None:
     with pytest.raises(TopologyError) as caught:
         parse(typed, 4)
-    name = typed.partition(":")[0]
-    assert str(caught.value) == f"unknown topology {name!r}, did you mean {meant!r}? {VALID}"
+    assert str(caught.value) == f"unknown topology {typed.partition(':')[0]!r}{hint} {VALID}"
 
 
 @pytest.mark.parametrize("spec", ["ring", "torus", "torus:rows=3", "spanning-tree:of=ring"])

@@ -4,22 +4,7 @@ import pytest
 
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.rule import Rule
-from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
-from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.rules.registry import RULES, make_rule, spec_of, takers_of
-
-
-def test_a_rule_takes_its_settings() -> None:
-    rule = make_rule("gosgd", 0.25, "per-second")
-    assert isinstance(rule, GoSGD) and (rule.p, rule.emission) == (0.25, "per-second")
-    rule = make_rule("adpsgd", 0.25)
-    assert isinstance(rule, ADPSGD) and rule.p == 0.25
-
-
-def test_without_settings_a_rule_has_its_own() -> None:
-    gosgd, adpsgd = make_rule("gosgd"), make_rule("adpsgd")
-    assert isinstance(gosgd, GoSGD) and (gosgd.p, gosgd.emission) == (0.1, "per-step")
-    assert isinstance(adpsgd, ADPSGD) and adpsgd.p == 1.0
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -41,26 +26,6 @@ def test_a_rule_that_always_exchanges_takes_no_p(name: str) -> None:
     expected = f"p is 0.5: rule '{name}' does not take it, only gosgd and adpsgd; leave it out"
     with pytest.raises(ConfigError, match=expected):
         make_rule(name, 0.5)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        *("adpsgd:p=-0.1", "adpsgd:p=1.5", "adpsgd:answers_max=0", "sgp:outstanding_max=0"),
-        *("gosgd:emission=per-minute", "gosgd:p=-0.1", "gosgd:p=nan"),
-        *("gosgd:outstanding_max=0", "gosgd:samples=-1", "gosgd:layers=0"),
-        *("easgd:alpha=1.1", "easgd:alpha=-0.1", "easgd:every=0"),
-        *("seasgd:alpha=1.1", "seasgd:alpha=-0.1", "seasgd:every=0", "seasgd:progress=average"),
-        *("choco:gamma=-0.1", "choco:gamma=1.5", "choco:gamma=nan", "choco:gamma=much"),
-        *("sparseloco:h=0", "sparseloco:lr=2.1", "sparseloco:decay=-0.1", "sparseloco:decay=1.1"),
-        *("hybrid:between=1.1", "hybrid:between=-0.1", "hybrid:h=0", "local-sgd:h=0"),
-        *("diloco:lr=2.5", "diloco:momentum=-0.1", "gasloc:alpha=1.5", "noloco:gamma=0"),
-    ],
-)
-def test_an_argument_out_of_range_is_refused(spec: str) -> None:
-    argument = spec.partition(":")[2]
-    with pytest.raises(ConfigError, match=f"{argument}: it must be "):
-        make_rule(spec)
 
 
 @pytest.mark.parametrize(

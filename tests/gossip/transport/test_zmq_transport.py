@@ -410,29 +410,6 @@ def test_a_peer_can_be_parted_from_while_its_messages_are_taken(there: Transport
         assert list(hidden.poll(0.1)) == []
 
 
-def test_more_addresses_than_a_process_may_have_files_are_passed_over(there: Transport) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (120, hard))
-    try:
-        crowded = Transport()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    with closing(crowded):
-        until(lambda: crowded.greet(listens_at(there), [b"x"]))
-        before = files()
-        for index in range(100):
-            crowded.meet(f"ghost-{index}", [f"tcp://127.0.0.{index + 2}:9"])
-        assert files() - before < 60
-        assert not crowded.send("ghost-99", [b"x"], bulk=True)
-        until(lambda: crowded.greet(listens_at(there), [b"x"]))
-        # Whoever is parted from makes room.
-        for index in range(100):
-            crowded.part(f"ghost-{index}")
-        until(lambda: files() < before + 3)
-        crowded.meet("there", [listens_at(there)])
-        insist(crowded, "there", [b"y"], bulk=True)
-
-
 def test_ipv6_is_listened_at_and_dialled() -> None:
     if not sockets.has_ipv6:
         pytest.skip("no IPv6 here")
@@ -618,22 +595,6 @@ def test_numbers_are_never_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(sockets, "getaddrinfo")
     for address in ("tcp://10.0.0.5:1", "tcp://[::1]:1", "tcp://[fe80::1%eth0]:1"):
         assert Resolver().places(address) == (address,)
-
-
-def test_sockets_do_not_redial_in_lockstep(here: Transport) -> None:
-    for index in range(8):
-        here.meet(f"peer-{index}", [f"tcp://127.0.0.1:{index + 1}"])
-    waits = {
-        (
-            int(socket.getsockopt(zmq.RECONNECT_IVL)),
-            int(socket.getsockopt(zmq.RECONNECT_IVL_MAX)),
-        )
-        for way in here._ways._ways.values()
-        for socket in (way.control, way.bulk)
-        if socket is not None
-    }
-    assert len(waits) > 8
-    assert all(20 <= first <= 40 and 2500 <= last <= 5000 for first, last in waits)
 
 
 def test_the_way_toward_a_host_says_which_address_is_ours() -> None:

@@ -52,10 +52,6 @@ def test_the_first_difference_is_named(other: Schema, difference: str | None) ->
     assert (mine.hash == other.hash) == (difference is None)
 
 
-def test_only_known_dtypes_travel() -> None:
-    assert ITEMSIZES["bfloat16"] == 2
-
-
 TENSORS = st.lists(
     st.builds(
         TensorSpec,

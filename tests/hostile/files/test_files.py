@@ -20,7 +20,6 @@ GROWN_BYTES_MAX = 256 << 20
 """By how much one command may grow the process: replay makes a model and all shares of a run."""
 
 SEEDS = 40
-SEEDS_SLOW = 10_000
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +42,6 @@ def complaints(name: str, corpus: Corpus, out: Path, seeds: range) -> list[str]:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_spoilt_file_costs_one_line(name: str, corpus: Corpus, tmp_path: Path) -> None:
     assert complaints(name, corpus, tmp_path, range(SEEDS)) == []
-
-
-@pytest.mark.live
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("name", COMMANDS)
-def test_ten_thousand_spoilt_files_cost_one_line_each(
-    name: str, corpus: Corpus, tmp_path: Path
-) -> None:
-    assert complaints(name, corpus, tmp_path, range(SEEDS_SLOW)) == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from rumor.topology import Facts, Topology, TopologyError, facts, over, parse
+from rumor.topology import Topology, TopologyError, facts, parse
 from rumor.topology.analysis.spectral import balance, rate_of_fixed, rounds_to_a_thousandth
 from rumor.topology.schedules.mixing import edges
 from rumor.topology.schedules.schedule import Fixed
@@ -234,17 +234,6 @@ def test_a_lonely_node_agrees_with_itself(spec: str) -> None:
     assert (found.rounds_to_exact, found.effective_neighbors) == (0, 1.0)
 
 
-def test_what_a_round_costs() -> None:
-    found = facts(parse("torus", 16))
-    assert (found.degree_min, found.degree_mean, found.degree_max) == (4, 4.0, 4)
-    assert found.messages_per_round == 64.0
-    uneven = facts(parse("base-k", 3))
-    pushes = [
-        len(parse("base-k", 3).neighbors(node, round)) for round in range(3) for node in range(3)
-    ]
-    assert uneven.messages_per_round == pytest.approx(sum(pushes) / 3)
-
-
 def test_json_has_the_keys_that_scripts_rely_on() -> None:
     found = facts(parse("grid", 6))
     document = json.loads(json.dumps(found.as_json()))
@@ -277,20 +266,6 @@ def test_random_rounds_weighed_anew(spec: str, mixing: str) -> None:
     found = facts(parse(spec, 12, mixing=mixing))
     assert 0 < found.contraction < 1
     assert found.diameter is not None
-
-
-def test_facts_are_the_same_each_time() -> None:
-    def again() -> list[Facts]:
-        return [facts(parse(spec, 600)) for spec in ("grid", "epidemic-local", "base-k:k=2")]
-
-    assert again() == again()
-
-
-def test_facts_of_a_live_view() -> None:
-    live = [f"host-{number:02}" for number in range(13)]
-    found = facts(over("random-regular:d=4", 7, live))
-    assert found.n == 13
-    assert found.connected
 
 
 # What 1 takes of 0, and 2 of 1, is all that they have: no round shrinks every disagreement.

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -16,8 +15,6 @@ from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Envelope, Push
-from rumor.sim import simulate
-from rumor.sim.batched.vector_tasks import noise
 from rumor.sim.fuzz.peers import Peers
 from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.kernel.fleet import Fleet
@@ -135,38 +132,6 @@ def test_simulated_bytes_leave_during_the_backward_pass_the_last_layers_first() 
     assert [shard for _, shard in sent][:3] == [2, 1, 0]
     for nth, (time_s, _) in enumerate(sent[:3], 1):
         assert time_s == pytest.approx(end_s * (1 / 3 + 2 / 3 * nth / 3))
-
-
-@pytest.mark.parametrize(
-    ("task", "change"),
-    [
-        ("digits", {"window": 1}),
-        ("digits", {"threads": 2, "window": 11}),
-        (noise(dim=32), {"window": 1}),
-    ],
-    ids=["models", "batched models", "vectors"],
-)
-def test_how_a_run_is_computed_changes_no_bit(task: Any, change: dict[str, Any]) -> None:
-    settings: dict[str, Any] = {
-        "task": task,
-        "workers": 5,
-        "steps": 8,
-        "rule": "gosgd:p=0.7,layers=3",
-        "pace": "lognormal:cv=0.5",
-        "latency_s": 0.02,
-    }
-    one, other = (simulate(**settings | more).summary for more in ({}, change))
-    assert one["digest"] == other["digest"]
-    assert one["weight_units_total"] == one["weight_units_expected"]
-
-
-def test_a_worker_alone_trains_as_ever() -> None:
-    settings = {"task": "digits", "workers": 1, "steps": 10, "topology": "complete"}
-    plain, layered = (
-        simulate(**settings, rule=rule).summary  # type: ignore[arg-type]
-        for rule in ("gosgd", "gosgd:layers=3")
-    )
-    assert plain["model_digest"] == layered["model_digest"]
 
 
 def test_a_context_within_a_step_sees_no_shares() -> None:

@@ -180,11 +180,3 @@ def test_workers_that_share_one_view_end_at_once() -> None:
         for progress in ("progress=own", "progress=fastest")
     )
     assert own.summary["steps"] == 400 > fastest.summary["steps"] >= 100
-
-
-@pytest.mark.extended
-def test_in_a_swarm_others_end_with_the_first() -> None:
-    finish = {"at_s": 2.0, "kind": "finish", "peer": 1}
-    swarm = Swarm("quadratic", peers=3, rule=lambda: SEASGD(progress="fastest"), faults=[finish])
-    swarm.run(62.0)
-    assert not swarm.running and swarm.audit().balanced

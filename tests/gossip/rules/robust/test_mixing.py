@@ -13,7 +13,6 @@ from rumor.gossip.protocol.rule import (
     requirements_of,
 )
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
-from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
 from rumor.sim import NetworkConfig
@@ -236,22 +235,3 @@ def test_where_most_have_moved_away_those_who_were_refused_have_voted() -> None:
     for peer in "bcd":
         take(scene, peer, 60.0)
     assert take(scene, "e", 50.0) == 1.0
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("method", ["clip", "scc", "cs+", "nna"])
-def test_sgp_mixes_robustly_too_and_pushes_once_a_turn(method: str) -> None:
-    ids = tuple(f"p{index}" for index in range(6))
-    peers = Peers(rule=lambda peer: SGP(robust=method), neighbors=complete, config=PATIENT)
-    swarm = FuzzSwarm(1, peers, ids, 6, NetworkConfig(latency_s=0.02, jitter=1.0))
-    before = spread(swarm)
-    swarm.run(30.0)
-    assert spread(swarm) < 0.2 * before
-    founded = sum(ledger.founded for host in swarm.running() for ledger in host.ledgers)
-    assert founded == 6 * ONE
-
-
-def spread(swarm: FuzzSwarm) -> float:
-    """How far models are from their mean."""
-    models = np.array([host.vector.x for host in swarm.running()])
-    return float(np.linalg.norm(models - models.mean(axis=0)))
