@@ -82,10 +82,10 @@ def test_rounds_go_on_after(event: str, name: str, weather: NetworkConfig) -> No
     go_on(crowd, 2 * H)
     match event:
         case "death":
-            swarm.crash("p02")
+            crowd.crash("p02")
             there.remove("p02")
         case "departure":
-            swarm.leave("p02")
+            crowd.leave("p02")
             there.remove("p02")
         case "arrivals":
             swarm.launch("p98", seeds=("p00",))
@@ -93,7 +93,7 @@ def test_rounds_go_on_after(event: str, name: str, weather: NetworkConfig) -> No
             swarm.launch("p99", seeds=("p03",))
             there += ["p98", "p99"]
         case _:
-            swarm.crash("p02")
+            crowd.crash("p02")
             swarm.launch("p02", seeds=("p00", "p01"))
     go_on(crowd, 5 * H, *there)
     assert {swarm.peers[peer].protocol.phase for peer in there} == {Phase.TRAINING}
@@ -145,8 +145,8 @@ def test_who_has_finished_follows_the_others_and_does_not_count(
 def test_whose_partners_are_all_gone_goes_on_alone(name: str) -> None:
     crowd = crowd_of(name, 3, CALM)
     go_on(crowd, 2 * H)
-    crowd.swarm.crash("p00")
-    crowd.swarm.leave("p01")
+    crowd.crash("p00")
+    crowd.leave("p01")
     go_on(crowd, 5 * H, "p02")
     settle(crowd)
 
@@ -197,7 +197,7 @@ def test_founders_begin_the_first_round_together() -> None:
 def test_a_founder_that_never_comes_is_waited_for_only_so_long() -> None:
     crowd = crowd_of("local-sgd", 3)
     crowd.swarm.run(0.6)
-    crowd.swarm.crash("p01")
+    crowd.crash("p01")
     go_on(crowd, 3 * H, "p00", "p02")
 
 
@@ -217,7 +217,7 @@ def test_a_round_in_which_nobody_counts_is_over_all_the_same() -> None:
     listener: Any = crowd.rules["p01"].rule
     assert (listener._rounds.round, listener._rounds.is_open) == (1, True)
     before = swarm.peers["p01"].vector.x.copy()
-    swarm.crash("p02")
+    crowd.crash("p02")
     swarm.run(swarm.now + 20.0, lambda: listener._rounds.round == 2)
     assert listener._rounds.round == 2
     assert (swarm.peers["p01"].vector.x == before).all()
@@ -258,12 +258,12 @@ def test_nobody_waits_for_ever_whatever_happens(name: str, seed: int) -> None:
         seeds = tuple(peer for peer in there if peer != victim)
         match int(rng.integers(5)):
             case 0 if len(there) > 3:
-                swarm.crash(victim)
+                crowd.crash(victim)
             case 1 if len(there) > 3:
-                swarm.crash(victim)
+                crowd.crash(victim)
                 swarm.launch(victim, seeds=seeds)
             case 2 if len(there) > 3:
-                swarm.leave(victim)
+                crowd.leave(victim)
             case 3:
                 swarm.launch(coming.pop(), seeds=tuple(there))
             case _:
