@@ -50,7 +50,7 @@ _PANELS: Final = {
             "commands.peer:peer", "Be one peer: found a swarm, or join one by any member's address."
         ),
         "merge": Command(
-            "runs.merge:merge", "Average the models of several peers, by their weights."
+            "commands.merge:merge", "Average the models of several peers, by their weights."
         ),
         "demo": Command(
             "commands.demo:demo",
@@ -77,12 +77,8 @@ _PANELS: Final = {
             "commands.study:study", "Compare topologies, rules, sizes or networks on one page."
         ),
         "calibrate": Command(
-            "runs.calibrate:calibrate", "Measure real peers, for `rumor simulate --from FILE`."
+            "commands.calibrate:calibrate", "Measure real peers, for `rumor simulate --from FILE`."
         ),
-        "advise": Command(
-            "runs.advise:advise", "Say which rule, topology and wire suit measured machines."
-        ),
-        "compare": Command("runs.compare:compare", "Put a live run and a simulation side by side."),
     },
     "Look up": {
         "rules": Command(

@@ -11,9 +11,16 @@ import typer
 from rich.console import Console
 
 from ...gossip.errors import ConfigError
-from ...gossip.specs.parameter import setting
+from ...gossip.specs.parameter import check_settings, setting
 from ...sim.config import SimulationConfig
-from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
+from ..errors import (
+    FAILED,
+    STOPPED,
+    fail,
+    not_written,
+    sigterm_as_interrupt,
+    understanding,
+)
 from ..reports.console import print_json
 from ..run_folder import new_folders, taken_folder
 from ..settings.exchange import OutSettings
@@ -32,6 +39,8 @@ from ..settings.options import (
 if TYPE_CHECKING:
     from ...sim import Run
     from ...sim.batched.schedule import Progress
+    from ...sim.results.compare import SideBySide
+    from ...sim.results.live_run import LiveRun
 
 __all__ = ["SimulateConfig", "complaint", "simulate", "start_from"]
 
@@ -49,7 +58,26 @@ class SimulateConfig(OutSettings):
         flags=("--from",),
     )
 
+    against: Path | None = setting(
+        None,
+        "A run of real peers, put side by side with this simulation: the folder of `rumor launch`. "
+        "Judged are steps per second, of all and of each peer, bytes per second, and the time to "
+        "an accuracy of the median peer's own model.",
+        brief="Put it side by side with a live run.",
+        otherwise="nothing",
+        metavar="LIVE_DIR",
+    )
+
+    time_to: float = setting(0.9, "The accuracy whose time ``against`` compares.", above=0, high=1)
+
+    tolerance: float = setting(
+        0.2, "How far off a prediction may be under ``against``: 0.2 is 20 %.", above=0
+    )
+
     plot: bool = setting(True, "Draw a picture.")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
 
 
 @options_of(
@@ -59,7 +87,7 @@ class SimulateConfig(OutSettings):
         TRAINING: ("task", "workers", "steps", "time_s", "lr", "partition"),
         GOSSIP: ("rule", "topology", "wire"),
         FAULTS: ("network", "speeds", "faults", "storm"),
-        OUTPUT: ("engine", "seed", "out", "from_file"),
+        OUTPUT: ("engine", "seed", "out", "from_file", "against"),
     },
     file=False,
 )
@@ -88,12 +116,13 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
 
     `rumor simulate --task noise -n 10000 --steps 500 --topology random-regular:d=4`
 
-    Real peers as `rumor calibrate` has measured them, with another rule:
+    Real peers as `rumor calibrate` has measured them, with another rule, and how near that comes:
 
-    `rumor simulate --from calibration.json --rule sgp`
+    `rumor simulate --from calibration.json --rule sgp --against runs/real`
 
-    Exit status: 0 if it worked; 1 if weight was lost, all workers diverged or a file could not
-    be written; 2 for wrong arguments; 130 if it was stopped, which keeps nothing.
+    Exit status: 0 if it worked; 1 if weight was lost, all workers diverged, a file could not be
+    written, or the live run is farther off than --set tolerance; 2 for wrong arguments; 130 if it
+    was stopped, which keeps nothing.
     """
     from ...train.tensors.buffers import keep_pages
 
@@ -106,19 +135,50 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
     config = config_of(SimulationConfig, settings)
     if own.from_file is not None:
         config = start_from(own.from_file, config, given(ctx))
+    live = None if own.against is None else _read_live(own.against)
     keep_pages()
     with sigterm_as_interrupt(), _folder_of(own.out, config.task_name) as folder:
         run = _run(config)
         unwritten = _keep(run, folder, picture=own.plot)
     summary = {**run.summary, "out": None if unwritten else str(folder)}
+    found = None if live is None else _compare(live, run, own)
     if as_json:
-        print_json(summary)
+        print_json(summary if found is None else summary | {"comparison": found.as_json()})
     else:
-        from ..reports.simulation import print_run
+        from ..reports.simulation import print_comparison, print_run
 
         print_run(summary, Console())
+        if found is not None:
+            print_comparison(found, Console())
     if why := unwritten or complaint(run.summary):
         fail(why, FAILED)
+    if found is not None and not found.agrees:
+        raise typer.Exit(FAILED)
+
+
+def _read_live(folder: Path) -> "LiveRun":
+    from ...sim.results.live_run import read_live_run
+
+    with understanding(folder):
+        return read_live_run(folder)
+
+
+def _compare(live: "LiveRun", run: "Run", own: SimulateConfig) -> "SideBySide":
+    """Put a simulation next to a live run, whose models differ as its sketches estimate."""
+    from ...sim.results.compare import put_side_by_side
+    from ..launch.summary import estimate
+
+    with understanding(own.against):
+        begin, end = (live.began_unix_s + part * live.trained_s for part in (0.5, 1.0))
+        later = [[row for row in peer.rows if begin <= row["unix_s"] <= end] for peer in live.peers]
+        _, distances = estimate(later)
+        return put_side_by_side(
+            live,
+            run,
+            target=own.time_to,
+            tolerance=own.tolerance,
+            live_consensus=float(distances.mean()) if len(distances) else None,
+        )
 
 
 def complaint(summary: Any) -> str:

@@ -5,14 +5,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
+from rich.text import Text
 
 from ...sim.results.figures import describe, describe_run
-from .console import print_path, print_rows, progress_on, time_left
+from .console import plain_table, print_path, print_rows, progress_on, time_left
 
 if TYPE_CHECKING:
     from ...sim.batched.schedule import Progress
+    from ...sim.results.compare import Figure, SideBySide
 
-__all__ = ["display_on", "part", "print_run", "reached"]
+__all__ = ["display_on", "part", "print_comparison", "print_run", "reached"]
 
 
 @contextmanager
@@ -70,3 +72,37 @@ def print_run(summary: dict[str, Any], console: Console) -> None:
     if summary["out"] is not None:
         console.print()
         print_path("Folder", summary["out"], console)
+
+
+def print_comparison(found: "SideBySide", console: Console) -> None:
+    """Print all figures of both, and the verdict."""
+    percent = f"{100 * found.tolerance:g} %"
+    console.print()
+    table = plain_table("", ">live", ">simulated", ">ratio", f"within {percent}")
+    for figure in found.figures:
+        ratio = "-" if figure.ratio is None else f"{figure.ratio:.3f}"
+        both = (_with_unit(value, figure.unit) for value in (figure.live, figure.simulated))
+        table.add_row(Text(figure.name), *both, ratio, _verdict(figure, found.tolerance))
+    console.print(table)
+    console.print()
+    console.print(f"Rates are of the first {found.seconds:.4g} s, in which all trained.")
+    for difference in found.differences:
+        console.print(Text(f"note: {difference}"), soft_wrap=True)
+    bad = [f.name for f in found.figures if f.judged and f.agrees(found.tolerance) is False]
+    words = f"Not within {percent}: {', '.join(bad)}." if bad else f"All within {percent}."
+    console.print(Text(words, style="bold"))
+
+
+def _verdict(figure: "Figure", tolerance: float) -> str:
+    agrees = figure.agrees(tolerance)
+    if agrees is None or not figure.judged:
+        return ""
+    return "yes" if agrees else "NO"
+
+
+def _with_unit(value: float | None, unit: str) -> str:
+    if value is None:
+        return "never" if unit == "s" else "-"
+    if unit == "B/s":
+        return f"{value / 1e3:,.4g} kB/s"
+    return f"{value:.4g}{' s' if unit == 's' else ''}"

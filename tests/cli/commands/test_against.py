@@ -1,6 +1,7 @@
-"""``rumor compare``: a live folder and a simulated one, side by side."""
+"""``rumor simulate --against``: a live run and a simulation of it, side by side."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,14 @@ from ...sim.made_up import made_up
 PACES = (0.1, 0.1, 0.1, 0.3)
 
 
-def compare(*arguments: object) -> Any:
-    return CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "140"})
-
-
 @pytest.fixture
 def live(tmp_path: Path) -> Path:
     return leave_run(tmp_path / "live", PACES)
 
 
 @pytest.fixture
-def simulated(tmp_path: Path) -> Path:
-    """Just as fast as `live`, and at 0.9 when it is."""
+def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Simulate a run that is just as fast as `live`, and at 0.9 when it is."""
     run = made_up(workers=4, points=301)
     time_s = np.linspace(0.0, 30.0, 301)
     steps = 25 / 3 * time_s / 1.0
@@ -45,12 +42,18 @@ def simulated(tmp_path: Path) -> Path:
     }
     workers = dict(run.workers) | {"steps": np.array([300, 300, 300, 100])}
     whole = Run(summary=run.summary | {"seed": 1}, series=series, workers=workers)
-    whole.save(tmp_path / "sim", picture=False)
-    return tmp_path / "sim"
+    monkeypatch.setattr("rumor.cli.commands.simulate._run", lambda config: whole)
+
+    def compare(live: Path, *options: str) -> Any:
+        out = ("--set=plot=false", "--out", str(tmp_path / "sim"), *options)
+        words = ["simulate", "-n", "4", "--against", str(live), *out]
+        return CliRunner().invoke(app, words, env={"COLUMNS": "140"})
+
+    return compare
 
 
-def test_runs_that_agree_are_said_to(live: Path, simulated: Path) -> None:
-    shown = compare(live, simulated)
+def test_runs_that_agree_are_said_to(live: Path, compare: Callable[..., Any]) -> None:
+    shown = compare(live)
     assert shown.exit_code == 0, shown.output
     assert "All within 20 %." in shown.stdout
     assert "Rates are of the first 30 s, in which all trained." in shown.stdout
@@ -59,65 +62,55 @@ def test_runs_that_agree_are_said_to(live: Path, simulated: Path) -> None:
 
 
 def test_runs_that_do_not_agree_end_with_status_1_and_say_where(
-    tmp_path: Path, simulated: Path
+    tmp_path: Path, compare: Callable[..., Any]
 ) -> None:
-    shown = compare(leave_run(tmp_path / "slower", (0.1, 0.1, 0.1, 0.5)), simulated)
+    shown = compare(leave_run(tmp_path / "slower", (0.1, 0.1, 0.1, 0.5)))
     assert shown.exit_code == 1
     assert "Not within 20 %: steps/s of peer-3." in shown.stdout
 
 
-def test_an_accuracy_that_is_never_reached_is_said_so(live: Path, simulated: Path) -> None:
-    shown = compare(live, simulated, "--target", "0.99")
+def test_an_accuracy_that_is_never_reached_is_said_so(
+    live: Path, compare: Callable[..., Any]
+) -> None:
+    shown = compare(live, "--set", "time_to=0.99")
     assert shown.exit_code == 0
     row = next(line for line in shown.stdout.splitlines() if line.startswith("time to 0.99"))
     assert row.split()[3:5] == ["never", "never"]
 
 
-def test_as_json_it_is_one_object(live: Path, simulated: Path) -> None:
-    said = json.loads(compare(live, simulated, "--json").stdout)
+def test_as_json_it_is_part_of_one_object(live: Path, compare: Callable[..., Any]) -> None:
+    said = json.loads(compare(live, "--json").stdout)["comparison"]
     assert said["agrees"] is True
     by_name = {figure["name"]: figure for figure in said["figures"]}
     assert by_name["steps/s"]["ratio"] == pytest.approx(1.0)
     assert by_name["consensus distance"]["live"] is not None
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "message"),
-    [
-        ("sim", "sim", "is not the folder of a live run"),
-        ("live", "live", "is not a run of the simulator"),
-        ("live", "nowhere", "nowhere does not exist"),
-    ],
-)
-def test_folders_of_the_wrong_kind_are_refused(
-    tmp_path: Path, live: Path, simulated: Path, first: str, second: str, message: str
+def test_another_folder_or_accuracy_is_refused(
+    tmp_path: Path, live: Path, compare: Callable[..., Any]
 ) -> None:
-    shown = compare(tmp_path / first, tmp_path / second)
-    assert shown.exit_code == 2
-    assert message in shown.stderr
-
-
-def test_a_target_out_of_range_is_refused(live: Path, simulated: Path) -> None:
-    shown = compare(live, simulated, "--target", "90")
-    assert shown.exit_code == 2
-    assert "target is 90: it must be an accuracy" in shown.stderr
+    for folder, options, message in (
+        (tmp_path, (), "is not the folder of a live run"),
+        (live, ("--set", "time_to=90"), "time_to"),
+    ):
+        shown = compare(folder, *options)
+        assert shown.exit_code == 2 and message in shown.stderr
 
 
 @pytest.mark.live
 def test_from_real_peers_to_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     pace = ["--set", "step_s_min=0.02", "--slow", "1:10", "--set", "eval_every=5"]
-    runner = CliRunner()
+    against = ["--against", "live", "--set", "time_to=0.5", "--json"]
     for command in (
         ["launch", "-n", "2", "--total-steps", "120", *pace, "--out", "live", "--json"],
         ["calibrate", "live", "-o", "peers.json"],
-        ["simulate", "--from", "peers.json", "--set=plot=false", "--out", "sim"],
+        ["simulate", "--from", "peers.json", "--set=plot=false", "--out", "sim", *against],
     ):
         with forked_peers():
-            done = runner.invoke(app, command)
-        assert done.exit_code == 0, done.output
+            done = CliRunner().invoke(app, command)
     # However busy this machine is: how far off that makes a prediction is for a person to judge.
-    said = json.loads(compare("live", "sim", "--target", "0.5", "--json").stdout)
+    said = json.loads(done.stdout)["comparison"]
     by_name = {figure["name"]: figure for figure in said["figures"]}
     assert said["differences"] == []
     assert by_name["steps/s of peer-0"]["simulated"] > by_name["steps/s of peer-1"]["simulated"]

@@ -1,5 +1,7 @@
 """``rumor calibrate``: how fast real peers are, and the links between them, for a simulation."""
 
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,12 +15,12 @@ from ...gossip.errors import ConfigError, RumorError
 from ...gossip.specs.parameter import check_settings, setting
 from ...train.config import TrustSettings
 from ..errors import FAILED, fail, not_written, understanding
-from ..reports.console import plain_table, print_json
+from ..reports.console import counted, plain_table, print_json, progress_on
 from ..settings.exchange import parse_rate
 from ..settings.options import OUTPUT, Json, Source, options_of
 
 if TYPE_CHECKING:
-    from ...sim.calibration import Calibration
+    from ...sim.calibration import Advice, Calibration
     from ...sim.models.network import NetworkConfig
     from ...sim.results.live_run import LiveRun
     from ...train.observe.probe import LinkProbe
@@ -29,6 +31,12 @@ __all__ = ["CalibrateConfig", "calibrate", "network_between"]
 FILE = "calibration.json"
 
 MEASURING = "What is measured"
+
+_SHOWN = 3
+"""Number of candidates with their commands."""
+
+_SIGNIFICANT = 0.05
+"""A difference with a larger p may be noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +57,35 @@ class CalibrateConfig(TrustSettings):
         high=1000,
     )
 
+    advise: bool = setting(
+        False,
+        "Say which rule, topology and wire suit the measured machines: candidates are simulated on "
+        "their paces, network and task, and ranked by the time until the median peer's own model "
+        "has a loss. p says how often noise alone puts a candidate as far behind the best one: "
+        "above 0.05, the order of the two is not significant.",
+    )
+
+    steps: int | None = setting(
+        None,
+        "Optimizer steps of each peer under ``advise``.",
+        low=1,
+        otherwise="those of the measured run",
+    )
+
+    seeds: int = setting(
+        2,
+        "Runs of each candidate; with more of them, smaller differences are significant.",
+        low=1,
+        metavar="N",
+    )
+
+    until_loss: float | None = setting(
+        None,
+        "The loss that ``advise`` ranks by.",
+        otherwise="95 % of the way to the best one that any candidate ends with",
+        metavar="LOSS",
+    )
+
     def __post_init__(self) -> None:
         check_settings(self)
 
@@ -60,7 +97,7 @@ def calibrate(
         typer.Argument(
             metavar="LIVE_DIR",
             help="The folder of `rumor launch`, of one `rumor peer --out`, or one that holds "
-            "several of these; the run may still go on.",
+            "several of these; the run may still go on. With --advise, also a file of its own.",
         ),
     ],
     *,
@@ -89,10 +126,18 @@ def calibrate(
     `rumor calibrate runs/digits -o digits.json`, then
     `rumor simulate --from digits.json --rule allreduce`
 
-    Exit status: 0 if it worked; 1 if a peer did not answer or the file could not be written; 2 for
-    wrong arguments.
+    Which rule, topology and wire suit these machines:
+
+    `rumor calibrate runs/digits --advise`
+
+    Exit status: 0 if it worked; 1 if a peer did not answer, the file could not be written or no
+    candidate gets to the loss; 2 for wrong arguments.
     """
     config = CalibrateConfig(**settings)
+    if config.advise and folder.is_file():
+        from ...sim.calibration import read_calibration
+
+        return _advise(read_calibration(folder), config, as_json=as_json)
     path = out or folder / FILE
     if folder.is_dir():
         _check_place(path)
@@ -100,6 +145,8 @@ def calibrate(
         found, links = _measure(folder, config)
     complaint = _keep(found, path)
     kept = None if complaint else path
+    if config.advise and not complaint:
+        return _advise(found, config, as_json=as_json)
     if as_json:
         told = {"links": [asdict(link) for link in links], "out": kept and str(kept)}
         print_json({**found.as_json(), **told})
@@ -219,3 +266,60 @@ def _network_in_words(network: "NetworkConfig") -> str:
 
     name = next((name for name, preset in PRESETS.items() if preset == network), "its own")
     return f"{name}, not measured"
+
+
+def _advise(calibration: "Calibration", config: CalibrateConfig, *, as_json: bool) -> None:
+    """Simulate candidates on measured machines, and rank them."""
+    from ...sim.calibration import advise as advise_on
+
+    for note in calibration.notes:
+        print(f"note: {note}", file=sys.stderr)
+    began_s = time.monotonic()
+    with progress_on(sys.stderr) as display:
+
+        def tell(done: int, total: int, words: str) -> None:
+            line = f"{done} of {counted(total, 'run')}" + (f", next {words}" if words else "")
+            display.show(time.monotonic() - began_s, done / total, line, line)
+
+        target, found = advise_on(
+            calibration, steps=config.steps, seeds=config.seeds, target=config.until_loss, tell=tell
+        )
+    if as_json:
+        advice = [asdict(each) | {"time_s": each.time_s} for each in found]
+        print_json({"target": target, "seeds": config.seeds, "advice": advice})
+    else:
+        _print_advice(calibration, target, found, Console())
+    if found[0].time_s is None:
+        fail(f"no candidate came to a loss of {target:.4g}: raise --until-loss or --steps", FAILED)
+
+
+def _print_advice(
+    calibration: "Calibration", target: float, found: "Sequence[Advice]", console: Console
+) -> None:
+    task = calibration.settings.get("task", "digits")
+    title = f"{task} on {counted(len(calibration.peers), 'peer')}, until a loss of {target:.4g}"
+    console.print(Text(title, style="bold"))
+    table = plain_table("candidate", ">time", ">p", ">loss", ">MB", "")
+    for advice in found:
+        words = [advice.candidate.name]
+        if advice.why:
+            table.add_row(*map(Text, words), *[Text("-")] * 4, Text(advice.why))
+            continue
+        assert advice.loss is not None and advice.bytes_sent is not None
+        words += ["never" if advice.time_s is None else f"{advice.time_s:.3g} s"]
+        words += ["" if advice.p is None else f"{advice.p:.2g}"]
+        words += [f"{advice.loss:.4g}", f"{advice.bytes_sent / 1e6:,.3g}", ""]
+        table.add_row(*map(Text, words))
+    console.print(table)
+    best = [advice for advice in found if advice.time_s is not None][:_SHOWN]
+    for place, advice in enumerate(best):
+        head = "Best: " if place == 0 else "Then: "
+        n = len(calibration.peers)
+        command = f"rumor launch -n {n} --task {task} {advice.candidate.options}"
+        console.print(head + command, highlight=False, markup=False, soft_wrap=True)
+    others = [advice for advice in found[1:] if advice.time_s is not None]
+    if others and all(advice.p is None for advice in others):
+        console.print("One seed says nothing about noise: raise --seeds to see how sure this is.")
+    elif alike := [a.candidate.name for a in others if a.p is not None and a.p > _SIGNIFICANT]:
+        line = f"No significant difference from the best: {'; '.join(alike)}. Raise --seeds."
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import rumor.sim
 from rumor.cli.app import app
-from rumor.cli.runs.calibrate import network_between
+from rumor.cli.commands.calibrate import network_between
 from rumor.sim import SimulationConfig
 from rumor.sim.calibration import read_calibration
 from rumor.sim.models.network import PRESETS
@@ -218,7 +218,7 @@ def test_where_the_file_cannot_go_nothing_is_measured(
 ) -> None:
     leave_run(tmp_path / "run", PACES)
     monkeypatch.setattr(
-        "rumor.cli.runs.calibrate._measure", lambda *_: pytest.fail("it was measured")
+        "rumor.cli.commands.calibrate._measure", lambda *_: pytest.fail("it was measured")
     )
     shown = run("calibrate", "run", "-o", out)
     assert shown.exit_code == 2 and message in shown.stderr
