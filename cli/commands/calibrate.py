@@ -279,7 +279,7 @@ def _advise(calibration: "Calibration", config: CalibrateConfig, *, as_json: boo
 
         def tell(done: int, total: int, words: str) -> None:
             line = f"{done} of {counted(total, 'run')}" + (f", next {words}" if words else "")
-            display.show(time.monotonic() - began_s, done / total, line, line)
+            display(time.monotonic() - began_s, done / total, line, line)
 
         target, found = advise_on(
             calibration, steps=config.steps, seeds=config.seeds, target=config.until_loss, tell=tell

@@ -65,14 +65,6 @@ _NAMES: Final = {
 class DemoConfig(OutSettings):
     """What `rumor demo` shows, and for how long."""
 
-    target: float = setting(
-        TARGET,
-        "Accuracy on held-out data that the three are to reach.",
-        above=0,
-        below=1,
-        metavar="PART",
-    )
-
     seconds: float = setting(
         SECONDS,
         "Training time; starting all processes takes some more seconds.",
@@ -103,7 +95,7 @@ def demo(*, as_json: Json = False, **settings: Any) -> None:
     """
     config = config_of(DemoConfig, settings)
     folder = config.out or next(path for path in new_folders("demo") if not path.exists())
-    summary = _run(folder, config.target, config.seconds)
+    summary = _run(folder, config.seconds)
     if as_json:
         print_json(summary)
     else:
@@ -162,7 +154,7 @@ def _faults(seconds: float) -> "tuple[Fault, ...]":
     )
 
 
-def _run(folder: Path, target: float, seconds: float) -> dict[str, Any]:
+def _run(folder: Path, seconds: float) -> dict[str, Any]:
     """Train all three, and write the results."""
     from ...train.storage.files import write_json
 
@@ -189,9 +181,9 @@ def _run(folder: Path, target: float, seconds: float) -> dict[str, Any]:
                 swarm.group.wait()
     wall_s = time.monotonic() - started_s
     outcomes = {key: swarm.outcomes() for key, swarm in swarms.items()}
-    contestants = {key: _contestant(_NAMES[key], outcomes[key], target) for key in swarms}
+    contestants = {key: _contestant(_NAMES[key], outcomes[key]) for key in swarms}
     summary: dict[str, Any] = {
-        "target": target,
+        "target": TARGET,
         "wall_s": wall_s,
         "reached_s": {key: each.reached_s for key, each in contestants.items()},
         "swarms": {key: swarm.concluded(wall_s) for key, swarm in swarms.items()},
@@ -205,7 +197,7 @@ def _run(folder: Path, target: float, seconds: float) -> dict[str, Any]:
     return summary
 
 
-def _contestant(name: str, outcomes: "Sequence[Outcome]", target: float) -> "Contestant":
+def _contestant(name: str, outcomes: "Sequence[Outcome]") -> "Contestant":
     from ...sim.results.live_plots import Contestant
 
     began_s = _began_s(outcomes)
@@ -219,7 +211,7 @@ def _contestant(name: str, outcomes: "Sequence[Outcome]", target: float) -> "Con
         times_s=times_s,
         losses=[loss for _, loss, _ in rows],
         accuracies=accuracies,
-        reached_s=_reached_s(times_s, accuracies, target),
+        reached_s=_reached_s(times_s, accuracies, TARGET),
     )
 
 

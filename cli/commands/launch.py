@@ -1,10 +1,8 @@
 """``rumor launch``: several peers on this machine that train a task, watched to their end."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
-from ...gossip.specs.parameter import setting
 from ...train.config import RunConfig
 from ..errors import understanding
 from ..launch.checks import training_job
@@ -23,23 +21,10 @@ from ..settings.options import (
     options_of,
 )
 
-__all__ = ["TaskOptions", "launch"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOptions:
-    """Options that `rumor launch` has and `rumor run` has not."""
-
-    batch_sizes: tuple[str, ...] = setting(
-        (),
-        "That peer's batches have N samples instead: 3:128. May be given several times. Under "
-        "``gosgd:samples=32``, say, it then counts for as much more.",
-        metavar="PEER:N",
-    )
+__all__ = ["launch"]
 
 
 @options_of(
-    Source(TaskOptions, GOSSIP),
     Source(LaunchConfig, GOSSIP),
     Source(RunConfig, GOSSIP, without=("index", "count", "resume")),
     Source(ExchangeConfig, GOSSIP, without=("bandwidth_bytes_s",)),
@@ -69,5 +54,5 @@ def launch(*, as_json: Json = False, **settings: Any) -> None:
     config = config_of(LaunchConfig, settings | {"exchange": exchange})
     training = config_of(RunConfig, settings | {"device": "auto", "resume": False})
     with understanding(config.out) if config.goes_on else nullcontext():
-        job = training_job(config, training, batch_sizes=settings["batch_sizes"])
+        job = training_job(config, training)
         end(run_swarm(job), as_json=as_json)

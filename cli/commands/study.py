@@ -297,13 +297,14 @@ def display_on(stream: TextIO, trials: int) -> Iterator[Callable[["StudyProgress
 
         def show(progress: "StudyProgress") -> None:
             nonlocal has_failed
+            news = []
             # The first failure at once: a user may want to stop. The others at the end.
             if progress.failure is not None and not has_failed:
                 has_failed = True
-                display.tell(f"{progress.trial} failed: {progress.failure}")
+                news = [f"{progress.trial} failed: {progress.failure}"]
             done, words = trials - progress.to_do, progress_words(progress)
             line = ", ".join(filter(None, [f"{done:,} of {trials:,} trials", words]))
-            display.show(progress.wall_s, done, words, line)
+            display(progress.wall_s, done, words, line, *news)
 
         yield show
 

@@ -21,20 +21,11 @@ from ...topology.families.registry import FAMILIES
 from ...topology.schedules.mixing import MIXINGS
 from ...topology.spec import read
 from ..reports.console import plain_table, print_json
-from ..settings.options import Json, Source, given, option, options_of
+from ..settings.options import Json, Source, options_of
 
-__all__ = ["TopologyConfig", "check_path", "topology"]
-
-# Number of nodes from which a computation takes long enough to say so.
-LONG_FACTS, LONG_ADVICE = 20_000, 200
+__all__ = ["TopologyConfig", "topology"]
 
 N_MAX = 10_000_000
-TAKEN = {
-    "a topology": ("nodes", "seed", "mixing", "gamma", "draw"),
-    "--advise": ("nodes", "seed", "degree"),
-    "--list": (),
-}
-"""Options of each of three questions, besides --json and --debug."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +65,6 @@ class TopologyConfig:
 
 @options_of(Source(TopologyConfig, "What is asked"))
 def topology(
-    context: typer.Context,
     spec: Annotated[
         str | None,
         typer.Argument(metavar="SPEC", help="As in ring, torus:rows=4,cols=8 or base-k:k=2."),
@@ -90,8 +80,6 @@ def topology(
     config = TopologyConfig(**settings)
     if [spec is not None, config.list_all, config.advise].count(True) != 1:
         raise ConfigError("give a topology, or --list, or --advise, and only one of them")
-    asked = "--advise" if config.advise else "--list" if config.list_all else "a topology"
-    _check_given(given(context), asked)
     if spec is not None:
         _show_facts(spec, config, as_json=as_json)
     elif config.advise:
@@ -100,16 +88,6 @@ def topology(
         print_json(_families_as_json())
     else:
         _print_families(Console())
-
-
-def _check_given(typed: set[str], asked: str) -> None:
-    """Refuse options that would change nothing."""
-    known = dict.fromkeys(name for taken in TAKEN.values() for name in taken)
-    for name in known:
-        if name in typed and name not in TAKEN[asked]:
-            takers = " or ".join(question for question, taken in TAKEN.items() if name in taken)
-            flag = "-n" if name == "nodes" else option(name)
-            raise ConfigError(f"{flag} goes with {takers}, not with {asked}")
 
 
 def _check_size(spec: str, n: int | None) -> None:
@@ -123,37 +101,28 @@ def _check_size(spec: str, n: int | None) -> None:
         raise ConfigError(f"{spec} with {n:,} nodes is too large: at most {N_MAX:,}")
 
 
-def check_path(path: Path) -> None:
-    """Check that a picture can be written there, before any long computation.
-
-    Raises:
-        ConfigError: It is a folder, in a folder that does not exist, or of an unknown format.
-    """
+def _check_path(path: Path) -> None:
+    """Check that a picture can be written there, before any long computation."""
     from ...topology.drawing import FORMATS
 
     ends = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-    if not path.name:
-        raise ConfigError(f"--draw needs the name of a file that ends in {ends}")
-    if path.is_dir():
-        raise ConfigError(f"--draw {path}: it is a folder, name a file that ends in {ends}")
-    if path.suffix.lower() not in FORMATS:
-        raise ConfigError(f"--draw {path}: it must end in {ends}")
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"--draw {path}: name a file in a folder that exists")
+    fits = path.suffix.lower() in FORMATS and path.absolute().parent.is_dir()
+    if not fits or path.is_dir():
+        raise ConfigError(
+            f"--draw is {str(path)!r}: name a file in a folder that exists, that ends in {ends}"
+        )
 
 
 def _show_facts(spec: str, config: TopologyConfig, *, as_json: bool) -> None:
     """Find all errors before anything takes long."""
     if config.draw is not None:
-        check_path(config.draw)
+        _check_path(config.draw)
     _check_size(spec, config.nodes)
-    _say(f"building {spec}", config.nodes or 0, LONG_FACTS)
     built = parse(spec, config.nodes, seed=config.seed, mixing=config.mixing)
     if config.draw is not None:
         from ...topology.drawing import check_size
 
         check_size(built)
-    _say(f"computing the facts of {built.n:,} nodes", built.n, LONG_FACTS)
     known = facts(built, gamma=config.gamma)
     if as_json:
         print_json(known.as_json())
@@ -187,19 +156,12 @@ def _show_advice(config: TopologyConfig, *, as_json: bool) -> None:
         raise ConfigError("--advise needs --degree: how many pushes of a node in a round")
     if n is None:
         raise ConfigError("--advise needs -n: how many nodes")
-    _say("looking at all families", n, LONG_ADVICE)
     several = advise(n, degree, seed=config.seed)
     if as_json:
         print_json(_advice_as_json(n, degree, several))
         return
     pushes = "push" if degree == 1 else "pushes"
     _print_advice(f"n = {n}, at most {degree} {pushes} of a node in a round", several)
-
-
-def _say(what: str, n: int, limit: int) -> None:
-    """Report on stderr what is computed, if it may take a while."""
-    if n > limit:
-        print(f"{what} ...", file=sys.stderr, flush=True)
 
 
 def _print_families(console: Console) -> None:

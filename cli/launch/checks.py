@@ -27,7 +27,6 @@ def training_job(
     config: LaunchConfig,
     training: "RunConfig",
     *,
-    batch_sizes: Sequence[str] = (),
     program: Sequence[str] = PROGRAM,
 ) -> Job:
     """Check that peers can train a task with these settings.
@@ -35,22 +34,15 @@ def training_job(
     Args:
         config: The run.
         training: The training of each peer.
-        batch_sizes: Samples of single peers, as in ``3:128``.
         program: Command that starts a peer.
 
     Raises:
         ConfigError: The task cannot be built, its data cannot be split so, the rule cannot
             exchange so, or the folder is taken.
     """
-    from ...train.loop.batch_sizes import batch_sizes as read_batch_sizes
     from ...train.tasks.registry import load_task
 
     out = _find_folder(config, training.task, trains=True)
-    sizes: tuple[int | None, ...] = ()
-    if batch_sizes:
-        sizes = tuple(
-            read_batch_sizes(batch_sizes, config.ids(), training.batch_size, "--set batch_sizes")
-        )
     task = load_task(training.task, seed=config.seed).trained_with(
         optimizer=training.optimizer, momentum=training.momentum, precision=training.precision
     )
@@ -67,7 +59,6 @@ def training_job(
             out=out,
             training=training,
             task=task,
-            batch_sizes=sizes,
         )
     )
 

@@ -1,9 +1,10 @@
 """Settings of a run: number of peers, exchange, machines, and the command to start."""
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +16,7 @@ from ...gossip.transport.addresses import PORT_MAX
 from ...gossip.wire.messages import is_name
 from ...topology import parse
 from ...train.config import EndSettings, MetricsSettings, SeedSettings, TrustSettings
+from ...train.loop.batch_sizes import by_worker
 from ..settings.exchange import ExchangeConfig, OutSettings
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ __all__ = [
     "MachinesConfig",
     "Place",
     "device_of",
-    "parse_slow",
     "shown_settings",
 ]
 
@@ -110,10 +111,9 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
 
     def __post_init__(self) -> None:
         check_settings(self)
-        parse_slow(self.slow, self.peers)
         if self.device is not None:
             device_of(self.device, 0)
-        self.ids()
+        self.slowness()
         rule = None if self.rule_spec is None else self.rule_spec.make()
         if self.resume and self.out is None:
             raise ConfigError(
@@ -138,6 +138,22 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
             ConfigError: The rule is unknown, or does not take these parameters.
         """
         return None if self.rule is None else read_rule(self.rule)
+
+    def slowness(self) -> dict[int, float]:
+        """Return the factors of ``slow`` by index.
+
+        Raises:
+            ConfigError: One has another form, names no peer of this run, or repeats a peer.
+        """
+
+        def read(text: str) -> float | None:
+            with suppress(ValueError):
+                if 1 <= (factor := float(text)) < inf:
+                    return factor
+            return None
+
+        form = "PEER:FACTOR: write 3:10 for steps of peer 3 that take 10 times as long"
+        return by_worker("--slow", self.slow, self.ids(), read, f"{form} (FACTOR >= 1)")
 
     def ids(self) -> tuple[str, ...]:
         """Names of the peers: the nodes of the topology's file, or peer-0 and so on.
@@ -211,32 +227,6 @@ class MachinesConfig:
         check_settings(self)
 
 
-def parse_slow(texts: Sequence[str], peers: int) -> dict[int, float]:
-    """Read ``PEER:FACTOR`` options.
-
-    Raises:
-        ConfigError: An option has another form, names no peer of this run, or repeats a peer.
-
-    >>> parse_slow(["3:10"], peers=4)
-    {3: 10.0}
-    """
-    factors: dict[int, float] = {}
-    for text in texts:
-        match = re.fullmatch(r"(?:peer-)?(\d+):(\d+(?:\.\d+)?)", text.strip())
-        if match is None or float(match[2]) < 1:
-            raise ConfigError(
-                f"--slow {text!r} is not PEER:FACTOR: write 3:10 for steps of peer 3 that take "
-                "10 times as long (FACTOR >= 1)"
-            )
-        index = int(match[1])
-        if index >= peers:
-            raise ConfigError(f"--slow {text!r}: there is no peer {index}, only 0 to {peers - 1}")
-        if index in factors:
-            raise ConfigError(f"--slow names peer {index} twice")
-        factors[index] = float(match[2])
-    return factors
-
-
 def device_of(text: str, index: int) -> str:
     """Return the device of one process of a machine, from `LaunchConfig.device`.
 
@@ -285,8 +275,6 @@ class Job:
     """The training of `rumor peer`; None for a script."""
     task: "Task | None" = None
     """The task of `training`, built."""
-    batch_sizes: tuple[int | None, ...] = ()
-    """Samples of a step of each peer, if they differ."""
 
     @property
     def network_fails(self) -> bool:
@@ -296,13 +284,6 @@ class Job:
         from ...train.faults.schedule import NETWORK_KINDS
 
         return any(fault.kind in NETWORK_KINDS for fault in self.faults)
-
-    def training_of(self, index: int) -> "RunConfig | None":
-        """Return the training of a peer; newcomers train like most peers."""
-        size = self.batch_sizes[index] if index < len(self.batch_sizes) else None
-        if self.training is None or size is None:
-            return self.training
-        return replace(self.training, batch_size=size)
 
     def described(self, reports: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
         """Return the settings that a summary repeats."""

@@ -45,9 +45,7 @@ def display_on(stream: TextIO, title: str) -> Iterator[Display]:
         with progress_on(stream, title) as lines:
 
             def write(views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
-                for sentence in news:
-                    lines.tell(sentence)
-                lines.show(elapsed_s, None, "", summarize(views))
+                lines(elapsed_s, None, "", summarize(views), *news)
 
             yield write
         return

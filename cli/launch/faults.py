@@ -137,10 +137,6 @@ class FaultInjector:
         news, self._news = self._news, []
         return news
 
-    def cancel(self) -> None:
-        """Do nothing more to peers; holds stay in place, and peers handle the network."""
-        self._schedule.clear()
-
     def _tell_network(self) -> None:
         if self._run_folder.network_faults is not None:
             self._network.write(self._run_folder.network_faults)

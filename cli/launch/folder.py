@@ -12,7 +12,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import typed
 from ...gossip.transport.addresses import split_address
 from ..settings.exchange import ExchangeConfig
-from .config import NOT_OF_TASK, Job, LaunchConfig, Place, device_of, parse_slow
+from .config import NOT_OF_TASK, Job, LaunchConfig, Place, device_of
 
 if TYPE_CHECKING:
     from ...train.config import RunConfig
@@ -92,7 +92,7 @@ class RunFolder:
             for file in ("peer.json", "model.safetensors"):
                 with suppress(FileNotFoundError):
                     (folder / file).replace(folder / f"former.{file}")
-        config, training = self._job.config, self._job.training_of(index)
+        config, training = self._job.config, self._job.training
         if index >= config.peers:
             config = replace(config, slow=())
         told = {"id": id, "out": folder.absolute(), "founders": config.peers if founds else 1}
@@ -169,7 +169,7 @@ def variables(
         told["metrics_port"] = config.metrics_port and config.metrics_port + local
     if config.goes_on:
         told["resume"] = 1
-    factor = parse_slow(config.slow, config.peers).get(index, 1.0)
+    factor = config.slowness().get(index, 1.0)
     if training is not None:
         for each in fields(training):
             value = getattr(training, each.name)

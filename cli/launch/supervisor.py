@@ -92,7 +92,11 @@ def supervise(
                 # Processes started since then have not received it.
                 group.leave_all(interrupt.number)
             while not monitor.over or (faults is not None and faults.will_revive):
-                news = _wait(faults, group, interrupt) + monitor.update()
+                if interrupt.count and faults is not None:
+                    # Nothing more is done to peers, and a paused one must hear the signal.
+                    faults = None
+                    group.release_all()
+                news = _wait(faults) + monitor.update()
                 # The others must wait for a peer that will be restarted.
                 if faults is None or not faults.will_revive:
                     group.tell_dead(monitor.take_deaths())
@@ -104,20 +108,15 @@ def supervise(
     return monitor.views
 
 
-def _wait(faults: "FaultInjector | None", group: Group, interrupt: _Interrupt) -> list[str]:
-    """Do all due work until it is time for the next check; return what was done."""
+def _wait(faults: "FaultInjector | None") -> list[str]:
+    """Apply faults that are due until it is time for the next check; return what was done."""
     news: list[str] = []
     look_s = time.monotonic() + LOOK_S
     while (rest_s := look_s - time.monotonic()) > 0:
-        if faults is None:
-            time.sleep(rest_s)
-        else:
-            if interrupt.count:
-                faults.cancel()
-                # For a peer that was being paused when the signal came.
-                group.release_all()
+        if faults is not None:
             news += faults.update()
-            time.sleep(min(rest_s, faults.next_s))
+            rest_s = min(rest_s, faults.next_s)
+        time.sleep(rest_s)
     return news
 
 

@@ -92,18 +92,18 @@ def print_json(answer: Any) -> None:
 class Progress(Protocol):
     """Shows the progress of a computation."""
 
-    def show(self, wall_s: float, done: float | None, words: str, line: str) -> None:
-        """Show the progress, if it is time to.
+    def __call__(
+        self, wall_s: float, done: float | None, words: str, line: str, *news: str
+    ) -> None:
+        """Show events at once, and the progress if it is time to.
 
         Args:
             wall_s: Time since its start, seconds.
             done: Finished part of the total; None if unknown.
             words: Text next to a bar, most important first: a narrow terminal cuts off the rest.
             line: The text without a bar.
+            news: Sentences about events.
         """
-
-    def tell(self, sentence: str) -> None:
-        """Print an event at once."""
 
 
 @contextmanager
@@ -119,8 +119,35 @@ def progress_on(
         unit: Name of the items.
     """
     console = Console(file=stream)
+    next_s = 0.0 if console.is_terminal else LINE_EVERY_S
+
+    def write(wall_s: float, done: float | None, words: str, line: str, *news: str) -> None:
+        nonlocal next_s
+        for sentence in news:
+            print(sentence, file=stream, flush=True)
+        if wall_s >= next_s:
+            next_s = wall_s + LINE_EVERY_S
+            print(f"{wall_s:.0f} s: {line}", file=stream, flush=True)
+
+    def draw(wall_s: float, done: float | None, words: str, line: str, *news: str) -> None:
+        nonlocal next_s
+        for sentence in news:
+            console.print(Text(sentence, style="red"), soft_wrap=True)
+        if wall_s >= next_s:
+            next_s = wall_s + BAR_EVERY_S
+            # Without a known end, a bar moves to and fro.
+            bar.update(
+                task,
+                total=None if done is None else total or 1.0,
+                completed=done,
+                words=words,
+                refresh=True,
+            )
+
     if not console.is_terminal:
-        yield _Lines(stream, title)
+        if title:
+            print(title, file=stream, flush=True)
+        yield write
         return
     if title:
         console.print(Text(title, style="bold"), soft_wrap=True)
@@ -130,45 +157,8 @@ def progress_on(
     with RichProgress(
         *columns, TextColumn(unit), _Words(), console=console, auto_refresh=False, transient=True
     ) as bar:
-        yield _Bar(bar, total)
-
-
-class _Lines:
-    """Plain lines: the title at the start, one every few seconds, one for each event."""
-
-    def __init__(self, stream: TextIO, title: str) -> None:
-        self._stream = stream
-        self._next_s = LINE_EVERY_S
-        if title:
-            self.tell(title)
-
-    def show(self, wall_s: float, done: float | None, words: str, line: str) -> None:
-        if wall_s >= self._next_s:
-            self._next_s = wall_s + LINE_EVERY_S
-            self.tell(f"{wall_s:.0f} s: {line}")
-
-    def tell(self, sentence: str) -> None:
-        print(sentence, file=self._stream, flush=True)
-
-
-class _Bar:
-    """A bar that is drawn in place, with events above it."""
-
-    def __init__(self, bar: RichProgress, total: int | None) -> None:
-        self._bar = bar
-        self._total = 1.0 if total is None else total
-        # Without a known end, a bar moves to and fro.
-        self._task = bar.add_task("", total=total, words="")
-        self._next_s = 0.0
-
-    def show(self, wall_s: float, done: float | None, words: str, line: str) -> None:
-        if wall_s >= self._next_s:
-            self._next_s = wall_s + BAR_EVERY_S
-            total = None if done is None else self._total
-            self._bar.update(self._task, total=total, completed=done, words=words, refresh=True)
-
-    def tell(self, sentence: str) -> None:
-        self._bar.console.print(Text(sentence, style="red"), soft_wrap=True)
+        task = bar.add_task("", total=total, words="")
+        yield draw
 
 
 class _Words(TextColumn):

@@ -28,7 +28,7 @@ def display_on(
             done = part(progress, time_s)
             left = time_left(done, progress.wall_s)
             words = ", ".join([*left, *reversed(_measured(progress)), *_place(progress)])
-            display.show(progress.wall_s, done, words, ", ".join([reached(progress), *left]))
+            display(progress.wall_s, done, words, ", ".join([reached(progress), *left]))
 
         yield show
 

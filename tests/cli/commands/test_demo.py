@@ -49,23 +49,19 @@ def test_a_race_is_drawn_also_where_somebody_never_arrives(tmp_path: Path) -> No
     assert (tmp_path / "race.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--target=1.2"], "target is 1.2"),
-        (["--seconds=0"], "seconds is 0"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(tmp_path: Path, arguments: list[str], message: str) -> None:
-    result = CliRunner().invoke(app, ["demo", f"--out={tmp_path / 'run'}", *arguments])
-    assert result.exit_code == 2 and message in result.stderr
+def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["demo", f"--out={tmp_path / 'run'}", "--seconds=0"])
+    assert result.exit_code == 2 and "seconds is 0" in result.stderr
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_three_swarms_train_side_by_side_and_weight_is_exact(tmp_path: Path) -> None:
-    options = ["--seconds=5", "--target=0.05", f"--out={tmp_path / 'run'}", "--json"]
+def test_three_swarms_train_side_by_side_and_weight_is_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rumor.cli.commands.demo.TARGET", 0.05)
+    options = ["--seconds=5", f"--out={tmp_path / 'run'}", "--json"]
     with forked_peers():
         told = CliRunner().invoke(app, ["demo", *options])
     assert told.exit_code == 0, told.stderr

@@ -9,9 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.cli.commands.topology import check_path
 from rumor.cli.reports.topology import describe
-from rumor.gossip.errors import ConfigError
 from rumor.topology import FAMILIES, facts, parse
 from rumor.topology.schedules.mixing import MIXINGS
 
@@ -109,26 +107,17 @@ def test_a_picture_beside_json_leaves_stdout_to_the_json(tmp_path: Path) -> None
         (["ring", "-n", "8", "--mixing", "fair"], "unknown mixing 'fair'"),
         (["ring", "-n", "8", "--gamma", "1"], "gamma is 1.0"),
         (["ring", "-n", "8", "--draw", "nowhere/ring.png"], "a folder that exists"),
-        (["ring", "-n", "8", "--draw", "ring.bmp"], "it must end in"),
+        (["ring", "-n", "8", "--draw", "ring.bmp"], "that ends in"),
         (["ring", "-n", "2001", "--draw", "ring.png"], "at most 2,000"),
         (["complete", "-n", "300", "--draw", "ring.png"], "89,700 edges"),
         (["ring", "-n", "8", "--gamma", "nan"], "gamma is nan"),
-        (["ring", "-n", "8", "--draw", ""], "--draw needs the name of a file"),
-        (["ring", "-n", "8", "--draw", "/"], "--draw needs the name of a file"),
+        (["ring", "-n", "8", "--draw", "/"], "name a file in a folder that exists"),
         (["ring", "-n", "10000001"], "at most 10,000,000"),
         (["grid:rows=4000,cols=4000"], "16,000,000 nodes is too large"),
         (["spanning-tree:of=hosts:sizes=9999999x2"], "10,000,001 nodes is too large"),
-        (["ring", "-n", "8", "--degree", "2"], "--degree goes with --advise, not with a topology"),
-        (["--advise", "-n", "8", "--gamma", "0.95"], "--gamma goes with a topology, not with --ad"),
-        (["--advise", "-n", "8", "--mixing", "lazy"], "--mixing goes with a topology"),
-        (["--advise", "-n", "8", "--draw", "a.png"], "--draw goes with a topology"),
-        (["--list", "-n", "8"], "-n goes with a topology or --advise, not with --list"),
-        (["--list", "--seed", "0"], "--seed goes with"),
-        (["--list", "--degree", "4"], "--degree goes with --advise"),
         (["file:path=none.json"], "path=none.json: No such file"),
         (["ring", "--list"], "only one of them"),
         ([], "give a topology"),
-        (["--list", "--draw", "ring.png"], "--draw goes with a topology"),
         (["--advise", "--degree", "2"], "needs -n"),
         (["--advise", "-n", "8"], "needs --degree"),
         (["--advise", "-n", "8", "--degree", "0"], "degree=0"),
@@ -143,12 +132,6 @@ def test_wrong_arguments_are_answered_in_a_line(arguments: list[str], message: s
 
 def test_debug_shows_where_it_went_wrong() -> None:
     assert isinstance(topology("torus", "-n", "7", "--debug").exception, ValueError)
-
-
-def test_what_takes_long_is_announced_on_stderr() -> None:
-    result = topology("hypercube", "-n", str(2**15), "--json")
-    assert "32,768 nodes" in result.stderr
-    assert json.loads(result.stdout)["diameter"] == 15
 
 
 def test_the_list_shows_every_family_with_its_parameters_and_its_paper() -> None:
@@ -236,21 +219,3 @@ def test_never_exact_is_not_always_ever_closer() -> None:
     stays = in_words(rounds_to_1e_3=None)
     assert stays["exact"] == ("never", "some disagreement stays for ever")
     assert stays["to a thousandth"][0] == "never"
-
-
-@pytest.mark.parametrize("name", ["graph", "graph.bmp", "graph.jpg", "no/graph.png", "graphs.png"])
-def test_a_path_that_cannot_be_written_is_refused_beforehand(tmp_path: Path, name: str) -> None:
-    (tmp_path / "graphs.png").mkdir()
-    with pytest.raises(ConfigError, match=r"--draw .*graph"):
-        check_path(tmp_path / name)
-
-
-@pytest.mark.parametrize("name", ["graph.png", "graph.SVG", "graph.pdf"])
-def test_three_formats_are_written(tmp_path: Path, name: str) -> None:
-    check_path(tmp_path / name)
-
-
-@pytest.mark.parametrize("name", ["", "/"])
-def test_a_picture_needs_a_name(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"the name of a file that ends in \.png, \.svg or \.pdf"):
-        check_path(Path(name))

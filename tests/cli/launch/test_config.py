@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rumor.cli.launch.config import LaunchConfig, Place, parse_slow
+from rumor.cli.launch.config import LaunchConfig, Place
 from rumor.cli.launch.folder import RunFolder
 from rumor.gossip.errors import ConfigError
 from rumor.topology import TopologyError
@@ -20,14 +20,14 @@ from .fakes import checked, places_of
 def test_slow_peers_are_named_by_index_with_a_factor(
     texts: list[str], factors: dict[int, float]
 ) -> None:
-    assert parse_slow(texts, peers=4) == factors
+    assert LaunchConfig(slow=tuple(texts)).slowness() == factors
 
 
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
         (["3"], "PEER:FACTOR"),
-        (["a:2"], "PEER:FACTOR"),
+        (["a:2"], "there is no worker a"),
         (["1:0.5"], "FACTOR >= 1"),
         (["1:-2"], "PEER:FACTOR"),
         (["1:nan"], "PEER:FACTOR"),
@@ -37,7 +37,7 @@ def test_slow_peers_are_named_by_index_with_a_factor(
 )
 def test_a_slow_peer_that_makes_no_sense_is_refused(texts: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        parse_slow(texts, peers=4)
+        LaunchConfig(slow=tuple(texts))
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,6 @@ def variables(places: list[Place], name: str) -> list[str | None]:
 def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
     places = places_of(tmp_path, step_s_min=0.5, slow=("3:10",))
     assert variables(places, "STEP_S_MIN") == ["0.5", "0.5", "0.5", "5.0"]
-
-
-def test_a_peer_may_have_batches_of_its_own_size(tmp_path: Path) -> None:
-    job = checked(("2:64",), out=tmp_path, batch_size=16)
-    assert variables(RunFolder(job).found(), "BATCH_SIZE") == ["16", "16", "64", "16"]
-    with pytest.raises(ConfigError, match="--set batch_sizes '4:8': there is no worker 4"):
-        checked(("4:8",))
 
 
 def test_slow_alone_gives_all_steps_a_length_to_be_slow_against(tmp_path: Path) -> None:

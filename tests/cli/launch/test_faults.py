@@ -450,13 +450,6 @@ def test_a_later_life_is_seen_apart_from_those_before_it(tmp_path: Path) -> None
     assert end.lives == {("peer-1", 7)}
 
 
-def test_after_it_was_cancelled_nothing_more_is_done(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, [{"at_s": 1, "kind": "crash", "peer": "peer-1"}]).train()
-    stage.play(0.5)
-    stage.injector.cancel()
-    assert stage.play(2.0) == [] and not stage.injector.will_revive
-
-
 PEERS = ("peer-0", "peer-1")
 
 

@@ -40,16 +40,15 @@ def draw_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture, "draw", draw)
 
 
-def checked(batch_sizes: Sequence[str] = (), **settings: Any) -> Job:
+def checked(**settings: Any) -> Job:
     """A run of fake peers on the quadratic task, after all checks.
 
     Args:
-        batch_sizes: As `training_job` takes them.
         settings: Of a `LaunchConfig` and a `RunConfig`.
     """
     config = config_of(LaunchConfig, settings)
     training = config_of(RunConfig, {"task": "quadratic"} | settings | {"out": None})
-    return training_job(config, training, batch_sizes=batch_sizes, program=FAKE_PEER)
+    return training_job(config, training, program=FAKE_PEER)
 
 
 def run_fakes(out: Path, *, faults: tuple[Fault, ...] = (), **settings: Any) -> dict[str, Any]:
