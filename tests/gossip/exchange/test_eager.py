@@ -5,11 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Record, Release
-from rumor.gossip.effects.events import ShareRefused
-from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.weight import ONE
-from rumor.gossip.wire.messages import Ack, Chunk, Grant, Leave, Offer
+from rumor.gossip.wire.messages import Ack, Chunk, Offer
 
 from ..scene import WIDE, Effects, Scene, an_offer, letters
 
@@ -40,14 +37,6 @@ def test_as_many_frames_follow_the_offer_as_the_last_answer_gave_credit_for() ->
     scene = settled()
     assert bodies(scene.push("a", "b", ONE // 4)) == ["Offer", "Chunk", "Chunk"]
     assert bodies(settled(WHOLE).push("a", "b", 5)) == ["Offer", *["Chunk"] * 4]
-
-
-def test_no_frame_is_sent_twice_when_the_offer_is_granted_too() -> None:
-    scene = settled(WHOLE)
-    offered = scene.push("a", "b", 5)
-    assert Release(2) in offered
-    scene.deliver(Offer, Chunk)
-    assert scene.sent(scene.receive(scene.letter("b", "a", Grant(2, 64))), Chunk) == []
 
 
 def test_whose_offer_came_with_credit_is_not_told_again_by_the_first_frame() -> None:
@@ -117,38 +106,6 @@ def test_nobody_is_sent_more_than_a_window_whatever_credit_was_given() -> None:
     scene.mail.clear()
     scene.receive(scene.letter("b", "a", Ack(1, ONE // 4, 2**40)))
     assert bodies(scene.push("a", "b", 5)) == ["Offer", "Chunk", "Chunk"]
-
-
-def test_frames_before_their_offer_are_dropped_and_the_share_comes_back() -> None:
-    scene = settled(WHOLE)
-    scene.push("a", "b", 5)
-    scene.deliver(Chunk)
-    scene.deliver()
-    scene.wait(WHOLE.stall_s)
-    assert ShareRefused("a", "stalled") in scene.wake("b")
-    scene.deliver()
-    assert scene.peers["a"].account.weight == ONE - ONE // 4
-    assert bodies(scene.push("a", "b", 5)) == ["Offer"]
-
-
-def test_what_was_sent_at_once_to_one_that_goes_is_taken_back_by_its_answer() -> None:
-    scene = settled(WHOLE)
-    scene.push("a", "b", 5)
-    scene.deliver(lose=(Offer, Chunk))
-    scene.receive(scene.letter("b", "a", Leave(False)))
-    effects = scene.receive(scene.letter("b", "a", Ack(2, 0)))
-    assert Record(Entry(Kind.SETTLED, 0, "b", 1, 2)) in effects
-
-
-def test_a_small_share_uses_no_credit_up() -> None:
-    scene = settled(replace(WIDE, inline_bytes_max=64, window_bytes=128))
-    effects: Effects = []
-    for _ in range(2):
-        effects = scene.push("a", "b", 5)
-        scene.deliver()
-        scene.mix_all("b")
-        scene.deliver()
-    assert bodies(effects) == ["Push"]
 
 
 def test_an_answer_tells_at_which_pace_frames_came_that_needed_no_grant() -> None:

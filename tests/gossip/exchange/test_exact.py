@@ -175,18 +175,6 @@ def test_one_that_dies_again_after_that_is_stranded_as_before() -> None:
     assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in records(effects)
 
 
-def test_one_that_is_heard_in_time_brings_its_values_however_often_it_died_before() -> None:
-    scene = pushed()
-    for _ in range(3):
-        assert not of(scene.strand("a", "b"), Release)
-        assert not of(scene.passes("a", KEPT_S - 40.0), Release)
-        answers(scene, Query(9))
-    scene.strand("a", "b")
-    effects = answers(scene, Ack(1, 0))
-    assert records(effects) == [Entry(Kind.FOUND, 0, "b", 1, 1)]
-    assert Reclaim(1, 0.5) in scene.step("a")
-
-
 def test_what_one_that_has_left_sends_back_uses_up_no_credit_for_good() -> None:
     scene = pushed()
     answers(scene, Leave(True))

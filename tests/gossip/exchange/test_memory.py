@@ -13,9 +13,7 @@ from rumor.gossip.effects.effects import (
     Release,
     Send,
     Snapshot,
-    Stage,
 )
-from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.types import ShareId
@@ -51,13 +49,6 @@ def shows(effects: Effects) -> list[bool]:
 
 def settled(weight: int) -> Record:
     return Record(Entry(Kind.SETTLED, weight, "b", 1, 1))
-
-
-def test_a_share_that_is_read_is_released_by_its_answer() -> None:
-    scene = attaching()
-    assert Inspect(SHARE) in scene.attached("b", SHARE, usable=True)
-    assert scene.sent(scene.mix_all("b"), Ack) == [Ack(1, ONE // 2, 32)]
-    assert scene.deliver() == [settled(ONE // 2), Release(1)]
 
 
 def test_a_share_that_cannot_be_read_is_sent_and_later_ones_of_that_life_are_not_shown() -> None:
@@ -161,15 +152,6 @@ def test_one_of_two_readers_being_dead_the_memory_is_abandoned_after_the_other()
     assert effects[-1] == Release(1, abandoned=True)
 
 
-def test_a_share_that_is_not_finite_is_dropped_wherever_it_lies() -> None:
-    scene = attaching()
-    scene.peers["b"].attached(SHARE, scene.now, usable=True)
-    effects = scene.peers["b"].inspected(SHARE, scene.now, finite=False)
-    assert Drop(SHARE) in effects and ShareRefused("a", "not finite") in effects
-    assert [type(letter.body) for letter in letters(effects)] == [Ack]
-    assert not of(effects, Stage)
-
-
 def test_what_cannot_be_read_waits_for_its_turn_where_another_share_has_the_link() -> None:
     scene = Scene(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64))
     scene.founded("a", "b", "c", host=HERE)
@@ -180,11 +162,3 @@ def test_what_cannot_be_read_waits_for_its_turn_where_another_share_has_the_link
     last_bytes = 64 - 16
     chunks = letters(scene.passes("a", 15.0, 0.25), Chunk)
     assert [e.destination for e in chunks if e.body.offset_bytes == last_bytes] == ["b", "c"]
-
-
-def test_a_peer_says_who_may_read_its_memory() -> None:
-    scene = Scene(WIDE)
-    scene.founded("a", "b", host=HERE)
-    assert scene.peers["a"].state.shares_memory("b") and not scene.peers["a"].state.shares_memory(
-        "z"
-    )

@@ -70,16 +70,6 @@ def test_a_leaver_waits_for_an_answer_no_longer_than_a_gossip_interval(before_s:
     assert len(heirs(scene)) == 1
 
 
-def test_a_leaver_whose_heirs_go_before_they_answer_needs_not_be_woken_either() -> None:
-    scene = left_alone("a", "b")
-    assert scene.sent(scene.leave("a"), Leave) == [Leave(False)]
-    assert scene.sent(scene.leave("a"), Leave) == [], "told twice, it goes once"
-    scene.receive(scene.letter("b", "a", Leave(True)))
-    a = scene.peers["a"]
-    assert a.done and a.account.burned == ONE
-    assert a.deadline() == float("inf")
-
-
 def test_a_leaver_waits_for_no_answer_where_its_credit_is_used_up() -> None:
     scene = left_alone("a", "b", "c", "d")
     for peer in "bc":
@@ -174,16 +164,6 @@ def test_where_the_only_heir_that_answers_is_busy_another_is_taken_after_a_while
     assert heirs(scene) == ["b"], "c may answer yet"
     by_deadline(scene, scene.now + 2 * scene.config.gossip_s)
     assert sorted(heirs(scene)) == ["b", "c"]
-
-
-def test_of_several_shards_each_is_burned_as_far_as_there_is_any() -> None:
-    scene = Scene()
-    scene.founded("a", "b", shards=2)
-    scene.act("a", lambda context: context.push("b", ONE, shard=0))
-    scene.leave("a", burn=True)
-    a = scene.peers["a"]
-    assert [account.burned for account in a.accounts] == [0, ONE]
-    assert not a.done, "the first one is still on its way"
 
 
 def test_it_is_worth_waiting_for_one_that_still_speaks_and_for_nobody_else() -> None:

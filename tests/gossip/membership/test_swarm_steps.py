@@ -5,7 +5,7 @@ from rumor.gossip.effects.effects import Send
 from rumor.gossip.wire.codec import decode, encode
 from rumor.gossip.wire.messages import STEPS_MAX, Hello, Push
 
-from ..scene import ANCHOR, OTHER_ANCHOR, Scene, hello, member
+from ..scene import ANCHOR, Scene, hello, member
 
 BRIEF = ProtocolConfig(suspect_s=4.0, dead_s=10.0, redial_s_max=8.0)
 
@@ -79,12 +79,6 @@ def test_a_checkpoints_clock_is_where_a_peer_goes_on() -> None:
     assert (peer.table.clock.rows(), peer.state.swarm_steps) == ({"a": 4, "b": 10}, 14)
 
 
-def test_before_its_first_step_a_returning_peer_knows_the_steps_of_its_checkpoint() -> None:
-    scene = Scene()
-    peer = scene.enter("a", clock={"a": 3, "b": 10})
-    assert peer.state.swarm_steps == 13
-
-
 def test_between_two_turns_the_steps_of_the_swarm_stand_still() -> None:
     scene = together("a", "b")
     a = scene.peers["a"]
@@ -107,15 +101,6 @@ def test_steps_never_grow_beyond_what_a_message_can_hold() -> None:
     for envelope in envelopes:
         frame = bytes(envelope.frame_bytes)
         assert decode(encode(envelope, frame)) == envelope
-
-
-def test_in_another_swarm_the_steps_of_the_first_one_do_not_count() -> None:
-    scene = Scene()
-    a = scene.enter("a", clock={"a": 2, "z": 50})
-    scene.join("a")
-    letter = scene.letter("b", "a", hello(member("b", step=7)), swarm=OTHER_ANCHOR)
-    scene.receive(letter)
-    assert a.swarm == OTHER_ANCHOR and a.table.clock.rows() == {"a": 2, "b": 7}
 
 
 def test_one_message_does_not_end_training() -> None:

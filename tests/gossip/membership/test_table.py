@@ -15,7 +15,6 @@ from rumor.gossip.effects.events import (
     PeerMet,
     PeerRecovered,
     PeerSuspected,
-    StaleIncarnation,
 )
 from rumor.gossip.membership.table import Change, MemberTable
 from rumor.gossip.wire.messages import HEARTBEAT_MAX, Member, Phase
@@ -213,20 +212,6 @@ def test_a_peer_that_leaves_takes_no_shares() -> None:
     assert view.takers() == ("a",) and ids(view) == ["a", "b"]
 
 
-def test_a_peer_that_could_not_be_reached_is_passed_over_for_a_while() -> None:
-    view = met()
-    view.pass_over("b", 5.0)
-    view.pass_over("stranger", 5.0)
-    assert not view.reachable(["b"], 4.0) and view.reachable(["b"], 5.0)
-
-
-def test_only_so_many_names_are_kept_in_mind() -> None:
-    view = MemberTable(A, replace(WARY, members_max=8))
-    for index in range(20):
-        learn(view, member(f"b{index:02}"), direct=False)
-    assert len(view) == 1 + 8
-
-
 def test_what_was_never_believed_is_neither_told_nor_kept_and_the_dead_are_remembered() -> None:
     """Or peers that forget at different times would teach one another for ever."""
     view = met(B, member("d"))
@@ -257,12 +242,6 @@ def test_a_heartbeat_never_grows_beyond_what_a_message_can_hold() -> None:
     assert known is not None and known.heartbeat == HEARTBEAT_MAX
 
 
-def test_a_peer_of_another_swarm_is_forgotten() -> None:
-    view = met()
-    view.disown("b")
-    assert view.member("b") is None and view.incarnation("b") == 0
-
-
 @pytest.mark.parametrize("direct", [False, True])
 def test_a_life_from_far_ahead_is_not_believed(direct: bool) -> None:
     view = MemberTable(member("a", incarnation=1000), replace(WARY, incarnation_ahead_max=500))
@@ -277,37 +256,6 @@ def test_a_life_from_far_ahead_is_not_believed(direct: bool) -> None:
     assert not view.is_plausible(2500, 7.0)
     assert view.is_plausible(2500, 8.0), "a second is a thousand lives"
     assert PeerMet("c") in learn(view, member("c", incarnation=2500), 8.0, direct=direct)
-
-
-def test_a_later_life_of_ones_own_name_is_news_and_nothing_else_about_oneself() -> None:
-    view = met()
-    assert learn(view, member("a", incarnation=3), direct=False) == [StaleIncarnation(3)]
-    assert not learn(view, member("a", heartbeat=99), direct=False)
-    assert (view.me.incarnation, view.me.heartbeat, len(view)) == (1, 1, 2)
-
-
-def test_what_others_know_of_ones_own_steps_is_taken_over() -> None:
-    view = MemberTable(A, WARY, {"a": 3, "b": 10})
-    assert (view.step, view.clock.total) == (3, 13)
-    learn(view, member("a", step=8), direct=False)
-    assert view.me.step == 3, "a member knows better"
-    view.advance(phase=Phase.SEEKING)
-    learn(view, member("a", step=8), direct=False)
-    assert view.me.step == 8
-    view.count("a", 5, "b", 0.0)
-    view.count("b", 11, "b", 0.0)
-    assert (view.step, view.me.step, view.clock.total) == (8, 8, 19)
-    view.stepped(0.0)
-    assert (view.step, view.clock.total) == (9, 20)
-
-
-def test_steps_of_others_are_counted_from_their_entries() -> None:
-    view = met(replace(B, step=4))
-    for step in (7, 9):
-        learn(view, member("b", step=step, heartbeat=2), 1.0, direct=False)
-    assert view.clock.rows() == {"a": 0, "b": 7}
-    learn(view, member("b", incarnation=2), 1.0)
-    assert view.clock.rows() == {"a": 0, "b": 7}, "a later life takes nothing back"
 
 
 def test_one_that_has_finished_says_itself_after_how_many_steps() -> None:
@@ -336,16 +284,6 @@ def test_what_an_earlier_life_has_said_of_its_end_says_nothing_of_a_later_one() 
     learn(view, replace(done, incarnation=2, step=7), SILENT_S, direct=False)
     view.heard("b", 2, SILENT_S)
     assert steps_at_end(view) is None
-
-
-def test_two_that_only_dial_out_cannot_meet() -> None:
-    silent = replace(B, addresses=())
-    for me, can in ((A, True), (replace(A, addresses=()), False)):
-        view = MemberTable(me, WARY)
-        learn(view, silent, direct=False)
-        view.heard("b", 1, 0.0)
-        assert view.can_meet(silent) is can is bool(view.reachable(["b"], 0.0))
-        assert view.can_meet(B)
 
 
 def test_who_only_dials_out_is_known_as_soon_as_that_changes() -> None:

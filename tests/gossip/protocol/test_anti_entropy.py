@@ -16,14 +16,11 @@ from rumor.gossip.effects.events import (
     StaleIncarnation,
 )
 from rumor.gossip.effects.ledger import Kind
-from rumor.gossip.wire.messages import Hello, Phase, Query, Refer
+from rumor.gossip.wire.messages import Hello, Phase, Query
 
 from ..scene import ANCHOR, OTHER_ANCHOR, Effects, Scene, hello, letters, member, of, to
 
 BRIEF = ProtocolConfig(suspect_s=4.0, dead_s=10.0, redial_s_max=8.0)
-
-FAR = 10**9
-"""A life that cannot be yet: it is eleven days ahead."""
 
 
 def together(*ids: str, config: ProtocolConfig = BRIEF) -> Scene:
@@ -48,15 +45,6 @@ def test_a_peer_that_falls_silent_is_asked_before_it_is_considered_dead() -> Non
     assert events == [PeerSuspected("b"), PeerDied("b")]
     asked = effects[effects.index(PeerSuspected("b")) + 1 :]
     assert to(asked)[0] == "b" and letters(asked)[0].body.reply
-
-
-def test_one_that_answers_recovers_once_and_its_escrow_is_asked_about() -> None:
-    scene = together("a", "b")
-    scene.push("a", "b")
-    scene.strand("a", "b")
-    effects = scene.says("a", member("b", heartbeat=99))
-    assert effects.count(PeerRecovered("b")) == 1 and to(effects, Query) == ["b"]
-    assert PeerRecovered("b") not in scene.says("a", member("b", heartbeat=100))
 
 
 def test_the_dead_are_remembered_and_come_back_by_hearsay_and_those_that_left_are_not() -> None:
@@ -131,19 +119,6 @@ def test_two_that_only_dial_out_are_never_written_to_one_another() -> None:
     assert PeerDied("c") in effects
 
 
-def test_a_life_from_far_ahead_of_which_others_tell_changes_nothing() -> None:
-    scene = together("a", "b", "c")
-    scene.push("a", "b")
-    a = scene.peers["a"]
-    outstanding, known = dict(a.account.outstanding), a.known()
-    ahead = member("b", Phase.LEFT, incarnation=FAR, heartbeat=999, step=10**6)
-    scene.says("a", member("c"), ahead)
-    assert a.account.outstanding == outstanding
-    assert (a.known(), a.table.clock.total) == (known, 1)
-    assert scene.receive(scene.letter("b", "a", Query(1))) != [], "the true one is listened to"
-    assert scene.receive(scene.letter("b", "a", Refer((ahead,)))) == []
-
-
 def test_a_later_life_that_can_be_writes_off_what_the_earlier_one_had() -> None:
     scene = together("a", "b")
     scene.push("a", "b")
@@ -160,23 +135,6 @@ def test_one_that_was_outlived_stops_unless_it_still_seeks() -> None:
         effects = scene.says("a", member("b", heartbeat=99), member("a", incarnation=5))
         assert StaleIncarnation(5) in effects
         assert [halt.reason for halt in of(effects, Halt)] == reasons
-
-
-def test_one_that_was_outlived_gets_away_although_nobody_takes_its_word_any_more() -> None:
-    """All answer its hellos, so that nobody ever seems dead, and none of them its questions."""
-    scene = together("a", "b", "c")
-    for id in "bc":
-        scene.says(id, member("a", incarnation=5))
-    scene.says("a", member("b", heartbeat=99), member("a", incarnation=5))
-    scene.leave("a")
-    for _ in range(60):
-        for id in "abc":
-            scene.passes(id, 1 / 3, 1 / 3)
-        mail, scene.mail = list(scene.mail), type(scene.mail)()
-        for letter in mail:
-            if (letter.destination, letter.destination_incarnation) != ("a", 5):
-                scene.receive(letter)
-    assert scene.peers["a"].done
 
 
 def test_a_member_tells_an_earlier_life_of_the_later_one() -> None:

@@ -30,7 +30,7 @@ from rumor.gossip.wire.messages import (
 )
 from rumor.sim.fuzz.vector import SCHEMA
 
-from ..scene import SMALL, WIDE, Effects, Scene, a_push, an_offer, letters, member, of, to
+from ..scene import SMALL, WIDE, Effects, Scene, an_offer, letters, member, of, to
 
 PATIENT = replace(WIDE, stall_s=1000.0, query_s_max=1000.0, query_s_min=1000.0)
 """Nobody asks a second time unless it is told to."""
@@ -283,13 +283,6 @@ def test_a_referral_that_leads_nowhere_is_not_followed() -> None:
     assert not to(scene.receive(scene.letter("b", "a", Refer((member("c"),)))), Ask), "a member"
 
 
-def test_a_referred_newcomer_whose_new_donor_leaves_asks_another_at_once() -> None:
-    scene = newcomer()
-    refers(scene, member("c"))
-    scene.receive(scene.letter("c", "n", Leave(False)))
-    assert asks(scene, 0.4) == ["b"]
-
-
 def test_a_newcomer_repeats_its_question_until_the_copy_sets_out() -> None:
     """The first one may be lost; and the second one gets it no second copy."""
     scene = newcomer()
@@ -326,24 +319,6 @@ def test_a_donor_that_dies_in_mid_transfer_is_replaced_by_another_and_nothing_is
     assert [(mix.share.sender, mix.fraction) for mix in of(effects, Mix)] == [("c", 1.0)]
     assert Joined("c") in effects
     assert scene.peers["n"].account.decided["b", 1] == (1, 0)
-
-
-def test_a_newcomer_whose_donor_came_back_in_a_later_life_takes_one_copy_only() -> None:
-    scene = newcomer(WIDE, "c")
-    offers(scene, "b", frames=2)
-    effects = scene.says("n", member("b", Phase.SEEKING, incarnation=2))
-    # What the earlier life began will never be whole.
-    assert to(effects, Ask) + asks(scene, 0.4) == ["c"]
-    assert scene.peers["n"].staged == 0
-
-
-def test_two_copies_that_come_at_once_are_not_blended() -> None:
-    scene = newcomer(SMALL, "c")
-    body = a_push(size_bytes=COPY_BYTES, form=Form(copy=True))
-    for donor in "bc":
-        scene.receive(scene.letter(donor, "n", body, frame_bytes=COPY_BYTES))
-    mixes = of(scene.step("n", trained=False), Mix)
-    assert [(mix.share.sender, mix.fraction) for mix in mixes] == [("b", 1.0)]
 
 
 def test_so_many_newcomers_are_given_a_copy_at_a_time() -> None:

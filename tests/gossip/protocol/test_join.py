@@ -146,13 +146,6 @@ def test_a_newcomer_that_has_asked_wakes_in_time_to_ask_again() -> None:
     assert a.phase is Phase.JOINING and a.deadline() <= scene.now + scene.config.seek_s
 
 
-def test_a_newcomer_that_gets_a_copy_asks_nobody_else() -> None:
-    scene = seeking(replace(SMALL, stall_s=0.5))
-    assert scene.sent(scene.says("a", member("b"), rooted=False), Ask)
-    scene.receive(scene.letter("b", "a", COPY, frame_bytes=128))
-    assert not scene.sent(scene.passes("a", 2.0, 0.2), Ask)
-
-
 def asked() -> Scene:
     """Newcomer c has asked a, which founded together with b."""
     scene = Scene()

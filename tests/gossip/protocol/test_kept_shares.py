@@ -142,13 +142,3 @@ def test_a_newcomer_asks_for_the_anchor_where_shares_refer_to_it(bare: bool) -> 
     scene.join("z", "a")
     asked = scene.sent(scene.go_on(10.0, "z", "a", step_s=0.5), Ask)
     assert asked and all(ask.anchor is not bare for ask in asked)
-
-
-def test_a_vector_keeps_the_anchor_or_what_was_sent_only_where_shares_refer_to_it() -> None:
-    plain, bare = Requirements(), Requirements(bare=True)
-    wires = ("float32", "bfloat16", "float16", "int8", "topk:0.1")
-    assert [plain.needs_anchor(wire) for wire in wires] == [False, True, True, True, False]
-    assert [plain.notes_sent(wire) for wire in wires] == [False, False, False, False, True]
-    assert not any(bare.needs_anchor(wire) or bare.notes_sent(wire) for wire in wires)
-    assert [Form(wire).needs_anchor() for wire in wires] == [False, True, True, True, False]
-    assert not any(Form(wire, bare=True).needs_anchor() for wire in wires)

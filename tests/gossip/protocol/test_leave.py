@@ -4,7 +4,6 @@ import pytest
 
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Halt
-from rumor.gossip.effects.events import PeerLeft
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
@@ -164,13 +163,6 @@ def test_who_leaves_because_its_rule_cannot_go_on_says_why(reason: str, told: st
     scene.deliver()
     # It is not the one that left without which the other cannot go on.
     assert of(scene.step("c"), Halt) == [Halt(told)]
-
-
-def test_a_goodbye_is_heard_once() -> None:
-    scene = founded()
-    scene.receive(scene.letter("b", "a", Ask()))
-    assert PeerLeft("b") in scene.receive(scene.letter("b", "a", Leave(True)))
-    assert scene.receive(scene.letter("b", "a", Leave(True))) == []
 
 
 MERGING = ProtocolConfig(merge_rounds=1)

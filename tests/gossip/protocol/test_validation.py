@@ -2,8 +2,7 @@
 
 import pytest
 
-from rumor.gossip.effects.effects import Meet
-from rumor.gossip.effects.events import PeerMet, PeerRefused, SwarmGivenUp
+from rumor.gossip.effects.events import PeerRefused, SwarmGivenUp
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Hello, Query
 from rumor.gossip.wire.schema import Schema, TensorSpec
@@ -109,8 +108,3 @@ def test_one_whose_clock_is_far_ahead_is_told_of_by_name() -> None:
     letter = scene.letter("b", "a", hello(member("b")), swarm=OTHER_ANCHOR, incarnation=FAR)
     assert SwarmGivenUp() not in scene.receive(letter)
     assert scene.peers["a"].swarm == ANCHOR
-
-
-def test_a_life_a_little_ahead_is_welcome() -> None:
-    effects = alone().says("a", member("b", incarnation=10**6), rooted=False)
-    assert Meet("b", ("b",)) in effects and PeerMet("b") in effects
