@@ -11,7 +11,7 @@ health awareness for more accurate failure detection", DSN-W 2018.
 """
 
 from bisect import insort
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from ..config import ProtocolConfig
@@ -94,8 +94,7 @@ class MemberTable:
         self.clock = StepCounts(me.id, clock, config.gossip_s)
         """Steps of all peers that ever existed."""
         self.me = replace(me, step=self.clock.own)
-        self.news: list[Change] = []
-        """Recovered peers, in order, until `take_news` is called."""
+        self._changes: list[Change] = []
         self.doubts: list[PeerId] = []
         """Peers that must be asked whether hearsay about them is true."""
         self.only: Mapping[PeerId, Member] | None = None
@@ -310,17 +309,17 @@ class MemberTable:
         self._takers = None
         self.doubts.append(peer)
         if before.phase is Phase.LEFT:
-            self.news.append(Meet(peer, known.member.addresses))
+            self._changes.append(Meet(peer, known.member.addresses))
 
-    def take_news(self) -> list[Change]:
-        """Return and clear the changes that `heard` and `learn` have caused."""
-        news, self.news = self.news, []
-        return news
+    def take_changes(self) -> list[Change]:
+        """Return and clear the changes of the calls since the last one, in order."""
+        changes, self._changes = self._changes, []
+        return changes
 
     def _recover(self, known: Known) -> None:
         alive = known.member.phase is not Phase.LEFT
         if alive and (known.suspected or not known.alive):
-            self.news.append(PeerRecovered(known.member.id))
+            self._changes.append(PeerRecovered(known.member.id))
         known.alive, known.suspected = alive, False
         self._takers = None
 
@@ -359,28 +358,28 @@ class MemberTable:
     def departed(self) -> list[PeerId]:
         return [k.member.id for k in self._in_order() if k.member.phase is Phase.LEFT]
 
-    def learn(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
+    def learn(self, member: Member, now: float, *, direct: bool) -> None:
         """Merge one entry of another peer's view."""
         if member.id == self.me.id:
-            yield from self._learn_of_me(member, now)
+            self._learn_of_me(member, now)
             return
         known = self.known.get(member.id)
         if known is None and len(self.known) >= self._config.members_max:
             if not self._was_full:
                 self._was_full = True
-                yield ViewFull(len(self))
+                self._changes.append(ViewFull(len(self)))
             return
         if known is not None and not direct and self._may_ask(known, member, now):
             return
         if known is None or known.member.incarnation < member.incarnation:
             if self.is_plausible(member.incarnation, now):
-                yield from self._admit(member, now, direct=direct)
+                self._admit(member, now, direct=direct)
         elif (
             known.member.incarnation == member.incarnation
             and known.member.phase is not Phase.LEFT
             and known.is_news(member, direct=direct)
         ):
-            yield from self._refresh(known, member, now, direct=direct)
+            self._refresh(known, member, now, direct=direct)
 
     def _may_ask(self, known: Known, member: Member, now: float) -> bool:
         """Return True if hearsay contradicts a peer that speaks for itself; ask that instead."""
@@ -395,12 +394,12 @@ class MemberTable:
             self.doubts.append(before.id)
         return True
 
-    def _learn_of_me(self, member: Member, now: float) -> Iterator[Change]:
+    def _learn_of_me(self, member: Member, now: float) -> None:
         if member.incarnation > self.me.incarnation and self.is_plausible(member.incarnation, now):
             seeks = self.phase <= Phase.JOINING
             if seeks or now - self._outlived_s >= self._config.dead_s:
                 self._outlived_s = now
-                yield StaleIncarnation(member.incarnation)
+                self._changes.append(StaleIncarnation(member.incarnation))
         self.count(member.id, member.step, self.id, now)
 
     def count(self, peer: PeerId, steps: int, source: PeerId, now: float) -> None:
@@ -421,7 +420,7 @@ class MemberTable:
         steps = self.clock.hear(member.id, member.step, now, direct=direct)
         return member if steps == member.step else replace(member, step=steps)
 
-    def _admit(self, member: Member, now: float, *, direct: bool) -> Iterator[Change]:
+    def _admit(self, member: Member, now: float, *, direct: bool) -> None:
         before, steps = self.known.get(member.id), member.step
         member, gone = self._counted(member, now, direct=direct), member.phase is Phase.LEFT
         known = Known(member, now, alive=not gone)
@@ -433,14 +432,11 @@ class MemberTable:
         self.known[member.id] = known
         self._order = self._takers = None
         if not gone:
-            yield Meet(member.id, member.addresses)
-            yield PeerMet(member.id)
+            self._changes += [Meet(member.id, member.addresses), PeerMet(member.id)]
         elif before is not None:
-            yield from self._mark_left(known)
+            self._mark_left(known)
 
-    def _refresh(
-        self, known: Known, member: Member, now: float, *, direct: bool
-    ) -> Iterator[Change]:
+    def _refresh(self, known: Known, member: Member, now: float, *, direct: bool) -> None:
         before, steps = known.member, member.step
         if steps != before.step:
             member = self._counted(member, now, direct=direct)
@@ -451,20 +447,20 @@ class MemberTable:
         if direct:
             known.says(member, steps, now)
         if member.phase is Phase.LEFT:
-            yield from self._mark_left(known)
+            self._mark_left(known)
             return
         if known.suspected or not known.alive:
             self._recover(known)
         if member.addresses != before.addresses:
             self._takers = None
-            yield Meet(member.id, member.addresses)
+            self._changes.append(Meet(member.id, member.addresses))
 
     def disown(self, peer: PeerId) -> None:
         """Forget a peer that turned out to belong to another swarm."""
         self.known.pop(peer, None)
         self._takers = self._order = None
 
-    def left(self, peer: PeerId) -> Iterator[Change]:
+    def left(self, peer: PeerId) -> None:
         """Note that *peer* said it is gone."""
         known = self.known.get(peer)
         if known is not None and known.member.phase is not Phase.LEFT:
@@ -474,7 +470,7 @@ class MemberTable:
             )
             known.told = known.member
             known.progress_s = max(known.progress_s, self._ticked_s)
-            yield from self._mark_left(known)
+            self._mark_left(known)
 
     def leaving(self, peer: PeerId) -> None:
         known = self.known.get(peer)
@@ -482,13 +478,12 @@ class MemberTable:
             known.member = replace(known.member, phase=Phase.LEAVING)
             self._takers = None
 
-    def _mark_left(self, known: Known) -> Iterator[Change]:
+    def _mark_left(self, known: Known) -> None:
         known.alive = False
         self._takers = None
-        yield Part(known.member.id)
-        yield PeerLeft(known.member.id)
+        self._changes += [Part(known.member.id), PeerLeft(known.member.id)]
 
-    def tick(self, now: float) -> Iterator[Change]:
+    def tick(self, now: float) -> None:
         """Raise this peer's heartbeat and detect silent peers; call once per gossip interval."""
         self.me = replace(self.me, heartbeat=self.me.heartbeat + 1)
         stalled_s, self._ticked_s = self._health.ticked(now), now
@@ -504,14 +499,14 @@ class MemberTable:
             if known.is_forgettable(silent_s, self._config.dead_s):
                 del self.known[peer]
                 self._takers = self._order = None
-                yield Part(peer)
+                self._changes.append(Part(peer))
             elif known.alive and silent_s > dead_s:
                 known.alive = known.suspected = False
                 self._takers = None
-                yield PeerDied(peer)
+                self._changes.append(PeerDied(peer))
             elif known.alive and not known.suspected and silent_s > suspect_s:
                 known.suspected = True
-                yield PeerSuspected(peer)
+                self._changes.append(PeerSuspected(peer))
 
     def _left_recently(self, known: Known) -> bool:
         silent_s = self._ticked_s - known.progress_s

@@ -90,8 +90,7 @@ class Membership:
                 gone = member is None or member.phase is Phase.LEFT
                 event = EscrowEvent.HEARD_GONE if gone else EscrowEvent.HEARD
                 shard_state.outbox.on(peer, event, now)
-        if self._table.news or self._table.doubts:
-            self._follow_news(now)
+        self._follow_changes(now)
 
     def greeted(self, envelope: Envelope, body: Hello, now: float) -> None:
         """Merge a HELLO's view into the table, and answer with this peer's own if requested."""
@@ -197,8 +196,8 @@ class Membership:
         if (known := self._table.known.get(peer)) is not None:
             known.reason = body.reason
         if body.gone:
-            for change in self._table.left(peer):
-                self._follow(change, now)
+            self._table.left(peer)
+            self._follow_changes(now)
         else:
             self._table.leaving(peer)
             for shard_state in state.busy_shards:
@@ -209,8 +208,8 @@ class Membership:
         if now < self.due_s or self._phase is Phase.LEFT:
             return
         self.due_s = now + self._state.config.gossip_s
-        for change in self._table.tick(now):
-            self._follow(change, now)
+        self._table.tick(now)
+        self._follow_changes(now)
         if self._phase > Phase.JOINING:  # until then they are greeted more often
             self._joining.greet_seeds(now)
         table = self._table
@@ -238,16 +237,13 @@ class Membership:
         return [others[index] for index in sorted(drawn.tolist())]
 
     def _learn(self, member: Member, now: float, *, direct: bool) -> None:
-        table = self._table
-        for change in table.learn(member, now, direct=direct):
-            self._follow(change, now, direct=direct)
-        if table.news or table.doubts:
-            self._follow_news(now)
+        self._table.learn(member, now, direct=direct)
+        self._follow_changes(now, direct=direct)
 
-    def _follow_news(self, now: float) -> None:
+    def _follow_changes(self, now: float, *, direct: bool = True) -> None:
         table = self._table
-        for change in table.take_news():
-            self._follow(change, now)
+        for change in table.take_changes():
+            self._follow(change, now, direct=direct)
         while table.doubts:
             self._say_hello(table.doubts.pop(), reply=True, alone=True)
 

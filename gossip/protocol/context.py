@@ -308,11 +308,11 @@ class RuleContext:
         transfer = self._transfers.pop(share.id, None) or _not_there(share)
         self._shard_states[share.id.shard].inbox.decide(transfer, 0, reason)
 
-    def measure(self, share: Share) -> None:
-        """Request the distance of a share from ``x`` (`Requirements.measures`): the rule is called
+    def measure(self, *shares: Share) -> None:
+        """Request the distance of shares from ``x`` (`Requirements.measures`): the rule is called
         again before the next optimizer step, with `measured` set, and `distance` returns the
         answer."""
-        self._state.measuring.append(share.id)
+        self._state.measuring += [share.id for share in shares]
 
     def distance(self, share: Share) -> float | None:
         """Return the Euclidean norm of the difference between a share's first register and its

@@ -183,9 +183,7 @@ class MatrixRule(RoundRule):
         known = [context.distance(s) if s.is_finite else math.inf for _, s in terms]
         distances = [distance for distance in known if distance is not None]
         if len(distances) < len(terms):
-            for _, share in terms:
-                if share.is_finite:
-                    context.measure(share)
+            context.measure(*[share for _, share in terms if share.is_finite])
             return None
         parts = method.coefficients(distances, [weight for weight, _ in terms])
         # Left out rather than multiplied by 0: numbers too large to be measured would become nan.

@@ -33,7 +33,8 @@ def learn(
     view: MemberTable, entry: Member, now: float = 0.0, *, direct: bool = True
 ) -> list[Change]:
     """What changes when a member says this of itself, or others say it."""
-    return list(view.learn(entry, now, direct=direct))
+    view.learn(entry, now, direct=direct)
+    return view.take_changes()
 
 
 def met(*others: Member, me: Member = A, config: ProtocolConfig = WARY) -> MemberTable:
@@ -53,9 +54,19 @@ def ids(view: MemberTable) -> list[str]:
     return [other.id for other in view.live()]
 
 
+def left(view: MemberTable, peer: str = "b") -> list[Change]:
+    view.left(peer)
+    return view.take_changes()
+
+
+def tick(view: MemberTable, now: float) -> list[Change]:
+    view.tick(now)
+    return view.take_changes()
+
+
 def ticked(view: MemberTable, times: Iterable[float]) -> list[tuple[float, Change]]:
     """What changes, and when, while nobody is heard."""
-    return [(now, change) for now in times for change in view.tick(now)]
+    return [(now, change) for now in times for change in tick(view, now)]
 
 
 def seconds(first: int, last: int) -> list[float]:
@@ -98,14 +109,15 @@ def test_where_suspicion_would_take_longer_than_death_there_is_none() -> None:
 def test_one_that_is_heard_again_recovers_exactly_once(how: str, until: int) -> None:
     view = met()
     ticked(view, seconds(1, until))
-    now = float(until)
+    now, changes = float(until), list[Change]()
     for heartbeat in (2, 3):
         if how == "heard":
             view.heard("b", 1, now)
+            changes += view.take_changes()
         else:
-            learn(view, member("b", heartbeat=heartbeat), now, direct=how == "a hello")
-    assert view.take_news() == [PeerRecovered("b")]
-    assert view.take_news() == [] == view.news
+            entry = member("b", heartbeat=heartbeat)
+            changes += learn(view, entry, now, direct=how == "a hello")
+    assert changes == [PeerRecovered("b")]
     assert view.reachable(["b"], now) and ids(view) == ["a", "b"]
     assert ticked(view, seconds(until, until + 5)) == [(now + 5.0, PeerSuspected("b"))]
 
@@ -113,20 +125,19 @@ def test_one_that_is_heard_again_recovers_exactly_once(how: str, until: int) -> 
 def test_what_is_no_news_brings_nobody_back() -> None:
     view = met()
     ticked(view, seconds(1, 6))
-    learn(view, B, 6.0, direct=False)
-    assert view.take_news() == [] and not view.reachable(["b"], 6.0)
+    assert not learn(view, B, 6.0, direct=False) and not view.reachable(["b"], 6.0)
     view = met(member("b", incarnation=2))
     ticked(view, seconds(1, 20))
     assert not view.heard("b", 1, 20.0), "an earlier life"
-    learn(view, member("b", heartbeat=99), 20.0, direct=False)
-    assert view.take_news() == [] and not view.is_alive("b")
+    assert not learn(view, member("b", heartbeat=99), 20.0, direct=False)
+    assert not view.is_alive("b")
 
 
 def test_one_that_is_only_known_from_hearsay_does_not_recover_when_it_speaks() -> None:
     view = MemberTable(A, WARY)
     learn(view, B, direct=False)
     view.heard("b", 1, 1.0)
-    assert view.take_news() == [] and ids(view) == ["a", "b"]
+    assert view.take_changes() == [] and ids(view) == ["a", "b"]
 
 
 @pytest.mark.parametrize("heard", [True, False])
@@ -137,7 +148,7 @@ def test_neither_hearsay_nor_its_want_kills_one_that_lives(heard: bool) -> None:
         if heard:
             view.heard("b", 1, now)
         learn(view, member("b", heartbeat=1 if heard else 2 + beat), now, direct=False)
-        assert not list(view.tick(now))
+        assert not tick(view, now)
 
 
 def test_one_that_is_late_itself_waits_longer_with_its_verdicts() -> None:
@@ -182,12 +193,12 @@ def test_a_message_of_an_earlier_life_is_stale_and_a_later_life_is_met_anew() ->
 
 def test_a_peer_that_has_left_stays_away_whatever_it_or_others_still_say() -> None:
     view = met()
-    assert list(view.left("b")) == [Part("b"), PeerLeft("b")]
-    assert not list(view.left("b")) and view.departed() == ["b"]
+    assert left(view) == [Part("b"), PeerLeft("b")]
+    assert not left(view) and view.departed() == ["b"]
     assert not learn(view, member("b", heartbeat=9), direct=False)
     for now in (1.0, 50.0):
         assert view.heard("b", 1, now)
-        assert view.take_news() == [] and ids(view) == ["a"]
+        assert view.take_changes() == [] and ids(view) == ["a"]
     assert not view.others(alive=False)
 
 
@@ -216,10 +227,10 @@ def test_what_was_never_believed_is_neither_told_nor_kept_and_the_dead_are_remem
     """Or peers that forget at different times would teach one another for ever."""
     view = met(B, member("d"))
     learn(view, C, direct=False)
-    list(view.left("d"))
+    left(view, "d")
     told, changes = [[known.id for known in view.members()]], []
     for second in seconds(1, 12):
-        changes += list(view.tick(second))
+        changes += tick(view, second)
         told.append([known.id for known in view.members()])
     assert told[0] == told[10] == ["a", "b", "d"] and told[12] == ["a"]
     assert [change for change in changes if isinstance(change, Part)] == [Part("c")]
@@ -228,16 +239,16 @@ def test_what_was_never_believed_is_neither_told_nor_kept_and_the_dead_are_remem
 
 def test_the_news_that_a_peer_left_is_kept_for_long_but_not_for_ever() -> None:
     view = met()
-    list(view.left("b"))
+    left(view)
     ticked(view, seconds(0, 99))
     assert view.member("b") is not None
-    list(view.tick(101.0))
+    tick(view, 101.0)
     assert view.member("b") is None
 
 
 def test_a_heartbeat_never_grows_beyond_what_a_message_can_hold() -> None:
     view = met(member("b", heartbeat=HEARTBEAT_MAX))
-    list(view.left("b"))
+    left(view)
     known = view.member("b")
     assert known is not None and known.heartbeat == HEARTBEAT_MAX
 
@@ -332,16 +343,15 @@ def test_a_view_that_is_absorbed_says_the_same_as_one_that_is_learnt(
     for second, (what, entries) in enumerate(events):
         now, said = 1.5 * second, []
         for view in (slow, quick):
-            changes: list[Change] = []
             if what == "tick":
-                changes += view.tick(now)
+                view.tick(now)
             elif what == "speaks":
                 view.heard("b", 1, now)
             else:
                 rest = entries if view is slow else view.absorb(entries, "", now)
                 for entry in rest:
-                    changes += view.learn(entry, now, direct=False)
-            said.append((changes, view.take_news()))
+                    view.learn(entry, now, direct=False)
+            said.append(view.take_changes())
         assert said[0] == said[1]
         for name in ("b", "c"):
             assert slow.reachable([name], now) == quick.reachable([name], now)
