@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from ...gossip import ConfigError, Rule, TransportError
@@ -21,7 +20,7 @@ from ...gossip.protocol.rule import requirements_of
 from ...gossip.rules.registry import spec_of
 from ...gossip.transport.keys.key import covers
 from ...gossip.transport.zmq_transport import Transport
-from ...gossip.types import Incarnation, PeerId, SnapshotId, stream
+from ...gossip.types import Incarnation, PeerId, stream
 from ...topology.live import LiveTopology
 from ..config import PeerConfig
 from ..model import travelling_tensors
@@ -149,7 +148,7 @@ def open_runtime(
             centers = SharedCenters(account.life, partial(_known, protocol, lock), note)
         store = TensorStore(
             vector,
-            rounding=partial(_rounding, config.seed, id),
+            rounding=lambda snapshot: stream(config.seed, id, f"rounding:{snapshot}"),
             attachments=Attachments() if host else None,
             centers=centers,
         )
@@ -229,10 +228,6 @@ def _host(config: PeerConfig, rule: Rule) -> bytes:
             "processes share, on a system that has it (Linux); use gosgd or easgd"
         )
     return host
-
-
-def _rounding(seed: int, peer: PeerId, snapshot: SnapshotId) -> np.random.Generator:
-    return stream(seed, peer, f"rounding:{snapshot}")
 
 
 def _known(protocol: Protocol, lock: threading.Lock) -> list[tuple[PeerId, Incarnation]]:

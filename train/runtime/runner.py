@@ -227,25 +227,24 @@ class PeerRuntime:
             # Last, as buffers of shares in flight are returned until then.
             closing.callback(self.vector.memory.free_idle, 0.0)
             closing.callback(self._events.close)
-            if self.journal is not None:
-                closing.callback(self._close_journal, self.journal)
+            if (journal := self.journal) is not None:
+                # Whether it is whole shows once the network thread has ended.
+                closing.callback(lambda: journal.close(whole=self.is_sound))
             closing.callback(self._stop)
             if self.is_sound and self.ended_by == STOPPED:
                 # Wait until `rumor stop` has repeated its request: a message sent just before a
                 # connection ends may be lost, and this peer would be considered dead.
                 time.sleep(_LAST_WORD_S)
 
-    def _close_journal(self, journal: Journal) -> None:
-        journal.close(whole=self.is_sound)
-
     def _stop(self) -> None:
         """Stop the network thread; sockets and ledger are closed when this returns."""
         self._stopping.set()
         self.transport.wake()
         self.thread.join()
-        if self._failure is not None:
+        if (failure := self._failure) is not None:
             # Frames in its traceback would keep everything of the peer alive.
-            self._failure = _without_frames(self._failure)
+            kind = TrainingError if isinstance(failure, TrainingError) else TransportError
+            self._failure = kind(str(failure))
         self._desk = None  # it refers to the peer, which refers to this runtime
         self.store.close()
 
@@ -426,8 +425,6 @@ class PeerRuntime:
             case StaleIncarnation(incarnation):
                 self.outlived = incarnation
             case PeerMet():
-                if self.store.centers is not None:
-                    self.store.centers.look_again()
                 self._note_met()
             case Joined() | Founded():
                 self._met.clear()  # they are of a swarm that it has given up
@@ -580,10 +577,10 @@ class PeerRuntime:
         if received.key and not self.transport.may_speak_as(received.key, source):
             raise RemoteProtocolError("it speaks in another's name", source)
         if isinstance(envelope.body, Stop) and (why := self._why_not(envelope, envelope.body)):
-            self.transport.learn(source, received.route, bulk=False, place=received.place)
             body = self.look(
                 lambda p: Stopping(why, p.state.weight, p.phase, p.table.step, p.done),
             )
+            self.transport.learn(source, received.route, bulk=False, place=received.place)
             self.transport.send(source, encode(self._answer_to(envelope, body)), bulk=False)
             raise RemoteProtocolError(f"a request to stop: {why}", source)
         return envelope, check
@@ -619,8 +616,3 @@ class PeerRuntime:
             destination_incarnation=to[1],
             body=body,
         )
-
-
-def _without_frames(failure: BaseException) -> BaseException:
-    kind = TrainingError if isinstance(failure, TrainingError) else TransportError
-    return kind(str(failure))

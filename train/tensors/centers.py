@@ -104,7 +104,7 @@ class SharedCenters:
         self._known = known
         self._note = note
         self._held: dict[_Key, _Held] = {}
-        self._looked_for: set[_Key] = set()
+        self._looked_among: dict[_Key, frozenset[Life]] = {}
 
     def exchange(self, effect: Exchange, vector: Vector) -> None:
         """Exchange a register with a center, one peer at a time.
@@ -115,8 +115,12 @@ class SharedCenters:
             TrainingError: A number is not finite, or no center is available; nothing was changed.
         """
         key, numbers = (effect.swarm, effect.segment), vector.flats_of(effect.register)
+        known = frozenset(self._known())
         try:
-            held = self._held[key] if key in self._looked_for else self._find(key, numbers)
+            # A new peer may hold an older center.
+            if self._looked_among.get(key) != known:
+                self._find(key, numbers, known)
+            held = self._held[key]
             fcntl.flock(held.fd, fcntl.LOCK_EX)
         except OSError as error:
             raise TrainingError(f"no memory to be shared with other peers: {error}") from error
@@ -138,20 +142,16 @@ class SharedCenters:
         finally:
             fcntl.flock(held.fd, fcntl.LOCK_UN)
 
-    def look_again(self) -> None:
-        """Check before the next exchange whether a new peer holds an older center."""
-        self._looked_for.clear()
-
     def close(self) -> None:
         """Release all centers."""
         while self._held:
             self._held.popitem()[1].let_go()
 
-    def _find(self, key: _Key, numbers: Sequence[Tensor]) -> _Held:
-        """Return the oldest center of this peer and the others in its swarm, or make one."""
+    def _find(self, key: _Key, numbers: Sequence[Tensor], known: frozenset[Life]) -> None:
+        """Hold the oldest center of this peer and the others in its swarm, or make one."""
         with _opening(key):
             found = {mine.token: mine for mine in (self._held.get(key),) if mine is not None}
-            for path, token in _shown({_badge_name(key, life) for life in self._known()}):
+            for path, token in _shown({_badge_name(key, life) for life in known}):
                 held = None if token in found else self._attach(key, path, token, numbers)
                 if held is not None:
                     found[token] = held
@@ -163,8 +163,7 @@ class SharedCenters:
                     _log.info("of two centers called %s, going over to the older one", key[1])
                 held.let_go()
             self._held[key] = oldest
-        self._looked_for.add(key)
-        return oldest
+        self._looked_among[key] = known
 
     def _make(self, key: _Key, numbers: Sequence[Tensor]) -> _Held:
         token = os.urandom(TOKEN_BYTES)

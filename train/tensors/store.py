@@ -100,9 +100,8 @@ class TensorStore:
         """Schema of the model."""
         self.failure: TrainingError | None = None
         """Error of a snapshot that a device copied; the caller takes it and resets this."""
-        self.centers = centers
-        """Centers to exchange with; None without any."""
         self._vector = vector
+        self._centers = centers
         self._rounding = rounding
         self._attachments = attachments
         self._snapshots: dict[SnapshotId, Taken] = {}
@@ -163,8 +162,8 @@ class TensorStore:
             wait(self._held.popleft()[0])
         if self._attachments is not None:
             self._attachments.close()
-        if self.centers is not None:
-            self.centers.close()
+        if self._centers is not None:
+            self._centers.close()
 
     # Snapshots
 
@@ -389,10 +388,10 @@ class TensorStore:
 
     def exchange(self, effect: Exchange) -> None:
         """Exchange a register with a center that the peers of this machine share."""
-        if self.centers is None:
+        if self._centers is None:
             raise LocalProtocolError("nothing is shared: requirements.one_machine is not set")
         with self._lock:
-            self.centers.exchange(effect, self._vector)
+            self._centers.exchange(effect, self._vector)
 
     def _hold(self, marks: Sequence[Mark], payload: Payload) -> None:
         """Keep memory from being reused while a device reads or writes it."""

@@ -81,7 +81,8 @@ def test_a_run_that_is_told_to_stop_while_it_merges_has_left(
             if merges.is_set():
                 stop.set()
         thread.join()
-        assert (reports[0].state, reports[0].steps, reports[0].weight_units) == ("left", 2, 0)
+        ended = reports[0].stats
+        assert (reports[0].state, ended.steps, ended.weight_units) == ("left", 2, 0)
         assert founder.weight == 1.0
         founder.leave()
 

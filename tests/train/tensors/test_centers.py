@@ -145,10 +145,8 @@ def test_of_two_segments_the_older_one_stays_once_their_holders_have_met() -> No
     center = one.center()
     for peer, other in ((one, 2), (two, 1)):
         peer.known.append((f"p{other}", 7))
-        peer.centers.look_again()
     assert torch.equal(two.center(), center) and torch.equal(one.center(), center)
     assert two.marks[-1].token == one.marks[-1].token == one.marks[0].token
-    one.centers.look_again()
     one.exchange()
     assert one.marks[-1].token == one.marks[0].token
     close(one, two)
