@@ -1,12 +1,10 @@
 """``python -m rumor.sim.replay``: live runs repeated from their journals, compared bit for bit."""
 
 import argparse
-import json
 import sys
 
 from ...gossip.errors import RumorError
 from .replay import replay
-from .result import Replay
 
 __all__ = ["main"]
 
@@ -26,7 +24,6 @@ def main() -> int:
         prog="python -m rumor.sim.replay", description=_DESCRIPTION, epilog=_EPILOG
     )
     parser.add_argument("folder", nargs="+", help="of a run with --set journal, or of its peers")
-    parser.add_argument("--json", action="store_true", help="print one JSON object in place of it")
     arguments = parser.parse_args()
     try:
         found = replay(*arguments.folder)
@@ -35,7 +32,13 @@ def main() -> int:
         return 2
     for warning in found.warnings:
         print(f"warning: bits may differ: {warning}", file=sys.stderr)
-    print(json.dumps(found.as_json()) if arguments.json else _described(found))
+    for peer in found.peers:
+        print(
+            f"{peer.id}: {peer.records:,} records, {peer.steps:,} steps, {peer.mixed:,} shares "
+            f"mixed: {peer.verdict}"
+        )
+    if found.identical:
+        print("The replay is the live run, bit for bit.")
     if found.difference is not None:
         print(f"error: the replay differs from the live run: {found.difference}", file=sys.stderr)
         return 1
@@ -43,17 +46,6 @@ def main() -> int:
     for peer in stopped:
         print(f"error: {peer.id} cannot be replayed to its end: {peer.why}", file=sys.stderr)
     return 2 if stopped else 0
-
-
-def _described(found: Replay) -> str:
-    lines = [
-        f"{peer.id}: {peer.records:,} records, {peer.steps:,} steps, {peer.mixed:,} shares mixed: "
-        f"{peer.verdict}"
-        for peer in found.peers
-    ]
-    if found.identical:
-        lines.append(f"The replay is the live run, bit for bit, in {found.wall_s:.1f} s.")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ peer that needs a share waits until the sender's replay has made it, so no clock
 """
 
 import re
-import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
 from heapq import heappop, heappush
@@ -38,7 +37,6 @@ def replay(folder: Path | str, *more: Path | str) -> Replay:
         ConfigError: No journal exists, one cannot be read at all, or its task is not available
             here.
     """
-    started_s = time.monotonic()
     paths = find_journals([Path(each) for each in (folder, *more)])
     with ExitStack() as stack:
         peers, warnings = _prepared(paths, stack)
@@ -47,7 +45,6 @@ def replay(folder: Path | str, *more: Path | str) -> Replay:
         peers=tuple(peer.result for peer in sorted(peers, key=lambda peer: peer.life)),
         difference=first,
         warnings=warnings,
-        wall_s=time.monotonic() - started_s,
     )
 
 

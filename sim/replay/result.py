@@ -1,10 +1,9 @@
 """Result of a replay, for people and for programs."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -82,23 +81,11 @@ class Replay:
     """First difference found, over all peers."""
     warnings: tuple[str, ...]
     """Why bits may differ though nothing is wrong."""
-    wall_s: float
-    """Duration of the replay, seconds."""
 
     @property
     def identical(self) -> bool:
         """True if nothing differs, and every journal could be replayed as far as it goes."""
         return all(peer.verdict is Verdict.IDENTICAL for peer in self.peers)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        return {
-            "identical": self.identical,
-            "difference": None if self.difference is None else asdict(self.difference),
-            "warnings": list(self.warnings),
-            "wall_s": self.wall_s,
-            "peers": [asdict(peer) | {"folder": str(peer.folder)} for peer in self.peers],
-        }
 
 
 def first_difference(path: Path, state: Mapping[str, Tensor], weight: int) -> str | None:

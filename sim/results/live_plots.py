@@ -100,13 +100,6 @@ def _time_axis(peers: Sequence[Rows]) -> tuple[Clock, float, str]:
     return lambda unix_s: (unix_s - begin_s) / size, elapsed_s / size or 1.0, unit
 
 
-def _calendar(rows: Rows) -> tuple[Floats, Floats]:
-    """Return when each row was written, and how long the peer was down before, seconds."""
-    unix_s = np.array([row["unix_s"] for row in rows], np.float64)
-    trained_s = np.array([row.get("time_s", row["unix_s"]) for row in rows], np.float64)
-    return unix_s, np.diff(unix_s - trained_s, prepend=(unix_s - trained_s)[:1])
-
-
 def _draw_losses(axes: "Axes", summary: Summary, peers: Sequence[Rows], clock: Clock) -> None:
     axes.set_title("Training loss of each peer on its own batches")
     if not _has_column(peers, "loss"):
@@ -117,8 +110,9 @@ def _draw_losses(axes: "Axes", summary: Summary, peers: Sequence[Rows], clock: C
     for index, rows in enumerate(peers):
         color, detail = _color(index, len(peers)), summary["peers_detail"][index]
         ended = "" if detail["state"] == "finished" else f" ({detail['state']})"
-        axes.plot(*_column(rows, "loss", clock), color=color, alpha=0.3, linewidth=0.8)
-        times, values = _column(rows, "loss", clock, _smooth)
+        times, values = _column(rows, "loss", clock)
+        axes.plot(times, values, color=color, alpha=0.3, linewidth=0.8)
+        values = _smooth(values)
         axes.plot(times, values, color=color, linewidth=1.5, label=f"{detail['id']}{ended}")
         shown.append(values)
         _mark_death(axes, detail, times, values, color)
@@ -131,10 +125,9 @@ def _draw_evaluations(
     axes: "Axes", summary: Summary, peers: Sequence[Rows], clock: Clock, end: float
 ) -> None:
     has_accuracy = _has_column(peers, "accuracy") or _has_column(peers, "average_accuracy")
-    measured = "accuracy" if has_accuracy else "loss"
-    own, average = measured, "average_accuracy"
-    if measured == "loss":
-        own, average = "test_loss", "average_test_loss"
+    measured, own, average = "accuracy", "accuracy", "average_accuracy"
+    if not has_accuracy:
+        measured, own, average = "loss", "test_loss", "average_test_loss"
         axes.set_yscale("log")
     also = ["of the average of all (black)"] if _has_column(peers, average) else []
     also += [] if summary[measured] is None else ["of the merged model"]
@@ -210,26 +203,23 @@ def _has_column(peers: Sequence[Rows], key: str) -> bool:
     return any(row.get(key) is not None for rows in peers for row in rows)
 
 
-def _column(
-    rows: Rows, key: str, clock: Clock, smooth: Callable[[Floats], Floats] = lambda each: each
-) -> tuple[Floats, Floats]:
+def _column(rows: Rows, key: str, clock: Clock) -> tuple[Floats, Floats]:
     """Return the values of one column and their times, with a gap wherever the peer was down."""
-    unix_s, down_s = _calendar(rows)
-    incarnation = np.cumsum(down_s > DOWN_S)
-    known = [index for index, row in enumerate(rows) if row.get(key) is not None]
-    values = np.array([rows[index][key] for index in known], np.float64)
-    begins = np.flatnonzero(np.diff(incarnation[known])) + 1
-    smoothed = np.concatenate([smooth(part) for part in np.split(values, begins)])
-    return np.insert(clock(unix_s[known]), begins, np.nan), np.insert(smoothed, begins, np.nan)
+    known = [row for row in rows if row.get(key) is not None]
+    values = np.array([row[key] for row in known], np.float64)
+    unix_s = np.array([row["unix_s"] for row in known], np.float64)
+    trained_s = np.array([row.get("time_s", row["unix_s"]) for row in known], np.float64)
+    begins = np.flatnonzero(np.diff(unix_s - trained_s) > DOWN_S) + 1
+    return np.insert(clock(unix_s), begins, np.nan), np.insert(values, begins, np.nan)
 
 
 def _smooth(values: Floats) -> Floats:
-    """Return a centered moving mean over a fifteenth of the rows, fewer at both ends."""
-    kernel = np.ones(max(1, len(values) // 15) | 1)
-    if len(values) < len(kernel):
+    """Return a centered moving mean over a fifteenth of the values, fewer at both ends."""
+    if not len(values):
         return values
-    counts = np.convolve(np.ones(len(values)), kernel, "same")
-    return np.convolve(values, kernel, "same") / counts
+    kernel, known = np.ones(max(1, len(values) // 15) | 1), np.isfinite(values)
+    sums = np.convolve(np.where(known, values, 0.0), kernel, "same")
+    return np.where(known, sums / np.maximum(np.convolve(known, kernel, "same"), 1), np.nan)
 
 
 class Event(NamedTuple):

@@ -19,7 +19,7 @@ CURVES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Result:
-    """The result of one trial: reproducible to the bit, except `wall_s` and `peak_rss_mib`."""
+    """The result of one trial: reproducible to the bit, except `wall_s`."""
 
     trial: Trial
     key: str
@@ -32,8 +32,6 @@ class Result:
     """`rumor.topology.Facts` of its graph, as JSON."""
     wall_s: float
     """Time to compute it, seconds."""
-    peak_rss_mib: float
-    """Peak memory of its process by then, MiB."""
 
     def reached(self, target: float, goal: str = "accuracy") -> int | None:
         """Return the first evaluation at which a curve reached the target; None if never. A

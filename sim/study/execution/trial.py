@@ -29,7 +29,6 @@ from ....topology.spec import Spec, read
 from ....train.faults.schedule import faults_as_json, faults_of
 from ....train.tasks.partition import partition_module
 from ....train.tensors.buffers import keep_pages
-from ...batched.values import peak_rss_mib
 from ...config import SimulationConfig
 from ...results.files import as_json
 from ...simulate import simulate
@@ -300,7 +299,7 @@ def compute(config: SimulationConfig) -> dict[str, Any]:
     """Run a trial on one core, in this process.
 
     Returns:
-        ``summary``, ``series``, ``facts``, ``wall_s`` and ``peak_rss_mib``, as in `Result`.
+        ``summary``, ``series``, ``facts`` and ``wall_s``, as in `Result`.
 
     Raises:
         RumorError: The trial cannot run.
@@ -322,7 +321,6 @@ def compute(config: SimulationConfig) -> dict[str, Any]:
         "series": as_json(dict(_curves(run.series))),
         "facts": as_json(known),
         "wall_s": time.perf_counter() - start_s,
-        "peak_rss_mib": peak_rss_mib(),
     }
 
 

@@ -187,8 +187,6 @@ def test_a_live_swarm_is_repeated_bit_for_bit(swarm: Path) -> None:
     assert [peer.id for peer in found.peers] == ["peer-0", "peer-1", "peer-2"]
     assert all(peer.closed and peer.compared and peer.steps == 60 for peer in found.peers)
     assert sum(peer.mixed for peer in found.peers) > 20
-    as_json = json.loads(json.dumps(found.as_json()))
-    assert as_json["identical"] and [peer["steps"] for peer in as_json["peers"]] == [60] * 3
 
 
 DIGITS = ("--task", "digits", "--steps", "40", "--set", "eval_every=20", "--set=journal")

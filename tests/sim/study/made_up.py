@@ -136,7 +136,6 @@ def _result(trial: Trial, course: Course, points: int) -> Result:
         series=kept,
         facts=_facts(trial) | dict(course.facts or {}),
         wall_s=2.5,
-        peak_rss_mib=480.0,
     )
 
 

@@ -34,9 +34,7 @@ def read(folder: Path, text: str) -> Study:
 def result(loss: tuple[float | None, ...], **summary: float) -> Result:
     series = {"loss": loss, "time_s": (0.0, 1.0, 2.0, 3.0), "bytes_sent": (0.0, 5.0, 7.0, 9.0)}
     trial = Trial(labels={}, settings={"seed": 0})
-    return Result(
-        trial=trial, key="", summary=summary, series=series, facts={}, wall_s=0, peak_rss_mib=0
-    )
+    return Result(trial=trial, key="", summary=summary, series=series, facts={}, wall_s=0)
 
 
 def test_a_loss_is_reached_from_above() -> None:

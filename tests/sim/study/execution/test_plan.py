@@ -18,7 +18,6 @@ RECORD: dict[str, Any] = {
     "series": {},
     "facts": {},
     "wall_s": 7.0,
-    "peak_rss_mib": 1.0,
 }
 
 

@@ -15,7 +15,6 @@ RECORD: dict[str, Any] = {
     "series": {"time_s": [0.0, 1e-300], "loss": [None, 2.5]},
     "facts": {},
     "wall_s": 1.5,
-    "peak_rss_mib": 400.0,
 }
 
 
