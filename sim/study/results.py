@@ -77,24 +77,16 @@ class Results:
         seeds that all have.
         """
         known = {str(result.trial) for result in self.results} | set(self.failures)
-        trials = {str(trial): trial for trial in self.study.trials()}
-        begun: dict[tuple[str, ...], set[int]] = {}
-        finished: dict[tuple[str, ...], set[int]] = {}
-        for name, trial in trials.items():
-            (finished if name in known else begun).setdefault(trial.group[1:], set()).add(
-                trial.seed
-            )
+        trials = {str(trial): (trial.group[1:], trial.seed) for trial in self.study.trials()}
+        begun = {at for name, at in trials.items() if name not in known}
+        places = {place for place, seed in trials.values() if (place, seed) not in begun}
 
-        def counts(trial: Trial) -> bool:
-            left = begun.get(trial.group[1:], set())
-            return trial.seed not in left or not finished.get(trial.group[1:], set()) - left
+        def counts(name: str) -> bool:
+            at = trials.get(name)
+            return at is None or at not in begun or at[0] not in places
 
-        failures = {
-            name: why
-            for name, why in self.failures.items()
-            if name not in trials or counts(trials[name])
-        }
-        kept = tuple(result for result in self.results if counts(result.trial))
+        kept = tuple(result for result in self.results if counts(str(result.trial)))
+        failures = {name: why for name, why in self.failures.items() if counts(name)}
         return replace(self, results=kept, failures=failures)
 
 

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from ....gossip.errors import ConfigError, RumorError, did_you_mean
+from ....gossip.errors import ConfigError, RumorError
 from ....topology import TopologyError, facts, parse
 from ....topology.families.files import forget_files
 from ....topology.spec import Spec, read
@@ -73,12 +73,11 @@ def trial_key(settings: Mapping[str, Any]) -> str:
     """
     config = config_of(settings)
     files = {f"{what} {path}": _hash_file(what, path) for what, path in _files_of(config)}
-    if ":" in config.task_name:
-        files["task"] = _hash_own("task", config.task_name.partition(":")[0])
+    for what, name in (("task", config.task_name), ("rule", config.rule_spec.name)):
+        if ":" in name:
+            files[what] = _hash_own(what, name.partition(":")[0])
     if module := partition_module(config.partition):
         files["partition"] = _hash_own("partition", module)
-    if ":" in config.rule_spec.name:
-        files["rule"] = _hash_own("rule", config.rule_spec.name.partition(":")[0])
     return _hash({"arguments": settings_as_json(config), "files": files, "code": code_version()})
 
 
@@ -88,15 +87,10 @@ def config_of(settings: Mapping[str, Any]) -> SimulationConfig:
     Raises:
         ConfigError: A setting is unknown, or its value is not valid.
     """
-    known = [field.name for field in fields(SimulationConfig)]
-    for name in settings:
-        if name not in known:
-            hint = did_you_mean(name, known, "")
-            raise ConfigError(f"there is no setting {name!r}{hint}")
     try:
         return SimulationConfig(**with_tuples(settings))
     except TypeError as error:
-        raise ConfigError(f"a setting is of the wrong kind: {error}") from error
+        raise ConfigError(f"a setting is unknown, or of the wrong kind: {error}") from error
 
 
 def settings_as_json(config: SimulationConfig) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rumor.sim.study.analysis.curves import Band, band
+from rumor.sim.study.report.charts import Band, band
 from rumor.sim.study.results import Result
 from rumor.sim.study.statistics import interval
 
