@@ -15,8 +15,6 @@ from rumor.sim.fuzz.trial import run, swarm_of
 from rumor.sim.fuzz.vector import Taken
 from rumor.train.faults.schedule import ATTACKS, KINDS, Fault, read_faults
 
-THREE = ("p0", "p1", "p2")
-
 
 class Swarm:
     """Three peers, the first of which founds, and a list of faults."""
@@ -57,26 +55,6 @@ def test_a_crash_ends_a_peer_and_a_restart_with_state_resumes_its_model_and_cloc
     assert swarm.seen["restart with state"] == 1
 
 
-def test_a_restart_with_nothing_has_another_model_and_leaves_a_running_peer_alone() -> None:
-    restart = '{"at_s": %s, "kind": "restart", "peer": "p1", "state": "lost"}'
-    swarm = Swarm(f'[{{"at_s": 9, "kind": "crash", "peer": "p1"}}, {restart % 10}, {restart % 12}]')
-    before = swarm.at(8.9)["p1"].vector.x
-    swarm.at(10.0)
-    assert (swarm["p1"].vector.x != before).all()
-    life = swarm["p1"].ledger.incarnation
-    assert swarm.at(13.0)["p1"].ledger.incarnation == life
-
-
-def test_a_mass_restart_takes_all_down_and_brings_them_back_together() -> None:
-    swarm = Swarm('[{"at_s": 9, "kind": "mass-restart", "for_s": 1.5}]').at(9.2)
-    assert swarm.running == []
-    swarm.at(10.6)
-    assert swarm.running == list(THREE)
-    swarm.at(20.0)
-    assert {swarm[peer].protocol.phase for peer in THREE} == {Phase.TRAINING}
-    assert swarm.seen["mass restart"] == 1
-
-
 def test_a_clock_that_jumped_stays_ahead_and_names_a_later_life() -> None:
     swarm = Swarm(
         '[{"at_s": 8, "kind": "clock-jump", "peer": "p1", "by_s": 60},'
@@ -106,21 +84,6 @@ def test_a_reset_loses_what_is_on_its_way() -> None:
     assert not swarm["p0"].ledger.decided
     lost = swarm.at(5.0).seen["lost in a reset"]
     assert swarm.at(10.0).seen["lost in a reset"] == lost
-
-
-def test_newcomers_join_under_names_that_count() -> None:
-    swarm = Swarm('[{"at_s": 8, "kind": "join", "count": 2}, {"at_s": 9, "kind": "join"}]').at(20.0)
-    assert swarm.running == ["join-1", "join-2", "join-3", *THREE]
-    assert swarm["join-3"].protocol.phase is Phase.TRAINING
-
-
-def test_leaving_finishing_and_diverging_are_done_by_the_peer_itself() -> None:
-    swarm = Swarm('[{"at_s": 9, "kind": "leave", "peer": "p1"}]').at(15.0)
-    assert swarm["p1"].protocol.phase is Phase.LEFT and swarm["p1"].ledger.weight == 0
-    swarm = Swarm('[{"at_s": 9, "kind": "finish", "peer": "p1"}]').at(10.0)
-    assert swarm["p1"].protocol.phase is Phase.FINISHED
-    swarm = Swarm('[{"at_s": 9, "kind": "diverge", "peer": "p1"}]').at(15.0)
-    assert swarm["p1"].poisoned and swarm["p1"].protocol.phase is Phase.LEFT
 
 
 def test_one_that_dials_out_is_reached_only_by_those_it_has_spoken_to() -> None:

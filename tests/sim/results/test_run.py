@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from rumor.gossip.errors import ConfigError
 from rumor.sim.results.files import read_arrays, staged
 from rumor.sim.results.run import Run, time_to
-from rumor.train.storage.files import check_folder
 
 from ..made_up import made_up
 
@@ -108,14 +107,6 @@ def test_other_files_are_no_run_and_stay(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     kept(tmp_path, picture=False)
     assert (tmp_path / "notes.txt").read_text() == "mine"
-
-
-def test_a_place_that_takes_no_folder_is_refused_beforehand(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="is a file"):
-        check_folder(tmp_path / "file")
-    with pytest.raises(ConfigError, match="takes no new files"):
-        check_folder(tmp_path / "file" / "run")
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])

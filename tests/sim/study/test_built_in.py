@@ -39,13 +39,6 @@ def test_a_study_says_what_it_trains_with_and_why(study: Study) -> None:
     assert "learning rate" in study.source
 
 
-@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
-def test_points_of_an_axis_differ_in_more_than_their_names(study: Study) -> None:
-    for axis in study.axes:
-        settings = [point.settings for point in axis.points]
-        assert all(settings.count(one) == 1 for one in settings)
-
-
 @pytest.mark.skipif(not PAGES.exists(), reason="docs are not beside the tests")
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
 def test_the_page_shows_the_study_as_it_is_now(study: Study) -> None:

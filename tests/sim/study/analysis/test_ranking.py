@@ -217,16 +217,6 @@ def test_behind_those_that_always_do_come_the_more_often_then_the_more_accurate(
     ]
 
 
-def test_where_nothing_always_arrives_accuracy_decides() -> None:
-    results = _exact(
-        {"gosgd": (3.0, None, None), "sgp": (None, None, None)},
-        accuracy={"gosgd": 0.7, "sgp": 0.8},
-    )
-    found = compare(results)
-    assert found.metric.name == "accuracy"
-    assert [row.label for row in found.rows] == ["sgp", "gosgd"]
-
-
 def test_tasks_without_accuracy_are_compared_by_disagreement() -> None:
     found = compare(results_of({"topology": ["ring", "complete"]}, task="consensus"))
     assert found.metric.name == "disagreement"

@@ -53,12 +53,6 @@ def test_labels_are_numbers_where_all_are_and_have_one_unit(
     assert Axis("p", points).numbers == numbers
 
 
-def test_two_numbers_make_no_line() -> None:
-    assert charts.number_axis(results_of({"p": [0.1, 1.0]}, seeds=1).study) is None
-    found = charts.number_axis(results_of({"rule": ["gosgd"], "p": [0.1, 0.5, 1.0]}, seeds=1).study)
-    assert found is not None and found.name == "p"
-
-
 def test_all_of_a_few_lines_stand_out_and_of_many_the_best_and_the_last() -> None:
     few = standing_in(results_of({"topology": GRAPHS[:5]}, seeds=1))
     assert list(few) == GRAPHS[:5] and len(set(few.values())) == 5
