@@ -1,6 +1,5 @@
 """Import user-defined functions and classes by name: ``module:name``."""
 
-import inspect
 import sys
 import sysconfig
 import traceback
@@ -12,12 +11,12 @@ from typing import Any
 
 from ..errors import ConfigError
 
-__all__ = ["function_of", "import_module_of", "name_of", "what_was_raised", "where_it_was_raised"]
+__all__ = ["function_of", "name_of", "what_was_raised", "where_it_was_raised"]
 
 _LAYERS = ("gossip", "topology", "train", "sim", "cli")
 
 
-def import_module_of(name: str, what: str) -> ModuleType:
+def _module_of(name: str, what: str) -> ModuleType:
     """Import a user's module.
 
     The working directory is put first on ``sys.path`` and stays there, as it would for a script.
@@ -52,16 +51,20 @@ def import_module_of(name: str, what: str) -> ModuleType:
 
 
 def function_of(spec: str, what: str) -> Callable[..., Any]:
-    """Import a user's function, given as ``module:function``."""
+    """Import a user's function or class, given as ``module:name``."""
     name, _, attribute = spec.partition(":")
-    module = import_module_of(name, f"{what} {spec}")
+    module = _module_of(name, f"{what} {spec}")
     function = getattr(module, attribute, None)
     if callable(function):
         return function  # type: ignore[no-any-return]
-    own = [n for n, f in inspect.getmembers(module, inspect.isfunction) if n[0] != "_"]
+    own = [
+        n
+        for n, each in sorted(vars(module).items())
+        if callable(each) and n[0] != "_" and getattr(each, "__module__", "") == name
+    ]
     raise ConfigError(
         f"{what} {spec}: {module.__name__} ({getattr(module, '__file__', 'built in')}) "
-        f"has no function {attribute!r}; it has {', '.join(own) or 'none'}"
+        f"has no function or class {attribute!r}; it has {', '.join(own) or 'none'}"
     )
 
 

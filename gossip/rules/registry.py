@@ -27,7 +27,7 @@ from .heterogeneous.tracking import D2, GradientTracking, MomentumTracking
 from .outer.diloco import DiLoCo, LocalSGD
 from .outer.hybrid import Hybrid
 from .outer.neighbors import GASLoC, NoLoCo
-from .plugin import import_module_of, what_was_raised, where_it_was_raised
+from .plugin import function_of, what_was_raised, where_it_was_raised
 from .robust.filters import NONE
 from .synchronous.allreduce import AllReduce
 from .synchronous.dpsgd import DPSGD, Swap
@@ -167,18 +167,9 @@ def read_rule(
 
 def find_rule(name: str) -> Callable[..., Rule]:
     """Find a rule's class by its name in a spec."""
-    module_name, colon, attribute = name.partition(":")
-    if not colon:
-        return find("rule", name, RULES, ", or module:Class, a rule of yours")
-    module = import_module_of(module_name, f"rule {name}")
-    make = getattr(module, attribute, None)
-    if not callable(make):
-        raise ConfigError(
-            f"rule {name}: {module_name} ({getattr(module, '__file__', 'built in')}) has no class "
-            f"{attribute!r}"
-        )
-    found: Callable[..., Rule] = make
-    return found
+    if ":" in name:
+        return function_of(name, "rule")
+    return find("rule", name, RULES, ", or module:Class, a rule of yours")
 
 
 def parts_of_spec(spec: str) -> tuple[str, str | None]:

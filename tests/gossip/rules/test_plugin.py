@@ -31,5 +31,5 @@ def test_an_object_that_can_be_called_is_named_by_its_class() -> None:
 
 @pytest.mark.parametrize("name", ["SECOND", "third"])
 def test_what_is_no_function_is_refused_with_those_that_there_are(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"has no function '{name}'; it has first"):
+    with pytest.raises(ConfigError, match=f"has no function or class '{name}'; it has first"):
         function_of(f"halves:{name}", "partition")

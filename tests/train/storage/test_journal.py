@@ -314,7 +314,7 @@ def test_a_head_is_read_as_it_was_written() -> None:
 def test_a_rule_that_could_not_be_made_again_is_refused_at_the_start(tmp_path: Path) -> None:
     rule = type("Mine", (GoSGD,), {"name": "mine"})()
     config = PeerConfig(rule=rule, out=tmp_path / "run")
-    with pytest.raises(ConfigError, match="has no class 'Mine'"):
+    with pytest.raises(ConfigError, match="has no function or class 'Mine'"):
         run(RunConfig(journal=True), config)
     assert not (tmp_path / "run").exists()
 

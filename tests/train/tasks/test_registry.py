@@ -190,7 +190,7 @@ def test_what_is_no_module_name_is_told_so(spec: str) -> None:
 
 def test_a_missing_function_is_answered_with_those_there_are(write: Callable[[str], None]) -> None:
     write(GOOD)
-    assert refusal("mytask:mak").endswith("has no function 'mak'; it has make, plain")
+    assert refusal("mytask:mak").endswith("has no function or class 'mak'; it has make, plain")
 
 
 def test_a_function_that_needs_arguments_is_refused(write: Callable[[str], None]) -> None:
