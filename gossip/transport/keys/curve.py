@@ -15,7 +15,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from ...errors import ConfigError, TransportError
 from ...types import PeerId
-from .key import key_bytes, key_text
+from .key import covers, key_bytes, key_text
 from .keyring import Keyring
 
 __all__ = ["ROSTER_MAGIC", "Curve", "HandshakeMonitor"]
@@ -155,8 +155,8 @@ class Curve:
         known = self._spoken.setdefault(key, set())
         if name in known and key in self.keyring.machines:
             return True
-        if not self.keyring.may_speak_as(key, name):
-            names = self.keyring.machines.get(key, "nobody")
+        names = self.keyring.machines.get(key, "")
+        if not names or not covers(names, name):
             self.refuse(f"messages in the name of {name}: the key is for peers called {names}")
             return False
         if len(known) < _NAMES_MAX:

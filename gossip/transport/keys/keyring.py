@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ...errors import ConfigError, TransportError
-from .key import Key, covers, key_text
+from .key import Key, key_text
 from .roster import Roster
 
 __all__ = ["Keyring", "read_keyring"]
@@ -67,11 +67,6 @@ class Keyring:
             f"its key {key_text(key)} is not in version {self.roster.version} of the roster: its "
             "owner has revoked it, or has not added it yet"
         )
-
-    def may_speak_as(self, key: bytes, name: str) -> bool:
-        """True if the machine with a key may currently send in the name of a peer."""
-        known = self.machines.get(key)
-        return known is not None and covers(known, name)
 
     def candidates(self) -> Sequence[bytes]:
         """Keys that the peer at an address without a key may have: those of other machines, or

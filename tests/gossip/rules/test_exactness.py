@@ -275,6 +275,7 @@ CASES = {
         for robust in ROBUST
     },
     "allreduce": Case(by_allreduce),
+    "hybrid": Case(by_allreduce, ALL),
     "swap": Case(by_swap, ("random-matching", "base-k:k=1")),
     "d2": Case(partial(by_d2, lazy=True), SOME),
     "d2:lazy=false": Case(partial(by_d2, lazy=False), SOME),

@@ -97,15 +97,6 @@ def test_models_are_those_of_the_equation(between: float, weather: NetworkConfig
     assert any(what == "hear" for what, *_ in log) == (between > 0)
 
 
-def test_on_one_machine_it_is_the_mean_of_all() -> None:
-    crowd = Crowd(lambda peer: Hybrid(), 4, complete)
-    x = starts(4)
-    for models in crowd.history(10):
-        x = x - LR * np.array([gradient(place, row) for place, row in enumerate(x)])
-        x = x.mean(axis=0)[None].repeat(4, 0)
-        np.testing.assert_allclose(models, x, rtol=0, atol=1e-12)
-
-
 def test_machines_agree_and_no_weight_is_lost() -> None:
     crowd = Crowd(lambda peer: Hybrid(), 6, complete, BAD, host=of_three)
     crowd.run(2000.0, steps=10)

@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from rumor.gossip.effects.effects import Halt, Wait
+from rumor.gossip.effects.effects import Halt
 from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
-from rumor.gossip.rules.synchronous.rounds import Rounds
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE
 from rumor.sim.fuzz.peers import Peers, complete, ring
@@ -143,28 +140,6 @@ def test_where_the_others_leave_in_turn_the_first_cause_is_named(seed: int) -> N
     crowd.swarm.run(crowd.swarm.now + 60.0)
     assert all(crowd.rules[peer].halts for peer in crowd.ids[1:])
     assert {reason[:8] for reason in halts(crowd)} == {"p00 died"}
-
-
-def test_one_that_seeks_a_swarm_is_not_told_yet_that_none_takes_it_in() -> None:
-    protocol = Scene().enter("a", rule=DPSGD())
-    protocol.join(0.0, seeds=("b",))
-    assert not any(isinstance(effect, Halt) for effect in protocol.step(0.0, trained=False))
-
-
-def test_a_share_that_could_not_be_pushed_yet_is_not_accepted_yet() -> None:
-    context: Any = SimpleNamespace(
-        me="a",
-        founders=2,
-        table=SimpleNamespace(outward=(), incarnation=lambda peer: 1, takers=lambda: ("a", "b")),
-        last_words=lambda peer: (None, ""),
-        can_push=lambda peer, awaited: False,
-        fate=lambda peer, incarnation: "",
-    )
-    rounds = Rounds("dpsgd", agrees=False)
-    assert rounds.open(context) is None
-    rounds.post(context, 0, "even", ["b"])
-    assert rounds.unaccepted(context, 0, "odd") is None
-    assert rounds.unaccepted(context, 0, "even") == Wait(0, ("b",))
 
 
 def test_a_second_life_of_a_member_is_not_the_member() -> None:
