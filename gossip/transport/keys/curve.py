@@ -155,9 +155,10 @@ class Curve:
         known = self._spoken.setdefault(key, set())
         if name in known and key in self.keyring.machines:
             return True
-        names = self.keyring.machines.get(key, "")
-        if not names or not covers(names, name):
-            self.refuse(f"messages in the name of {name}: the key is for peers called {names}")
+        names = self.keyring.machines.get(key)
+        if names is None or not covers(names, name):
+            told = f"the key is for peers called {names or 'nobody'}"
+            self.refuse(f"messages in the name of {name}: {told}")
             return False
         if len(known) < _NAMES_MAX:
             known.add(name)
