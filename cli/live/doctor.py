@@ -59,7 +59,7 @@ def doctor(
     Exit status: 0 if a peer could join at each address; 1 if not; 2 for wrong arguments.
     """
     from ...gossip.transport.addresses import parse_address
-    from ...train.observe.diagnosis import diagnose
+    from ...train.observe.diagnosis import Finding, diagnose
 
     config = DoctorConfig(**settings)
     newcomer, timeout_s = _newcomer(config, has_rule="rule" in given(ctx)), config.timeout_s
@@ -71,7 +71,7 @@ def doctor(
         if first is not None and each.swarm not in ("", first.swarm):
             swarms = f"swarm {each.swarm[:8]}, and {first.address} to {first.swarm[:8]}"
             advice = "a peer joins one of them: give its addresses alone"
-            each.note("swarm", f"it belongs to {swarms}", advice)
+            each.findings.append(Finding("swarm", f"it belongs to {swarms}", advice))
     if as_json:
         print_json({"addresses": [_as_json(each) for each in found]})
     else:

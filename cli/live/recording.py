@@ -158,10 +158,12 @@ class Recording:
         shown["cut_off"] = sum(state == CUT_OFF for state in states.values())
         shown["links"] = [
             [
-                *(link.source, link.target, link.bytes_out_s, link.bytes_in_s, link.shares_memory),
-                *(link.pushes, link.refusals, link.mixed, link.in_flight, link.roundtrip_s),
+                *(link.source, told.peer, link.bytes_out_s, link.bytes_in_s, told.shares_memory),
+                *(told.pushes, told.refusals, told.mixed, told.in_flight),
+                told.roundtrip_s or None,
             ]
             for link in view.links
+            for told in [link.status]
         ]
         # Members noticing one another adds nothing to their joining.
         told = [asdict(each) for each in view.events if each.event != "met"]

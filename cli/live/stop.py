@@ -62,17 +62,18 @@ def stop(
         raise ConfigError(f"--timeout is {timeout:g}: it must be above 0 and at most 86400 seconds")
     from ...gossip.transport.addresses import allow_more_files
     from ...gossip.transport.keys.keyring import read_keyring
+    from ...train.observe.observer import Observer
     from ...train.observe.stop import SwarmStop
 
     allow_more_files()
     keyring = read_keyring(key, roster)
     if keyring is not None and keyring.own.signs != keyring.roster.signs:
         raise ConfigError(f"{key} is not the key of the owner of {roster}: no peer obeys")
-    try:
-        request = SwarmStop(address, keyring=keyring)
-    except TransportError as error:
-        raise TransportError(f"{error}; `rumor doctor {address}` says more") from None
-    with request:
+    with Observer(address, keyring=keyring) as observer:
+        try:
+            request = SwarmStop(observer, keyring=keyring)
+        except TransportError as error:
+            raise TransportError(f"{error}; `rumor doctor {address}` says more") from None
         _follow(request, timeout)
         if as_json:
             print_json(_as_json(request))

@@ -5,6 +5,7 @@ Only requests that any stranger may send are sent: peers answer and keep no reco
 
 import socket
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,7 +15,7 @@ from ...gossip.config import ProtocolConfig
 from ...gossip.errors import DecodeError, IncompatiblePeer
 from ...gossip.transport.addresses import parse_address, split_address
 from ...gossip.transport.keys.keyring import Keyring
-from ...gossip.wire.messages import Envelope, Hello, Member, Phase
+from ...gossip.wire.messages import Hello, Member, Phase
 from ...gossip.wire.schema import Schema
 from .probe import LinkProbe, Probe, bare_address
 
@@ -48,8 +49,11 @@ class Finding:
     cause: str
     """One word, listed in docs/how-to/join-trouble.md."""
     why: str
-    advice: str
-    """The remedy."""
+    advice: str = ""
+    """The remedy; default: the usual one for the cause."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "advice", self.advice or _ADVICE[self.cause])
 
     def __str__(self) -> str:
         return f"{self.why}; {self.advice}"
@@ -89,10 +93,6 @@ class Diagnosis:
         """True if nothing keeps the newcomer out."""
         return not self.findings
 
-    def note(self, cause: str, why: str, advice: str = "") -> None:
-        """Add a finding."""
-        self.findings.append(Finding(cause, why, advice or _ADVICE[cause]))
-
 
 def diagnose(
     address: str, newcomer: Newcomer, *, timeout_s: float = 5.0, bytes_max: int = 4 << 20
@@ -109,7 +109,8 @@ def diagnose(
     place, keyring = parse_address(address), newcomer.keyring
     found = Diagnosis(address=bare_address(place))
     # A peer with keys logs a warning for each connection that ends before its handshake.
-    if keyring is None and _obstacle(found, place, newcomer, timeout_s):
+    if keyring is None and (obstacle := _obstacle(place, newcomer, timeout_s)):
+        found.findings.append(obstacle)
         return found
     try:
         with Probe(timeout_s=timeout_s, keyring=keyring) as probe:
@@ -117,80 +118,84 @@ def diagnose(
             schema = probe.schema(place)
             found.model = described(schema)
             if difference := newcomer.schema and newcomer.schema.difference(schema):
-                found.note("model", f"it trains another model: {difference}")
-            _look_at(found, probe.hello(place), newcomer)
-    except IncompatiblePeer as error:
-        found.note("version", str(error).rpartition(": ")[2])
-    except DecodeError as error:
-        found.note("foreign", f"what answers is no peer: {error}")
+                why = f"it trains another model: {difference}"
+                found.findings.append(Finding("model", why))
+            answer = probe.hello(place)
+        assert isinstance(answer.body, Hello)
+        found.peer, found.swarm, known = answer.source, answer.swarm.hex(), answer.body.members
+        found.members = tuple(m for m in known if Phase.JOINING < m.phase < Phase.LEFT)
+        found.findings.extend(_obstacles_inside(known, newcomer))
     except RumorError as error:
-        if keyring is None:
-            why = "it speaks ZeroMQ and does not answer: another program, or a peer that is stopped"
-            found.note("foreign", why, "look what runs there")
-        elif not _obstacle(found, place, newcomer, timeout_s):
-            told = str(error).rpartition("answer: ")[2]
-            why = f"it {told}" if told.startswith(("has ", "refuses ")) else f"no answer: {told}"
-            advice = "get the owner's newest roster, and ask the owner to put this key in it"
-            found.note("keys", why, f"version {keyring.roster.version} is here: {advice}")
+        found.findings.append(_unanswered(error, place, newcomer, timeout_s))
     return found
 
 
-def _look_at(found: Diagnosis, answer: Envelope, newcomer: Newcomer) -> None:
-    """Record what the peer reports about itself and its swarm."""
-    assert isinstance(answer.body, Hello)
-    found.peer, found.swarm, known = answer.source, answer.swarm.hex(), answer.body.members
-    found.members = tuple(m for m in known if Phase.JOINING < m.phase < Phase.LEFT)
+def _unanswered(error: RumorError, place: str, newcomer: Newcomer, timeout_s: float) -> Finding:
+    """Say why a question got no answer, or none that a peer of this version gives."""
+    keyring = newcomer.keyring
+    if isinstance(error, IncompatiblePeer):
+        return Finding("version", str(error).rpartition(": ")[2])
+    if isinstance(error, DecodeError):
+        return Finding("foreign", f"what answers is no peer: {error}")
+    if keyring is None:
+        why = "it speaks ZeroMQ and does not answer: another program, or a peer that is stopped"
+        return Finding("foreign", why, "look what runs there")
+    if obstacle := _obstacle(place, newcomer, timeout_s):
+        return obstacle
+    told = str(error).rpartition("answer: ")[2]
+    why = f"it {told}" if told.startswith(("has ", "refuses ")) else f"no answer: {told}"
+    advice = "get the owner's newest roster, and ask the owner to put this key in it"
+    return Finding("keys", why, f"version {keyring.roster.version} is here: {advice}")
+
+
+def _obstacles_inside(known: Sequence[Member], newcomer: Newcomer) -> Iterator[Finding]:
+    """Yield what keeps the newcomer out according to the peer there, the first of *known*, and the
+    members that it knows."""
     # An incarnation's number is its start time, in milliseconds of Unix time.
     ahead_ms, latest = max((m.incarnation - time.time() * 1000, m.id) for m in known)
     if ahead_ms > ProtocolConfig().incarnation_ahead_max:
-        found.note("clock", f"{latest} began {ahead_ms / _DAY_MS:.1f} days in the future")
-    training = [member for member in found.members if member.phase is Phase.TRAINING]
+        yield Finding("clock", f"{latest} began {ahead_ms / _DAY_MS:.1f} days in the future")
+    is_inside = any(Phase.JOINING < member.phase < Phase.LEFT for member in known)
+    training = [member for member in known if member.phase is Phase.TRAINING]
     if newcomer.fixed_members and training:
-        found.note("rule", f"{newcomer.rule} lets nobody join a swarm that has begun")
-    if found.members and not training:
+        yield Finding("rule", f"{newcomer.rule} lets nobody join a swarm that has begun")
+    if is_inside and not training:
         why = "its swarm is finishing: nobody there takes steps any more"
-        found.note("finishing", why, "start another one, or resume from its checkpoints")
+        yield Finding("finishing", why, "start another one, or resume from its checkpoints")
     elif known[0].phase > Phase.FINISHED:
         where = ", ".join(bare_address(m.addresses[0]) for m in training[:4] if m.addresses)
-        found.note(
-            "finishing", f"{found.peer} is about to leave", f"join {where or 'another member'}"
-        )
+        why = f"{known[0].id} is about to leave"
+        yield Finding("finishing", why, f"join {where or 'another member'}")
 
 
-def _obstacle(found: Diagnosis, place: str, newcomer: Newcomer, timeout_s: float) -> bool:
-    """Record what keeps the newcomer, with or without keys, from connecting to a peer there.
-
-    Returns True if anything does.
-    """
+def _obstacle(place: str, newcomer: Newcomer, timeout_s: float) -> Finding | None:
+    """Return what keeps the newcomer, with or without keys, from connecting to a peer there."""
     host, port = split_address(place)
     try:
         connection = socket.create_connection((host, int(port)), timeout_s)
     except (socket.gaierror, UnicodeError) as error:
         told = getattr(error, "strerror", None) or str(error)
-        found.note("name", f"the name {host} does not resolve ({told})")
+        return Finding("name", f"the name {host} does not resolve ({told})")
     except TimeoutError:
-        found.note("silent", f"nothing comes back from {host} within {timeout_s:g} s")
+        return Finding("silent", f"nothing comes back from {host} within {timeout_s:g} s")
     except ConnectionRefusedError:
-        found.note("closed", f"nobody listens at port {port} of {host} (connection refused)")
+        return Finding("closed", f"nobody listens at port {port} of {host} (connection refused)")
     except OSError as error:
         told = error.strerror or str(error)
-        found.note("unreachable", f"{host} cannot be reached from this machine ({told})")
-    else:
-        with connection:
-            mechanism = _mechanism(connection)
-        has_keys, wants_keys = mechanism == "CURVE", newcomer.keyring is not None
-        if not mechanism:
-            why = "what listens there is no peer, or one that is stopped"
-            found.note("foreign", why, "correct the port, or look what runs there")
-        elif has_keys and not wants_keys:
-            advice = "give --key and --roster: `rumor keys make` makes a key, the owner lets it in"
-            found.note("keys", "its swarm has keys, and this peer would have none", advice)
-        elif wants_keys and not has_keys:
-            advice = "leave out --key and --roster, or give them to all its peers"
-            found.note("keys", "it has no keys, and this peer would have some", advice)
-        else:
-            return False
-    return True
+        return Finding("unreachable", f"{host} cannot be reached from this machine ({told})")
+    with connection:
+        mechanism = _mechanism(connection)
+    has_keys, wants_keys = mechanism == "CURVE", newcomer.keyring is not None
+    if not mechanism:
+        why = "what listens there is no peer, or one that is stopped"
+        return Finding("foreign", why, "correct the port, or look what runs there")
+    if has_keys and not wants_keys:
+        advice = "give --key and --roster: `rumor keys make` makes a key, the owner lets it in"
+        return Finding("keys", "its swarm has keys, and this peer would have none", advice)
+    if wants_keys and not has_keys:
+        advice = "leave out --key and --roster, or give them to all its peers"
+        return Finding("keys", "it has no keys, and this peer would have some", advice)
+    return None
 
 
 def _mechanism(connection: socket.socket) -> str:

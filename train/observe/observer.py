@@ -9,7 +9,7 @@ import math
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from ...gossip import ConfigError, TransportError
@@ -34,7 +34,7 @@ from ...gossip.wire.messages import (
 from ..runtime.search import with_keys
 from ..runtime.telling.model_sample import distances
 from ..runtime.telling.stats import METRICS
-from .probe import asker_name, bare_address, question
+from .probe import asker_name, bare_address, question, why_silent
 from .view import GONE, EventView, LinkView, PeerView, State, SwarmView
 
 __all__ = ["ASKED_MAX", "Observer"]
@@ -55,9 +55,6 @@ _TABLE_S: Final = 15.0
 _OTHERS_MAX: Final = 1024
 
 _NAP_S: Final = 0.02
-
-_HINT: Final = "is a peer listening there? (a swarm with keys answers nobody without its keys)"
-_NO_PEER: Final = "is it a peer of this version?"
 
 # How long a member is shown after all others have stopped naming it.
 _SHOWN_S: Final = 60.0
@@ -215,10 +212,6 @@ class Observer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the sockets."""
         self._transport.close(0)
 
     def poll(self, timeout_s: float = 2.0) -> SwarmView:
@@ -248,7 +241,13 @@ class Observer:
             target.is_awaited = target.has_answered
             target.misses = 0 if target.has_answered else target.misses + 1
         if not self._has_met:
-            raise TransportError(self._silence())
+            places = self._seeds[0]
+            if any(target.is_sent for target in self._targets):
+                raise TransportError(
+                    f"{bare_address(places[0])} took the question and did not answer: is it a peer "
+                    "of this version?"
+                )
+            raise TransportError(why_silent(self._transport, places))
         return self._view()
 
     def post(self, id: PeerId, incarnation: Incarnation, body: Body) -> bool:
@@ -441,15 +440,6 @@ class Observer:
             events=self._events.all(),
         )
 
-    def _silence(self) -> str:
-        """Say why no member has answered."""
-        places = self._seeds[0]
-        silent = f"{bare_address(places[0])} does not answer"
-        if any(target.is_sent for target in self._targets):
-            return f"{bare_address(places[0])} took the question and did not answer: {_NO_PEER}"
-        told = next(filter(None, map(self._transport.refusal, places)), "")
-        return f"{silent}: {told or _HINT}"
-
 
 def _peer_view(
     id: PeerId, answers: _Answers | None, opinion: _Opinion | None, now: float, *, is_there: bool
@@ -508,13 +498,11 @@ def _link_views(id: PeerId, answers: _Answers, *, is_there: bool) -> Iterator[Li
         )
 
     for link in answers.status.links:
-        told = asdict(link)
-        told |= {"target": told.pop("peer"), "roundtrip_s": link.roundtrip_s or None}
         yield LinkView(
             source=id,
+            status=link,
             bytes_out_s=rate(link.peer, "bytes_sent") if is_there else None,
             bytes_in_s=rate(link.peer, "bytes_received") if is_there else None,
-            **told,
         )
 
 

@@ -8,7 +8,7 @@ hello for its own model that names no member with its view.
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
@@ -22,7 +22,7 @@ from ...gossip.wire.messages import Body, Describe, Envelope, Hello
 from ...gossip.wire.schema import Schema
 from ..runtime.search import with_keys
 
-__all__ = ["LinkProbe", "Probe", "asker_name", "bare_address", "question"]
+__all__ = ["LinkProbe", "Probe", "asker_name", "bare_address", "question", "why_silent"]
 
 _HELLO: Final = Hello(members=(), rooted=False, reply=True)
 
@@ -60,11 +60,9 @@ class Probe:
         self,
         *,
         timeout_s: float = 10.0,
-        clock: Callable[[], float] = time.perf_counter,
         keyring: Keyring | None = None,
     ) -> None:
         self._timeout_s = timeout_s
-        self._clock = clock
         self._id = asker_name("sounder", keyring)
         self._keyring = keyring
         self._answering: dict[str, str] = {}
@@ -104,7 +102,7 @@ class Probe:
             TransportError: It does not answer.
         """
         place = self._reached(address)
-        self._send(place, question(self._id, _HELLO, self.schema(place).hash))
+        self._send([place], question(self._id, _HELLO, self.schema(place).hash))
         return self._await(place, Hello)
 
     def schema(self, address: str) -> Schema:
@@ -115,7 +113,7 @@ class Probe:
         """
         place = self._reached(address)
         if place not in self._schemas:
-            self._send(place, question(self._id, _HELLO))
+            self._send([place], question(self._id, _HELLO))
             answer = self._await(place, Describe).body
             assert isinstance(answer, Describe)
             self._schemas[place] = answer.schema
@@ -136,12 +134,12 @@ class Probe:
 
     def _trip(self, place: str, sizes: Sequence[int]) -> float:
         """Return the seconds from hellos with *sizes* extra bytes to the last answer."""
-        began_s = self._clock()
+        began_s = time.perf_counter()
         for size in sizes or (0,):
-            self._send(place, replace(question(self._id, _HELLO), frame_bytes=size))
+            self._send([place], replace(question(self._id, _HELLO), frame_bytes=size))
         for _ in sizes or (0,):
             self._await(place, Describe)
-        return self._clock() - began_s
+        return time.perf_counter() - began_s
 
     def _reached(self, address: str) -> str:
         """Return the place that answers: with keys, the one with that machine's key."""
@@ -149,43 +147,25 @@ class Probe:
         if self._keyring is None or key_in(place):
             return place
         if place not in self._answering:
-            self._answering[place] = self._first_of(tuple(with_keys([place], self._keyring)))
+            places = tuple(with_keys([place], self._keyring))
+            self._answering[place] = self._send(places, question(self._id, _HELLO))
+            self._await(place, Describe)
         return self._answering[place]
 
-    def _first_of(self, places: Sequence[str]) -> str:
-        """Return the first place that accepts the connection.
+    def _send(self, places: Sequence[str], envelope: Envelope) -> str:
+        """Send a message to the first place that accepts a connection, and return that place.
 
         Raises:
-            TransportError: None does.
-        """
-        parts = encode(question(self._id, _HELLO))
-        give_up_s = self._clock() + self._timeout_s
-        while self._clock() < give_up_s:
-            for place in places:
-                if self._transport.greet(place, parts):
-                    self._await(place, Describe)
-                    return place
-            for _ in self._transport.poll(_NAP_S):
-                pass
-        refusals = [*filter(None, map(self._transport.refusal, places))]
-        # All but one of the keys tried are wrong for that machine; its reply to the right one is
-        # the reason to report.
-        refusals.sort(key=lambda told: not told.startswith("refuses"))
-        why = refusals[0] if refusals else "is a peer listening there?"
-        raise TransportError(f"{bare_address(places[0])} does not answer: {why}")
-
-    def _send(self, place: str, envelope: Envelope) -> None:
-        """Retry until the message is sent, which takes a connection.
-
-        Raises:
-            TransportError: The connection is not made in time.
+            TransportError: None does in time.
         """
         parts = encode(envelope, bytes(envelope.frame_bytes))
-        give_up_s = self._clock() + self._timeout_s
-        while not self._transport.greet(place, parts):
-            if self._clock() >= give_up_s:
-                told = self._transport.refusal(place) or "is a peer listening there?"
-                raise TransportError(f"{bare_address(place)} does not answer: {told}")
+        give_up_s = time.perf_counter() + self._timeout_s
+        while True:
+            for place in places:
+                if self._transport.greet(place, parts):
+                    return place
+            if time.perf_counter() >= give_up_s:
+                raise TransportError(why_silent(self._transport, places))
             for _ in self._transport.poll(_NAP_S):
                 pass
 
@@ -196,8 +176,8 @@ class Probe:
             TransportError: None arrives in time.
             RemoteProtocolError: A message arrives that is not from a peer of this version.
         """
-        until_s = self._clock() + self._timeout_s
-        while (rest_s := until_s - self._clock()) > 0:
+        until_s = time.perf_counter() + self._timeout_s
+        while (rest_s := until_s - time.perf_counter()) > 0:
             for received in self._transport.poll(rest_s):
                 try:
                     envelope, _ = decode_header(received.header)
@@ -238,3 +218,17 @@ def asker_name(word: str, keyring: Keyring | None) -> str:
 def bare_address(place: str) -> str:
     """Return an address as people write it: ``host:port``."""
     return without_key(place).removeprefix("tcp://")
+
+
+def why_silent(transport: Transport, places: Sequence[str]) -> str:
+    """Say why none of the places of one address has taken a message.
+
+    With keys, there is a place for each machine of the roster: all but one of them have the wrong
+    key, and the refusal by the right one is the reason.
+    """
+    refusals = sorted(
+        filter(None, map(transport.refusal, places)), key=lambda told: told.startswith("refuses")
+    )
+    hint = "is a peer listening there? (a swarm with keys answers nobody without its keys)"
+    why = refusals[-1] if refusals else hint
+    return f"{bare_address(places[0])} does not answer: {why}"

@@ -1,10 +1,10 @@
 """Stop a whole swarm from outside: request it of every peer, and follow each to its end."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, Self
+from typing import Final
 
 from ...gossip import TransportError
 from ...gossip.transport.keys.key import signed_stop
@@ -71,50 +71,33 @@ class SwarmStop:
     """Requests a swarm to stop, and reports the progress of each peer.
 
     Args:
-        address: Address of any member.
+        observer: Observes the swarm.
         timeout_s: Timeout for its first answer, seconds.
         keyring: The roster owner's, if the swarm has keys.
 
     Raises:
-        TransportError: No peer answers at *address*, or the peer there belongs to no swarm.
+        TransportError: No peer answers, or the one that does belongs to no swarm.
     """
 
     def __init__(
-        self,
-        address: str,
-        *,
-        timeout_s: float = 10.0,
-        keyring: Keyring | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, observer: Observer, *, timeout_s: float = 10.0, keyring: Keyring | None = None
     ) -> None:
-        self._keyring = keyring
-        self._clock = clock
+        self._observer, self._keyring = observer, keyring
         # True once a peer reports that all others it knew, dial-out-only ones too, have agreed.
         self._agreed = False
         self.peers: dict[PeerId, Stopped] = {}
         """Peers by id, in the order of discovery."""
-        self._observer = Observer(address, keyring=keyring)
-        try:
-            view = self._observer.poll(timeout_s)
-            self.swarm = view.swarm
-            """Hexadecimal hash of the swarm's first model."""
-            if not view.swarm:
-                raise TransportError(
-                    f"{address} belongs to no swarm yet: it looks for one, and a signal ends it"
-                )
-        except BaseException:
-            self._observer.close()
-            raise
+        view = observer.poll(timeout_s)
+        self.swarm = view.swarm
+        """Hexadecimal hash of the swarm's first model."""
+        if not view.swarm:
+            raise TransportError(
+                "the peer there belongs to no swarm yet: it looks for one, and a signal ends it"
+            )
         told = (peer.settings.get("shards", "") for peer in view.peers)
         self.shards = next((int(each) for each in told if each.isdecimal() and int(each)), 1)
         """Number of pieces that the model is cut into, each with weights of its own."""
         self._follow(view)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._observer.close()
 
     @property
     def is_clean(self) -> bool:
@@ -125,16 +108,16 @@ class SwarmStop:
         """Request a stop, repeating it to peers that have not ended, for *timeout_s* seconds; yield
         all peers after each round."""
         yield self.peers
-        give_up_s = self._clock() + timeout_s
+        give_up_s = time.monotonic() + timeout_s
         while True:
-            round_s = self._clock() + _ROUND_S
+            round_s = time.monotonic() + _ROUND_S
             request = self._request()
             for peer in [*self.peers.values()]:
                 if not peer.is_over:
                     self.peers[peer.id] = self._asked(peer, request)
             self._follow(self._observer.poll(_ROUND_S))
             yield self.peers
-            now = self._clock()
+            now = time.monotonic()
             if all(peer.is_over for peer in self.peers.values()) or now >= give_up_s:
                 return
             time.sleep(max(0.0, round_s - now))

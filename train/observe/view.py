@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
+from ...gossip.wire.messages import LinkStatus
 from ..runtime.telling.stats import METRICS
 
 __all__ = ["GONE", "EventView", "LinkView", "PeerView", "Source", "State", "SwarmView"]
@@ -85,24 +86,13 @@ class PeerView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkView:
-    """Traffic between two members, as *source* counts it; see `wire.messages.LinkStatus`."""
+    """Traffic between two members, as *source* counts it."""
 
     source: str
-    target: str
-    shares_memory: bool
+    status: LinkStatus
     bytes_out_s: float | None
     """Bytes per second, over the last few seconds; None after a single answer."""
     bytes_in_s: float | None
-    bytes_sent: int
-    bytes_received: int
-    frames_sent: int
-    frames_received: int
-    pushes: int
-    refusals: int
-    mixed: int
-    in_flight: int
-    roundtrip_s: float | None
-    silent_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,13 +167,17 @@ class SwarmView:
         return next((peer for peer in self.peers if peer.id == id), None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values, with a member's figures next to its other fields.
+        """Return everything as JSON values, with the figures of a member, and of a link, next to
+        its other fields.
 
         Unknown figures are null; numbers that are not finite are strings, such as ``"inf"``.
         """
         told = asdict(self)
         for peer in told["peers"]:
             peer |= dict.fromkeys(METRICS) | peer.pop("figures")
+        for link in told["links"]:
+            link |= link.pop("status")
+            link["target"] = link.pop("peer")
         told |= {"alive": self.alive, "weight": self.weight, "steps_s": self.steps_s}
         told |= {"consensus_distance": self.consensus_distance, "uptime_s": self.uptime_s}
         plain: dict[str, Any] = _plain(told)

@@ -15,6 +15,7 @@ from rumor.cli.launch.monitor import Monitor
 from rumor.gossip.weight import ONE
 from rumor.sim.replay.replay import replay
 from rumor.train.faults.schedule import NETWORK_KINDS
+from rumor.train.observe.observer import Observer
 from rumor.train.observe.stop import SwarmStop
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger
@@ -196,8 +197,8 @@ def test_whatever_happens_to_the_network_no_unit_is_missing(tmp_path: Path) -> N
         until(lambda: all(log.exists() and "joined: " in log.read_text() for log in logs))
         until(lambda: sum(steps_of(tmp_path / "run")) >= 1200)
         (address,) = (tmp_path / "run").glob("rendezvous/peer-0.addr")
-        with SwarmStop(address.read_text().strip(), timeout_s=LIMIT_S) as request:
-            for _ in request.run(LIMIT_S):
+        with Observer(address.read_text().strip()) as observer:
+            for _ in SwarmStop(observer, timeout_s=LIMIT_S).run(LIMIT_S):
                 pass
 
     thread = threading.Thread(target=stop)

@@ -3,6 +3,7 @@
 import random
 from typing import Any
 
+from rumor.gossip.wire.messages import LinkStatus
 from rumor.train.observe.view import EventView, LinkView, PeerView, SwarmView
 from rumor.train.runtime.telling.stats import METRICS
 
@@ -43,10 +44,10 @@ def a_peer(id: str = "p0", **fields: Any) -> PeerView:
 
 def a_link(source: str = "p0", target: str = "p1", **fields: Any) -> LinkView:
     """A link on which models go to and fro."""
+    rates = {"bytes_out_s": 30_500.0, "bytes_in_s": 29_100.0}
+    rates |= {name: fields.pop(name) for name in [*rates] if name in fields}
     usual: dict[str, Any] = {
         "shares_memory": False,
-        "bytes_out_s": 30_500.0,
-        "bytes_in_s": 29_100.0,
         "bytes_sent": 9_000_000,
         "bytes_received": 8_500_000,
         "frames_sent": 400,
@@ -58,7 +59,7 @@ def a_link(source: str = "p0", target: str = "p1", **fields: Any) -> LinkView:
         "roundtrip_s": 0.0123,
         "silent_s": 0.4,
     }
-    return LinkView(source=source, target=target, **usual | fields)
+    return LinkView(source=source, status=LinkStatus(peer=target, **usual | fields), **rates)
 
 
 def a_view(count: int = 4, seed: int = 0, **fields: Any) -> SwarmView:

@@ -10,8 +10,8 @@ import pytest
 from torch import nn
 
 from rumor.gossip.transport.zmq_transport import Transport
-from rumor.gossip.wire.messages import Envelope, Hello, Phase
 from rumor.gossip.wire.messages import Member as Entry
+from rumor.gossip.wire.messages import Phase
 from rumor.train.observe import diagnosis
 from rumor.train.observe.diagnosis import (
     Diagnosis,
@@ -19,7 +19,6 @@ from rumor.train.observe.diagnosis import (
     described,
     diagnose,
 )
-from rumor.train.observe.probe import question
 from rumor.train.tensors.vector import Vector
 
 from ...forked import forked
@@ -246,22 +245,6 @@ def test_with_keys_a_closed_port_is_one(tmp_path: Path) -> None:
         found_in_time(address, newcomer, "closed")
 
 
-def hello_of(*phases: Phase) -> Envelope:
-    members = tuple(
-        Entry(
-            id=f"p{i}",
-            incarnation=1,
-            heartbeat=1,
-            phase=phase,
-            step=1,
-            addresses=(f"tcp://h{i}:1",),
-        )
-        for i, phase in enumerate(phases)
-    )
-    hello = Hello(members=members, rooted=False, reply=False)
-    return replace(question("p0", hello), swarm=bytes(16))
-
-
 @pytest.mark.parametrize(
     ("phases", "words"),
     [
@@ -271,10 +254,8 @@ def hello_of(*phases: Phase) -> Envelope:
     ],
 )
 def test_a_swarm_that_finishes(phases: tuple[Phase, ...], words: str) -> None:
-    hello = hello_of(*phases)
-    found = Diagnosis(address="h0:1")
-    diagnosis._look_at(found, hello, HERE)
-    told = "; ".join(map(str, found.findings))
+    members = [Entry(f"p{i}", 1, 1, phase, 1, (f"tcp://h{i}:1",)) for i, phase in enumerate(phases)]
+    told = "; ".join(map(str, diagnosis._obstacles_inside(members, HERE)))
     assert told.startswith(words) and bool(told) is bool(words)
 
 

@@ -58,7 +58,8 @@ def test_members_are_found_through_others(opened: Open) -> None:
     view = watch.poll()
     assert ids(view) == ["a", "b", "c"] and view.answered == 3
     assert view.swarm_step == 20 and view.swarm == (b"s" * 16).hex()
-    watch.close()
+    with watch:
+        pass
     assert network.closed == ["all"]
 
 

@@ -96,12 +96,12 @@ def test_rates_and_links_come_of_two_polls(trio: list[Member]) -> None:
             observer,
             lambda view: (
                 all(peer.steps_s for peer in view.peers)
-                and any(link.roundtrip_s and link.bytes_out_s for link in view.links)
+                and any(link.status.roundtrip_s and link.bytes_out_s for link in view.links)
             ),
         )
     assert {link.source for link in view.links} == {"p0", "p1", "p2"}
-    assert {link.target for link in view.links if link.source == "p0"} <= {"p1", "p2"}
-    assert sum(link.pushes for link in view.links) > 0
+    assert {link.status.peer for link in view.links if link.source == "p0"} <= {"p1", "p2"}
+    assert sum(link.status.pushes for link in view.links) > 0
     assert view.steps_s is not None and view.steps_s > 0
     assert view.weight is not None and 0 < view.weight < 6
     assert view.uptime_s is not None

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing, suppress
 import pytest
 
 from rumor.train.observe import diagnosis
-from rumor.train.observe.diagnosis import Diagnosis, Newcomer
+from rumor.train.observe.diagnosis import Newcomer
 
 from ...waiting import LIMIT_S
 
@@ -48,9 +48,8 @@ def says(stack: ExitStack, act: Callable[[socket.socket], object]) -> str:
 
 
 def obstacle(address: str, timeout_s: float = LIMIT_S) -> tuple[str, str]:
-    found = Diagnosis(address=address)
-    assert diagnosis._obstacle(found, address, Newcomer(), timeout_s)
-    (finding,) = found.findings
+    finding = diagnosis._obstacle(address, Newcomer(), timeout_s)
+    assert finding is not None
     return finding.cause, finding.why
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from rumor.gossip.transport.keys.keyring import read_keyring
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Phase, Stopping
 from rumor.train.observe import stop as stopping
+from rumor.train.observe.observer import Observer
 from rumor.train.observe.stop import End, SwarmStop
 from rumor.train.observe.view import PeerView, State, SwarmView
 
@@ -46,7 +48,8 @@ def test_one_address_is_enough_to_end_all(started: list[Member], tmp_path: Path)
     started += [Member(tmp_path, "p0", 3), Member(tmp_path, "p1", 3)]
     started += [Member(tmp_path, "p2", 3, bind=None)]
     inside(*started)
-    with SwarmStop(started[1].address, timeout_s=LIMIT_S) as request:
+    with Observer(started[1].address) as observer:
+        request = SwarmStop(observer, timeout_s=LIMIT_S)
         rounds = run(request)
         assert request.is_clean and set(rounds[-1].values()) == {End.GONE}
         assert request.swarm and request.shards == 1
@@ -72,7 +75,8 @@ def test_one_that_does_not_obey_trains_on_with_all_weight(
     started += [Member(tmp_path, "p0", 2, linger_s=1.0)]
     started += [Member(tmp_path, "p1", 2, remote_stop=False)]
     inside(*started)
-    with SwarmStop(started[0].address, timeout_s=LIMIT_S) as request:
+    with Observer(started[0].address) as observer:
+        request = SwarmStop(observer, timeout_s=LIMIT_S)
         run(request)
         assert not request.is_clean
         assert {id: peer.end for id, peer in request.peers.items()} == {
@@ -88,7 +92,8 @@ def test_one_that_does_not_obey_trains_on_with_all_weight(
 def test_a_loop_that_does_not_end_is_said_to_be_late(started: list[Member], tmp_path: Path) -> None:
     started += [Member(tmp_path, "p0", 1, obeys=False)]
     inside(*started)
-    with SwarmStop(started[0].address, timeout_s=LIMIT_S) as request:
+    with Observer(started[0].address) as observer:
+        request = SwarmStop(observer, timeout_s=LIMIT_S)
 
         def is_asked() -> bool:
             assert run(request, 1.0)[-1] == {"p0": End.ASKED}
@@ -107,7 +112,8 @@ def test_with_signals_the_process_ends_whatever_the_loop_does(
         Member(tmp_path, "p1", 2, obeys=False, signals=True, rule="gosgd:p=0.5"),
     ]
     inside(*started)
-    with SwarmStop(started[0].address, timeout_s=LIMIT_S) as request:
+    with Observer(started[0].address) as observer:
+        request = SwarmStop(observer, timeout_s=LIMIT_S)
         run(request)
         assert request.is_clean
     for member in started:
@@ -125,7 +131,8 @@ def test_where_everybody_waits_all_leave(
         config = {"rule": "allreduce", "signals": signals, "linger_s": 1.0}
         started.append(Member(tmp_path, name, 2, obeys=not signals, **config))  # type: ignore[arg-type]
     inside(*started)
-    with SwarmStop(started[0].address, timeout_s=LIMIT_S) as request:
+    with Observer(started[0].address) as observer:
+        request = SwarmStop(observer, timeout_s=LIMIT_S)
         run(request)
         assert request.is_clean
     for member in started:
@@ -152,13 +159,15 @@ def test_with_keys_the_owner_alone_is_obeyed(started: list[Member], tmp_path: Pa
     ]
     inside(*started)
     address = f"tcp://{started[0].address.rpartition('@')[2]}"
-    with SwarmStop(address, keyring=swarm.keyring("m3"), timeout_s=LIMIT_S) as request:
+    with Observer(address, keyring=swarm.keyring("m3")) as observer:
+        request = SwarmStop(observer, keyring=swarm.keyring("m3"), timeout_s=LIMIT_S)
         run(request)
         assert {peer.end for peer in request.peers.values()} == {End.REFUSED}
         assert "only the roster's owner can stop it" in request.peers["m1"].why
     assert all(not member.peer.ended_by for member in started)
     owner = read_keyring(swarm.owner_key(), swarm.file())
-    with SwarmStop(address, keyring=owner, timeout_s=LIMIT_S) as request:
+    with Observer(address, keyring=owner) as observer:
+        request = SwarmStop(observer, keyring=owner, timeout_s=LIMIT_S)
         run(request)
         assert request.is_clean and sorted(request.peers) == ["m1", "m2"]
 
@@ -170,28 +179,28 @@ def test_a_peer_that_seeks_a_swarm_is_told_of_as_such(
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     started += [Member(tmp_path, "p0", 2, bind=address)]
-    with pytest.raises(TransportError, match="belongs to no swarm yet"):
-        SwarmStop(address, timeout_s=LIMIT_S)
+    with (
+        Observer(address) as observer,
+        pytest.raises(TransportError, match="belongs to no swarm yet"),
+    ):
+        SwarmStop(observer, timeout_s=LIMIT_S)
 
 
-def request_of(monkeypatch: pytest.MonkeyPatch, *peers: PeerView) -> SwarmStop:
+def request_of(*peers: PeerView) -> SwarmStop:
     """A request to a swarm that looks like this, of which nobody can be asked."""
     view = SwarmView(time_s=0.0, swarm="ab" * 16, peers=peers)
-    asked = SimpleNamespace(
-        poll=lambda timeout_s: view, post=lambda *_: False, take_answers=list, close=lambda: None
+    asked: Any = SimpleNamespace(
+        poll=lambda timeout_s: view, post=lambda *_: False, take_answers=list
     )
-    monkeypatch.setattr(stopping, "Observer", lambda address, keyring: asked)
-    return SwarmStop("a:1")
+    return SwarmStop(asked)
 
 
 def seen(id: str, state: State = "training", incarnation: int = 1, step: int = 0) -> PeerView:
     return PeerView(id=id, state=state, source="others", incarnation=incarnation, step=step)
 
 
-def test_what_others_tell_counts_of_those_who_cannot_be_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    request = request_of(monkeypatch, *(seen("x", step=1), seen("y"), seen("z"), seen("o", "left")))
+def test_what_others_tell_counts_of_those_who_cannot_be_asked() -> None:
+    request = request_of(*(seen("x", step=1), seen("y"), seen("z"), seen("o", "left")))
     assert sorted(request.peers) == ["x", "y", "z"]
 
     def follow(*peers: PeerView) -> list[End]:
@@ -209,7 +218,7 @@ def test_what_others_tell_counts_of_those_who_cannot_be_asked(
 
 def test_one_of_whom_nobody_tells_any_more_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopping, "_SILENT_ROUNDS", 1)
-    request = request_of(monkeypatch, seen("p0"), seen("x"))
+    request = request_of(seen("p0"), seen("x"))
     asks = request._request()
     peer = request._asked(request._asked(request.peers["x"], asks), asks)
     assert peer.end is End.ASKED and peer.silent_rounds == 2  # p0 may still tell
