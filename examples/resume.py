@@ -54,7 +54,7 @@ optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 scheduler = CosineAnnealingLR(optimizer, T_max=arguments.steps)
 order = Order()
 
-checkpoint = CheckpointConfig(folder=arguments.folder, every_s=30, every_steps=100)
+checkpoint = CheckpointConfig(folder=arguments.folder, every="30s,100steps")
 peer = Peer(model, PeerConfig(checkpoint=checkpoint, linger_s=5), join=arguments.join)
 peer.register(optimizer=optimizer, scheduler=scheduler, order=order)
 if peer.resume():

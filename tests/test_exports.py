@@ -7,7 +7,7 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from rumor.train.loggers.registry import LOGGERS
+from rumor.train.loggers.logger import LOGGERS
 
 from .layout import modules
 

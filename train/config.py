@@ -1,5 +1,6 @@
 """Settings of a peer: how to take part, and what to train."""
 
+import math
 import os
 import re
 import time
@@ -18,8 +19,7 @@ from ..gossip.transport.addresses import key_in, parse_address, parse_seed
 from ..gossip.transport.keys.keyring import Keyring, read_keyring
 from ..gossip.wire.messages import is_name
 from ..topology import over
-from .loggers.logger import LoggerSpec
-from .loggers.registry import check_loggers
+from .loggers.logger import LoggerSpec, check_loggers
 from .loop.exporter import check_metrics_port
 from .tasks.lr_schedule import LR_SCHEDULES, parse_lr_schedule
 from .tasks.precision import check_precision
@@ -27,7 +27,7 @@ from .tasks.precision import check_precision
 __all__ = [
     *("CHECKPOINTS", "CheckpointConfig", "EndSettings", "GossipSettings"),
     *("MetricsSettings", "PeerConfig", "Recurrence", "RunConfig", "SeedSettings"),
-    *("ShardSettings", "TrainingSettings", "TrustSettings", "ValueSettings", "parse_interval"),
+    *("ShardSettings", "TrainingSettings", "TrustSettings", "ValueSettings"),
 ]
 
 CHECKPOINTS: Final = "checkpoints"
@@ -41,53 +41,39 @@ _TERM = re.compile(r"(\d+(?:\.\d+)?)(s|min|h|steps?)")
 class Recurrence:
     """Tells when an interval of seconds or of steps, whichever ends first, has passed.
 
-    Without an interval it never does. Steps count from *steps* on.
+    Args:
+        every: The interval as people type it: ``60s``, ``5min``, ``1h``, ``500steps``, two of them
+            as in ``60s,500steps``, or ``never``.
+
+    Raises:
+        ConfigError: *every* has another form.
     """
 
-    def __init__(
-        self, every_s: float | None = None, every_steps: int | None = None, steps: int = 0
-    ) -> None:
-        self._every_s, self._every_steps, self._steps = every_s, every_steps, steps
-        self._since_s = time.monotonic()
+    def __init__(self, every: str) -> None:
+        self._every_s = self._every_steps = math.inf
+        self.done(0)
+        for term in every.split(",") if every.strip() != "never" else ():
+            match = _TERM.fullmatch(term.strip().replace(" ", ""))
+            number = float(match[1]) if match else 0.0
+            by_steps = match is not None and match[2].startswith("step")
+            if match is None or number <= 0 or (by_steps and number % 1):
+                raise ConfigError(
+                    f"interval {every!r} is malformed: write 60s, 5min, 1h or 500steps, two of "
+                    "them as in 60s,500steps for whichever comes first, or never"
+                )
+            if by_steps:
+                self._every_steps = number
+            else:
+                self._every_s = number * _SECONDS[match[2]]
 
     def is_due(self, steps: int) -> bool:
         """True if the interval has passed after *steps* steps."""
-        by_steps = self._every_steps is not None and steps - self._steps >= self._every_steps
-        passed_s = time.monotonic() - self._since_s
-        return by_steps or (self._every_s is not None and passed_s >= self._every_s)
+        by_steps = steps - self._steps >= self._every_steps
+        return by_steps or time.monotonic() - self._since_s >= self._every_s
 
     def done(self, steps: int) -> None:
         """Begin the next interval now, at *steps* steps."""
         self._steps, self._since_s = steps, time.monotonic()
-
-
-def parse_interval(text: str) -> tuple[float | None, int | None]:
-    """Parse an interval as people type it into seconds and steps, None for a missing one.
-
-    Raises:
-        ConfigError: *text* has another form.
-
-    >>> parse_interval("5min,500steps"), parse_interval("never")
-    ((300.0, 500), (None, None))
-    """
-    if text.strip() == "never":
-        return None, None
-    every_s: float | None = None
-    every_steps: int | None = None
-    for term in text.split(","):
-        match = _TERM.fullmatch(term.strip().replace(" ", ""))
-        number = float(match[1]) if match else 0.0
-        by_steps = match is not None and match[2] in ("step", "steps")
-        if match is None or number <= 0 or (by_steps and number % 1):
-            raise ConfigError(
-                f"interval {text!r} is malformed: write 60s, 5min, 1h or 500steps, two of them as "
-                "in 60s,500steps for whichever comes first, or never"
-            )
-        if by_steps:
-            every_steps = int(number)
-        else:
-            every_s = number * _SECONDS[match[2]]
-    return every_s, every_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,19 +89,12 @@ class CheckpointConfig:
         "For this peer's checkpoints alone; made if it is not there. A string is taken for a path.",
     )
 
-    every_s: float | None = setting(
-        60.0,
-        "Seconds between two checkpoints; None not to go by the clock. What a crash costs is the "
-        "work since the last one; what each costs is a copy of the model and the optimizer's "
-        "state.",
-        above=0,
-    )
-
-    every_steps: int | None = setting(
-        None,
-        "Steps of this peer between two; with ``every_s``, whichever comes first. With neither, "
-        "one is written at the end alone.",
-        low=1,
+    every: str = setting(
+        "60s",
+        "How often one is written: 60s, 5min or 500steps, both as in 60s,500steps for whichever "
+        "comes first; with never, one at the end alone. What a crash costs is the work since the "
+        "last one; what each costs is a copy of the model and the optimizer's state.",
+        metavar="INTERVAL",
     )
 
     kept: int = setting(2, "How many stay on disk. Raise it to be able to go back farther.", low=1)
@@ -123,6 +102,7 @@ class CheckpointConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
         check_settings(self)
+        Recurrence(self.every)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -614,7 +594,7 @@ class RunConfig(TrainingSettings):
         if not 0 <= self.index < self.count:
             raise ConfigError(f"index is {self.index}: it must be from 0 to {self.count - 1}")
         parse_lr_schedule(self.lr_schedule or "constant")
-        parse_interval(self.checkpoint_every)
+        Recurrence(self.checkpoint_every)
         if self.resume and self.journal:
             raise ConfigError(
                 "a journal begins with its peer, so that one that resumes cannot keep one: resume "

@@ -43,7 +43,7 @@ def run_swarm(job: Job, fleet: Fleet | None = None) -> dict[str, Any]:
         OSError: A process cannot be started.
     """
     from ...train.loggers import LoggedRun
-    from ...train.loggers.registry import make_loggers
+    from ...train.loggers.logger import make_loggers
     from ...train.loggers.writer import LogWriter
 
     if fleet is None:

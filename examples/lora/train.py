@@ -32,7 +32,7 @@ parser.add_argument("--tokens", type=int, default=128, help="of a sample")
 parser.add_argument("--batch", type=int, default=1, help="samples of a step")
 parser.add_argument("--held-out", type=int, default=32, help="samples that the loss is measured on")
 parser.add_argument("--lr", type=float, default=1e-3, help="falls to 0 as the swarm takes steps")
-parser.add_argument("--checkpoint-s", type=float, default=20.0, help="seconds between checkpoints")
+parser.add_argument("--checkpoint-every", default="20s", help="as in 20s or 100steps")
 arguments = parser.parse_args()
 
 told = environment()  # by `rumor run`; else process 0 of 1
@@ -93,7 +93,7 @@ own = b"\n".join(corpus.train[name] for name in names)
 held_out = b"\n".join(corpus.test.values())
 config = PeerConfig(
     out=out,
-    checkpoint=CheckpointConfig(folder=out / "checkpoints", every_s=arguments.checkpoint_s),
+    checkpoint=CheckpointConfig(folder=out / "checkpoints", every=arguments.checkpoint_every),
     save_frozen=False,
 )
 peer = Peer(model, config)

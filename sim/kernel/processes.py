@@ -200,7 +200,7 @@ class Processes:
 
     def calm(self) -> None:
         """Undo every fault of processes that lasts."""
-        self.slowness.clear()
+        self.slowness = Slowness()
         for worker in self.fleet.workers:
             worker.slowness, worker.crash_point = 1.0, None
             worker.pauses.clear()
@@ -474,14 +474,14 @@ def _slow(processes: Processes, fault: Fault) -> None:
     worker = processes.find(fault.peer)
     if not worker.running:
         return
-    index, slowness = worker.index, processes.slowness
-    cause = slowness.begin(index, fault.factor or 1.0)
-    worker.slowness = slowness.of(index)
+    index = worker.index
+    cause = processes.slowness.begin(index, fault.factor or 1.0)
+    worker.slowness = processes.slowness.of(index)
 
     def hurry() -> None:
-        slowness.end(index, cause)
+        processes.slowness.end(index, cause)
         # Whichever incarnation it is by then.
-        processes.fleet.workers[index].slowness = slowness.of(index)
+        processes.fleet.workers[index].slowness = processes.slowness.of(index)
 
     if fault.for_s is not None:
         processes.fleet.at(fault.at_s + fault.for_s, hurry)

@@ -272,7 +272,7 @@ class PeerReplay:
 
     def _train(self, batch: int) -> None:
         self._measure()
-        samples = self._learner.batch()
+        samples = self._learner.loader.sampler.batch(self._learner.taken)
         if batch_checksum(samples) != batch:
             raise Differs(f"the batch of step {self.steps + 1} has other samples")
         self._raised = None

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeGuard
@@ -507,23 +506,18 @@ class Slowness:
     """
 
     def __init__(self) -> None:
-        self._causes: dict[Hashable, dict[int, float]] = {}
-        self._numbers = count()
+        self._causes: dict[Hashable, dict[object, float]] = {}
 
-    def begin(self, peer: Hashable, factor: float) -> int:
-        """Slow a peer by a factor until `end` is called with the returned number."""
-        number = next(self._numbers)
-        self._causes.setdefault(peer, {})[number] = factor
-        return number
+    def begin(self, peer: Hashable, factor: float) -> object:
+        """Slow a peer by a factor until `end` is called with the returned object."""
+        cause = object()
+        self._causes.setdefault(peer, {})[cause] = factor
+        return cause
 
-    def end(self, peer: Hashable, number: int) -> None:
+    def end(self, peer: Hashable, cause: object) -> None:
         """Remove one cause, if it is still active."""
-        self._causes.get(peer, {}).pop(number, None)
+        self._causes.get(peer, {}).pop(cause, None)
 
     def of(self, peer: Hashable) -> float:
         """Return a peer's current factor; 1 without a cause."""
         return max(self._causes.get(peer, {}).values(), default=1.0)
-
-    def clear(self) -> None:
-        """Remove all causes."""
-        self._causes.clear()

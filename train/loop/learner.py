@@ -3,9 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ...gossip import ConfigError
@@ -69,7 +67,7 @@ class Learner:
             "batch_size": batch_size,
             "samples": len(samples),
         }
-        self._loader = Loader(
+        self.loader = Loader(
             self.task,
             samples,
             batch_size=batch_size,
@@ -85,11 +83,6 @@ class Learner:
     def start(self) -> None:
         """Make random numbers of a step, such as in dropout, differ between peers."""
         torch.manual_seed(seed_of(self._config.seed, self._peer, "torch"))
-
-    def batch(self) -> NDArray[np.int64]:
-        """Return the samples of the next step: int64, axes ``(batch_size,)``, see
-        `Loader.samples`."""
-        return self._loader.samples(self.taken)
 
     @property
     def lr(self) -> float:
@@ -112,7 +105,7 @@ class Learner:
             seed = seed_of(self._config.seed, self._peer, f"step:{self.taken}")
             seed_all(seed, self.device)
         self._set_lr(swarm_steps)
-        taken = self._loader.take(self.taken)
+        taken = self.loader.take(self.taken)
         self._optimizer.zero_grad()
         loss = self.task.batch_loss(self.model, taken)
         loss.backward()

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from ...gossip import ConfigError, RumorError, TransportError
 from ..config import PeerConfig
-from ..loggers.logger import LoggedRun
-from ..loggers.registry import make_loggers
+from ..loggers.logger import LoggedRun, make_loggers
 from ..loggers.writer import LogWriter
 from ..runtime.shutdown import MergeResult
 from ..runtime.telling.stats import METRICS, AverageEvaluation, PeerStats

@@ -19,7 +19,6 @@ from ..config import (
     CheckpointConfig,
     PeerConfig,
     RunConfig,
-    parse_interval,
 )
 from ..peer import Peer
 from ..storage.incarnation import INCARNATION_FILE, last_id
@@ -153,7 +152,7 @@ class _Training:
         self._began_s = time.perf_counter()
         learner, peer, journal = self.learner, self.peer, self.peer._running().journal
         if journal is not None:
-            journal.began(learner.batch())
+            journal.began(learner.loader.sampler.batch(learner.taken))
         loss = learner.step(swarm_steps=peer.swarm_steps)
         if journal is not None:
             journal.trained(float(loss))
@@ -203,9 +202,7 @@ def _placed(config: RunConfig, peer_config: PeerConfig) -> PeerConfig:
     id = peer_config.id or (last_id(out) if config.resume else None) or peer_config.named()
     checkpoint = peer_config.checkpoint
     if checkpoint is None and (config.resume or config.checkpoint_every != "never"):
-        every_s, every_steps = parse_interval(config.checkpoint_every)
-        folder = out / CHECKPOINTS
-        checkpoint = CheckpointConfig(folder=folder, every_s=every_s, every_steps=every_steps)
+        checkpoint = CheckpointConfig(folder=out / CHECKPOINTS, every=config.checkpoint_every)
     return replace(peer_config, id=id, checkpoint=checkpoint)
 
 

@@ -41,7 +41,7 @@ __all__ = ["PeerFolder", "peer_folders"]
 _log = logging.getLogger("rumor")
 
 # Seconds between two checks for changes in the table of peers.
-_TABLE_EVERY_S: Final = 2.0
+_TABLE_EVERY: Final = "2s"
 
 _TAKEN: Final = ("model", "anchor", "rng", "own")
 _JOB: Final = "the checkpoint"
@@ -69,9 +69,9 @@ class PeerFolder:
         self._constants = vector.constants
         self._writer = WriterThread()
         self._checkpoints: CheckpointFolder | None = None
-        self._save = Recurrence()
+        self._save = Recurrence("never")
         if (checkpoint := config.checkpoint) is not None:
-            self._save = Recurrence(checkpoint.every_s, checkpoint.every_steps)
+            self._save = Recurrence(checkpoint.every)
             self._checkpoints = CheckpointFolder(checkpoint.folder, checkpoint.kept)
             self._constants.changed(self._constants.buffers())  # record their initial values
         self._registered: dict[str, Stateful] = {}
@@ -81,7 +81,7 @@ class PeerFolder:
         self._resumes = False
         self._last_incarnation = 0
         self._lock: IO[bytes] | None = None
-        self._note = Recurrence(_TABLE_EVERY_S)
+        self._note = Recurrence(_TABLE_EVERY)
 
     @property
     def owner(self) -> PeerId | None:

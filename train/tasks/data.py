@@ -216,20 +216,16 @@ class Loader:
         device: torch.device,
     ) -> None:
         self._task, self._device, self._named = task, device, (seed, peer)
-        self._sampler = Sampler(samples, batch_size, seed=seed, peer=peer)
+        self.sampler = Sampler(samples, batch_size, seed=seed, peer=peer)
         # A user's own subclass of Tensor may draw random numbers.
         self._is_plain = is_tensors(task.train) and all(
             type(side) is Tensor for side in _sides(task.train).values()
         )
 
-    def samples(self, step: int) -> Indices:
-        """Return the samples of a step: int64, axes ``(batch_size,)``."""
-        return self._sampler.batch(step)
-
     def take(self, step: int) -> Batch:
         """Return the batch of a step, counted from 0, on the device; steps may come in any
         order."""
-        task, samples = self._task, self._sampler.batch(step)
+        task, samples = self._task, self.sampler.batch(step)
         if self._is_plain:
             batch = _chosen(task.train, samples, task.collate)
         else:

@@ -22,5 +22,3 @@ def test_one_that_is_quicker_is_quicker_until_something_slows_it() -> None:
     assert slowness.of("a") == 0.5
     slowness.begin("a", 2.0)
     assert slowness.of("a") == 2.0
-    slowness.clear()
-    assert slowness.of("a") == 1.0

@@ -6,8 +6,8 @@ import pytest
 
 from rumor.gossip import ConfigError
 from rumor.train import PeerConfig
-from rumor.train.loggers import registry
-from rumor.train.loggers.registry import LOGGERS, check_loggers, make_loggers
+from rumor.train.loggers import logger as registry
+from rumor.train.loggers.logger import LOGGERS, check_loggers, make_loggers
 
 from .fakes import Collected
 

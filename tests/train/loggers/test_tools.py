@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rumor.train.loggers import LoggedRun
-from rumor.train.loggers.registry import make_loggers
+from rumor.train.loggers.logger import make_loggers
 from rumor.train.loggers.writer import LogWriter
 
 CONFIG = {"seed": 3, "exchange": {"wire": "int8"}}

@@ -33,7 +33,7 @@ asked, out = [], Path(os.environ["RUMOR_OUT"])
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if os.environ["EARLIER"]:
     signal.signal(signal.SIGUSR1, ask)
-kept = CheckpointConfig(folder=out / "kept", every_s=None)
+kept = CheckpointConfig(folder=out / "kept", every="never")
 try:
     with Peer(nn.Linear(8, 8), PeerConfig(checkpoint=kept, signals=True)) as peer:
         while not (out.parent / "over").exists() and not asked:
@@ -158,7 +158,7 @@ def test_off_the_main_thread_signals_are_not_handled_and_that_is_said(
 
 
 def test_a_checkpoint_folder_alone_keeps_no_metrics(tmp_path: Path) -> None:
-    checkpoint = CheckpointConfig(folder=tmp_path, every_s=None)
+    checkpoint = CheckpointConfig(folder=tmp_path, every="never")
     with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0, checkpoint=checkpoint)) as peer:
         peer.step(loss=1.0)
     assert not (tmp_path / "metrics.jsonl").exists()

@@ -98,7 +98,7 @@ def test_a_lone_peer_that_resumes_ends_with_the_bits_of_one_that_never_stopped(
 ) -> None:
     def run(name: str, stop: int, *, resumes: bool) -> dict[str, Tensor]:
         model = Everything(0)
-        checkpoint = CheckpointConfig(folder=tmp_path / name, every_s=None, every_steps=5)
+        checkpoint = CheckpointConfig(folder=tmp_path / name, every="5steps")
         peer, optimizer = peer_of(model, config("solo", checkpoint=checkpoint))
         assert peer.resume() is resumes
         with peer:
@@ -148,7 +148,7 @@ def test_a_newcomer_and_one_that_was_killed_begin_with_what_the_donor_has(tmp_pa
         own = {"cache": False}
         with waiting(peer):
             for resumes in (False, True):
-                checkpoint = CheckpointConfig(folder=tmp_path, every_s=None, every_steps=1)
+                checkpoint = CheckpointConfig(folder=tmp_path, every="1steps")
                 settings = config(
                     "b", join=(peer.address,), join_timeout_s=60, checkpoint=checkpoint
                 )

@@ -54,7 +54,7 @@ class Loop:
 
 
 def config(folder: Path, **changes: Any) -> PeerConfig:
-    checkpoint = CheckpointConfig(folder=folder, every_s=None, every_steps=changes.pop("every", 5))
+    checkpoint = CheckpointConfig(folder=folder, every=f"{changes.pop('every', 5)}steps")
     return PeerConfig(linger_s=0, leave_s=LIMIT_S, checkpoint=checkpoint, **changes)
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.live
 
 
 def peer(folder: Path, id: str = "p") -> Peer:
-    checkpoint = CheckpointConfig(folder=folder, every_s=None)
+    checkpoint = CheckpointConfig(folder=folder, every="never")
     return Peer(nn.Linear(4, 4), PeerConfig(id=id, linger_s=0, checkpoint=checkpoint))
 
 

@@ -8,7 +8,7 @@ import pytest
 from rumor.gossip import ConfigError, audit
 from rumor.gossip.effects.ledger import Account, Entry, Kind
 from rumor.gossip.wire.messages import Member, Phase
-from rumor.train.config import Recurrence, parse_interval
+from rumor.train.config import Recurrence
 from rumor.train.storage.incarnation import (
     PeerTable,
     last_id,
@@ -158,23 +158,26 @@ def test_a_life_that_never_wrote_a_line_is_passed_over(tmp_path: Path) -> None:
         ("never", None, None),
     ],
 )
-def test_intervals_are_read_as_people_type_them(
-    text: str, every_s: float | None, every_steps: int | None
+def test_an_interval_is_as_people_type_it_and_begins_anew_when_it_is_over(
+    text: str, every_s: float | None, every_steps: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert parse_interval(text) == (every_s, every_steps)
+    clock_s = 100.0
+    monkeypatch.setattr("rumor.train.config.time.monotonic", lambda: clock_s)
+    recurrence = Recurrence(text)
+    for start_steps in (10, 1000):
+        recurrence.done(start_steps)
+        assert not recurrence.is_due(start_steps)
+        far = start_steps + (every_steps or 10**6)
+        assert recurrence.is_due(far) is (every_steps is not None)
+        assert not recurrence.is_due(far - 1)
+        clock_s += every_s or 10**6
+        assert recurrence.is_due(start_steps) is (every_s is not None)
 
 
 @pytest.mark.parametrize("text", ["", "60", "0s", "-5s", "2.5steps", "steps", "60s,", "3d"])
 def test_what_is_no_interval_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is malformed: write 60s"):
-        parse_interval(text)
-
-
-def test_what_was_done_is_due_again_after_as_many_steps() -> None:
-    recurrence = Recurrence(every_steps=3, steps=10)
-    assert [recurrence.is_due(step) for step in (10, 12, 13)] == [False, False, True]
-    recurrence.done(13)
-    assert not recurrence.is_due(15) and recurrence.is_due(16)
+        Recurrence(text)
 
 
 def test_a_folder_is_one_processs_at_a_time(tmp_path: Path) -> None:
