@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,28 +78,31 @@ def test_an_id_is_drawn_where_none_is_given() -> None:
     assert PeerConfig(id="anna").named() == "anna"
 
 
-def test_loopback_is_advertised_as_it_is() -> None:
-    assert advertised(PeerConfig(), ("tcp://127.0.0.1:5",)) == ("tcp://127.0.0.1:5",)
+LOOPBACK = "tcp://127.0.0.1:5"
+SEVERAL = (LOOPBACK, "tcp://10.0.0.5:6", "tcp://[2001:db8::7]:7")
+GIVEN = ("tcp://node-a.example:9", "tcp://[2001:db8::7]:9")
 
 
-def test_advertised_addresses_stand_for_the_bound_ones() -> None:
-    config = PeerConfig(advertise=("node-a.example:9", "[2001:db8::7]:9"))
-    expected = ("tcp://node-a.example:9", "tcp://[2001:db8::7]:9")
-    assert advertised(config, ("tcp://127.0.0.1:5",)) == expected
+@pytest.mark.parametrize(
+    ("settings", "bound", "told"),
+    [
+        ({}, (LOOPBACK,), (LOOPBACK,)),
+        ({"advertise": ("node-a.example:9", "[2001:db8::7]:9")}, (LOOPBACK,), GIVEN),
+        # Of several addresses, those that others can reach.
+        ({}, SEVERAL, SEVERAL[1:]),
+        # A loopback peer of a remote swarm only dials out.
+        ({"join": ("node-a:9",)}, (LOOPBACK,), ()),
+        ({"bind": None}, (), ()),
+    ],
+)
+def test_others_are_told_the_addresses_that_they_can_dial(
+    settings: dict[str, Any], bound: tuple[str, ...], told: tuple[str, ...]
+) -> None:
+    assert advertised(PeerConfig(**settings), bound) == told
 
 
 def test_one_address_may_be_given_as_a_text() -> None:
     assert PeerConfig(advertise="node-a:9").advertise == ("tcp://node-a:9",)
-
-
-def test_of_several_addresses_those_that_others_can_reach_are_told() -> None:
-    bound = ("tcp://127.0.0.1:5", "tcp://10.0.0.5:6", "tcp://[2001:db8::7]:7")
-    assert advertised(PeerConfig(), bound) == bound[1:]
-
-
-def test_a_loopback_peer_of_a_remote_swarm_only_dials_out() -> None:
-    assert advertised(PeerConfig(join=("node-a:9",)), ("tcp://127.0.0.1:5",)) == ()
-    assert advertised(PeerConfig(bind=None), ()) == ()
 
 
 def test_listening_to_all_without_keys_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:

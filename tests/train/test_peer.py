@@ -340,7 +340,7 @@ def test_a_ledger_that_cannot_be_closed_is_a_failure_as_any_other(
             close()  # else the file stays open, and a later test is told of it
             raise OSError("no such device")
 
-        runtime._ledger.close = fail  # type: ignore[method-assign]
+        runtime._ledger.close = fail
         runtime.require_sound()
     assert "the network thread failed" in caplog.text
     for _ in range(2):

@@ -408,6 +408,8 @@ class JournalFile:
             self._file = open(path, "rb")
         except OSError as error:
             raise TrainingError(f"{path} cannot be read: {error.strerror}") from None
+        self.close = self._file.close
+        """Closes the file."""
         self.head = self._read_head()
 
     def __iter__(self) -> Iterator[Entry]:
@@ -430,10 +432,6 @@ class JournalFile:
                 raise self._damaged(number, start) from None
             self.closed = isinstance(record, Closed)
             yield Entry(number, record, now)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
     def _read_head(self) -> dict[str, Any]:
         try:

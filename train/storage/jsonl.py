@@ -34,6 +34,8 @@ class MetricsLog:
             self._file.close()
             raise
         self._is_torn = False
+        self.close = self._file.close
+        """Closes the file; closing twice is harmless."""
 
     def write(self, row: Mapping[str, object]) -> None:
         """Append one row of JSON values; floats that are not finite become null.
@@ -53,10 +55,6 @@ class MetricsLog:
                 self._mend()
             raise
         self._whole_bytes += len(line)
-
-    def close(self) -> None:
-        """Close the file; closing twice is harmless."""
-        self._file.close()
 
     def _append(self, line: bytes) -> None:
         # A disk that is nearly full accepts a part first, and fails at the second write.

@@ -29,11 +29,13 @@ class LedgerFile:
     def __init__(self, path: Path, account: Account, shards: int = 1) -> None:
         self._path = path
         self._rows = MetricsLog(path)
+        self.close = self._rows.close
+        """Closes the file."""
         row = {"kind": "opened", "id": account.id, "incarnation": account.incarnation}
         try:
             self._rows.write(row | ({"shards": shards} if shards > 1 else {}))
         except BaseException:
-            self._rows.close()
+            self.close()
             raise
 
     def write(self, entry: Entry) -> None:
@@ -52,10 +54,6 @@ class LedgerFile:
             self._rows.write(row)
         except OSError as error:
             raise fatal(self._path, error) from error
-
-    def close(self) -> None:
-        """Close the file."""
-        self._rows.close()
 
 
 def read_ledger(path: Path) -> tuple[Account, ...]:

@@ -12,25 +12,29 @@ from hashlib import blake2b
 from itertools import pairwise, zip_longest
 from math import prod, sqrt
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...gossip.errors import ConfigError, TrainingError
-from ...gossip.weight import UNIT, from_units, in_floats
+from ...gossip.weight import UNIT, from_units, in_floats, in_units
 from ...gossip.wire.messages import is_name
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
+from ..model import frozen_names, named_state
 from .files import drafted, json_of
+
+if TYPE_CHECKING:
+    from ..runtime.telling.stats import PeerStats
+    from ..tensors.vector import Vector
 
 __all__ = [
     "Run",
     "Runs",
     "SavedModel",
-    "as_text",
     "consensus_distance",
     "digest",
     "merge",
@@ -39,8 +43,8 @@ __all__ = [
     "require_one_swarm",
     "runs_of",
     "save_model",
+    "save_peer_model",
     "swarms_of",
-    "with_aliases",
 ]
 
 DIGEST_BYTES: Final = 16
@@ -97,7 +101,7 @@ def open_model(path: Path) -> SavedModel:
             the message says why.
     """
     try:
-        with safe_open(path, "pt") as file:
+        with _opened(path) as file:
             header = file.metadata() or {}
             parts = {name: file.get_slice(name) for name in file.keys()}
             shapes = {name: part.get_shape() for name, part in parts.items()}
@@ -132,7 +136,7 @@ def open_model(path: Path) -> SavedModel:
             swarm=header.get("swarm", ""),
             met=frozenset((str(id), int(n)) for id, n in json_of(header.get("met", "[]"))),
         )
-    except (OSError, SafetensorError, TypeError, AttributeError, ValueError) as error:
+    except (TypeError, AttributeError, ValueError) as error:
         raise TrainingError(f"{path} cannot be read as a model: {error}") from error
 
 
@@ -174,7 +178,7 @@ def runs_of(schema: Schema) -> Runs:
     return found
 
 
-def with_aliases(told: Mapping[str, _T], state: Mapping[str, Any]) -> dict[str, _T]:
+def _with_aliases(told: Mapping[str, _T], state: Mapping[str, Any]) -> dict[str, _T]:
     """Give every name of a tied tensor in a state dict the entry of the first one."""
     by_place = {state[name].data_ptr(): each for name, each in told.items() if name in state}
     found = dict(told)
@@ -184,7 +188,7 @@ def with_aliases(told: Mapping[str, _T], state: Mapping[str, Any]) -> dict[str, 
     return found
 
 
-def as_text(told: Mapping[str, tuple[Run, ...] | tuple[int, ...]]) -> str:
+def _as_text(told: Mapping[str, tuple[Run, ...] | tuple[int, ...]]) -> str:
     """Return runs, or orders of axes, by tensor, as text for the header of a file."""
     return json.dumps(told, separators=(",", ":"))
 
@@ -349,17 +353,64 @@ def save_model(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, s
         raise OSError(f"{path} cannot be written: {error}") from error
 
 
+def save_peer_model(
+    stats: "PeerStats", model: nn.Module, vector: "Vector", path: Path, *, with_frozen: bool
+) -> None:
+    """Write a peer's model with the data that merging needs: the peer, its weight, its shards.
+
+    Extra state is included if it is a tensor, and frozen parameters *with_frozen*.
+
+    Raises:
+        OSError: It cannot be written; an existing file is unchanged.
+    """
+    schema, state = vector.schema, named_state(model)
+    state = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    if not with_frozen:
+        left_out = frozen_names(model, vector.layout.travelling)
+        state = {name: value for name, value in state.items() if name not in left_out}
+    metadata = {
+        "peer": stats.id,
+        "weight_units": str(stats.weight_units),
+        "step": str(stats.steps),
+        "schema": schema.hash.hex(),
+        "swarm": stats.swarm,
+        "met": json.dumps(sorted(stats.met)),
+    }
+    local = {placed.tensor.data_ptr() for placed in vector.layout.local}
+    if own := sorted(name for name, value in state.items() if value.data_ptr() in local):
+        metadata["local"] = json.dumps(own)
+    if schema.shards > 1:
+        metadata["shard_units"] = ",".join(str(in_units(weight)) for weight in stats.weights)
+        metadata["shard_runs"] = _as_text(_with_aliases(runs_of(schema), state))
+        if orders := {tensor.name: tensor.axes for tensor in schema.tensors if tensor.order}:
+            metadata["shard_orders"] = _as_text(_with_aliases(orders, state))
+    tensors = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in state.items()
+    }
+    save_model(path, tensors, metadata)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Open a safetensors file.
+
+    Raises:
+        TrainingError: It is missing or damaged, or another file.
+    """
+    try:
+        file = safe_open(path, "pt")
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(f"{path} cannot be read as a model: {error}") from error
+    with file:
+        yield file
+
+
 @contextmanager
 def _readers(models: Sequence[SavedModel]) -> Iterator[list[Callable[[str], Tensor]]]:
     """Yield functions that read a tensor by name, one for each model."""
     with ExitStack() as stack:
-        found = []
-        for model in models:
-            try:
-                found.append(stack.enter_context(safe_open(model.path, "pt")).get_tensor)
-            except (OSError, SafetensorError) as error:
-                raise TrainingError(f"{model.path} cannot be read as a model: {error}") from error
-        yield found
+        yield [stack.enter_context(_opened(model.path)).get_tensor for model in models]
 
 
 def _mean(

@@ -93,20 +93,6 @@ def test_what_is_told_is_as_it_will_be_after_the_step() -> None:
     assert len(seen) == 3
 
 
-def test_tensors_are_found_in_the_shards_that_they_lie_in() -> None:
-    model = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8))
-    schema = Vector(model, shards=3).schema
-    assert schema.shards_of == {
-        "0.weight": (0, 1),
-        "0.bias": (2,),
-        "1.weight": (2,),
-        "1.bias": (2,),
-        "1.running_mean": (2,),
-        "1.running_var": (2,),
-    }
-    assert set(Vector(model, shards=3, scattered=True).schema.shards_of.values()) == {(0, 1, 2)}
-
-
 def test_shards_of_a_compiled_model_are_announced_as_of_a_plain_one() -> None:
     announced = []
     for compiled in (False, True):

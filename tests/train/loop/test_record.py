@@ -11,7 +11,6 @@ from torch import nn
 
 from rumor.gossip import ConfigError, TrainingError
 from rumor.train import Peer, PeerConfig
-from rumor.train.loop.telemetry import _durations
 from rumor.train.storage import files
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.merge import open_model
@@ -191,10 +190,3 @@ def test_a_loop_that_raises_closes_its_loggers_with_what_went_wrong() -> None:
         raise TrainingError("no more")
     (summary,) = own.summaries
     assert (summary["state"], summary["error"]) == ("failed", "no more")
-
-
-def test_durations_of_steps_have_a_mean_and_a_spread() -> None:
-    found = _durations("step_s", [1.0, 3.0, 2.0])
-    assert found["step_s"] == pytest.approx(2.0)
-    assert found["step_s_sd"] == pytest.approx((2 / 3) ** 0.5)
-    assert _durations("own_s", []) == {"own_s": None, "own_s_sd": None}

@@ -80,14 +80,6 @@ def test_loggers_get_the_rows_of_the_file_the_settings_and_the_end(tmp_path: Pat
 
 
 @pytest.mark.live
-def test_loggers_hear_of_a_run_that_fails() -> None:
-    own = Collected()
-    with pytest.raises(TrainingError):
-        run(RunConfig(steps=60, lr=1e30), PeerConfig(id="solo", loggers=(own,)))
-    assert [summary["state"] for summary in own.summaries] == ["failed"]
-
-
-@pytest.mark.live
 def test_the_average_of_one_is_its_own_and_measuring_it_changes_no_bit(tmp_path: Path) -> None:
     config = RunConfig(steps=60, seed=3, eval_every=20, eval_average_every=20)
     run(config, PeerConfig(id="solo", seed=3, out=tmp_path))

@@ -47,22 +47,6 @@ def test_weights_below_a_unit_are_read_as_they_were(tmp_path: Path) -> None:
     assert '"units":"3/2^1"' in path.read_text().replace(" ", "")
 
 
-def test_entries_are_on_disk_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.jsonl"
-    account = Account("a", 42)
-    ledger = LedgerFile(path, account)
-    ledger.write(account.apply(ENTRIES[0]))
-    assert read_ledger(path)[0].weight == ONE
-    ledger.close()
-
-
-def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.jsonl"
-    written(path)
-    path.write_bytes(path.read_bytes()[:-9])
-    assert read_ledger(path)[0].outstanding[("b", 7)].escrow == ONE // 2
-
-
 OPENED = '{"kind":"opened","id":"a","incarnation":1}\n'
 
 

@@ -297,16 +297,16 @@ def test_a_batch_is_not_changed_by_what_its_owner_does_with_the_last_one() -> No
     assert np.array_equal(sampler.batch(0), before)
 
 
-def test_a_batch_size_of_zero_is_refused() -> None:
-    with pytest.raises(ConfigError, match="batch_size is 0"):
-        Sampler(INDICES, 0, seed=0, peer="a")
-
-
-def test_a_peer_without_samples_is_refused() -> None:
-    with pytest.raises(ConfigError, match="peer a has no samples"):
-        Sampler(INDICES[:0], 1, seed=0, peer="a")
-
-
-def test_a_negative_step_is_refused() -> None:
-    with pytest.raises(ConfigError, match="step is -1"):
-        Sampler(INDICES, 1, seed=0, peer="a").batch(-1)
+@pytest.mark.parametrize(
+    ("samples", "batch_size", "step", "says"),
+    [
+        (INDICES, 0, 0, "batch_size is 0"),
+        (INDICES[:0], 1, 0, "peer a has no samples"),
+        (INDICES, 1, -1, "step is -1"),
+    ],
+)
+def test_what_gives_no_batch_is_refused(
+    samples: Any, batch_size: int, step: int, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Sampler(samples, batch_size, seed=0, peer="a").batch(step)

@@ -81,20 +81,6 @@ def test_digits_reaches_95_percent_within_its_default_steps(seed: int) -> None:
     assert accuracy is not None and accuracy >= 0.95
 
 
-def test_digits_is_split_alike_whatever_the_seed() -> None:
-    one, other = load_task("digits", seed=0), load_task("digits", seed=1)
-    assert len(one.train[0]) == 1437 and len(one.test[0]) == 360
-    for mine, yours in zip((*one.train, *one.test), (*other.train, *other.test), strict=True):
-        assert torch.equal(mine, yours)
-
-
-def test_digits_holds_out_samples_that_are_not_trained_on() -> None:
-    task = load_task("digits", seed=0)
-    seen = {tuple(row) for row in task.train[0].tolist()}
-    assert not seen & {tuple(row) for row in task.test[0].tolist()}
-    assert task.train[0].dtype == torch.float32 and task.train[0].max() == 1.0
-
-
 def test_the_optimum_of_quadratic_has_no_excess() -> None:
     task = load_task("quadratic", seed=3)
     model = task.model()
