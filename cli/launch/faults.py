@@ -273,7 +273,7 @@ class FaultInjector:
         now_s = self._elapsed_s
         self._at(now_s + _RUN_S, lambda: self._hold(index, turn, now_s))
 
-    def _quicken(self, index: int, record: dict[str, Any], cause: int) -> None:
+    def _quicken(self, index: int, record: dict[str, Any], cause: object) -> None:
         self._slowness.end(index, cause)
         self._begin_turns(index)
         self._say(record, self._pace(index), index)
