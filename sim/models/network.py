@@ -1,6 +1,5 @@
 """Networks of the simulator: presets, or a file."""
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from typing import Any
 from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import plain_numbers
 from ...gossip.specs.spec import find
-from ...train.storage.files import with_distinct_keys
+from ...train.storage.files import read_user_json
 from .tables import fields_given
 
 __all__ = [
@@ -130,21 +129,6 @@ def _check_workers(name: str, workers: Sequence[str]) -> None:
         raise ConfigError(f"{name} names '*' among others: it must stand alone")
 
 
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(
-            path.read_text(encoding="utf-8-sig"), object_pairs_hook=with_distinct_keys
-        )
-    except OSError as error:
-        raise ConfigError(f"the file cannot be read: {error.strerror}") from error
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"line {error.lineno} is not JSON: {error.msg}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError("the file is not UTF-8") from error
-    except RecursionError as error:
-        raise ConfigError("it is nested too deeply for a network") from error
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkConfig:
     """Properties of the network between workers. Probabilities are per whole message.
@@ -247,8 +231,9 @@ def read_network(text: str) -> NetworkConfig:
     path = Path(text)
     if not text.endswith(".json") and not isfile(path):
         find("network", text, PRESETS, ", or a .json file")
+    content = read_user_json(path)
     try:
-        return network_of(_read(path))
+        return network_of(content)
     except ConfigError as error:
         raise ConfigError(f"network {path}: {error}") from None
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeGuard
 
 from ...gossip.errors import ConfigError, did_you_mean
 from ...gossip.types import PeerId
-from ..storage.files import with_distinct_keys
+from ..storage.files import read_user_json
 
 __all__ = [
     *("ATTACKS", "KINDS", "LIVE_KINDS", "NETWORK_KINDS", "NEWCOMERS_MAX", "RANDOM_KINDS"),
@@ -319,7 +319,7 @@ def read_faults(source: str | Path) -> tuple[Fault, ...]:
             names the fault, counted from 1, and the field.
     """
     is_text = isinstance(source, str) and source.lstrip().startswith("[")
-    content = _parse(str(source) if is_text else _read(Path(source)))
+    content = read_user_json(str(source) if is_text else Path(source))
     if not isinstance(content, list):
         raise ConfigError('it must be a list of faults: [{"at_s": 3.0, "kind": ...}, ...]')
     found = [_fault(entry, row) for row, entry in enumerate(content, 1)]
@@ -391,24 +391,6 @@ def resolve(faults: Iterable[Fault], peers: Sequence[str]) -> tuple[Fault, ...]:
     return tuple(
         replace(fault, **{name: named(getattr(fault, name)) for name in places}) for fault in faults
     )
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8") from error
-
-
-def _parse(text: str) -> object:
-    try:
-        return json.loads(text, object_pairs_hook=with_distinct_keys)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"line {error.lineno} is not JSON: {error.msg}") from error
-    except RecursionError as error:
-        raise ConfigError("it is nested too deeply for a list of faults") from error
 
 
 def _fault(entry: object, row: int) -> Fault:

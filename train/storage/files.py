@@ -32,8 +32,8 @@ __all__ = [
     "publish",
     "read_bytes",
     "read_json",
+    "read_user_json",
     "remove_drafts",
-    "with_distinct_keys",
     "write_json",
 ]
 
@@ -159,12 +159,27 @@ def read_json(path: Path) -> Any:
     return json_of(read_bytes(path))
 
 
+def read_user_json(source: Path | str) -> Any:
+    """Read JSON that a user wrote: a file, or the text itself.
+
+    Raises:
+        ConfigError: It cannot be read, or see `json_of`; the message names the file.
+    """
+    what = "it" if isinstance(source, str) else source
+    try:
+        return json_of(source) if isinstance(source, str) else read_json(source)
+    except OSError as error:
+        raise ConfigError(f"{what} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{what} is not JSON: {error}") from error
+
+
 def json_of(text: str | bytes) -> Any:
     """Parse untrusted JSON, whose numbers must fit into a float64.
 
     Raises:
-        ValueError: It is not JSON, is nested too deeply, or has a number that is not finite or that
-            a float64 cannot hold; the message briefly says which.
+        ValueError: It is not JSON, is nested too deeply, has a key twice, or has a number that is
+            not finite or that a float64 cannot hold; the message briefly says which.
     """
     try:
         return _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8-sig"))
@@ -185,7 +200,17 @@ def _float(text: str) -> float:
     return number
 
 
-_DECODER: Final = json.JSONDecoder(parse_int=_integer, parse_float=_float, parse_constant=_float)
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)} is given twice")
+    return found
+
+
+_DECODER: Final = json.JSONDecoder(
+    parse_int=_integer, parse_float=_float, parse_constant=_float, object_pairs_hook=_distinct
+)
 
 _log = logging.getLogger("rumor")
 
@@ -295,15 +320,6 @@ class WriterThread:
                 return None
             self._doing = next(iter(self._jobs))
             return self._jobs.pop(self._doing)
-
-
-def with_distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object for `json.loads`, rejecting duplicate keys."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ConfigError(f"{next(key for key in keys if keys.count(key) > 1)} is given twice")
-    return found
 
 
 def check_folder(
