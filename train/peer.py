@@ -28,6 +28,7 @@ from .config import PeerConfig
 from .loop.average import Average, Evaluate, average
 from .loop.backward import BackwardSteps
 from .loop.model_check import ModelCheck
+from .loop.report import save_peer_model
 from .loop.signals import SignalHandling
 from .loop.telemetry import Loss, Telemetry
 from .model import require_own_process, state_dict
@@ -42,7 +43,6 @@ from .runtime.shutdown import MergeResult
 from .runtime.telling.counters import Counters
 from .runtime.telling.stats import PeerStats, protocol_stats
 from .storage.checkpoint import Stateful
-from .storage.merge import save_peer_model
 from .tensors.vector import Vector
 
 __all__ = ["Peer"]

@@ -1,14 +1,22 @@
-"""The end of a peer, as told in ``peer.json``."""
+"""The end of a peer: its report in ``peer.json``, and its model."""
 
+import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import torch
+from torch import Tensor, nn
+
+from ...gossip.weight import in_units
+from ..model import frozen_names, named_state
 from ..runtime.shutdown import MergeResult
 from ..runtime.telling.stats import METRICS, PeerStats
 from ..storage.files import write_json
+from ..storage.merge import as_text, runs_of, save_model, with_aliases
+from ..tensors.vector import Vector
 
-__all__ = ["Report", "State"]
+__all__ = ["Report", "State", "save_peer_model"]
 
 State = Literal["finished", "left", "failed"]
 
@@ -58,3 +66,41 @@ class Report:
             OSError: It cannot be written; an existing file is unchanged.
         """
         write_json(folder / "peer.json", self.as_json())
+
+
+def save_peer_model(
+    stats: PeerStats, model: nn.Module, vector: Vector, path: Path, *, with_frozen: bool
+) -> None:
+    """Write a peer's model with the data that merging needs: the peer, its weight, its shards.
+
+    Extra state is included if it is a tensor, and frozen parameters *with_frozen*.
+
+    Raises:
+        OSError: It cannot be written; an existing file is unchanged.
+    """
+    schema, state = vector.schema, named_state(model)
+    state = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    if not with_frozen:
+        left_out = frozen_names(model, vector.layout.travelling)
+        state = {name: value for name, value in state.items() if name not in left_out}
+    metadata = {
+        "peer": stats.id,
+        "weight_units": str(stats.weight_units),
+        "step": str(stats.steps),
+        "schema": schema.hash.hex(),
+        "swarm": stats.swarm,
+        "met": json.dumps(sorted(stats.met)),
+    }
+    local = {placed.tensor.data_ptr() for placed in vector.layout.local}
+    if own := sorted(name for name, value in state.items() if value.data_ptr() in local):
+        metadata["local"] = json.dumps(own)
+    if schema.shards > 1:
+        metadata["shard_units"] = ",".join(str(in_units(weight)) for weight in stats.weights)
+        metadata["shard_runs"] = as_text(with_aliases(runs_of(schema), state))
+        if orders := {tensor.name: tensor.axes for tensor in schema.tensors if tensor.order}:
+            metadata["shard_orders"] = as_text(with_aliases(orders, state))
+    tensors = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in state.items()
+    }
+    save_model(path, tensors, metadata)

@@ -21,12 +21,11 @@ from ..runtime.shutdown import MergeResult
 from ..runtime.telling.stats import METRICS, AverageEvaluation, PeerStats
 from ..storage.jsonl import JsonlLog
 from ..storage.ledger_file import ledger_paths
-from ..storage.merge import save_peer_model
 from ..tasks.task import Evaluation
 from ..tensors.vector import Vector
 from .average import Average, AverageEvaluator, Evaluate, evaluation_of
 from .exporter import Exporter
-from .report import Report, State
+from .report import Report, State, save_peer_model
 from .sketch import sketch
 
 __all__ = ["Loss", "Telemetry"]

@@ -12,29 +12,25 @@ from hashlib import blake2b
 from itertools import pairwise, zip_longest
 from math import prod, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...gossip.errors import ConfigError, TrainingError
-from ...gossip.weight import UNIT, from_units, in_floats, in_units
+from ...gossip.weight import UNIT, from_units, in_floats
 from ...gossip.wire.messages import is_name
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
-from ..model import frozen_names, named_state
 from .files import drafted, json_of
-
-if TYPE_CHECKING:
-    from ..runtime.telling.stats import PeerStats
-    from ..tensors.vector import Vector
 
 __all__ = [
     "Run",
     "Runs",
     "SavedModel",
+    "as_text",
     "consensus_distance",
     "digest",
     "merge",
@@ -43,8 +39,8 @@ __all__ = [
     "require_one_swarm",
     "runs_of",
     "save_model",
-    "save_peer_model",
     "swarms_of",
+    "with_aliases",
 ]
 
 DIGEST_BYTES: Final = 16
@@ -178,7 +174,7 @@ def runs_of(schema: Schema) -> Runs:
     return found
 
 
-def _with_aliases(told: Mapping[str, _T], state: Mapping[str, Any]) -> dict[str, _T]:
+def with_aliases(told: Mapping[str, _T], state: Mapping[str, Any]) -> dict[str, _T]:
     """Give every name of a tied tensor in a state dict the entry of the first one."""
     by_place = {state[name].data_ptr(): each for name, each in told.items() if name in state}
     found = dict(told)
@@ -188,7 +184,7 @@ def _with_aliases(told: Mapping[str, _T], state: Mapping[str, Any]) -> dict[str,
     return found
 
 
-def _as_text(told: Mapping[str, tuple[Run, ...] | tuple[int, ...]]) -> str:
+def as_text(told: Mapping[str, tuple[Run, ...] | tuple[int, ...]]) -> str:
     """Return runs, or orders of axes, by tensor, as text for the header of a file."""
     return json.dumps(told, separators=(",", ":"))
 
@@ -351,44 +347,6 @@ def save_model(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, s
             save_file(dict(state), draft, metadata=dict(metadata))
     except SafetensorError as error:
         raise OSError(f"{path} cannot be written: {error}") from error
-
-
-def save_peer_model(
-    stats: "PeerStats", model: nn.Module, vector: "Vector", path: Path, *, with_frozen: bool
-) -> None:
-    """Write a peer's model with the data that merging needs: the peer, its weight, its shards.
-
-    Extra state is included if it is a tensor, and frozen parameters *with_frozen*.
-
-    Raises:
-        OSError: It cannot be written; an existing file is unchanged.
-    """
-    schema, state = vector.schema, named_state(model)
-    state = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-    if not with_frozen:
-        left_out = frozen_names(model, vector.layout.travelling)
-        state = {name: value for name, value in state.items() if name not in left_out}
-    metadata = {
-        "peer": stats.id,
-        "weight_units": str(stats.weight_units),
-        "step": str(stats.steps),
-        "schema": schema.hash.hex(),
-        "swarm": stats.swarm,
-        "met": json.dumps(sorted(stats.met)),
-    }
-    local = {placed.tensor.data_ptr() for placed in vector.layout.local}
-    if own := sorted(name for name, value in state.items() if value.data_ptr() in local):
-        metadata["local"] = json.dumps(own)
-    if schema.shards > 1:
-        metadata["shard_units"] = ",".join(str(in_units(weight)) for weight in stats.weights)
-        metadata["shard_runs"] = _as_text(_with_aliases(runs_of(schema), state))
-        if orders := {tensor.name: tensor.axes for tensor in schema.tensors if tensor.order}:
-            metadata["shard_orders"] = _as_text(_with_aliases(orders, state))
-    tensors = {
-        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, tensor in state.items()
-    }
-    save_model(path, tensors, metadata)
 
 
 @contextmanager
