@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["stop"]
 
 _AGAIN = (
-    "Start it again from its checkpoints with `rumor peer --resume DIR` for each peer, or with the "
-    "same `rumor launch --resume --out DIR`."
+    "Start it again from its checkpoints with the same `rumor peer --resume --out DIR` for each "
+    "peer, or the same `rumor launch --resume --out DIR`."
 )
 _WAITED = (
     "They waited for one another, so that they have left and not merged: `rumor merge` averages "

@@ -30,7 +30,6 @@ __all__ = [
     "TRAINING",
     "Json",
     "Source",
-    "check_kept",
     "config_of",
     "given",
     "option",
@@ -164,20 +163,6 @@ def config_of(owner: type[_T], settings: Mapping[str, Any]) -> _T:
     """Make a config from the *settings* that are its fields."""
     names = {entry.name for entry in fields(cast(Any, owner))}
     return owner(**{name: value for name, value in settings.items() if name in names})
-
-
-def check_kept(
-    kept: Mapping[str, Any], settings: Mapping[str, Parameter], where: object
-) -> dict[str, Any]:
-    """Return the settings among stored options, converted to the types of the settings.
-
-    Raises:
-        ConfigError: An option has another type; it is named.
-    """
-    return {
-        name: None if kept[name] is None else _value(settings[name], kept[name], f"{where}: {name}")
-        for name in settings.keys() & kept.keys()
-    }
 
 
 def given(context: typer.Context) -> set[str]:

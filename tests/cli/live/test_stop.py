@@ -81,15 +81,15 @@ def run(tmp_path: Path) -> Iterator[Run]:
         yield Run(tmp_path, stack)
 
 
-def swarm_of(run: Run, *more: str) -> list[Forked]:
+def swarm_of(run: Run, *more: str, life: str = "") -> list[Forked]:
     """Two that train, the second by the address of the first."""
     common = ("--task", "quadratic", "--steps", "1000000", "--set", "step_s_min=0.01", *more)
     processes = []
     for id, way in (("a", "--bind"), ("b", "--join")):
         own = ("--id", id, "--out", str(run.folder / id), "--set", "founders=2", way, run.address)
-        processes.append(run.start(id, *common, *own))
+        processes.append(run.start(id, *common, *own, life=life))
     for id in ("a", "b"):
-        run.trains(id, "founded a swarm")
+        run.trains(f"{id}{life}", "resuming" if life else "founded a swarm")
     return processes
 
 
@@ -112,8 +112,8 @@ def test_a_swarm_ends_and_goes_on_from_its_checkpoints(run: Run) -> None:
         assert end["merge"]["complete"]
         assert f"finished {end['steps']} steps, as rumor stop has ended training" in run.log(id)
     # A request that was made before stops nobody who comes back.
+    swarm_of(run, "--resume", life="-2")
     for id in "ab":
-        run.start(id, "--resume", str(run.folder / id), life="-2")
         run.trains(f"{id}-2", f"resuming {id} after {before[id]['steps']} steps")
     run.trains("a-2", "founded a swarm")
     run.trains("b-2", "joined: the model is now a copy of a's")

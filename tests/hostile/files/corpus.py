@@ -149,7 +149,7 @@ COMMANDS: Final[dict[str, Command]] = {
             _named(c.peer, "options.json", "life.json", "peers.json", "*-000003.*", "*-2.*")
             + _named(c.peer / "checkpoints", "*")
         ),
-        lambda c, out: ["peer", "--resume", c.peer],
+        lambda c, out: ["peer", "--task", "quadratic", "--resume", "--out", c.peer],
     ),
 }
 """By name: what is spoilt, and how it is called."""

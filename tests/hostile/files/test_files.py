@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rumor.gossip.errors import ConfigError
-from rumor.gossip.specs.parameter import settings_of
-from rumor.train.config import RunConfig
 from rumor.train.storage import files
 from rumor.train.storage.files import json_of, read_bytes
 
@@ -73,11 +70,3 @@ def test_what_is_no_file_or_too_long_is_not_read(
     whole.write_bytes(b"0" * 11)
     with pytest.raises(OSError, match="longer than"):
         read_bytes(whole)
-
-
-@pytest.mark.extended
-def test_options_of_another_type_are_named(corpus: Corpus, tmp_path: Path) -> None:
-    from rumor.cli.settings.options import check_kept
-
-    with pytest.raises(ConfigError, match=r"options.json: batch_size is '8': it must be a whole"):
-        check_kept({"batch_size": "8"}, settings_of(RunConfig), "options.json")
