@@ -87,7 +87,7 @@ class SimulateConfig(OutSettings):
         TRAINING: ("task", "workers", "steps", "time_s", "lr", "partition"),
         GOSSIP: ("rule", "topology", "wire"),
         FAULTS: ("network", "speeds", "faults", "storm"),
-        OUTPUT: ("engine", "seed", "out", "from_file", "against"),
+        OUTPUT: ("seed", "out", "from_file", "against"),
     },
     file=False,
 )

@@ -236,7 +236,7 @@ def test_what_cannot_be_stacked_is_computed_one_by_one_and_says_why(task: Task, 
     ]
     assert runs[0].summary["digest"] == runs[1].summary["digest"]
     assert runs[0].summary["engine"] == "loop" and why in runs[0].summary["engine_why"]
-    with pytest.raises(ConfigError, match="Leave --engine out"):
+    with pytest.raises(ConfigError, match="Leave engine out"):
         simulate(**settings, engine="vmap")
 
 

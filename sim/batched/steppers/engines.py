@@ -97,7 +97,7 @@ def choose(engine: str, workshop: Workshop) -> Engine[Way]:
         if why := _why_not(workshop, ways[engine]):
             raise ConfigError(
                 f"engine {engine} cannot take the task {workshop.task.name}: {why}. "
-                "Leave --engine out, or take loop"
+                "Leave engine out, or take loop"
             )
         return Engine(engine, ways[engine], "asked for")
     if why := _why_one_by_one(workshop):

@@ -442,7 +442,7 @@ def test_a_real_run_without_a_model_is_told_and_drawn() -> None:
         (["--topology", "nope"], "nope"),
         (["--rule", "nope"], "nope"),
         (["--network", "nope"], "nope"),
-        (["--engine", "nope"], "nope"),
+        (["--set=engine=nope"], "nope"),
         (["--set", "latency_s=-1"], "latency_s is -1"),
         (["--set", "loss=2"], "loss is 2"),
         (["--speeds", "fast"], "0.5x:25%"),
