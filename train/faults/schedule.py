@@ -175,36 +175,37 @@ def _attack(
 KINDS: Mapping[str, FaultKind] = MappingProxyType(
     {
         "crash": FaultKind(
-            help="The process ends without a word, as by SIGKILL: at once, after so many effects "
-            "of what it does next, or when it has next accepted something before it can say so.",
+            help="The process ends abruptly, as by SIGKILL: at once, after this many "
+            "effects of its next event, or right after it has accepted a share, "
+            "before it answers.",
             needs=("peer",),
             may=("after", "accepting"),
         ),
         "restart": FaultKind(
-            help="A peer that is down starts its next life, from its last checkpoint (kept) or "
-            "with nothing (lost); one that runs is left alone.",
+            help="A dead peer starts again, from its last checkpoint (kept) or without "
+            "state (lost); a running one is left alone.",
             needs=("peer",),
             may=("state",),
             starts=True,
         ),
         "mass-restart": FaultKind(
-            help="All these peers crash at once, and come back together after a while.",
+            help="All these peers crash together, and restart together after for_s.",
             needs=("for_s",),
             may=("peers", "state"),
             starts=True,
         ),
         "pause": FaultKind(
-            help="The process stands still, as by SIGSTOP; what comes meanwhile waits for it.",
+            help="The process stops, as by SIGSTOP; messages wait for it.",
             needs=("peer",),
             may=("for_s",),
         ),
         "continue": FaultKind(
-            help="A paused process goes on, as by SIGCONT.",
+            help="A paused process continues, as by SIGCONT.",
             needs=("peer",),
             starts=True,
         ),
         "slow": FaultKind(
-            help="Steps of a peer take so many times as long.",
+            help="A peer's steps take factor times as long.",
             needs=("peer", "factor"),
             may=("for_s",),
         ),
@@ -214,44 +215,45 @@ KINDS: Mapping[str, FaultKind] = MappingProxyType(
             live=False,
         ),
         "cut": FaultKind(
-            help="Nothing passes between a peer and another (all others), or nothing from it to "
-            "them.",
+            help="No message passes between a peer and another (default: all others), "
+            "or, one way, from it to them.",
             needs=("peer",),
             may=("to", "for_s", "one_way"),
         ),
         "partition": FaultKind(
-            help="Nothing passes between groups of peers; those that are not named form one more.",
+            help="No message passes between groups of peers; the peers that are not "
+            "named form one more.",
             needs=("groups",),
             may=("for_s",),
         ),
         "heal": FaultKind(help="All cuts and partitions end."),
         "loss": FaultKind(
-            help="So many of the messages are lost: of all peers, or those to and from one.",
+            help="Messages are lost with this probability: of all peers, or to and from one.",
             needs=("rate",),
             may=("peer", "for_s"),
         ),
         "duplicate": FaultKind(
-            help="So many of the messages come twice, one soon after the other.",
+            help="Messages arrive twice with this probability, one soon after the other.",
             needs=("rate",),
             may=("peer", "for_s"),
         ),
         "replay": FaultKind(
-            help="So many of the messages come again when they are up to minutes old.",
+            help="Messages arrive again with this probability, up to minutes later.",
             needs=("rate",),
             may=("peer", "for_s"),
         ),
         "delay": FaultKind(
-            help="Messages come so much later, some of them far later than that.",
+            help="Messages arrive at least this much later, some far later.",
             needs=("by_s",),
             may=("peer", "for_s"),
         ),
         "reset": FaultKind(
-            help="Connections are reset, and what is on its way is lost, in the middle of a "
-            "transfer too: of one peer or of all, once or again and again.",
+            help="Connections of one peer or of all are reset, once or repeatedly; "
+            "messages in flight are lost, also in the middle of a transfer.",
             may=("peer", "every_s", "for_s"),
         ),
         "join": FaultKind(
-            help="So many newcomers start, called join-1, join-2 and so on.",
+            help="This many newcomers start, called join-1, join-2 and so on.",
             may=("count",),
             starts=True,
         ),
@@ -260,8 +262,7 @@ KINDS: Mapping[str, FaultKind] = MappingProxyType(
             needs=("peer",),
         ),
         "finish": FaultKind(
-            help="A peer takes no more optimizer steps, and goes on mixing until all have "
-            "finished.",
+            help="A peer takes no more optimizer steps, but keeps mixing until all have finished.",
             needs=("peer",),
             live=False,
         ),
@@ -270,12 +271,10 @@ KINDS: Mapping[str, FaultKind] = MappingProxyType(
             needs=("peer",),
             live=False,
         ),
-        "nan": _attack("what they send are no numbers.", may=("for_s",)),
-        "far": _attack("what they send is strength (1,000) away from their models.", 1000.0),
-        "inflate": _attack(
-            "what they send is said to weigh strength (1,000) times as much.", 1000.0
-        ),
-        "flood": _attack("they take strength (20) turns to push for each step.", 20.0),
+        "nan": _attack("their shares are not numbers.", may=("for_s",)),
+        "far": _attack("their shares are strength (1,000) away from their models.", 1000.0),
+        "inflate": _attack("their shares claim strength (1,000) times their weight.", 1000.0),
+        "flood": _attack("they push strength (20) times per step.", 20.0),
         "sign-flip": _attack("they send their models times minus strength (1)."),
         "ipm": _attack("they send the mean of honest models times minus strength (0.1).", 0.1),
         "alie": _attack(
@@ -284,12 +283,12 @@ KINDS: Mapping[str, FaultKind] = MappingProxyType(
             None,
         ),
         "dissensus": _attack(
-            "they undo strength (1.5) times what honest neighbors pull at whom they send to.",
+            "they undo strength (1.5) times the pull of the receiver's honest neighbors.",
             1.5,
         ),
         "drift": _attack(
-            "they send the receiver's model, moved strength (1) times as far as its neighbors are, "
-            "always to the same side.",
+            "they send the receiver's model, moved strength (1) times as far as its "
+            "neighbors are, always in the same direction.",
         ),
     }
 )
