@@ -32,8 +32,7 @@ TaskFunction: TypeAlias = Callable[..., "Task | VectorTask"]
 """Makes a task, without arguments or from ``seed``."""
 
 ENGINES = ("auto", "dense", "loop", "vmap")
-"""Ways to compute steps; ``auto`` takes the faster of ``batched`` and ``loop`` if both give the
-same bits, else ``loop``."""
+"""Ways to compute steps; ``auto`` chooses by the kind of model."""
 
 DECIDERS = ("auto", "protocol", "compiled")
 """Ways to decide on exchanges."""

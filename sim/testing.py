@@ -394,10 +394,10 @@ class Swarm:
     def heal(self, peer: Peers | None = None, other: Peers | None = None) -> None:
         """Let cut links carry messages again, in both directions; see `cut` (default: all)."""
         workers, mail = self._fleet.workers, self._fleet.mail
-        cuts = {(workers[a].id, workers[b].id): (a, b) for a, b in mail.cuts}
+        cuts = {(workers[a].id, workers[b].id): (a, b) for a, b in mail.cut_ways}
         chosen = cuts.keys() if peer is None else self._links(peer, other, one_way=False)
         for link in sorted(cuts.keys() & {*chosen}):
-            mail.heal(cuts[link])
+            mail.cut_ways.remove(cuts[link])
             self._log.note(link[0], Incident("healed", link[1]))
 
     def live(self, peer: PeerId) -> tuple[PeerId, ...]:
@@ -649,18 +649,13 @@ def _is_member(worker: Worker) -> bool:
 
 
 def _names(peers: int | Sequence[PeerId]) -> list[PeerId]:
-    if isinstance(peers, str):
-        raise ConfigError(f"peers is {peers!r}: it must be a number, or a list of names")
     names = list(worker_names(peers) if isinstance(peers, int) else peers)
-    if not names:
-        raise ConfigError(f"peers is {peers}: there must be at least 1")
-    if len(set(names)) < len(names):
-        raise ConfigError(f"peers is {names}: each name must be there once")
-    for name in names:
-        if not is_name(name):
-            raise ConfigError(
-                f"a peer is called {name!r}: it must be 1 to 64 letters, digits, '.', '_' or '-'"
-            )
+    is_unique = 0 < len(set(names)) == len(names)
+    if isinstance(peers, str) or not (is_unique and all(map(is_name, names))):
+        raise ConfigError(
+            f"peers is {peers!r}: it must be a number of at least 1, or a list of different names, "
+            "of 1 to 64 letters, digits, '.', '_' or '-' each"
+        )
     return names
 
 
@@ -672,11 +667,9 @@ def _check_time(field: str, value: float, least: float = 0.0) -> None:
 def _rules(rule: str | Callable[[], Rule], p: float | None) -> Callable[[], Rule]:
     if isinstance(rule, str):
         return partial(make_rule, rule, p)
-    if not callable(rule):
+    if not callable(rule) or p is not None:
         raise ConfigError(
-            f"rule is {rule!r}: each peer needs one of its own, so give what makes one, "
-            "such as lambda: GoSGD(p=0.5)"
+            f"rule is {rule!r} and p is {p}: each peer needs a rule of its own, so give a name, or "
+            "a function that makes one, such as lambda: GoSGD(p=0.5)"
         )
-    if p is not None:
-        raise ConfigError(f"p is {p}: it goes with a rule's name only")
     return rule

@@ -21,7 +21,7 @@ _DELIVERY = int(Priority.DELIVERY)
 
 
 class Deliveries:
-    """Delivers messages; *links*, the network they cross, may be replaced."""
+    """Delivers messages through the ports of the network that they cross."""
 
     def __init__(self, clock: Clock, links: Links) -> None:
         self._clock = clock
@@ -87,22 +87,14 @@ class Mailbox:
         if fleet.harness is None or deliveries.links.uses_sizes:
             self._bytes_of = encoded_bytes if faults is None else Sizes().of
         self._places = {address_of(id): index for id, index in fleet.index.items()}
-        self._cut: set[Way] = set()
+        self.cut_ways: set[Way] = set()
+        """Ways that are cut now in addition to those that a plan cuts."""
         self._cuts: Counter[Way] = Counter()
-
-    @property
-    def cuts(self) -> list[Way]:
-        """Ways that are cut now in addition to those that a plan cuts, sorted."""
-        return sorted(self._cut)
 
     def cut(self, way: Way) -> None:
         """Lose all messages in flight from one worker to another, and all later ones."""
-        self._cut.add(way)
+        self.cut_ways.add(way)
         self._cuts[way] += 1
-
-    def heal(self, way: Way) -> None:
-        """Let a way carry messages again."""
-        self._cut.discard(way)
 
     def greet(self, worker: Worker, effect: Greet, now: float, payload: Payload = None) -> None:
         """Send a message to an address, whichever peer has it."""
@@ -133,7 +125,7 @@ class Mailbox:
             size_bytes = frame + links.header_weight * (whole - frame)
         way, there = (worker.index, to), fleet.workers[to]
         # None if it is lost at once.
-        cuts = None if way in self._cut else self._cuts.get(way, 0)
+        cuts = None if way in self.cut_ways else self._cuts.get(way, 0)
         arrivals_s = self._arrivals(way, size_bytes)
         if not there.running or (
             fleet.harness is not None and not fleet.harness.reaches(worker, there)

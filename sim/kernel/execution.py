@@ -67,7 +67,19 @@ class EffectExecutor:
         self._program = program
         self._traffic = traffic
         self._send = send
-        self._handlers: dict[type, Handler] = {**self._by_type(), **more}
+        self._handlers: dict[type, Handler] = {
+            Snapshot: self._snapshot,
+            Release: lambda w, e, _: program.let_go(w.snapshots.pop(e.snapshot)),
+            Reclaim: lambda w, e, _: program.mix(w.index, w.snapshots[e.snapshot], e.fraction),
+            Attach: self._attach,
+            Inspect: self._inspect,
+            Measure: self._measure,
+            Mix: self._mix,
+            Combine: self._combine,
+            Exchange: self._exchange,
+            Drop: self._drop,
+            **more,
+        }
         self._stage = _stage if harness is None else harness.stage
         self._harness = harness
         self._crash = crash
@@ -149,30 +161,10 @@ class EffectExecutor:
         elif harness is not None:
             harness.done(worker)
 
-    def _by_type(self) -> dict[type, Handler]:
-        return {
-            Snapshot: self._snapshot,
-            Release: self._release,
-            Reclaim: self._reclaim,
-            Attach: self._attach,
-            Inspect: self._inspect,
-            Measure: self._measure,
-            Mix: self._mix,
-            Combine: self._combine,
-            Exchange: self._exchange,
-            Drop: self._drop,
-        }
-
     def _snapshot(self, worker: Worker, effect: Snapshot, now: float) -> None:
         cut = Cut(effect.register, effect.form, effect.shard)
         slot = self._program.snapshot(worker.index, cut, effect.id)
         worker.snapshots[effect.id] = slot
-
-    def _release(self, worker: Worker, effect: Release, now: float) -> None:
-        self._program.let_go(worker.snapshots.pop(effect.snapshot))
-
-    def _reclaim(self, worker: Worker, effect: Reclaim, now: float) -> None:
-        self._program.mix(worker.index, worker.snapshots[effect.snapshot], effect.fraction)
 
     def _attach(self, worker: Worker, effect: Attach, now: float) -> None:
         # Each worker is its own host: no memory is shared.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import filterfalse
 
-from ...gossip import Audit
+from ...gossip import Audit, audit
 from ...gossip.effects.effects import Greet, Measure
 from ...gossip.errors import LocalProtocolError, RemoteProtocolError
 from ...gossip.membership.static import StaticMembership
@@ -75,7 +75,6 @@ class Fleet:
         self.halts: dict[PeerId, str] = {}
         """Reason of each worker whose rule could not continue."""
         self._plan = plan
-        """Assignment of samples to workers, if it follows the membership."""
         self._stops: dict[int, list[int]] = {}
         for stop in sorted(stops):
             self._stops.setdefault(stop.worker, []).append(stop.order)
@@ -199,7 +198,8 @@ class Fleet:
 
     def audit(self) -> Audit:
         """Account for all weight, by the ledgers of all incarnations."""
-        return self.incarnations.audit(self.workers)
+        running = [a for w in self.workers if w.running for a in w.protocol.accounts]
+        return audit([*self.incarnations.ended, *running], self.incarnations.dead)
 
     def present(self) -> Iterator[int]:
         """Iterate over honest workers in the swarm, or searching for it while it is empty."""

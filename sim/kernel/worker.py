@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, NamedTuple
 from typing import Protocol as Structural
 
-from ...gossip import Audit, audit
 from ...gossip.effects.effects import Effect, Measure, Stage
 from ...gossip.effects.events import Event
 from ...gossip.effects.ledger import Account
@@ -165,8 +164,10 @@ class Incarnations:
         self._membership = membership
         self._harness = harness
         self._keeps_anchor = parse_wire(plan.protocol.wire).needs_anchor
-        self._ended: list[Account] = []
-        self._dead: set[tuple[PeerId, Incarnation]] = set()
+        self.ended: list[Account] = []
+        """Ledgers of ended incarnations."""
+        self.dead: set[tuple[PeerId, Incarnation]] = set()
+        """Incarnations that handed nothing on."""
 
     def first(self, index: int, id: PeerId) -> Worker:
         """Make the first incarnation of a worker."""
@@ -195,15 +196,10 @@ class Incarnations:
             died: True if it handed nothing on.
             ledger: State of its ledger, if that is less than it had decided.
         """
-        self._ended += worker.protocol.accounts if ledger is None else ledger
+        self.ended += worker.protocol.accounts if ledger is None else ledger
         if died:
-            self._dead.add(worker.protocol.account.life)
+            self.dead.add(worker.protocol.account.life)
         self.ended_s += now - worker.started_s
-
-    def audit(self, workers: Sequence[Worker]) -> Audit:
-        """Count all weight, by the ledgers of all incarnations; *workers* are the latest."""
-        running = [a for worker in workers if worker.running for a in worker.protocol.accounts]
-        return audit([*self._ended, *running], self._dead)
 
     def _protocol(self, id: PeerId, before: Worker | None, kept: Checkpoint | None) -> Protocol:
         if self._harness is not None:

@@ -145,13 +145,12 @@ class FleetPost:
         self._fleet.mail.cut(self._way(source, to))
 
     def heal(self) -> None:
-        for way in self._fleet.mail.cuts:
-            self._fleet.mail.heal(way)
+        self._fleet.mail.cut_ways.clear()
 
     def reset(self, one: str, other: str) -> None:
         for way in (self._way(one, other), self._way(other, one)):
             self._fleet.mail.cut(way)
-            self._fleet.mail.heal(way)
+            self._fleet.mail.cut_ways.remove(way)
 
     def reset_in_transfer(self, source: str, to: str, send: Callable[[], object]) -> None:
         send()

@@ -70,7 +70,7 @@ def test_a_worker_can_crash_when_it_has_accepted_and_before_it_says_so() -> None
         before = fleet.workers[1].protocol.account.decided.copy()
         fleet.run(fleet.now + 0.0005, 10**9)
     # The ledger has the share, and its sender never heard of that.
-    ledger = {account.life: account for account in fleet.incarnations._ended}
+    ledger = {account.life: account for account in fleet.incarnations.ended}
     decided = ledger[worker.protocol.account.life].decided
     newest = [life for life, last in decided.items() if before.get(life) != last]
     assert newest
