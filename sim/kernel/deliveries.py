@@ -8,7 +8,7 @@ from ...gossip.effects.effects import Greet
 from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.messages import Envelope, Hello, Leave
 from ...train.faults.network import NetworkFaults
-from ..models.links import Links, Port, Sizes, address_of
+from ..models.links import Links, Port, address_of
 from .clock import Clock, Priority
 from .worker import Payload, Worker
 
@@ -81,11 +81,8 @@ class Mailbox:
         self._fleet = fleet
         self._deliveries = deliveries
         self._faults = faults
-        # A harness needs no byte counts, and only per-worker views, which faults need, send a
-        # message again.
-        self._bytes_of: Callable[[Envelope], int] | None = None
-        if fleet.harness is None or deliveries.links.uses_sizes:
-            self._bytes_of = encoded_bytes if faults is None else Sizes().of
+        # A harness needs no byte counts.
+        self._counts_bytes = fleet.harness is None or deliveries.links.uses_sizes
         self._places = {address_of(id): index for id, index in fleet.index.items()}
         self.cut_ways: set[Way] = set()
         """Ways that are cut now in addition to those that a plan cuts."""
@@ -116,8 +113,8 @@ class Mailbox:
             return
         size_bytes = 0.0
         fleet.traffic.messages += 1
-        if self._bytes_of is not None:
-            whole = self._bytes_of(envelope)
+        if self._counts_bytes:
+            whole = encoded_bytes(envelope)
             fleet.traffic.bytes_sent += whole
             if type(envelope.body) in (Hello, Leave):
                 fleet.traffic.membership_bytes += whole

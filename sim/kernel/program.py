@@ -10,6 +10,7 @@ arithmetic is that of the schedule to the last bit, however many steps are taken
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from .faults.forgeries import Forgery
 __all__ = [
     *("Combine", "Cut", "Exchange", "Forge", "Keep", "Level", "Mix", "Operation"),
     *("Program", "Release", "ScaleLr", "Slot", "SlotPart", "Snapshot", "Start"),
+    "levels_of",
     *("MIX", "RELEASE", "SCALE_LR", "SNAPSHOT", "WHOLE"),
 ]
 
@@ -200,37 +202,46 @@ class Level:
         return found
 
 
-class _Draft:
-    """A level that is being written; see `Level`."""
+def levels_of(
+    steps: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    levels: NDArray[np.int64],
+    fractions: NDArray[np.float64],
+    *,
+    first_order: int,
+    cuts: Sequence[Cut],
+    rare: Mapping[int, Operation] = MappingProxyType({}),
+) -> list[Level]:
+    """Split what was decided into levels; within one, everything keeps its order.
 
-    def __init__(self) -> None:
-        self.workers: list[int] = []
-        self.steps: list[int] = []
-        self.orders: list[int] = []
-        self.rows: list[int] = []
-        self.fractions: list[float] = []
-        self.rare: dict[int, Operation] = {}
-
-    def add(
-        self,
-        kind: int,
-        worker: int = 0,
-        slot: int = 0,
-        fraction: float = 0.0,
-        cut: int = 0,
-        id: int = 0,
-    ) -> None:
-        self.rows += (kind, worker, cut, slot, id)
-        self.fractions.append(fraction)
-
-    def add_rare(self, operation: Operation) -> None:
-        self.rare[len(self.fractions)] = operation
-        self.add(_RARE)
-
-    def done(self, cuts: Sequence[Cut]) -> Level:
-        rows = np.array(self.rows, np.int64).reshape(-1, 5)
-        fractions = np.array(self.fractions, np.float64)
-        return Level(self.workers, self.steps, self.orders, rows, fractions, cuts, self.rare)
+    Args:
+        steps: Axes ``(step, 3)``: worker, level, number among the worker's own.
+        rows: Operations, see `Level.rows`; so are *fractions*, *cuts* and *rare*.
+        levels: Level of each operation.
+        first_order: Position of the first step in the schedule.
+    """
+    by_step = np.argsort(steps[:, 1], kind="stable")
+    by_operation = np.argsort(levels, kind="stable")
+    n = 1 + max(int(steps[:, 1].max(initial=0)), int(levels.max(initial=0)))
+    starts = np.searchsorted(steps[by_step, 1], np.arange(n + 1)).tolist()
+    ends = np.searchsorted(levels[by_operation], np.arange(n + 1)).tolist()
+    found = []
+    for at in range(n):
+        taken, done = by_step[starts[at] : starts[at + 1]], by_operation[ends[at] : ends[at + 1]]
+        places = enumerate(done.tolist()) if rare else ()
+        rares = {place: rare[which] for place, which in places if which in rare}
+        found.append(
+            Level(
+                steps[taken, 0].tolist(),
+                steps[taken, 2].tolist(),
+                (taken + first_order).tolist(),
+                rows[done],
+                fractions[done],
+                cuts,
+                rares,
+            )
+        )
+    return found
 
 
 class Program:
@@ -239,30 +250,59 @@ class Program:
     def __init__(self, n: int) -> None:
         self.steps = 0
         """Optimizer steps scheduled since the start of the run."""
-        self._levels = [_Draft()]
         self._row_levels = [0] * n
-        self._window = 0
+        self._window = -1
         self._slots = 0
         self._cuts = {WHOLE: 0}
+        self._begin_window()
 
     def take(self) -> list[Level]:
         """Return the window's levels, in order, and begin another window."""
-        cuts = list(self._cuts)
-        levels, self._levels = [level.done(cuts) for level in self._levels], [_Draft()]
+        steps = np.array(self._steps, np.int64).reshape(-1, 3)
+        levels = levels_of(
+            steps,
+            np.array(self._rows, np.int64).reshape(-1, 5),
+            np.array(self._levels, np.int64),
+            np.array(self._fractions, np.float64),
+            first_order=self.steps - len(steps),
+            cuts=list(self._cuts),
+            rare=self._rare,
+        )
+        self._begin_window()
+        return levels
+
+    def _begin_window(self) -> None:
+        self._steps: list[int] = []
+        self._rows: list[int] = []
+        self._levels: list[int] = []
+        self._fractions: list[float] = []
+        self._rare: dict[int, Operation] = {}
         self._row_levels = [0] * len(self._row_levels)
         self._window += 1
-        return levels
+
+    def _add(
+        self,
+        level: int,
+        kind: int,
+        worker: int = 0,
+        slot: int = 0,
+        fraction: float = 0.0,
+        cut: int = 0,
+        id: int = 0,
+    ) -> None:
+        self._rows += (kind, worker, cut, slot, id)
+        self._levels.append(level)
+        self._fractions.append(fraction)
+
+    def _add_rare(self, level: int, operation: Operation) -> None:
+        self._rare[len(self._levels)] = operation
+        self._add(level, _RARE)
 
     def step(self, worker: int, step: int) -> None:
         """Add an optimizer step of a worker."""
         level = self._row_levels[worker] + 1
         self._row_levels[worker] = level
-        if level == len(self._levels):
-            self._levels.append(_Draft())
-        at = self._levels[level]
-        at.workers.append(worker)
-        at.steps.append(step)
-        at.orders.append(self.steps)
+        self._steps += (worker, level, step)
         self.steps += 1
 
     def snapshot(self, worker: int, cut: Cut, id: SnapshotId) -> Slot:
@@ -272,7 +312,7 @@ class Program:
         level = slot._level = self._row_levels[worker]
         slot._window = self._window
         number = self._cuts.setdefault(cut, len(self._cuts))
-        self._levels[level].add(SNAPSHOT, worker, slot.number, cut=number, id=id)
+        self._add(level, SNAPSHOT, worker, slot.number, cut=number, id=id)
         return slot
 
     def forge(self, worker: int, source: Slot, forgery: Forgery) -> Slot:
@@ -288,13 +328,13 @@ class Program:
         self._slots += 1
         slot._level, slot._window = level, self._window
         told = Forge(worker, slot.number, source.number, source.cut, forgery)
-        self._levels[level].add_rare(told)
+        self._add_rare(level, told)
         return slot
 
     def mix(self, worker: int, slot: Slot, fraction: float) -> None:
         """Mix a slot into a worker's vector."""
         level = self._meet(worker, slot)
-        self._levels[level].add(MIX, worker, slot.number, fraction)
+        self._add(level, MIX, worker, slot.number, fraction)
 
     def combine(
         self,
@@ -317,7 +357,7 @@ class Program:
         level = self._row_levels[worker]
         for slot in slots:
             slot._level = level
-        self._levels[level].add_rare(Combine(worker, register, tuple(plain)))
+        self._add_rare(level, Combine(worker, register, tuple(plain)))
 
     def segment(self) -> Slot:
         """Name a segment, which stays for good."""
@@ -336,28 +376,26 @@ class Program:
     ) -> None:
         """Exchange a register of a worker with a segment, after all earlier exchanges."""
         level = self._meet(worker, segment)
-        self._levels[level].add_rare(
-            Exchange(worker, segment.number, register, taken, given, fresh)
-        )
+        self._add_rare(level, Exchange(worker, segment.number, register, taken, given, fresh))
 
     def keep(self, worker: int) -> None:
         """Keep a worker's values, as a checkpoint does."""
-        self._levels[self._row_levels[worker]].add_rare(Keep(worker))
+        self._add_rare(self._row_levels[worker], Keep(worker))
 
     def start(self, worker: int, *, kept: bool) -> None:
         """Let a worker begin anew, with its last kept values or the initial ones."""
-        self._levels[self._row_levels[worker]].add_rare(Start(worker, kept))
+        self._add_rare(self._row_levels[worker], Start(worker, kept))
 
     def scale_lr(self, worker: int, factor: float) -> None:
         """Set the factor of a worker's learning rate from its next step on."""
-        self._levels[self._row_levels[worker]].add(SCALE_LR, worker, fraction=factor)
+        self._add(self._row_levels[worker], SCALE_LR, worker, fraction=factor)
 
     def let_go(self, slot: Slot) -> None:
         """Remove one reader; the last one frees the slot."""
         slot.readers -= 1
         if slot.readers == 0:
             level = slot._level if slot._window == self._window else 0
-            self._levels[level].add(RELEASE, slot=slot.number)
+            self._add(level, RELEASE, slot=slot.number)
 
     def _meet(self, worker: int, slot: Slot) -> int:
         """Bring a worker and a slot that it reads to one level."""

@@ -4,16 +4,14 @@ import math
 from array import array
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...gossip.errors import ConfigError
 from ...gossip.types import PeerId
-from ...gossip.wire.codec import encoded_bytes
-from ...gossip.wire.messages import Envelope, Hello, Member
 from ...topology.hashing import key, uniform
 from .network import ALL, NetworkConfig
 
-__all__ = ["INSTANT_S", "SPANS_MAX", "Links", "Port", "Sizes", "address_of"]
+__all__ = ["INSTANT_S", "SPANS_MAX", "Links", "Port", "address_of"]
 
 
 Ends = frozenset[int] | None
@@ -294,51 +292,3 @@ def _ends(names: tuple[str, ...], places: Mapping[str, int], field: str) -> Ends
                 f"to {len(set(places.values())) - 1}"
             )
     return None if names == ALL else frozenset(places[name] for name in names)
-
-
-_KEPT_MAX = 1 << 17
-
-# From this number of elements on, msgpack writes the length of an array in two more bytes. (In four
-# more from 65,536 on; no message has that many.)
-_SHORT = 1 << 4
-
-_NOBODY = Envelope(
-    swarm=b"",
-    schema=bytes(16),
-    source="a",
-    source_incarnation=1,
-    destination="b",
-    destination_incarnation=1,
-    body=Hello(members=(), rooted=False, reply=False),
-)
-
-
-class Sizes:
-    """Sizes of messages. A view's entry that several messages carry is measured once."""
-
-    def __init__(self) -> None:
-        self._sizes: dict[int, int] = {}
-        self._members: list[Member] = []
-
-    def of(self, envelope: Envelope) -> int:
-        """Return the size of a message, exactly as `rumor.gossip.wire.codec.encoded_bytes`."""
-        body = envelope.body
-        if type(body) is not Hello:
-            return encoded_bytes(envelope)
-        members, sizes = body.members, self._sizes
-        bare = encoded_bytes(replace(envelope, body=replace(body, members=())))
-        try:
-            entries = sum([sizes[id(member)] for member in members])
-        except KeyError:
-            if len(sizes) > _KEPT_MAX:
-                sizes.clear()
-                self._members.clear()
-            entries = sum([sizes.get(id(member)) or self._measure(member) for member in members])
-        return bare + entries + (0 if len(members) < _SHORT else 2)
-
-    def _measure(self, member: Member) -> int:
-        alone = replace(_NOBODY, body=Hello(members=(member,), rooted=False, reply=False))
-        # Cached objects stay alive, so that no other object gets their id.
-        self._members.append(member)
-        size = self._sizes[id(member)] = encoded_bytes(alone) - encoded_bytes(_NOBODY)
-        return size

@@ -23,7 +23,7 @@ from ...models.links import INSTANT_S, SPANS_MAX
 from ...models.step_time import is_constant
 from ...models.topology import WorkerTopology
 from ..plan import FleetPlan, Traffic
-from ..program import SCALE_LR, SNAPSHOT, WHOLE, Cut, Level
+from ..program import SCALE_LR, SNAPSHOT, WHOLE, Cut, Level, levels_of
 from .decisions import tables
 from .decisions.tables import Tables
 
@@ -130,43 +130,28 @@ class FastFleet:
         )
 
     def take(self) -> list[Level]:
-        """Return the levels of what was decided since the last call. See `Program.take`.
-
-        Within a level everything keeps its order.
-        """
+        """See `Program.take`."""
         t, totals = self._tables, self._tables.totals[0]
-        n_levels, n_steps, n = map(self._total, ("n_levels", "n_steps", "n_operations"))
-        steps = t.step_rows[: 3 * n_steps].reshape(-1, 3)
+        n_steps, n = self._total("n_steps"), self._total("n_operations")
         operations = t.operation_rows[: 6 * n].reshape(-1, 6)
-        fractions = self._with_lr(operations, t.fractions[:n])
-        by_step = np.argsort(steps[:, 1], kind="stable")
-        by_operation = np.argsort(operations[:, 2], kind="stable")
-        steps, orders = steps[by_step], by_step + self.steps - n_steps
-        operations, fractions = operations[by_operation], fractions[by_operation]
-        edges = np.arange(n_levels + 1)
-        starts = np.searchsorted(steps[:, 1], edges).tolist()
-        ends = np.searchsorted(operations[:, 2], edges).tolist()
-        # Without the buffers; and all cuts are of the whole vector, in one format.
+        # Without the levels and the buffers; and all cuts are of the whole vector, in one format.
         cut = Cut(X, Form(self.plan.protocol.wire))
         cuts = (WHOLE,) if cut == WHOLE else (WHOLE, cut)
         rows = operations[:, [0, 1, 2, 3, 5]]
         rows[:, 2] = np.where(rows[:, 0] == SNAPSHOT, len(cuts) - 1, 0)
         rows[rows[:, 0] == SCALE_LR, 3] = 0
+        levels = levels_of(
+            t.step_rows[: 3 * n_steps].reshape(-1, 3),
+            rows,
+            operations[:, 2],
+            self._with_lr(operations, t.fractions[:n]),
+            first_order=self.steps - n_steps,
+            cuts=cuts,
+        )
         totals["n_steps"] = totals["n_operations"] = 0
-        totals["n_levels"] = 1
         totals["window"] += 1
         t.workers["level"] = 0
-        return [
-            Level(
-                steps[starts[at] : starts[at + 1], 0].tolist(),
-                steps[starts[at] : starts[at + 1], 2].tolist(),
-                orders[starts[at] : starts[at + 1]].tolist(),
-                rows[ends[at] : ends[at + 1]],
-                fractions[ends[at] : ends[at + 1]],
-                cuts,
-            )
-            for at in range(n_levels)
-        ]
+        return levels
 
     def _total(self, name: str) -> int:
         return int(self._tables.totals[name][0])
@@ -247,7 +232,7 @@ def _make_tables(plan: FleetPlan, topology: Topology) -> Tables:
     workers["mean_s"] = [plan.pace.mean_s(worker) for worker in range(n)]
     workers["alarm_s"] = np.inf
     totals = np.zeros(1, tables.TOTALS)
-    totals["running"], totals["n_levels"], totals["n_free"] = n, 1, _BUFFERS_MIN
+    totals["running"], totals["n_free"] = n, _BUFFERS_MIN
     halves = 2 * max(_WORDS[0], min(_WORDS[1], _WORDS_TOTAL // n))
     workers["halves_used"] = halves
     n_durations = 1 if is_constant(plan.pace) else _DURATIONS

@@ -18,7 +18,6 @@ def note_step(t: Tables, worker: int) -> None:
     if t.scales_lr == 1:
         _note(t, SCALE_LR, worker, me.level, me.steps, me.known_steps, 0, totals.now_s)
     me.level += 1
-    totals.n_levels = max(totals.n_levels, me.level + 1)
     at = 3 * totals.n_steps
     t.step_rows[at] = worker
     t.step_rows[at + 1] = me.level

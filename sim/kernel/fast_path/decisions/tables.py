@@ -151,9 +151,8 @@ TOTALS: Final = np.dtype(
         ("n_free", _INT),  # buffers
         ("next_free", _INT),  # position in their ring
         ("window", _INT),
-        ("n_steps", _INT),  # rows of this window, as are the next two
+        ("n_steps", _INT),  # rows of this window, as is the next
         ("n_operations", _INT),
-        ("n_levels", _INT),
         ("starved_worker", _INT),
         ("messages", _INT),
         ("bytes_sent", _INT),
