@@ -17,7 +17,7 @@ from ..topology import TopologyError, parse
 from ..train.faults.schedule import KINDS, Fault, check_faults, faults_of, resolve
 from ..train.tasks.task import Task, trained_by
 from .batched import values as values_of
-from .batched.cores import Cores, usable_cores
+from .batched.cores import Threads, usable_cores
 from .batched.models import Models
 from .batched.prefetch import Prefetcher, can_prefetch
 from .batched.schedule import (
@@ -169,7 +169,7 @@ class Simulation:
         Raises:
             ConfigError: They cannot be computed in the requested way, or do not fit.
         """
-        return self._prepared.choose(Cores(self._cores, self._prefetcher.is_deciding))
+        return self._prepared.choose(partial(Threads, self._cores, self._prefetcher.is_deciding))
 
     @cached_property
     def _prepared(self) -> PreparedRun:

@@ -1,15 +1,15 @@
-"""Cores to compute on, and threads that share them."""
+"""Threads that share work, and the cores that they may use."""
 
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import torch
 
-__all__ = ["ONE_CORE", "Cores", "Threads", "never", "usable_cores"]
+__all__ = ["ONE_CORE", "Threads", "never", "usable_cores"]
 
 _Part = TypeVar("_Part")
 
@@ -19,36 +19,28 @@ def never() -> bool:
     return False
 
 
-class Cores(NamedTuple):
-    """Cores to compute on."""
-
-    n: int = 1
-    """Number of cores."""
-    is_taken: Callable[[], bool] = never
-    """Returns True while another thread or process needs one of them."""
-
-
 class Threads:
     """Threads that share the work of the calling thread.
 
     Args:
-        cores: Number of threads, the calling one included; while a core is taken one of them rests,
-            since two on one core would keep all others waiting.
+        n: Number of threads, the calling one included.
+        is_taken: Returns True while another thread or process needs one of the *n* cores: then one
+            of these threads rests, since two on one core would keep all others waiting.
     """
 
-    def __init__(self, cores: Cores) -> None:
-        self._cores = cores
-        self.n = cores.n
+    def __init__(self, n: int = 1, is_taken: Callable[[], bool] = never) -> None:
+        self.n = n
+        self._is_taken = is_taken
         self._pool: ThreadPoolExecutor | None = None
-        if cores.n > 1:
+        if n > 1:
             # The BLAS library has a thread count of its own in each thread.
             begin = partial(torch.set_num_threads, 1)
-            self._pool = ThreadPoolExecutor(cores.n - 1, initializer=begin)
+            self._pool = ThreadPoolExecutor(n - 1, initializer=begin)
 
     @property
     def free(self) -> int:
         """Number of threads that would work now."""
-        return 1 if self._pool is None else max(1, self._cores.n - self._cores.is_taken())
+        return 1 if self._pool is None else max(1, self.n - self._is_taken())
 
     def share(self, work: Callable[[_Part], None], parts: Sequence[_Part]) -> None:
         """Run all parts, each on the thread that is free first."""
@@ -84,7 +76,7 @@ class Threads:
             self._pool.shutdown()
 
 
-ONE_CORE: Final = Threads(Cores())
+ONE_CORE: Final = Threads()
 """The calling thread alone."""
 
 

@@ -48,12 +48,6 @@ __all__ = [
     *("rows_of", "spans_of"),
 ]
 
-_SLOTS_AT_ONCE = 64
-
-# Large models, and many shards, get smaller blocks: most of a block would be idle.
-_BLOCK_BYTES_MAX = 1 << 26
-
-
 Parts = tuple[Tensor, ...]
 """One flat tensor for each dtype of the model."""
 
@@ -141,15 +135,6 @@ def spans_of(schema: Schema, shard: int, parts: Parts) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-class _Kind(NamedTuple):
-    """Shares that need buffers of the same size."""
-
-    wire: str
-    shard: int
-    registers: int
-    bare: bool
-
-
 class _Room(NamedTuple):
     """Buffer of one share."""
 
@@ -211,7 +196,7 @@ class Shares:
         self._is_scattered = self._is_cut and schema.scattered
         self._rooms: dict[int, _Room] = {}
         self._copies: dict[int, Parts] = {}
-        self._free: defaultdict[_Kind, list[_Room]] = defaultdict(list)
+        self._free: defaultdict[object, list[_Room]] = defaultdict(list)
         self._sent: dict[int, Parts] = {}
         self._segments: dict[int, Parts] = {}
         """Vectors that all workers of a machine share."""
@@ -453,29 +438,20 @@ class Shares:
 
     def _take_room(self, slot: int, cut: Cut) -> _Room:
         form = cut.form
-        kind = _Kind(form.wire, cut.shard, form.registers, form.bare)
-        free = self._free[kind]
-        room = self._rooms[slot] = free.pop() if free else self._grow(kind)
+        free = self._free[form.wire, cut.shard, form.registers, form.bare]
+        room = self._rooms[slot] = free.pop() if free else self._make_room(cut, free)
         return room
 
-    def _grow(self, kind: _Kind) -> _Room:
-        """Allocate buffers for more shares of one kind, several at a time."""
-        wire = parse_wire(kind.wire)
-        pieces = self._pieces[kind.shard] * kind.registers
-        spans = self._spans[kind.shard] * kind.registers
-        dtypes = [self._anchor[span.part].dtype for span in spans]
+    def _make_room(self, cut: Cut, free: list[_Room]) -> _Room:
+        """Allocate the buffer of one share."""
+        form, wire = cut.form, parse_wire(cut.form.wire)
+        pieces = self._pieces[cut.shard] * form.registers
+        parts = []
+        for piece, span in zip(pieces, self._spans[cut.shard] * form.registers, strict=True):
+            like = self._anchor[span.part]
+            size = wire.room_bytes(piece.dtype, piece.n_numbers, like.itemsize)
+            raw = torch.empty(size, dtype=torch.uint8, device=like.device)
+            parts.append(raw if wire.converts(piece.dtype) else raw.view(like.dtype))
         converted = tuple(wire.converts(piece.dtype) for piece in pieces)
-        sizes = [
-            wire.room_bytes(piece.dtype, piece.n_numbers, dtype.itemsize)
-            for piece, dtype in zip(pieces, dtypes, strict=True)
-        ]
-        at_once = min(_SLOTS_AT_ONCE // len(self._spans), _BLOCK_BYTES_MAX // sum(sizes))
-        n = max(1, at_once)
-        free = self._free[kind]
-        device = self._anchor[0].device
-        for block in torch.empty(n, sum(sizes), dtype=torch.uint8, device=device).unbind(0):
-            each = zip(block.split(sizes), dtypes, converted, strict=True)
-            parts = tuple(raw if lossy else raw.view(dtype) for raw, dtype, lossy in each)
-            plain = not any(converted)
-            free.append(_Room(kind.shard, wire, parts, converted, plain, kind.bare, free))
-        return free.pop()
+        plain = not any(converted)
+        return _Room(cut.shard, wire, tuple(parts), converted, plain, form.bare, free)

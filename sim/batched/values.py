@@ -25,7 +25,7 @@ from ...train.tasks.task import Task, require_optimizer
 from ...train.tensors.cuda import find_device
 from ..config import SimulationConfig
 from .batches import Batches
-from .cores import ONE_CORE, Cores, Threads
+from .cores import ONE_CORE, Threads
 from .models import Models
 from .parameters import CPU, ParameterMatrix
 from .steppers.engines import Engine, Workshop, choose
@@ -155,8 +155,9 @@ class PreparedRun:
     settings."""
     lr_factor: Callable[[int, int, float], float] | None = None
     """Factor of a learning rate, as in `FleetPlan`."""
-    choose: Callable[[Cores], ValuesEngine]
-    """Selects how to compute, which may take as long as some steps do.
+    choose: Callable[[Callable[[], Threads]], ValuesEngine]
+    """Selects how to compute, on threads made anew for every start, which may take as long as some
+    steps do.
 
     Raises:
         ConfigError: It cannot be computed in the requested way.
@@ -224,8 +225,8 @@ def _of_vectors(
         anchor=rows.anchor,
         memory_gib=memory_gib,
         samples=tuple(batch_sizes(config.batch_sizes, ids, config.batch_size or 1)),
-        choose=lambda cores: Engine(
-            VectorRows.name, lambda: make(Threads(cores), lasting=lasting), "the task has no model"
+        choose=lambda make_threads: Engine(
+            VectorRows.name, lambda: make(make_threads(), lasting=lasting), "the task has no model"
         ),
     )
 
@@ -271,9 +272,7 @@ def _of_models(
         device=device,
     )
 
-    def choose_engine(cores: Cores) -> ValuesEngine:
-        # A device runs what one thread submits.
-        free = cores if device == CPU else cores._replace(n=1)
+    def choose_engine(make_threads: Callable[[], Threads]) -> ValuesEngine:
         choice = choose(config.engine, workshop)
 
         def make() -> Models:
@@ -286,7 +285,8 @@ def _of_models(
                 ids=ids,
                 seed=config.seed,
                 device=device,
-                threads=Threads(free),
+                # A device runs what one thread submits.
+                threads=make_threads() if device == CPU else ONE_CORE,
             )
             failures = Failures()
             models = Models(

@@ -9,7 +9,7 @@ import torch
 
 from rumor.gossip import ConfigError
 from rumor.sim import SimulationConfig, simulate
-from rumor.sim.batched.cores import Cores, Threads
+from rumor.sim.batched.cores import Threads
 from rumor.sim.batched.steppers.engines import one_thread_each
 from rumor.sim.batched.values import check_memory
 from rumor.sim.kernel.gc import paused
@@ -65,7 +65,7 @@ def test_a_billion_workers_are_refused_before_anything_is_made_for_them() -> Non
 
 def test_parts_are_each_done_once_whoever_is_free() -> None:
     taken = [True]
-    threads = Threads(Cores(3, is_taken=lambda: taken[0]))
+    threads = Threads(3, is_taken=lambda: taken[0])
     assert threads.free == 2
     done, at_once = [], {threading.get_ident()}
 
@@ -83,7 +83,7 @@ def test_parts_are_each_done_once_whoever_is_free() -> None:
 
 @pytest.mark.parametrize("in_main", [False, True])
 def test_what_goes_wrong_is_told_and_nobody_begins_with_another_part(in_main: bool) -> None:
-    threads, main, done = Threads(Cores(2)), threading.get_ident(), list[int]()
+    threads, main, done = Threads(2), threading.get_ident(), list[int]()
     are_both_there = threading.Barrier(2, timeout=LIMIT_S)
 
     def work(part: int) -> None:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rumor.gossip import ConfigError
 from rumor.sim import simulate
 from rumor.sim.batched.batches import Batches
-from rumor.sim.batched.cores import Cores, Threads
+from rumor.sim.batched.cores import Threads
 from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.steppers.engines import Way, Workshop, choose
 from rumor.sim.batched.steppers.optimizers import stacked_optimizer
@@ -57,7 +57,7 @@ def workshop(small: Task, n: int = 5, partition: str = "shared", threads: int = 
 
     def make_rows(count: int) -> ParameterMatrix:
         torch.manual_seed(0)
-        return ParameterMatrix(small.model(), count, threads=Threads(Cores(threads)))
+        return ParameterMatrix(small.model(), count, threads=Threads(threads))
 
     return Workshop(
         make_rows=make_rows,

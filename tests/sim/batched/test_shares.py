@@ -206,10 +206,7 @@ def test_room_that_was_freed_is_used_again_by_shares_of_its_kind() -> None:
         mixes = [Mix(1, number, 0.1)] if is_mixed else []
         workers.shares.carry_out([Snapshot(0, number, cut, 1), *mixes, Release(number)])
     free = workers.shares._free
-    forms = [(cut.form, cut.shard) for cut in kinds]
-    assert {(f.wire, shard, f.registers, f.bare) for f, shard in forms} == {*map(tuple, free)}
-    # So many at a time for both shards together.
-    assert all(len(rooms) == 32 for rooms in free.values())
+    assert len(free) == len(kinds) and all(len(rooms) == 1 for rooms in free.values())
 
 
 @pytest.mark.parametrize("wire", [*WIRES, "topk2bit:0.1"])

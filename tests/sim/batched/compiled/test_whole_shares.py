@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rumor.sim.batched.compiled.whole_shares import WholeShares, mix
-from rumor.sim.batched.cores import ONE_CORE, Cores, Threads
+from rumor.sim.batched.cores import ONE_CORE, Threads
 from rumor.sim.kernel.program import WHOLE, Level, Program, Slot
 
 both = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -27,7 +27,7 @@ def test_copies_and_mixes_are_those_of_torch(threads: int, dtype: torch.dtype) -
     rng = np.random.default_rng(1)
     x = vectors(dtype)
     theirs, held = x.clone(), dict[Slot, Tensor]()
-    cores = Threads(Cores(threads))
+    cores = Threads(threads)
     shares, program = WholeShares(x, cores), Program(5)
     for number in range(200):
         source, to = rng.integers(5, size=2).tolist()
