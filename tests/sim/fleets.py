@@ -10,7 +10,6 @@ from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.plan import FaultPlan, FleetPlan, names_of
-from rumor.sim.kernel.program import Slot
 from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig, read_network
 from rumor.sim.models.step_time import make_step_time
@@ -25,7 +24,6 @@ __all__ = [
     "fleet_of",
     "live_on",
     "plan_of",
-    "slots_under_way",
 ]
 
 SMALL = Schema((TensorSpec("x", (8,), "float32"),))
@@ -89,12 +87,3 @@ def live_on(fleet: Fleet, until_s: float = 400.0, every_s: float = 0.05) -> Flee
         found = fleet.audit()
         assert found.balanced, f"at {fleet.now:g} s: {found}"
     return fleet
-
-
-def slots_under_way(fleet: Fleet) -> set[Slot]:
-    """What travels beside messages that have not arrived."""
-    # Of one that waits for a port, the arguments of its arrival are an argument of the waiting.
-    found = [part for *_, each in fleet.clock._queue for part in (each, *each)]
-    return {
-        slot for part in found if isinstance(part, tuple) for slot in part if isinstance(slot, Slot)
-    }

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, RuleContext, TrainingError
 from rumor.gossip.effects.effects import Wait
-from rumor.gossip.effects.events import Founded, Joined, PeerDied, PeerLeft, ShareMixed
+from rumor.gossip.effects.events import Founded, Joined, ShareMixed
 from rumor.gossip.types import stream
 from rumor.gossip.weight import ONE, UNIT
 from rumor.sim import NetworkConfig, Swarm
@@ -217,25 +217,6 @@ def digest(seed: int) -> str:
 # Faults
 
 
-def test_a_crash_takes_weight_along_and_a_restart_becomes_a_copy() -> None:
-    swarm = swarm_of(4)
-    swarm.run(3.0)
-    swarm.crash("peer-1")
-    assert swarm.running == ("peer-0", "peer-2", "peer-3")
-    assert swarm.audit().died > 0
-    assert set(swarm.weights()) == set(swarm.running)
-    swarm.run_until(all_know(swarm, *swarm.running), 10.0)
-    assert PeerDied("peer-1") in told(swarm, PeerDied)
-
-    swarm.restart("peer-1")
-    swarm.run_until(lambda: bool(told(swarm, Joined)), 10.0)
-    assert [type(event) for event in told(swarm, Joined)] == [Joined]
-    swarm.run_until(all_know(swarm, *swarm.peers), 10.0)
-    assert incidents(swarm, "started")[-1] == "incarnation 2"
-    assert_agreed(swarm)
-    assert 0 < swarm.audit().died < swarm.audit().founded == 4 * ONE
-
-
 def test_a_newcomer_starts_from_a_copy_and_is_found_by_all() -> None:
     swarm = swarm_of(3, blobs())
     swarm.run(5.0)
@@ -255,23 +236,6 @@ def test_no_more_join_than_there_is_room_for() -> None:
     assert swarm.join() == "join-1"
     with pytest.raises(ConfigError, match="one newcomer too many"):
         swarm.join()
-
-
-def test_a_leaver_hands_all_its_weight_on() -> None:
-    swarm = swarm_of(4)
-    swarm.run(3.0)
-    swarm.leave("peer-2")
-    swarm.run_until(lambda: "peer-2" not in swarm.running)
-    assert PeerLeft("peer-2") in told(swarm, PeerLeft)
-    swarm.leave("peer-3")
-    swarm.run(0.01)
-    swarm.leave("peer-3")
-    assert_agreed(swarm)
-    assert swarm.audit().held == swarm.audit().founded
-    assert set(swarm.weights()) == {"peer-0", "peer-1"}
-    swarm.restart("peer-2")
-    swarm.run(0.1)
-    assert "peer-2" in swarm.running
 
 
 def test_two_halves_of_a_partition_train_on_and_heal() -> None:

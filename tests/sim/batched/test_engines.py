@@ -386,19 +386,6 @@ def test_batches_of_different_sizes_are_computed_apart() -> None:
     assert difference(steps(shop, shop.dense), steps(shop, shop.loop)) < 1e-5
 
 
-def test_local_buffers_are_each_workers_own() -> None:
-    shop = workshop(CASES["buffers"].task(), n=3)
-    for way in (shop.loop, shop.vmap):
-        rows = shop.make_rows(3)
-        stepper = way(rows, Failures())
-        for step, workers in enumerate(([0, 1], [0])):
-            level = Level()
-            level.workers, level.steps = workers, [step] * len(workers)
-            level.orders = list(range(len(workers)))
-            stepper.take(level)
-        assert [part.tolist() for part in rows.locals] == [[2, 1, 0]]
-
-
 @pytest.mark.parametrize("engine", ["loop", "vmap"])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_dropout_is_drawn_by_worker_and_step_and_not_by_turn(engine: str, threads: int) -> None:

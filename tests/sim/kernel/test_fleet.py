@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from rumor.gossip import GoSGD, Rule, RuleContext, audit
+from rumor.gossip import Rule, RuleContext, audit
 from rumor.gossip.effects.effects import Wait
 from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.weight import ONE
@@ -19,8 +19,6 @@ from rumor.sim.models.network import NetworkConfig, read_network
 from rumor.sim.models.step_time import make_step_time
 from rumor.sim.models.topology import WorkerTopology
 from rumor.topology import parse
-
-from ..fleets import slots_under_way
 
 SMALL = Schema((TensorSpec("x", (8,), "float32"),))
 LARGE = Schema((TensorSpec("x", (1 << 19,), "float32"),))
@@ -108,14 +106,6 @@ def test_large_shares_travel_in_frames_and_take_the_time_of_their_bytes() -> Non
     assert fleet.traffic.bytes_sent > 2 * LARGE.share_bytes
 
 
-def test_slots_of_shares_do_not_pile_up() -> None:
-    fleet = run(Fleet(plan(6, steps=200, network=read_network("lossy"))))
-    held = {slot for w in fleet.workers for slot in (*w.shares.values(), *w.snapshots.values())}
-    under_way = slots_under_way(fleet)
-    assert all(slot.readers > 0 for slot in held | under_way)
-    assert len(held | under_way) < 20
-
-
 def test_the_hub_of_a_star_takes_in_what_its_port_carries_and_no_more() -> None:
     taken_in = []
     for downlink_mbit in (80.0, math.inf):
@@ -182,23 +172,3 @@ def test_a_worker_that_has_finished_goes_on_mixing_at_its_pace() -> None:
     assert fast.protocol.phase is Phase.FINISHED
     # The slow one takes its turn once in ten of theirs, so that most find no credit.
     assert fast.pushes + fleet.traffic.skipped > 40
-
-
-def test_the_same_plan_gives_the_same_program() -> None:
-    programs = []
-    for _ in range(2):
-        fleet = run(Fleet(plan(8, steps=40, p=0.3, network=read_network("lossy"))))
-        programs.append([(lv.workers, lv.steps, lv.operations) for lv in fleet.program.take()])
-    assert programs[0] == programs[1]
-
-
-def test_gosgd_instances_are_made_for_every_worker() -> None:
-    made: list[GoSGD] = []
-
-    def rule() -> GoSGD:
-        made.append(GoSGD(0.5))
-        return made[-1]
-
-    base = plan(3)
-    Fleet(FleetPlan(**{name: getattr(base, name) for name in base.__slots__} | {"rule": rule}))
-    assert len(made) == 3

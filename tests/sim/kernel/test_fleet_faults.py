@@ -9,10 +9,9 @@ from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Phase
 from rumor.sim.kernel.fleet import Fleet
-from rumor.sim.kernel.program import Keep, Release, Snapshot, Start
-from rumor.sim.kernel.worker import Worker
+from rumor.sim.kernel.program import Keep, Start
 
-from ..fleets import LARGE, fault, fleet_of, live_on, slots_under_way
+from ..fleets import LARGE, fault, fleet_of, live_on
 
 
 def phase(fleet: Fleet, index: int) -> Phase:
@@ -215,19 +214,3 @@ def test_the_same_plan_gives_the_same_program(rule: str) -> None:
         fleet = live_on(fleet_of(*faults, rule=rule, p=p, network="lossy"))
         programs.append([(lv.workers, lv.steps, lv.operations) for lv in fleet.program.take()])
     assert programs[0] == programs[1]
-
-
-def test_slots_of_those_that_crash_are_given_back() -> None:
-    faults = [fault(2.0 + k, "crash", peer=k % 4) for k in range(12)]
-    faults += [fault(2.5 + k, "restart", peer=k % 4) for k in range(12)]
-    fleet = live_on(fleet_of(*faults, schema=LARGE, network="wan"))
-    workers: list[Worker] = fleet.workers
-    held = {slot for w in workers for slot in (*w.shares.values(), *w.snapshots.values())}
-    under_way = slots_under_way(fleet)
-    assert all(slot.readers > 0 for slot in held | under_way)
-    every = operations(fleet, Snapshot, Release)
-    made = [op.slot for op in every if isinstance(op, Snapshot)]
-    freed = [op.slot for op in every if isinstance(op, Release)]
-    assert len(freed) == len(set(freed))
-    assert set(made) - set(freed) == {slot.number for slot in held | under_way}
-    assert len(held | under_way) < 30

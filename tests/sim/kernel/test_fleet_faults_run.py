@@ -8,39 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
-from torch.nn import functional
 
 from rumor.gossip import ConfigError
 from rumor.sim import Run, simulate
 from rumor.sim.batched.batches import Batches
 from rumor.sim.batched.vector_tasks import consensus
 from rumor.sim.results.plots import fault_labels
-from rumor.train.tasks.task import Task
 
 from ..fleets import fault
+from ..test_simulate import tiny
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "partition.json"
-
-
-def tiny() -> Task:
-    """A line through noise, by an optimizer that remembers."""
-    generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(64, 3, generator=generator)
-    targets = inputs @ torch.tensor([[1.0], [-2.0], [0.5]])
-    return Task(
-        name="tiny",
-        model=lambda: nn.Linear(3, 1),
-        train=(inputs, targets),
-        test=(inputs, targets),
-        loss=functional.mse_loss,
-        optimizer=lambda parameters, lr: torch.optim.SGD(parameters, lr, momentum=0.9),
-        lr=0.02,
-        batch_size=8,
-        steps=120,
-    )
 
 
 BUSY = [
@@ -118,7 +97,7 @@ def test_one_that_crashed_alone_gets_to_the_very_bits_of_one_that_did_not(
     engine: str, state: str
 ) -> None:
     settings: dict[str, Any] = {
-        "task": tiny(),
+        "task": tiny(lr=0.02, steps=120),
         "workers": 1,
         "topology": "complete",
         "engine": engine,
@@ -201,7 +180,7 @@ def test_what_comes_after_the_end_is_named() -> None:
 
 
 def test_values_that_are_spoilt_in_a_later_life_end_that_life() -> None:
-    task = tiny()
+    task = tiny(lr=0.02, steps=120)
     inputs = task.train[0].clone()
     inputs[17] = float("inf")
     bad = replace(task, train=(inputs, task.train[1]), batch_size=1)

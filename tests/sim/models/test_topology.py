@@ -23,10 +23,3 @@ def test_neighbors_and_weights_are_those_of_the_topology(spec: str) -> None:
             row = {ids[other]: matrix[node, other] for other in range(n) if matrix[node, other]}
             assert weights == row
             assert list(weights) == sorted(weights)
-
-
-def test_an_answer_of_a_fixed_topology_is_looked_up_once() -> None:
-    ids = tuple(f"peer-{index}" for index in range(4))
-    neighborhood = WorkerTopology(parse("ring", 4), ids)
-    assert neighborhood(ids, "peer-0", 0) is neighborhood(ids, "peer-0", 5)
-    assert neighborhood.weights(ids, "peer-0", 0) is neighborhood.weights(ids, "peer-0", 5)
