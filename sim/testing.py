@@ -628,9 +628,6 @@ class _Log:
             worker.snapshots[effect.id].is_finite = False
             self.fleet.at(self._clock.now, partial(self._fail, worker))
 
-    def refused(self, worker: Worker, payload: object) -> None:
-        """Do nothing: the receiver has counted it."""
-
     def _give_up(self, worker: Worker) -> None:
         if worker.running and worker.searching and self.fleet.faults is not None:
             self.fleet.faults.crash(worker)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,10 +57,10 @@ class Ending:
     """Weight of each worker for each shard: axes ``(worker, shard)``."""
     audit: Audit
     """Account of all weight."""
-    halts: dict[PeerId, str]
-    """Reason of each worker whose rule could not continue."""
     decided: str
     """Name of the scheduler."""
+    halts: dict[PeerId, str] = field(default_factory=dict)
+    """Reason of each worker whose rule could not continue."""
     fault_report: FaultReport | None = None
     """Outcome of the faults, if there were any."""
     times: Times | None = None
@@ -88,74 +88,65 @@ Deciding = Fleet | FastFleet
 
 def _read(fleet: Deciding) -> Reading:
     """Read a fleet's state now."""
-    if isinstance(fleet, FastFleet):
-        return Reading(
-            time_s=fleet.now,
-            steps=fleet.column("steps"),
-            weight_units=fleet.column("weight")[:, None],
-            idle_s=0.0,
-            traffic=fleet.traffic,
-            exchanges=fleet.column("pushes") + fleet.column("mixed"),
-        )
-    workers = fleet.workers
+    columns = _columns(fleet)
     return Reading(
         time_s=fleet.now,
-        steps=np.array([worker.total_steps for worker in workers]),
-        weight_units=_weight_units(fleet),
-        idle_s=sum(worker.idle_until(fleet.now) for worker in workers),
+        steps=columns["steps"],
+        weight_units=columns["weight_units"],
+        idle_s=sum(columns["idle_s"].tolist()),
         traffic=replace(fleet.traffic),
-        exchanges=np.array([worker.pushes + worker.mixed for worker in workers]),
+        exchanges=columns["pushes"] + columns["mixed"],
         **_members(fleet),
     )
 
 
-def _members(fleet: Fleet) -> dict[str, Any]:
+def _end(fleet: Deciding, decided: str) -> Ending:
+    """Return the final state of a fleet."""
+    columns = _columns(fleet)
+    own: dict[str, Any] = {}
+    if isinstance(fleet, Fleet):
+        own = {"halts": fleet.halts, "times": fleet.times()}
+        if fleet.faults is not None:
+            own["fault_report"] = fleet.faults.report()
+    return Ending(
+        workers=columns | {"weight_units": columns["weight_units"].sum(axis=1)},
+        weight_units=columns["weight_units"],
+        audit=fleet.audit(),
+        decided=decided,
+        **own,
+    )
+
+
+def _columns(fleet: Deciding) -> dict[str, NDArray[Any]]:
+    """Return what each worker has done, and the weight of its model if that counts.
+
+    Axes of the weights: ``(worker, shard)``. Byzantine workers have none.
+    """
+    if isinstance(fleet, FastFleet):
+        found = {name: fleet.column(name) for name in ("steps", "pushes", "mixed")}
+        weights = fleet.column("weight")[:, None]
+        return found | {"weight_units": weights, "idle_s": np.zeros(len(weights))}
+    workers = fleet.workers
+    liars = frozenset() if fleet.attacks is None else fleet.attacks.liars
+    each = [(w.protocol.accounts, w.running and w.index not in liars) for w in workers]
+    return {
+        "steps": np.array([worker.total_steps for worker in workers]),
+        "weight_units": as_units([[a.weight * counts for a in shards] for shards, counts in each]),
+        "idle_s": np.array([worker.idle_until(fleet.now) for worker in workers]),
+        "pushes": np.array([worker.pushes for worker in workers]),
+        "mixed": np.array([worker.mixed for worker in workers]),
+    }
+
+
+def _members(fleet: Deciding) -> dict[str, Any]:
     """Return the members of a fleet whose workers come, leave or are Byzantine."""
-    if fleet.faults is None and fleet.attacks is None:
+    if isinstance(fleet, FastFleet) or (fleet.faults is None and fleet.attacks is None):
         return {}
     present = list(fleet.present())
     found: dict[str, Any] = {"present": np.array(present, np.int64)}
     if fleet.faults is not None:
         found["groups"] = fleet.faults.network_faults.groups(fleet.now, present)
     return found
-
-
-def _weight_units(fleet: Fleet) -> WeightUnits:
-    """Return the weights of models that count: Byzantine workers have none."""
-    liars = frozenset() if fleet.attacks is None else fleet.attacks.liars
-    each = [(w.protocol.accounts, w.running and w.index not in liars) for w in fleet.workers]
-    return as_units([[a.weight * counted for a in shards] for shards, counted in each])
-
-
-def _end(fleet: Deciding, decided: str) -> Ending:
-    """Return the final state of a fleet."""
-    if isinstance(fleet, FastFleet):
-        columns = {name: fleet.column(name) for name in ("steps", "weight", "pushes", "mixed")}
-        weight_units = columns.pop("weight")
-        own = {"weight_units": weight_units, "idle_s": np.zeros(len(weight_units))}
-        return Ending(
-            workers=columns | own,
-            weight_units=weight_units[:, None],
-            audit=fleet.audit(),
-            halts={},
-            decided=decided,
-        )
-    held, workers, faults = _weight_units(fleet), fleet.workers, fleet.faults
-    return Ending(
-        workers={
-            "steps": np.array([worker.total_steps for worker in workers]),
-            "weight_units": held.sum(axis=1),
-            "idle_s": np.array([worker.idle_until(fleet.now) for worker in workers]),
-            "pushes": np.array([worker.pushes for worker in workers]),
-            "mixed": np.array([worker.mixed for worker in workers]),
-        },
-        weight_units=held,
-        audit=fleet.audit(),
-        halts=fleet.halts,
-        decided=decided,
-        fault_report=None if faults is None else faults.report(),
-        times=fleet.times(),
-    )
 
 
 class Scheduler:

@@ -353,7 +353,7 @@ class FuzzSwarm:
         if self._cause == "wake" and worker.protocol.deadline() <= self.now + worker.ahead_s:
             raise Violation("order", "it would be woken for ever", (worker.id,))
 
-    def refused(self, worker: Worker, payload: object) -> None:
+    def refused(self, worker: Worker) -> None:
         """Record that a message was refused because it breaks the protocol."""
         raise Violation("error", "a message was refused that a peer has sent", (worker.id,))
 

@@ -1,6 +1,7 @@
 """Applies protocols' effects in a fleet: as operations of a program and as deliveries."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ...gossip.effects.effects import (
     Attach,
@@ -23,11 +24,15 @@ from ...gossip.effects.effects import (
 )
 from ...gossip.effects.events import Event, PushSkipped, ShareMixed
 from ...gossip.effects.ledger import Kind
-from ...gossip.types import ShareId, SharePart
+from ...gossip.errors import LocalProtocolError
+from ...gossip.types import SharePart
 from ...gossip.wire.messages import Envelope
-from .plan import Traffic
-from .program import Cut, Program, Slot
-from .worker import Handler, Harness, Observer, Payload, Worker
+from .plan import Measuring
+from .program import Cut, Slot
+from .worker import Handler, Payload, Worker
+
+if TYPE_CHECKING:
+    from .fleet import Fleet
 
 __all__ = ["EffectExecutor", "SegmentHolders"]
 
@@ -41,9 +46,6 @@ class EffectExecutor:
     Args:
         send: Sends a message and its payload to the network.
         more: Handlers of further effects; effects without a handler are only for people to read.
-        harness: Stages shares in place of this executor, and observes every event as a whole.
-        crash: Ends a worker whose crash is due.
-        observer: Sees every effect after it is applied.
 
     Attributes:
         waits: True if a rule has asked to wait since this was last cleared.
@@ -52,20 +54,17 @@ class EffectExecutor:
 
     def __init__(
         self,
-        program: Program,
-        traffic: Traffic,
+        fleet: "Fleet",
+        measure: Measuring | None,
         send: Callable[[Worker, Envelope, Payload], None],
         more: Mapping[type, Handler],
-        harness: Harness | None = None,
-        *,
-        crash: Callable[[Worker], None],
-        measure: Callable[[Worker, Measure], Mapping[ShareId, float]],
-        observer: Observer | None = None,
     ) -> None:
         self.waits = False
         self.halted: str | None = None
-        self._program = program
-        self._traffic = traffic
+        self._fleet = fleet
+        self._program = program = fleet.program
+        self._traffic = fleet.traffic
+        self._measure_values = measure
         self._send = send
         self._handlers: dict[type, Handler] = {
             Snapshot: self._snapshot,
@@ -80,11 +79,8 @@ class EffectExecutor:
             Drop: self._drop,
             **more,
         }
-        self._stage = _stage if harness is None else harness.stage
-        self._harness = harness
-        self._crash = crash
-        self._measured = measure
-        self._observer = observer
+        self._harness, self._observer = fleet.harness, fleet.observer
+        self._stage = _stage if self._harness is None else self._harness.stage
         self._segments: dict[tuple[bytes, str], Slot] = {}
         self._holders = SegmentHolders()
 
@@ -161,6 +157,10 @@ class EffectExecutor:
         elif harness is not None:
             harness.done(worker)
 
+    def _crash(self, worker: Worker) -> None:
+        assert self._fleet.faults is not None
+        self._fleet.faults.crash(worker)
+
     def _snapshot(self, worker: Worker, effect: Snapshot, now: float) -> None:
         cut = Cut(effect.register, effect.form, effect.shard)
         slot = self._program.snapshot(worker.index, cut, effect.id)
@@ -180,7 +180,16 @@ class EffectExecutor:
             self.apply(worker, effects, now)
 
     def _measure(self, worker: Worker, effect: Measure, now: float) -> None:
-        effects = worker.protocol.measured(self._measured(worker, effect), now)
+        if self._harness is not None:
+            distances = self._harness.measure(worker, effect)
+        elif self._measure_values is None:
+            raise LocalProtocolError("values are computed later: requirements.measures is not set")
+        else:
+            slots = {s: worker.shares[s].number for s in effect.shares if s in worker.shares}
+            levels = self._program.take()
+            found = self._measure_values(levels, worker.index, [*slots.values()])
+            distances = dict(zip(slots, found, strict=True))
+        effects = worker.protocol.measured(distances, now)
         # The rule's answer to the measurement replaces that of the whole turn.
         self.waits = False
         self.apply(worker, effects, now, "measured")

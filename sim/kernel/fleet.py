@@ -12,10 +12,10 @@ from dataclasses import replace
 from itertools import filterfalse
 
 from ...gossip import Audit, audit
-from ...gossip.effects.effects import Greet, Measure
-from ...gossip.errors import LocalProtocolError, RemoteProtocolError
+from ...gossip.effects.effects import Greet
+from ...gossip.errors import RemoteProtocolError
 from ...gossip.membership.static import StaticMembership
-from ...gossip.types import PeerId, ShareId
+from ...gossip.types import PeerId
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Envelope
 from .clock import Clock, Priority
@@ -107,14 +107,10 @@ class Fleet:
             self.mail = Mailbox(self, self.deliveries, self.faults.network_faults)
             handlers = {Greet: self.mail.greet, **self.faults.handlers()}
         self.executor = EffectExecutor(
-            self.program,
-            self.traffic,
+            self,
+            plan.measure,
             self.mail.send if self.attacks is None else self.attacks.through(self.mail.send),
             handlers if harness is None else {**handlers, **harness.handlers},
-            harness,
-            crash=self._crash,
-            measure=self._measure if harness is None else harness.measure,
-            observer=self.observer,
         )
         self.workers = [self.incarnations.first(*named) for named in enumerate(plan.ids)]
         self._begin()
@@ -131,10 +127,6 @@ class Fleet:
             self.faults.begin()
         if self.attacks is not None:
             self.attacks.begin()
-
-    def _crash(self, worker: Worker) -> None:
-        assert self.faults is not None
-        self.faults.crash(worker)
 
     @property
     def now(self) -> float:
@@ -387,8 +379,8 @@ class Fleet:
             self.executor.apply(worker, effects, now, envelope, payload)
         except RemoteProtocolError:
             self.traffic.errors += 1
-            if self.observer is not None:
-                self.observer.refused(worker, payload)
+            if self.harness is not None:
+                self.harness.refused(worker)
         if payload is not None:
             self.values.let_go(payload)
         if worker.waiting_since_s is not None:
@@ -446,13 +438,3 @@ class Fleet:
         if due_s < worker.alarm_s:
             worker.alarm_s = due_s
             self.clock.at(due_s, _ALARM, self._wake, worker)
-
-    def _measure(self, worker: Worker, effect: Measure) -> Mapping[ShareId, float]:
-        """Compute everything scheduled so far, and measure how far shares are from a model."""
-        measure = self._plan.measure
-        if measure is None:
-            raise LocalProtocolError("values are computed later: requirements.measures is not set")
-        there = worker.shares
-        shares = {share: there[share].number for share in effect.shares if share in there}
-        distances = measure(self.program.take(), worker.index, [*shares.values()])
-        return dict(zip(shares, distances, strict=True))

@@ -262,9 +262,6 @@ class Observer(Structural):
     def carried(self, worker: Worker, effect: Effect | Event) -> None:
         """Called after an effect was applied."""
 
-    def refused(self, worker: Worker, payload: Payload) -> None:
-        """Called when a message was refused since it breaks the protocol."""
-
 
 class Harness(Values, Observer, Structural):
     """Applies effects at once, observes every event, and injects failures beyond a `FaultPlan`."""
@@ -283,6 +280,9 @@ class Harness(Values, Observer, Structural):
 
     def unsent(self, worker: Worker, envelope: Envelope) -> None:
         """Called when a message found no listening process."""
+
+    def refused(self, worker: Worker) -> None:
+        """Called when a message was refused since it breaks the protocol."""
 
     def stage(self, worker: Worker, effect: Stage, payload: Payload) -> None:
         """Keep the part of a share that the current message carries."""
