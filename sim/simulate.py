@@ -41,7 +41,7 @@ from .kernel.fast_path.fleet import FastFleet
 from .kernel.faults.attacks import attacks_of, require_attackable
 from .kernel.fleet import Fleet
 from .kernel.gc import paused
-from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, names_of
+from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, worker_names
 from .models.links import Links
 from .models.network import NetworkConfig, network_of, read_network
 from .models.stand_in import slowed_network, smaller_exchange
@@ -71,7 +71,7 @@ def plan_faults(
     faults = faults_of(config.faults) if storm is None else storm.faults
     if not faults:
         return None, (), ()
-    names = names_of(config.workers, None)
+    names = worker_names(config.workers)
     check_faults(faults, names)
     if config.time_s is not None:
         for fault in faults:
@@ -88,7 +88,7 @@ def plan_faults(
             founders=config.workers,
             checkpoint_every_s=config.checkpoint_every_s,
         )
-    attacks = attacks_of(faults, names_of(config.workers, plan))
+    attacks = attacks_of(faults, worker_names(config.workers, plan))
     require_attackable(attacks, config.rule_spec.make(), config.wire)
     return plan, attacks, faults
 
@@ -143,7 +143,7 @@ class Simulation:
         given = config.lr, config.lr_schedule
         self._trained_by = trained_by(task, *given) if isinstance(task, Task) else {}
         self._fault_plan, self._attacks, self._faults = plan_faults(config)
-        self.ids = names_of(config.workers, self._fault_plan)
+        self.ids = worker_names(config.workers, self._fault_plan)
         self._network = _network(config)
         self._pace = make_step_time(
             config.pace,

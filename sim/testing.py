@@ -23,7 +23,7 @@ from ..gossip.effects.events import Event, PeerRefused
 from ..gossip.protocol.rule import require_topology, requirements_of, shards_of
 from ..gossip.rules.registry import make_rule
 from ..gossip.types import PeerId, frozen
-from ..gossip.weight import UNIT, founders
+from ..gossip.weight import founders
 from ..gossip.wire.formats import parse_wire
 from ..gossip.wire.messages import Phase, is_name
 from ..topology import over
@@ -44,7 +44,7 @@ from ..train.tasks.task import Evaluation, Task, require_optimizer
 from ..train.tensors.blocks import sketch_of
 from .batched.batches import Batches
 from .batched.models import Models
-from .batched.parameters import ParameterMatrix, tensors_of
+from .batched.parameters import ParameterMatrix
 from .batched.steppers.loop import LoopStepper
 from .batched.steppers.stepper import Failure, Failures
 from .batched.weights import as_units
@@ -184,9 +184,9 @@ class Swarm:
                 seed=seed,
             )
             failures = Failures()
-            stepper = LoopStepper(matrix, task, batches, task.lr, rows, seed, failures)
-            models = Models(matrix, stepper, failures, task)
-            matrix.live_again(stepper)
+            self._stepper = LoopStepper(matrix, task, batches, task.lr, rows, seed, failures)
+            models = Models(matrix, self._stepper, failures, task)
+            matrix.live_again(self._stepper)
         machines = dict(machines_of(first, graph, seed, ids))
         # All later peers run on the first machine.
         if machines:
@@ -409,13 +409,10 @@ class Swarm:
         return self._find(peer).steps
 
     def model(self, peer: PeerId) -> nn.Module:
-        """Return a peer's module, as it is now or was last: do not change it."""
-        index, models = self._find(peer).index, self._models
-        module = deepcopy(models.rows.module)
-        tensors = tensors_of(module)
-        for name, view in models.tensors_of(index).items():
-            tensors[name].data = view
-        return module
+        """Return a copy of a peer's module, as it is now or was last."""
+        index = self._find(peer).index
+        self._log.execute()
+        return deepcopy(self._stepper.trainer(index).module)
 
     def weights(self) -> dict[PeerId, float]:
         """Return each member's weight, in founders; weight in flight belongs to none."""
@@ -434,13 +431,11 @@ class Swarm:
 
         Values that are not shared, such as integer tensors, are the heaviest member's.
         """
-        members = self._members()
-        held = [[account.weight for account in w.protocol.accounts] for w in members]
-        if not any(map(any, held)):
-            held = [[UNIT] * len(shards) for shards in held]
-        weights = [[0] * len(held[0]) for _ in self._fleet.workers]
-        for worker, shards in zip(members, held, strict=True):
-            weights[worker.index] = shards
+        members = {worker.index for worker in self._members()}
+        weights = [
+            [account.weight * (w.index in members) for account in w.protocol.accounts]
+            for w in self._fleet.workers
+        ]
         return self._models.merged(as_units(weights))
 
     def accuracy(self, peer: PeerId | None = None) -> float:

@@ -17,7 +17,7 @@ from .program import Level
 
 __all__ = [
     *("Attack", "Checkpoint", "FaultPlan", "FleetPlan", "Measuring"),
-    *("Stop", "Traffic", "names_of", "worker_names"),
+    *("Stop", "Traffic", "worker_names"),
 ]
 
 
@@ -149,17 +149,13 @@ class Traffic:
     """Part of the bytes sent that is messages about membership."""
 
 
-def worker_names(workers: int, joined: int = 0) -> tuple[PeerId, ...]:
+def worker_names(workers: int, fault_plan: FaultPlan | None = None) -> tuple[PeerId, ...]:
     """Name all workers: those present at the start, then newcomers in order.
 
-    >>> worker_names(2, 1)
-    ('peer-0', 'peer-1', 'join-1')
+    >>> worker_names(2)
+    ('peer-0', 'peer-1')
     """
     width = len(str(workers - 1))
     names = [f"peer-{index:0{width}d}" for index in range(workers)]
+    joined = 0 if fault_plan is None else joining(fault_plan.faults)
     return (*names, *names_of_newcomers(joined))
-
-
-def names_of(workers: int, fault_plan: FaultPlan | None) -> tuple[PeerId, ...]:
-    """Name all workers of a plan, see `worker_names`."""
-    return worker_names(workers, 0 if fault_plan is None else joining(fault_plan.faults))

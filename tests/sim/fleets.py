@@ -9,7 +9,7 @@ from rumor.gossip.config import timing
 from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim.kernel.fleet import Fleet
-from rumor.sim.kernel.plan import FaultPlan, FleetPlan, names_of
+from rumor.sim.kernel.plan import FaultPlan, FleetPlan, worker_names
 from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig, read_network
 from rumor.sim.models.step_time import make_step_time
@@ -52,11 +52,11 @@ def plan_of(
     **settings: Any,
 ) -> FleetPlan:
     """What a fleet with faults is made of."""
-    names = names_of(n, None)
+    names = worker_names(n)
     read = faults_of(faults)
     check_faults(read, names)
     fault_plan = FaultPlan(faults=resolve(read, names), founders=n, checkpoint_every_s=2.0)
-    ids = names_of(n, fault_plan)
+    ids = worker_names(n, fault_plan)
     found = read_network(network) if isinstance(network, str) else network
     config = ProtocolConfig(shared_memory=False, **timing(preset))
     return FleetPlan(

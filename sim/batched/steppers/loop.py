@@ -79,20 +79,21 @@ class LoopStepper:
 
     def keep(self, worker: int) -> object:
         """Return a copy of the state of a worker's optimizer."""
-        return deepcopy(self._trainer(worker).optimizer.state_dict())
+        return deepcopy(self.trainer(worker).optimizer.state_dict())
 
     def restore(self, worker: int, kept: Any) -> None:
         """Begin another incarnation of a worker, with the kept state of its optimizer, if any."""
         self._trainers.pop(worker, None)
         if kept is not None:
-            self._trainer(worker).optimizer.load_state_dict(deepcopy(kept))
+            self.trainer(worker).optimizer.load_state_dict(deepcopy(kept))
 
     def _take(self, level: Level, at: int) -> None:
         worker, step = level.workers[at], level.steps[at]
-        if not self._trainer(worker).step(self._batches.one(worker, step)):
+        if not self.trainer(worker).step(self._batches.one(worker, step)):
             self._failures.note(level.orders[at], worker, step)
 
-    def _trainer(self, worker: int) -> "Trainer":
+    def trainer(self, worker: int) -> "Trainer":
+        """Return what a worker trains with."""
         if worker not in self._trainers:
             given = self._rows, self._module, self._task, self._lr
             self._trainers[worker] = Trainer(*given, worker)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rumor.gossip import ProtocolConfig
 from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.wire.schema import Schema, TensorSpec
-from rumor.sim.kernel.plan import FleetPlan, names_of
+from rumor.sim.kernel.plan import FleetPlan, worker_names
 from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig
 from rumor.sim.models.step_time import make_step_time
@@ -45,7 +45,7 @@ def plan_of(
     **protocol: Any,
 ) -> FleetPlan:
     """What such a swarm is made of."""
-    ids = names_of(n, None)
+    ids = worker_names(n)
     network = NetworkConfig(
         latency_s=latency_s,
         bandwidth_mbit=bandwidth_mbit,
