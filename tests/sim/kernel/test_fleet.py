@@ -2,52 +2,27 @@
 
 import math
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
 import pytest
 
-from rumor.gossip import Rule, RuleContext, audit
+from rumor.gossip import RuleContext, audit
 from rumor.gossip.effects.effects import Wait
-from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Phase
-from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.plan import FleetPlan, Stop
-from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig, read_network
-from rumor.sim.models.step_time import make_step_time
-from rumor.sim.models.topology import WorkerTopology
-from rumor.topology import parse
 
-SMALL = Schema((TensorSpec("x", (8,), "float32"),))
-LARGE = Schema((TensorSpec("x", (1 << 19,), "float32"),))
-"""2 MiB: too much for one message."""
+from .fast_path.plans import plan_of
+
+LARGE = 1 << 19
+"""Numbers of a model of 2 MiB: too much for one message."""
 
 
-def plan(
-    n: int = 4,
-    *,
-    steps: int | None = 10,
-    rule: Rule | None = None,
-    p: float = 1.0,
-    network: NetworkConfig | None = None,
-    slow: tuple[str, ...] = (),
-    schema: Schema = SMALL,
-    topology: str = "complete",
-) -> FleetPlan:
-    ids = tuple(f"peer-{index}" for index in range(n))
-    return FleetPlan(
-        ids=ids,
-        schema=schema,
-        anchor=bytes(16),
-        rule=(lambda: rule) if rule else partial(make_rule, "gosgd", p),
-        neighbors=WorkerTopology(parse(topology, n), ids),
-        pace=make_step_time("constant", ids=ids, step_s=0.1, slow=slow, seed=0),
-        links=partial(Links, network or read_network("lan"), ids, 0),
-        seed=0,
-        steps=steps,
-    )
+def plan(n: int = 4, **settings: Any) -> FleetPlan:
+    given: dict[str, Any] = {"steps": 10, "network": read_network("lan")} | settings
+    return plan_of(n, **given)
 
 
 def run(fleet: Fleet, until_s: float = 1e6) -> Fleet:
@@ -97,13 +72,13 @@ def test_shares_that_were_lost_are_asked_for_and_fenced() -> None:
 
 def test_large_shares_travel_in_frames_and_take_the_time_of_their_bytes() -> None:
     network = NetworkConfig(bandwidth_mbit=8.0 * 2.1)
-    fleet = Fleet(plan(2, steps=None, network=network, schema=LARGE))
+    fleet = Fleet(plan(2, steps=None, network=network, numbers=LARGE))
     run(fleet, 0.95)
     # 2 MiB at 2.1 MB/s: the first share of 0.1 s arrives at 1.1 s.
     assert [worker.mixed for worker in fleet.workers] == [0, 0]
     run(fleet, 1.25)
     assert [worker.mixed for worker in fleet.workers] == [1, 1]
-    assert fleet.traffic.bytes_sent > 2 * LARGE.share_bytes
+    assert fleet.traffic.bytes_sent > 2 * 4 * LARGE
 
 
 def test_the_hub_of_a_star_takes_in_what_its_port_carries_and_no_more() -> None:
@@ -111,7 +86,7 @@ def test_the_hub_of_a_star_takes_in_what_its_port_carries_and_no_more() -> None:
     for downlink_mbit in (80.0, math.inf):
         # 2 MiB take .21 s up; 8 leaves have steps of .1 s.
         network = NetworkConfig(bandwidth_mbit=80.0, downlink_mbit=downlink_mbit)
-        plan_ = plan(9, steps=None, network=network, schema=LARGE, topology="star")
+        plan_ = plan(9, steps=None, network=network, numbers=LARGE, topology="star")
         fleet = run(Fleet(plan_), until_s=20.0)
         taken_in.append(fleet.workers[0].mixed * (1 << 21) / 20.0)
     assert 0.9e7 < taken_in[0] <= 1e7

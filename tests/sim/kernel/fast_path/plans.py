@@ -1,12 +1,13 @@
 """Plans of swarms in which nothing but plain exchanges is due."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
 
-from rumor.gossip import ProtocolConfig
+from rumor.gossip import ProtocolConfig, Rule
 from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim.kernel.plan import FleetPlan, worker_names
@@ -29,13 +30,15 @@ def plan_of(
     n: int = 8,
     *,
     steps: int | None = 20,
-    rule: str = "gosgd",
+    rule: str | Rule = "gosgd",
     p: float = 1.0,
     topology: str = "complete",
     pace: str = "constant",
     latency_s: float = 0.001,
     bandwidth_mbit: float | None = 1000.0,
     downlink_mbit: float | None = None,
+    network: NetworkConfig | None = None,
+    slow: Sequence[str] = (),
     numbers: int = 8,
     seed: int = 0,
     steps_total: int | None = None,
@@ -46,18 +49,19 @@ def plan_of(
 ) -> FleetPlan:
     """What such a swarm is made of."""
     ids = worker_names(n)
-    network = NetworkConfig(
+    network = network or NetworkConfig(
         latency_s=latency_s,
         bandwidth_mbit=bandwidth_mbit,
         downlink_mbit=downlink_mbit,
     )
+    named = partial(make_rule, str(rule), p if str(rule).startswith("gosgd") else None)
     return FleetPlan(
         ids=ids,
         schema=Schema((TensorSpec("x", (numbers,), "float32"),)),
         anchor=bytes(16),
-        rule=partial(make_rule, rule, p if rule.startswith("gosgd") else None),
+        rule=named if isinstance(rule, str) else lambda: rule,
         neighbors=WorkerTopology(parse(topology, n, seed=seed), ids),
-        pace=make_step_time(pace, ids=ids, step_s=step_s, seed=seed),
+        pace=make_step_time(pace, ids=ids, step_s=step_s, slow=slow, seed=seed),
         links=partial(Links, network, ids, seed),
         seed=seed,
         steps=steps,
