@@ -98,6 +98,9 @@ class Memory:
         """The bound, in bytes; infinity for none."""
         if models_max < math.inf and model_bytes >= _BOUNDED_BYTES_MIN:
             self.bound_bytes = max(models_max * model_bytes, float(_BOUND_BYTES_MIN))
+        self.holds_messages = _messages_keep_pages.is_set() and not pinned
+        """True if shares are to stay in their messages: these have pages that are used again, and
+        no GPU needs page-locked memory."""
         self.segments = Segments()
         """Buffers that other processes can read."""
         self._model_bytes = model_bytes
@@ -143,12 +146,6 @@ class Memory:
             self._count(size_bytes, "staged")
         weakref.finalize(frames, self._returned.append, ("staged", size_bytes)).atexit = False
         return frames
-
-    @property
-    def holds_messages(self) -> bool:
-        """True if shares are to stay in their messages: these have pages that are used again, and
-        no GPU needs page-locked memory."""
-        return _messages_keep_pages.is_set() and not self._pinned
 
     def lacks_room(self, size_bytes: int, promised_bytes: int = 0) -> bool:
         """True if *size_bytes* more would exceed the bound, not counting idle buffers, but counting

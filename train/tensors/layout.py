@@ -3,6 +3,7 @@ whether the others have changed."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -370,7 +371,7 @@ def plan(schema: Schema, segments: Sequence[Segment], form: Form, shard: int = 0
         local=local,
         anchor=anchor,
         numbers=numbers,
-        converts=any(part.converts for part in numbers),
+        converts=any(map(attrgetter("converts"), numbers)),
         size_bytes=form.size_bytes(schema, shard),
     )
 
@@ -388,20 +389,17 @@ def _parts(
     for piece in pieces:
         dtype: torch.dtype = getattr(torch, piece.dtype)
         size, converts = dtype.itemsize, wire.converts(piece.dtype)
-        within = [
-            (index, segment)
-            for index, segment in enumerate(segments)
-            if max(piece.start_bytes, segment.start_bytes)
-            < min(piece.stop_bytes, segment.stop_bytes)
-        ]
-        if converts and len(within) > 1:
-            raise TrainingError(
-                f"the model's {piece.dtype} tensors lie on several devices: only wire=float32 "
-                f"can carry them"
-            )
-        for index, segment in within:
+        n_before = len(parts)
+        for index, segment in enumerate(segments):
             low = max(piece.start_bytes, segment.start_bytes)
             high = min(piece.stop_bytes, segment.stop_bytes)
+            if low >= high:
+                continue
+            if converts and len(parts) > n_before:
+                raise TrainingError(
+                    f"the model's {piece.dtype} tensors lie on several devices: only wire=float32 "
+                    "can carry them"
+                )
             lines = None
             if piece.lines is not None:
                 ends = np.searchsorted(

@@ -108,6 +108,7 @@ class TensorStore:
         self._released: set[SnapshotId] = set()
         self._shares: dict[ShareId, Staged] = {}
         self._gone: deque[ShareId] = deque(maxlen=_GONE_MAX)
+        # Memory that a device still reads or writes.
         self._held: deque[tuple[Sequence[Mark], Payload]] = deque()
         self._lock = threading.Lock()
 
@@ -218,7 +219,8 @@ class TensorStore:
             self._released.discard(effect.snapshot)
             if effect.abandoned:
                 self._vector.memory.segments.abandon(taken.host)
-            self._hold(taken.marks, taken.host)
+            if taken.marks:
+                self._held.append((taken.marks, taken.host))
 
     def reclaim(self, effect: Reclaim) -> None:
         """Mix back what a receiver has not accepted."""
@@ -231,7 +233,8 @@ class TensorStore:
         form = Form(taken.form.wire)
         with self._lock:
             marks = self._vector.mix(taken.host, effect.fraction, form, taken.shard)
-        self._hold(marks, taken.host)
+        if marks:
+            self._held.append((marks, taken.host))
 
     def _usable(self, snapshot: SnapshotId) -> Taken | None:
         taken = self._snapshots.get(snapshot)
@@ -359,7 +362,8 @@ class TensorStore:
             raise LocalProtocolError(f"{effect.share} is not staged, or was mixed before")
         with self._lock:
             marks = self._vector.mix(staged.payload, effect.fraction, effect.form, staged.shard)
-        self._hold(marks, staged.payload)
+        if marks:
+            self._held.append((marks, staged.payload))
 
     def combine(self, effect: Combine) -> None:
         """Set a register to a weighted sum; its shares stay."""
@@ -383,8 +387,8 @@ class TensorStore:
             terms.append((coefficient, (staged.payload, staged.form, part)))
         with self._lock:
             marks = self._vector.combine(effect.register, terms)
-        for payload in payloads:
-            self._hold(marks, payload)
+        if marks:
+            self._held.extend((marks, payload) for payload in payloads)
 
     def exchange(self, effect: Exchange) -> None:
         """Exchange a register with a center that the peers of this machine share."""
@@ -392,11 +396,6 @@ class TensorStore:
             raise LocalProtocolError("nothing is shared: requirements.one_machine is not set")
         with self._lock:
             self._centers.exchange(effect, self._vector)
-
-    def _hold(self, marks: Sequence[Mark], payload: Payload) -> None:
-        """Keep memory from being reused while a device reads or writes it."""
-        if marks:
-            self._held.append((marks, payload))
 
     def _let_go(self) -> None:
         while self._held and passed(self._held[0][0]):
