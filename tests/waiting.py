@@ -4,11 +4,13 @@ A machine may be ten times slower than the one on which a test was written, and 
 programs. So a test asserts what holds at any pace, and waits for the rest.
 """
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["LIMIT_S", "until"]
+__all__ = ["LIMIT_S", "turning", "until"]
 
 LIMIT_S: Final = 600.0
 """Longest wait for anything in a test, seconds; only what hangs takes that long."""
@@ -34,3 +36,21 @@ def until(
             raise AssertionError(f"not within {LIMIT_S:g} s: {told}")
         time.sleep(poll_s)
     return time.monotonic() - start_s
+
+
+@contextmanager
+def turning(turn: Callable[[], object]) -> Iterator[None]:
+    """Let a peer take turns on a thread of its own for as long as the block lasts."""
+    over = threading.Event()
+
+    def take_turns() -> None:
+        while not over.wait(0.002):
+            turn()
+
+    thread = threading.Thread(target=take_turns)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -3,10 +3,10 @@
 import gc
 import logging
 import os
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +19,7 @@ from rumor.gossip import GoSGD, ProtocolConfig, TrainingError, TransportError
 from rumor.gossip.transport.zmq_transport import Received
 from rumor.train import Peer, PeerConfig
 
-from ...waiting import until
+from ...waiting import turning, until
 from ..loggers.fakes import Collected
 
 pytestmark = pytest.mark.live
@@ -128,17 +128,9 @@ def together(*, shared_memory: bool) -> list[weakref.ref[Any]]:
         address = founder.address
         assert address is not None
         joining = Peer(nn.Linear(100, ROWS), config("b", join=(address,), **settings))
-        stepping = threading.Event()
-
-        def step() -> None:
-            while not stepping.wait(0.005):
-                founder.step()
-
-        thread = threading.Thread(target=step)
-        thread.start()
-        with joining:
-            stepping.set()
-            thread.join()
+        with ExitStack() as block:
+            with turning(founder.step):
+                block.enter_context(joining)
 
             def have_exchanged() -> bool:
                 founder.step()

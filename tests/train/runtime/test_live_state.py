@@ -1,8 +1,5 @@
 """What is neither averaged nor constant: a newcomer has its donor's, a resumed peer its own."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,8 @@ from torch import Tensor, nn
 
 from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, TrainingError
 from rumor.train import CheckpointConfig, Peer, PeerConfig
+
+from ...waiting import turning
 
 LOCAL = ("teacher", "queue", "head")
 
@@ -118,24 +117,6 @@ def test_a_lone_peer_that_resumes_ends_with_the_bits_of_one_that_never_stopped(
     assert kept.isdisjoint({"backbone.weight", "untouched"})
 
 
-@contextmanager
-def waiting(peer: Peer) -> Iterator[None]:
-    """Takes turns, so that a newcomer gets its copy, and trains nothing."""
-    over = threading.Event()
-
-    def turn() -> None:
-        while not over.wait(0.005):
-            peer._running().step(trained=False)
-
-    thread = threading.Thread(target=turn)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
 @pytest.mark.live
 def test_a_newcomer_and_one_that_was_killed_begin_with_what_the_donor_has(tmp_path: Path) -> None:
     founder = Everything(0)
@@ -146,7 +127,8 @@ def test_a_newcomer_and_one_that_was_killed_begin_with_what_the_donor_has(tmp_pa
             peer.step()
         donors = founder.state()
         own = {"cache": False}
-        with waiting(peer):
+        # It trains nothing meanwhile.
+        with turning(lambda: peer._running().step(trained=False)):
             for resumes in (False, True):
                 checkpoint = CheckpointConfig(folder=tmp_path, every="1steps")
                 settings = config(

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.storage.incarnation import next_incarnation, note_incarnation
 from rumor.train.storage.jsonl import read_metrics
 
-from ...waiting import LIMIT_S, until
+from ...waiting import LIMIT_S, turning, until
 
 pytestmark = pytest.mark.live
 
@@ -229,21 +228,11 @@ def test_the_anchor_comes_back_with_the_checkpoint(tmp_path: Path, wire: str) ->
 def a_member(folder: Path, **changes: Any) -> Iterator[Loop]:
     """A founder that goes on taking turns, on a thread, without changing its model."""
     given: dict[str, Any] = {"protocol": QUICK, "rule": GoSGD(p=1e-9)} | changes
-    loop, over = Loop(config(folder, **given)), threading.Event()
-
-    def take_turns() -> None:
-        while not over.wait(0.002):
-            loop.peer.step()
-
+    loop = Loop(config(folder, **given))
     with loop.peer:
-        thread = threading.Thread(target=take_turns)
-        thread.start()
-        try:
+        with turning(loop.peer.step):
             yield loop
-        finally:
-            over.set()
-            thread.join()
-            loop.peer.leave()
+        loop.peer.leave()
 
 
 def test_a_member_that_resumes_becomes_a_copy_and_keeps_its_place(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """The state of a peer in checkpoints of somebody else's."""
 
 import json
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from rumor.gossip.errors import LocalProtocolError
 from rumor.train import Peer, PeerConfig
 from rumor.train.storage.ledger_file import read_ledgers
 
-from ...waiting import LIMIT_S
+from ...waiting import LIMIT_S, turning
 
 pytestmark = pytest.mark.live
 
@@ -62,19 +60,8 @@ def test_without_a_folder_incarnations_still_grow() -> None:
 
 def test_it_finds_the_others_by_what_it_knew() -> None:
     one = Peer(nn.Linear(2, 2), config(id="one"))
-    inside, over = threading.Event(), threading.Event()
-
-    def train() -> None:
-        with one:
-            inside.set()
-            while not over.is_set():
-                one.step()
-                time.sleep(0.001)
-
-    thread = threading.Thread(target=train, daemon=True)
-    thread.start()
-    assert inside.wait(LIMIT_S) and one.address is not None
-    try:
+    with one, turning(one.step):
+        assert one.address is not None
         two = Peer(nn.Linear(2, 2), config(id="two", join=one.address))
         state = trained(two, 1)
         assert state["addresses"] == [one.address] and 0 < state["weight"] < 1
@@ -84,9 +71,6 @@ def test_it_finds_the_others_by_what_it_knew() -> None:
         back.load_state_dict(state)
         with back:
             assert back.members == ("one", "two") and back.stats().swarm == one.stats().swarm
-    finally:
-        over.set()
-        thread.join(LIMIT_S)
 
 
 def test_the_anchor_comes_back_where_the_wire_needs_it() -> None:

@@ -3,8 +3,6 @@
 import logging
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,6 +10,8 @@ from torch import nn
 
 from rumor.gossip import GoSGD, ProtocolConfig
 from rumor.train import Peer, PeerConfig
+
+from ...waiting import turning
 
 pytestmark = pytest.mark.live
 
@@ -23,28 +23,10 @@ def config(id: str, **changes: Any) -> PeerConfig:
     return PeerConfig(id=id, leave_s=1e6, **given | changes)
 
 
-@contextmanager
-def turning(peer: Peer) -> Iterator[None]:
-    """Let a peer take turns on a thread of its own."""
-    over = threading.Event()
-
-    def take_turns() -> None:
-        while not over.wait(0.002):
-            peer.step()
-
-    thread = threading.Thread(target=take_turns)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
 def joined(founder: Peer, **changes: Any) -> Peer:
     """A second peer that has become a copy of the founder, and runs."""
     peer = Peer(nn.Linear(2, 1), config("b", join=(founder.address or "",), **changes))
-    with turning(founder):
+    with turning(founder.step):
         peer.__enter__()
     return peer
 
@@ -63,7 +45,7 @@ def test_who_has_handed_all_on_is_gone_at_once_and_has_nothing_to_say(
 ) -> None:
     with Peer(nn.Linear(2, 1), config("a")) as founder:
         peer = joined(founder)
-        with turning(founder), caplog.at_level(logging.WARNING, "rumor"):
+        with turning(founder.step), caplog.at_level(logging.WARNING, "rumor"):
             peer.leave()
         assert founder.weight == 1.0 and peer.stats().weight_units == 0
         peer._close()
@@ -100,7 +82,7 @@ def test_a_peer_listens_at_several_addresses_and_is_found_at_each() -> None:
         assert len(addresses) == 2 and founder.address == addresses[0]
         for address in addresses:
             peer = Peer(nn.Linear(2, 1), config("b", bind="tcp://[::1]:*", join=(address,)))
-            with turning(founder), peer:
+            with turning(founder.step), peer:
                 assert peer.weight == 0.5
                 peer.leave()
         founder.leave()

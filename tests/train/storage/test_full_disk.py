@@ -24,7 +24,7 @@ from rumor.train.storage.journal import Call, Journal, JournalFile
 from rumor.train.storage.jsonl import JsonlLog, MetricsLog, read_metrics
 from rumor.train.storage.ledger_file import LedgerFile, read_ledger
 
-from ...waiting import until
+from ...waiting import turning, until
 from ..full_disk import FullDisk
 
 WHY = "ledger.jsonl cannot be written .No space left on device.: training ends here"
@@ -184,15 +184,7 @@ def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
     eager = PeerConfig(id="b", rule=GoSGD(p=1.0), out=tmp_path, **given)
     with Peer(nn.Linear(2, 1), never) as a:
         b = Peer(nn.Linear(2, 1), eager, join=(a.address or "",))
-        over = threading.Event()
-
-        def turn() -> None:
-            while not over.wait(0.005):
-                a.step()
-
-        turning = threading.Thread(target=turn)
-        turning.start()
-        with pytest.raises(TrainingError, match=WHY), b:
+        with turning(a.step), pytest.raises(TrainingError, match=WHY), b:
             b._running().wait_for_share(0)
             FullDisk(monkeypatch, "ledger.jsonl", room_bytes=130)  # for a push, not for its end
             while not b.stats().counters.pushes:
@@ -202,8 +194,6 @@ def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
             assert b.weight > 0
             b.step()
         assert [name for name in rumor_threads() if name != "rumor-network"] == []
-        over.set()
-        turning.join()
         a.leave()
     assert "Traceback" not in caplog.text
     kinds = [row["kind"] for row in read_metrics(tmp_path / "ledger.jsonl")]
