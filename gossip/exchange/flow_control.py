@@ -97,7 +97,6 @@ _WINDOW_FRAMES = 64
 # A pause twenty times as long as any before will not end by itself.
 _STALL_GAPS = 20
 _STALL_SPAN = 5, 12
-_MEMORY_RETRY_S = 60.0
 
 
 def window_bytes(config: ProtocolConfig, frame_bytes: int, shards: int) -> int:
@@ -150,7 +149,9 @@ class LinkEstimator:
         """Smoothed round trip, seconds; None before any was measured."""
         self.timeout_s = FIRST_TIMEOUT_S
         self._deviation_s = 0.0
-        self._memory_due_s = float("-inf")
+        self.memory_due_s = float("-inf")
+        """Time from which it is offered this peer's shared memory, seconds: a while after it could
+        not read that, perhaps for lack of file descriptors."""
         self._config = config
         self._bytes_s = 0.0
 
@@ -162,14 +163,6 @@ class LinkEstimator:
             self._deviation_s += (abs(seconds - self.roundtrip_s) - self._deviation_s) / 4
             self.roundtrip_s += (seconds - self.roundtrip_s) / 8
         self.timeout_s = self.roundtrip_s + 4 * self._deviation_s
-
-    def reads_memory(self, now: float) -> bool:
-        """Return True if the neighbor can read this peer's shared memory, as far as known."""
-        return now >= self._memory_due_s
-
-    def did_not_read(self, now: float) -> None:
-        """Note that it could not, perhaps for lack of file descriptors: it is tried again later."""
-        self._memory_due_s = now + _MEMORY_RETRY_S
 
     def carried(self, size_bytes: int, seconds: float) -> None:
         if seconds > 0 and size_bytes > 0:

@@ -57,9 +57,6 @@ class Inbox:
         """Transfers by incarnation of their sender, which has at most one share outstanding here;
         in order of arrival, in which a step mixes them. Read-only for callers."""
 
-    def __len__(self) -> int:
-        return len(self.transfers)
-
     def expects_copy(self, but: PeerId = "") -> bool:
         """Return True if a copy is on its way from a peer other than *but*."""
         transfers = self.transfers.values()
@@ -189,11 +186,6 @@ class Inbox:
         # A share that came in one message, or was read from memory, has no measurable pace.
         pace = transfer.bytes_s if transfer.chunks else 0
         self._decide(share, accepted, int(pace) if pace < _PACE_MAX else 0)
-
-    def read(self, transfer: IncomingTransfer) -> None:
-        """Send back a share that was shown for reading, once it has been read."""
-        self._log.ask(Drop(transfer.id))
-        self.decide(transfer, 0)
 
     def refuse_all(self, reason: str) -> None:
         for transfer in tuple(self.transfers.values()):

@@ -39,6 +39,8 @@ _VALUES_KEPT = 10
 """Multiple of ``dead_s`` for which the values of a stranded share are kept: most peers that return
 at all are back by then, and each that does not would occupy a model's memory for good."""
 
+_MEMORY_RETRY_S = 60.0
+
 _SENT = EscrowState.LENT, EscrowState.SENT
 
 # Module constants, because an enum member lookup takes fifty nanoseconds.
@@ -104,7 +106,7 @@ class Outbox:
         self._snapshot_refs.add(snapshot)
         if type(offer) is Push:
             self._on(transfer, _WHOLE, now)
-        elif shown and link.reads_memory(now):
+        elif shown and now >= link.memory_due_s:
             self._on(transfer, EscrowEvent.LEND, now)
         elif self._acquires_link(transfer):
             self._on(transfer, EscrowEvent.GO_ON, now)
@@ -247,7 +249,7 @@ class Outbox:
     ) -> EscrowEvent:
         """Send the share in frames: its receiver could not read the memory."""
         self._take_credit(transfer, now, credit_bytes)
-        transfer.link.did_not_read(now)
+        transfer.link.memory_due_s = now + _MEMORY_RETRY_S
         # The memory may have been abandoned meanwhile: then the share can never be completed there.
         return EscrowEvent.GO_ON if transfer.snapshot else EscrowEvent.UNSENT
 

@@ -163,7 +163,7 @@ class Protocol:
     @property
     def staged(self) -> int:
         """Number of incoming shares that are not decided."""
-        return sum([len(each.inbox) for each in self.state.busy_shards])
+        return sum([len(each.inbox.transfers) for each in self.state.busy_shards])
 
     @property
     def merging(self) -> bool:

@@ -8,9 +8,8 @@ reader inspects the values and sends it back, which settles it. Rules never see 
 
 import math
 
-from ..effects.effects import Snapshot, X
-from ..exchange.incoming import Inbox
-from ..exchange.transfer import IncomingState, IncomingTransfer
+from ..effects.effects import Drop, Snapshot, X
+from ..exchange.transfer import IncomingState
 from ..types import PeerId, ShareId, SnapshotId
 from ..wire.formats import Form, parse_wire
 from ..wire.messages import Offer, Push, Read
@@ -110,8 +109,14 @@ class Reading:
         state, known = self._state, self._state.table.member(peer)
         for shard_state in state.busy_shards:
             for transfer in tuple(shard_state.inbox.transfers.values()):
-                if transfer.offer.held and transfer.id.sender != peer:
-                    _send_back(shard_state.inbox, transfer)
+                if not transfer.offer.held or transfer.id.sender == peer:
+                    continue
+                reason = "nobody reads it any more"
+                if transfer.state is IncomingState.READY:
+                    # It was read, which is not a refusal.
+                    shard_state.log.ask(Drop(transfer.id))
+                    reason = ""
+                shard_state.inbox.decide(transfer, 0, reason)
         state.reads = peer
         if known is None or state.closing:
             return
@@ -158,11 +163,3 @@ class Reading:
                     round=self._state.round,
                 )
                 self._state.gave = True
-
-
-def _send_back(inbox: Inbox, transfer: IncomingTransfer) -> None:
-    if transfer.state is IncomingState.READY:
-        # It was read, which is not a refusal.
-        inbox.read(transfer)
-    else:
-        inbox.decide(transfer, 0, "nobody reads it any more")

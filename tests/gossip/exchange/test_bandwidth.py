@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.weight import ONE
@@ -40,14 +39,6 @@ def test_pushes_beyond_the_bandwidth_are_skipped_and_not_queued() -> None:
         scene.deliver()
         scene.wait(0.25)
     assert (pushes, skips) == (10, 30)
-
-
-def test_one_without_credit_skips_for_want_of_a_neighbor() -> None:
-    scene = Scene(SLOW)
-    scene.founded("a", "b", rules={peer: GoSGD(1.0) for peer in "ab"})
-    scene.step("a")
-    scene.wait(1.0)
-    assert PushSkipped("no neighbor free") in scene.step("a")
 
 
 def test_a_held_back_share_is_not_given_up() -> None:
@@ -143,10 +134,3 @@ def test_nothing_new_is_begun_while_frames_wait() -> None:
     scene.receive(scene.letter(peer, "a", Grant(1, 64)))
     scene.wait(1.5)
     assert offer and PushSkipped("no bandwidth") in scene.step("a")
-
-
-def test_small_bandwidth_makes_small_frames() -> None:
-    scene = Scene(ProtocolConfig(inline_bytes_max=1, bandwidth_bytes_s=25e6))
-    scene.founded("a", "b")
-    (offer,) = scene.sent(scene.push("a", "b", 5), Offer)
-    assert offer.frame_bytes == 1 << 18

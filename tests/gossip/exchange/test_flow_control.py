@@ -97,12 +97,6 @@ def test_the_windows_of_all_shards_together_fit_what_sockets_queue(shards: int) 
     assert frames + offers + ends < messages_max(shards)
 
 
-def test_memory_that_could_not_be_read_is_tried_again_a_minute_later() -> None:
-    link = LinkEstimator(CONFIG, 1)
-    link.did_not_read(5.0)
-    assert not link.reads_memory(64.9) and link.reads_memory(65.0)
-
-
 @pytest.mark.parametrize(
     ("gap_s", "seconds", "hasty_s"),
     [

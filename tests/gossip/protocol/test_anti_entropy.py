@@ -1,7 +1,6 @@
 """Views are exchanged, the silent are asked, the dead are dialled, and lives are told apart."""
 
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -103,20 +102,6 @@ def test_a_seed_that_does_not_answer_is_greeted_for_ever_but_ever_more_rarely() 
     # Three times in each try, or nothing would be sent on what the first of them opens.
     counts = [greeted() for _ in range(4)]
     assert all(3 * 4 <= count <= 3 * 15 for count in counts[1:])
-
-
-def test_two_that_only_dial_out_are_never_written_to_one_another() -> None:
-    scene = Scene(BRIEF)
-    scene.enter("a", addresses=())
-    scene.join("a")
-    silent = member("c", addresses=())
-    effects: Effects = []
-    for beat in (1, 2, 3):
-        effects += scene.says("a", member("b", heartbeat=beat), replace(silent, heartbeat=beat))
-    assert live(scene) == ["a", "b", "c"]
-    effects += scene.step("a") + scene.finish("a") + scene.passes("a", 60.0)
-    assert "b" in to(effects, Hello) and "c" not in to(effects, Hello)
-    assert PeerDied("c") in effects
 
 
 def test_a_later_life_that_can_be_writes_off_what_the_earlier_one_had() -> None:

@@ -16,13 +16,13 @@ from rumor.gossip.weight import ONE, UNIT
 from rumor.gossip.wire.messages import Ack, Hello, Push
 from rumor.sim.fuzz.peers import complete
 
-from ..scene import Effects, Scene, of, to
+from ..scene import Scene, of, to
 
 
-def founded(*ids: PeerId, neighbors: Neighbors = complete, outward: str = "") -> Scene:
-    """Founders of one swarm, all on this topology, of whom some only dial out."""
+def founded(*ids: PeerId, neighbors: Neighbors = complete) -> Scene:
+    """Founders of one swarm, all on this topology."""
     scene = Scene()
-    scene.founded(*ids or "ab", neighbors=neighbors, outward=outward)
+    scene.founded(*ids or "ab", neighbors=neighbors)
     return scene
 
 
@@ -218,38 +218,6 @@ def test_without_credit_no_round_is_passed_over() -> None:
     asked.clear()
     assert PushSkipped("no neighbor free") in scene.act("a", RuleContext.push_half)
     assert asked == []
-
-
-def outward_ring(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
-    if peer not in live:
-        return ()
-    at = live.index(peer)
-    return tuple(sorted({live[at - 1], live[(at + 1) % len(live)]} - {peer}))
-
-
-@pytest.mark.parametrize(
-    ("ids", "neighbors"),
-    [
-        ("", {"a": "bd", "b": "ac", "c": "bd", "d": "ac"}),
-        ("a", {"a": "bd", "b": "ac", "c": "bd", "d": "ac"}),
-        ("abc", {"a": "d", "b": "d", "c": "d", "d": "abc"}),
-    ],
-)
-def test_a_topology_leads_no_link_between_two_that_only_dial_out(
-    ids: str, neighbors: dict[str, str]
-) -> None:
-    scene, found = founded(*"abcd", neighbors=outward_ring, outward=ids), dict[str, str]()
-
-    def look(context: RuleContext) -> None:
-        found[context.me] = "".join(sorted(context.neighbors()))
-        assert context.table.outward == set(ids)
-
-    effects: Effects = []
-    for id in "abcd":
-        scene.act(id, look)
-        pushed = to(scene.act(id, RuleContext.push_half), Push)
-        assert len(pushed) == 1 and not {id, *pushed} <= set(ids), "whom it can reach"
-    assert found == neighbors and not effects
 
 
 def test_one_that_is_suspected_is_not_drawn_and_has_met_no_fate() -> None:
