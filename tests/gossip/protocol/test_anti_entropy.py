@@ -1,6 +1,5 @@
 """Views are exchanged, the silent are asked, the dead are dialled, and lives are told apart."""
 
-from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -73,35 +72,6 @@ def test_the_dead_are_dialled_for_ever_but_ever_more_rarely() -> None:
     late = [after - before for before, after in pairwise(dialled_s) if before > 300]
     assert len(late) > 5 and 30 <= min(late) and max(late) <= 91
     assert len(set(late)) > 3, "without jitter all come back at once"
-
-
-def test_many_dead_are_not_dialled_all_at_once() -> None:
-    scene = together("a", *(f"p{index:02}" for index in range(20)))
-    scene.passes("a", 10.0)
-    dialled = Counter[str]()
-    for _ in range(30):
-        once = to(scene.passes("a", 1.0), Hello)
-        assert len(once) <= 8
-        dialled.update(once)
-    assert len(dialled) == 20, "and nobody is forgotten"
-
-
-def test_a_seed_that_does_not_answer_is_greeted_for_ever_but_ever_more_rarely() -> None:
-    scene = Scene(BRIEF)
-    scene.enter("a")
-    scene.join("a", "b", "typo", founders=2)
-    scene.introduce("b", "a", phase=Phase.SEEKING)
-    scene.passes("a", 0.2, 0.2)
-    assert scene.peers["a"].phase is Phase.TRAINING
-
-    def greeted() -> int:
-        scene.lines.clear()
-        scene.passes("a", 60.0)
-        return sum("greet typo" in line for line in scene.lines)
-
-    # Three times in each try, or nothing would be sent on what the first of them opens.
-    counts = [greeted() for _ in range(4)]
-    assert all(3 * 4 <= count <= 3 * 15 for count in counts[1:])
 
 
 def test_a_later_life_that_can_be_writes_off_what_the_earlier_one_had() -> None:

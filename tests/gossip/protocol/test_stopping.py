@@ -1,5 +1,7 @@
 """A request to stop: obeyed once, by those whom it names, passed on, and answered."""
 
+import pytest
+
 from rumor.gossip.effects.effects import Effect, EndTraining, Send
 from rumor.gossip.effects.events import Event
 from rumor.gossip.protocol.leave import STOPPED
@@ -11,6 +13,7 @@ from rumor.gossip.wire.messages import Phase, Stop, Stopping
 from ..scene import Scene
 
 Effects = list[Effect | Event]
+Lives = tuple[tuple[PeerId, Incarnation], ...]
 
 
 def asks(scene: Scene, to: str, *lives: tuple[PeerId, Incarnation], by: str = "asker") -> Effects:
@@ -95,28 +98,25 @@ def test_whoever_asked_hears_how_far_it_is_until_nobody_needs_it() -> None:
     assert len(heard) <= 4
 
 
-def test_a_later_request_adds_those_who_were_not_known() -> None:
+AB, AC, ABC = (tuple((id, 1) for id in ids) for ids in ("ab", "ac", "abc"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "passed_on"),
+    [
+        (AB, ABC, [("b", ABC), ("c", ABC)]),
+        (AB, AC, [("b", AB), ("c", AC)]),
+        (AB, AB[:1], []),
+    ],
+    ids=["a wider one", "another", "a narrower one"],
+)
+def test_of_two_requests_each_goes_to_whom_it_names(
+    first: Lives, second: Lives, passed_on: list[tuple[str, Lives]]
+) -> None:
     scene = Scene()
     scene.founded("a", "b", "c")
-    asks(scene, "a", ("a", 1), ("b", 1))
-    scene.mail.clear()
-    wider = Stop((("a", 1), ("b", 1), ("c", 1)))
-    assert told(asks(scene, "a", *wider.lives)) == [("b", wider), ("c", wider)]
-
-
-def test_of_two_requests_each_goes_to_whom_it_names() -> None:
-    scene = Scene()
-    scene.founded("a", "b", "c")
-    first, second = Stop((("a", 1), ("b", 1))), Stop((("a", 1), ("c", 1)))
-    assert told(asks(scene, "a", *first.lives)) == [("b", first)]
-    assert told(asks(scene, "a", *second.lives)) == [("b", first), ("c", second)]
-
-
-def test_a_narrower_request_adds_nothing() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
-    asks(scene, "a", ("a", 1), ("b", 1))
-    assert not told(asks(scene, "a", ("a", 1)))
+    assert told(asks(scene, "a", *first)) == [("b", Stop(first))]
+    assert told(asks(scene, "a", *second)) == [(to, Stop(lives)) for to, lives in passed_on]
 
 
 def test_one_that_merges_already_goes_on_with_that() -> None:
