@@ -24,8 +24,6 @@ __all__ = ["PROGRESS_REPORTS", "Inbox"]
 
 _NEVER = float("inf")
 
-# Module constants, because an enum member lookup takes fifty nanoseconds.
-_ARRIVING, _ACCEPTED = IncomingState.ARRIVING, Kind.ACCEPTED
 
 PROGRESS_REPORTS = 10
 """Progress reports to the sender within the time after which it would give up."""
@@ -78,7 +76,9 @@ class Inbox:
         transfer = self._open(share, message, now)
         if transfer is None:
             known = self._find(share)
-            if known is not None and known.offer == message and known.state is _ARRIVING:
+            if known is None or known.offer != message:
+                return
+            if known.state is IncomingState.ARRIVING:
                 self._grant(known, now, repeat=True)
         elif message.segment:
             transfer.state = IncomingState.ATTACHING
@@ -98,13 +98,13 @@ class Inbox:
         if usable:
             self._complete(transfer)
         else:
-            transfer.state = _ARRIVING
+            transfer.state = IncomingState.ARRIVING
             self._grant(transfer, now)
 
     def chunk(self, share: ShareId, message: Chunk, frame_bytes: int, now: float) -> None:
         """Stage one frame. A duplicate, or one without an open transfer, is dropped."""
-        transfer = self._find(share)
-        if transfer is None or transfer.state is not _ARRIVING or message.index in transfer.chunks:
+        transfer = self._lacking(share, message.index)
+        if transfer is None:
             return
         offer, start, size = transfer.offer, message.offset_bytes, transfer.offer.size_bytes
         if not transfer.has_frame(message, frame_bytes):
@@ -132,10 +132,8 @@ class Inbox:
 
     def place_of(self, share: ShareId, message: Chunk, frame_bytes: int) -> Stage | None:
         """Return where to receive a frame in place; None if it is not wanted."""
-        transfer = self._find(share)
-        if transfer is None or transfer.state is not _ARRIVING or message.index in transfer.chunks:
-            return None
-        if not transfer.has_frame(message, frame_bytes):
+        transfer = self._lacking(share, message.index)
+        if transfer is None or not transfer.has_frame(message, frame_bytes):
             return None
         offer = transfer.offer
         return Stage(share, message.offset_bytes, offer.size_bytes, offer.form)
@@ -257,6 +255,13 @@ class Inbox:
         transfer = self.transfers.get((share.sender, share.incarnation))
         return transfer if transfer is not None and transfer.id == share else None
 
+    def _lacking(self, share: ShareId, index: int) -> IncomingTransfer | None:
+        """Return the transfer of a share that still lacks a frame; None if none does."""
+        transfer = self._find(share)
+        if transfer is None or transfer.state is not IncomingState.ARRIVING:
+            return None
+        return None if index in transfer.chunks else transfer
+
     def _complete(self, transfer: IncomingTransfer) -> None:
         """Have a share inspected, now that all of it is here or can be read."""
         transfer.state, transfer.deadline_s = IncomingState.STAGED, _NEVER
@@ -280,7 +285,7 @@ class Inbox:
         self._decide(share, 0)
 
     def _decide(self, share: ShareId, accepted: int, bytes_s: int = 0) -> None:
-        entry = Entry(_ACCEPTED, accepted, share.sender, share.incarnation, share.seq)
+        entry = Entry(Kind.ACCEPTED, accepted, share.sender, share.incarnation, share.seq)
         self._log.record(entry)
         self._acknowledge(share, accepted, bytes_s)
 

@@ -43,10 +43,6 @@ _MEMORY_RETRY_S = 60.0
 
 _SENT = EscrowState.LENT, EscrowState.SENT
 
-# Module constants, because an enum member lookup takes fifty nanoseconds.
-_BOOK, _PUSHED = EscrowEvent.BOOK, Kind.PUSHED
-_WHOLE, _ACK, _SETTLED = EscrowEvent.WHOLE, EscrowEvent.ACK, Kind.SETTLED
-
 
 @frozen
 class Returned:
@@ -97,7 +93,7 @@ class Outbox:
         shown: bool = False,
     ) -> None:
         """Move the offered weight into escrow and send the share, or offer it if it is large."""
-        self._log.record(Entry(_PUSHED, offer.escrow, peer, incarnation, offer.seq))
+        self._log.record(Entry(Kind.PUSHED, offer.escrow, peer, incarnation, offer.seq))
         link = self._links.get(peer)
         if link is None or link.incarnation < incarnation:
             link = self._links[peer] = LinkEstimator(self._config, incarnation)
@@ -105,7 +101,7 @@ class Outbox:
         self.transfers[peer] = transfer
         self._snapshot_refs.add(snapshot)
         if type(offer) is Push:
-            self._on(transfer, _WHOLE, now)
+            self._on(transfer, EscrowEvent.WHOLE, now)
         elif shown and now >= link.memory_due_s:
             self._on(transfer, EscrowEvent.LEND, now)
         elif self._acquires_link(transfer):
@@ -137,7 +133,7 @@ class Outbox:
             return
         # An answer may be to a query instead of the push (Karn's rule), or come after a silence.
         measures = transfer.questions == 0 and transfer.state in _SENT
-        if not self._on(transfer, _ACK, now, message.accepted):
+        if not self._on(transfer, EscrowEvent.ACK, now, message.accepted):
             return
         link = transfer.link
         if measures:
@@ -308,7 +304,7 @@ class Outbox:
         comes_back = accepted < escrow and transfer.peer not in self.renounced
         if self._config.exact and comes_back and transfer.snapshot:
             return EscrowEvent.VALUES_BACK
-        return _BOOK
+        return EscrowEvent.BOOK
 
     def _strand(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         self._note(Kind.STRANDED, transfer)
@@ -344,7 +340,7 @@ class Outbox:
         offer, accepted = transfer.offer, transfer.accepted
         receiver, renounced = (transfer.peer, transfer.incarnation), transfer.peer in self.renounced
         self._forget(transfer)
-        self._log.record(Entry(_SETTLED, accepted, *receiver, offer.seq))
+        self._log.record(Entry(Kind.SETTLED, accepted, *receiver, offer.seq))
         if renounced and accepted < offer.escrow:
             self._log.record(Entry(Kind.BURNED, offer.escrow - accepted))
         if accepted == 0 and not offer.held:

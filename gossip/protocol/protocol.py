@@ -50,8 +50,6 @@ from .validation import MessageFilter
 
 __all__ = ["Protocol"]
 
-_JOINING, _TRAINING, _FINISHED = Phase.JOINING, Phase.TRAINING, Phase.FINISHED  # 50 ns a lookup
-
 
 class Protocol:
     """One incarnation of one peer.
@@ -168,7 +166,7 @@ class Protocol:
     @property
     def merging(self) -> bool:
         """True if all live peers have finished, and only need to reach agreement."""
-        return self.phase is _FINISHED and self.state.table.over
+        return self.phase is Phase.FINISHED and self.state.table.over
 
     def known(self) -> tuple[Member, ...]:
         """Return the other peers that are remembered and have not left, live or dead, sorted by
@@ -197,9 +195,9 @@ class Protocol:
     def deadline(self) -> float:
         """Return the latest time at which `wake` must be called, seconds."""
         phase, due_s = self.state.table.phase, self.state.deadline()
-        if phase <= _JOINING:
+        if phase <= Phase.JOINING:
             due_s = min(due_s, self._seek_due_s)
-        elif phase > _TRAINING:
+        elif phase > Phase.TRAINING:
             due_s = min(due_s, self._leaving.due_s)
         if phase is Phase.LEFT or self._membership is None:
             return due_s
@@ -250,7 +248,7 @@ class Protocol:
         if trained:
             # A peer that gave its swarm up trains on until the first share of the other one
             # arrives.
-            if phase > _TRAINING:
+            if phase > Phase.TRAINING:
                 raise LocalProtocolError(f"a step while {phase.name.lower()}")
             state.swarm_steps = state.table.stepped(now)
         else:
@@ -265,7 +263,7 @@ class Protocol:
             )
         if state.config.exact and not self.agreement.compares:
             state.reclaim(now)
-        if phase <= _JOINING:
+        if phase <= Phase.JOINING:
             context = RuleContext(state, now, trained=False, merging=False)
             self._joining.take_copy(context, "" if self._is_open else self._rule.name)
         elif not state.closing:
@@ -273,7 +271,7 @@ class Protocol:
             # takes longer than a step, there would always be one in flight.
             if self.reading.asking:
                 self.reading.show(now)
-            if phase is _FINISHED:
+            if phase is Phase.FINISHED:
                 return self._merge(now)
             self._call_rule(now, trained, merging=False)
         return self._finish_call(now)
@@ -344,13 +342,9 @@ class Protocol:
 
     def inspected(self, share: ShareId, now: float, *, finite: bool) -> list[Effect | Event]:
         """Answer an `Inspect`."""
-        state = self.state
-        state.shard_states[share.shard].inbox.inspected(share, finite, self._is_open)
-        if not finite or state.log.effects or state.snapshot_refs.unread:
-            return self._finish_call(now)  # an invalid message before this may have left some
-        # While it trains, an acceptable share has no immediate effects.
-        is_training = state.table.phase is _TRAINING and not self._leaving.has_finished
-        return [] if is_training else self._finish_call(now)
+        inbox = self.state.shard_states[share.shard].inbox
+        inbox.inspected(share, finite, self._is_open)
+        return self._finish_call(now)
 
     def attached(self, share: ShareId, now: float, *, usable: bool) -> list[Effect | Event]:
         """Answer an `Attach`."""
@@ -423,7 +417,7 @@ class Protocol:
     def _finish_call(self, now: float) -> list[Effect | Event]:
         state = self.state
         # One in a thousand calls sees another phase: the rest must not pay for it.
-        if state.table.phase is not _TRAINING or self._leaving.has_finished:
+        if state.table.phase is not Phase.TRAINING or self._leaving.has_finished:
             self._leaving.advance(now)
         if self._stops.askers:
             self._stops.follow()
@@ -442,7 +436,7 @@ class Protocol:
     def _begin_phase(self, now: float) -> None:
         """Announce a phase to others, and call the rule's `start` when training begins."""
         state, start = self.state, hook_of(self._rule, "start")
-        if state.table.phase is _TRAINING and start is not None:
+        if state.table.phase is Phase.TRAINING and start is not None:
             state.distances = None
             start(RuleContext(state, now, trained=False, merging=False))
         self._tell_phase()

@@ -1,21 +1,16 @@
 """The protocol as a whole: what may be called when, and what it tells whom."""
 
-from dataclasses import replace
-
 import pytest
 
-from rumor.gossip.effects.effects import Inspect, Record, Send
-from rumor.gossip.effects.ledger import Kind
 from rumor.gossip.errors import LocalProtocolError, RemoteProtocolError
 from rumor.gossip.protocol.protocol import Protocol
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.types import stream
-from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Hello, Phase
 from rumor.sim.fuzz.peers import complete
 from rumor.sim.fuzz.vector import SCHEMA
 
-from ..scene import ANCHOR, Scene, letters, of
+from ..scene import ANCHOR, Scene, letters
 
 
 def founded(*ids: str) -> Scene:
@@ -88,21 +83,3 @@ def test_a_protocol_that_was_just_made_wants_to_be_woken_at_once() -> None:
     assert a.deadline() == float("-inf") and a.phase is Phase.SEEKING
     scene.join("a")
     assert a.deadline() == scene.config.gossip_s
-
-
-def test_what_a_broken_message_has_left_is_handed_over_with_the_next_answer() -> None:
-    scene = founded(*"abc")
-    a, c = scene.peers["a"], scene.peers["c"]
-    scene.push("a", "b", ONE // 4)
-    scene.mail.clear()
-    while "b" in live(scene):
-        scene.passes("a", 1.0)
-        for send in of(c.wake(scene.now), Send):
-            if send.envelope.destination == "a":
-                a.receive(send.envelope, scene.now)
-    (share, *_) = letters(scene.push("c", "a", ONE // 4))
-    (inspect,) = of(a.receive(share, scene.now), Inspect)
-    with pytest.raises(RemoteProtocolError):
-        a.receive(replace(share, source="b", frame_bytes=share.frame_bytes - 1), scene.now)
-    found = of(a.inspected(inspect.share, scene.now, finite=True), Record)
-    assert [record.entry.kind for record in found] == [Kind.FOUND]
