@@ -1,12 +1,13 @@
 # make demo        four peers, one slow, one killed, one late, beside one machine and all-reduce
-# make test        the test suite, but for what the next three run
+# make test        the tests to run before each commit, in two minutes
+# make test-all    the next five, SHARE=1/4 for a quarter of the longer tests
+# make cover       all tests of protocol core and topologies, whose branch coverage must be complete
+# make test-extended  longer tests of everything else, and more of live peers
 # make test-cluster    studies on a Dask and on a Ray
 # make test-browser    pages in a browser
 # make test-integrations  peers in the trainers of transformers, Lightning and Accelerate; LoRA with PEFT
-# make test-extended  tests that take a second or more, all of them (SHARE=1/4 a part)
 # make test-share  a 16th of the slow tests, another one after each commit (SHARE=2/16 picks one)
 # make check       lint, formatting and types
-# make cover       test-core, with branch coverage of protocol core and topologies, which must be complete
 # make campaign    what takes an hour: ten thousand seeds of faults, 25 times as many examples, the slow tests
 #                  (the null study among them: how often studies call something worse that is not)
 # make bench       speed, as ratios within one run (NAME="..." picks some, ARGS="--peers 4" sets their sizes)
@@ -31,8 +32,7 @@
 # It all lives in .venv, made from $(PYTHON) at first use: python3 and make are enough to start.
 PYTHON ?= python3
 BIN    := .venv/bin
-TESTS   := test-core test-others test-cluster test-browser test-integrations test-extended \
-	test-share
+TESTS   := test test-all cover test-cluster test-browser test-integrations test-extended test-share
 REPRODUCTIONS ?= relaysgd moshpit noise graphs
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
@@ -42,7 +42,7 @@ $(TESTS) campaign bench gallery gpu house models outputs reference reproductions
 # What one process has compiled, a hundred others need not, whatever the environment says.
 $(TESTS) campaign: export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chromium help demo dist site test $(TESTS) check cover campaign bench \
+.PHONY: chromium help demo dist site $(TESTS) check campaign bench \
 	gallery gpu house models outputs pictures reference reproductions rules seen stragglers studies wires clean
 
 help:
@@ -60,21 +60,18 @@ CORE    := tests/gossip tests/topology
 LIVE     = $(shell grep -rl 'mark\.live' tests --include='test_*.py')
 COMMITS := $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 
-# Of `make test COVER=1`, too.
-COVERED := $(BIN)/coverage combine -q && $(BIN)/coverage report --show-missing --fail-under=100 \
-	--include='gossip/*,topology/*' --omit='gossip/transport/*'
-
-test: test-core test-others
-
-test-core: .venv/.test
-	$(if $(COVER),$(BIN)/coverage erase)
-	$(BIN)/python $(if $(COVER),-m coverage run) $(PYTEST) -n auto $(CORE) -m "not live and $(if $(COVER),$(FULL),$(QUICK))"
-	$(if $(COVER),$(COVERED))
-
+test: .venv/.test
+	$(BIN)/python $(PYTEST) -n auto -m "not live and $(QUICK)"
 # Real peers wait more than they compute: two tests of them at a time, on a single core too.
-test-others: .venv/.test
-	$(BIN)/python $(PYTEST) -n auto $(CORE:%=--ignore=%) -m "not live and $(QUICK)"
 	$(BIN)/python $(PYTEST) -n 2 $(LIVE) -m "live and $(QUICK)"
+
+test-all: cover test-extended test-cluster test-browser test-integrations
+
+cover: .venv/.test
+	$(BIN)/coverage erase
+	$(BIN)/python -m coverage run $(PYTEST) -n auto $(CORE) -m "not live and $(FULL)"
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report --show-missing --fail-under=100 --include='gossip/*,topology/*' --omit='gossip/transport/*'
 
 test-cluster: .venv/.test
 	$(BIN)/python $(PYTEST) -m "cluster and not slow"
@@ -87,7 +84,7 @@ test-integrations: .venv/.integrations
 
 test-extended: SHARE ?= 1/1
 test-extended: .venv/.test
-	$(BIN)/python $(PYTEST) -n auto -m "extended and not live and $(FULL)" --share $(SHARE)
+	$(BIN)/python $(PYTEST) -n auto $(CORE:%=--ignore=%) -m "extended and not live and $(FULL)" --share $(SHARE)
 	$(BIN)/python $(PYTEST) -n 2 $(LIVE) -m "extended and live and $(FULL)" --share $(SHARE)
 
 test-share: SHARE ?= $(shell echo $$(($(COMMITS) % 16 + 1))/16)
@@ -98,9 +95,6 @@ check: .venv/.check .types/rumor
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-
-cover:
-	$(MAKE) test-core COVER=1
 
 campaign: .venv/.test
 	$(BIN)/python -m rumor.sim.fuzz --seeds 0-9999
