@@ -171,16 +171,16 @@ def page(
         f"# {study.title}",
         "<!-- Written by docs/studies.py: run `make studies` instead of editing. -->",
         study.question,
-        "## What came out",
+        "## Results",
         "\n".join(f"- {line}" for line in headlines(results)),
         *_note(results),
         *_failures(results),
         *(f"![{_caption(name)}]({name})" for name in pictures),
-        "## In figures",
+        "## Data",
         *_reference(study.reference),
         LEGEND.format(target=_target(results.study)),
         *([found.words] if found else []),
-        "## How it was computed",
+        "## Method",
         _how(everything, machine, date),
     ]
     return "\n\n".join(parts) + "\n"
@@ -190,29 +190,24 @@ LEGEND: Final = """\
 [points.csv](points.csv) has one row for each point: means over the seeds with 95 % intervals
 (Student's t); [summary.csv](summary.csv) has one for each trial. Time is virtual, bytes are those
 of all workers together.{target}
-
-*No significant difference*: the difference from the first row may be noise (5 %, paired by seed,
-corrected for the number of comparisons), which does not make the two equal: in brackets stands the
-smallest true difference that is significant in 4 of 5 studies
-([how](../../explanation/statistics.md))."""
+Differences are [tested](../../explanation/statistics.md) at 5 %."""
 
 
 def _target(study: Study) -> str:
     if study.goal == "loss":
-        return f" They count to a loss of {number(study.target)}."
+        return f" Times and bytes are those to a loss of {number(study.target)}."
     if len(study.metrics) > _WIDE:
         return ""
     right = percent(study.target)
-    return f" *To it* is until the merged model is first right on {right} of held-out data."
+    return f" The target is an accuracy of {right}."
 
 
 def _reference(named: str) -> Iterator[str]:
     """Say that comparisons are fewer, if the study has named a reference."""
     if named:
         yield (
-            f"Others are held against **{named}**, which the study's file names as its "
-            "[reference](../../explanation/statistics.md#a-reference-named-beforehand): where it "
-            "is first, as many comparisons count as there are other points, and not all pairs."
+            f"The [reference](../../explanation/statistics.md#a-reference-named-beforehand) is "
+            f"**{named}**."
         )
 
 
@@ -221,7 +216,7 @@ def _how(results: Results, machine: str, date: str) -> str:
     seeds = listed(sorted({str(one.trial.seed) for one in results.results}), at_most=10)
     core_s = sum(result.wall_s for result in results.results)
     lines = [
-        f"- Command: `rumor study {study.name}`, which also writes a page with all of this, "
+        f"- Command: `rumor study {study.name}`, which also writes a page with "
         "every argument, and the command that repeats a trial",
         f"- The study's file: [{study.name}.toml]({SOURCES}/{study.name}.toml)",
         f"- {count(len(results.results), 'trial')}, seeds {seeds}",

@@ -54,7 +54,7 @@ def test_a_page_names_what_others_are_held_against(studies: ModuleType) -> None:
     assert "reference" not in page
     named = replace(results, study=replace(results.study, reference="complete"))
     page = studies.page(named, [], machine="", date="")
-    assert "held against **complete**, which the study's file names as its [reference]" in page
+    assert "#a-reference-named-beforehand) is **complete**." in page
 
 
 def test_who_never_arrives_has_no_time(studies: ModuleType) -> None:
