@@ -32,8 +32,8 @@ class Exporter:
         from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 
         registry = CollectorRegistry()
-        self._collector = _Collector(stats)
-        registry.register(self._collector)
+        self._stats = stats
+        registry.register(self)
         ProcessCollector(registry=registry)
         self._registry = registry
         try:
@@ -53,17 +53,10 @@ class Exporter:
         self._thread.join()
         # The server's classes were created for it, and a class is a reference cycle, so it stays
         # for a while.
-        self._registry.unregister(self._collector)
-
-
-class _Collector:
-    """Collects a peer's metrics at each scrape."""
-
-    def __init__(self, stats: "Callable[[], PeerStats]") -> None:
-        self._stats = stats
+        self._registry.unregister(self)
 
     def collect(self) -> "Iterator[Metric]":
-        """Iterate over all metrics; before the peer is in a swarm, only its identity."""
+        """Yield all metrics at a scrape; before the peer is in a swarm, only its identity."""
         from prometheus_client.core import (
             CounterMetricFamily,
             GaugeMetricFamily,

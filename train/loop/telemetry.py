@@ -22,11 +22,11 @@ from ..runtime.telling.stats import METRICS, AverageEvaluation, PeerStats
 from ..storage.jsonl import JsonlLog
 from ..storage.ledger_file import ledger_paths
 from ..tasks.task import Evaluation
+from ..tensors.blocks import sketch_of
 from ..tensors.vector import Vector
 from .average import Average, AverageEvaluator, Evaluate, evaluation_of
 from .exporter import Exporter
 from .report import Report, State, save_peer_model
-from .sketch import sketch
 
 __all__ = ["Loss", "Telemetry"]
 
@@ -321,7 +321,7 @@ class Telemetry:
             **_durations("step_s", self._step_s),
             # The exchange is excluded: under a synchronous rule it is mostly waiting.
             **_durations("own_s", self._own_s),
-            "sketch": sketch(*self._vector.flats) if sketched else None,
+            "sketch": [*sketch_of(self._vector.flats)] if sketched else None,
             **(averaged.as_row() if averaged else {}),
         }
         self._losses, self._losses_count, self._step_s, self._own_s = 0.0, 0, [], []
