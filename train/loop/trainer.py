@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, Final
 
 from torch import nn
@@ -21,6 +20,7 @@ from ..config import (
     RunConfig,
 )
 from ..peer import Peer
+from ..storage.files import check_folder
 from ..storage.incarnation import INCARNATION_FILE, last_id
 from ..tasks.task import require_optimizer
 from .learner import Learner
@@ -34,6 +34,8 @@ _log = logging.getLogger("rumor")
 
 OPTIONS: Final = "options.json"
 """Options of the command line, in a peer's folder, for a later resume."""
+
+_TRACES: Final = (INCARNATION_FILE, "ledger.jsonl", "peer.json")
 
 
 def run(
@@ -53,12 +55,14 @@ def run(
         RumorError, OSError: The run failed; ``peer.json`` also says so, if it can be written.
     """
     out = peer_config.out
-    if out is not None:
-        (_require_run if config.resume else _require_empty)(out)
-    elif config.resume:
+    if out is None and config.resume:
         raise ConfigError("to resume takes a folder: say with out from which")
-    elif config.journal:
+    if out is None and config.journal:
         raise ConfigError("a journal needs a folder: say where with out")
+    if out is not None and not config.resume:
+        check_folder(out, _TRACES, resume="--resume")
+    elif out is not None and not (out / INCARNATION_FILE).exists():
+        raise ConfigError(f"{out} holds no run: there is nothing to resume")
     training = _Training(config, _placed(config, peer_config))
     telemetry = training.peer._telemetry
     training.peer._stop = stop = stop or training.peer._stop
@@ -177,21 +181,6 @@ class _Training:
     def _evaluate(self, model: nn.Module) -> dict[str, float]:
         measured = asdict(self.learner.task.evaluate(model))
         return {name: value for name, value in measured.items() if value is not None}
-
-
-_TRACES: Final = ("ledger.jsonl", "peer.json", INCARNATION_FILE)
-
-
-def _require_empty(folder: Path) -> None:
-    if any((folder / name).exists() for name in _TRACES):
-        raise ConfigError(
-            f"{folder} holds another run: name a new folder, or continue that run with --resume"
-        )
-
-
-def _require_run(folder: Path) -> None:
-    if not (folder / INCARNATION_FILE).exists():
-        raise ConfigError(f"{folder} holds no run: there is nothing to resume")
 
 
 def _placed(config: RunConfig, peer_config: PeerConfig) -> PeerConfig:

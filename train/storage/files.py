@@ -322,15 +322,13 @@ class WriterThread:
             return self._jobs.pop(self._doing)
 
 
-def check_folder(
-    folder: Path, traces: Sequence[str] = RUN_FILES, what: str = "run", resume: str = ""
-) -> None:
+def check_folder(folder: Path, traces: Sequence[str] = RUN_FILES, resume: str = "") -> None:
     """Check that a run can be written to a folder, which need not exist yet.
 
     Args:
-        traces: Files and folders any of which means that the folder is taken.
-        what: Name of what leaves these, for messages.
-        resume: Option that resumes a run of peers in the folder; empty without one.
+        traces: Files and folders any of which means that the folder is taken; a run can be resumed
+            if the first is there.
+        resume: Option that does so; empty without one.
 
     Raises:
         ConfigError: The folder is a file, holds another run, or cannot be made or written to.
@@ -340,9 +338,9 @@ def check_folder(
         raise ConfigError(f"{folder} is a file: name a new folder")
     taken = [name for name in traces if os.path.exists(folder / name)]
     if taken:
-        go_on = f"resume it with {resume}, " if resume and "peers" in taken else ""
+        go_on = f"resume it with {resume}, " if resume and traces[0] in taken else ""
         raise ConfigError(
-            f"{folder} holds another {what} ({', '.join(taken)}): "
+            f"{folder} holds another run ({', '.join(taken)}): "
             f"{go_on}name a new folder, or remove that one"
         )
     check_writable(folder)

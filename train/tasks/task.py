@@ -64,10 +64,10 @@ OPTIMIZERS: Final[Mapping[str, MakeOptimizer]] = MappingProxyType(
     {
         "sgd": sgd,
         "nesterov": _nesterov,
-        "adam": lambda parameters, lr: Adam(parameters, lr=lr),
-        "adamw": lambda parameters, lr: AdamW(parameters, lr=lr),
-        "rmsprop": lambda parameters, lr: RMSprop(parameters, lr=lr),
-        "adagrad": lambda parameters, lr: Adagrad(parameters, lr=lr),
+        "adam": Adam,
+        "adamw": AdamW,
+        "rmsprop": RMSprop,
+        "adagrad": Adagrad,
     }
 )
 """Optimizers, by name, that may replace a task's own. Except for the learning rate and the momentum
