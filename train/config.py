@@ -317,7 +317,8 @@ class PeerConfig(
 ):
     """How one peer takes part in a swarm.
 
-    A field that is given overrides the environment, even if it equals its default.
+    A field that is given overrides the environment, even if it equals its default. A string is
+    taken for a path.
 
     Raises:
         ConfigError: A field is out of range, or an address is malformed.
@@ -426,6 +427,10 @@ class PeerConfig(
     protocol: ProtocolConfig = setting(ProtocolConfig, "Sizes and times of the exchange.")
 
     def __post_init__(self) -> None:
+        set_field = object.__setattr__
+        for name in ("key", "roster", "rendezvous", "out"):
+            if isinstance(path := getattr(self, name), str):
+                set_field(self, name, Path(path))
         check_settings(self)
         if self.id is not None and not is_name(self.id):
             raise ConfigError(
@@ -438,7 +443,6 @@ class PeerConfig(
             raise ConfigError("log_every is None: loggers get a row each log_every steps")
         if self.metrics_port is not None:
             check_metrics_port(self.metrics_port)
-        set_field = object.__setattr__
         set_field(self, "loggers", tuple(self.loggers))
         local = (self.local,) if isinstance(self.local, str) else tuple(self.local)
         set_field(self, "local", local)

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any, Final
 
 from torch import nn
@@ -25,7 +24,6 @@ __all__ = ["Guest", "refuse_deepspeed", "require_whole", "settings_of"]
 
 _log = logging.getLogger("rumor")
 
-_FOLDERS: Final = ("key", "out", "rendezvous", "roster")
 _ALONE: Final = (
     "start each process as a peer of its own, such as with `rumor run -n 4 -- python train.py`, "
     "not with torchrun or `accelerate launch`"
@@ -44,11 +42,7 @@ def settings_of(config: PeerConfig | None, settings: Mapping[str, Any]) -> PeerC
             hint = did_you_mean(name, known, ": it takes the fields of PeerConfig")
             raise ConfigError(f"the callback takes no {name!r}{hint}")
     config = config or PeerConfig()
-    changes = dict(settings)
-    for name in _FOLDERS:
-        if isinstance(changes.get(name), str):
-            changes[name] = Path(changes[name])
-    config = replace(config, **changes)
+    config = replace(config, **settings)
     if config.checkpoint is not None:
         raise ConfigError(
             "checkpoint is for loops of your own: the trainer writes checkpoints here, and keeps "

@@ -8,9 +8,9 @@ is bounded, and terminal control characters are rejected.
 import math
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 from ...gossip import ConfigError, TransportError
 from ...gossip.errors import RemoteProtocolError
@@ -62,16 +62,6 @@ _MISSES_MAX: Final = 30
 
 # Rates cover this many seconds, as a slow peer may take a second for a step.
 _WINDOW_S: Final = 5.0
-
-_STATES: Final[Mapping[Phase, State]] = {
-    Phase.SEEKING: "seeking",
-    Phase.JOINING: "joining",
-    Phase.TRAINING: "training",
-    Phase.FINISHED: "finished",
-    Phase.QUIET: "quiet",
-    Phase.LEAVING: "leaving",
-    Phase.LEFT: "left",
-}
 
 
 class _Answers:
@@ -137,7 +127,7 @@ class _Opinion:
             return "left"
         if 2 * dead > voters:
             return "dead"
-        return "suspected" if 2 * (dead + suspected) > voters else _STATES[self.member.phase]
+        return "suspected" if 2 * (dead + suspected) > voters else _state(self.member)
 
 
 @dataclass(slots=True)
@@ -444,14 +434,8 @@ class Observer:
 def _peer_view(
     id: PeerId, answers: _Answers | None, opinion: _Opinion | None, now: float, *, is_there: bool
 ) -> PeerView:
-    """Summarize one member: by its own report if it answers, else by what the others report.
-
-    Args:
-        answers: None if it never answered.
-        opinion: What others report; None if none does.
-        now: The observer's time.
-        is_there: True if it answers.
-    """
+    """Summarize one member: by its own report if it answers (*is_there*), else by what the others
+    report."""
     told: dict[str, Any] = {}
     if opinion is not None:
         told = {
@@ -465,7 +449,7 @@ def _peer_view(
     waits = bool(status.awaits) and status.me.phase is Phase.TRAINING
     told |= {
         **_of(status.me),
-        "state": "waiting" if waits else _STATES[status.me.phase],
+        "state": "waiting" if waits else _state(status.me),
         "figures": dict(_known(status.figures)),
         "host": settings.get("host", ""),
         "steps_s": answers.rate(lambda status: status.me.step),
@@ -508,6 +492,11 @@ def _link_views(id: PeerId, answers: _Answers, *, is_there: bool) -> Iterator[Li
 
 def _figure(name: str) -> Callable[[Status], float | None]:
     return lambda status: dict(status.figures).get(name)
+
+
+def _state(member: Member) -> State:
+    """Return a member's phase as a state, which has the same name."""
+    return cast(State, member.phase.name.lower())
 
 
 def _of(member: Member) -> dict[str, Any]:

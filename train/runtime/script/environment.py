@@ -246,10 +246,6 @@ def resolve_config(
         ConfigError: A setting is out of range or invalid.
     """
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if "join" in changes and not isinstance(changes["join"], str):
-        changes["join"] = tuple(changes["join"])
-    if "out" in changes:
-        changes["out"] = Path(changes["out"])
     return told.fill(replace(config or PeerConfig(), **changes))
 
 
