@@ -162,19 +162,6 @@ def test_founders_that_began_differently_end_in_one_swarm(tmp_path: Path) -> Non
     assert account.balanced and account.founded == 2 * ONE and account.burned > 0
 
 
-def test_a_peer_that_only_dials_out_is_a_full_member(founder: Member) -> None:
-    assert founder.peer.address is not None
-    hidden = Member(linear(1.0), config("b", bind=None, join=(founder.peer.address,)))
-    assert hidden.inside.wait(LIMIT_S)
-    assert hidden.peer.address is None
-    until(
-        lambda: founder.peer.stats().counters.mixed > 3 and hidden.peer.stats().counters.mixed > 3
-    )
-    founder.halt.set()
-    hidden.end()
-    assert hidden.error is None
-
-
 def test_another_model_is_refused_with_the_first_difference(founder: Member) -> None:
     assert founder.peer.address is not None
     with (

@@ -148,21 +148,6 @@ def test_a_key_for_another_name_is_refused_at_the_start(run: Run) -> None:
 
 
 @pytest.mark.extended
-def test_a_revoked_machine_is_cut_off_and_the_other_goes_on(run: Run) -> None:
-    run.machine("m2")
-    run.roster("m2").write_text(run.roster("m1").read_text())
-    port = free_port()
-    one = run.start("m1", "--bind", f"127.0.0.1:{port}", "--steps", ENDLESS, roster="m1")
-    two = run.start("m2", "--join", f"127.0.0.1:{port}", "--steps", ENDLESS, roster="m2")
-    two.says("joined")
-    one.says("met m2")
-    rumor("keys", "revoke", run.roster("m1"), "m2", *run.owner)
-    one.says("m2 is let in no more: its key was revoked")
-    one.process.terminate()
-    assert one.report()["state"] == "left"
-
-
-@pytest.mark.extended
 def test_weight_is_accounted_for_to_the_last_unit_after_a_revocation(run: Run) -> None:
     names = ("m1", "m2", "m3")
     for name in names[1:]:

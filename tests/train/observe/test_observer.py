@@ -88,25 +88,6 @@ def test_how_far_models_are_apart_is_seen(trio: list[Member]) -> None:
     assert view.to_json()["consensus_distance"] == view.consensus_distance
 
 
-def test_rates_and_links_come_of_two_polls(trio: list[Member]) -> None:
-    with Observer([trio[0].address, trio[2].address]) as observer:
-        first = watched(observer, lambda view: view.answered == 3)
-        assert all(peer.steps_s is None for peer in first.peers)
-        view = watched(
-            observer,
-            lambda view: (
-                all(peer.steps_s for peer in view.peers)
-                and any(link.status.roundtrip_s and link.bytes_out_s for link in view.links)
-            ),
-        )
-    assert {link.source for link in view.links} == {"p0", "p1", "p2"}
-    assert {link.status.peer for link in view.links if link.source == "p0"} <= {"p1", "p2"}
-    assert sum(link.status.pushes for link in view.links) > 0
-    assert view.steps_s is not None and view.steps_s > 0
-    assert view.weight is not None and 0 < view.weight < 6
-    assert view.uptime_s is not None
-
-
 def test_an_observer_leaves_no_trace(trio: list[Member]) -> None:
     with Observer(trio[0].address) as observer:
         for _ in range(5):
