@@ -57,30 +57,6 @@ class Result:
     tests: int = 0
 
 
-class Bench:
-    """A copy of the repository, and a process beside it that runs tests there."""
-
-    def __init__(self, tree: Path) -> None:
-        self.tree = tree
-        server = [sys.executable, str(Path(__file__).with_name("server.py"))]
-        self._server = subprocess.Popen(
-            server,
-            cwd=tree,
-            env=_environment(tree),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def pytest(self, arguments: Sequence[str], limit_s: float) -> tuple[int | None, str]:
-        """Exit status of pytest, None where it took too long, and what it printed."""
-        assert self._server.stdin is not None and self._server.stdout is not None
-        self._server.stdin.write(f"{json.dumps([limit_s, list(arguments)])}\n")
-        self._server.stdin.flush()
-        status, output = json.loads(self._server.stdout.readline())
-        return status, output
-
-
 @dataclass(frozen=True, slots=True)
 class Tests:
     """Which tests ran which lines of the core, and how many CPU seconds each took."""
@@ -175,18 +151,18 @@ def _run(
 ) -> list[Result]:
     """Judge mutants side by side, one in each tree, and write each verdict at once."""
     lock = Lock()
-    free: SimpleQueue[Bench] = SimpleQueue()
+    free: SimpleQueue[Path] = SimpleQueue()
     for tree in trees:
-        free.put(Bench(tree))
+        free.put(tree)
     known = json.loads(results.read_text()) if results.exists() else []
     done = {each["mutant"]: Result(**each) for each in known}
 
     def one(number: int) -> None:
-        bench = free.get()
+        tree = free.get()
         try:
-            found = judge(number, mutants[number], bench, tests, limit_s)
+            found = judge(number, mutants[number], tree, tests, limit_s)
         finally:
-            free.put(bench)
+            free.put(tree)
         with lock:
             done[number] = found
             rows = [json.dumps(asdict(done[each])) for each in sorted(done)]
@@ -198,13 +174,13 @@ def _run(
     return list(done.values())
 
 
-def judge(number: int, mutant: Mutant, bench: Bench, tests: Tests, limit_s: float) -> Result:
+def judge(number: int, mutant: Mutant, tree: Path, tests: Tests, limit_s: float) -> Result:
     """Run the tests that cover a mutant until one fails.
 
     Args:
         number: Of the mutant in the list.
         mutant: The fault.
-        bench: Where to plant it; it is taken out again.
+        tree: The copy to plant it in; it is taken out again.
         tests: What covers what.
         limit_s: How long the fastest tests may take, and the rest beyond their usual time, seconds.
     """
@@ -214,29 +190,37 @@ def judge(number: int, mutant: Mutant, bench: Bench, tests: Tests, limit_s: floa
     for part in (covering[:_FIRST], covering[_FIRST:]):
         usual_s = sum(tests.seconds[test] for test in part)
         if part and result.outcome == "survived":
-            outcome, by = _attempt(mutant, bench, part, limit_s + 5 * usual_s)
+            outcome, by = _attempt(mutant, tree, part, limit_s + 5 * usual_s)
             result = replace(result, outcome=outcome, by=by)
     return result
 
 
-def _attempt(mutant: Mutant, bench: Bench, tests: Sequence[str], limit_s: float) -> tuple[str, str]:
+def _attempt(mutant: Mutant, tree: Path, tests: Sequence[str], limit_s: float) -> tuple[str, str]:
     """Plant a fault and run some tests: what became of it, and which test failed."""
-    path = bench.tree / f"{mutant.module}.py"
+    path = tree / f"{mutant.module}.py"
     source, written_ns = path.read_text(), path.stat().st_mtime_ns
     path.write_text(apply(mutant, source))
     # Compiled code is told by size and second: without this, that of another fault might be run.
     os.utime(path, ns=(0, written_ns - (1 + mutant.line) * 10**9))
+    pytest = [sys.executable, "-m", "pytest", *_PYTEST, "-x", "-rfE", "--tb=no", *tests]
     try:
-        status, output = bench.pytest([*_PYTEST, "-x", "-rfE", "--tb=no", *tests], limit_s)
+        ran = subprocess.run(
+            pytest,
+            cwd=tree,
+            env=_environment(tree),
+            timeout=limit_s,
+            capture_output=True,
+            text=True,
+        )
+    except subprocess.TimeoutExpired:
+        return "timed out", ""
     finally:
         path.write_text(source)
         os.utime(path, ns=(0, written_ns))
-    if status is None:
-        return "timed out", ""
-    if status == 0:
+    if ran.returncode == 0:
         return "survived", ""
-    failed = _FAILED.search(output)
-    return "killed", failed[1] if failed else output[-200:]
+    failed = _FAILED.search(ran.stdout)
+    return "killed", failed[1] if failed else ran.stdout[-200:]
 
 
 def _module(file: str) -> str:
