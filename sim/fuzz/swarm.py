@@ -198,11 +198,6 @@ class FuzzSwarm:
     def _count_resets(self) -> None:
         self.invariants.seen["lost in a reset"] = self.processes.network_faults.resets_hit
 
-    def launch(self, peer: PeerId, seeds: Sequence[PeerId]) -> None:
-        """Start a newcomer, or a peer's next incarnation, with only the addresses of *seeds*."""
-        worker = self.fleet.workers[self.fleet.index[peer]]
-        self.processes.start([worker], seeds=[address_of(other) for other in seeds])
-
     def finish(self) -> None:
         """Let all peers stop training after their current optimizer step."""
         for peer in self.running():

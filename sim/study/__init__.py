@@ -9,7 +9,7 @@ import typing
 from ...gossip.specs.lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
-    from .execution.plan import InvalidTrials, StudyPlan, plan_study
+    from .execution.plan import StudyPlan, plan_study
     from .execution.runner import StudyProgress, load_results, run_study
     from .metrics import METRICS, Metric
     from .results import CURVES, Result, Results
@@ -21,7 +21,6 @@ __all__ = [
     "CURVES",
     "METRICS",
     "Axis",
-    "InvalidTrials",
     "Metric",
     "Point",
     "Result",
@@ -40,7 +39,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "execution.plan": ("InvalidTrials", "StudyPlan", "plan_study"),
+    "execution.plan": ("StudyPlan", "plan_study"),
     "execution.runner": ("StudyProgress", "load_results", "run_study"),
     "metrics": ("METRICS", "Metric"),
     "results": ("CURVES", "Result", "Results"),

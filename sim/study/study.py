@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ...gossip.errors import ConfigError
 
-__all__ = ["NUMBER", "Axis", "Condition", "Point", "Study", "Trial", "with_tuples"]
+__all__ = ["NUMBER", "Axis", "Condition", "Point", "Study", "Trial", "holds", "with_tuples"]
 
 NUMBER: Final = re.compile(
     r"([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[-+]?[0-9]+)?)\s*(%|x|ms|s)?", re.IGNORECASE
@@ -92,37 +92,30 @@ class Trial:
         return ", ".join([*self.labels.values(), f"seed {self.seed}"])
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A condition on trials of a study.
+Condition = Mapping[str, Any]
+"""A condition on trials: for each name a value, or a list of values of which one must match. A name
+that is that of an axis and of an argument means either."""
 
-    >>> many = Condition({"rule": ["dpsgd", "allreduce"], "workers": 512})
-    >>> many.holds({"rule": "dpsgd", "workers": 512}, {})
+
+def holds(condition: Condition, settings: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """True if everything in a condition matches a trial.
+
+    Args:
+        settings: Settings of the trial; settings left at their default match nothing.
+        labels: Labels of its points, by axis.
+
+    >>> many = {"rule": ["dpsgd", "allreduce"], "workers": 512}
+    >>> holds(many, {"rule": "dpsgd", "workers": 512}, {})
     True
-    >>> many.holds({"rule": "sgp", "workers": 512}, {})
+    >>> holds(many, {"rule": "sgp", "workers": 512}, {})
     False
     """
-
-    wanted: Mapping[str, Any]
-    """For each name a value, or a list of values of which one must match. A name that is that of an
-    axis and of an argument means either."""
-
-    def holds(self, settings: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-        """True if everything in `wanted` matches.
-
-        Args:
-            settings: Settings of a trial; settings left at their default match nothing.
-            labels: Labels of its points, by axis.
-        """
-        for name, wanted in self.wanted.items():
-            known = [values[name] for values in (labels, settings) if name in values]
-            fitting = wanted if isinstance(wanted, list) else [wanted]
-            if not any(v == one or str(v) == str(one) for v in known for one in fitting):
-                return False
-        return True
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} = {json.dumps(value)}" for name, value in self.wanted.items())
+    for name, wanted in condition.items():
+        known = [values[name] for values in (labels, settings) if name in values]
+        fitting = wanted if isinstance(wanted, list) else [wanted]
+        if not any(v == one or str(v) == str(one) for v in known for one in fitting):
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +169,9 @@ class Study:
         self._check_settings()
         # A condition that matches nothing is a typo.
         for condition in self.skip:
-            if not any(condition.holds(*place) for place in self.places()):
-                raise ConfigError(f"[[skip]] {condition} fits no trial: correct it, or take it out")
+            if not any(holds(condition, *place) for place in self.places()):
+                text = json.dumps(condition)
+                raise ConfigError(f"[[skip]] {text} fits no trial: correct it, or take it out")
         names = [axis.name for axis in self.axes]
         if self.tune and self.tune not in names:
             raise ConfigError(f"tune is {self.tune!r}: it must be an axis, {', '.join(names)}")
@@ -214,7 +208,7 @@ class Study:
         Trials that match `skip` are left out.
         """
         for settings, labels in self.places():
-            if any(condition.holds(settings, labels) for condition in self.skip):
+            if any(holds(condition, settings, labels) for condition in self.skip):
                 continue
             for seed in self.seeds:
                 yield Trial(labels=labels, settings=settings | {"seed": seed})

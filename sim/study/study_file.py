@@ -126,7 +126,7 @@ def _conditions(tables: object, axes: Iterable[str]) -> Iterable[Condition]:
         if not table:
             raise ConfigError("a [[skip]] is empty: it would leave out every trial")
         check_keys(table, (*SETTINGS, *axes), "skip")
-        yield Condition(table)
+        yield table
 
 
 def _seeds(given: object) -> tuple[int, ...]:

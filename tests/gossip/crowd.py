@@ -1,6 +1,6 @@
 """Some peers under one rule on a bad network, each with a quadratic of its own to descend."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import FuzzPeer, Peers, spread
 from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import SIZE, Values
-from rumor.sim.models.links import Links
+from rumor.sim.models.links import Links, address_of
 from rumor.train.faults.schedule import Fault
 
 __all__ = [
@@ -157,6 +157,11 @@ class Crowd:
         )
         self._seed = seed
         self.swarm = FuzzSwarm(seed, peers, (*self.ids, *late), n, weather, faults=faults)
+
+    def launch(self, peer: PeerId, seeds: Sequence[PeerId]) -> None:
+        """Start a newcomer, or a peer's next incarnation, with only the addresses of *seeds*."""
+        worker = self.swarm.fleet.workers[self.swarm.fleet.index[peer]]
+        self.swarm.processes.start([worker], seeds=[address_of(other) for other in seeds])
 
     def crash(self, peer: PeerId) -> None:
         """Kill a peer's process."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ..metrics import Metric
 from ..results import Result, Results
-from ..study import Axis, Condition, Study, Trial
+from ..study import Axis, Study, Trial
 from .ranking import Row, in_order
 from .verdicts import figure_words
 
@@ -134,7 +134,7 @@ def _without(study: Study, axis: Axis, there: Collection[Group]) -> Study:
     bare = replace(study, axes=axes, skip=(), tune="")
     gone = dict.fromkeys(t.group for t in bare.trials() if t.group not in there)
     names = [other.name for other in axes]
-    skip = tuple(Condition(dict(zip(names, group, strict=True))) for group in gone)
+    skip = tuple(dict(zip(names, group, strict=True)) for group in gone)
     return replace(bare, skip=skip)
 
 

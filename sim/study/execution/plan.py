@@ -1,7 +1,7 @@
 """Checks a study before it runs: invalid trials, finished trials, and memory."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,8 +21,6 @@ from .store import Store
 from .trial import config_of, settings_as_json, trial_key
 
 __all__ = [
-    "InvalidTrial",
-    "InvalidTrials",
     "ReadyTrial",
     "StudyPlan",
     "check_trials",
@@ -50,52 +48,17 @@ class ReadyTrial:
     """Estimated memory of a process that computes it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvalidTrial:
-    """A trial that cannot run."""
-
-    trial: Trial
-    why: str
-
-
-class InvalidTrials(ConfigError):
-    """Some trials of a study cannot run; nothing was started."""
-
-    def __init__(self, bad: Sequence[InvalidTrial], trials: Sequence[Trial]) -> None:
-        some = "the study's only trial"
-        if len(trials) > 1:
-            some = f"{len(bad):,} of {len(trials):,} trials"
-        headline = (
-            f"{some} cannot run, and nothing was started. Change them, or leave them out by "
-            "[[skip]]:"
-        )
-        super().__init__("\n".join([headline, *_reasons(bad)]))
-        self.bad = tuple(bad)
-
-
-def _reasons(bad: Sequence[InvalidTrial]) -> Iterator[str]:
-    """Yield every reason once, with the first trials that it concerns."""
-    reasons: dict[str, list[str]] = {}
-    for one in bad:
-        reasons.setdefault(one.why, []).append(str(one.trial))
-    for why, trials in reasons.items():
-        yield f"- {why}"
-        yield from (f"    {trial}" for trial in trials[:_LISTED_MAX])
-        if len(trials) > _LISTED_MAX:
-            yield f"    and {len(trials) - _LISTED_MAX} more"
-
-
-def check_trials(trials: Iterable[Trial]) -> tuple[list[ReadyTrial], list[InvalidTrial]]:
+def check_trials(trials: Iterable[Trial]) -> tuple[list[ReadyTrial], dict[str, str]]:
     """Check which trials can run, without training anything.
 
     Graphs are built, data is split and files are read; rules that need all peers take two steps,
     with the first seed of a group alone.
 
     Returns:
-        The trials that can run, and the trials that cannot, both in order.
+        The trials that can run, in order, and why others cannot, by their descriptions.
     """
     good: list[ReadyTrial] = []
-    bad: list[InvalidTrial] = []
+    bad: dict[str, str] = {}
     tasks = cache(lambda task, seed: find_task(SimulationConfig(task=task, seed=seed)))
     rehearsed: set[tuple[str, ...]] = set()
     for trial in trials:
@@ -103,10 +66,9 @@ def check_trials(trials: Iterable[Trial]) -> tuple[list[ReadyTrial], list[Invali
             with alone():
                 good.append(_check(trial, tasks, rehearse=trial.group not in rehearsed))
         except (RumorError, OSError) as error:
-            bad.append(InvalidTrial(trial=trial, why=str(error) or type(error).__name__))
+            bad[str(trial)] = str(error) or type(error).__name__
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            why = f"a setting is of the wrong kind: {type(error).__name__}: {error}"
-            bad.append(InvalidTrial(trial=trial, why=why))
+            bad[str(trial)] = f"a setting is of the wrong kind: {type(error).__name__}: {error}"
         rehearsed.add(trial.group)
     return good, bad
 
@@ -142,8 +104,8 @@ class StudyPlan:
     """All trials that can run, in the order of `Study.trials`."""
     to_do: tuple[ReadyTrial, ...]
     """Unfinished trials, the longest first, so that no core is idle for long."""
-    bad: tuple[InvalidTrial, ...]
-    """Trials that cannot run, and why."""
+    bad: Mapping[str, str]
+    """Why other trials cannot run, by their descriptions."""
     backend: Backend
     """The processes that compute them."""
     jobs: int | None
@@ -170,10 +132,20 @@ class StudyPlan:
         """Check that every trial can run.
 
         Raises:
-            InvalidTrials: Some cannot; all are listed.
+            ConfigError: Some cannot; every reason is listed, with the first trials it concerns.
         """
-        if self.bad:
-            raise InvalidTrials(self.bad, list(self.study.trials()))
+        if not self.bad:
+            return
+        lines = [
+            f"{len(self.bad):,} of {len(self.trials) + len(self.bad):,} trials cannot run, and "
+            "nothing was started. Change them, or leave them out by [[skip]]:"
+        ]
+        for why in dict.fromkeys(self.bad.values()):
+            trials = [trial for trial, reason in self.bad.items() if reason == why]
+            lines += [f"- {why}", *(f"    {trial}" for trial in trials[:_LISTED_MAX])]
+            if len(trials) > _LISTED_MAX:
+                lines.append(f"    and {len(trials) - _LISTED_MAX} more")
+        raise ConfigError("\n".join(lines))
 
 
 def plan_study(
@@ -213,7 +185,7 @@ def plan_study(
         study=study,
         trials=tuple(good),
         to_do=tuple(to_do),
-        bad=tuple(bad),
+        bad=bad,
         backend=where,
         jobs=jobs,
         memory_gib=memory_gib,

@@ -87,8 +87,8 @@ def run_study(
         The results of the trials; failed trials are among its failures.
 
     Raises:
-        InvalidTrials: Some trials cannot run; nothing was started.
-        ConfigError: An argument is not valid, or the folder holds a study or is in use.
+        ConfigError: Some trials cannot run, an argument is not valid, or the folder holds a study
+            or is in use; nothing was started.
         TransportError: A cluster cannot be reached, or failed; finished trials are kept.
         OSError: The folder cannot be written; finished trials are kept.
     """

@@ -13,7 +13,7 @@ from ....gossip.errors import ConfigError
 from ....train.storage.files import check_folder as check_place
 from ....train.storage.files import drafted, read_json
 from ...results.files import read_object
-from ..study import Axis, Condition, Point, Study, with_tuples
+from ..study import Axis, Point, Study, with_tuples
 
 __all__ = [
     "STUDY",
@@ -159,6 +159,6 @@ def _study(told: Mapping[str, Any]) -> Study:
         "axes": tuple(Axis(name, points) for name, points in axes.items()),
         "seeds": tuple(told["seeds"]),
         "metrics": tuple(told["metrics"]),
-        "skip": tuple(Condition(**condition) for condition in told["skip"]),
+        "skip": tuple(told["skip"]),
     }
     return Study(**{**told, **changed})

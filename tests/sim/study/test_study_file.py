@@ -93,7 +93,7 @@ def test_a_study_that_is_kept_in_a_folder_is_the_same_again(tmp_path: Path) -> N
         ),
         (
             "[[skip]]\ntopology = 'rign'\n[grid]\ntopology = ['ring']",
-            r'\[\[skip\]\] topology = "rign" fits no trial: correct it, or take it out',
+            r"\[\[skip\]\] .*rign.* fits no trial: correct it, or take it out",
         ),
         ("[grid]\nseed = [1, 2]", r"grid has an unknown key 'seed'"),
         ("[settings]\np = 0.1\n[grid]\np = [0.2]", r"p is set by settings and by grid.p"),
@@ -132,7 +132,7 @@ def test_a_study_that_comes_with_this_project_can_run(study: Any) -> None:
     assert built_in_path(study.name).is_file() and find_study(study.name) == study
     one_seed = [trial for trial in study.trials() if trial.seed == study.seeds[0]]
     few = [trial for trial in one_seed if trial.settings.get("workers", 64) <= 64]
-    assert few and check_trials(few)[1] == []
+    assert few and not check_trials(few)[1]
 
 
 def test_a_file_says_in_a_comment_how_long_it_takes() -> None:

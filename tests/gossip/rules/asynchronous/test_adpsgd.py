@@ -129,7 +129,7 @@ def test_one_that_leaves_hands_its_weight_on_and_a_newcomer_takes_part() -> None
     crowd = Crowd(rule, 4, complete, BAD, late=("p50",))
     crowd.run(100.0, steps=20)
     crowd.leave("p00")
-    crowd.swarm.launch("p50", seeds=("p01",))
+    crowd.launch("p50", seeds=("p01",))
     crowd.swarm.run(crowd.swarm.now + 15.0)
     hosts = crowd.swarm.peers
     assert hosts["p00"].protocol.phase is Phase.LEFT and hosts["p00"].ledger.weight == 0

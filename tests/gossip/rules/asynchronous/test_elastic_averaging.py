@@ -78,7 +78,7 @@ def test_who_comes_later_is_drawn_to_the_center_as_it_is() -> None:
     crowd = Crowd(lambda peer: SEASGD(), 3, complete, late=("late",))
     crowd.run(2000.0, steps=30)
     center = center_of(crowd).copy()
-    crowd.swarm.launch("late", crowd.ids[:1])
+    crowd.launch("late", crowd.ids[:1])
     crowd.descend_no_more()
     crowd.swarm.run(crowd.swarm.now + 60.0)
     late = crowd.swarm.peers["late"]
@@ -94,7 +94,7 @@ def test_a_center_is_gone_with_the_last_who_shared_it() -> None:
     before = center_of(crowd).copy()
     for peer in crowd.ids:
         crowd.crash(peer)
-    crowd.swarm.launch("late", ())
+    crowd.launch("late", ())
     crowd.swarm.run(crowd.swarm.now + 5.0)
     np.testing.assert_array_equal(center_of(crowd), crowd.swarm.peers["late"].vector.x)
     assert not np.allclose(center_of(crowd), before)

@@ -88,13 +88,13 @@ def test_rounds_go_on_after(event: str, name: str, weather: NetworkConfig) -> No
             crowd.leave("p02")
             there.remove("p02")
         case "arrivals":
-            swarm.launch("p98", seeds=("p00",))
+            crowd.launch("p98", seeds=("p00",))
             go_on(crowd, H)
-            swarm.launch("p99", seeds=("p03",))
+            crowd.launch("p99", seeds=("p03",))
             there += ["p98", "p99"]
         case _:
             crowd.crash("p02")
-            swarm.launch("p02", seeds=("p00", "p01"))
+            crowd.launch("p02", seeds=("p00", "p01"))
     go_on(crowd, 5 * H, *there)
     assert {swarm.peers[peer].protocol.phase for peer in there} == {Phase.TRAINING}
     rules: Any = [swarm.peers[peer].protocol._rule for peer in there]
@@ -261,11 +261,11 @@ def test_nobody_waits_for_ever_whatever_happens(name: str, seed: int) -> None:
                 crowd.crash(victim)
             case 1 if len(there) > 3:
                 crowd.crash(victim)
-                swarm.launch(victim, seeds=seeds)
+                crowd.launch(victim, seeds=seeds)
             case 2 if len(there) > 3:
                 crowd.leave(victim)
             case 3:
-                swarm.launch(coming.pop(), seeds=tuple(there))
+                crowd.launch(coming.pop(), seeds=tuple(there))
             case _:
                 half = tuple(peer for peer in (*crowd.ids, *late) if rng.random() < 0.5)
                 rest = tuple(peer for peer in (*crowd.ids, *late) if peer not in half)

@@ -117,7 +117,7 @@ def test_when_a_leader_dies_another_leads_and_newcomers_take_part() -> None:
     crowd.run(2000.0, steps=10)
     crowd.crash("p00")
     steps = len(crowd.before["p01"])
-    crowd.swarm.launch("p06", ["p03"])
+    crowd.launch("p06", ["p03"])
     crowd.swarm.run(crowd.swarm.now + 60.0)
     assert len(crowd.before["p01"]) > steps + 20
     newcomer = crowd.swarm.peers["p06"]

@@ -146,7 +146,7 @@ def test_a_second_life_of_a_member_is_not_the_member() -> None:
     crowd = Crowd(rule, 3, ring)
     crowd.run(100.0, steps=3)
     crowd.crash("p01")
-    crowd.swarm.launch("p01", seeds=("p00", "p02"))
+    crowd.launch("p01", seeds=("p00", "p02"))
     crowd.swarm.run(crowd.swarm.now + 5.0)
     assert any(reason.startswith("p01 restarted in round") for reason in halts(crowd))
 
@@ -183,7 +183,7 @@ def test_it_begins_when_all_founders_are_there_or_says_how_many_came() -> None:
 def test_who_comes_later_is_told_that_it_cannot_join() -> None:
     crowd = Crowd(rule, 3, ring, late=("p99",))
     crowd.run(100.0, steps=3)
-    crowd.swarm.launch("p99", seeds=("p00",))
+    crowd.launch("p99", seeds=("p00",))
     late = crowd.swarm.peers["p99"]
     crowd.swarm.run(crowd.swarm.now + 3.0)
     told = crowd.swarm.fleet.halts["p99"]

@@ -10,7 +10,7 @@ from rumor.sim.study.analysis.ranking import comparisons
 from rumor.sim.study.analysis.search import searched
 from rumor.sim.study.metrics import METRICS, values_of
 from rumor.sim.study.results import Results
-from rumor.sim.study.study import Condition, Point
+from rumor.sim.study.study import Point
 
 from ..made_up import Course, results_of
 
@@ -124,7 +124,7 @@ def test_points_that_the_study_leaves_out_stay_out() -> None:
     three = results_of(
         {"rule": ["gosgd", "sgp"], "data": points, "lr": [0.1, 0.2, 0.4]}, by_rates, points=401
     )
-    skip = (Condition({"rule": "sgp", "data": "few"}), Condition({"data": "few", "lr": 0.4}))
+    skip = ({"rule": "sgp", "data": "few"}, {"data": "few", "lr": 0.4})
     study = replace(three.study, tune="lr", skip=skip)
     kept = {(trial.group, trial.seed) for trial in study.trials()}
     there = tuple(one for one in three.results if (one.trial.group, one.trial.seed) in kept)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rumor.gossip.errors import ConfigError
 from rumor.gossip.rules.registry import RULES
 from rumor.sim import simulate
-from rumor.sim.study.execution.plan import InvalidTrials, check_trials
+from rumor.sim.study.execution.plan import check_trials, plan_study
 from rumor.sim.study.execution.trial import config_of
 from rumor.sim.study.study import Axis, Point, Study
 from rumor.sim.study.study_file import SETTINGS
@@ -55,8 +56,9 @@ def study_with(**settings: Any) -> Study:
 def test_a_trial_that_cannot_run_is_found_before_it_does(
     settings: dict[str, Any], why: str
 ) -> None:
-    good, (bad,) = check_trials(study_with(**settings).trials())
-    assert good == [] and why in bad.why
+    good, bad = check_trials(study_with(**settings).trials())
+    (found,) = bad.values()
+    assert good == [] and why in found
 
 
 WRONG: tuple[Any, ...] = (
@@ -71,9 +73,10 @@ def test_no_value_of_any_setting_stops_the_looking_through(name: str) -> None:
     trials = [
         trial for value in WRONG for trial in study_with(**{"workers": 4, name: value}).trials()
     ]
-    good, bad = check_trials(trials)
-    assert len(good) + len(bad) == len(trials) and len(bad) >= len(trials) / 2
-    assert all(one.why.strip() for one in bad)
+    found = [check_trials([trial]) for trial in trials]
+    assert all(len(good) + len(bad) == 1 for good, bad in found)
+    whys = [why for _, bad in found for why in bad.values()]
+    assert len(whys) >= len(trials) / 2 and all(why.strip() for why in whys)
 
 
 def test_numbers_of_numpy_and_integers_are_numbers() -> None:
@@ -90,7 +93,7 @@ def test_a_rule_that_cannot_average_on_a_topology_is_found_by_two_steps() -> Non
     )
     settings: dict[str, Any] = {"workers": 4, "topology": "file:path=arrows.graphml"}
     good, bad = check_trials(study_with(**settings, rule="dpsgd").trials())
-    assert not good and "use another topology, or sgp" in bad[0].why
+    assert not good and "use another topology, or sgp" in str(bad)
     with pytest.raises(Exception, match="use another topology, or sgp"):
         simulate(config_of({"task": "consensus", "steps": 5, "rule": "dpsgd", **settings}))
     good, bad = check_trials(study_with(**settings, rule="sgp").trials())
@@ -112,7 +115,7 @@ def test_what_can_run_is_good_under_every_rule(rule: str) -> None:
         task="digits" if rule in CUTTING else "consensus",
     )
     good, bad = check_trials(study.trials())
-    assert bad == [] and [trial.trial for trial in good] == list(study.trials())
+    assert not bad and [trial.trial for trial in good] == list(study.trials())
     assert all(trial.memory_gib > 0.1 and trial.work == 160 for trial in good)
 
 
@@ -127,8 +130,9 @@ def test_steps_are_known_where_time_or_a_total_ends_a_run() -> None:
 
 
 def told(study: Study) -> list[str]:
-    _, bad = check_trials(study.trials())
-    return str(InvalidTrials(bad, list(study.trials()))).splitlines()
+    with pytest.raises(ConfigError) as caught:
+        plan_study(study, Path("nowhere")).require_runnable()
+    return str(caught.value).splitlines()
 
 
 def grid(**axes: dict[str, dict[str, Any]]) -> Study:
