@@ -60,10 +60,6 @@ class Membership:
         self.due_s = float("-inf")
         """Time when `wake` is due next, seconds."""
 
-    @property
-    def _phase(self) -> Phase:
-        return self._table.phase
-
     def hears(self, envelope: Envelope, now: float) -> bool:
         """Note a sign of life of a sender; return False if its incarnation is stale."""
         sender, incarnation = envelope.source, envelope.source_incarnation
@@ -143,7 +139,11 @@ class Membership:
         # Invented names are free: only those of live peers are remembered.
         self._outlived_by = {*self._outlived_by, envelope.source}.intersection(live)
         enough = min(_OUTLIVED_BY_MAX, len(live) // 2 + 1)
-        if len(self._outlived_by) >= enough and self._phase > Phase.JOINING and not state.is_stale:
+        if (
+            len(self._outlived_by) >= enough
+            and self._table.phase > Phase.JOINING
+            and not state.is_stale
+        ):
             state.is_stale = True
             state.log.ask(Halt(_OUTLIVED.format(table.id)))
 
@@ -205,12 +205,12 @@ class Membership:
 
     def wake(self, now: float) -> None:
         """Exchange views with a random peer, if due."""
-        if now < self.due_s or self._phase is Phase.LEFT:
+        if now < self.due_s or self._table.phase is Phase.LEFT:
             return
         self.due_s = now + self._state.config.gossip_s
         self._table.tick(now)
         self._follow_changes(now)
-        if self._phase > Phase.JOINING:  # until then they are greeted more often
+        if self._table.phase > Phase.JOINING:  # until then they are greeted more often
             self._joining.greet_seeds(now)
         table = self._table
         partners = [m for m in table.others(alive=True) if table.can_meet(m)]
@@ -270,8 +270,6 @@ class Membership:
                 if direct:
                     self.heard(change.peer, self._table.incarnation(change.peer), now)
                 self._strand(change.peer, now)
-            case _:
-                pass
 
     def _strand(self, peer: PeerId, now: float) -> None:
         for shard_state in self._state.busy_shards:

@@ -150,7 +150,10 @@ class Agreement:
             self._begin(self._round + 1)
             return
         alone = self._is_alone()
-        if any(m.merge != table.merge for m in others) and not (alone and self._is_uninformed()):
+        # A peer that closed can still pass on the sketch of another.
+        closed = [m for m in table.others(alive=True) if m.phase is Phase.QUIET]
+        uninformed = alone and not any(map(table.can_meet, closed))
+        if any(m.merge != table.merge for m in others) and not uninformed:
             return
         own = table.me.sketch
         apart = widest_distance([own, *(m.sketch for m in others)])
@@ -163,8 +166,7 @@ class Agreement:
             self._begin(self._round + 1)
             return
         # Peers that agreed without this one, or fell silent before they did, also count.
-        closed = [m.sketch for m in table.others(alive=True) if m.phase is Phase.QUIET]
-        models = [own, *(m.sketch for m in others), *closed]
+        models = [own, *(m.sketch for m in [*others, *closed])]
         if len(models) > 1:
             self.distance = widest_distance(models)
             is_close = self.distance <= _MARGIN * self._state.config.merge_tolerance
@@ -177,12 +179,6 @@ class Agreement:
         table = self._state.table
         others = (table.member(peer) for peer in table.takers() if peer != table.id)
         return not any(other is not None and table.can_meet(other) for other in others)
-
-    def _is_uninformed(self) -> bool:
-        """Check that no peer is left which could pass on the sketch of another."""
-        table = self._state.table
-        others = table.others(alive=True)
-        return not any(m.phase is Phase.QUIET and table.can_meet(m) for m in others)
 
 
 def widest_distance(models: Sequence[Sequence[float]]) -> float:
@@ -242,8 +238,14 @@ class Leaving:
         self._state.table.advance(phase=Phase.LEAVING)
         self._state.close("leaving")
         self._tell_all(gone=False)
-        if not self._burns:
-            self._look_for_heirs()
+        if self._burns:
+            return
+        # A neighbor that answers is alive, and can take the weight.
+        table, log = self._state.table, self._state.log
+        hello = Hello(members=(table.me,), rooted=self._state.rooted, reply=True)
+        takers = [m for m in table.others(alive=True) if m.phase.takes_shares]
+        for member in filter(table.can_meet, takers[:_HEIRS_ASKED_MAX]):
+            log.send(member.id, member.incarnation, hello)
 
     def advance(self, now: float) -> None:
         """Move to the next phase if nothing prevents it; never before the peer has finished."""
@@ -269,19 +271,14 @@ class Leaving:
     def _phase(self) -> Phase:
         return self._state.table.phase
 
-    def _look_for_heirs(self) -> None:
-        """Ask some neighbors whether they are alive: a peer that answers can take the weight."""
-        table, log = self._state.table, self._state.log
-        hello = Hello(members=(table.me,), rooted=self._state.rooted, reply=True)
-        takers = [m for m in table.others(alive=True) if m.phase.takes_shares]
-        for member in filter(table.can_meet, takers[:_HEIRS_ASKED_MAX]):
-            log.send(member.id, member.incarnation, hello)
-
     def _hand_on(self, now: float) -> None:
         """Hand all weight on, or burn it if no peer is left to take it."""
-        state = self._state
-        heirs, newcomers = ([], []) if self._burns else self._heirs()
-        if heirs or newcomers:
+        state, table = self._state, self._state.table
+        met = [m for m in table.live() if m.id != table.id and table.can_meet(m)]
+        heirs = [member.id for member in met if member.phase.takes_shares]
+        # If no peer takes shares, a newcomer may become a copy.
+        newcomers = [m.id for m in met if m.phase is Phase.JOINING and not heirs]
+        if (heirs or newcomers) and not self._burns:
             self._push_all(now, heirs, newcomers)
             return
         for shard_state in state.shard_states:
@@ -289,14 +286,6 @@ class Leaving:
                 shard_state.log.record(Entry(Kind.BURNED, shard_state.weight))
         if self._phase is Phase.LEAVING and (state.is_stale or not state.in_flight()):
             self._go()
-
-    def _heirs(self) -> tuple[list[PeerId], list[PeerId]]:
-        """Return the live peers that take shares; if none, the newcomers, which would become
-        copies."""
-        table = self._state.table
-        met = [m for m in table.live() if m.id != table.id and table.can_meet(m)]
-        heirs = [member.id for member in met if member.phase.takes_shares]
-        return heirs, [m.id for m in met if m.phase is Phase.JOINING and not heirs]
 
     def _push_all(self, now: float, heirs: list[PeerId], newcomers: list[PeerId]) -> None:
         """Push all weight to one of them if one is free; otherwise retry later."""

@@ -246,10 +246,10 @@ def _asks_once(protocol: Protocol) -> None:
 
 def _leaver_keeps_weight(protocol: Protocol) -> None:
     """A leaver that finds no heir goes with its weight."""
-    leaving = protocol._leaving
+    leaving, table = protocol._leaving, protocol.table
 
     def hand_on(push: Callable[..., None], now: float) -> None:
-        if any(leaving._heirs()):
+        if any(m.phase.takes_shares for m in table.live() if m.id != table.id):
             push(now)
         elif protocol.phase is Phase.LEAVING:
             leaving._go()
