@@ -1,14 +1,13 @@
 """``rumor merge``: the models that peers left, made into one."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ...gossip.config import ProtocolConfig
 from ...gossip.errors import ConfigError
-from ...gossip.weight import from_units, in_units
+from ...gossip.weight import in_units
 from ..launch.monitor import State, read_report
 from ..reports.console import print_json
 from ..settings.options import Json, options_of
@@ -45,47 +44,35 @@ def merge(
         raise ConfigError(f"{output} cannot be written: name a file in a folder that exists")
     peers = [peer for folder in folders for peer in _peer_folders(folder)]
 
-    result = _merge(peers, output)
+    from ...train.storage.merge import merge_models, open_model
+
+    opened = [open_model(peer / MODEL) for peer in peers]
+    merged = merge_models([model for model in opened if not _failed(model.path.parent)])
+    merged.save(output)
+    skipped = sorted({model.id for model in opened} - {*merged.weights})
+    distance = merged.consensus_distance
     if as_json:
-        print_json(result)
+        print_json(
+            {
+                "weights_units": {peer: in_units(held) for peer, held in merged.weights.items()},
+                "skipped": skipped,
+                "digest": merged.digest,
+                "consensus_distance": distance,
+                "output": str(output),
+            }
+        )
         return
-    weights = {peer: from_units(told) for peer, told in result["weights_units"].items()}
-    total = sum(weights.values())
-    for peer, weight in weights.items():
+    total = sum(merged.weights.values())
+    for peer, weight in merged.weights.items():
         print(f"{peer}: {weight / total:.4f} of the whole")
-    for peer in result["skipped"]:
+    for peer in skipped:
         print(f"{peer}: left out")
-    distance = result["consensus_distance"]
-    print(f"{output}: digest {result['digest']}")
+    print(f"{output}: digest {merged.digest}")
     if distance > (agreed := ProtocolConfig().merge_tolerance):
         print(
             f"These models differ by {distance:.2g} of their norm, more than the {agreed:g} of "
             "models that peers have agreed on: their mean may be worse than each of them."
         )
-
-
-def _merge(peers: Sequence[Path], output: Path) -> dict[str, Any]:
-    """Merge the models in folders of peers, write the result, and return the ``--json`` output."""
-
-    from ...train.storage import merge as merged
-
-    opened = [merged.open_model(peer / MODEL) for peer in peers]
-    models = [model for model in opened if not _failed(model.path.parent)]
-    weights = merged.merging_weights(models)
-    chosen = [model for model in models if model.id in weights]
-    merged.require_one_swarm(chosen)
-    state = merged.merge(models)
-    digest = merged.digest(state)
-    told = {peer: in_units(weight) for peer, weight in weights.items()}
-    listed = ",".join(f"{peer}:{units}" for peer, units in told.items())
-    merged.save_model(output, state, {"merged_from": listed, "digest": digest})
-    return {
-        "weights_units": told,
-        "skipped": sorted({model.id for model in opened} - set(weights)),
-        "digest": digest,
-        "consensus_distance": merged.consensus_distance(chosen),
-        "output": str(output),
-    }
 
 
 def _peer_folders(folder: Path) -> list[Path]:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ...gossip import Audit, audit
 from ...gossip.effects.ledger import Account
@@ -19,13 +18,11 @@ from ...train.model import travelling, with_own_names
 from ...train.storage.jsonl import Tail
 from ...train.storage.ledger_file import read_ledgers
 from ...train.storage.merge import (
+    Merged,
     SavedModel,
-    consensus_distance,
-    digest,
-    merge,
+    merge_models,
     merging_weights,
     open_model,
-    save_model,
     swarms_of,
 )
 from ...train.tasks.registry import Evaluation, Task
@@ -35,7 +32,6 @@ from .monitor import LifeEnd, PeerView, State, read_report
 __all__ = [
     "Balance",
     "Death",
-    "Merged",
     "Outcome",
     "balance",
     "estimate",
@@ -269,71 +265,33 @@ def _spread(sketches: NDArray[np.float64]) -> float:
     return float(spread / (np.linalg.norm(mean) or 1.0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
-    """The merged model of a run."""
-
-    state: dict[str, Tensor]
-    weights: dict[str, int]
-    """Weight of each peer, by id; one unit each if no peer held any."""
-    by_weight: bool
-    """True if some peer held weight; if not, all counted the same."""
-    evaluation: Evaluation | None
-    """Evaluation on held-out data, if those are known."""
-    consensus_distance: float
-    digest: str
-
-    def save(self, path: Path) -> None:
-        """Write the model.
-
-        Raises:
-            OSError: Writing failed; the earlier content is kept.
-        """
-        held = ",".join(f"{peer}:{in_units(weight)}" for peer, weight in self.weights.items())
-        save_model(path, self.state, {"merged_from": held, "digest": self.digest})
-
-
-def merge_outcomes(outcomes: Sequence[Outcome], task: Task | None) -> Merged | None:
+def merge_outcomes(
+    outcomes: Sequence[Outcome], task: Task | None
+) -> tuple[Merged | None, Evaluation | None]:
     """Merge the models of all peers that ended in order, and measure the result.
 
     Returns:
         The merged model; None if no peer that ended in order left a model, or if models that count
-        are of several swarms.
+        are of several swarms. Then its evaluation on held-out data, if those are known.
 
     Raises:
         ConfigError: The models differ.
     """
     models = [outcome.model for outcome in outcomes if outcome.in_order and outcome.model]
-    if not models:
-        return None
-    weights = merging_weights(models)
-    chosen = [model for model in models if model.id in weights]
-    if len(swarms_of(chosen)) > 1:
-        return None
-    state = merge(chosen)
-    names, evaluation = None, None
-    if task is not None:
-        torch.manual_seed(0)
-        model = task.model()
-        names = travelling(model)
-        model.load_state_dict(with_own_names(model, state))
-        evaluation = task.evaluate(model)
-    return Merged(
-        state=state,
-        weights=weights,
-        by_weight=any(model.weight > 0 for model in models),
-        evaluation=evaluation,
-        consensus_distance=consensus_distance(chosen, names),
-        digest=digest(state),
-    )
+    if len(_swarms(models)) != 1:
+        return None, None
+    if task is None:
+        return merge_models(models), None
+    torch.manual_seed(0)
+    model = task.model()
+    merged = merge_models(models, travelling(model))
+    model.load_state_dict(with_own_names(model, merged.state))
+    return merged, task.evaluate(model)
 
 
-def _swarms(outcomes: Sequence[Outcome]) -> list[list[str]]:
-    """Return ids of the peers of each swarm in which models were trained."""
-    models = [outcome.model for outcome in outcomes if outcome.in_order and outcome.model]
-    if not models:
-        return []
-    weights = merging_weights(models)
+def _swarms(models: Sequence[SavedModel]) -> list[list[str]]:
+    """Return ids of the peers of each swarm in which the models that count were trained."""
+    weights = merging_weights(models) if models else {}
     swarms = swarms_of([model for model in models if model.id in weights])
     return [[model.id for model in swarm] for swarm in swarms]
 
@@ -362,6 +320,7 @@ def summarize(
     wall_s: float,
     outcomes: Sequence[Outcome],
     merged: Merged | None,
+    evaluation: Evaluation | None = None,
     faults: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """Build the object that ``--json`` prints.
@@ -372,13 +331,15 @@ def summarize(
         wall_s: Time from the first process's start to the last one's end, seconds.
         outcomes: Outcomes of all peers.
         merged: The merged model, if there is one.
+        evaluation: Its evaluation on held-out data, if those are known.
         faults: Faults of peers and network, with times.
 
     Returns:
         JSON values only: None for values not finite or not known.
     """
     weight = balance(outcomes)
-    evaluation = (merged and merged.evaluation) or Evaluation(loss=math.nan, accuracy=None)
+    evaluation = evaluation or Evaluation(loss=math.nan, accuracy=None)
+    models = [outcome.model for outcome in outcomes if outcome.in_order and outcome.model]
     exchange = dict(described["exchange"])
     # Some rules cut the vector themselves, and a rule may be the script's.
     exchange["shards"] = max(exchange["shards"], weight.shards)
@@ -397,8 +358,8 @@ def summarize(
         "wall_s": round(wall_s, 3),
         "steps_per_s": round(_sum("steps_per_s", outcomes), 3),
         "digest": merged.digest if merged else None,
-        "swarms": _swarms(outcomes),
-        "merged_by": merged and ("weight" if merged.by_weight else "equally"),
+        "swarms": _swarms(models),
+        "merged_by": merged and ("weight" if any(model.weight for model in models) else "equally"),
         "average": _last_average(outcomes),
         "peers_detail": [_detail(outcome) for outcome in outcomes],
         "dead": [_loss(death) for death in weight.deaths],

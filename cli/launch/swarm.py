@@ -194,12 +194,12 @@ def _conclude(
     from ...train.storage.files import write_json
     from .summary import estimate, merge_outcomes, summarize
 
-    merged = merge_outcomes(outcomes, job.task)
+    merged, evaluation = merge_outcomes(outcomes, job.task)
     unwritten: list[str] = []
     if merged is not None:
         with noting(unwritten, out / "model.safetensors") as path:
             merged.save(path)
-    summary = summarize(described, out, wall_s, outcomes, merged, faults)
+    summary = summarize(described, out, wall_s, outcomes, merged, evaluation, faults)
     summary["unwritten"] = unwritten
     with noting(unwritten, out / "summary.json") as path:
         write_json(path, summary)

@@ -17,9 +17,9 @@ from rich.text import Text
 from ...gossip.errors import ConfigError, RumorError, did_you_mean
 from ...gossip.specs.parameter import check_settings, setting
 from ...train.config import TrustSettings
-from ..errors import FAILED, fail, printable
+from ..errors import printable
 from ..reports.console import plain_table, print_json
-from ..settings.options import OUTPUT, Source, options_of
+from ..settings.options import Json, Source, options_of
 from .columns import COLUMNS, STYLES, columns_for, event_line, ordered, span, summary
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ __all__ = ["Members", "TopConfig", "observing", "print_view", "screen_of", "top"
 WATCHING = "What is watched"
 
 
-# A stream of lines ends after this many unanswered polls.
-_PATIENCE: Final = 5
 _EVENTS_SHOWN: Final = 10
 
 _HEARSAY: Final = "* as other members say"
@@ -40,7 +38,6 @@ _HEARSAY: Final = "* as other members say"
 # Lines in a file are not folded.
 _PIPED_WIDTH: Final = 200
 _TITLES: Final = tuple(column.title for column in COLUMNS)
-_OVER: Final = frozenset({"finished", "quiet", "leaving", "left", "dead"})
 
 
 Members = Annotated[
@@ -102,15 +99,7 @@ def top(
             "--once", help="Print one table and exit, as without a terminal.", show_default=False
         ),
     ] = False,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print one line of JSON each time, and with --once only one; nothing else goes "
-            "to stdout.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
+    as_json: Json = False,
     **settings: Any,
 ) -> None:
     """Show who is in a swarm, and how each of them is doing.
@@ -130,8 +119,8 @@ def top(
 
     `rumor top 127.0.0.1:7700 --web --listen 127.0.0.1:8000`
 
-    Exit status: 0 if it worked; 1 if no member answered, or with --json none did any more, and had
-    not been seen to finish, or the page's port is taken; 2 for wrong arguments.
+    Exit status: 0 if it worked; 1 if no member answered, or the page's port is taken; 2 for wrong
+    arguments.
     """
     config = TopConfig(**settings)
     if config.web:
@@ -142,23 +131,19 @@ def top(
         place = parse_place("127.0.0.1:0" if config.listen is None else config.listen)
         show_page(observing(addresses, config.key, config.roster), place, config.every_s)
         return
-    is_live = not once and not as_json and sys.stdout.isatty()
+    is_terminal = sys.stdout.isatty()
     with observing(addresses, config.key, config.roster) as observer:
         view = observer.poll()
-        if is_live:
+        if is_terminal and not once and not as_json:
             _redraw(observer, view, config)
-        elif as_json and not once:
-            _stream(observer, view, config.every_s)
+            return
+        # A rate needs two answers.
+        time.sleep(config.every_s)
+        view = observer.poll()
+        if as_json:
+            print_json(view.to_json())
         else:
-            # A rate needs two answers.
-            time.sleep(config.every_s)
-            view = observer.poll()
-            if as_json:
-                print_json(view.to_json())
-            else:
-                print_view(
-                    view, Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH), config.sort
-                )
+            print_view(view, Console(width=None if is_terminal else _PIPED_WIDTH), config.sort)
 
 
 @contextmanager
@@ -237,19 +222,3 @@ def screen_of(
     for line in (*head, *foot):
         line.no_wrap, line.overflow = True, "ellipsis"
     return Group(*head, _table(view, width, sort, rows), *foot)
-
-
-def _stream(observer: "Observer", view: "SwarmView", every_s: float) -> None:
-    """Print a line per poll, until no member answers or the reader is gone."""
-    silent, due_s = 0, time.monotonic()
-    with suppress(BrokenPipeError):
-        while silent < _PATIENCE:
-            print_json(view.to_json())
-            sys.stdout.flush()
-            due_s = max(due_s + every_s, time.monotonic())
-            time.sleep(max(0.0, due_s - time.monotonic()))
-            last, view = view, observer.poll()
-            silent = 0 if view.answered else silent + 1
-            if silent and {peer.state for peer in last.peers} <= _OVER:
-                return
-        fail("nobody answers any more: the training is over, or all have died", FAILED)

@@ -21,12 +21,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ...gossip.errors import ConfigError, TrainingError
-from ...gossip.weight import UNIT, from_units, in_floats
+from ...gossip.weight import UNIT, from_units, in_floats, in_units
 from ...gossip.wire.messages import is_name
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
 from .files import drafted, json_of
 
 __all__ = [
+    "Merged",
     "Run",
     "Runs",
     "SavedModel",
@@ -34,6 +35,7 @@ __all__ = [
     "consensus_distance",
     "digest",
     "merge",
+    "merge_models",
     "merging_weights",
     "open_model",
     "require_one_swarm",
@@ -288,6 +290,46 @@ def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
                 ]
             merged[name] = _mean(name, readers, cuts, one.orders.get(name))
     return merged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """The model that several peers' models were merged into."""
+
+    state: dict[str, Tensor]
+    weights: dict[str, int]
+    """Weight of each peer, by id; one unit each if no peer held any."""
+    consensus_distance: float
+    """How far these peers' models were apart."""
+    digest: str
+
+    def save(self, path: Path) -> None:
+        """Write the model.
+
+        Raises:
+            OSError: Writing failed; the earlier content is kept.
+        """
+        held = ",".join(f"{peer}:{in_units(weight)}" for peer, weight in self.weights.items())
+        save_model(path, self.state, {"merged_from": held, "digest": self.digest})
+
+
+def merge_models(models: Sequence[SavedModel], names: Collection[str] | None = None) -> Merged:
+    """Merge models of one swarm, and measure how far those that count are apart; see `merge`.
+
+    Raises:
+        ConfigError: As for `merge`.
+        TrainingError: They are of several swarms, or a file has become unreadable.
+    """
+    weights = merging_weights(models)
+    chosen = [model for model in models if model.id in weights]
+    require_one_swarm(chosen)
+    state = merge(models)
+    return Merged(
+        state=state,
+        weights=weights,
+        consensus_distance=consensus_distance(chosen, names),
+        digest=digest(state),
+    )
 
 
 def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | None = None) -> float:

@@ -82,36 +82,12 @@ def test_a_terminal_gets_as_much_as_it_has_room_for() -> None:
     assert "accuracy" not in text and "\x1b[31mdead" in text
 
 
-def test_once_with_json_is_one_object(fake: Fake) -> None:
-    result = rumor_top("a:1", "--once", "--json", *FAST)
+def test_with_json_it_is_one_object(fake: Fake) -> None:
+    result = rumor_top("a:1", "--json", *FAST)
     (line,) = result.stdout.splitlines()
     told = json.loads(line)
     assert told["alive"] == 4 and told["peers"][0]["settings"]["rule"] == "gosgd"
     assert result.exit_code == 0
-
-
-def test_json_is_a_line_each_time_until_the_swarm_is_over(fake: Fake) -> None:
-    peers = tuple(replace(peer, state="quiet") for peer in a_view(4).peers)
-    fake.views = [a_view(4), a_view(4, peers=peers), a_view(4, peers=peers, answered=0)]
-    result = rumor_top("a:1", "--json", *FAST)
-    assert result.exit_code == 0, result.output
-    assert [json.loads(line)["answered"] for line in result.stdout.splitlines()] == [4, 4]
-
-
-def test_when_nobody_answers_before_the_end_it_says_so(fake: Fake) -> None:
-    fake.views = [a_view(4), a_view(4, answered=0)]
-    result = rumor_top("a:1", "--json", *FAST)
-    assert result.exit_code == 1
-    assert "nobody answers any more" in result.stderr
-    assert len(result.stdout.splitlines()) == 5
-
-
-def test_who_reads_no_more_ends_it(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(answer: object) -> None:
-        raise BrokenPipeError
-
-    monkeypatch.setattr(top, "print_json", broken)
-    assert rumor_top("a:1", "--json", *FAST).exit_code == 0
 
 
 def test_on_a_terminal_the_table_is_drawn_again_until_ctrl_c(
@@ -207,7 +183,7 @@ def test_a_swarm_of_real_processes_is_seen(tmp_path: Path) -> None:
         told: dict[str, Any] = {}
 
         def all_train() -> bool:
-            result = rumor_top(address, "--once", "--json", *FAST)
+            result = rumor_top(address, "--json", *FAST)
             assert result.exit_code == 0, result.output
             told.update(json.loads(result.stdout))
             steps = [peer["steps_s"] for peer in told["peers"] if peer["state"] == "training"]
