@@ -189,18 +189,6 @@ def drawn_globally(tree: ast.AST) -> set[str]:
     }
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import random\nrandom.randint(1, 2)",
-        "from random import shuffle",
-        "import numpy as np\nnp.random.permutation(3)",
-    ],
-)
-def test_a_draw_from_a_global_stream_is_seen(source: str) -> None:
-    assert drawn_globally(ast.parse(source))
-
-
 def for_types(tree: ast.AST, module: str, *, is_package: bool) -> Set[str]:
     """What *tree* imports for a type checker alone."""
     blocks = [
@@ -251,26 +239,6 @@ def test_no_sub_packages_import_one_another_in_a_circle() -> None:
     assert not list(nx.simple_cycles(graph))
 
 
-def test_an_import_for_types_alone_is_told_from_others() -> None:
-    tree = ast.parse("if TYPE_CHECKING:\n    from . import a, b\nfrom . import b")
-    assert for_types(tree, "rumor.sim.c", is_package=False) == {"rumor.sim.a"}
-
-
-def test_a_circle_of_sub_packages_is_seen_where_no_modules_form_one() -> None:
-    graph = nx.DiGraph(
-        [
-            ("rumor.gossip.wire.codec", "rumor.gossip.rules.sgp"),
-            ("rumor.gossip.rules.gosgd", "rumor.gossip.wire.fields"),
-            ("rumor.gossip.rules", "rumor.gossip.exchange.outgoing"),
-            ("rumor.gossip.exchange.outgoing", "rumor.gossip.rules.sgp"),
-            ("rumor.gossip.weight", "rumor.gossip.wire.codec"),
-            ("rumor.gossip.wire.codec", "rumor.gossip.weight"),
-        ]
-    )
-    circles = list(nx.simple_cycles(packages_of(graph, {"rumor.gossip.rules"})))
-    assert list(map(sorted, circles)) == [["gossip.rules", "gossip.wire"]]
-
-
 FOLDERS = sorted({path.parent for path in MODULES.values()})
 NOT_COUNTED = {"__init__.py", "__main__.py", "__pycache__", "py.typed"}
 
@@ -286,28 +254,3 @@ def nearest_module(name: str) -> str | None:
     while name and name not in MODULES:
         name = name.rpartition(".")[0]
     return name or None
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("import time", {"time"}),
-        ("import os.path as p", {"os.path"}),
-        ("from torch import nn", {"torch.nn"}),
-        ("from . import fields", {"rumor.gossip.wire.fields"}),
-        ("from .fields import read", {"rumor.gossip.wire.fields.read"}),
-        ("from .. import weight", {"rumor.gossip.weight"}),
-        ("from ..weight import ONE", {"rumor.gossip.weight.ONE"}),
-        ("from ... import topology", {"rumor.topology"}),
-        ("from ...topology import parse", {"rumor.topology.parse"}),
-        ("def late():\n    from rumor.train import Peer", {"rumor.train.Peer"}),
-    ],
-)
-def test_every_form_of_import_is_seen(source: str, expected: Set[str]) -> None:
-    tree = ast.parse(source)
-    assert set(imports(tree, "rumor.gossip.wire.codec", is_package=False)) == expected
-
-
-def test_relative_imports_of_a_package_start_from_itself() -> None:
-    tree = ast.parse("from .weight import ONE")
-    assert set(imports(tree, "rumor.gossip", is_package=True)) == {"rumor.gossip.weight.ONE"}

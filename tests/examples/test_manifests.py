@@ -51,13 +51,6 @@ def test_the_stateful_set_and_its_service_are_valid() -> None:
         kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
 
 
-def test_a_field_that_there_is_not_is_seen() -> None:
-    _, wrong = documents("kubernetes/statefulset.yaml")
-    wrong["spec"]["podManagmentPolicy"] = "Parallel"
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(wrong, kubernetes_validate.latest_version(), strict=True)
-
-
 def test_the_job_of_the_job_set_is_valid() -> None:
     (job_set,) = documents("kubernetes/jobset.yaml")
     (replicated,) = job_set["spec"]["replicatedJobs"]

@@ -214,13 +214,6 @@ def test_what_cannot_be_started_is_told(desk: Desk) -> None:
     assert "File exists" in list(desk.news())[-1]["failed"]
 
 
-def test_a_program_that_has_gone_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    started(desk, POLITE)
-    assert desk.agent.run() == 1
-    assert "'sh'" in list(desk.news())[-1]["failed"]
-
-
 def test_a_check_says_what_is_here(desk: Desk) -> None:
     Path("mine.py").touch()
     check = {"dir": ".", "command": ["sh"], "script": "mine.py", "folders": [], "host": "127.0.0.1"}

@@ -88,14 +88,6 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     assert load_file(out)["x"][0] == 1
 
 
-def test_the_first_difference_of_two_models_is_named(tmp_path: Path) -> None:
-    one, two = peer(tmp_path / "a", 1.0, 1), peer(tmp_path / "b", 1.0, 1, n=4)
-    status, _, stderr = merge(one, two, "-o", tmp_path / "m.safetensors")
-    assert status == 2
-    assert "x (3,) F32 in the first and x (4,) F32 in the second" in stderr
-    assert not (tmp_path / "m.safetensors").exists()
-
-
 @pytest.mark.parametrize("where", ["nowhere/m.safetensors", "."])
 def test_an_output_that_cannot_be_written_is_refused(tmp_path: Path, where: str) -> None:
     one = peer(tmp_path / "a", 1.0, 1)
@@ -107,10 +99,3 @@ def test_folders_without_a_model_are_refused(tmp_path: Path) -> None:
     for folder in (tmp_path / "run", tmp_path, tmp_path / "nowhere"):
         status, _, stderr = merge(folder, "-o", tmp_path / "m.safetensors")
         assert status == 2 and "holds no model" in stderr
-
-
-def test_a_file_that_is_no_model_is_a_failure(tmp_path: Path) -> None:
-    one = peer(tmp_path / "a", 1.0, 1)
-    (one / "model.safetensors").write_bytes(b"torn")
-    status, _, stderr = merge(one, "-o", tmp_path / "m.safetensors")
-    assert status == 1 and "cannot be read" in stderr

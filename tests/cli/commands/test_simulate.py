@@ -1,12 +1,10 @@
 """``rumor simulate``: what it refuses, shows, keeps, and how it ends."""
 
-import io
 import json
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import rumor.sim
-from rumor.cli.app import app, load
+from rumor.cli.app import app
 from rumor.cli.commands.simulate import complaint
 from rumor.cli.reports.console import time_left
-from rumor.cli.reports.simulation import display_on, part, reached
-from rumor.cli.settings.options import settings_of_command
+from rumor.cli.reports.simulation import part, reached
 from rumor.gossip.errors import ConfigError
 from rumor.sim import SimulationConfig
 from rumor.sim.batched.schedule import Progress
@@ -78,67 +75,9 @@ def test_storms_are_listed(fake: Fake) -> None:
     assert all(f"{name} " in done.stdout for name in STORMS)
 
 
-def test_help_says_what_virtual_time_is_and_gives_an_example() -> None:
-    shown = " ".join(simulate("--help").stdout.split())
-    assert "virtual time is what a clock on the wall would show" in shown
-    assert "rumor simulate -n 256 --speeds 1x:75%,4x:25% --network wan" in shown
-    assert "--set NAME=VALUE Any other setting" in shown
-
-
 def test_without_options_the_settings_are_those_of_python(fake: Fake) -> None:
     assert simulate("--set=plot=false").exit_code == 0
     assert fake.asked == [SimulationConfig()]
-
-
-def test_every_setting_can_be_set() -> None:
-    settings, _ = settings_of_command(load("simulate"))
-    assert {field.name for field in fields(SimulationConfig)} <= {*settings}
-    assert all(field.default is not MISSING for field in fields(SimulationConfig))
-
-
-def test_options_reach_the_simulation(fake: Fake) -> None:
-    given = {
-        "task": "quadratic",
-        "workers": 8,
-        "topology": "ring",
-        "mixing": "lazy",
-        "rule": "gosgd",
-        "p": 0.5,
-        "emission": "per-second",
-        "wire": "bfloat16",
-        "shards": 4,
-        "shards_per_push": 2,
-        "shard_order": "random",
-        "push_mbit": 20.0,
-        "steps": 7,
-        "total_steps": 99,
-        "time_s": 3.0,
-        "lr": 0.01,
-        "batch_size": 4,
-        "partition": "iid",
-        "seed": 3,
-        "device": "cuda:1",
-        "step_s": 0.2,
-        "pace": "lognormal:cv=0.3",
-        "speeds": "1x:50%,2x:50%",
-        "network": "wan",
-        "latency_s": 0.1,
-        "bandwidth_mbit": 50.0,
-        "loss": 0.01,
-        "duplicates": 0.02,
-        "faults": "faults.json",
-        "timing": "wan",
-        "checkpoint_every_s": 5.0,
-        "engine": "loop",
-        "threads": 2,
-        "window": 50,
-        "eval_every": 2,
-        "memory_gib": 1.0,
-    }
-    flags = [f"--set={name}={value}" for name, value in given.items()]
-    result = simulate(*flags, "--set", "slow=3:10", "--set", "slow=5:2", "--set=plot=false")
-    assert result.exit_code == 0, result.stderr
-    assert fake.asked == [SimulationConfig(**given, slow=("3:10", "5:2"))]  # type: ignore[arg-type]
 
 
 def test_exactness_can_be_asked_for(fake: Fake) -> None:
@@ -202,36 +141,6 @@ def test_what_the_simulation_refuses_is_an_error_in_a_line_or_two(fake: Fake) ->
     assert result.stderr.endswith("error: this needs 90 GiB and 8 GiB are free:\ntake fewer\n")
     assert not Path("runs").exists()
     assert isinstance(simulate("--debug").exception, ConfigError)
-
-
-@pytest.mark.parametrize(
-    "arguments", [("cuda:99",), ("xyz",), ("meta",), ("cuda", "--task", "noise")], ids=" ".join
-)
-def test_a_device_that_cannot_be_had_is_one_line(arguments: tuple[str, ...]) -> None:
-    result = simulate("--set", f"device={arguments[0]}", *arguments[1:], "--workers", "4")
-    assert (result.exit_code, result.stdout) == (2, "")
-    (line,) = result.stderr.splitlines()
-    assert line.startswith(f"error: device is '{arguments[0]}'")
-    assert not Path("runs").exists()
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("--speeds", "fast"),
-        ("--network", "carrier-pigeon"),
-        ("--partition", "halves"),
-        ("--partition", "shards:1000"),
-        ("--set", "pace=brisk"),
-        ("--topology", "torus:rows=3"),
-        ("--wire", "int7"),
-    ],
-)
-def test_no_headline_is_shown_above_an_error(option: str, value: str) -> None:
-    result = simulate(option, value, "--workers", "4", "--steps", "2")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("error: ") and not Path("runs").exists()
 
 
 def test_ctrl_c_keeps_nothing_and_says_how_far_it_came(fake: Fake) -> None:
@@ -345,10 +254,6 @@ def test_the_rest_is_estimated_from_what_is_done(
     assert time_left(part(progress, time_s), progress.wall_s) == left
 
 
-def test_what_was_not_measured_is_not_said() -> None:
-    assert reached(Progress(1000, None, 2.5, 1.0, None, None)) == "step 1,000, virtual time 2.5 s"
-
-
 def test_before_the_first_step_it_is_starting_and_more_steps_than_planned_are_said() -> None:
     assert reached(Progress(0, 400, 0.0, 1.0, None, None)) == "starting"
     compiling = Progress(0, 400, 0.0, 1.0, None, None, compiles=True)
@@ -356,39 +261,6 @@ def test_before_the_first_step_it_is_starting_and_more_steps_than_planned_are_sa
     words = "step 405 (400 planned), virtual time 2.5 s"
     assert reached(Progress(405, 400, 2.5, 1.0, None, None)) == words
     assert reached(Progress(400, 400, 2.5, 1.0, None, None)).startswith("step 400 of 400,")
-
-
-def test_plain_lines_come_every_few_seconds() -> None:
-    stream = io.StringIO()
-    with display_on(stream, "a run") as show:
-        for wall_s in (1.0, 5.0, 6.0, 9.9, 10.0, 700.0):
-            show(Progress(10, 20_000, 1.0, wall_s, None, None))
-    lines = stream.getvalue().splitlines()
-    assert lines[0] == "a run"
-    assert [line.partition(" s:")[0] for line in lines[1:]] == ["5", "10", "700"]
-    assert lines[1].endswith("about 2.8 h left")
-
-
-class Terminal(io.StringIO):
-    """What passes for a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("total", [400, None])
-def test_a_terminal_has_a_bar(total: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "100")
-    stream = Terminal()
-    with display_on(stream, "a run") as show:
-        for steps in (100, 101, 200):
-            show(Progress(steps, total, 2.0, steps / 20, 0.5, None))
-    shown = stream.getvalue()
-    assert "a run" in shown and "step 100" in shown and "loss 0.500" in shown
-    # Two within a tenth of a second are one.
-    assert "step 101" not in shown
-    assert ("25%" in shown) == (total is not None)
 
 
 PROMISED = {
@@ -439,17 +311,11 @@ def test_a_real_run_without_a_model_is_told_and_drawn() -> None:
     ("arguments", "message"),
     [
         (["--task", "nope"], "nope"),
-        (["--topology", "nope"], "nope"),
-        (["--rule", "nope"], "nope"),
-        (["--network", "nope"], "nope"),
-        (["--set=engine=nope"], "nope"),
         (["--set", "latency_s=-1"], "latency_s is -1"),
-        (["--set", "loss=2"], "loss is 2"),
         (["--speeds", "fast"], "0.5x:25%"),
         (["--set", "slow=9:2"], "9"),
         (["--partition", "iid", "-n", "5000"], "use fewer, or partition shared"),
         (["--set", "memory_gib=0.000001"], "GiB"),
-        (["--steps", "0"], "steps is 0"),
     ],
 )
 def test_a_setting_that_is_wrong_is_status_2_a_line_or_two_and_no_file(
@@ -502,25 +368,3 @@ def test_a_run_has_a_new_folder_to_itself_from_its_start(
     assert simulate("--set=plot=false").exit_code == 0
     assert seen == [["sim-digits-now"], ["sim-digits-now", "sim-digits-now-2"]]
     assert all((Path("runs") / name / "summary.json").exists() for name in seen[1])
-
-
-def test_a_new_folder_is_gone_where_nothing_was_kept(fake: Fake) -> None:
-    fake.error = ConfigError("that cannot be")
-    assert simulate().exit_code == 2
-    assert not Path("runs").exists()
-
-
-def test_figures_are_shown_where_another_run_took_the_folder_meanwhile(
-    monkeypatch: pytest.MonkeyPatch, fake: Fake
-) -> None:
-    run = fake.run
-
-    def another_ends(config: SimulationConfig, *, progress: object, **_: object) -> Run:
-        run.save(Path("mine"), picture=False)
-        return run
-
-    monkeypatch.setattr(rumor.sim, "simulate", another_ends)
-    done = simulate("--out", "mine", "--json", "--set=plot=false")
-    assert done.exit_code == 1
-    assert "mine holds another run" in done.stderr and "no file was kept" in done.stderr
-    assert json.loads(done.stdout)["out"] is None

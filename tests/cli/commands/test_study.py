@@ -5,8 +5,6 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +15,12 @@ from typer.testing import CliRunner
 import rumor.sim.study
 from rumor.cli.app import app
 from rumor.cli.commands.study import display_on, outline, progress_words
-from rumor.cli.reports.console import duration
 from rumor.gossip.errors import TransportError
 from rumor.sim.study import StudyProgress, plan_study
 from rumor.sim.study.execution.store import Store
 
 from ...forked import forked
 from ...sim.study.small import TOML, small_study, tables_of
-from ...waiting import LIMIT_S
 
 
 @pytest.fixture(autouse=True)
@@ -143,22 +139,6 @@ def test_wrong_arguments_are_answered_in_a_line_and_status_2(
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ") and message in line
     assert not Path("new.toml").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('[grid]\ntopolgy = ["ring"]\n', "unknown key 'topolgy', did you mean 'topology'"),
-        ("[grid]\n", "the grid is empty: vary something"),
-        ('[grid]\nloss = ["0.1"]\n', "loss is '0.1': it must be a number"),
-        ("[grid]\ntopology = [2026-11-21]\n", "it must be a string"),
-        ("[grid]\np = []\n", "grid.p is empty: it must have at least one value"),
-    ],
-)
-def test_a_wrong_file_is_answered_with_its_key(text: str, message: str) -> None:
-    Path("mine.toml").write_text(text)
-    done = run()
-    assert done.exit_code == 2 and message in done.stderr
 
 
 def test_what_is_missing_is_said_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,11 +306,6 @@ def test_sigterm_leaves_no_process_and_no_warning_of_a_library() -> None:
     assert "error: stopped; " in said and "leaked" not in said and "Traceback" not in said
 
 
-def test_debug_shows_where_it_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    Broken(monkeypatch, TransportError("Dask failed: it is gone"))
-    assert isinstance(run("--debug").exception, TransportError)
-
-
 def test_tables_that_cannot_be_written_cost_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -361,13 +336,6 @@ def test_words_say_what_failed_what_is_left_and_what_was_last() -> None:
     assert progress_words(progress(failed=2, left_s=None)) == "2 failed"
     assert progress_words(progress(left_s=50.0)) == "about 50 s left"
     assert progress_words(progress(done=30)) == ""
-
-
-@pytest.mark.parametrize(
-    ("seconds", "told"), [(0.2, "1 s"), (99.4, "99 s"), (100.0, "2 min"), (7200.0, "2 h")]
-)
-def test_durations_are_told_roughly(seconds: float, told: str) -> None:
-    assert duration(seconds) == told
 
 
 def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
@@ -408,19 +376,6 @@ def test_the_outline_counts_what_was_left_out(tmp_path: Path) -> None:
     assert (
         outline(plan) == "2 trials (topology: 2, seeds: 1), 2 to compute on 1 process, 0.5 GiB each"
     )
-
-
-def test_help_and_an_unknown_name_need_neither_joblib_nor_torch() -> None:
-    code = (
-        "import sys\nfrom rumor.cli.app import app\n"
-        "heavy = {'torch', 'joblib', 'pandas', 'dask', 'ray'}\n"
-        "assert not heavy & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT_S)
-
-
-def test_no_hours_are_no_budget() -> None:
-    assert run("--hours", "0").exit_code == 2
 
 
 def test_what_did_not_fit_is_empty_in_the_tables() -> None:

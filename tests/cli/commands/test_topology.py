@@ -45,17 +45,6 @@ def test_json_is_one_object_with_the_promised_keys() -> None:
     assert facts["directed"] is True and facts["doubly_stochastic"] is True
 
 
-def test_what_never_happens_is_null() -> None:
-    assert answer("ring", "-n", "8")["rounds_to_exact"] is None
-    assert answer("random-matching", "-n", "8")["period"] is None
-
-
-def test_seed_mixing_and_gamma_count() -> None:
-    given = ("--seed", "3", "--mixing", "lazy", "--gamma", "0.5")
-    facts = answer("ring", "-n", "8", *given)
-    assert (facts["seed"], facts["mixing"], facts["gamma"]) == (3, "lazy", 0.5)
-
-
 def test_the_table_says_in_words_what_the_figures_mean() -> None:
     shown = topology("one-peer-exponential", "-n", "16").stdout
     assert "one-peer-exponential, n = 16" in shown
@@ -93,11 +82,6 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_picture_beside_json_leaves_stdout_to_the_json(tmp_path: Path) -> None:
-    assert answer("ring", "-n", "8", "--draw", tmp_path / "ring.svg")["n"] == 8
-    assert (tmp_path / "ring.svg").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -128,10 +112,6 @@ def test_wrong_arguments_are_answered_in_a_line(arguments: list[str], message: s
     assert (result.exit_code, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
     assert line.startswith("error: ") and message in line
-
-
-def test_debug_shows_where_it_went_wrong() -> None:
-    assert isinstance(topology("torus", "-n", "7", "--debug").exception, ValueError)
 
 
 def test_the_list_shows_every_family_with_its_parameters_and_its_paper() -> None:

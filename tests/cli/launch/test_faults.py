@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from rumor.cli.app import app
 from rumor.cli.launch.config import Place
 from rumor.cli.launch.faults import FaultInjector, read_live_faults
 from rumor.cli.launch.folder import RunFolder
@@ -227,19 +225,6 @@ def test_what_peers_do_to_their_network_is_told(
     assert [done["what"] for done in stage.injector.records[0]["done"]] == [begun, over]
 
 
-def test_a_single_reset_and_healing_have_no_end(tmp_path: Path) -> None:
-    faults: list[dict[str, Any]] = [
-        {"at_s": 1, "kind": "reset", "for_s": 1},
-        {"at_s": 3, "kind": "heal"},
-    ]
-    stage = Stage(tmp_path, faults).train()
-    stage.play(5.0)
-    assert stage.news == [
-        "fault at 1.0 s: reset begins: for_s 1",
-        "fault at 3.0 s: heal begins",
-    ]
-
-
 def test_peers_are_told_what_happens_to_the_network_and_then_since_when(tmp_path: Path) -> None:
     faults: list[dict[str, Any]] = [
         {"at_s": 1, "kind": "crash", "peer": "peer-1"},
@@ -359,17 +344,6 @@ def test_of_two_slows_the_larger_counts_and_each_ends_by_itself(tmp_path: Path) 
         *("runs all of the time", "runs 1/2 of the time", "runs all of the time"),
     ]
     assert not stage.group.holds(1)
-
-
-def test_a_slow_that_begins_as_another_ends_has_turns_of_its_own_alone(tmp_path: Path) -> None:
-    faults: list[dict[str, Any]] = [
-        {"at_s": 1, "kind": "slow", "peer": "peer-1", "factor": 100, "for_s": 0.5},
-        {"at_s": 1.51, "kind": "slow", "peer": "peer-1", "factor": 4, "for_s": 4},
-    ]
-    stage = Stage(tmp_path, faults).train()
-    stage.play(5.0)
-    # The turn that was given away for a second is not waited for, nor given back a second time.
-    assert run_of(stage, 1.6, 4.9) == pytest.approx(1 / 4, abs=0.03)
 
 
 def test_a_slow_machine_is_slow_in_the_next_life_of_its_peer(tmp_path: Path) -> None:
@@ -501,11 +475,6 @@ def test_peers_are_named_and_faults_ordered(tmp_path: Path) -> None:
     assert [(each.kind, each.peer) for each in faults] == [("crash", "peer-0"), ("leave", "peer-1")]
 
 
-def test_newcomers_can_be_named_before_they_are_there(tmp_path: Path) -> None:
-    path = schedule(tmp_path, fault("join", count=2), fault("crash", peer="join-2"))
-    assert len(read_live_faults(path, PEERS, journal=False)) == 2
-
-
 @pytest.mark.parametrize(
     ("row", "needed"),
     [
@@ -544,17 +513,3 @@ def test_the_schedule_in_the_docs_can_be_done(tmp_path: Path) -> None:
     example = page.split("## On real processes")[1].split("```json\n")[1].split("```")[0]
     path = schedule(tmp_path, *json.loads(example))
     assert len(read_live_faults(path, ["a", "b", "c", "d"], journal=False)) == 4
-
-
-def test_a_wrong_file_is_status_2_and_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for path, message in (
-        (schedule(tmp_path, fault("crash")), "needs peer"),
-        (tmp_path / "none.json", "cannot be read"),
-    ):
-        result = CliRunner().invoke(app, ["launch", "--task", "quadratic", "--faults", str(path)])
-        assert (result.exit_code, result.stdout) == (2, "")
-        assert result.stderr.startswith("error: --faults") and message in result.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["faults.json"]

@@ -213,38 +213,6 @@ def test_whatever_happens_to_the_network_no_unit_is_missing(tmp_path: Path) -> N
     assert not summary["exchange"]["shared_memory"] and summary["accuracy"] > 0.85
 
 
-@pytest.mark.slow
-def test_a_cut_one_way_that_heals_costs_nothing_but_time(tmp_path: Path) -> None:
-    summary = run(
-        *(tmp_path, "--steps", "250"),
-        faults=[
-            {"at_s": 0.2, "kind": "cut", "peer": 0, "to": 1, "one_way": True, "for_s": 1.0},
-            {"at_s": 0.2, "kind": "delay", "by_s": 0.01},
-        ],
-    )
-    assert is_exact(summary)
-    assert [peer["state"] for peer in summary["peers_detail"]] == ["finished"] * 3
-    assert [len(fault["done"]) for fault in summary["faults"]] == [2, 1]
-    assert not summary["exchange"]["shared_memory"] and summary["accuracy"] > 0.85
-
-
-@pytest.mark.slow
-def test_resets_every_200_ms_and_losses_are_survived(tmp_path: Path) -> None:
-    summary = run(
-        *(tmp_path, "--steps", "250"),
-        faults=[
-            {"at_s": 0, "kind": "reset", "every_s": 0.2, "for_s": 3},
-            {"at_s": 0, "kind": "loss", "rate": 0.1, "for_s": 2},
-            {"at_s": 0, "kind": "duplicate", "rate": 0.1, "for_s": 3},
-        ],
-    )
-    assert is_exact(summary)
-    assert "finished" in {peer["state"] for peer in summary["peers_detail"]}
-    (reset, *_) = summary["faults"]
-    assert "reset begins" in reset["done"][0]["what"]
-    assert summary["accuracy"] > 0.85
-
-
 @pytest.mark.parametrize("rule", ["allreduce", "local-sgd:h=20"])
 def test_peers_that_wait_for_one_another_end_after_the_same_step(tmp_path: Path, rule: str) -> None:
     swarm = ("--peers", "3", "--topology", "complete", "--rule", rule, "--slow", "2:3")

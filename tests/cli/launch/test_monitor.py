@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from rumor.cli.launch.config import Place
-from rumor.cli.launch.monitor import Monitor, PeerView, State, last_words
-from rumor.train.storage.jsonl import Tail
+from rumor.cli.launch.monitor import Monitor, State, last_words
 
 
 class Ended:
@@ -23,25 +22,6 @@ class Ended:
 
 def place(folder: Path) -> Place:
     return Place(index=0, id="peer-0", folder=folder, command=())
-
-
-def test_a_tail_gives_each_whole_row_once(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    tail = Tail(path)
-    assert tail.rows() == []
-    path.write_text('{"step":1}\n{"ste')
-    assert tail.rows() == [{"step": 1}]
-    assert tail.rows() == []
-    with open(path, "a") as file:
-        file.write('p":2}\n')
-    assert tail.rows() == [{"step": 2}]
-
-
-def test_a_row_leaves_alone_what_it_does_not_say() -> None:
-    view = PeerView("peer-0", 100)
-    view.take({"step": 50, "accuracy": 0.9, "loss": 0.4})
-    view.take({"step": 60, "accuracy": None, "loss": 0.3})
-    assert (view.step, view.accuracy, view.loss) == (60, 0.9, 0.3)
 
 
 def test_a_peer_starts_trains_and_finishes(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from rumor.cli.live.columns import (
     event_line,
     ordered,
     shown_name,
-    span,
     summary,
 )
 from rumor.train.observe.view import EventView, PeerView, SwarmView
@@ -98,10 +97,6 @@ def test_names_cannot_command_a_terminal() -> None:
     assert all(text.isprintable() for text in texts)
 
 
-def test_times_of_any_length() -> None:
-    assert span(float("inf")) == "-" and span(59.94) == "60 s" and span(60.0) == "1:00"
-
-
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -112,15 +107,3 @@ def test_times_of_any_length() -> None:
 )
 def test_numbers_of_any_size(value: float, shown: str) -> None:
     assert amount(value) == shown
-
-
-def test_numbers_of_few_digits_are_no_powers_of_ten() -> None:
-    assert [amount(value, 2) for value in (0.123, 99.4, 99.6, 183.0)] == [
-        "0.12",
-        "99",
-        "100",
-        "183",
-    ]
-    stale = column("stale")
-    means = (0.0625, 9.96, 183.4)
-    assert [stale.text(a_peer(staleness_mean=mean)) for mean in means] == ["0.1", "10", "183"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from rumor.cli.live import web
-from rumor.cli.live.web import Feed, is_own_host
+from rumor.cli.live.web import Feed
 
 from .made_up import a_peer, a_view
 from .served import Site, served
@@ -60,11 +60,6 @@ def test_who_calls_it_by_another_name_gets_nothing(site: Site, host: str, path: 
     answer, text = site.get(path, host=host)
     assert answer.status == 421 and "not the host that you named" in text
     assert answer.getheader("content-security-policy") is not None
-
-
-def test_no_name_is_no_name() -> None:
-    assert not is_own_host("") and not is_own_host(":80") and not is_own_host("[evil.example]:80")
-    assert is_own_host("node-a:80", frozenset({"node-a"}))
 
 
 def test_nothing_can_be_sent(site: Site) -> None:

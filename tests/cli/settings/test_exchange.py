@@ -44,17 +44,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RunConfig, PeerConfig]]
     return taken
 
 
-def test_without_options_a_peer_exchanges_as_in_python(
-    asked: list[tuple[RunConfig, PeerConfig]],
-) -> None:
-    assert CliRunner().invoke(app, ["peer"]).exit_code == 0
-    [(_, peer_config)] = asked
-    defaults = PeerConfig()
-    names = ("shards", "frozen_may_differ", "memory_models", "protocol")
-    for name in names:
-        assert getattr(peer_config, name) == getattr(defaults, name)
-
-
 def test_options_reach_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> None:
     result = CliRunner().invoke(app, ["peer", *TYPED, "--set=eval_every=3"])
     assert result.exit_code == 0, result.stderr
@@ -67,11 +56,6 @@ def test_options_reach_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> No
     # One that is given counts more than those that belong together.
     assert (protocol.dead_s, protocol.found_alone_s) == (77, 90)
     assert run_config.eval_every == 3
-
-
-def test_a_format_reaches_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> None:
-    assert CliRunner().invoke(app, ["peer", "--set=wire=topk:0.01"]).exit_code == 0
-    assert asked[0][1].protocol.wire == "topk:0.01"
 
 
 @pytest.mark.parametrize("changes", [{}, GIVEN, {"wire": "int8"}])
