@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -102,11 +102,10 @@ def _parse(line: int, words: list[str]) -> Host:
                 raise ConfigError(f"{word!r}: write env:NAME=VALUE")
             variables[key[4:]] = text
             continue
-        if key not in _READERS or not text:
-            known = ", ".join(f"{known}=" for known in _READERS)
+        if key not in _FIELDS or not text:
+            known = ", ".join(f"{known}=" for known in _FIELDS)
             raise ConfigError(f"{word!r} is not understood: known are {known} and env:NAME=")
-        field_name, read = _READERS[key]
-        found[field_name] = read(key, text)
+        found[_FIELDS[key]] = _count(key, text) if key in ("slots", "listen") else text
     parse_address(join_address(found["address"], "1"))
     return Host(**found, variables=variables)
 
@@ -121,15 +120,12 @@ def _count(key: str, text: str) -> int:
     return int(text)
 
 
-def _text(key: str, text: str) -> str:
-    return text
-
-
-_READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
-    "slots": ("slots", _count),
-    "device": ("device", _text),
-    "dir": ("folder", _text),
-    "python": ("python", _text),
-    "address": ("address", _text),
-    "listen": ("listen", _count),
+_FIELDS: Final[Mapping[str, str]] = {
+    "slots": "slots",
+    "device": "device",
+    "dir": "folder",
+    "python": "python",
+    "address": "address",
+    "listen": "listen",
 }
+"""Fields of a `Host` by their keys in the file."""

@@ -140,10 +140,19 @@ def calibrate(
         return _advise(read_calibration(folder), config, as_json=as_json)
     path = out or folder / FILE
     if folder.is_dir():
-        _check_place(path)
+        from ...train.storage.files import check_writable
+
+        if path.is_dir() or not path.parent.is_dir():
+            raise ConfigError(f"{path} cannot be written: name a file in a folder that exists")
+        check_writable(path.parent)
     with understanding(folder):
         found, links = _measure(folder, config)
-    complaint = _keep(found, path)
+    complaint = ""
+    try:
+        found.write(path)
+    except OSError as error:
+        # The figures are worth showing even so.
+        complaint = not_written(path, error)
     kept = None if complaint else path
     if config.advise and not complaint:
         return _advise(found, config, as_json=as_json)
@@ -209,26 +218,6 @@ def _training(view: "SwarmView", join: Sequence[str]) -> "list[PeerView]":
     if not found:
         raise RumorError(f"nobody trains at {', '.join(join)} that could be asked")
     return found
-
-
-def _check_place(path: Path) -> None:
-    """Check that the file can be written, before anything is measured."""
-    from ...train.storage.files import check_writable
-
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder: name a file")
-    if not path.parent.is_dir():
-        raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}")
-    check_writable(path.parent)
-
-
-def _keep(found: "Calibration", path: Path) -> str:
-    """Write the file; return the error, because the figures are worth showing even so."""
-    try:
-        found.write(path)
-    except OSError as error:
-        return not_written(path, error)
-    return ""
 
 
 def _print(

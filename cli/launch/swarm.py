@@ -134,28 +134,30 @@ class Swarm:
         Returns:
             The summary of the first swarm, with those of the others as ``further``, by name.
         """
+        from .summary import read_outcomes
+
         job, places = self.job, self.group.places
         reports = () if job.training else [read_report(place.folder) or {} for place in places]
         described = job.described(reports) | {"run": str(job.out)}
         if not isinstance(self.group, ProcessGroup):
             described["unreached"] = sorted({*self.group.unreached})
         names = sorted({path.name for place in places for path in _further(place)})
-        further = {name: self._conclude_further(name, described, wall_s) for name in names}
         folders = [folder for place in places for folder in (*place.earlier, place.folder)]
+        further = {name: self._conclude_further(name, described, wall_s) for name in names}
         if names and not any((folder / INCARNATION_FILE).exists() for folder in folders):
             # All peers have names, so that none has written into its process's folder.
             return further.pop(names[0]) | {"swarm": names[0], "further": further}
+        views = self.monitor.views
         if names:
             # Rows of further swarms are in these views, too.
-            self.monitor.views = [
+            views = [
                 ended_view(place, process.poll(), view.earlier)
-                for place, process, view in zip(
-                    places, self.group.processes, self.monitor.views, strict=True
-                )
+                for place, process, view in zip(places, self.group.processes, views, strict=True)
             ]
         faults = [] if self.injector is None else self.injector.records
         described["further"] = further
-        return _conclude(described, job, job.out, wall_s, self.outcomes(), faults)
+        outcomes = read_outcomes(places, views)
+        return _conclude(described, job, job.out, wall_s, outcomes, faults)
 
     def _conclude_further(
         self, name: str, described: Mapping[str, Any], wall_s: float
@@ -166,11 +168,10 @@ class Swarm:
         out.mkdir(parents=True, exist_ok=True)
         places, views = [], []
         for place, process in zip(self.group.places, self.group.processes, strict=True):
-            if name not in {path.name for path in _further(place)}:
-                continue
-            earlier = tuple(each / name for each in place.earlier if (each / name).is_dir())
-            places.append(replace(place, folder=place.folder / name, earlier=earlier))
-            views.append(ended_view(places[-1], process.poll()))
+            if name in {path.name for path in _further(place)}:
+                earlier = tuple(each / name for each in place.earlier if (each / name).is_dir())
+                places.append(replace(place, folder=place.folder / name, earlier=earlier))
+                views.append(ended_view(places[-1], process.poll()))
         described = {**described, "peers": len(places)}
         return _conclude(described, self.job, out, wall_s, read_outcomes(places, views))
 

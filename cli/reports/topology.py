@@ -16,8 +16,6 @@ LISTED_MAX = 6
 NEAR_ONE = 1e-3
 """A factor nearer to 1 is described by its difference from 1."""
 
-LONELY = "a lonely node"
-
 STOCHASTIC = {
     "doubly": ("doubly stochastic", "the mean is kept: it is what all agree on"),
     "column": ("column-stochastic", "totals are kept: push-sum divides by the weights that come"),
@@ -38,7 +36,7 @@ def describe(facts: Facts, names: Sequence[str] = ()) -> list[Row]:
         Row("pushes", _degrees(facts), _messages(facts)),
         Row("links", "directed" if facts.directed else "both ways", _direction(facts)),
         Row("rounds", *_period(facts)),
-        Row("diameter", _diameter(facts), _apart(facts)),
+        Row("diameter", _diameter(facts), "links between the two nodes farthest apart"),
         Row("cut nodes", str(len(facts.articulation_points)), _cut_nodes(facts, names)),
         Row("cut links", str(len(facts.bridges)), _cut_links(facts, names)),
         Row("mixing matrix W", *STOCHASTIC[facts.stochastic]),
@@ -46,7 +44,11 @@ def describe(facts: Facts, names: Sequence[str] = ()) -> list[Row]:
         Row("contraction", _with_error(facts.contraction, facts.contraction_error), _kept(facts)),
         Row("exact", *_exact(facts)),
         Row("to a thousandth", *_thousandth(facts)),
-        Row("effective neighbors", _factor(facts.effective_neighbors), _effective(facts)),
+        Row(
+            "effective neighbors",
+            _factor(facts.effective_neighbors),
+            f"between 1, alone, and {facts.n}, all of them; gamma {facts.gamma:g}",
+        ),
     ]
 
 
@@ -80,30 +82,18 @@ def _diameter(facts: Facts) -> str:
     return "infinite" if facts.diameter is None else f"{facts.diameter}"
 
 
-def _apart(facts: Facts) -> str:
-    return LONELY if facts.n == 1 else "links between the two nodes farthest apart"
-
-
-def _effective(facts: Facts) -> str:
-    if facts.n == 1:
-        return LONELY
-    return f"between 1, alone, and {facts.n}, all of them; gamma {facts.gamma:g}"
-
-
 def _cut_nodes(facts: Facts, names: Sequence[str]) -> str:
     nodes = [_name(node, names) for node in facts.articulation_points]
     one = "".join(nodes[:1]) if names else f"node {' '.join(nodes[:1])}"
-    return _cut(facts, nodes, one, "losing any one node leaves the others connected")
+    return _cut(nodes, one, "losing any one node leaves the others connected")
 
 
 def _cut_links(facts: Facts, names: Sequence[str]) -> str:
     links = [f"{_name(a, names)}/{_name(b, names)}" for a, b in facts.bridges]
-    return _cut(facts, links, "".join(links[:1]), "losing any one link leaves all connected")
+    return _cut(links, "".join(links[:1]), "losing any one link leaves all connected")
 
 
-def _cut(facts: Facts, found: Sequence[str], one: str, none: str) -> str:
-    if facts.n == 1:
-        return LONELY
+def _cut(found: Sequence[str], one: str, none: str) -> str:
     if len(found) > 1:
         return f"losing any of these splits the graph: {named(found, LISTED_MAX)}"
     return f"losing {one} splits the graph" if found else none

@@ -209,8 +209,8 @@ def test_links_of_running_peers_go_with_the_paces_of_a_folder(tmp_path: Path, pe
 @pytest.mark.parametrize(
     ("out", "message"),
     [
-        ("nowhere/x.json", "nowhere/x.json cannot be written: there is no folder nowhere"),
-        ("run", "run is a folder: name a file"),
+        ("nowhere/x.json", "name a file in a folder that exists"),
+        ("run", "name a file in a folder that exists"),
     ],
 )
 def test_where_the_file_cannot_go_nothing_is_measured(

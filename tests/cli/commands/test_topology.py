@@ -173,12 +173,6 @@ def test_too_little_memory_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) ->
     assert isinstance(topology("ring", "-n", "8", "--debug").exception, MemoryError)
 
 
-def test_a_lonely_node_has_nobody_to_lose() -> None:
-    shown = topology("ring", "-n", "1").stdout
-    assert shown.count("a lonely node") == 4
-    assert "losing" not in shown and "all of them" not in shown
-
-
 def in_words(**changes: Any) -> dict[str, tuple[str, str]]:
     known = replace(facts(parse("ring", 8)), **changes)
     return {name: (value, words) for name, value, words in describe(known)}
