@@ -378,14 +378,22 @@ def test_frames_land_on_one_thread_while_another_drops_and_mixes() -> None:
     assert float(vector.flats[0].abs().max()) < 1e-3
 
 
-def test_a_copy_with_the_anchor_of_another_swarm_may_not_be_mixed() -> None:
-    donor, vector = Vector(model(1), keeps_anchor=True), Vector(model())
-    store, form = TensorStore(vector), Form(copy=True, anchor=True)
-    land(store, donor.snapshot("x", form), form)
-    assert store.is_sound(SHARE, donor.anchor())
-    assert not store.is_sound(SHARE, vector.anchor())
-    store.pop(SHARE)
-    assert not store.is_sound(SHARE, donor.anchor())
+@pytest.mark.usefixtures("pages")
+def test_a_copy_is_adopted_from_its_frames_unless_its_anchor_is_of_another_swarm() -> None:
+    module, newcomer = nn.BatchNorm1d(64), nn.BatchNorm1d(64)
+    donor, vector = Vector(module, keeps_anchor=True), Vector(newcomer, keeps_anchor=True)
+    swarm, form = donor.anchor(), Form(copy=True, anchor=True)
+    module(torch.randn(4, 64))
+    store, payload = TensorStore(vector), donor.snapshot("x", form)
+    size = payload.numel()
+    for start in range(0, size, 192):
+        receive(store, payload[start : start + 192], Stage(SHARE, start, size, form))
+    assert store.is_sound(SHARE, swarm) and not store.is_sound(SHARE, donor.anchor())
+    store.mix(Mix(SHARE, 1.0, form))
+    for name, tensor in module.state_dict().items():
+        assert torch.equal(newcomer.state_dict()[name], tensor)
+    assert vector.kept_anchor() == swarm and staged_bytes(vector) == 0
+    assert not store.is_sound(SHARE, swarm)
 
 
 @pytest.mark.parametrize("wire", ["float32", "bfloat16", "float16", "int8", "topk:0.05"])
