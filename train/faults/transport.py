@@ -6,7 +6,6 @@ count from then.
 """
 
 import json
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +26,6 @@ from .network import NetworkFaults
 from .schedule import Fault, faults_as_json, read_faults
 
 __all__ = ["FaultyTransport", "NetworkPlan"]
-
-_log = logging.getLogger("rumor")
 
 # Interval between checks of a file that does not yet say when the run began.
 _LOOK_S: Final = 0.05

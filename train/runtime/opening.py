@@ -145,7 +145,12 @@ def open_runtime(
         lock, centers = threading.Lock(), None
         if requirements.one_machine:
             note = None if journal is None else journal.exchanged
-            centers = SharedCenters(account.life, partial(_known, protocol, lock), note)
+
+            def known() -> list[tuple[PeerId, Incarnation]]:
+                with lock:
+                    return [(member.id, member.incarnation) for member in protocol.known()]
+
+            centers = SharedCenters(account.life, known, note)
         store = TensorStore(
             vector,
             rounding=lambda snapshot: stream(config.seed, id, f"rounding:{snapshot}"),
@@ -228,11 +233,6 @@ def _host(config: PeerConfig, rule: Rule) -> bytes:
             "processes share, on a system that has it (Linux); use gosgd or easgd"
         )
     return host
-
-
-def _known(protocol: Protocol, lock: threading.Lock) -> list[tuple[PeerId, Incarnation]]:
-    with lock:
-        return [(member.id, member.incarnation) for member in protocol.known()]
 
 
 @contextmanager

@@ -429,20 +429,19 @@ class PeerRuntime:
             case Joined() | Founded():
                 self._met.clear()  # they are of a swarm that it has given up
                 if isinstance(event, Joined):
-                    self._check_anchor()
+                    # An anchor sent in shards can only be checked once all have arrived.
+                    anchored, swarm = self.look(lambda p: (p.state.is_anchored, p.swarm))
+                    is_in_shards = anchored and self.vector.schema.shards > 1
+                    if is_in_shards and self.vector.kept_anchor() != swarm:
+                        raise TrainingError(
+                            "the anchor that came is not the one of this swarm: join again"
+                        )
                     give_pages_back()
                 self._note_met()
 
     def _note_met(self) -> None:
         known = self.look(lambda protocol: protocol.known())
         self._met |= {(member.id, member.incarnation) for member in known}
-
-    def _check_anchor(self) -> None:
-        # An anchor sent in shards can only be checked once all have arrived.
-        anchored, swarm = self.look(lambda protocol: (protocol.state.is_anchored, protocol.swarm))
-        vector = self.vector
-        if vector.schema.shards > 1 and anchored and vector.kept_anchor() != swarm:
-            raise TrainingError("the anchor that came is not the one of this swarm: join again")
 
     def _run(self) -> None:
         try:

@@ -90,10 +90,10 @@ def test_a_batch_script_a_single_task_and_a_shell_are_no_peers() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"SLURM_PROCID": "5"}, "SLURM_PROCID is 5: there are 5 tasks"),
+        ({"SLURM_PROCID": "5"}, "SLURM_PROCID is 5: it must be below 5"),
         ({"SLURM_LOCALID": "one"}, "SLURM_LOCALID is 'one'"),
         ({"SLURM_LOCALID": ""}, "SLURM_LOCALID is not set"),
-        ({"SLURM_NODEID": "3"}, "SLURM_NODEID is 3: there are 3 nodes"),
+        ({"SLURM_NODEID": "3"}, "SLURM_NODEID is 3: it must be below 3"),
         ({"SLURM_STEP_TASKS_PER_NODE": "5"}, "there are 3 nodes"),
         ({"SLURM_STEP_NODELIST": "node[1-"}, "no list of hosts"),
         ({"RUMOR_CLUSTER": "pbs"}, "known are auto, none, torchrun, slurm"),

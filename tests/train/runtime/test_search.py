@@ -1,121 +1,215 @@
-"""What a peer that looks for its swarm says it waits for."""
+"""A search for a swarm: seeds behind a name, and what a peer says it waits for."""
 
+import re
+import socket
 import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
+from torch import nn
 
-from rumor.gossip import TransportError
+from rumor.gossip import ConfigError, ProtocolConfig, TransportError
+from rumor.gossip.config import timing
 from rumor.gossip.protocol.leave import STOPPED
+from rumor.gossip.transport.addresses import parse_seed
 from rumor.gossip.wire.messages import Member, Phase
-from rumor.train import PeerConfig
-from rumor.train.runtime.search import Search
+from rumor.train import Peer, PeerConfig
+from rumor.train.runtime import search
 
-NEW = SimpleNamespace(past=None, seeds=())
+from ...waiting import LIMIT_S, until
+
+NEW: Any = SimpleNamespace(past=None, seeds=())
 
 
-def words(
+def runtime_of(
     *greeted: str,
     live: tuple[str, ...] = (),
-    join: tuple[str, ...] = (),
-    refusals: dict[str, str] | None = None,
-    ended_by: str = "",
-) -> str:
-    """What is said by one that has greeted these, and knows who listens at some of them."""
+    refused: tuple[str, str] = ("", ""),
+    **changes: Any,
+) -> Any:
+    """A runtime that has greeted these, and knows who listens at some of them."""
     members = [
         Member(id=a, incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=0, addresses=(a,))
         for a in ("me", *live)
     ]
-    runtime = SimpleNamespace(
-        queue=SimpleNamespace(greeted=dict.fromkeys(greeted)),
-        transport=SimpleNamespace(
-            keyring=None,
-            refusal=lambda address: (refusals or {}).get(address, ""),
+    phase = changes.pop("phase", Phase.SEEKING)
+    protocol = SimpleNamespace(phase=phase, table=SimpleNamespace(live=lambda: members))
+    given = {
+        "queue": SimpleNamespace(greeted=dict.fromkeys(greeted)),
+        "transport": SimpleNamespace(
+            keyring=None, refusal=lambda address: refused[1] if address == refused[0] else ""
         ),
-        call=lambda method, **arguments: False,
-        step=lambda trained: None,
-        look=lambda glance: glance(
-            SimpleNamespace(phase=Phase.SEEKING, table=SimpleNamespace(live=lambda: members))
+        "call": lambda method, **arguments: False,
+        "step": lambda trained: None,
+        "look": lambda glance: glance(protocol),
+        "settle_network": lambda: None,
+        "wait_for_share": lambda seconds: None,
+        "addresses": (),
+        "refusal": None,
+        "outlived": None,
+        "ended_by": "",
+    }
+    return SimpleNamespace(**given | changes)
+
+
+MANY = [f"tcp://10.0.0.{number}:7700" for number in range(250)]
+
+
+@pytest.mark.parametrize(
+    ("greeted", "given", "said"),
+    [
+        ((), {}, "no peer has answered yet"),
+        ((), {"ended_by": STOPPED}, "no peer has answered yet"),
+        (
+            ("tcp://b:1", "tcp://a:1"),
+            {"live": ("tcp://a:1",)},
+            "tcp://b:1 does not answer; tcp://a:1 answers; waiting for a first share",
         ),
-        wait_for_share=lambda seconds: None,
-        addresses=(),
-        refusal=None,
-        outlived=None,
-        ended_by=ended_by,
-    )
-    search = Search(cast(Any, runtime), PeerConfig(join=join), "me", cast(Any, NEW))
-    stop = threading.Event()
-    if not ended_by:
+        (
+            ("tcp://b:1", "tcp://a:1"),
+            {"refused": ("tcp://b:1", "has no keys")},
+            "tcp://b:1 has no keys; tcp://a:1 does not answer",
+        ),
+        # Of hundreds of addresses, a few are named.
+        (
+            MANY,
+            {"live": (MANY[3], MANY[200])},
+            "; ".join(f"{each} does not answer" for each in MANY[:3])
+            + f"; {MANY[3]} answers; of 246 others 1 answer; waiting for a first share",
+        ),
+    ],
+)
+def test_a_peer_says_what_it_waits_for(
+    greeted: Sequence[str], given: dict[str, Any], said: str
+) -> None:
+    runtime, stop = runtime_of(*greeted, **given), threading.Event()
+    if not given.get("ended_by"):
         stop.set()
-    with pytest.raises(TransportError) as caught:
-        search.run(stop)
+    with pytest.raises(TransportError, match=f"^stopped while joining: {re.escape(said)}$"):
+        search.Search(runtime, PeerConfig(), "me", NEW).run(stop)
     assert stop.is_set()
-    return str(caught.value)
-
-
-def test_each_of_a_few_addresses_is_named() -> None:
-    said = words("tcp://b:1", "tcp://a:1", live=("tcp://a:1",))
-    assert said == (
-        "stopped while joining: tcp://b:1 does not answer; tcp://a:1 answers; "
-        "waiting for a first share"
-    )
-
-
-def test_an_address_that_cannot_be_reached_is_told_from_a_host_that_is_silent() -> None:
-    said = words("tcp://b:1", "tcp://a:1", refusals={"tcp://b:1": "has no keys"})
-    assert said == ("stopped while joining: tcp://b:1 has no keys; tcp://a:1 does not answer")
-
-
-def test_of_hundreds_of_addresses_a_few_are_named_and_the_rest_counted() -> None:
-    many = [f"tcp://10.0.0.{number}:7700" for number in range(250)]
-    said = words(*many, live=(many[7], many[200]))
-    assert many[0] in said and many[3] in said and many[4] not in said
-    assert "of 246 others 2 answer" in said and len(said) < 400
-
-
-def test_one_that_has_greeted_nobody_says_so() -> None:
-    assert words() == "stopped while joining: no peer has answered yet"
-
-
-def test_one_whose_swarm_is_told_to_stop_seeks_no_longer() -> None:
-    assert words(ended_by=STOPPED) == "stopped while joining: no peer has answered yet"
 
 
 def test_joining_without_any_founder_says_what_to_do() -> None:
-    said = words("tcp://a:1", join=("tcp://a:1",))
-    assert "if all peers were given join, start one without it" in said
+    stop = threading.Event()
+    stop.set()
+    found = search.Search(runtime_of("tcp://a:1"), PeerConfig(join="tcp://a:1"), "me", NEW)
+    with pytest.raises(TransportError, match="if all peers were given join, start one without it"):
+        found.run(stop)
 
 
 def test_the_founders_of_a_run_that_goes_on_wait_for_one_another(tmp_path: Path) -> None:
     joined: list[object] = []
     stop = threading.Event()
-    runtime = SimpleNamespace(
-        queue=SimpleNamespace(greeted={}),
-        transport=SimpleNamespace(keyring=None),
+    runtime = runtime_of(
+        phase=Phase.TRAINING,
         call=lambda method, **arguments: joined.append((method, arguments)),
-        step=lambda trained: None,
-        look=lambda glance: glance(
-            SimpleNamespace(phase=Phase.TRAINING, table=SimpleNamespace(live=list))
-        ),
-        settle_network=lambda: None,
         wait_for_share=lambda seconds: stop.set(),
         addresses=("tcp://a:1",),
-        refusal=None,
-        ended_by="",
     )
-    folder = SimpleNamespace(past=SimpleNamespace(returns=True), seeds=())
+    folder: Any = SimpleNamespace(past=SimpleNamespace(returns=True), seeds=())
     config = PeerConfig(rendezvous=tmp_path, founders=2)
-
-    def search() -> None:
-        Search(cast(Any, runtime), config, "me", cast(Any, folder), goes_on=True).run(stop)
-
+    found = search.Search(runtime, config, "me", folder, goes_on=True)
     with pytest.raises(TransportError, match="1 of 2 peers of the resumed run are there"):
-        search()
+        found.run(stop)
     assert not joined
     (tmp_path / "other.addr").write_text("tcp://b:1\n")
     stop.clear()
-    search()
+    found.run(stop)
     assert joined == [("join", {"seeds": ("tcp://b:1",), "founders": 1, "returning": True})]
     assert (tmp_path / "me.addr").read_text() == "tcp://a:1\n"
+
+
+SWARM = "swarm.test"
+
+
+class Names:
+    """A name server that can be changed."""
+
+    def __init__(self) -> None:
+        self.hosts: list[str] = []
+        self._real = socket.getaddrinfo
+
+    def look_up(self, host: str, port: int, **more: Any) -> Any:
+        if host != SWARM:
+            return self._real(host, port, **more)
+        if not self.hosts:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(0, 0, 0, "", (each, port)) for each in self.hosts]
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[Names]:
+    made = Names()
+    monkeypatch.setattr(socket, "getaddrinfo", made.look_up)
+    monkeypatch.setattr(search, "_FRESH_S", 0.0)
+    yield made
+
+
+def test_a_seed_is_an_address_or_a_name_of_many() -> None:
+    assert parse_seed(" dns:swarm.ns.svc:7700") == "dns:swarm.ns.svc:7700"
+    assert parse_seed("node-a:7700") == "tcp://node-a:7700"
+    assert PeerConfig(join="dns:swarm:7700").join == ("dns:swarm:7700",)
+    for wrong in ("dns:", "dns:swarm", "dns:swarm:*", f"dns:{'k' * 43}@swarm:7700"):
+        with pytest.raises(ConfigError):
+            PeerConfig(join=wrong)
+    with pytest.raises(ConfigError, match="malformed"):
+        PeerConfig(advertise="dns:swarm:7700")
+
+
+def test_all_addresses_of_a_name_but_the_own_one_are_found_as_they_change(names: Names) -> None:
+    config = PeerConfig(join=("tcp://node-a:1", f"dns:{SWARM}:7700"))
+    named = search.Search(runtime_of(addresses=("tcp://10.0.0.1:7700",)), config, "me", NEW)
+    assert named._look_up() == []
+    assert "Name or service not known" in named._why[f"dns:{SWARM}:7700"]
+    for hosts in (["10.0.0.1", "10.0.0.2", "fd00::3"], []):
+        names.hosts = hosts
+        assert named._look_up() == ["tcp://10.0.0.2:7700", "tcp://[fd00::3]:7700"]
+        assert bool(named._why) is not bool(hosts)
+
+
+@pytest.mark.live
+def test_peers_find_one_another_by_a_name(names: Names) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    quick = timing("local") | {"found_s": 0.5}
+    config = PeerConfig(
+        join=f"dns:{SWARM}:{port}",
+        linger_s=0,
+        protocol=ProtocolConfig(**quick),
+    )
+
+    def peer(index: int) -> Peer:
+        address = f"tcp://127.0.0.{index}:{port}"
+        own = replace(config, bind=address, advertise=address, seed=index)
+        return Peer(nn.Linear(2, 1), own)
+
+    def enter(each: Peer) -> None:
+        with each:
+            joined.release()
+            while not over.is_set():
+                each.step()
+                each._running().wait_for_share(0.01)
+
+    over, joined = threading.Event(), threading.Semaphore(0)
+    names.hosts = ["127.0.0.2", "127.0.0.3"]
+    peers = [peer(2), peer(3)]
+    threads = [threading.Thread(target=enter, args=(each,)) for each in peers]
+    try:
+        for thread in threads:
+            thread.start()
+        # A peer that is stopped while it waits for its first share fails.
+        assert all(joined.acquire(timeout=LIMIT_S) for _ in peers)
+        until(lambda: all(len(each.members) == 2 for each in peers))
+        assert peers[0].stats().swarm == peers[1].stats().swarm != ""
+    finally:
+        over.set()
+        for each in peers:
+            each._stop.set()
+        for thread in threads:
+            thread.join(LIMIT_S)

@@ -213,8 +213,7 @@ def _read_slurm(variables: Variables) -> ClusterTask:
 
     Source: Slurm's manual, srun(1), "Output environment variables".
     """
-    job, rank = _text(variables, "SLURM_JOB_ID"), _number(variables, "SLURM_PROCID")
-    local_rank = _number(variables, "SLURM_LOCALID")
+    job, local_rank = _text(variables, "SLURM_JOB_ID"), _number(variables, "SLURM_LOCALID")
     size = _number(variables, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
     hosts = expand(_text(variables, "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"))
     tasks = variables.get("SLURM_STEP_TASKS_PER_NODE") or variables.get("SLURM_TASKS_PER_NODE")
@@ -223,13 +222,11 @@ def _read_slurm(variables: Variables) -> ClusterTask:
         raise ConfigError(f"SLURM_STEP_TASKS_PER_NODE is {tasks!r}: there are {len(hosts)} nodes")
     step = variables.get("SLURM_STEP_ID", "0")
     first = _port_of(_digits(job) + 97 * _digits(step))
-    node = _number(variables, "SLURM_NODEID", otherwise=0)
-    if node >= len(hosts):
-        raise ConfigError(f"SLURM_NODEID is {node}: there are {len(hosts)} nodes")
+    node = _number(variables, "SLURM_NODEID", otherwise=0, below=len(hosts))
     return ClusterTask(
         scheduler="slurm",
         job=job,
-        rank=_within(rank, size, "SLURM_PROCID"),
+        rank=_number(variables, "SLURM_PROCID", below=size),
         size=size,
         local_rank=local_rank,
         restarts=_number(variables, "SLURM_RESTART_COUNT", otherwise=0),
@@ -302,7 +299,7 @@ def _read_torchrun(variables: Variables) -> ClusterTask:
     master, port = _text(variables, "MASTER_ADDR"), _number(variables, "MASTER_PORT")
     here = _number(variables, "LOCAL_WORLD_SIZE", otherwise=1)
     first = _port_of(port)
-    rank = _within(_number(variables, "RANK"), size, "RANK")
+    rank = _number(variables, "RANK", below=size)
     node = _number(variables, "GROUP_RANK", otherwise=rank // here)
     return ClusterTask(
         scheduler="torchrun",
@@ -356,7 +353,9 @@ def _text(variables: Variables, *names: str) -> str:
     raise ConfigError(f"{names[0]} is not set: is this a task of the scheduler?")
 
 
-def _number(variables: Variables, *names: str, otherwise: int | None = None) -> int:
+def _number(
+    variables: Variables, *names: str, otherwise: int | None = None, below: int | None = None
+) -> int:
     """Return a number of 0 or more, from the first variable that is set."""
     name = next((name for name in names if variables.get(name)), None)
     if name is None and otherwise is not None:
@@ -364,10 +363,6 @@ def _number(variables: Variables, *names: str, otherwise: int | None = None) -> 
     text = _text(variables, *names)
     if not (text.isascii() and text.isdecimal()):
         raise ConfigError(f"{name} is {text!r}: it must be a whole number")
+    if below is not None and int(text) >= below:
+        raise ConfigError(f"{name} is {text}: it must be below {below}")
     return int(text)
-
-
-def _within(rank: int, size: int, name: str) -> int:
-    if not rank < size:
-        raise ConfigError(f"{name} is {rank}: there are {size} tasks")
-    return rank

@@ -140,10 +140,6 @@ def _folder(text: str) -> Path:
     return Path(text).absolute()
 
 
-def _several(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, (each.strip() for each in text.split(","))))
-
-
 def _switch(text: str) -> bool:
     if text not in ("0", "1"):
         raise ValueError
