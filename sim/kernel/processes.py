@@ -8,7 +8,6 @@ applies the rest to messages.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
-from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -57,7 +56,6 @@ class Processes:
         """Row of the next newcomer."""
         self._coming = 0
         """Number of faults ahead that start or resume a process."""
-        self._pauses = count()
         self._absent = set(range(plan.fault_plan.founders, len(plan.ids)))
         """Newcomers that have not started yet."""
         self._open: set[int] = set()
@@ -224,22 +222,6 @@ class Processes:
         self._coming -= 1
         action()
         self.look()
-
-    def pause(self, worker: Worker) -> int | None:
-        """Pause a process until `end_pause` is called with the number that this returns."""
-        if not worker.running or not (worker.awake or worker.pauses):
-            return None
-        number = next(self._pauses)
-        worker.pauses.add(number)
-        if worker.awake:
-            worker.awake, worker.paused_s = False, self.fleet.now
-        return number
-
-    def end_pause(self, worker: Worker, number: int) -> None:
-        """End one pause of a worker, which resumes if no other pause holds it."""
-        if number in worker.pauses:
-            worker.pauses.remove(number)
-            self.go_on(worker)
 
     def go_on(self, worker: Worker) -> None:
         """Resume a paused worker if no pause holds it."""
@@ -421,10 +403,7 @@ def _kept_ids(plan: FleetPlan) -> frozenset[PeerId]:
     return frozenset(kept)
 
 
-def _crash(processes: Processes, fault: Fault) -> None:
-    worker = processes.find(fault.peer)
-    if not worker.running:
-        return
+def _crash(processes: Processes, worker: Worker, fault: Fault) -> None:
     if fault.after is None and not fault.accepting:
         processes.crash(worker)
     else:
@@ -453,27 +432,30 @@ def _mass_restart(processes: Processes, fault: Fault) -> None:
     processes.expect(fault.at_s + (fault.for_s or 0.0), come_back)
 
 
-def _pause(processes: Processes, fault: Fault) -> None:
-    worker = processes.find(fault.peer)
-    number = processes.pause(worker)
-    if number is None:
-        return
+def _pause(processes: Processes, worker: Worker, fault: Fault) -> None:
+    if not (worker.awake or worker.pauses):
+        return  # it has not begun yet
+    pause = object()
+    worker.pauses.add(pause)
+    if worker.awake:
+        worker.awake, worker.paused_s = False, processes.fleet.now
+
+    def resume() -> None:
+        if pause in worker.pauses:
+            worker.pauses.remove(pause)
+            processes.go_on(worker)
+
     if fault.for_s is not None:
-        resume = partial(processes.end_pause, worker, number)
         processes.expect(fault.at_s + fault.for_s, resume)
     processes.look()
 
 
-def _continue(processes: Processes, fault: Fault) -> None:
-    worker = processes.find(fault.peer)
+def _continue(processes: Processes, worker: Worker, fault: Fault) -> None:
     worker.pauses.clear()
     processes.go_on(worker)
 
 
-def _slow(processes: Processes, fault: Fault) -> None:
-    worker = processes.find(fault.peer)
-    if not worker.running:
-        return
+def _slow(processes: Processes, worker: Worker, fault: Fault) -> None:
     index = worker.index
     cause = processes.slowness.begin(index, fault.factor or 1.0)
     worker.slowness = processes.slowness.of(index)
@@ -487,10 +469,7 @@ def _slow(processes: Processes, fault: Fault) -> None:
         processes.fleet.at(fault.at_s + fault.for_s, hurry)
 
 
-def _jump(processes: Processes, fault: Fault) -> None:
-    worker = processes.find(fault.peer)
-    if not worker.running:
-        return
+def _jump(processes: Processes, worker: Worker, fault: Fault) -> None:
     worker.ahead_s += fault.by_s or 0.0
     if worker.awake:
         worker.alarm_s = float("inf")
@@ -503,42 +482,52 @@ def _join(processes: Processes, fault: Fault) -> None:
     processes.start(processes.fleet.workers[first : first + many])
 
 
-def _leave(processes: Processes, fault: Fault) -> None:
-    worker, fleet = processes.find(fault.peer), processes.fleet
+def _leave(processes: Processes, worker: Worker, fault: Fault) -> None:
+    fleet = processes.fleet
     if worker.awake and worker.protocol.phase < Phase.LEAVING:
         if worker.id in processes.kept_ids:
             processes.keep(worker)
         fleet.leave(worker)
-    elif worker.running and worker.paused_s is not None:
+    elif worker.paused_s is not None:
         # SIGTERM waits for SIGCONT too.
-        fleet.at(fleet.now + 1.0, partial(_leave, processes, fault))
+        fleet.at(fleet.now + 1.0, partial(STRIKES["leave"], processes, fault))
 
 
-def _finish(processes: Processes, fault: Fault) -> None:
-    worker = processes.find(fault.peer)
-    if worker.running and not worker.finished and not worker.searching:
+def _finish(processes: Processes, worker: Worker, fault: Fault) -> None:
+    if not (worker.finished or worker.searching):
         processes.fleet.finish(worker)
 
 
-def _diverge(processes: Processes, fault: Fault) -> None:
-    worker = processes.find(fault.peer)
-    if worker.running:
-        worker.spoilt = True
+def _diverge(processes: Processes, worker: Worker, fault: Fault) -> None:
+    worker.spoilt = True
+
+
+def _if_running(
+    strike: Callable[[Processes, Worker, Fault], None],
+) -> Callable[[Processes, Fault], None]:
+    """Apply a fault to the process that it names, if that runs."""
+
+    def struck(processes: Processes, fault: Fault) -> None:
+        worker = processes.find(fault.peer)
+        if worker.running:
+            strike(processes, worker, fault)
+
+    return struck
 
 
 STRIKES: Mapping[str, Callable[[Processes, Fault], None]] = MappingProxyType(
     {
-        "crash": _crash,
+        "crash": _if_running(_crash),
         "restart": _restart,
         "mass-restart": _mass_restart,
-        "pause": _pause,
-        "continue": _continue,
-        "slow": _slow,
-        "clock-jump": _jump,
+        "pause": _if_running(_pause),
+        "continue": _if_running(_continue),
+        "slow": _if_running(_slow),
+        "clock-jump": _if_running(_jump),
         "join": _join,
-        "leave": _leave,
-        "finish": _finish,
-        "diverge": _diverge,
+        "leave": _if_running(_leave),
+        "finish": _if_running(_finish),
+        "diverge": _if_running(_diverge),
     }
 )
 """Effect of each kind of fault on processes."""

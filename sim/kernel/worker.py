@@ -92,8 +92,8 @@ class Worker:
     """Addresses that it was given at its start."""
     paused_s: float | None = None
     """Start of its pause; None if it is not paused."""
-    pauses: set[int] = field(default_factory=set)
-    """Numbers of the pauses that hold it."""
+    pauses: set[object] = field(default_factory=set)
+    """Pauses that hold it."""
     held: list[tuple[Envelope, Payload]] = field(default_factory=list)
     """Messages that arrived while it was paused."""
     deferred: list[Callable[[], object]] = field(default_factory=list)

@@ -87,7 +87,6 @@ class FastFleet:
             why = self._advance(self._tables, until_s, last)
             if why == tables.NEED_RANDOMS:
                 self._supply(self._total("starved_worker"))
-                self._supply_others()
             elif why == tables.FULL:
                 self._grow()
             elif why == tables.UNSUPPORTED:
@@ -186,13 +185,6 @@ class FastFleet:
             steps = range(block * n, (block + 1) * n)
             t.durations[worker] = [self.plan.pace.step_s(worker, step) for step in steps]
             me["block"] = block
-
-    def _supply_others(self) -> None:
-        """Supply all workers that would soon need it, since every return takes microseconds."""
-        n = self._tables.halves.shape[1]
-        if n == 2 * _WORDS[1]:
-            for worker in np.flatnonzero(2 * self._tables.workers["halves_used"] > n):
-                self._supply(int(worker))
 
     def _grow(self) -> None:
         """Double the tables of buffers and of the window that are full."""
