@@ -9,63 +9,15 @@ from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.messages import Envelope, Hello, Leave
 from ...train.faults.network import NetworkFaults
 from ..models.links import Links, Port, address_of
-from .clock import Clock, Priority
+from .clock import Priority
 from .worker import Payload, Worker
 
 if TYPE_CHECKING:
     from .fleet import Fleet
 
-__all__ = ["Deliveries", "Mailbox"]
+__all__ = ["Mailbox"]
 
 _DELIVERY = int(Priority.DELIVERY)
-
-
-class Deliveries:
-    """Delivers messages through the ports of the network that they cross."""
-
-    def __init__(self, clock: Clock, links: Links) -> None:
-        self._clock = clock
-        self.links = links
-
-    def expect(
-        self,
-        time_s: float,
-        way: tuple[int, int],
-        size_bytes: float,
-        action: Callable[..., object],
-        *arguments: object,
-    ) -> None:
-        """Run *action* when a message arrives."""
-        links = self.links
-        ports: tuple[Port, ...] = ()
-        if links.has_ports:
-            ports = links.downlinks[way[1]] if links.is_plain else links.ports(*way)
-        if ports:
-            self._clock.at(time_s, _DELIVERY, self._pass, ports, size_bytes, action, arguments)
-        else:
-            self._clock.at(time_s, _DELIVERY, action, *arguments)
-
-    def _pass(
-        self,
-        ports: tuple[Port, ...],
-        size_bytes: float,
-        action: Callable[..., object],
-        arguments: tuple[object, ...],
-    ) -> None:
-        """Pass one port after another, and wait at each that is busy."""
-        now = self._clock.now
-        for number, port in enumerate(ports, 1):
-            through_s = port.take(now, size_bytes)
-            if through_s > now:
-                left = ports[number:]
-                if left:
-                    self._clock.at(
-                        through_s, _DELIVERY, self._pass, left, size_bytes, action, arguments
-                    )
-                else:
-                    self._clock.at(through_s, _DELIVERY, action, *arguments)
-                return
-        action(*arguments)
 
 
 Way = tuple[int, int]
@@ -75,14 +27,13 @@ Way = tuple[int, int]
 class Mailbox:
     """Sends a fleet's messages through the network and delivers them."""
 
-    def __init__(
-        self, fleet: "Fleet", deliveries: Deliveries, faults: NetworkFaults | None
-    ) -> None:
+    def __init__(self, fleet: "Fleet", links: Links, faults: NetworkFaults | None) -> None:
         self._fleet = fleet
-        self._deliveries = deliveries
+        self.links = links
+        """The network that messages cross; it may be replaced."""
         self._faults = faults
         # A harness needs no byte counts.
-        self._counts_bytes = fleet.harness is None or deliveries.links.uses_sizes
+        self._counts_bytes = fleet.harness is None or links.uses_sizes
         self._places = {address_of(id): index for id, index in fleet.index.items()}
         self.cut_ways: set[Way] = set()
         """Ways that are cut now in addition to those that a plan cuts."""
@@ -107,7 +58,7 @@ class Mailbox:
         Args:
             to: Row of the receiver; by default the destination of the envelope.
         """
-        fleet, links = self._fleet, self._deliveries.links
+        fleet, links = self._fleet, self.links
         to = fleet.index.get(envelope.destination) if to is None else to
         if to is None:
             return
@@ -138,7 +89,7 @@ class Mailbox:
         for time_s in () if cuts is None else arrivals_s:
             if payload is not None:
                 payload.readers += 1
-            self._deliveries.expect(time_s, way, size_bytes, *given)
+            self.expect(time_s, way, size_bytes, *given)
 
     def _arrivals(self, way: Way, size_bytes: float) -> tuple[float, ...]:
         """Return the times at which a message that is sent now arrives.
@@ -146,7 +97,7 @@ class Mailbox:
         Called for every message: what a fault does to later messages must not depend on this one.
         """
         now = self._fleet.clock.now
-        times_s = self._deliveries.links.deliveries(now, *way, size_bytes)
+        times_s = self.links.deliveries(now, *way, size_bytes)
         return times_s if self._faults is None else self._faults.arrivals(now, *way, times_s)
 
     def _unsent(self, worker: Worker, envelope: Envelope) -> None:
@@ -165,3 +116,42 @@ class Mailbox:
             self._fleet.deliver(worker, envelope, payload)
         elif payload is not None:
             self._fleet.values.let_go(payload)
+
+    def expect(
+        self,
+        time_s: float,
+        way: tuple[int, int],
+        size_bytes: float,
+        action: Callable[..., object],
+        *arguments: object,
+    ) -> None:
+        """Run *action* when a message arrives."""
+        links, clock = self.links, self._fleet.clock
+        ports: tuple[Port, ...] = ()
+        if links.has_ports:
+            ports = links.downlinks[way[1]] if links.is_plain else links.ports(*way)
+        if ports:
+            clock.at(time_s, _DELIVERY, self._pass, ports, size_bytes, action, arguments)
+        else:
+            clock.at(time_s, _DELIVERY, action, *arguments)
+
+    def _pass(
+        self,
+        ports: tuple[Port, ...],
+        size_bytes: float,
+        action: Callable[..., object],
+        arguments: tuple[object, ...],
+    ) -> None:
+        """Pass one port after another, and wait at each that is busy."""
+        clock = self._fleet.clock
+        now = clock.now
+        for number, port in enumerate(ports, 1):
+            through_s = port.take(now, size_bytes)
+            if through_s > now:
+                left = ports[number:]
+                if left:
+                    clock.at(through_s, _DELIVERY, self._pass, left, size_bytes, action, arguments)
+                else:
+                    clock.at(through_s, _DELIVERY, action, *arguments)
+                return
+        action(*arguments)

@@ -19,7 +19,7 @@ from ...gossip.types import PeerId
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Envelope
 from .clock import Clock, Priority
-from .deliveries import Deliveries, Mailbox
+from .deliveries import Mailbox
 from .execution import EffectExecutor
 from .faults.attacks import Attacks
 from .faults.report import Times
@@ -78,7 +78,6 @@ class Fleet:
         self._stops: dict[int, list[int]] = {}
         for stop in sorted(stops):
             self._stops.setdefault(stop.worker, []).append(stop.order)
-        self.deliveries = Deliveries(self.clock, plan.links())
         self.index = {id: index for index, id in enumerate(plan.ids)}
         """Rows of workers, by name."""
         self._steps_most = math.inf
@@ -100,11 +99,11 @@ class Fleet:
             # All members are known and none fails, so there is nothing to gossip about.
             config = replace(plan.protocol, gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
             self.incarnations = Incarnations(replace(plan, protocol=config), known, None)
-            self.mail, self._ends = Mailbox(self, self.deliveries, None), known
+            self.mail, self._ends = Mailbox(self, plan.links(), None), known
         else:
             self.incarnations = Incarnations(plan, None, harness)
             self.faults = self._ends = Processes(self, plan, self.incarnations)
-            self.mail = Mailbox(self, self.deliveries, self.faults.network_faults)
+            self.mail = Mailbox(self, plan.links(), self.faults.network_faults)
             handlers = {Greet: self.mail.greet, **self.faults.handlers()}
         self.executor = EffectExecutor(
             self,

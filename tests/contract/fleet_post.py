@@ -8,7 +8,7 @@ import pytest
 from rumor.gossip.effects.effects import Greet
 from rumor.gossip.wire.messages import Envelope
 from rumor.sim.kernel.clock import Clock
-from rumor.sim.kernel.deliveries import Deliveries, Mailbox
+from rumor.sim.kernel.deliveries import Mailbox
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.plan import Traffic
 from rumor.sim.kernel.worker import Worker
@@ -74,9 +74,8 @@ class _Fleet:
         self.index = {name: index for index, name in enumerate(names)}
         self.workers: list[_End] = [_End(self, name) for name in names]
         self.harness = self.values = self
-        deliveries = Deliveries(self.clock, Links(config, names, seed))
         faults = NetworkFaults((), names, seed)
-        self.mail = Mailbox(cast(Fleet, self), deliveries, faults)
+        self.mail = Mailbox(cast(Fleet, self), Links(config, names, seed), faults)
         self._refused = False
 
     @property

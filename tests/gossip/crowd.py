@@ -174,7 +174,7 @@ class Crowd:
     def change(self, weather: NetworkConfig) -> None:
         """Let the network be another from now on."""
         ids = list(self.swarm.fleet.index)
-        self.swarm.fleet.deliveries.links = Links(weather, ids, self._seed)
+        self.swarm.fleet.mail.links = Links(weather, ids, self._seed)
 
     def descend_no_more(self) -> None:
         """Let optimizer steps move nothing from now on."""

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rumor.sim.kernel.clock import Clock
-from rumor.sim.kernel.deliveries import Deliveries
+from rumor.sim.kernel.deliveries import Mailbox
 from rumor.sim.models.links import Links
 from rumor.sim.models.network import Host, Link, NetworkConfig
 
@@ -24,7 +26,8 @@ def arrivals(config: NetworkConfig, messages: Sequence[Message], n: int = 5) -> 
     """When each message arrives, in the order in which they are given."""
     clock = Clock()
     links = Links(config, [str(index) for index in range(n)], seed=0)
-    deliveries = Deliveries(clock, links)
+    fleet: Any = SimpleNamespace(clock=clock, index={}, harness=None)
+    mail = Mailbox(fleet, links, None)
     found = [float("nan")] * len(messages)
 
     def arrive(number: int) -> None:
@@ -32,7 +35,7 @@ def arrivals(config: NetworkConfig, messages: Sequence[Message], n: int = 5) -> 
 
     def send(number: int, source: int, to: int, size_bytes: int) -> None:
         for time_s in links.deliveries(clock.now, source, to, size_bytes):
-            deliveries.expect(time_s, (source, to), size_bytes, arrive, number)
+            mail.expect(time_s, (source, to), size_bytes, arrive, number)
 
     for number, (time_s, source, to, size_bytes) in enumerate(messages):
         clock.at(time_s, 0, partial(send, number, source, to, size_bytes))

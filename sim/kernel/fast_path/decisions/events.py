@@ -50,7 +50,7 @@ def send(t: Tables, worker: int, to: int, size_bytes: int, edge: int, sequence: 
 def waits(t: Tables, message: Any) -> bool:
     """Postpone the next event, a message, if its receiver's downlink is busy.
 
-    Mirrors `Deliveries.expect`.
+    Mirrors `Mailbox.expect`.
     """
     now_s = t.totals[0].now_s
     if message.size_bytes == 0:
