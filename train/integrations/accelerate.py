@@ -12,15 +12,12 @@ __all__ = ["keep_in_checkpoints"]
 
 
 def keep_in_checkpoints(accelerator: Any, peer: Peer) -> None:
-    """Make ``accelerator.save_state`` save the peer's state and its whole model.
+    """Make ``accelerator.save_state`` save the state of *peer*, whose model it has prepared, and
+    the whole model.
 
     Accelerate treats tensors in the same storage, like a peer's, as one: it would write only the
     first of them, and load none, so it gets copies. Call this before ``load_state``, and
     ``load_state`` before entering the peer's block: the peer continues as its next incarnation.
-
-    Args:
-        accelerator: The `Accelerator`.
-        peer: The peer of a model that it has prepared.
 
     Raises:
         ConfigError: The accelerator belongs to a group of processes, or trains with DeepSpeed.

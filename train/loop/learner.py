@@ -104,7 +104,10 @@ class Learner:
         if self._config.journal:
             seed = seed_of(self._config.seed, self._peer, f"step:{self.taken}")
             seed_all(seed, self.device)
-        self._set_lr(swarm_steps)
+        if not self._schedule.is_constant:
+            total = self._config.total_steps
+            done, whole = (self.taken, self.steps) if total is None else (swarm_steps, total)
+            self._full_rates.scale(self._schedule.after(done, whole))
         taken = self.loader.take(self.taken)
         self._optimizer.zero_grad()
         loss = self.task.batch_loss(self.model, taken)
@@ -155,10 +158,3 @@ class Learner:
         if self._backward is not None:
             self._backward.close()
             self._backward = None
-
-    def _set_lr(self, swarm_steps: int) -> None:
-        if self._schedule.is_constant:
-            return
-        total = self._config.total_steps
-        done, whole = (self.taken, self.steps) if total is None else (swarm_steps, total)
-        self._full_rates.scale(self._schedule.after(done, whole))

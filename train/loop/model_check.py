@@ -23,11 +23,6 @@ class ModelCheck:
 
     Tensors that are replaced afterwards train alone, without the values that other peers send.
 
-    Args:
-        vector: The module's values.
-        wire: Format in which they are sent.
-        frozen_may_differ: See `PeerConfig.frozen_may_differ`.
-
     Raises:
         TrainingError: They are on several devices, which this format does not support.
     """

@@ -76,6 +76,10 @@ class _Answers:
         """Number of the last event that the peer has reported."""
         self.pages: list[Sighting] = []
         """Pages of its list of other members received so far, until the last one arrives."""
+        self.table: tuple[Sighting, ...] = ()
+        """The last complete list."""
+        self.listed_s = -math.inf
+        """Time at which it was complete."""
         self._recent: deque[Status] = deque()
 
     def add(self, status: Status, now: float) -> None:
@@ -190,7 +194,6 @@ class Observer:
         for places in self._seeds:
             self._add(places)
         self._peers: dict[PeerId, _Answers] = {}
-        self._tables: dict[PeerId, tuple[float, Sequence[Sighting]]] = {}
         self._events = _Events()
         self._turn = 0
         self._swarm = ""
@@ -344,11 +347,8 @@ class Observer:
         if status.more and last > target.after and len(known.pages) < _KNOWN_MAX:
             target.after, target.is_sent, target.has_answered = last, False, False
         else:
-            target.wants_members, now = False, self._clock()
-            self._tables[status.me.id] = now, tuple(known.pages)
-            self._tables = {
-                id: table for id, table in self._tables.items() if now - table[0] <= _TABLE_S
-            }
+            target.wants_members = False
+            known.table, known.listed_s = tuple(known.pages), self._clock()
         self._discover(told)
 
     def _discover(self, told: Iterable[Sighting]) -> None:
@@ -394,8 +394,10 @@ class Observer:
         """Return what members report about each other: the latest report of each, without what it
         reports about itself."""
         found: dict[PeerId, _Opinion] = {}
-        for teller, (_, table) in self._tables.items():
-            for sighting in table:
+        # Lists are old next to the newest one: if nobody answers any more, all stay as they were.
+        newest_s = max((each.listed_s for each in self._peers.values()), default=0.0)
+        for teller, answers in self._peers.items():
+            for sighting in answers.table if newest_s - answers.listed_s <= _TABLE_S else ():
                 id = sighting.member.id
                 if id != teller and (id in found or len(found) < _KNOWN_MAX):
                     found.setdefault(id, _Opinion(sighting.member, Counter())).count(sighting)

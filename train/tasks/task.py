@@ -220,7 +220,9 @@ class Task:
         """
         with autocast(self.precision, _device_of(model)):
             if self.training_step is None:
-                return self._pair_loss(model, batch)
+                inputs, targets = self._pair(batch)
+                assert self.loss is not None
+                return self.loss(model(inputs), targets)
             loss = self.training_step(model, batch)
         if not (isinstance(loss, Tensor) and loss.numel() == 1):
             what = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
@@ -281,11 +283,6 @@ class Task:
         loss = float(self.loss(outputs, targets))
         accuracy = None if self.accuracy is None else float(self.accuracy(outputs, targets))
         return Evaluation(loss=loss, accuracy=accuracy)
-
-    def _pair_loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        inputs, targets = self._pair(batch)
-        assert self.loss is not None
-        return self.loss(model(inputs), targets)
 
     def _pair(self, batch: Batch) -> tuple[Tensor, Tensor]:
         if not is_pair(batch):
