@@ -132,8 +132,9 @@ def _preload() -> None:
     gc.disable()
     for module in (
         *("rumor.cli.app", "rumor.cli.commands.peer", "rumor.train.loop.trainer"),
-        # The first step of an optimizer imports one, and the first parsed option the other.
-        *("torch._dynamo", "typer._adapters"),
+        # Parsed options, data read from a table, and the first step of an optimizer import these.
+        *("typer._adapters", "typer._click.decorators", "numpy.ma", "numpy.ctypeslib"),
+        *("torch._dynamo", "torch.profiler._cupti_monitor"),
     ):
         # A fork that needs it will report the error.
         with suppress(Exception):

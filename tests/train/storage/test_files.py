@@ -44,18 +44,6 @@ for _ in range(2):  # the second takes the place of the first
 simulate(task="quadratic", workers=2, steps=2).save(folder / "run")
 """
 
-TRAINS = """
-import os, sys
-os.umask(int(sys.argv[1], 8))
-from pathlib import Path
-from rumor.train import PeerConfig
-from rumor.train.config import RunConfig
-from rumor.train.loop.trainer import run
-out = Path(sys.argv[2]) / "peer"
-run(RunConfig(task="quadratic", steps=6, checkpoint_every="2steps", journal=True),
-    PeerConfig(out=out))
-"""
-
 
 def modes(script: str, umask: str, folder: Path) -> dict[str, str]:
     """What a process under that umask has written, and for whom."""
@@ -72,16 +60,6 @@ def modes(script: str, umask: str, folder: Path) -> dict[str, str]:
 def test_files_are_for_whom_the_umask_says(umask: str, mode: str, tmp_path: Path) -> None:
     found = modes(WRITES, umask, tmp_path)
     assert {"value.json", "model.safetensors", "summary.json", "series.npz"} <= found.keys()
-    assert set(found.values()) == {mode}
-
-
-@pytest.mark.extended
-@pytest.mark.live
-@pytest.mark.parametrize(("umask", "mode"), [("027", "0o640"), ("077", "0o600")])
-def test_so_are_those_of_a_peer(umask: str, mode: str, tmp_path: Path) -> None:
-    found = modes(TRAINS, umask, tmp_path)
-    assert {"peer.json", "model.safetensors", "journal.bin", "metrics.jsonl"} <= found.keys()
-    assert any(name.startswith("checkpoint-") for name in found)
     assert set(found.values()) == {mode}
 
 
