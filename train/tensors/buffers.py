@@ -215,10 +215,11 @@ _ITEM_BYTES_MAX: Final = 8
 class Frames:
     """A share that stays in the messages of ZeroMQ that brought it, and is mixed from there.
 
-    That saves one of the two copies at the receiver, and with it a tenth of the processor time of
-    an exchange: the system copies from the socket to the message, and nothing else is copied. A
-    message lives as long as this, or a view of it. The network thread adds frames; once all are
-    there, any thread may read.
+    That saves the receiver one of two copies of each byte: ZeroMQ copies from the socket to the
+    message in any case, and a frame of 4 MiB has left the cache when it is mixed. Measured over
+    loopback at 44 MB, an exchange without this (and with another pass for the checksum) took 14 %
+    longer. A message lives as long as this, or a view of it. The network thread adds frames; once
+    all are there, any thread may read.
     """
 
     def __init__(self, size_bytes: int) -> None:

@@ -10,6 +10,7 @@ receives, sends, and checks received shares. Neither waits for the other except 
   popped, and this record is checked after an entry is created, so that no entry is left over.
 - A snapshot is complete before a message that needs it is queued. The other thread may release it
   earlier: that too is recorded first, and checked after its entry is created.
+- A share lies in a buffer of the pool, or stays in the messages that brought it (`Frames`).
 - Memory returns to its pool with the last reference: the entry, a frame being received, a check, a
   frame in a socket. Memory that a device still reads or writes is kept until it is done, and
   released only by the network thread.
