@@ -89,7 +89,7 @@ _PANELS: Final = {
             "Say who pushes to whom in a topology, and how fast it mixes.",
         ),
         "config": Command(
-            "commands.config:config", "List and explain settings that are no options of a command."
+            "commands.config:config", "List and explain settings that are not options of a command."
         ),
     },
 }

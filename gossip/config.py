@@ -89,7 +89,7 @@ class ProtocolConfig(ShareSettings):
 
     frame_s: float = setting(
         0.02,
-        "How long a frame shall take: slow links get smaller ones. Lower it where control "
+        "Target duration of a frame: slow links get smaller ones. Lower it if control "
         "messages are late.",
         above=0,
         is_endless=True,
@@ -97,7 +97,7 @@ class ProtocolConfig(ShareSettings):
 
     window_bytes: int = setting(
         32 << 20,
-        "Bytes of one share that may be on their way: what a slow receiver can cost a sender.",
+        "Bytes of one share that may be in flight: what a slow receiver can cost a sender.",
         low=1,
     )
 
@@ -117,9 +117,8 @@ class ProtocolConfig(ShareSettings):
 
     stall_s: float = setting(
         10.0,
-        "A transfer that has not got going within this time is given up. Once its frames come, it "
-        "is their own pace that tells how long is too long: from a fifth of this to twelve times "
-        "as much.",
+        "A transfer that has not begun within this time is given up. Once its frames arrive, "
+        "their own pace sets the limit: from a fifth of this to twelve times as much.",
         above=0,
         is_endless=True,
     )
@@ -133,15 +132,16 @@ class ProtocolConfig(ShareSettings):
 
     suspect_s: float = setting(
         12.0,
-        "A peer whose heartbeat stands still for so long is passed over by pushes, and asked. "
-        "This and `dead_s` grow where this peer itself is late (local health).",
+        "A peer whose heartbeat has not changed for this long gets no pushes, and is probed. "
+        "This and `dead_s` grow while this peer itself is late (local health).",
         above=0,
         is_endless=True,
     )
 
     dead_s: float = setting(
         30.0,
-        "A peer whose heartbeat stands still for so long is considered dead; triple it on a WAN.",
+        "A peer whose heartbeat has not changed for this long is considered dead; triple it "
+        "on a WAN.",
         above=0,
         is_endless=True,
     )
@@ -156,9 +156,8 @@ class ProtocolConfig(ShareSettings):
 
     incarnation_ahead_max: int = setting(
         86_400_000,
-        "How far ahead of this peer's own a life may claim to be: lives are counted in "
-        "milliseconds of the calendar, and this is a day. Beyond it, a damaged clock would shut "
-        "its peer out of the swarm for as long.",
+        "How far ahead of this peer's own an incarnation may be, in milliseconds; larger ones "
+        "are ignored. One damaged clock would shut its peer out of the swarm for that long.",
         low=1,
     )
 
@@ -175,8 +174,8 @@ class ProtocolConfig(ShareSettings):
 
     found_alone_s: float = setting(
         30.0,
-        "How long a peer that returns with a checkpoint looks for its swarm before it founds it "
-        "anew, where it meets nobody at all.",
+        "How long a peer that returns with a checkpoint looks for its swarm before it founds "
+        "it anew, if it meets no peer.",
         above=0,
         is_endless=True,
     )
@@ -207,7 +206,7 @@ class ProtocolConfig(ShareSettings):
 
     members_max: int = setting(
         4096,
-        "Peers that are kept in mind; a further one is passed over.",
+        "Largest number of known peers; further ones are ignored.",
         low=1,
     )
 

@@ -88,9 +88,9 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     )
     robust: str = setting(
         NONE,
-        "Short for the rule's parameter ``robust``, what is taken of a share by how far it is "
-        "from the model, so that members who lie move it by little: ``none``, ``clip``, ``scc``, "
-        "``cs+``, or ``nna``, as in ``clip:tau=0.5`` or ``nna:byzantine=2``.",
+        "Short for the rule's parameter ``robust``, which limits Byzantine members by their "
+        "shares' distance from the model: ``none``, ``clip``, ``scc``, ``cs+``, or ``nna``, "
+        "as in ``clip:tau=0.5`` or ``nna:byzantine=2``.",
     )
     push_mbit: float | None = setting(
         None,
@@ -108,8 +108,8 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     )
     batch_sizes: tuple[str, ...] = setting(
         (),
-        "That worker's batches have N samples instead: 3:128. May be given several times. Under "
-        "``gosgd:samples=32``, say, it then counts for as much more.",
+        "That worker's batches have N samples instead: 3:128. May be given several times. "
+        "Under ``gosgd:samples=32`` its weight grows accordingly.",
         metavar="WORKER:N",
     )
     step_s: float = setting(0.1, "Mean virtual time of a step at speed 1x, seconds.", above=0)
@@ -160,9 +160,9 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     )
     stands_for: float | None = setting(
         None,
-        "Parameters of a larger model that this one stands for: bandwidths and frames are made "
-        "smaller, so that a share takes as long as that model's would, and what is no part of a "
-        "model takes no longer than ever.",
+        "Parameters of a larger model that this one stands for: bandwidths and frames are "
+        "scaled down, so that a share takes as long as that model's would, and other messages "
+        "take no longer.",
         above=0,
         otherwise="none",
     )
@@ -170,9 +170,9 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         (),
         'Faults, as in [{"at_s": 3, "kind": "crash", "peer": 2}]: crash, restart, mass-restart, '
         "pause, continue, slow, clock-jump, cut, partition, heal, loss, duplicate, replay, delay, "
-        "reset, join, leave, finish, diverge. With them each worker gossips about who lives, as "
-        'real peers do. And attacks of workers that lie and do not count, as in [{"at_s": 0, '
-        '"kind": "far", "peers": [2]}]: nan, far, inflate, flood, sign-flip, ipm, alie, '
+        "reset, join, leave, finish, diverge. With them each worker gossips about members, as "
+        "real peers do. And attacks by Byzantine workers, whose figures are left out, as in "
+        '[{"at_s": 0, "kind": "far", "peers": [2]}]: nan, far, inflate, flood, sign-flip, ipm, alie, '
         "dissensus, drift.",
         brief="What goes wrong, and when.",
         metavar="FILE.json",
@@ -213,11 +213,11 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     )
     decide: str = setting(
         "auto",
-        "Who decides on exchanges: protocol (that of each worker, as live), compiled (a fast path "
-        "in machine code that emits the very same program, and is compiled at its first use), or "
-        "auto: the fast path from 20,000 steps of all workers on, where nothing but plain "
-        "exchanges is due, else the protocols. Each run compares its first window. No bit depends "
-        "on it.",
+        "What decides on exchanges: protocol (that of each worker, as live), compiled (a fast "
+        "path in machine code with the same result, compiled at its first use), or auto: the "
+        "fast path from 20,000 steps of all workers on, for plain exchanges, else the "
+        "protocols. Each run on the fast path compares its first window. No bit depends on "
+        "it.",
         choices=DECIDERS,
     )
     device: str = setting(
@@ -250,8 +250,8 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     )
     workers_tested: int | None = setting(
         None,
-        "Single workers whose models a measurement looks at beside the merged one, evenly spaced, "
-        "0 for none, which is faster.",
+        "Single workers whose models are measured in addition to the merged one, evenly "
+        "spaced; 0 is faster.",
         low=0,
         otherwise="32 at most",
     )

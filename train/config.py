@@ -155,9 +155,9 @@ class ValueSettings(ShardSettings):
 
     memory_models: float = setting(
         3.0,
-        "How much memory shares on their way may take beside the model, in models. Pushes for "
-        "which there is none are skipped, and shares that come refused: both are counted, and no "
-        "weight is lost. For rules where nobody waits, and models from 4 MiB on.",
+        "Memory that shares in flight may take in addition to the model, in models. Beyond "
+        "it, pushes are skipped and arriving shares refused: both are counted, and no weight "
+        "is lost. For rules where no peer waits, and models of at least 4 MiB.",
         low=2,
     )
 
@@ -168,8 +168,7 @@ class TrustSettings:
 
     key: Path | None = setting(
         None,
-        "This machine's key: messages are encrypted, and nobody takes part who is not in "
-        "``roster``.",
+        "This machine's key: messages are encrypted, and only machines in ``roster`` take part.",
         brief="This machine's key.",
         otherwise="without keys",
     )
@@ -188,8 +187,8 @@ class MetricsSettings:
 
     log_every: int | None = setting(
         10,
-        "Steps between two rows of metrics.jsonl in ``out``. With None there are none, nor are "
-        "the peer's checkpoints, its end and its model written there unless asked for.",
+        "Steps between two rows of metrics.jsonl in ``out``. With None, neither rows nor the "
+        "peer's checkpoints, end and model are written there by default.",
         low=1,
     )
 
@@ -209,8 +208,8 @@ class MetricsSettings:
 
     metrics_port: int | None = setting(
         None,
-        "Serve Prometheus metrics at http://HOST:PORT/metrics (extra prometheus), where HOST is "
-        "``metrics_host``; with 0, the system chooses the port and the log tells it.",
+        "Serve Prometheus metrics at http://HOST:PORT/metrics (extra prometheus), where HOST "
+        "is ``metrics_host``; with 0, the system chooses the port and the log names it.",
         otherwise="not served",
         metavar="PORT",
     )
@@ -342,8 +341,8 @@ class PeerConfig(
 
     advertise: str | tuple[str, ...] = setting(
         (),
-        "Address that others should dial, a name or a number, where it is not the one that is "
-        "bound (NAT, containers, several interfaces). May be given several times, the best one "
+        "Address that others should dial, a name or a number, if it differs from the bound "
+        "one (NAT, containers, several interfaces). May be given several times, the best one "
         "first.",
         metavar="HOST:PORT",
     )
@@ -359,8 +358,8 @@ class PeerConfig(
 
     remote_stop: bool = setting(
         True,
-        "Obey `rumor stop`. Without keys, whoever reaches a port can ask for that; with keys, only "
-        "the roster's owner can.",
+        "Obey `rumor stop`. Without keys, anyone who reaches a port can send it; with keys, "
+        "only the roster's owner can.",
     )
 
     rendezvous: Path | None = setting(

@@ -107,7 +107,7 @@ def calibrate(
             "--out",
             "-o",
             metavar="FILE",
-            help="Where the measurement goes; one that is there is replaced.",
+            help="Where the measurement goes; an existing one is replaced.",
             show_default=f"{FILE} in LIVE_DIR",
             rich_help_panel=OUTPUT,
         ),

@@ -44,14 +44,14 @@ def config(
         str | None,
         typer.Argument(
             metavar="WORD",
-            help="A setting, or a word of its name or meaning; all unless given.",
+            help="A setting, or a word in its name or help; default: all.",
             show_default=False,
         ),
     ] = None,
     *,
     as_json: Json = False,
 ) -> None:
-    """List and explain settings that are no options of a command.
+    """List and explain settings that are not options of a command.
 
     They are those of `rumor peer`, `launch`, `run` and `simulate`. Each is given as
     `--set NAME=VALUE`, or in a TOML file: `--config FILE.toml`. Launched processes find those of a

@@ -311,9 +311,9 @@ def _report(summary: dict[str, Any], console: Console) -> None:
     target, out = summary["target"], summary["out"]
     ours = reached["rumor"]
     came = (
-        f"came to an accuracy of {target:g} after {ours:.1f} s"
+        f"reached an accuracy of {target:g} after {ours:.1f} s"
         if ours
-        else (f"did not come to an accuracy of {target:g}")
+        else (f"did not reach an accuracy of {target:g}")
     )
     console.print()
     sentences = [

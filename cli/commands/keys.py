@@ -123,7 +123,7 @@ def revoke(
 @keys.command()
 @options_of()
 def show(roster: _RosterFile, as_json: Json = False) -> None:
-    """Show who is let in."""
+    """List the machines of a roster."""
     _print(Roster.read(roster), as_json=as_json)
 
 

@@ -39,8 +39,8 @@ class StudyConfig(OutSettings):
 
     resume: bool = setting(
         False,
-        "Go on with what the folder holds: trials of the same arguments, files and code are not "
-        "computed again. The grid may have changed.",
+        "Continue in the folder of an earlier run: trials of the same arguments, files and code "
+        "are not computed again. The grid may have changed.",
     )
 
     target: float | None = setting(

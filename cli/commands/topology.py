@@ -176,7 +176,7 @@ def _print_families(console: Console) -> None:
     for name, family in FAMILIES.items():
         table.add_row(Text(name, style="bold"), _described(family))
     console.print(table)
-    console.print(Text("\nMixing weights, by --mixing (the family's own unless given):"))
+    console.print(Text("\nMixing weights, by --mixing (default: the family's own):"))
     weights = plain_table("", "", header=False)
     weights.columns[0].min_width = max(map(len, FAMILIES))
     for name, line in MIXINGS.items():

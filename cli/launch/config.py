@@ -103,7 +103,7 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
         False,
         "Go on in the folder of ``out`` from the checkpoints that peers left there; begin where "
         "it is not there. So the same command line starts a run, and starts it again.",
-        brief="Go on in the folder of an earlier run.",
+        brief="Continue in the folder of an earlier run.",
     )
 
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)

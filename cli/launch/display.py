@@ -215,7 +215,7 @@ def _result(summary: dict[str, Any]) -> str:
     apart = f"differ by {distance:.2g} of their norm" if distance else "are identical"
     if distance and distance > (agreed := ProtocolConfig().merge_tolerance):
         apart += f", more than the {agreed:g} of models that peers have agreed on"
-    equally = "" if summary["merged_by"] == "weight" else " (nobody holds weight: all count alike)"
+    equally = "" if summary["merged_by"] == "weight" else " (no peer holds weight: all count alike)"
     has = f"The merged model has {' and '.join(figures)} on held-out data; " if figures else ""
     models = "the models it was merged from" if figures else "The models that were merged"
     return f"{has}{models} {apart}{equally}."

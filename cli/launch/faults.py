@@ -298,8 +298,8 @@ class FaultInjector:
         self._monitor.ended(index)
         self._group.restart(index, self._run_folder.next_life(self._group.places[index], kept=kept))
         self._monitor.reborn(index)
-        how = "what it kept" if kept else "nothing"
-        self._say(record, f"{self._monitor.views[index].id} begins its next life with {how}", index)
+        how = "from its last checkpoint" if kept else "without state"
+        self._say(record, f"{self._monitor.views[index].id} restarts {how}", index)
 
     def _join(self, many: int, record: dict[str, Any]) -> None:
         for _ in range(many):

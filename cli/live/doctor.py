@@ -25,7 +25,7 @@ class DoctorConfig(TrustSettings, ShardSettings):
 
     task: str | None = setting(
         None,
-        "What it would train, as of `rumor peer`: then the model is compared.",
+        "Its task, as of `rumor peer`, to compare the models.",
         otherwise="not compared",
     )
 

@@ -35,7 +35,7 @@ def stop(
             "--key",
             metavar="FILE",
             help="The key of the roster's owner, who signs the request, where the swarm has keys: "
-            "peers obey nobody else.",
+            "peers refuse all others.",
             rich_help_panel=GOSSIP,
         ),
     ] = None,

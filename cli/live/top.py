@@ -192,7 +192,7 @@ def _redraw(observer: "Observer", view: "SwarmView", config: TopConfig) -> None:
                 answered_s = time.monotonic()
             elif not notice:
                 silent = span(time.monotonic() - answered_s)
-                notice = f"nobody has answered for {silent}; still asking"
+                notice = f"no member has answered for {silent}; still asking"
             screen = screen_of(view, console.width, console.height, config.sort, notice)
             live.update(screen, refresh=True)
             time.sleep(config.every_s)

@@ -224,9 +224,9 @@ def parse_robust(spec: str) -> RobustFilter | None:
 Robust = Annotated[
     str,
     Parameter(
-        "what is taken of a share, by how far it is from the model, so that members who lie move "
-        f"it by little: {listed(ROBUST)}, as in clip:tau=0.5 or nna:byzantine=2. The weight for "
-        "the rest goes back.",
+        "limit Byzantine members by their shares' distance from the model: "
+        f"{listed(ROBUST)}, as in clip:tau=0.5 or nna:byzantine=2. The weight of what is not "
+        "mixed goes back.",
     ),
 ]
 """A rule's parameter ``robust``."""

@@ -225,7 +225,7 @@ def test_a_script_that_a_fault_kills_comes_back_and_a_newcomer_joins(
     done = {fault["kind"]: fault["done"][0]["what"] for fault in summary["faults"]}
     assert done["crash"] == "peer-1 is killed" and done["join"] == "join-1 starts"
     assert done["pause"] == "peer-0 stands still"
-    assert done["restart"] == "peer-1 begins its next life with what it kept"
+    assert done["restart"] == "peer-1 restarts from its last checkpoint"
     log = (peers / "peer-1" / "log.txt").read_text()
     assert log.count("taking part as peer-1") == 2
 

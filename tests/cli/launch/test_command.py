@@ -251,7 +251,7 @@ def test_a_peer_that_is_killed_and_resumed_lives_twice_in_one_folder(
     assert dead["weight_units"] == summary["ledger"]["died"] == 2**40 and dead["step"] < 500
     assert summary["weight_units_total"] == summary["weight_units_expected"] == 2**40
     whats = [done["what"] for fault in summary["faults"] for done in fault["done"]]
-    assert whats == ["peer-1 is killed", "peer-1 begins its next life with what it kept"]
+    assert whats == ["peer-1 is killed", "peer-1 restarts from its last checkpoint"]
     folder = tmp_path / "run" / "peers" / "peer-1"
     assert {"ledger.jsonl", "ledger.2.jsonl"} <= {path.name for path in folder.iterdir()}
 
