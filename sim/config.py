@@ -172,8 +172,8 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         "pause, continue, slow, clock-jump, cut, partition, heal, loss, duplicate, replay, delay, "
         "reset, join, leave, finish, diverge. With them each worker gossips about members, as "
         "real peers do. And attacks by Byzantine workers, whose figures are left out, as in "
-        '[{"at_s": 0, "kind": "far", "peers": [2]}]: nan, far, inflate, flood, sign-flip, ipm, alie, '
-        "dissensus, drift.",
+        '[{"at_s": 0, "kind": "far", "peers": [2]}]: nan, far, inflate, flood, sign-flip, ipm, '
+        "alie, dissensus, drift.",
         brief="What goes wrong, and when.",
         metavar="FILE.json",
     )
