@@ -494,20 +494,6 @@ def test_a_name_is_looked_up_and_its_host_reached(
     assert sorted(contents(receive(there, 2))) == [[b"x"], [b"y"]]
 
 
-@pytest.mark.parametrize("failure", [OSError("no such host"), UnicodeError("label too long")])
-def test_a_name_that_means_nothing_is_out_of_reach_and_harms_nobody(
-    here: Transport, there: Transport, monkeypatch: pytest.MonkeyPatch, failure: Exception
-) -> None:
-    def look_up(*_: object, **__: object) -> Answers:
-        raise failure
-
-    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
-    here.meet("there", ["tcp://no-such-host.invalid:7700", listens_at(there)])
-    insist(here, "there", [b"x"], bulk=True)
-    assert not here.greet("tcp://no-such-host.invalid:7700", [b"x"])
-    assert contents(receive(there)) == [[b"x"]]
-
-
 def test_a_name_server_that_never_answers_holds_up_nobody(
     here: Transport, there: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -532,63 +518,31 @@ def test_a_name_server_that_never_answers_holds_up_nobody(
     assert contents(receive(there)) == [[b"found"]]
 
 
-def test_a_host_that_has_moved_is_found_again(
-    here: Transport, there: Transport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    host = "127.0.0.9"
-
-    def look_up(_: str, port: int, **__: object) -> Answers:
-        return answering(host, port)
-
-    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
-    monkeypatch.setattr("rumor.gossip.transport.addresses._BELIEVED_S", 0.0)
-    here.meet("there", [f"tcp://node-a:{port_of(there)}"])
-    assert not here.send("there", [b"x"], bulk=True)
-    host = "127.0.0.1"
-    insist(here, "there", [b"y"], bulk=True)
-    assert contents(receive(there)) == [[b"y"]]
-
-
-def test_a_name_that_cannot_be_looked_up_any_more_means_what_it_meant(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    lookups = 0
-
-    def look_up(_: str, port: int, **__: object) -> Answers:
-        nonlocal lookups
-        lookups += 1
-        if lookups > 1:
-            raise OSError("no name server")
-        return answering("10.0.0.5", port)
-
-    monkeypatch.setattr(sockets, "getaddrinfo", look_up)
-    monkeypatch.setattr("rumor.gossip.transport.addresses._BELIEVED_S", 0.0)
-    names = Resolver()
-    until(lambda: names.places("tcp://node-a:7700") == ("tcp://10.0.0.5:7700",))
-    until(lambda: lookups > 2 or names.places("tcp://node-a:7700") == ())
-    assert names.places("tcp://node-a:7700") == ("tcp://10.0.0.5:7700",)
-
-
-def test_why_a_name_does_not_resolve_is_known_until_it_does(
+def test_a_host_that_has_moved_is_found_again_and_of_a_name_that_means_nothing_it_is_said(
     here: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = False
+    answer: str | Exception = OSError(0, "no such host")
 
     def look_up(_: str, port: int, **__: object) -> Answers:
-        if not known:
-            raise sockets.gaierror(sockets.EAI_NONAME, "Name or service not known")
-        return answering("10.0.0.5", port)
+        if isinstance(answer, Exception):
+            raise answer
+        return answering(answer, port)
 
     monkeypatch.setattr(sockets, "getaddrinfo", look_up)
     monkeypatch.setattr("rumor.gossip.transport.addresses._BELIEVED_S", 0.0)
-    address = "tcp://node-a:7700"
+    names, address = here._names, "tcp://node-a:7700"
     assert here.refusal(address) == "", "it was not looked up yet"
     assert not here.greet(address, [b""])
-    why = "has a name that does not resolve (Name or service not known)"
-    until(lambda: here.refusal(address) == why)
-    known = True
-    until(lambda: here.greet(address, [b""]) or not here.refusal(address))
-    assert here.refusal("tcp://10.0.0.5:7700") == ""
+    until(lambda: here.refusal(address) == "has a name that does not resolve (no such host)")
+    answer = "10.0.0.5"
+    until(lambda: names.places(address) == ("tcp://10.0.0.5:7700",))
+    answer = "10.0.0.6"
+    until(lambda: names.places(address) == ("tcp://10.0.0.6:7700",))
+    # What cannot be looked up any more means what it meant.
+    answer = UnicodeError("label too long")
+    failed = names._found[address]
+    until(lambda: bool(names.places(address)) and failed.why == "label too long")
+    assert names.places(address) == ("tcp://10.0.0.6:7700",) and here.refusal(address) == ""
 
 
 def test_numbers_are_never_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
