@@ -79,6 +79,9 @@ _PANELS: Final = {
         "calibrate": Command(
             "commands.calibrate:calibrate", "Measure real peers, for `rumor simulate --from FILE`."
         ),
+        "advise": Command(
+            "commands.calibrate:advise", "Rank rules, topologies and wires for your machines."
+        ),
     },
     "Look up": {
         "rules": Command(

@@ -1,4 +1,5 @@
-"""``rumor calibrate``: how fast real peers are, and the links between them, for a simulation."""
+"""``rumor calibrate`` measures how fast real peers and their links are; ``rumor advise`` simulates
+which rule, topology and wire suit them."""
 
 import sys
 import time
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ...train.observe.probe import LinkProbe
     from ...train.observe.view import PeerView, SwarmView
 
-__all__ = ["CalibrateConfig", "calibrate", "network_between"]
+__all__ = ["AdviseConfig", "CalibrateConfig", "advise", "calibrate", "network_between"]
 
 FILE = "calibration.json"
 
@@ -57,35 +58,6 @@ class CalibrateConfig(TrustSettings):
         high=1000,
     )
 
-    advise: bool = setting(
-        False,
-        "Say which rule, topology and wire suit the measured machines: candidates are simulated on "
-        "their paces, network and task, and ranked by the time until the median peer's own model "
-        "has a loss. p says how often noise alone puts a candidate as far behind the best one: "
-        "above 0.05, the order of the two is not significant.",
-    )
-
-    steps: int | None = setting(
-        None,
-        "Optimizer steps of each peer under ``advise``.",
-        low=1,
-        otherwise="those of the measured run",
-    )
-
-    seeds: int = setting(
-        2,
-        "Runs of each candidate; with more of them, smaller differences are significant.",
-        low=1,
-        metavar="N",
-    )
-
-    until_loss: float | None = setting(
-        None,
-        "The loss that ``advise`` ranks by.",
-        otherwise="95 % of the way to the best one that any candidate ends with",
-        metavar="LOSS",
-    )
-
     def __post_init__(self) -> None:
         check_settings(self)
 
@@ -97,7 +69,7 @@ def calibrate(
         typer.Argument(
             metavar="LIVE_DIR",
             help="The folder of `rumor launch`, of one `rumor peer --out`, or one that holds "
-            "several of these; the run may still go on. With --advise, also a file of its own.",
+            "several of these; the run may still go on.",
         ),
     ],
     *,
@@ -126,18 +98,10 @@ def calibrate(
     `rumor calibrate runs/digits -o digits.json`, then
     `rumor simulate --from digits.json --rule allreduce`
 
-    Which rule, topology and wire suit these machines:
-
-    `rumor calibrate runs/digits --advise`
-
-    Exit status: 0 if it worked; 1 if a peer did not answer, the file could not be written or no
-    candidate gets to the loss; 2 for wrong arguments.
+    Exit status: 0 if it worked; 1 if a peer did not answer or the file could not be written; 2 for
+    wrong arguments.
     """
     config = CalibrateConfig(**settings)
-    if config.advise and folder.is_file():
-        from ...sim.calibration import read_calibration
-
-        return _advise(read_calibration(folder), config, as_json=as_json)
     path = out or folder / FILE
     if folder.is_dir():
         from ...train.storage.files import check_writable
@@ -154,8 +118,6 @@ def calibrate(
         # The figures are worth showing even so.
         complaint = not_written(path, error)
     kept = None if complaint else path
-    if config.advise and not complaint:
-        return _advise(found, config, as_json=as_json)
     if as_json:
         told = {"links": [asdict(link) for link in links], "out": kept and str(kept)}
         print_json({**found.as_json(), **told})
@@ -257,10 +219,71 @@ def _network_in_words(network: "NetworkConfig") -> str:
     return f"{name}, not measured"
 
 
-def _advise(calibration: "Calibration", config: CalibrateConfig, *, as_json: bool) -> None:
-    """Simulate candidates on measured machines, and rank them."""
-    from ...sim.calibration import advise as advise_on
+@dataclass(frozen=True, kw_only=True)
+class AdviseConfig:
+    """How candidates are compared."""
 
+    steps: int | None = setting(
+        None, "Optimizer steps of each peer.", low=1, otherwise="those of the measured run"
+    )
+
+    seeds: int = setting(
+        2,
+        "Runs of each candidate; with more of them, smaller differences are significant.",
+        low=1,
+        metavar="N",
+    )
+
+    until_loss: float | None = setting(
+        None,
+        "The loss to rank by.",
+        otherwise="95 % of the way to the best one that any candidate ends with",
+        metavar="LOSS",
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@options_of(Source(AdviseConfig, "Options"))
+def advise(
+    measured: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MEASURED",
+            help="The folder of a run of real peers, or what `rumor calibrate -o FILE` measured.",
+        ),
+    ],
+    *,
+    as_json: Json = False,
+    **settings: Any,
+) -> None:
+    """Rank rules, topologies and wires for your machines.
+
+    Candidates are simulated on the paces, the network and the task of real peers, and ranked by the
+    time until the median peer's own model has a loss. p says how often noise alone puts a candidate
+    as far behind the best one: above 0.05, the order of the two is not significant.
+
+    `rumor advise runs/digits`
+
+    With links that were measured, too:
+
+    `rumor calibrate runs/digits --join node-a:7700 -o measured.json`, then
+    `rumor advise measured.json`
+
+    Exit status: 0; 1 if no candidate gets to the loss; 2 for wrong arguments.
+    """
+    # Here, since torch takes a second to import.
+    from ...sim.calibration import advise as advise_on
+    from ...sim.calibration import read_calibration
+    from ...sim.results.live_run import read_live_run
+
+    config = AdviseConfig(**settings)
+    if measured.is_dir():
+        with understanding(measured):
+            calibration = _of_run(read_live_run(measured), None)
+    else:
+        calibration = read_calibration(measured)
     for note in calibration.notes:
         print(f"note: {note}", file=sys.stderr)
     began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""``rumor calibrate --advise``: what it prints of candidates, and how it ends."""
+"""``rumor advise``: what it prints of candidates, and how it ends."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def rumor(
         return found
 
     monkeypatch.setattr(calibration, "advise", fake)
-    result = CliRunner().invoke(app, ["calibrate", str(file), "--advise", *arguments])
+    result = CliRunner().invoke(app, ["advise", str(file), *arguments])
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -74,3 +74,8 @@ def test_nobody_gets_there(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     late = Advice(candidate=BAD, loss=0.9, bytes_sent=1e6)
     status, _, errors = rumor(file, monkeypatch, told(late))
     assert status == 1 and "no candidate came to a loss of 0.25" in errors
+
+
+def test_a_file_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["advise", str(tmp_path / "none.json")])
+    assert result.exit_code == 2 and "none.json does not exist" in result.stderr
