@@ -127,9 +127,7 @@ class Mailbox:
     ) -> None:
         """Run *action* when a message arrives."""
         links, clock = self.links, self._fleet.clock
-        ports: tuple[Port, ...] = ()
-        if links.has_ports:
-            ports = links.downlinks[way[1]] if links.is_plain else links.ports(*way)
+        ports = links.ports(*way) if links.has_ports else ()
         if ports:
             clock.at(time_s, _DELIVERY, self._pass, ports, size_bytes, action, arguments)
         else:

@@ -148,11 +148,8 @@ class Links:
         return self._latency_s, self._s_per_byte[0], _s_per_byte(self._config.downlink)
 
     def ports(self, source: int, to: int) -> tuple[Port, ...]:
-        """Return the ports that a message passes after the uplink, in order.
-
-        If all links are alike, these are only the receiver's `downlinks`.
-        """
-        return self._way(source, to).ports
+        """Return the ports that a message passes after the uplink, in order."""
+        return self.downlinks[to] if self.is_plain else self._way(source, to).ports
 
     def deliveries(self, now: float, source: int, to: int, size_bytes: float) -> tuple[float, ...]:
         """Return when a message arrives that is sent now.

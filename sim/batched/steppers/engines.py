@@ -23,7 +23,7 @@ from .stacked import Gradient, Group, StackedStepper, why_not_stacked
 from .stepper import Failures, Stepper
 from .vmapped import VmapGradient
 
-__all__ = ["Engine", "Way", "Workshop", "alone", "choose", "one_thread_each"]
+__all__ = ["Engine", "Way", "Workshop", "alone", "choose"]
 
 # A larger model keeps a core busy by itself.
 _NUMBERS_MAX: Final = 1 << 20
@@ -185,26 +185,18 @@ _ALONE = threading.RLock()
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Admit one thread at a time, and restore all random state of the caller.
+    """Admit one thread at a time, with one thread of torch, and restore all random state.
 
     Torch's, numpy's and Python's generators, and torch's number of threads, belong to the process.
-    """
-    # A GPU that is not in use yet has drawn nothing.
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    with _ALONE, fork_rng(devices=devices), kept_random_state(), one_thread_each():
-        yield
-
-
-@contextmanager
-def one_thread_each() -> Iterator[None]:
-    """Let torch compute every operation on the calling thread, inside the context.
-
     A sum that is shared among threads rounds otherwise, and each worker's arithmetic is too small
     to be worth sharing.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    # A GPU that is not in use yet has drawn nothing.
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with _ALONE, fork_rng(devices=devices), kept_random_state():
+        n_threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(n_threads)

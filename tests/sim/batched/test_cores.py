@@ -10,7 +10,7 @@ import torch
 from rumor.gossip import ConfigError
 from rumor.sim import SimulationConfig, simulate
 from rumor.sim.batched.cores import Threads
-from rumor.sim.batched.steppers.engines import one_thread_each
+from rumor.sim.batched.steppers.engines import alone
 from rumor.sim.batched.values import check_memory
 from rumor.sim.kernel.gc import paused
 
@@ -25,7 +25,7 @@ def test_torch_has_one_thread_inside_and_those_it_had_before_outside() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with one_thread_each():
+        with alone():
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:
