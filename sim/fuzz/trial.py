@@ -109,13 +109,20 @@ def _attempt(scenario: Scenario, mutant: Mutant | None, every: int) -> Trial:
     swarm, failure = swarm_of(scenario, mutant, every=every), None
     try:
         _go_through(swarm, scenario)
-    except Violation as violation:
-        failure = _failure(swarm, violation)
-    except Exception as error:  # an error of the core is reported as a failure of the seed
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(frame.filename).name}:{frame.lineno}"
-        what = f"{type(error).__name__}: {error} ({place})"
-        failure = _failure(swarm, Violation("error", what, swarm.invariants.lately))
+    except Exception as error:  # an error of the core is a violation, too
+        if isinstance(error, Violation):
+            violation = error
+        else:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(frame.filename).name}:{frame.lineno}"
+            what = f"{type(error).__name__}: {error} ({place})"
+            violation = Violation("error", what, swarm.invariants.lately)
+        failure = Failure(
+            invariant=violation.invariant,
+            what=violation.what,
+            at_s=swarm.now,
+            trace=tuple(swarm.invariants.trace(violation.peers, _TRACE_LINES)),
+        )
     return Trial(
         seed=scenario.seed,
         events=swarm.invariants.events,
@@ -344,10 +351,3 @@ def _check_rest(swarm: FuzzSwarm) -> None:
         if host.worker.running and host.protocol.swarm and not is_shut_out:
             what = f"{host.id} is still {host.protocol.phase.name} long after the end"
             raise Violation(LIVENESS, what, (host.id,))
-
-
-def _failure(swarm: FuzzSwarm, violation: Violation) -> Failure:
-    trace = swarm.invariants.trace(violation.peers, _TRACE_LINES)
-    return Failure(
-        invariant=violation.invariant, what=violation.what, at_s=swarm.now, trace=tuple(trace)
-    )

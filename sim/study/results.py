@@ -6,14 +6,15 @@ from typing import Any, Final
 
 from .study import Study, Trial
 
-__all__ = ["CURVES", "Result", "Results", "seeds_tried"]
+__all__ = ["CURVES", "QUANTILES", "Result", "Results", "seeds_tried"]
+
+QUANTILES: Final = ("least", "quarter", "median", "three_quarters", "most")
 
 CURVES: Final = (
     *("time_s", "steps", "loss", "accuracy", "consensus_distance", "disagreement", "messages"),
     *("bytes_sent", "pushes", "skipped", "mixed", "staleness_steps", "idle", "members"),
-    *(f"{of}_{at}" for of in ("loss", "accuracy", "weight") for at in
-      ("least", "quarter", "median", "three_quarters", "most")),
-)  # fmt: skip
+    *(f"{of}_{at}" for of in ("loss", "accuracy", "weight") for at in QUANTILES),
+)
 """Curves that a result may have: those of `rumor.sim.Run.series`, quantiles one by one."""
 
 

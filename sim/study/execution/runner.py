@@ -149,14 +149,14 @@ class _Run:
         self._show = progress
         self._stop_s = math.inf if stop_s is None else stop_s
         self._start_s = time.monotonic()
-        self._work = {trial.key: trial.work for trial in plan.to_do}
         # Two trials may have one name, where two points have the same arguments.
         self._count = Counter(trial.key for trial in plan.trials)
         to_do = list(plan.to_do)
         if stop_s is not None:
             to_do.sort(key=lambda one: plan.study.priority(one.trial))
         self._waiting = {trial.key: trial for trial in to_do}
-        self._took_s: dict[str, float] = {}
+        # Of the trials computed here, to estimate the time left.
+        self._done_work = self._took_s = 0.0
 
     def go(self) -> None:
         """Compute all unfinished trials."""
@@ -188,7 +188,8 @@ class _Run:
         key = answer["key"]
         if record := answer.get("record"):
             self._store.put(key, record)
-            self._took_s[key] = record["wall_s"]
+            self._took_s += record["wall_s"]
+            self._done_work += self._waiting[key].work
         self._finish(key, answer.get("failure"))
 
     def _finish(self, key: str, why: str | None) -> None:
@@ -217,14 +218,12 @@ class _Run:
         )
 
     def _left_s(self, wall_s: float) -> float | None:
-        if not self._took_s:
+        if not self._done_work:
             return None
-        left = sum(self._work[key] for key in self._waiting)
-        done = sum(self._work[key] for key in self._took_s)
-        jobs = self._plan.jobs
+        left, jobs = sum(trial.work for trial in self._waiting.values()), self._plan.jobs
         # From the times of trials: starting processes takes long, but happens only once.
-        took_s = wall_s if jobs is None else sum(self._took_s.values()) / jobs
-        return took_s * left / done
+        took_s = wall_s if jobs is None else self._took_s / jobs
+        return took_s * left / self._done_work
 
 
 def _result(trial: Trial, key: str, record: Mapping[str, Any]) -> Result:

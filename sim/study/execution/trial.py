@@ -32,6 +32,7 @@ from ....train.tensors.buffers import keep_pages
 from ...config import SimulationConfig
 from ...results.files import as_json
 from ...simulate import simulate
+from ..results import QUANTILES
 from ..study import with_tuples
 from ..study_file import RUNNER_SETTINGS
 
@@ -286,8 +287,6 @@ def _in_words(error: Exception) -> str:
 # These depend on the machine, and tables with them would, too.
 _OF_THE_MACHINE = ("wall_s", "steps_per_s", "peak_rss_mib", "decided")
 
-_QUANTILES = ("least", "quarter", "median", "three_quarters", "most")
-
 
 def compute(config: SimulationConfig) -> dict[str, Any]:
     """Run a trial on one core, in this process.
@@ -322,7 +321,7 @@ def _curves(series: Mapping[str, NDArray[np.float64]]) -> Iterator[tuple[str, ND
     """Yield curves one by one, without the curves of the groups of a partition."""
     for name, values in series.items():
         if name.endswith("_quantiles"):
-            for index, at in enumerate(_QUANTILES):
+            for index, at in enumerate(QUANTILES):
                 yield f"{name.removesuffix('_quantiles')}_{at}", values[:, index]
         elif values.ndim == 1:
             yield name, values
