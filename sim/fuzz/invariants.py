@@ -421,13 +421,13 @@ class Invariants:
         if not self._keeps_hulls or host.poisoned:
             return
         for ledger in host.ledgers:
-            x = host.vector.x[host.vector.part(ledger.shard)]
+            x = host.vector.x[host.vector.parts[ledger.shard]]
             if ledger.weight and not self._is_inside(host, x, ledger.shard):
                 me = ledger.id
                 raise Violation("I4", f"the model of {me} lies outside of the hull", (me,))
 
     def _is_inside(self, host: FuzzPeer, x: Values, shard: int) -> bool:
-        part = host.vector.part(shard)
+        part = host.vector.parts[shard]
         low, high = (bound[part] for bound in self._hulls[host.protocol.swarm])
         return bool(((low - self._rounding <= x) & (x <= high + self._rounding)).all())
 

@@ -400,7 +400,7 @@ class FuzzSwarm:
     def _send(self, worker: Worker, send: Send, now: float) -> None:
         peer, envelope, body = self.peers[worker.id], send.envelope, send.envelope.body
         if send.shown and send.snapshot is not None and isinstance(body, Offer):
-            self._shown.append((peer, peer.vector.payload_of(send.snapshot)))
+            self._shown.append((peer, peer.vector.snapshots[send.snapshot].payload))
             segment = str(len(self._shown) - 1)
             envelope = replace(envelope, body=replace(body, segment=segment))
         frame = peer.vector.frame_of(send)

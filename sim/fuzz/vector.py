@@ -86,6 +86,7 @@ class Vector:
     Attributes:
         snapshots: Snapshots not released yet.
         staged: Shares that have come.
+        parts: Which numbers belong to each shard; places beyond the last number are padding.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Vector:
                 self.registers[name] = np.zeros(len(values))
         self.registers[X] = values.copy()
         self.local = values[:1].copy()
-        self._parts = [_places(schema, shard, len(values)) for shard in range(schema.shards)]
+        self.parts = [_places(schema, shard, len(values)) for shard in range(schema.shards)]
         self.snapshots: dict[SnapshotId, Taken] = {}
         self.staged: dict[ShareId, Payload] = {}
         self._forms: dict[ShareId, Form] = {}
@@ -148,14 +149,10 @@ class Vector:
         size = send.envelope.frame_bytes
         if send.snapshot is None or size == 0:
             return b""
-        payload = self.payload_of(send.snapshot)
+        payload = self.snapshots[send.snapshot].payload
         frame = payload[send.start_bytes : send.start_bytes + size]
         _require(len(frame) == size, "a frame beyond the end of its snapshot")
         return bytes(frame)
-
-    def payload_of(self, snapshot: SnapshotId) -> Payload:
-        """Return the bytes of a snapshot."""
-        return self.snapshots[snapshot].payload
 
     def attach(self, attach: Attach, memory: Payload | None) -> bool:
         """Stage a share in place if it is readable, and return whether it is staged."""
@@ -168,7 +165,7 @@ class Vector:
     def latest(self, shard: int) -> tuple[SnapshotId, Values]:
         """Return the last snapshot of a shard, and its values."""
         snapshot = max(id for id, taken in self.snapshots.items() if taken.shard == shard)
-        return snapshot, self._numbers(self.payload_of(snapshot), Form(), shard)
+        return snapshot, self._numbers(self.snapshots[snapshot].payload, Form(), shard)
 
     def is_finite(self, inspect: Inspect) -> bool:
         """True if all registers of a staged share are finite."""
@@ -179,16 +176,12 @@ class Vector:
     def measured(self, effect: Measure) -> dict[ShareId, float]:
         """Return how far shares that are still staged are from their shard of the model."""
         staged = [share for share in effect.shares if share in self.staged]
-        x = {share: self.x[self.part(share.shard)] for share in staged}
+        x = {share: self.x[self.parts[share.shard]] for share in staged}
         return {s: float(np.linalg.norm(self.staged_values(s) - x[s])) for s in staged}
 
     def staged_values(self, share: ShareId, register: int = 0) -> Values:
         """Return the numbers of a staged share."""
         return self._numbers(self.staged[share], self._forms[share], share.shard, register)
-
-    def part(self, shard: int) -> _Places:
-        """Return which numbers belong to a shard; places beyond the last number are padding."""
-        return self._parts[shard]
 
     def _stage(self, effect: Stage, message: bytes) -> None:
         size, start = effect.size_bytes, effect.offset_bytes
@@ -204,7 +197,7 @@ class Vector:
         self._forms.pop(share, None)
 
     def _mix(self, payload: Payload, fraction: float, form: Form, shard: int) -> None:
-        values, part, x = self._numbers(payload, form, shard), self.part(shard), self.x.copy()
+        values, part, x = self._numbers(payload, form, shard), self.parts[shard], self.x.copy()
         x[part] = values if fraction == 1.0 else x[part] + fraction * (values - x[part])
         self.registers[X] = x
         if fraction == 1.0 and form.copy and shard == 0:
@@ -231,7 +224,7 @@ class Vector:
     def _numbers(self, payload: Payload, form: Form, shard: int, register: int = 0) -> Values:
         # The size of a share of one register, copied or not: further registers begin there.
         start = register * Form(form.wire).size_bytes(self.schema, shard)
-        mine = self.x[self.part(shard)]
+        mine = self.x[self.parts[shard]]
         others = np.zeros(len(mine)) if form.bare else mine
         return decoded(parse_wire(form.wire), bytes(payload[start:]), others)
 
@@ -240,7 +233,7 @@ class Vector:
         shared = b""
         for name in (register,) if isinstance(register, str) else register:
             room = np.zeros((stop - start) // 8)
-            values = self.registers[name][self.part(shard)]
+            values = self.registers[name][self.parts[shard]]
             room[: len(values)] = values
             shared += encoded(parse_wire(form.wire), room, None if form.bare else self._sent)
         self._sent += 1

@@ -109,4 +109,4 @@ class WeightedSum:
 
     def _x(self, life: Life, shard: int) -> Values:
         vector, _ = self._lives[life]
-        return vector.x[vector.part(shard)]
+        return vector.x[vector.parts[shard]]

@@ -208,19 +208,17 @@ class PeerReplay:
             self._learner.overlap(self._vector.schema, lambda shard: None)
         self._protocol = head.make_protocol(self._vector.schema, rule)
         exchanges = exchange_records(file.path)
-        self._effects = _Effects(self._vector, self.life, store, self._rounding, exchanges)
+        self._effects = _Effects(
+            self._vector,
+            self.life,
+            store,
+            lambda snapshot: stream(head.seed, head.id, f"rounding:{snapshot}"),
+            exchanges,
+        )
         self._decided: Decided | None = None
         self._loss = 0.0
         self._raised: Exception | None = None
         self._unmeasured = False
-
-    @property
-    def steps(self) -> int:
-        """Optimizer steps taken so far."""
-        return self._learner.taken
-
-    def _rounding(self, snapshot: SnapshotId) -> Random:
-        return stream(self.head.seed, self.head.id, f"rounding:{snapshot}")
 
     def run(self) -> Generator[Key | None, None, None]:
         """Repeat the run, to the end of the journal or the first difference.
@@ -241,12 +239,15 @@ class PeerReplay:
         except Differs as differs:
             result.verdict = Verdict.DIFFERS
             result.difference = Difference(
-                peer=self.life.id, record=result.records, step=self.steps, what=str(differs)
+                peer=self.life.id,
+                record=result.records,
+                step=self._learner.taken,
+                what=str(differs),
             )
         except TrainingError as error:
             result.why = str(error)
         finally:
-            result.steps, result.closed = self.steps, self.file.closed
+            result.steps, result.closed = self._learner.taken, self.file.closed
 
     def _take(self, entry: Entry) -> Iterator[Key]:
         match entry.record:
@@ -274,7 +275,7 @@ class PeerReplay:
         self._measure()
         samples = self._learner.loader.sampler.batch(self._learner.taken)
         if batch_checksum(samples) != batch:
-            raise Differs(f"the batch of step {self.steps + 1} has other samples")
+            raise Differs(f"the batch of step {self._learner.taken + 1} has other samples")
         self._raised = None
         try:
             swarm_steps = self._protocol.state.swarm_steps
@@ -299,7 +300,7 @@ class PeerReplay:
         if any(isinstance(effect, _DECIDED) for effect in effects):
             self._decided = Decided(self._protocol.state.weight, in_words(effects))
         for effect in effects:
-            yield from self._effects.replay(effect, event, self.result.records, self.steps)
+            yield from self._effects.replay(effect, event, self.result.records, self._learner.taken)
             self.result.mixed += isinstance(effect, ShareMixed)
         self._unmeasured |= event.method == "step" and event.arguments["trained"]
 

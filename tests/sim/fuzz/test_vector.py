@@ -45,7 +45,7 @@ def test_registers_in_one_share_are_told_apart(wire: str) -> None:
     share, schema = ShareId("a", 1, 1), sender.schema
     sender.apply(Combine("y", ((0.125, "x"),)), b"")
     sender.apply(Snapshot(1, ("x", "y"), form), b"")
-    payload = bytes(sender.payload_of(1))
+    payload = bytes(sender.snapshots[1].payload)
     assert len(payload) == form.size_bytes(schema, 0) == 2 * Form(wire).size_bytes(schema, 0)
     receiver.apply(Stage(share, 0, len(payload), form), payload)
     assert receiver.is_finite(Inspect(share))
@@ -60,7 +60,7 @@ def test_a_copy_brings_registers_and_then_the_local_buffer() -> None:
     donor, newcomer = Vector(np.arange(4.0) + 7, ("y",)), Vector(np.zeros(4), ("y",))
     donor.apply(Combine("y", ((2.0, "x"),)), b"")
     donor.apply(Snapshot(1, ("x", "y"), form), b"")
-    payload = bytes(donor.payload_of(1))
+    payload = bytes(donor.snapshots[1].payload)
     newcomer.apply(Stage(share, 0, len(payload), form), payload)
     newcomer.apply(Combine("y", ((1.0, SharePart(share, 1)),)), b"")
     newcomer.apply(Mix(share, 1.0, form), b"")
