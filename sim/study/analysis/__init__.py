@@ -1,3 +1,3 @@
-"""Results of a study: rankings, curves, and the predictions of graphs."""
+"""Rankings of a study's points, verdicts in words, and the search for the best values."""
 
 __all__: list[str] = []
