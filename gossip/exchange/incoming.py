@@ -55,11 +55,6 @@ class Inbox:
         """Transfers by incarnation of their sender, which has at most one share outstanding here;
         in order of arrival, in which a step mixes them. Read-only for callers."""
 
-    def expects_copy(self, but: PeerId = "") -> bool:
-        """Return True if a copy is on its way from a peer other than *but*."""
-        transfers = self.transfers.values()
-        return any([a.offer.form.copy for a in transfers if a.id.sender != but])
-
     def push(self, share: ShareId, message: Push, frame_bytes: int, now: float) -> None:
         """Accept a whole share that came in one message."""
         if frame_bytes != message.size_bytes:

@@ -93,6 +93,7 @@ class MemberTable:
     ) -> None:
         self.clock = StepCounts(me.id, clock, config.gossip_s)
         """Steps of all peers that ever existed."""
+        self.id = me.id
         self.me = replace(me, step=self.clock.own)
         self._changes: list[Change] = []
         self.doubts: list[PeerId] = []
@@ -112,10 +113,6 @@ class MemberTable:
         self._order: list[Known] | None = None
         self._outward: Set[PeerId] = frozenset()
         self._founders: dict[PeerId, Incarnation] = {}
-
-    @property
-    def id(self) -> PeerId:
-        return self.me.id
 
     @property
     def phase(self) -> Phase:

@@ -227,7 +227,7 @@ class Joining:
 
     def _ask(self, donors: Sequence[Member], now: float) -> None:
         state = self._state
-        if any(each.inbox.expects_copy() for each in state.busy_shards):
+        if state.expects_copy():
             self._was_given = True
             return
         names = state.table.reachable([member.id for member in donors], now)
@@ -268,7 +268,7 @@ class Joining:
         named = [state.table.member(member.id) for member in body.donors]
         donors = [m for m in named if m is not None and m.phase.takes_shares]
         waits = state.table.phase is Phase.JOINING and self._donor == sender
-        if waits and donors and not any(each.inbox.expects_copy() for each in state.busy_shards):
+        if waits and donors and not state.expects_copy():
             self._ask_one(donors[int(self._rng().integers(len(donors)))], now)
 
 

@@ -203,6 +203,11 @@ class State:
         """Return True if a sender's next share would be accepted."""
         return self.table.phase >= Phase.TRAINING and not (self.closing or self.is_full)
 
+    def expects_copy(self, but: PeerId = "") -> bool:
+        """Return True if a copy is on its way here from a peer other than *but*."""
+        shares = [t for each in self.busy_shards for t in each.inbox.transfers.values()]
+        return any([each.offer.form.copy for each in shares if each.id.sender != but])
+
     def reads_from(self, peer: PeerId) -> bool:
         """Return True if a peer's model is wanted; not after this peer gave up its swarm."""
         return peer == self.reads and self.table.phase.takes_shares
@@ -224,7 +229,7 @@ class State:
                 return "not a copy"
             # Two donors may have been asked; the bytes of the second would only slow down the
             # first.
-            if any([each.inbox.expects_copy(but=share.sender) for each in self.busy_shards]):
+            if self.expects_copy(but=share.sender):
                 return "another copy is on its way"
         if form.wire == NATIVE and form.registers == 1 and not form.bare:
             return ""
