@@ -69,6 +69,12 @@ def test_what_was_granted_once_stays_granted_when_the_pace_falls() -> None:
     frame(made, 15, 0.0)
 
 
+def test_where_the_pace_has_fallen_nothing_is_granted_that_was_granted_before() -> None:
+    made = offered(replace(WIDER, stall_s=100.0))
+    assert [g for index in range(8) for g in frame(made, index, 0.01)][-1] == 256
+    assert [frame(made, index, 2.4) for index in range(8, 12)] == [[]] * 4
+
+
 def test_from_a_slow_sender_no_more_is_let_in_than_comes_in_two_seconds() -> None:
     made = offered()
     # Two frames a second: four of them are as many as two seconds carry.

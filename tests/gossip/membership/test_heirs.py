@@ -166,6 +166,16 @@ def test_where_the_only_heir_that_answers_is_busy_another_is_taken_after_a_while
     assert sorted(heirs(scene)) == ["b", "c"]
 
 
+def test_of_several_shards_each_is_burned_as_far_as_there_is_any() -> None:
+    scene = Scene()
+    scene.founded("a", "b", shards=2)
+    scene.act("a", lambda context: context.push("b", ONE, shard=0))
+    scene.leave("a", burn=True)
+    a = scene.peers["a"]
+    assert [account.burned for account in a.accounts] == [0, ONE]
+    assert not a.done, "the first one is still on its way"
+
+
 def test_it_is_worth_waiting_for_one_that_still_speaks_and_for_nobody_else() -> None:
     scene = left_alone("a", "b", "c")
     scene.push("a", "b", ONE // 2)

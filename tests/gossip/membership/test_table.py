@@ -223,6 +223,13 @@ def test_a_peer_that_leaves_takes_no_shares() -> None:
     assert view.takers() == ("a",) and ids(view) == ["a", "b"]
 
 
+def test_a_peer_that_could_not_be_reached_is_passed_over_for_a_while() -> None:
+    view = met()
+    view.pass_over("b", 5.0)
+    view.pass_over("stranger", 5.0)
+    assert not view.reachable(["b"], 4.0) and view.reachable(["b"], 5.0)
+
+
 def test_what_was_never_believed_is_neither_told_nor_kept_and_the_dead_are_remembered() -> None:
     """Or peers that forget at different times would teach one another for ever."""
     view = met(B, member("d"))

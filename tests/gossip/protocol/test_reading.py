@@ -172,6 +172,7 @@ def test_what_nobody_reads_any_more_is_sent_back(
     scene.step("b")
     if other:
         scene.deliver(Offer)
+        assert shown(scene) == ()
     effects = read(scene, "a", other)
     assert ShareRefused("b", why) in effects + scene.deliver()
     assert not scene.peers["b"].account.outstanding
