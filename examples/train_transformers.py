@@ -7,7 +7,7 @@ or two on two machines:
     python examples/train_transformers.py --bind tcp://0.0.0.0:7700 --out a
     python examples/train_transformers.py --join tcp://node-a:7700 --out b
 
-Kill one, start it again with --resume, and it goes on from its last checkpoint. The model is a tiny
+Kill one, start it again with --resume, and it resumes from its last checkpoint. The model is a tiny
 GPT-2 that learns to count, so that nothing is downloaded.
 """
 
@@ -25,7 +25,7 @@ parser.add_argument("--bind", help="where to listen, such as tcp://0.0.0.0:7700"
 parser.add_argument("--join", action="append", help="address of any member")
 parser.add_argument("--out", help="folder for checkpoints, unless `rumor run` names one")
 parser.add_argument("--steps", type=int, default=200)
-parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+parser.add_argument("--resume", action="store_true", help="resume from the last checkpoint")
 arguments = parser.parse_args()
 # Arguments count more than what `rumor run` says.
 place = {name: vars(arguments)[name] for name in ("bind", "join") if vars(arguments)[name]}

@@ -1,7 +1,7 @@
 """A peer in a container: everything else is in its environment.
 
 RUMOR_ID, RUMOR_BIND and RUMOR_JOIN say who it is, where it listens and whom to join; with RUMOR_OUT
-and RUMOR_RESUME it goes on from its last checkpoint; RUMOR_READY names a file that is there as long
+and RUMOR_RESUME it resumes from its last checkpoint; RUMOR_READY names a file that is there as long
 as it is a member. Without any of them it trains alone.
 """
 

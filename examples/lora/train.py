@@ -6,7 +6,7 @@
 MODEL is a folder in Hugging Face's format; weights.py makes one that needs no network. Trained and
 averaged are adapters of rank 8 (LoRA) on the query and value projections. The model beneath them
 is frozen, lies at each peer, and is never sent. What PEFT loads is in adapter/ of each peer's
-folder at the end. Started again in the same folder, a peer goes on from its last checkpoint.
+folder at the end. Started again in the same folder, a peer resumes from its last checkpoint.
 """
 
 import argparse
