@@ -51,7 +51,7 @@ FIXED: tuple[Case, ...] = (
     *(("p-peer-exponential", 1), ("p-peer-exponential", 9), ("p-peer-exponential:p=3", 13)),
     *(("hypercube-matching", n) for n in (1, 2, 16)),
     *(("base-k", 1), ("base-k", 11), ("base-k:k=2", 13), ("base-k:k=4", 24)),
-    *(("random-regular", 1), ("random-regular", 12), ("random-regular:d=3", 8)),
+    *(("random-regular", 1), ("random-regular:d=8", 12), ("random-regular:d=3", 8)),
     *(("erdos-renyi", 1), ("erdos-renyi", 12), ("erdos-renyi:p=0.6", 10)),
     *(("small-world", 1), ("small-world", 12), ("small-world:k=2,p=0.5", 10)),
     *(("scale-free", 1), ("scale-free", 12), ("scale-free:m=1", 10)),

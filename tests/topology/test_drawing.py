@@ -102,3 +102,7 @@ def test_three_facts_stand_above_a_picture(spec: str, said: str) -> None:
 def test_both_ways_of_a_link_are_one_line() -> None:
     assert links_of(parse("ring", 4), 0) == ([(0, 1), (0, 3), (1, 2), (2, 3)], [])
     assert links_of(parse("one-peer-exponential", 4), 0) == ([], [(0, 1), (1, 2), (2, 3), (3, 0)])
+
+
+def test_what_can_be_seen_is_not_refused() -> None:
+    check_size(parse("ring", 2000))
