@@ -91,9 +91,7 @@ _PANELS: Final = {
             "commands.topology:topology",
             "Say who pushes to whom in a topology, and how fast it mixes.",
         ),
-        "config": Command(
-            "commands.config:config", "List and explain settings that are not options of a command."
-        ),
+        "config": Command("commands.config:config", "List and explain the settings of commands."),
     },
 }
 """Panels of ``rumor --help``."""

@@ -138,6 +138,7 @@ class ShardSettings:
         "Pieces into which the vector is cut, each with a weight of its own, so that a push "
         "carries a part of the model: for large models, slow links or little memory (gosgd and "
         "sgp only; rules that cut the vector themselves set it). All peers must give the same.",
+        brief="Pieces into which the vector is cut.",
         low=1,
         metavar="K",
     )

@@ -48,12 +48,14 @@ class CalibrateConfig(TrustSettings):
         (),
         "A running peer: measure the links to all that train with it, without being one of them. "
         "May be given several times.",
+        brief="Running peers: measure links to them.",
         metavar="HOST:PORT",
     )
 
     probe_mb: float = setting(
         16.0,
         "Most that is sent to each peer to measure its link, in millions of bytes.",
+        brief="Most that is sent to measure a link.",
         low=0.1,
         high=1000,
     )
@@ -79,8 +81,8 @@ def calibrate(
             "--out",
             "-o",
             metavar="FILE",
-            help="Where the measurement goes; an existing one is replaced.",
-            show_default=f"{FILE} in LIVE_DIR",
+            help=f"Where to ({FILE} in LIVE_DIR).",
+            show_default=False,
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -230,6 +232,7 @@ class AdviseConfig:
     seeds: int = setting(
         2,
         "Runs of each candidate; with more of them, smaller differences are significant.",
+        brief="Runs of each candidate.",
         low=1,
         metavar="N",
     )

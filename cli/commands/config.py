@@ -14,8 +14,11 @@ from ..settings.options import Json, options_of, settings_of_command
 
 __all__ = ["COMMANDS", "Declared", "config", "declared_settings", "shown_default"]
 
-COMMANDS: Final = ("peer", "launch", "run", "simulate")
-"""Commands that have more settings than options."""
+COMMANDS: Final = (
+    *("peer", "launch", "run", "simulate"),
+    *("demo", "top", "doctor", "study", "calibrate", "advise", "topology"),
+)
+"""Commands that have settings."""
 
 _WIDTH: Final = 80
 _COLUMN: Final = 30
@@ -51,9 +54,9 @@ def config(
     *,
     as_json: Json = False,
 ) -> None:
-    """List and explain settings that are not options of a command.
+    """List and explain the settings of commands.
 
-    They are those of `rumor peer`, `launch`, `run` and `simulate`. Each is given as
+    Those of `rumor peer`, `launch`, `run` and `simulate` that are not options are given as
     `--set NAME=VALUE`, or in a TOML file: `--config FILE.toml`. Launched processes find those of a
     peer in their environment, as `RUMOR_NAME`.
 

@@ -68,6 +68,7 @@ class DemoConfig(OutSettings):
     seconds: float = setting(
         SECONDS,
         "Training time; starting all processes takes some more seconds.",
+        brief="Training time.",
         low=1,
         high=3600,
         metavar="S",

@@ -41,30 +41,34 @@ class StudyConfig(OutSettings):
         False,
         "Continue in the folder of an earlier run: trials of the same arguments, files and code "
         "are not computed again. The grid may have changed.",
+        brief="Continue in the folder.",
     )
 
     target: float | None = setting(
         None,
         "Accuracy for time-to-target and bytes-to-target; changes no trial.",
+        brief="Accuracy to reach.",
         otherwise="the study's",
         metavar="ACCURACY",
     )
 
-    dry_run: bool = setting(False, "Check all trials, list them, and compute nothing.")
+    dry_run: bool = setting(False, "Check and list all trials.")
 
     hours: float | None = setting(
         None,
         "Begin no trial after this many hours; --resume computes the missing ones. All trials of "
         "the first seed come first.",
+        brief="For how many hours",
         above=0,
         otherwise="no limit",
     )
 
-    list_all: bool = setting(False, "List the studies that come with rumor.", flags=("--list",))
+    list_all: bool = setting(False, "List built-in studies.", flags=("--list",))
 
     copy: Path | None = setting(
         None,
         "Copy the study's file there for you to change, and compute nothing.",
+        brief="Copy the study's file there.",
         metavar="FILE.toml",
     )
 
@@ -72,6 +76,7 @@ class StudyConfig(OutSettings):
         "loky",
         "loky (processes of this machine), dask:tcp://HOST:PORT, ray (whatever Ray finds, or a "
         "new one on this machine) or ray:ADDRESS. The results are the same.",
+        brief="loky, dask:ADDRESS or ray.",
     )
 
     jobs: int | None = setting(
@@ -82,7 +87,7 @@ class StudyConfig(OutSettings):
         flags=("--jobs", "-j"),
     )
 
-    report: bool = setting(True, "Write report.html next to the tables.")
+    report: bool = setting(True, "Write report.html.")
 
 
 @options_of(Source(StudyConfig, "What is done"))

@@ -35,6 +35,7 @@ class TopologyConfig:
     nodes: int | None = setting(
         None,
         "How many nodes. May be left out where SPEC or a file says it.",
+        brief="How many nodes.",
         low=1,
         flags=("--nodes", "-n"),
     )
@@ -44,6 +45,7 @@ class TopologyConfig:
     mixing: str | None = setting(
         None,
         "Mixing weights: metropolis, uniform or lazy.",
+        brief="metropolis, uniform or lazy.",
         otherwise="the family's own",
         metavar="NAME",
     )
@@ -52,6 +54,7 @@ class TopologyConfig:
         0.95,
         "Decay behind the effective number of neighbors, in [0, 1): the nearer to 1, the longer "
         "training remembers.",
+        brief="Decay of effective neighbors.",
     )
 
     draw: Path | None = setting(None, "Draw a picture there, as .png, .svg or .pdf.")

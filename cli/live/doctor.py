@@ -26,6 +26,7 @@ class DoctorConfig(TrustSettings, ShardSettings):
     task: str | None = setting(
         None,
         "Its task, as of `rumor peer`, to compare the models.",
+        brief="Its task, to compare the models.",
         otherwise="not compared",
     )
 

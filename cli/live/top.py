@@ -57,25 +57,32 @@ class TopConfig(TrustSettings):
     """How a swarm is watched."""
 
     every_s: float = setting(
-        1.0, "From one question to all members to the next, seconds.", low=0.2, high=3600
+        1.0,
+        "From one question to all members to the next, seconds.",
+        brief="Time between two questions.",
+        low=0.2,
+        high=3600,
     )
 
     sort: str = setting(
         "peer",
         "Column to sort by: peer, state, step, step/s, weight, loss, stale, out/s, in/s, lost, "
         "accuracy, 'stale max', up or address. Numbers are shown with the largest on top.",
+        brief="Column to sort by.",
     )
 
     web: bool = setting(
         False,
         "Show the swarm in the browser, with links and curves: print the address of a page and "
         "serve it until Ctrl-C.",
+        brief="Show it in the browser.",
     )
 
     listen: str | None = setting(
         None,
         "Where the page of ``web`` is served; port 0 is any free one. Anyone who can connect there "
         "can watch.",
+        brief="Where the page is.",
         otherwise="127.0.0.1:0",
         metavar="HOST:PORT",
     )

@@ -113,7 +113,7 @@ def options_of(
         else:
             shown = {name: panel for panel, names in everyday.items() for name in names}
         made = [
-            _option(settings[name], panel, settings, brief=everyday is not None)
+            _option(settings[name], panel, settings)
             for name, panel in shown.items()
             if name not in taken
         ]
@@ -291,13 +291,11 @@ _DEBUG: Final = _typed_alone(
 )
 
 
-def _option(
-    setting: Parameter, panel: str, settings: Collection[str], *, brief: bool
-) -> inspect.Parameter:
+def _option(setting: Parameter, panel: str, settings: Collection[str]) -> inspect.Parameter:
     """Make the parameter from which typer makes an option."""
     name, kind, shown = setting.name, setting.kind, setting.otherwise
     default: Any = setting.default
-    text = (setting.brief or setting.help) if brief else setting.help
+    text = setting.brief or setting.help
     text = re.sub(r"``(\w+)``", lambda m: option(m[1]) if m[1] in settings else m[0], text)
     if setting.is_several:
         kind, default, shown = cast(Any, list)[kind], None, shown or str(default or "")
@@ -306,16 +304,15 @@ def _option(
         default = None
     # Without it, an option that is on by default could not be switched off.
     usual = f"{option(name)}/--no-{option(name)[2:]}" if default is True else option(name)
-    if brief:
-        # typer would print the default on a line of its own.
-        told = shown or ("" if default in (None, False, True) else str(default))
-        with_default = f"{text.rstrip('.')} ({told})."
-        text = with_default if told and len(with_default) <= _LINE else text
+    # typer would print the default on a line of its own.
+    told = shown or ("" if default in (None, False, True) else str(default))
+    with_default = f"{text.rstrip('.')} ({told})."
+    text = with_default if told and len(with_default) <= _LINE else text
     declared = typer.Option(
         *(setting.flags or (usual,)),
         metavar="" if kind is bool else _metavar(setting),
         help=text,
-        show_default=False if brief else shown or True,
+        show_default=False,
         rich_help_panel=panel,
     )
     return inspect.Parameter(
