@@ -485,7 +485,10 @@ class MemberTable:
         self.me = replace(self.me, heartbeat=self.me.heartbeat + 1)
         stalled_s, self._ticked_s = self._health.ticked(now), now
         if stalled_s:
-            self._forgive(stalled_s, now)
+            # A peer that was itself stopped has received no heartbeats. Without this it would wake
+            # up, consider all others dead and spread the news.
+            for known in self.known.values():
+                known.progress_s = min(known.progress_s + stalled_s, now)
         dead_s = self._config.dead_s * self._health.factor
         suspect_s = min(self._config.suspect_s * self._health.factor, dead_s)
         self.clock.speaking = sum([k.alive and k.spoken > 0 for k in self.known.values()])
@@ -508,9 +511,3 @@ class MemberTable:
     def _left_recently(self, known: Known) -> bool:
         silent_s = self._ticked_s - known.progress_s
         return known.member.phase is Phase.LEFT and silent_s <= self._config.dead_s
-
-    def _forgive(self, stalled_s: float, now: float) -> None:
-        # A peer that was itself stopped has received no heartbeats. Without this it would wake up,
-        # consider all others dead and spread the news.
-        for known in self.known.values():
-            known.progress_s = min(known.progress_s + stalled_s, now)

@@ -208,14 +208,11 @@ class State:
         shares = [t for each in self.busy_shards for t in each.inbox.transfers.values()]
         return any([each.offer.form.copy for each in shares if each.id.sender != but])
 
-    def reads_from(self, peer: PeerId) -> bool:
-        """Return True if a peer's model is wanted; not after this peer gave up its swarm."""
-        return peer == self.reads and self.table.phase.takes_shares
-
     def why_refused(self, share: ShareId, offer: Offer) -> str:
         """Return why an offered share is refused, or an empty string."""
         phase, form = self.table.phase, offer.form
-        is_wanted = bool(self.reads) and self.reads_from(share.sender)
+        # Nothing is wanted any more once this peer gave up its swarm.
+        is_wanted = share.sender == self.reads and phase.takes_shares
         if bool(offer.held) is not is_wanted:
             return READ_FIRST if is_wanted else "nobody reads it"
         if self.closing:

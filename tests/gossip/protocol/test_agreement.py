@@ -10,7 +10,7 @@ from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.protocol.leave import widest_distance
 from rumor.gossip.wire.messages import Hello, Phase
 
-from ..scene import Scene, member
+from ..scene import Scene, member, to
 
 FAR, NEAR, CLOSE = (1.0, 0.1), (1.0, 0.0101), (1.0, 0.01)
 
@@ -145,10 +145,12 @@ def test_the_widest_distance_is_that_of_the_two_furthest_over_the_smaller_norm()
 
 
 def test_peers_that_only_dial_out_hear_of_one_another_at_once_and_agree() -> None:
-    scene = finished("a", "b", "c", outward="bc")
-    scene.merge("a", "b", "c")  # no time passes, so that no views are exchanged
-    assert agreements(scene) == [(Phase.QUIET, True)] * 3
+    scene = finished("a", "b", "c", "d", outward="bc")
+    scene.merge("a", "b", "c", "d")  # no time passes, so that no views are exchanged
+    assert agreements(scene) == [(Phase.QUIET, True)] * 4
     assert all(peer.done for peer in scene.peers.values())
+    effects = scene.says("a", replace(scene.peers["b"].table.me, heartbeat=99))
+    assert not to(effects, Hello), "what is known already is not passed on"
 
 
 def test_a_peer_known_from_hearsay_alone_is_waited_for() -> None:

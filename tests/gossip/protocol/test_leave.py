@@ -213,6 +213,10 @@ def test_a_quiet_peer_stays_until_what_was_stranded_and_is_found_is_settled() ->
     assert a.done
 
 
+def test_a_stranger_may_take_its_leave() -> None:
+    assert founded().receive(founded().letter("z", "a", Leave(True))) == []
+
+
 def test_one_that_was_outlived_leaves_at_once_though_all_it_had_is_under_way() -> None:
     scene = founded()
     scene.push("a", "b", ONE)
