@@ -1,4 +1,20 @@
-"""`simulate`: a swarm from its settings to its `Run`."""
+"""`simulate`: a swarm from its settings to its `Run`.
+
+Deciding comes first, computing follows:
+
+1. `Simulation` makes a plan of the settings, and chooses who decides: machine code for plain rules
+   without faults (`FastFleet`), else the protocols (`Fleet`).
+2. `Scheduler.next_window` lets that fleet run for some thousand steps of virtual time. `Fleet.step`
+   calls the protocol of a worker whose step is due; `EffectExecutor` turns what it asks for into
+   messages that arrive later, and into operations on values: snapshot, mix, release, step.
+3. A `Program` sorts these operations into levels, none of which depends on another of its level.
+4. `Models.execute` carries a window's levels out: a `Stepper` (`dense`, `vmap` or `loop`) computes
+   the gradients of all workers of a level, and `Shares` copies and mixes rows of one matrix.
+5. Between two windows, `Curves` measures the models, and `summarize` makes the `Run` in the end.
+
+So no decision depends on a value, unless a rule measures shares: then the fleet asks for them, and
+what was decided so far is computed first.
+"""
 
 import math
 import time

@@ -1,4 +1,18 @@
-"""Anti-entropy: HELLO and LEAVE messages, and their effects on the member table."""
+"""Anti-entropy: HELLO and LEAVE messages, and their effects on the member table.
+
+A death, step by step:
+
+1. Each peer raises its heartbeat once per gossip interval and sends its view to a random member.
+   `MemberTable.tick` finds heartbeats that stand still.
+2. After `suspect_s` the member is suspected (`PeerSuspected`): pushes skip it, and it is asked.
+3. After `dead_s` it is considered dead (`PeerDied`). `Membership._strand` strands the shares in
+   escrow toward it: their weight is neither here nor there until its owner is heard again.
+4. Dead members are dialed with back-off. One that answers recovers, and is asked what became of
+   each stranded share (`EscrowEvent.HEARD`). A later incarnation proves that the old one is
+   over: the escrow is written off, in the ledger as well.
+
+A launcher that has seen a process die tells the others at once, see `PeerRuntime._take_leave_of`.
+"""
 
 from collections.abc import Callable, Sequence
 

@@ -6,6 +6,15 @@ the one with the smallest id founds. After a longer wait, so does a peer that re
 checkpoint and finds no other peer: it has the anchor, and swarms founded twice from one anchor are
 one swarm.
 
+A join, step by step:
+
+1. `Joining.start` greets the seed addresses; `Protocol.wake` repeats that until one answers.
+2. A member answers with its view (`Membership.greeted`), from which the newcomer learns of others.
+3. `Joining.tick` sends ASK to a member that holds weight. At its next step, that donor gives a
+   copy: `StateTransfer.give` pushes a share that carries everything a member needs.
+4. The newcomer mixes the first copy of each shard with a fraction of 1 (`Joining.take_copy`), is
+   TRAINING from then on, and announces its phase.
+
 A donor with more waiting newcomers than it can serve refers them to newcomers that have just
 joined, so that the number of donors doubles with every copy.
 """

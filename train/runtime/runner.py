@@ -5,6 +5,31 @@ makes the protocol see one event after another. It is held while the protocol de
 is written, but never while values are copied, so training and network do not wait for each other.
 
 With a journal, each call of the protocol is recorded before it is made.
+
+A push, from ``peer.step()`` on:
+
+1. `PeerRuntime.step` calls `Protocol.step` under the lock, and that calls the rule (`GoSGD.step`):
+   `RuleContext.push_half` draws a push target, halves the weight and calls `send_share`.
+2. `send_share` requests a `Snapshot`, and `Outbox.push` moves the weight into escrow and requests a
+   `Send`: of the whole share in a PUSH if it is small, else of an OFFER. From here on, the table
+   `exchange.outgoing.TRANSITIONS` says what each answer does.
+3. `_carry_out` executes these effects: `TensorStore.take` copies the parameters, on the training
+   thread, and the message is queued.
+4. The network thread sends it (`SendQueue.flush`), with its frame cut from the snapshot.
+5. A GRANT lets `Outbox` send further frames as CHUNKs. After the last one the snapshot is released,
+   and its memory goes back to the pool (`TensorStore.release`).
+6. An ACK settles the share: the weight that was not accepted comes back out of escrow.
+
+A message, on the network thread:
+
+1. `_take_in` decodes the header. If the protocol expects the frame (`Protocol.place_of`),
+   `TensorStore.receive` puts it in its place, and checks it in the same pass.
+2. `Protocol.receive` drops what is not for this incarnation, model and swarm (`MessageFilter`),
+   notes a sign of life (`Membership.hears`), and dispatches by the kind of message. A new share is
+   accepted or refused in `Inbox._open`, for the reasons in `State.why_refused`.
+3. Once a share is complete, `Inspect` has the store check that its numbers are finite.
+4. At the next step the rule mixes it (`RuleContext.mix`): `TensorStore.mix` changes the parameters,
+   and `Inbox.decide` records how much was accepted and sends the ACK.
 """
 
 import logging

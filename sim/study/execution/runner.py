@@ -1,4 +1,16 @@
-"""`run_study`: computes a study from its grid to its results."""
+"""`run_study`: computes a study from its grid to its results.
+
+A trial, step by step:
+
+1. `plan_study` makes the trials of the grid, checks that each can run, and estimates their work.
+2. `trial_key` hashes the settings, the files that they name and the code. Trials whose key is in
+   the `Store` are finished, whichever study computed them.
+3. `_Run._compute` sends the others as orders, in JSON, to processes of joblib, Dask or Ray.
+4. There, `run_trial` calls `simulate`, and returns a record of figures and curves, or a failure.
+5. `_Run._keep` writes the record to the disk at once. A killed process is reported as `Lost`, and
+   its trials run again, one at a time.
+6. `load_results` reads the records back for tables, verdicts and the report.
+"""
 
 import json
 import math
