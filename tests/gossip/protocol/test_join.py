@@ -7,6 +7,7 @@ import pytest
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Greet
 from rumor.gossip.effects.events import Founded
+from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.weight import ONE, WEIGHT_MIN
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Ack, Ask, Leave, Phase, Push
@@ -62,6 +63,13 @@ def test_a_peer_that_was_not_told_to_join_does_nothing() -> None:
     scene.enter("a")
     assert not scene.passes("a", 1.0, 0.2)
     assert scene.peers["a"].phase is Phase.SEEKING
+
+
+def test_a_peer_with_fixed_members_waits_while_it_seeks() -> None:
+    scene = Scene()
+    scene.enter("a", rule=DPSGD())
+    scene.join("a", "b")
+    assert scene.step("a", trained=False) == []
 
 
 def test_a_lonely_newcomer_never_founds() -> None:
