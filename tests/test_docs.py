@@ -119,6 +119,7 @@ def test_python_snippets_compile(page: Path) -> None:
         compile(code, f"{name(page)}, snippet {number}", "exec")
 
 
+@pytest.mark.extended
 def test_the_tasks_that_the_page_shows_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (DOCS / "how-to" / "extend" / "task.md").read_text(encoding="utf-8")
     module = ModuleType("mytasks")
@@ -184,6 +185,7 @@ def test_every_command_and_field_is_explained() -> None:
     assert ": \n" not in reference.commands() + reference.config()
 
 
+@pytest.mark.extended
 def test_the_house_is_that_of_the_imports() -> None:
     house = script("house")
     drawn = house.draw(house.imports(ROOT))

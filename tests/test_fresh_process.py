@@ -119,6 +119,7 @@ def test_what_a_live_peer_does_not_need_is_not_loaded(fresh: Fresh) -> None:
     assert fresh.unwanted_of_train == []
 
 
+@pytest.mark.extended
 def test_matplotlib_is_not_loaded_for_its_own_sake(fresh: Fresh) -> None:
     assert fresh.unwanted_of_results == []
 

@@ -234,6 +234,7 @@ def test_after_a_reset_in_mid_transfer_what_has_come_is_whole_and_the_rest_is_lo
     assert_whole(there)
 
 
+@pytest.mark.extended
 def test_later_messages_go_through_after_many_resets(post: Post) -> None:
     here, there = pair(post)
     connect(post, here, there)
@@ -285,6 +286,7 @@ def test_two_that_only_dial_out_do_not_reach_each_other(post: Post) -> None:
     assert one.came == [] and other.came == []
 
 
+@pytest.mark.extended
 def test_one_that_stands_still_holds_nobody_up_and_control_comes_when_it_goes_on(
     post: Post,
 ) -> None:
@@ -325,6 +327,7 @@ def test_over_a_way_that_is_cut_nothing_comes_and_after_healing_what_is_sent_doe
     assert came == sorted(set(came))
 
 
+@pytest.mark.extended
 def test_control_can_overtake_bulk(harsh: Post) -> None:
     here, there = pair(harsh)
     connect(harsh, here, there)

@@ -107,6 +107,7 @@ def test_a_long_module_gets_more_mutants_than_a_short_one() -> None:
     assert [mutant.module for mutant in drawn] == ["long"] * 6 + ["short"] * 2
 
 
+@pytest.mark.extended
 def test_a_list_of_today_names_each_place_once_and_leaves_the_transport_out() -> None:
     mutants = draw_from("HEAD", count=120, seed=1)
     assert len(mutants) == len({(m.module, m.line) for m in mutants}) == 120

@@ -203,6 +203,7 @@ def noisy(batch: Any) -> Any:
     return {"x": batch["x"] + 0.1 * torch.randn_like(batch["x"]), "y": batch["y"]}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("partition", ["shared", "dirichlet:0.5"])
 def test_batches_of_another_form_give_the_same_bits(partition: str) -> None:
     pairs = tiny(steps=10)

@@ -281,6 +281,7 @@ def test_whatever_goes_wrong_escrow_settles_and_models_agree_in_the_end(seed: in
     assert_agreed(swarm)
 
 
+@pytest.mark.extended
 def test_a_list_of_faults_is_done_as_simulations_do_it(tmp_path: Path) -> None:
     faults = [
         {"at_s": 2.0, "kind": "crash", "peer": 1},

@@ -36,6 +36,7 @@ def outcome(run: Any) -> Mapping[str, Any]:
     return {"steps": run.workers["steps"].tolist(), "pushes": run.summary["pushes"]}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", WAITING)
 def test_all_end_after_the_same_step_however_they_decide(name: str) -> None:
     calm = simulated(name)
@@ -47,6 +48,7 @@ def test_all_end_after_the_same_step_however_they_decide(name: str) -> None:
         assert run.summary["loss"] == pytest.approx(calm.summary["loss"], rel=1e-5)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", MEMBERS_CHANGE)
 def test_those_who_go_on_take_what_the_dead_have_left(name: str) -> None:
     run = simulated(name, faults=({"at_s": 0.6, "kind": "crash", "peer": 1},), total_steps=240)

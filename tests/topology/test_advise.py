@@ -26,6 +26,7 @@ def test_every_family_that_stands_for_no_one_network_is_judged_once(n: int, degr
     assert sorted(families) == sorted(set(FAMILIES) - {"hosts", "file"})
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("n", "degree"), [(12, 3), (13, 1), (16, 2)])
 def test_what_fits_keeps_the_budget_and_comes_first_by_rounds_then_messages(
     n: int, degree: int
@@ -82,6 +83,7 @@ def test_what_speaks_for_a_family_and_against_it_is_said(family: str, reason: st
     assert reason in named(advice_on(16, 2))[family].why
 
 
+@pytest.mark.extended
 def test_a_star_needs_its_middle() -> None:
     assert "losing node 0 splits it" in named(advice_on(5, 4))["star"].why
 

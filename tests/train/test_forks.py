@@ -143,6 +143,7 @@ if sys.argv[1] == "fails":
 """
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("how", "state"), [("ends", "finished"), ("fails", "failed")])
 def test_a_peer_that_is_not_closed_ends_with_the_interpreter(
     tmp_path: Path, how: str, state: str

@@ -88,6 +88,7 @@ def test_models_can_stay_where_they_are(machines: Machines) -> None:
     assert "Weight is exact" in result.stdout
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("lines", "arguments", "messages"),
     [
@@ -111,6 +112,7 @@ def test_what_is_missing_on_a_machine_is_named_before_anything_starts(
     assert not (machines.folder / "run").exists()
 
 
+@pytest.mark.extended
 def test_other_versions_a_folder_that_is_taken_and_a_wrong_ssh_are_named(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ def test_another_folder_or_accuracy_is_refused(
         assert shown.exit_code == 2 and message in shown.stderr
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_from_real_peers_to_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -179,6 +179,7 @@ def peer() -> Iterator[Peer]:
     assert not thread.is_alive()
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_slow_link_is_measured_as_slow(peer: Peer) -> None:
     assert peer.address is not None

@@ -275,6 +275,7 @@ raise ImportError("no plots here")
 """
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_what_fails_after_the_training_takes_nothing_of_it_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -401,6 +402,7 @@ def test_the_same_command_line_begins_a_run_and_goes_on_with_it(
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_each_peer_of_a_process_is_of_a_swarm_of_its_own_in_which_all_processes_meet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -439,6 +441,7 @@ for name in (None, None, "last"):
 """
 
 
+@pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize(
     ("script", "options", "swarms"),
@@ -458,6 +461,7 @@ def test_examples_with_several_swarms_leave_a_model_of_each(
     assert sorted(path.parent.name for path in Path("run").glob("swarms/*/*.safetensors")) == swarms
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_peers_of_a_run_that_goes_on_meet_however_short_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

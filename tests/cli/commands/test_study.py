@@ -53,6 +53,7 @@ def test_a_study_leaves_tables_and_says_who_was_first() -> None:
     assert "topology by" in done.stdout and "complete" in done.stdout
 
 
+@pytest.mark.extended
 def test_a_report_is_written_unless_it_is_not_wanted() -> None:
     done = study("mine.toml", "--jobs", "1", "--out", "a")
     assert done.exit_code == 0, done.output
@@ -156,6 +157,7 @@ def test_studies_that_come_with_rumor_are_listed_and_can_be_copied() -> None:
     assert list(own.trials()) == list(original.trials())
 
 
+@pytest.mark.extended
 def test_trials_that_fail_are_told_by_their_reason_and_the_others_kept() -> None:
     Path("mine.toml").write_text(
         'seeds = 2\n[settings]\ntask = "quadratic"\nworkers = 2\nsteps = 200\n'
@@ -188,6 +190,7 @@ class Broken:
         monkeypatch.setattr(Store, "put", put)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("error", "status", "message"),
     [

@@ -52,6 +52,7 @@ def test_the_table_says_in_words_what_the_figures_mean() -> None:
         assert words in shown
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("spec", "n", "words"),
     [
@@ -130,6 +131,7 @@ def test_the_list_for_programs_has_the_same() -> None:
     assert (k["name"], k["default"], k["required"]) == ("k", 1, False)
 
 
+@pytest.mark.extended
 def test_advice_shows_the_best_first_and_what_does_not_fit_last() -> None:
     shown = topology("--advise", "-n", "9", "--degree", "2").stdout
     first, last = shown.split("These do not fit:")
@@ -137,6 +139,7 @@ def test_advice_shows_the_best_first_and_what_does_not_fit_last() -> None:
     assert "hypercube" in last and "n must be a power of 2" in last
 
 
+@pytest.mark.extended
 def test_advice_for_programs_has_facts_and_reasons() -> None:
     given = answer("--advise", "-n", "9", "--degree", "2")
     assert (given["n"], given["degree"]) == (9, 2)

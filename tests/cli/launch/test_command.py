@@ -135,6 +135,7 @@ def test_loggers_get_every_row_of_every_peer_and_the_summary(tmp_path: Path) -> 
     assert own.summaries == [summary]
 
 
+@pytest.mark.extended
 def test_a_logger_that_fails_costs_a_run_nothing_but_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,6 +172,7 @@ def test_a_killed_peer_is_named_with_the_weight_that_died_with_it(
     assert torch.allclose(model["weight"], torch.full((1, 32), 4 / 3))
 
 
+@pytest.mark.extended
 def test_a_failed_peer_is_named_and_the_rest_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +185,7 @@ def test_a_failed_peer_is_named_and_the_rest_count(
     )
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("end", ["kill", "fail", "refuse"])
 def test_a_run_in_which_nobody_finished_did_not_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
@@ -302,6 +305,7 @@ def no_room(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     monkeypatch.setattr("rumor.train.storage.files.publish", full)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["model.safetensors", "summary.json", "training.png"])
 def test_a_file_that_cannot_be_written_costs_only_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -199,6 +199,7 @@ def test_each_fault_is_done_at_its_time(
     assert [at_s for at_s, _ in noted] == pytest.approx([at_s for at_s, _ in done], abs=0.01)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("fault", "about"),
     [
@@ -328,6 +329,7 @@ def test_the_end_of_a_pause_ends_no_other(
     assert len(told) == len(released_s)
 
 
+@pytest.mark.extended
 def test_of_two_slows_the_larger_counts_and_each_ends_by_itself(tmp_path: Path) -> None:
     faults: list[dict[str, Any]] = [
         {"at_s": 1, "kind": "slow", "peer": "peer-1", "factor": 3, "for_s": 4},

@@ -105,6 +105,7 @@ def test_a_killed_peer_is_a_machine_that_died_and_the_others_go_on(
     assert lessened["accuracy"] > 0.85
 
 
+@pytest.mark.extended
 def test_a_peer_that_is_told_to_stop_hands_its_weight_on(lessened: dict[str, Any]) -> None:
     left = lessened["peers_detail"][2]
     assert (left["state"], left["weight_units"]) == ("left", 0)
@@ -213,6 +214,7 @@ def test_whatever_happens_to_the_network_no_unit_is_missing(tmp_path: Path) -> N
     assert not summary["exchange"]["shared_memory"] and summary["accuracy"] > 0.85
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("rule", ["allreduce", "local-sgd:h=20"])
 def test_peers_that_wait_for_one_another_end_after_the_same_step(tmp_path: Path, rule: str) -> None:
     swarm = ("--peers", "3", "--topology", "complete", "--rule", rule, "--slow", "2:3")

@@ -127,6 +127,7 @@ def test_keys_that_the_roster_here_does_not_let_in(run: Run, tmp_path: Path) -> 
     assert "is not let in by" in told and "`rumor keys add ROSTER m1" in told
 
 
+@pytest.mark.extended
 def test_keys_are_used_where_they_are_let_in(run: Run, tmp_path: Path) -> None:
     swarm = Swarm(tmp_path)
     words = (run.address, "--key", swarm.machine("m1"), "--roster", swarm.file())

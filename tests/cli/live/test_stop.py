@@ -98,6 +98,7 @@ def report(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_swarm_ends_and_goes_on_from_its_checkpoints(run: Run) -> None:
     first = swarm_of(run)
@@ -129,6 +130,7 @@ def test_a_swarm_ends_and_goes_on_from_its_checkpoints(run: Run) -> None:
     assert sum(peer["weight_units"] for peer in found["peers"]) == 2**40
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_stop_is_in_the_journal_and_repeated_with_it(run: Run) -> None:
     swarm_of(run, "--set=journal")
@@ -137,6 +139,7 @@ def test_a_stop_is_in_the_journal_and_repeated_with_it(run: Run) -> None:
     assert replay(run.folder / "a", run.folder / "b").identical
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_those_who_wait_for_one_another_leave(run: Run) -> None:
     processes = swarm_of(run, "--rule", "dpsgd")
@@ -154,6 +157,7 @@ def test_one_that_does_not_stop_is_status_1(run: Run) -> None:
     assert "a: does not stop: it takes no requests to stop (remote_stop=False)" in told
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_with_keys_the_owner_stops_a_swarm(run: Run) -> None:
     swarm = Swarm(run.folder)

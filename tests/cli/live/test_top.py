@@ -196,6 +196,7 @@ def test_a_swarm_of_real_processes_is_seen(tmp_path: Path) -> None:
     assert {event["event"] for event in told["events"]} >= {"founded", "met"}
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_where_nobody_listens_it_fails_in_a_line() -> None:
     result = rumor_top("127.0.0.1:1", "--once")

@@ -92,6 +92,7 @@ def test_a_port_that_is_taken_is_said_to_be(given: dict[str, Any]) -> None:
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_where_nobody_listens_it_fails_in_a_line() -> None:
     result = rumor_web("127.0.0.1:1")

@@ -157,6 +157,7 @@ def test_a_timeout_is_learnt_from_round_trips() -> None:
     assert 0.1 <= link.timeout_s < 0.101
 
 
+@pytest.mark.extended
 @given(st.lists(st.floats(0.0, 1e3), min_size=1))
 def test_the_timeout_is_never_below_the_smallest_round_trip(trips_s: list[float]) -> None:
     link = LinkEstimator(CONFIG, 1)

@@ -41,6 +41,7 @@ def test_no_fault_creates_or_loses_weight_and_everything_settles(campaign: Campa
     assert campaign.seeds == len(SEEDS)
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(1200)
 def test_the_campaign_met_everything_that_must_happen_sometimes(campaign: Campaign) -> None:
     assert set(EVENT_COVERAGE) - set(campaign.seen) == set()

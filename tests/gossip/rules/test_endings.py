@@ -25,6 +25,7 @@ WAITING |= {"local-sgd", "diloco", "gasloc", "noloco", "hybrid"}
 """Rules whose rounds wait for others."""
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 @pytest.mark.parametrize("name", [*RULES, "gosgd:p=0.5,layers=3", "sgp:robust=clip"])
 def test_all_end_with_the_weight_they_brought_and_keep_nothing(

@@ -362,6 +362,7 @@ def test_on_other_topologies_and_in_other_formats_too(
 RATED = [spec for spec in CASES if requirements_of(make_rule(spec)).lr]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("spec", RATED)
 def test_what_is_in_proportion_to_the_learning_rate_changes_with_it(spec: str) -> None:
     agree(spec, "ring", CALM, "float32", lambda step: (0.1, 0.1, 0.05, 0.2)[step % 4])

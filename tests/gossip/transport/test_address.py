@@ -66,6 +66,7 @@ def test_a_port_out_of_range_is_refused(port: int) -> None:
         parse_address(f"node-a:{port}", any_port=True)
 
 
+@pytest.mark.extended
 @given(text=st.text(max_size=40), any_port=st.booleans())
 def test_any_text_is_an_address_or_refused(text: str, any_port: bool) -> None:
     for given_text in (text, f"{text}:1", f"tcp://{text}", f"a:{text}", f"[{text}]:1"):

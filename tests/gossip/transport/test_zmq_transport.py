@@ -300,6 +300,7 @@ def test_what_to_do_about_a_bind_address_depends_on_what_is_wrong(bind: str, adv
         Transport(bind)
 
 
+@pytest.mark.extended
 def test_closing_does_not_wait_for_a_peer_that_stands_still(
     listener: tuple[subprocess.Popen[str], str],
 ) -> None:

@@ -107,6 +107,7 @@ def simulated(
     return simulate(task=task, **given | settings)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("count", [by_number, by_list, by_iterator, by_unsaved_buffer])
 def test_each_worker_counts_its_own_steps(count: Callable[[Stateful], float]) -> None:
     run, expected = simulated(count), simulated(by_saved_buffer)
@@ -115,6 +116,7 @@ def test_each_worker_counts_its_own_steps(count: Callable[[Stateful], float]) ->
     assert torch.equal(run.model["layer.weight"], expected.model["layer.weight"])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "changes",
     [{"count": by_generator}, {"loss": CountingLoss()}, {"optimizer": CountingSGD}],

@@ -80,6 +80,7 @@ def test_steps_on_a_device_give_what_they_give_on_the_cpu(case: str) -> None:
     check_close(run, plain)
 
 
+@pytest.mark.extended
 def test_the_loop_on_a_device_gives_the_very_bits_and_they_are_marked_as_its_own() -> None:
     settings = SETTINGS | {"p": 0.7, "engine": "loop"}
     plain = simulate(**settings)
@@ -91,6 +92,7 @@ def test_the_loop_on_a_device_gives_the_very_bits_and_they_are_marked_as_its_own
     assert run.summary["model_digest"] == plain.summary["model_digest"]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["normalized", "dropped"])
 def test_other_models_are_vmapped_on_a_device(name: str) -> None:
     settings = SETTINGS | {"task": f"tests.sim.batched.test_device:{name}", "workers": 2}

@@ -327,12 +327,14 @@ OPTIMIZERS: dict[str, Callable[[Any, float], Optimizer]] = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_steps_of_each_optimizer_are_the_loops_but_for_rounding(optimizer: str) -> None:
     shop = workshop(CASES["batch norm"].task(torch.float64, optimizer=OPTIMIZERS[optimizer]))
     assert difference(steps(shop, shop.vmap, 20), steps(shop, shop.loop, 20)) < 1e-9
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_learning_rate_that_falls_and_crashes_do_as_in_the_loop(optimizer: str) -> None:
     settings: dict[str, Any] = {

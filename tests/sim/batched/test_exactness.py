@@ -86,6 +86,7 @@ def check_same(run: Run, other: Run) -> None:
         assert torch.equal(run.model[name], tensor)
 
 
+@pytest.mark.extended
 def test_other_settings_give_another_digest(plain: dict[str, Run]) -> None:
     changes: list[dict[str, Any]] = [{"seed": 5}, {"lr": 0.09}, {"latency_s": 0.3}]
     settings = SETTINGS | CASES["gosgd"]

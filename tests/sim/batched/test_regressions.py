@@ -149,6 +149,7 @@ def test_measurements_grow_rarer_as_a_run_grows_long(
     assert 15 <= len(run.series["time_s"]) <= 300
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("network", ["ideal", "lan", "wan"])
 def test_after_a_round_of_allreduce_nobody_disagrees(network: str) -> None:
     run = simulate(task="noise", workers=8, rule="allreduce", steps=40, network=network)

@@ -195,6 +195,7 @@ def test_what_was_rounded_by_chance_follows_from_names_and_not_from_order() -> N
     assert bits(third.row(2)) != bits(first.row(2))
 
 
+@pytest.mark.extended
 def test_room_that_was_freed_is_used_again_by_shares_of_its_kind() -> None:
     workers = rows(2)
     kinds = [Cut("x", Form(wire), shard) for wire in WIRES for shard in (0, 1)]

@@ -164,6 +164,7 @@ def digits() -> dict[str, Any]:
     return simulate(task="digits", workers=8, steps=80, p=0.5).summary
 
 
+@pytest.mark.extended
 def test_a_vector_that_is_cut_agrees_shard_by_shard() -> None:
     settings: dict[str, Any] = {"workers": 8, "topology": "complete", "steps": 300, "p": 1.0}
     whole = simulate(task=consensus(dim=64), **settings).summary
@@ -173,6 +174,7 @@ def test_a_vector_that_is_cut_agrees_shard_by_shard() -> None:
     assert whole["disagreement"] < cut["disagreement"] < 1e-12
 
 
+@pytest.mark.extended
 def test_what_a_worker_may_send_bounds_what_it_sends() -> None:
     free = simulate(task="digits", workers=4, steps=100, p=1.0)
     bound = simulate(task="digits", workers=4, steps=100, p=1.0, push_mbit=0.3)

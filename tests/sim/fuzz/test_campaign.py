@@ -150,6 +150,7 @@ def test_a_full_campaign_says_what_it_never_met(monkeypatch: pytest.MonkeyPatch)
 CHILDREN = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(not CHILDREN.exists(), reason="/proc does not tell who started whom here")
 def test_the_processes_of_a_campaign_that_is_killed_end_with_it() -> None:
     command = ["-m", "rumor.sim.fuzz", "--seeds", "0-99999", "--processes", "2"]

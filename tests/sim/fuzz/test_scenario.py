@@ -52,6 +52,7 @@ def test_leaving_an_option_out_shifts_no_other_draw(option: str) -> None:
             assert getattr(less, name) == getattr(full, name)
 
 
+@pytest.mark.extended
 def test_every_kind_of_fault_is_drawn_and_in_no_seed_all_of_them() -> None:
     drawn = [{fault.kind for fault in draw(seed, 6).faults} for seed in SEEDS]
     all_kinds = set(KINDS) - set(ATTACKS)
@@ -69,12 +70,14 @@ def test_drawn_faults_can_be_written_down_and_are_of_the_swarm(seed: int) -> Non
     assert scenario.faults_s >= FAULTS_S
 
 
+@pytest.mark.extended
 def test_nothing_diverges_where_the_sum_of_all_models_is_held_against_the_founders() -> None:
     exact = [draw(seed, 6) for seed in SEEDS if draw(seed, 6).config.exact]
     assert exact
     assert not any(fault.kind == "diverge" for seed in exact for fault in seed.faults)
 
 
+@pytest.mark.extended
 def test_somebody_always_listens() -> None:
     assert all("p0" not in draw(seed, 6, (), ()).dial_out for seed in SEEDS)
     assert any(len(draw(seed, 6, (), ()).dial_out) > 2 for seed in SEEDS)

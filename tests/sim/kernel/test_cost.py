@@ -14,6 +14,7 @@ CALLS_MAX = 155
 Python 3.11. Each costs some 0.4 us. Whoever needs more says in performance.md what for."""
 
 
+@pytest.mark.extended
 def test_a_step_that_pushes_takes_no_more_calls_than_it_did(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

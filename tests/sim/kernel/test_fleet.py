@@ -81,6 +81,7 @@ def test_large_shares_travel_in_frames_and_take_the_time_of_their_bytes() -> Non
     assert fleet.traffic.bytes_sent > 2 * 4 * LARGE
 
 
+@pytest.mark.extended
 def test_the_hub_of_a_star_takes_in_what_its_port_carries_and_no_more() -> None:
     taken_in = []
     for downlink_mbit in (80.0, math.inf):

@@ -145,6 +145,7 @@ def test_a_paused_worker_stands_still_and_goes_on_where_it_was() -> None:
     assert live_on(fleet).workers[1].protocol.account.incarnation == 1
 
 
+@pytest.mark.extended
 def test_a_worker_that_stands_still_for_ever_keeps_nobody_waiting() -> None:
     fleet = live_on(fleet_of(fault(5.0, "pause", peer=1)), 1000.0)
     assert fleet.over and fleet.faults is not None

@@ -37,6 +37,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("rule", ["gosgd", "sgp", "allreduce"])
 @pytest.mark.parametrize("schema", [SMALL, LARGE], ids=["small", "large"])
 def test_all_weight_is_found_whatever_goes_wrong(rule: str, schema: Any) -> None:

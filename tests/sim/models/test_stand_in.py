@@ -45,6 +45,7 @@ def test_the_rate_of_pushes_is_made_smaller_too() -> None:
     assert smaller_exchange(config, FACTOR, SHARE_BYTES).bandwidth_bytes_s == 1e6 * FACTOR
 
 
+@pytest.mark.extended
 def test_beside_a_large_model_member_tables_hold_up_no_copy() -> None:
     # 8 numbers stand for 3.2 MB, which take 2.6 s at 10 Mbit/s. If the bytes of a hello were made
     # as slow it would take 20 s: no push would ever get through, and who restarts would found.

@@ -171,6 +171,7 @@ def verdicts(found: Replay) -> dict[str, str]:
     return {peer.id: str(peer.verdict) for peer in found.peers}
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_own_datasets_augmentation_and_mixed_precision_are_repeated(place: Path) -> None:
     options = ("--peers", "2", "--partition", "iid", "--out", "loaded")
@@ -249,6 +250,7 @@ def test_rules_formats_and_shards_are_repeated_bit_for_bit(
     assert bool(calls(records, "trained_shard")) == ("gosgd:p=0.5,layers=3" in settings)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_exchanges_with_a_shared_segment_are_repeated_in_their_order(
     place: Path, tmp_path: Path
@@ -316,6 +318,7 @@ def records_of(journal: Path) -> list[object]:
         return [entry.record for entry in file]
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_replay_leaves_the_number_of_threads_as_it_was(swarm: Path) -> None:
     before = torch.get_num_threads()
@@ -323,6 +326,7 @@ def test_a_replay_leaves_the_number_of_threads_as_it_was(swarm: Path) -> None:
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_one_bit_of_a_saved_model_is_found_with_its_place(copy: Path) -> None:
     path = copy / "peers" / "peer-1" / "model.safetensors"
@@ -339,6 +343,7 @@ def test_one_bit_of_a_saved_model_is_found_with_its_place(copy: Path) -> None:
     assert "the first of 1 that differ" in found.difference.what
 
 
+@pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize(
     ("kind", "change", "step", "what"),
@@ -401,6 +406,7 @@ def test_a_journal_that_others_need_is_missed_by_name(copy: Path) -> None:
     assert any("of peer-2" in why and "that journal is not here" in why for why in whys)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_journal_that_lost_its_end_is_told_from_one_of_a_killed_peer(copy: Path) -> None:
     journal = copy / "peers" / "peer-2" / JOURNAL
@@ -431,6 +437,7 @@ def test_a_task_that_has_changed_since_is_told_at_the_start(
     assert "other tensors" in found.difference.what
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_other_versions_are_a_warning(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "2.99.0")
@@ -439,6 +446,7 @@ def test_other_versions_are_a_warning(copy: Path, monkeypatch: pytest.MonkeyPatc
     assert any(warning.startswith("torch is 2.99.0, and was 2") for warning in found.warnings)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_newcomer_becomes_the_same_copy_again_shard_by_shard(place: Path) -> None:
     # In the same run: shares in another format, and of a part of the model only.

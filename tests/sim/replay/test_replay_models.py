@@ -36,6 +36,7 @@ def kinds():
 """
 
 
+@pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize("frozen_may_differ", [False, True])
 def test_the_schema_of_a_journal_is_found_again(

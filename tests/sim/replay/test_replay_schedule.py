@@ -60,6 +60,7 @@ def swarm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.extended
 def test_all_peers_stop_when_the_swarm_has_taken_its_steps(swarm: Path) -> None:
     rows = [read_metrics(swarm / f"p{index}" / "metrics.jsonl") for index in range(2)]
     assert sum(peer[-1]["step"] for peer in rows) >= TOTAL

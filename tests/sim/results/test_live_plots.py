@@ -99,6 +99,7 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("in_a_folder")
 def test_ticks_of_a_logarithmic_axis_are_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     for rows_of in (rows(3), rows(60)):

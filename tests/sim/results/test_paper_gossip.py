@@ -54,6 +54,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.extended
 @SIZES
 @pytest.mark.parametrize(("topology", "ours"), [("complete", 37.2), ("ring", 52.3)])
 def test_noise_of_gosgd_that_pushes_often(topology: str, ours: float, size: int) -> None:
@@ -295,6 +296,7 @@ def test_pushes_of_half_the_weight_are_exact_too(
     assert np.abs(end.x).max() < 1e-4
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("network", ["ideal", LATE], ids=["ideal", "late"])
 @pytest.mark.parametrize("topology", ["star", "scale-free"])
 def test_without_weights_the_average_is_biased(topology: str, network: str | NetworkConfig) -> None:
@@ -330,6 +332,7 @@ def weights_of(emission: str, p: float, size: int) -> tuple[float, float]:
     return float(mean[slow].mean()), float(mean[~slow].mean())
 
 
+@pytest.mark.extended
 @SIZES
 def test_per_step_the_stationary_weight_goes_as_one_over_speed(size: int) -> None:
     """In a balance each worker sends as much weight as it gets: w_i r_i p / 2 is alike for all."""

@@ -95,6 +95,7 @@ def test_what_a_run_has_nothing_to_say_on_has_no_panel() -> None:
     assert words(RUNS["no points"].plot()) == "nothing was measured"
 
 
+@pytest.mark.extended
 def test_the_end_is_written_beside_the_curve() -> None:
     figure = made_up().plot()
     assert f"{made_up().summary['accuracy']:.4g}" in words(figure)

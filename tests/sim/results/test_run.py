@@ -46,6 +46,7 @@ def test_a_run_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert all(torch.equal(again.model[name], run.model[name]) for name in run.model)
 
 
+@pytest.mark.extended
 def test_all_files_are_there_and_no_other(tmp_path: Path) -> None:
     kept(tmp_path / "a" / "run")
     files = {path.name for path in (tmp_path / "a" / "run").iterdir()}

@@ -18,6 +18,7 @@ HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", STORMS)
 def test_each_says_what_it_is_and_can_be_done_to_real_processes(name: str) -> None:
     drawn = draw_storm(name, 32, DAY_S)
@@ -71,6 +72,7 @@ def test_it_strikes_as_often_as_its_source_says() -> None:
         assert kinds[kind] / hours == pytest.approx(expected, abs=4 * (expected / hours) ** 0.5)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("name", "healthy"), [("torchft-60s", 0.987), ("torchft-15s", 0.63)])
 def test_as_many_are_up_as_were_in_what_was_published(name: str, healthy: float) -> None:
     lasts_s, down_s = 50 * HOUR_S, 0.0

@@ -30,6 +30,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Metric:
     return metric
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("own")
 def test_a_metric_from_outside_is_compared_drawn_and_written_everywhere(
     tmp_path: Path, own: Metric

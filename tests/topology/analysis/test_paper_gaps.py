@@ -56,6 +56,7 @@ def test_random_rounds_contract_as_published(spec: str, n: int) -> None:
     assert found.contraction_error == 0.0
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("n", "s"), [(8, 1), (16, 1), (64, 3)])
 def test_epidemic_where_each_draws_alone(n: int, s: int) -> None:
     """De Vos et al., NeurIPS 2023, EL-Local: at most (1 - (1 - s/(n-1))^n) / s - 1 / (n-1)."""
@@ -90,6 +91,7 @@ def test_base_k_is_exact_for_any_n(n: int, k: int) -> None:
     assert found.rounds_to_exact <= 2 * log(n) / log(k + 1) + 2 + 1e-9
 
 
+@pytest.mark.extended
 def test_random_regular_graphs_are_near_the_best_there_is() -> None:
     """Friedman 2008: the second eigenvalue of (I + A) / (d + 1) nears (1 + 2 sqrt(d-1)) / (d+1)."""
     found = facts(parse("random-regular:d=4", 2000))

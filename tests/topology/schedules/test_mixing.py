@@ -39,6 +39,7 @@ def test_uniform_splits_what_a_node_has_between_itself_and_its_neighbors(spec: s
             assert np.allclose(column[column > 0], 1 / (degree + 1), rtol=0, atol=1e-12)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("spec", "n"), [(spec, n) for spec, n in FIXED if not parse(spec, n).directed]
 )

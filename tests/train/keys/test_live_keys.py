@@ -141,6 +141,7 @@ def test_those_without_a_valid_key_stay_outside_and_training_goes_on(run: Run) -
     assert one.process.poll() is None and "met" not in one.log
 
 
+@pytest.mark.extended
 def test_a_key_for_another_name_is_refused_at_the_start(run: Run) -> None:
     thief = run.start("m1", "--id", "m2", roster="m1")
     assert thief.process.wait(LIMIT_S) == 2

@@ -158,6 +158,7 @@ def test_metrics_are_served_to_this_machine_alone_unless_told_otherwise(host: st
         assert (peer.stats().metrics_url or "").startswith(f"http://{host}:")
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_scrape_is_answered_while_a_peer_waits_within_a_round(tmp_path: Path) -> None:
     urls: dict[str, str] = {}

@@ -140,6 +140,7 @@ def test_no_address_is_refused() -> None:
         Observer("no address")
 
 
+@pytest.mark.extended
 def test_a_swarm_with_keys_answers_whoever_has_one_and_nobody_else(tmp_path: Path) -> None:
     keys = Keys(tmp_path)
     for name in ("p0", "p1", "o"):

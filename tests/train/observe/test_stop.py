@@ -69,6 +69,7 @@ def _accounts(member: Member) -> list[Account]:
     return [*member.peer._running().protocol.accounts]
 
 
+@pytest.mark.extended
 def test_one_that_does_not_obey_trains_on_with_all_weight(
     started: list[Member], tmp_path: Path
 ) -> None:
@@ -89,6 +90,7 @@ def test_one_that_does_not_obey_trains_on_with_all_weight(
     until(lambda: started[1].peer.weight == 2.0, "the weight was handed on")
 
 
+@pytest.mark.extended
 def test_a_loop_that_does_not_end_is_said_to_be_late(started: list[Member], tmp_path: Path) -> None:
     started += [Member(tmp_path, "p0", 1, obeys=False)]
     inside(*started)
@@ -104,6 +106,7 @@ def test_a_loop_that_does_not_end_is_said_to_be_late(started: list[Member], tmp_
     assert started[0].peer.ended_by == "rumor stop"
 
 
+@pytest.mark.extended
 def test_with_signals_the_process_ends_whatever_the_loop_does(
     started: list[Member], tmp_path: Path
 ) -> None:
@@ -122,6 +125,7 @@ def test_with_signals_the_process_ends_whatever_the_loop_does(
         assert member.peer.merged is not None and member.peer.merged.complete
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("signals", [False, True])
 def test_where_everybody_waits_all_leave(
     started: list[Member], tmp_path: Path, signals: bool

@@ -141,6 +141,7 @@ def together(*, shared_memory: bool) -> list[weakref.ref[Any]]:
             return referred(founder) + referred(joining)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("shared_memory", [True, False])
 def test_peers_that_have_exchanged_leave_nothing(shared_memory: bool) -> None:
     before = open_segments()
@@ -154,6 +155,7 @@ def test_a_peer_leaves_nothing(tmp_path: Path) -> None:
     assert left(journaled(tmp_path / "journaled")) == []
 
 
+@pytest.mark.extended
 def test_a_peer_that_was_measured_leaves_nothing(tmp_path: Path) -> None:
     rows = Collected()
     measured = {"metrics_port": 0, "loggers": (rows,)}
@@ -161,6 +163,7 @@ def test_a_peer_that_was_measured_leaves_nothing(tmp_path: Path) -> None:
     assert left(alone(measured, out=tmp_path, **evaluates)) == []
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("raises", [diverges, loses_its_network, cannot_write])
 def test_a_peer_that_failed_leaves_nothing(
     raises: Callable[[Peer], None], caplog: pytest.LogCaptureFixture

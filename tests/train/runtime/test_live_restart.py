@@ -93,6 +93,7 @@ def restarted(tmp_path: Path) -> Restarted:
     return Restarted(tmp_path, steps, killed)
 
 
+@pytest.mark.extended
 def test_a_swarm_whose_peers_all_died_goes_on_to_the_same_accuracy(restarted: Restarted) -> None:
     folder, steps = restarted.folder, restarted.steps
     accounts: list[Account] = []

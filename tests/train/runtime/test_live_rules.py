@@ -117,6 +117,7 @@ def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) ->
         assert torch.equal(models[0], models[1]) and torch.equal(models[0], models[2])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "protocol",
     [
@@ -292,6 +293,7 @@ def test_when_a_peer_is_killed_a_synchronous_rule_names_it_and_gives_up(tmp_path
         assert "dpsgd cannot go on without it" in str(member.error)
 
 
+@pytest.mark.extended
 def test_who_comes_late_to_a_synchronous_swarm_is_told_so(tmp_path: Path) -> None:
     members = endless(tmp_path, "allreduce", 2, count=2)
     try:

@@ -31,6 +31,7 @@ def joined(founder: Peer, **changes: Any) -> Peer:
     return peer
 
 
+@pytest.mark.extended
 def test_a_dead_neighbor_keeps_nobody_from_leaving(caplog: pytest.LogCaptureFixture) -> None:
     """Who waits ``leave_s`` out here waits for eleven days."""
     with Peer(nn.Linear(2, 1), config("a")) as founder:
@@ -53,6 +54,7 @@ def test_who_has_handed_all_on_is_gone_at_once_and_has_nothing_to_say(
     assert "although" not in caplog.text
 
 
+@pytest.mark.extended
 def test_a_neighbor_that_takes_long_steps_is_waited_for() -> None:
     """It answers after its own step, long after the leaver's neighbors usually do."""
     with Peer(nn.Linear(2, 1), config("a")) as founder:

@@ -33,6 +33,7 @@ def test_who_resumes_in_a_folder_in_use_changes_nothing(tmp_path: Path) -> None:
         assert torch.equal(second._vector.flats[0], values)
 
 
+@pytest.mark.extended
 def test_who_has_resumed_and_never_runs_lets_go(tmp_path: Path) -> None:
     with peer(tmp_path) as first:
         first.step()

@@ -175,6 +175,7 @@ def test_a_ledger_that_cannot_be_written_ends_the_peer_as_a_crash_would(
     assert read_ledger(tmp_path / "ledger.jsonl")[0].weight == ONE
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -19,6 +19,7 @@ def task() -> Task:
     return load_task("mnist", seed=0)
 
 
+@pytest.mark.extended
 def test_the_images_are_split_alike_by_digit(task: Task) -> None:
     assert torch.bincount(task.train[1]).tolist() == [400] * 10
     assert torch.bincount(task.test[1]).tolist() == [100] * 10

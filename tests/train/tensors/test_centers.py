@@ -197,6 +197,7 @@ segments.exchange(Exchange("x", "center", 0.2, 0.2, {SWARM!r}), vector)
 """
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_who_is_killed_within_an_exchange_keeps_nobody_from_the_next() -> None:
     peer = Peer(0, 1)

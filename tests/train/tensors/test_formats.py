@@ -142,6 +142,7 @@ def test_padding_is_zeroed_and_an_equal_rng_writes_equal_bytes(name: str, n: int
         assert not first[stop : -(-stop // 64) * 64].any()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("drawn", [False, True])
 def test_rounding_has_no_bias_on_any_coordinate(
     drawn: bool, monkeypatch: pytest.MonkeyPatch
@@ -178,6 +179,7 @@ def test_no_code_passes_127_even_with_the_largest_noise(largest: float) -> None:
     assert codes.min() >= -127
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -234,6 +236,7 @@ def test_a_difference_is_taken_before_it_is_narrowed(dtype: torch.dtype) -> None
         assert ((found - anchor) / move - 1).abs().max() < 0.02
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", DENSE)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("fraction", [0.0, 0.25, 0.5, 1.0])

@@ -110,6 +110,7 @@ def test_numbers_to_be_converted_must_lie_on_one_device(monkeypatch: pytest.Monk
         vector.layout.require_one_device("int8")
 
 
+@pytest.mark.extended
 def test_tensors_get_storages_of_their_own_back_and_stay_where_they_are(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model: Any = nn.Sequential(

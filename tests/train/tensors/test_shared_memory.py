@@ -67,6 +67,7 @@ def file_in_memory(size_bytes: int, token: bytes, seals: int) -> Iterator[str]:
         os.close(fd)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_another_process_is_read_while_it_writes() -> None:
     attachments = Attachments()
@@ -82,6 +83,7 @@ def test_another_process_is_read_while_it_writes() -> None:
         assert bool((found == 9).all())
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_segment_is_gone_with_its_owner_even_after_sigkill() -> None:
     attachments = Attachments()
@@ -195,6 +197,7 @@ def with_cuda(monkeypatch: pytest.MonkeyPatch, runtime: FakeRuntime) -> Segments
     return Segments()
 
 
+@pytest.mark.extended
 def test_pages_are_locked_until_right_before_they_are_unmapped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -211,6 +214,7 @@ def test_pages_are_locked_until_right_before_they_are_unmapped(
     assert runtime.were_mapped == [True] and not runtime.locked
 
 
+@pytest.mark.extended
 def test_a_buffer_whose_pages_cannot_be_locked_is_a_segment_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -86,6 +86,7 @@ def exchanges(crowd: Crowd, peer: PeerId) -> int:
     return sum(last for last, _ in account.decided.values())
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
 def test_all_end_together_at_the_mean_of_what_they_brought(neighbors: Any, n: int) -> None:
     crowd = Crowd(rule, n, neighbors, BAD, steps=15)
@@ -139,6 +140,7 @@ def test_one_that_leaves_hands_its_weight_on_and_a_newcomer_takes_part() -> None
     assert exchanges(crowd, "p50") > before + 5
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("seed", [17, 26, 38, 41])
 def test_an_asker_closes_though_the_one_it_asked_had_taken_it_for_dead(seed: int) -> None:
     """Who is not heard for a while gets no answer, and then all the others are quiet."""

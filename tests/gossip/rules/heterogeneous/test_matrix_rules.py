@@ -49,6 +49,7 @@ def pushed(rule: Callable[[], Rule]) -> tuple[set[Form], int]:
     return forms, len(escrows)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("rule", [GradientTracking, MomentumTracking])
 def test_two_vectors_go_in_one_share_with_one_escrow(rule: Callable[[], Rule]) -> None:
     forms, escrows = pushed(DPSGD)

@@ -248,6 +248,7 @@ def test_a_roster_that_nobody_signed_is_refused_though_a_member_sends_it(
     assert one.keyring is not None and one.keyring.roster.version == 4
 
 
+@pytest.mark.extended
 def test_nobody_is_let_in_where_nobody_answers_for_keys(swarm: Swarm, stack: ExitStack) -> None:
     one, two = (open_one(stack, swarm.keyring(name)) for name in ("m1", "m2"))
     place = place_of(one)

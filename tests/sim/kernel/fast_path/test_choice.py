@@ -17,6 +17,7 @@ def run_of(decide: str, **settings: Any) -> Run:
     return simulate(**usual | settings, decide=decide)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "settings",
     [
@@ -69,6 +70,7 @@ def test_another_decision_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch
         verify_against_protocol(plan_of(8, latency_s=0.4, topology="ring"), 10.0, 1000)
 
 
+@pytest.mark.extended
 def test_the_same_decisions_are_none() -> None:
     verify_against_protocol(plan_of(8, latency_s=0.4), 10.0, 1000)
     lost = plan_of(60, latency_s=100.0, rule="gosgd:outstanding_max=50")

@@ -74,6 +74,7 @@ def test_what_would_be_no_whole_units_is_left_to_the_protocols() -> None:
     assert fleet.column("weight").min() >= 2**11
 
 
+@pytest.mark.extended
 def test_random_numbers_are_those_of_numpy() -> None:
     @numba.njit
     def draw(t: Tables, n: int) -> tuple[float, int]:
@@ -97,6 +98,7 @@ def test_a_question_that_overtakes_its_share_is_left_to_the_protocols() -> None:
     assert not compare({"n": 8, "numbers": 50_000, **rates})
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("step_s", [0.1, 2.0])
 @pytest.mark.parametrize("rule", ["gosgd", "sgp", "sgp:outstanding_max=5"])
 def test_shares_that_are_offered_first_are_decided_alike(rule: str, step_s: float) -> None:
@@ -105,6 +107,7 @@ def test_shares_that_are_offered_first_are_decided_alike(rule: str, step_s: floa
     assert compare(settings)
 
 
+@pytest.mark.extended
 def test_it_decides_many_offers_and_frames_alike() -> None:
     settings = {"n": 34, "rule": "sgp", "steps": 30, "inline_bytes_max": 1, "pace": PACES[1]}
     assert compare(settings | {"staged_max": 64})

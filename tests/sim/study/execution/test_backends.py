@@ -92,6 +92,7 @@ def test_processes_of_this_machine_give_the_same_bytes(
     assert tables_of(folder) == expected
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_process_that_is_killed_is_told_and_the_next_study_has_new_ones(tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text(

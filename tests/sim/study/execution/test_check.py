@@ -68,6 +68,7 @@ WRONG: tuple[Any, ...] = (
 )
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", SETTINGS)
 def test_no_value_of_any_setting_stops_the_looking_through(name: str) -> None:
     trials = [
@@ -100,6 +101,7 @@ def test_a_rule_that_cannot_average_on_a_topology_is_found_by_two_steps() -> Non
     assert not bad
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("rule", RULES)
 def test_what_can_run_is_good_under_every_rule(rule: str) -> None:
     fitting = ["ring", "complete", "one-peer-exponential", "random-matching"]

@@ -94,6 +94,7 @@ def test_a_study_that_went_on_has_the_tables_of_one_that_was_never_stopped(
     assert tables_of(tmp_path / "halved") == tables_of(tmp_path / "whole")
 
 
+@pytest.mark.extended
 def test_a_grid_that_changed_runs_only_what_is_new(tmp_path: Path, computed: list[str]) -> None:
     run(tmp_path / "a")
     more = small_study(topology=("complete", "star", "ring"), seeds=3)
@@ -329,6 +330,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_single_trial_for_several_processes_does_not_end_the_one_that_asked(
     tmp_path: Path,

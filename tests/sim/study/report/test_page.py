@@ -57,6 +57,7 @@ def read(results: Results) -> Reader:
     return reader
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("results", "images"),
     [
@@ -128,6 +129,7 @@ def test_one_seed_has_no_intervals_and_the_page_says_so() -> None:
     assert "±" not in text
 
 
+@pytest.mark.extended
 def test_a_study_may_be_called_anything() -> None:
     hostile = '<script>alert("&amp;")</script>'
     text = page(results_of({"rule": [hostile, "sgp"]}, title=hostile, question=hostile))
@@ -142,6 +144,7 @@ def test_the_command_of_every_trial_is_there() -> None:
     assert text.count(begin) == 24
 
 
+@pytest.mark.extended
 def test_a_report_replaces_an_older_one_with_the_same_bits(tmp_path: Path) -> None:
     results = results_of({"rule": ["gosgd"]}, seeds=1)
     path = write_report(results, tmp_path)
@@ -152,6 +155,7 @@ def test_a_report_replaces_an_older_one_with_the_same_bits(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
+@pytest.mark.extended
 def test_a_reference_is_told_where_figures_are() -> None:
     results = results_of({"topology": GRAPHS})
     named = replace(results, study=replace(results.study, reference="complete"))
@@ -159,6 +163,7 @@ def test_a_reference_is_told_where_figures_are() -> None:
     assert "reference" not in read(results).text
 
 
+@pytest.mark.extended
 def test_a_target_that_is_a_loss_is_told_as_one() -> None:
     made = results_of({"rule": ["gosgd", "sgp"]}, target=0.3)
     text = read(replace(made, study=replace(made.study, metrics=("time_to_loss_s",)))).text
