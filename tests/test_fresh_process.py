@@ -124,6 +124,7 @@ def test_matplotlib_is_not_loaded_for_its_own_sake(fresh: Fresh) -> None:
     assert fresh.unwanted_of_results == []
 
 
+@pytest.mark.extended
 def test_the_allocator_is_told_or_left_alone(fresh: Fresh) -> None:
     assert fresh.keeps_pages in (True, False)
     if fresh.keeps_pages and fresh.grown_bytes:

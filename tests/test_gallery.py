@@ -59,6 +59,7 @@ def test_a_last_digit_may_differ_and_nothing_else() -> None:
     assert not is_alike("| ring | 0.01562 |", "| path | 0.01562 |")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_page_shows_the_facts_of_today(gallery: ModuleType, page: list[str], name: str) -> None:
     rows = [gallery.facts_row(name, n) for n in gallery.SIZES[:1]]

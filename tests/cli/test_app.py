@@ -26,6 +26,7 @@ def test_the_version_is_said(
 HEAVY = {"matplotlib", "networkx", "numpy", "scipy", "torch", "zmq"}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("argument", ["--help", "--version"])
 def test_help_and_version_import_the_terminal_libraries_alone(argument: str) -> None:
     code = (

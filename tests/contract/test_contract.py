@@ -180,6 +180,7 @@ def test_nobody_is_greeted_until_somebody_listens(post: Post) -> None:
     greet(post, here, there)
 
 
+@pytest.mark.extended
 def test_what_is_sent_to_the_dead_is_refused_or_vanishes_and_nobody_waits(post: Post) -> None:
     here, there = pair(post)
     connect(post, here, there)
@@ -205,6 +206,7 @@ def test_what_is_sent_to_a_former_life_reaches_the_next_one_at_its_address(post:
     assert count(there) == 0
 
 
+@pytest.mark.extended
 def test_what_is_under_way_when_its_receiver_dies_comes_once_at_most_and_whole(post: Post) -> None:
     here, there = pair(post)
     connect(post, here, there)
@@ -218,6 +220,7 @@ def test_what_is_under_way_when_its_receiver_dies_comes_once_at_most_and_whole(p
     assert_whole(reborn)
 
 
+@pytest.mark.extended
 def test_after_a_reset_in_mid_transfer_what_has_come_is_whole_and_the_rest_is_lost(
     post: Post,
 ) -> None:
@@ -257,6 +260,7 @@ def test_one_that_only_dials_out_is_answered_on_the_way_its_message_came(post: P
     assert_whole(hidden)
 
 
+@pytest.mark.extended
 def test_after_a_reset_one_that_only_dials_out_is_out_of_reach_until_it_speaks(post: Post) -> None:
     there, hidden = post.open("there"), post.open("hidden", listens=False)
     post.meet("hidden", "there")
@@ -304,6 +308,7 @@ def test_one_that_stands_still_holds_nobody_up_and_control_comes_when_it_goes_on
     assert_whole(there)
 
 
+@pytest.mark.extended
 def test_over_a_way_that_is_cut_nothing_comes_and_after_healing_what_is_sent_does(
     post: Post,
 ) -> None:
@@ -345,6 +350,7 @@ def test_control_can_overtake_bulk(harsh: Post) -> None:
     pytest.fail("control never overtook bulk")
 
 
+@pytest.mark.extended
 def test_a_message_that_was_taken_can_be_lost_in_silence(harsh: Post) -> None:
     here, there = pair(harsh)
     connect(harsh, here, there)
@@ -354,6 +360,7 @@ def test_a_message_that_was_taken_can_be_lost_in_silence(harsh: Post) -> None:
     assert set(taken) - set(numbers(there.came, bulk=True))
 
 
+@pytest.mark.extended
 def test_a_message_to_the_dead_can_be_taken_as_if_nothing_had_happened(harsh: Post) -> None:
     here, there = pair(harsh)
     connect(harsh, here, there)

@@ -238,6 +238,7 @@ def test_no_more_join_than_there_is_room_for() -> None:
         swarm.join()
 
 
+@pytest.mark.extended
 def test_two_halves_of_a_partition_train_on_and_heal() -> None:
     swarm = swarm_of(4)
     swarm.run(2.0)

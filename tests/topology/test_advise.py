@@ -44,6 +44,7 @@ def test_what_fits_keeps_the_budget_and_comes_first_by_rounds_then_messages(
     assert len(costs) == len(known) and costs == sorted(costs)
 
 
+@pytest.mark.extended
 def test_one_push_a_round_suffices_for_the_exact_average_of_a_power_of_two() -> None:
     best, *_ = advice_on(16, 1)
     assert best.facts is not None and best.facts.rounds_to_exact == 4

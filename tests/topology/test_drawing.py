@@ -25,6 +25,7 @@ def test_every_family_has_a_picture(tmp_path: Path, spec: str) -> None:
     assert is_png(tmp_path / "graph.png")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("spec", "n"),
     [

@@ -61,6 +61,7 @@ def test_all_peers_agree_whom_each_may_push_to(
         assert len(set(out)) == len(out) and set(out) <= set(live) - {peer}
 
 
+@pytest.mark.extended
 @each_spec
 @a_few
 @given(live=views, peer=peers, round=rounds)

@@ -123,6 +123,7 @@ def test_a_newcomer_becomes_a_copy_and_takes_half(founder: Member, tmp_path: Pat
     assert account.balanced and account.founded == 1 * ONE
 
 
+@pytest.mark.extended
 def test_a_large_model_travels_in_frames(tmp_path: Path) -> None:
     members = [
         Member(
@@ -249,6 +250,7 @@ def test_a_peer_outside_of_its_block_is_a_mistake_that_is_named() -> None:
         Peer(linear(0.0)).step()
 
 
+@pytest.mark.extended
 def test_merge_ends_by_time_while_others_train_and_names_them(
     founder: Member, caplog: pytest.LogCaptureFixture
 ) -> None:

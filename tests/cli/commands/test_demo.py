@@ -35,6 +35,7 @@ def test_a_life_ends_where_the_peer_is_killed_and_begins_with_its_first_row() ->
     assert _spans([], [1.0], []) == []
 
 
+@pytest.mark.extended
 def test_a_race_is_drawn_also_where_somebody_never_arrives(tmp_path: Path) -> None:
     def contestant(name: str, reached_s: float | None) -> Contestant:
         return Contestant(

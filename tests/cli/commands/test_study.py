@@ -211,6 +211,7 @@ def test_whatever_ends_a_study_finished_trials_are_kept(
     assert again.exit_code == 0 and "2 finished before" in again.stderr
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("trials", "says"),
     [
@@ -277,6 +278,7 @@ def study_of_a_task(module: str, what: str) -> None:
     )
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_task_that_raises_is_a_failure_of_its_trial() -> None:
     study_of_a_task("raising_task", "raise ValueError('a bug of the user')")

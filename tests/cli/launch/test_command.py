@@ -154,6 +154,7 @@ def test_loggers_are_closed_where_a_run_breaks_down(
     assert own.summaries == [{}]
 
 
+@pytest.mark.extended
 def test_a_killed_peer_is_named_with_the_weight_that_died_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +233,7 @@ def with_file(monkeypatch: pytest.MonkeyPatch, *faults: dict[str, Any]) -> tuple
     return resolve(read_faults(json.dumps(faults)), ["peer-0", "peer-1"])
 
 
+@pytest.mark.extended
 def test_a_peer_that_is_killed_and_resumed_lives_twice_in_one_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +261,7 @@ def test_a_peer_that_is_killed_and_resumed_lives_twice_in_one_folder(
     assert {"ledger.jsonl", "ledger.2.jsonl"} <= {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.extended
 def test_all_are_killed_at_once_and_come_back_with_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +279,7 @@ def test_all_are_killed_at_once_and_come_back_with_nothing(
     assert folders == {"peer-0", "peer-1", "peer-0.life-2", "peer-1.life-2"}
 
 
+@pytest.mark.extended
 def test_a_newcomer_is_one_of_the_run_and_a_leaver_no_death(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

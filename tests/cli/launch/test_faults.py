@@ -348,6 +348,7 @@ def test_of_two_slows_the_larger_counts_and_each_ends_by_itself(tmp_path: Path) 
     assert not stage.group.holds(1)
 
 
+@pytest.mark.extended
 def test_a_slow_machine_is_slow_in_the_next_life_of_its_peer(tmp_path: Path) -> None:
     faults: list[dict[str, Any]] = [
         {"at_s": 1, "kind": "slow", "peer": "peer-1", "factor": 4},

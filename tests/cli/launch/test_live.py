@@ -114,6 +114,7 @@ def test_a_peer_that_is_told_to_stop_hands_its_weight_on(lessened: dict[str, Any
     assert (account.founded, account.weight, account.burned) == (ONE, 0, 0)
 
 
+@pytest.mark.extended
 def test_a_killed_peer_is_repeated_as_far_as_anybody_knows(lessened: dict[str, Any]) -> None:
     found = replay(lessened["out"])
     assert found.identical, (found.difference, [peer.why for peer in found.peers])

@@ -217,6 +217,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 WAITS = "import time; print('here', flush=True); time.sleep(600)"
 
 
+@pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize(
     ("command", "orphaned", "ends"),

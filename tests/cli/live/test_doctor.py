@@ -68,6 +68,7 @@ def test_a_wrong_argument_is_status_2(words: list[str], message: str) -> None:
     assert message in " ".join(doctor(*words, status=2).split())
 
 
+@pytest.mark.extended
 def test_where_one_could_join_it_says_what_works(run: Run) -> None:
     first, second = doctor(run.address, "--task", "quadratic").splitlines()
     assert first.startswith(f"{run.address}: could join: a, swarm ")
@@ -108,6 +109,7 @@ def test_a_rule_that_takes_nobody_in(run: Run) -> None:
     assert causes(run.address, "--rule", "dpsgd", status=1) == [["rule"]]
 
 
+@pytest.mark.extended
 def test_two_swarms_are_not_joined_at_once(run: Run, tmp_path: Path) -> None:
     with ExitStack() as stack:
         other = Run(tmp_path, stack)

@@ -74,6 +74,7 @@ def test_the_status_is_the_last_view(site: Site) -> None:
     assert told["swarm_step"] == 790_123 and len(told["links"]) == 12
 
 
+@pytest.mark.extended
 def test_a_stream_begins_with_everything_and_goes_on_with_views() -> None:
     with served(a_view(4)) as site:
         stream = site.events()
@@ -102,6 +103,7 @@ def test_streams_that_are_open_end_with_the_server() -> None:
         assert sum(1 for _ in stream) < 1000
 
 
+@pytest.mark.extended
 def test_no_name_ends_an_event_or_begins_another() -> None:
     peers = (a_peer(HOSTILE, host=HOSTILE, loss=float("inf"), settings={HOSTILE: HOSTILE}),)
     with served(replace(a_view(2), peers=peers, events=())) as site:

@@ -149,6 +149,7 @@ def test_those_who_wait_for_one_another_leave(run: Run) -> None:
     assert {report(run.folder / id)["state"] for id in "ab"} == {"left"}
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_one_that_does_not_stop_is_status_1(run: Run) -> None:
     swarm_of(run, "--set=remote_stop=false")

@@ -90,6 +90,7 @@ def test_one_that_returns_founds_alone_only_after_all_had_their_try() -> None:
     assert Founded() in few.passes(3.2), "where all are dialled at once, at once"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("count", [1, 300])
 def test_a_member_keeps_no_socket_of_those_that_do_not_answer(count: int) -> None:
     dialled = a_member(*MANY[:count])

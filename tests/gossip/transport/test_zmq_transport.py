@@ -118,6 +118,7 @@ def stranger(toward: Transport) -> Iterator["zmq.Socket[bytes]"]:
         yield socket
 
 
+@pytest.mark.extended
 def test_bulk_that_finds_its_way_full_does_not_take_that_of_control(
     here: Transport, there: Transport
 ) -> None:
@@ -165,6 +166,7 @@ def test_the_next_address_is_tried_where_one_does_not_answer(
     assert contents(receive(there)) == [[b"x"]]
 
 
+@pytest.mark.extended
 @needs_proc
 def test_a_peer_that_was_killed_costs_no_memory(
     here: Transport, listener: tuple[subprocess.Popen[str], str]

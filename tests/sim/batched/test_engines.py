@@ -267,6 +267,7 @@ def test_after_a_hundred_steps_parameters_are_the_loops_but_for_rounding(
     assert len(set(ours.x[0][:, 0].tolist())) == 3
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", [name for name in CASES if CASES[name].engine == "dense"])
 def test_what_is_computed_in_closed_form_can_be_vmapped(name: str) -> None:
     shop = workshop(CASES[name].task(), n=3)
@@ -568,6 +569,7 @@ def outside(what: Callable[[Outside, Tensor], Any]) -> dict[str, Any]:
     return {"model": lambda: Outside(what)}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -644,6 +646,7 @@ def stop_of(shop: Workshop, way: Way, count: int) -> Stop:
     return caught.value.stop
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", ["loop", "dense", "vmap"])
 def test_a_step_that_ends_in_no_finite_values_is_found(name: str) -> None:
     spoilt = VECTORS.clone()
@@ -658,6 +661,7 @@ def test_a_step_that_ends_in_no_finite_values_is_found(name: str) -> None:
     assert stop_of(shop, getattr(shop, name), 50) == hit
 
 
+@pytest.mark.extended
 def test_a_running_mean_that_is_not_finite_any_more_is_found() -> None:
     """The loss is finite all the while: a variance of infinity makes zeros."""
     vast = VECTORS.clone()

@@ -129,6 +129,7 @@ def test_what_is_measured_and_within_the_bound_is_mixed_as_ever(case: str) -> No
     assert case == "faults" or clipped["weight_units_total"] == plain["weight_units_total"]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("change", [{"window": 1}, {"threads": 2}], ids=str)
 def test_how_measured_values_are_computed_changes_no_bit(change: dict[str, Any]) -> None:
     settings = SETTINGS | {"rule": "gosgd:p=0.7,robust=clip:tau=0.05", "steps": 8}
@@ -332,6 +333,7 @@ def stopped() -> Run:
     return stopping()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("change", [{"window": 3}, {"engine": "dense"}, {"threads": 2}], ids=str)
 def test_where_it_stops_does_not_depend_on_how_it_is_computed(
     stopped: Run, change: dict[str, Any]

@@ -137,6 +137,7 @@ def test_chance_of_numpy_and_python_is_drawn_by_worker_and_step() -> None:
     assert len(digests) == 1
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "settings",
     [{"slow": ("0:100",)}, {"network": "wan", "rule": "dpsgd", "latency_s": 5.0}],

@@ -94,6 +94,7 @@ def test_no_unit_of_any_shard_is_lost_or_made(rule: str, per_push: int, wire: st
     assert summary["mixed"] > 10
 
 
+@pytest.mark.extended
 def test_a_push_of_all_shards_does_what_a_push_of_the_whole_does() -> None:
     """Where no message is lost, each shard's weight goes the way that the whole one's went."""
     settings = SETTINGS | {"network": "ideal", "latency_s": None, "steps": 20}

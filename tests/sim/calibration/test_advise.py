@@ -35,6 +35,7 @@ def test_who_waits_for_nobody_comes_first_where_one_is_slow() -> None:
     assert first.time_s < 0.5 * second.time_s and target > 0
 
 
+@pytest.mark.extended
 def test_figures_are_those_of_the_simulation_that_is_named() -> None:
     calibration = measured(0.1, 0.2, network=PRESETS["wan"])
     target, (advice,) = advise(calibration, candidates=(FAST,), seeds=1, target=1.0)
@@ -49,6 +50,7 @@ def test_figures_are_those_of_the_simulation_that_is_named() -> None:
     assert advice.loss == pytest.approx(median[-1])
 
 
+@pytest.mark.extended
 def test_who_does_not_get_there_comes_after_those_who_do() -> None:
     seldom = Candidate(rule="gosgd:p=0.01", topology="ring")
     heterogeneous = measured(

@@ -105,6 +105,7 @@ def test_a_planted_bug_is_found_within_a_thousand_seeds_and_shrunk_to_three_faul
     assert broken.spec.attempt().failure is None
 
 
+@pytest.mark.extended
 def test_a_failure_says_what_happened_last_at_whom_it_concerns() -> None:
     config = CampaignConfig(
         seeds=tuple(range(1000)), mutant=MUTANTS[PLANT], shrink=False, failures_max=1

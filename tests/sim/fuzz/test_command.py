@@ -53,6 +53,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "run_campaign", run)
 
 
+@pytest.mark.extended
 def test_a_person_reads_a_table_of_what_was_met_and_that_nothing_broke(fuzz: Fuzz) -> None:
     done = fuzz("--seeds", "0-9", "--workers", "2")
     assert done.status == 0, done.stderr

@@ -179,6 +179,7 @@ def test_what_comes_after_the_end_is_named() -> None:
         simulate(task="consensus", workers=3, time_s=30.0, faults=late)
 
 
+@pytest.mark.extended
 def test_values_that_are_spoilt_in_a_later_life_end_that_life() -> None:
     task = tiny(lr=0.02, steps=120)
     inputs = task.train[0].clone()

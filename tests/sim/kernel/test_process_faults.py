@@ -19,6 +19,7 @@ def lost_s(*faults: Fault, until_s: float = 16.0) -> float:
     return (taken[0] - taken[1]) * STEP_S
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("faults", "stands_s"),
     [
@@ -80,6 +81,7 @@ def test_of_two_slows_the_larger_counts_and_each_ends_by_itself() -> None:
     assert lost_s(*faults) == pytest.approx(8 / 2 + 4 * 3 / 4, abs=0.5)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("for_s", [None, 8.0])
 @pytest.mark.parametrize("state", ["kept", "lost"])
 def test_a_slow_worker_is_slow_in_its_next_life(for_s: float | None, state: str) -> None:
@@ -91,6 +93,7 @@ def test_a_slow_worker_is_slow_in_its_next_life(for_s: float | None, state: str)
     assert after - before == pytest.approx(4.0 if for_s is None else 40.0, abs=2)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "late",
     [

@@ -197,6 +197,7 @@ SHARDS = ("--set=exact", "--set=shards=3", "--set=shards_per_push=2", "--set=sha
 COSINE = "--set=lr_schedule=cosine:warmup=0.2"
 
 
+@pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize(
     ("peers", "settings", "told"),
@@ -381,6 +382,7 @@ def test_a_record_that_was_changed_is_the_first_difference(
     assert any("of peer-2" in why and "differs from the live run" in why for why in stopped)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_byte_that_was_changed_stops_the_replay_at_its_record(copy: Path) -> None:
     journal = copy / "peers" / "peer-0" / JOURNAL

@@ -109,6 +109,7 @@ def test_ticks_of_a_logarithmic_axis_are_plain_numbers(monkeypatch: pytest.Monke
             assert said and not any("$" in text for text in said), said
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("count", "distance", "words"),
     [

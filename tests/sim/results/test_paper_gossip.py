@@ -75,6 +75,7 @@ def often(topology: str, network: str, size: int) -> float:
     return float(np.mean(found))
 
 
+@pytest.mark.extended
 @SIZES
 @pytest.mark.parametrize("topology", ["complete", "ring"])
 def test_noise_of_gosgd_that_pushes_rarely(topology: str, size: int) -> None:
@@ -202,6 +203,7 @@ def test_noise_under_any_fixed_doubly_stochastic_matrix(topology: str, n: int) -
     assert found == pytest.approx(expected, rel=0.1, abs=EXACT)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("n", [4, 8, 16])
 def test_noise_of_one_peer_exponential(n: int) -> None:
     """A product of j < log2 n successive rounds spreads over 2^j workers evenly: of the noise of
@@ -286,6 +288,7 @@ def test_push_sum_is_exact_under_delay_and_on_any_graph(
     assert np.abs(end.x).max() < 1e-4
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("network", ["ideal", LATE], ids=["ideal", "late"])
 @pytest.mark.parametrize("topology", ["scale-free", "exponential"])
 def test_pushes_of_half_the_weight_are_exact_too(
@@ -342,6 +345,7 @@ def test_per_step_the_stationary_weight_goes_as_one_over_speed(size: int) -> Non
     assert (slow + fast) / 2 == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.extended
 @SIZES
 def test_per_second_the_stationary_weight_is_equal(size: int) -> None:
     slow, fast = weights_of("per-second", 0.05 / STEP_S, size)
@@ -349,6 +353,7 @@ def test_per_second_the_stationary_weight_is_equal(size: int) -> None:
     assert (slow + fast) / 2 == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.extended
 def test_the_mean_of_vectors_does_not_move_under_two_sided_averages() -> None:
     """Lian, Zhang, Zhang and Liu, ICML 2018: what one gains in an exchange the other loses."""
     start, *_, end = run_bare(

@@ -118,6 +118,7 @@ def consensus_run(rule: str, **settings: Any) -> Run:
     return simulate(task="consensus", rule=rule, step_s=STEP_S, **settings)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("n", [2, 7, 8, 12, 16])
 def test_a_round_of_allreduce_takes_a_step_and_the_latency_of_each_stage(n: int) -> None:
     """Recursive doubling, Thakur, Rabenseifner and Gropp 2005: floor(log2 n) stages, and two more

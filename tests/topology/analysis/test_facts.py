@@ -68,6 +68,7 @@ def test_other_weights_on_the_same_edges(spec: str, mixing: str) -> None:
     assert (found.mixing, found.spec) == (mixing, spec)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("spec", RANDOM)
 def test_a_random_round_contracts_as_it_should_in_the_mean(spec: str) -> None:
     """On the worst direction for circulants, on any for the others; 5 standard errors."""

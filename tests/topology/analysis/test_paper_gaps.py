@@ -82,6 +82,7 @@ def test_one_peer_exponential_is_never_exact_elsewhere(n: int) -> None:
     assert found.rounds_to_exact is None and 0 < found.contraction < 1
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("n", [4, 5, 6, 7, 11, 24, 25, 100, 1000])
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_base_k_is_exact_for_any_n(n: int, k: int) -> None:

@@ -59,6 +59,7 @@ def test_neighbors_graph_and_matrix_tell_of_the_same_pushes(spec: str, n: int) -
             assert all(graph[node][other]["weight"] == matrix[other, node] for other in out)
 
 
+@pytest.mark.extended
 @each
 def test_every_node_reaches_every_other_over_the_rounds(spec: str, n: int) -> None:
     assert all(is_connected(parse(spec, n, seed=seed)) for seed in range(3))
@@ -75,6 +76,7 @@ def test_rounds_repeat_after_the_period_and_whenever_they_are_asked_for(spec: st
         assert np.array_equal(dense(topology, round), dense(again, later))
 
 
+@pytest.mark.extended
 @each
 def test_nodes_push_to_as_many_others_as_the_family_says(spec: str, n: int) -> None:
     topology, asked = parse(spec, n, seed=7), read(spec)

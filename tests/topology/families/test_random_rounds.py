@@ -32,6 +32,7 @@ def test_everybody_sits_out_alike_where_the_number_is_odd() -> None:
     assert is_uniform(alone, 5)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("spec", ["epidemic:s=2", "epidemic-local:s=2"])
 def test_all_sets_of_targets_are_equally_likely(spec: str) -> None:
     epidemic = parse(spec, 6)

@@ -214,6 +214,7 @@ def test_a_cut_one_way_leaves_the_other_open_until_it_is_healed(scene: Scene) ->
     assert numbers(taken(b)) == [1]
 
 
+@pytest.mark.extended
 def test_a_reset_loses_what_is_queued_and_then_messages_pass_again(scene: Scene) -> None:
     scene.plan(fault("reset", peer="b") | {"at_s": 10})
     a, b = scene.open("a"), scene.open("b")

@@ -225,6 +225,7 @@ def test_peers_that_average_at_the_same_time_answer_one_another() -> None:
         assert all(torch.equal(one.state[name], other.state[name]) for name in ("first.weight",))
 
 
+@pytest.mark.extended
 def test_who_does_not_answer_in_time_is_named_and_counts_nothing() -> None:
     with swarm(Net, "bc") as (first, others):
         busy, halted = threading.Event(), threading.Event()

@@ -40,6 +40,7 @@ OPTIMIZERS: dict[str, Callable[[nn.Module], Optimizer]] = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("shards", [1, 2, 5])
 @pytest.mark.parametrize("make", [deep, Tied])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

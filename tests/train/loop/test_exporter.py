@@ -149,6 +149,7 @@ def test_without_the_package_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch
         PeerConfig(metrics_port=0)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 def test_metrics_are_served_to_this_machine_alone_unless_told_otherwise(host: str) -> None:

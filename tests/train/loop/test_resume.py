@@ -111,6 +111,7 @@ def test_one_that_was_told_to_stop_goes_on_from_there(solo: PeerConfig, tmp_path
     assert (report.state, report.stats.steps, report.stats.weight) == ("finished", 30, 1.0)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -121,6 +121,7 @@ def test_a_peer_that_is_told_to_stop_leaves(tmp_path: Path) -> None:
     assert (report.state, report.stats.steps, report.stats.weight_units) == ("left", 0, 0)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_newcomer_that_is_told_to_stop_gives_up_looking(tmp_path: Path) -> None:
     stop = threading.Event()

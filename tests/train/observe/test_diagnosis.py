@@ -113,6 +113,7 @@ def test_a_member_whose_clock_is_far_ahead(
     assert not found.can_join
 
 
+@pytest.mark.extended
 def test_a_port_where_nobody_listens_and_one_of_another_program() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -122,6 +123,7 @@ def test_a_port_where_nobody_listens_and_one_of_another_program() -> None:
         found_in_time(address, HERE, "foreign")
 
 
+@pytest.mark.extended
 def test_something_that_speaks_zeromq_and_is_no_peer() -> None:
     other = Transport()
     try:
@@ -217,6 +219,7 @@ def where(member: Member) -> str:
     return f"tcp://{member.address.rpartition('@')[2]}"
 
 
+@pytest.mark.extended
 def test_a_swarm_with_keys(keyed: tuple[Swarm, Member]) -> None:
     swarm, member = keyed
     without = diagnose(where(member), HERE, timeout_s=LIMIT_S)
@@ -231,12 +234,14 @@ def test_a_swarm_with_keys(keyed: tuple[Swarm, Member]) -> None:
     assert f"version {late.roster.version} is here" in refused.findings[0].advice
 
 
+@pytest.mark.extended
 def test_keys_where_there_are_none(pair: list[Member], tmp_path: Path) -> None:
     newcomer = replace(HERE, keyring=Swarm(tmp_path).keyring("m1"))
     told = "it has no keys, and this peer would have some"
     found_in_time(pair[0].address, newcomer, "keys", words=told)
 
 
+@pytest.mark.extended
 def test_with_keys_a_closed_port_is_one(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -64,7 +64,7 @@ def test_all_members_are_found_from_the_address_of_one(trio: list[Member]) -> No
         assert peer.figures["loss"] == 0.5
         assert peer.figures["model_bytes"] and "memory_bytes" in peer.figures
         assert peer.figures["pushes"] <= member.peer.stats().counters.pushes
-    assert view.swarm_step >= max(peer.step for peer in view.peers)
+    assert view.swarm_step >= max(peer.step for peer in view.peers) - 1
     assert view.alive == 3
 
 

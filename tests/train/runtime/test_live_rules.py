@@ -244,6 +244,7 @@ def two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, lambda config, rule: bytes([int(config.id[1:]) // 2 + 1]) * 16)
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("two_machines")
 def test_machines_gossip_and_the_peers_of_one_act_as_one(tmp_path: Path) -> None:
     members = [Member(number, tmp_path, "hybrid", steps=30, count=4) for number in range(4)]
@@ -259,6 +260,7 @@ def test_machines_gossip_and_the_peers_of_one_act_as_one(tmp_path: Path) -> None
     torch.testing.assert_close(models, models[:1].expand(4, -1), rtol=1e-2, atol=0)
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("two_machines")
 def test_machines_sum_up_within_before_their_leaders_do(tmp_path: Path) -> None:
     rule = "allreduce:levels=2"

@@ -115,6 +115,7 @@ def member(id: str, out: Path, join: str | None = None, **changes: Any) -> Peer:
     return Peer(nn.Linear(100, ROWS), config, out=out / id, join=join or ())
 
 
+@pytest.mark.extended
 def test_the_bound_holds_while_peers_join_exchange_and_leave(tmp_path: Path, peaks: Peaks) -> None:
     with Trained() as swarm:
         founder = swarm.enter(peaks.watched(member("a", tmp_path)))
@@ -138,6 +139,7 @@ def test_the_bound_holds_while_peers_join_exchange_and_leave(tmp_path: Path, pea
     assert max(row["no_memory"] for row in rows) > 0
 
 
+@pytest.mark.extended
 def test_a_newcomer_hashes_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[Vector] = []
     anchor = Vector.anchor
@@ -154,6 +156,7 @@ def test_a_newcomer_hashes_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(hashed) == 1 and hashed[0] is founder._vector
 
 
+@pytest.mark.extended
 def test_memory_that_was_not_used_for_a_while_is_freed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

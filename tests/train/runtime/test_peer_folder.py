@@ -57,6 +57,7 @@ def config(folder: Path, **changes: Any) -> PeerConfig:
     return PeerConfig(linger_s=0, leave_s=LIMIT_S, checkpoint=checkpoint, **changes)
 
 
+@pytest.mark.extended
 def test_a_loop_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
     with (whole := Loop(config(tmp_path / "whole"))).peer:
         expected = whole.train(20)
@@ -209,6 +210,7 @@ def test_a_model_that_is_not_finite_is_not_kept(
     assert len(list(tmp_path.glob("checkpoint-*"))) == 1
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("wire", ["int8", "topk:0.5"])
 def test_the_anchor_comes_back_with_the_checkpoint(tmp_path: Path, wire: str) -> None:
     protocol = ProtocolConfig(wire=wire)
@@ -235,6 +237,7 @@ def a_member(folder: Path, **changes: Any) -> Iterator[Loop]:
         loop.peer.leave()
 
 
+@pytest.mark.extended
 def test_a_member_that_resumes_becomes_a_copy_and_keeps_its_place(tmp_path: Path) -> None:
     """Weight is never restored: half of the donor's comes with the copy."""
     with a_member(tmp_path / "a", id="a", every=10**9) as donor:

@@ -26,6 +26,7 @@ def config(id: str, **changes: Any) -> PeerConfig:
     return PeerConfig(id=id, **given | {"leave_s": 1e6} | changes)
 
 
+@pytest.mark.extended
 def test_a_finished_peer_that_waits_for_the_others_leaves_at_once() -> None:
     """Who waits ``linger_s`` out here waits for eleven days."""
     with Peer(nn.Linear(2, 1), config("a")) as founder:

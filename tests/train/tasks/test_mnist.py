@@ -33,6 +33,7 @@ def test_the_network_has_as_many_parameters_as_it_says(task: Task) -> None:
     assert sum(parameter.numel() for parameter in task.model().parameters()) == 79_510
 
 
+@pytest.mark.extended
 def test_92_percent_are_reached_within_the_default_steps(task: Task) -> None:
     torch.manual_seed(0)
     model = task.model()

@@ -74,6 +74,7 @@ def refusal(spec: str) -> str:
     return text
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("seed", [0, 1])
 def test_digits_reaches_95_percent_within_its_default_steps(seed: int) -> None:
     task = load_task("digits", seed=seed)

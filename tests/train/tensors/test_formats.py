@@ -72,6 +72,7 @@ def check_round_trip(numbers: Tensor, anchor: Tensor, wire: Wire) -> None:
     assert (error <= bound(numbers - anchor, wire) + 2 * slack).all()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("name", DENSE)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("n", LENGTHS)

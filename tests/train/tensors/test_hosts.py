@@ -56,6 +56,7 @@ def started(pair: Hosts, host: int, script: str, *arguments: str) -> subprocess.
     )
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "bind",
     [

@@ -97,6 +97,7 @@ def test_models_are_those_of_the_equation(between: float, weather: NetworkConfig
     assert any(what == "hear" for what, *_ in log) == (between > 0)
 
 
+@pytest.mark.extended
 def test_machines_agree_and_no_weight_is_lost() -> None:
     crowd = Crowd(lambda peer: Hybrid(), 6, complete, BAD, host=of_three)
     crowd.run(2000.0, steps=10)

@@ -42,6 +42,7 @@ def swarm_of(clip: float, n: int = 5, seed: int = 3) -> FuzzSwarm:
     return FuzzSwarm(seed, peers, ids, n, NetworkConfig(latency_s=0.02, jitter=1.0))
 
 
+@pytest.mark.extended
 def test_within_the_bound_every_decision_is_that_of_plain_gosgd() -> None:
     plain, bounded = swarm_of(0.0), swarm_of(1e30)
     plain.run(20.0)

@@ -39,6 +39,7 @@ def test_every_round_ends_with_the_mean_at_all_and_the_same_bits(
         np.testing.assert_allclose(after, x, rtol=0, atol=1e-12)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("n", "pushes"), [(2, 2), (4, 8), (8, 24), (5, 10), (7, 14)])
 def test_a_round_takes_n_log_n_whole_vectors(n: int, pushes: int) -> None:
     """The inner 2^k swap k times; the others send one vector and get one."""

@@ -102,6 +102,7 @@ def test_a_machine_that_the_roster_lacks_is_refused_and_both_ends_say_so(
     assert "is not in version 4 of the roster: its owner has revoked it, or has not" in caplog.text
 
 
+@pytest.mark.extended
 def test_a_machine_is_let_in_as_soon_as_the_roster_has_it(swarm: Swarm, stack: ExitStack) -> None:
     one = open_one(stack, swarm.keyring("m1"))
     late = open_one(stack, swarm.keyring("m4"))
@@ -212,6 +213,7 @@ def test_a_revoked_machine_is_cut_off_and_the_others_go_on(swarm: Swarm, stack: 
     assert {who for _, who in heard} <= {key}
 
 
+@pytest.mark.extended
 def test_a_new_roster_reaches_those_whose_files_are_old(swarm: Swarm, stack: ExitStack) -> None:
     one, two, three = (open_one(stack, swarm.keyring(name)) for name in ("m1", "m2", "m3"))
     for each in (one, two, three):

@@ -40,6 +40,7 @@ def compare(settings: dict[str, Any]) -> bool:
     return True
 
 
+@pytest.mark.extended
 @given(settings_of_plans())
 def test_whole_random_runs_are_decided_alike(settings: dict[str, Any]) -> None:
     compare(settings)

@@ -97,6 +97,7 @@ def test_shards_are_forged_one_by_one() -> None:
     assert found.summary["loss"] > run(settings).summary["loss"]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("change", [{"window": 5}, {"threads": 2}, {"threads": 1}])
 def test_no_bit_depends_on_how_it_is_computed(change: dict[str, Any]) -> None:
     faults = [attack("dissensus")]

@@ -297,6 +297,7 @@ class Deadly:
             yield Lost(order) if seed == 1 or (seed == 5 and len(orders) > 1) else run(text)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("backend", "jobs"),
     [(Backend(kind="loky"), 2), (Backend(kind="dask", address="somewhere"), None)],

@@ -140,6 +140,7 @@ def test_where_not_every_seed_reaches_the_target_a_line_has_no_point() -> None:
     assert [tick.get_text() for tick in time.get_xticklabels()] == ["0.1", "0.5", "1.0"]
 
 
+@pytest.mark.extended
 def test_a_picture_is_the_same_to_the_bit() -> None:
     def drawn() -> Figure:
         results = results_of({"rule": ["a name in no font: \u0bb5", "sgp"]}, seeds=1)

@@ -82,11 +82,13 @@ def test_a_page_has_the_pictures_that_its_study_is_good_for(
     assert read(results).images == images
 
 
+@pytest.mark.extended
 def test_the_question_and_who_leads_come_first() -> None:
     text = read(results_of({"topology": GRAPHS}, title="Graphs", question="Which one?")).text
     assert re.search(r"Graphs Which one\? .*complete.* Trials 12 of 12", text)
 
 
+@pytest.mark.extended
 def test_failures_are_said_before_anything_else_with_their_reasons() -> None:
     results = results_of(
         {"topology": GRAPHS}, lambda labels: None if labels["topology"] == "star" else Course()
@@ -96,6 +98,7 @@ def test_failures_are_said_before_anything_else_with_their_reasons() -> None:
     assert "star, seed 1: 4 workers of 16 diverged" in text
 
 
+@pytest.mark.extended
 def test_trials_that_have_not_run_are_said_to_be_missing() -> None:
     results = results_of({"topology": GRAPHS}, leave_out=lambda trial: trial.seed == 2)
     text = read(results).text
@@ -114,6 +117,7 @@ def test_who_never_reaches_the_target_is_said_to_never_reach_it() -> None:
     assert re.search(r"p [=<] 0\.0\d* 0 of 3 0 of 3 arrive", text)
 
 
+@pytest.mark.extended
 def test_what_does_not_differ_significantly_is_said_with_what_is_detectable() -> None:
     def course(labels: object) -> Course:
         return Course(rate_s=6.0 if "star" in str(labels) else 2.0, noise=0.1)
@@ -123,6 +127,7 @@ def test_what_does_not_differ_significantly_is_said_with_what_is_detectable() ->
     assert re.search(r"star [\d.]+ × \([\d.]+ to [\d.]+\), p = [\d.]+ 3 of 3", text)
 
 
+@pytest.mark.extended
 def test_one_seed_has_no_intervals_and_the_page_says_so() -> None:
     text = read(results_of({"topology": GRAPHS}, seeds=1)).text
     assert "One seed, so how much of a difference is noise is not known" in text
