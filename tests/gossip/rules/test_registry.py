@@ -3,7 +3,7 @@
 import pytest
 
 from rumor.gossip.errors import ConfigError
-from rumor.gossip.protocol.rule import Rule
+from rumor.gossip.protocol.rule import Rule, requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule, spec_of, takers_of
 
 
@@ -19,6 +19,24 @@ def test_an_unknown_rule_is_refused_with_the_names_there_are() -> None:
         make_rule("sum")
     with pytest.raises(ConfigError, match=r"unknown rule 'goosgd', did you mean 'gosgd'\? Valid"):
         make_rule("goosgd")
+
+
+@pytest.mark.parametrize(
+    ("rule", "wire", "anchor", "sent"),
+    [
+        ("gosgd", "float32", False, False),
+        ("gosgd", "int8", True, False),
+        ("gosgd", "topk:0.1", False, True),
+        ("choco", "int8", False, False),
+        ("choco", "topk:0.1", False, False),
+    ],
+)
+def test_a_vector_keeps_what_rule_and_format_need(
+    rule: str, wire: str, anchor: bool, sent: bool
+) -> None:
+    requirements = requirements_of(make_rule(rule))
+    assert requirements.needs_anchor(wire) is anchor
+    assert requirements.notes_sent(wire) is sent
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if name not in takers_of("p")])
