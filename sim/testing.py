@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..gossip import Audit, ConfigError, ProtocolConfig, Rule
 from ..gossip.effects.effects import Effect, Halt, Snapshot, TakeSketch
-from ..gossip.effects.events import Event, PeerRefused
+from ..gossip.effects.events import Event
 from ..gossip.protocol.rule import require_topology, requirements_of, shards_of
 from ..gossip.rules.registry import make_rule
 from ..gossip.types import PeerId, frozen
@@ -49,11 +49,12 @@ from .batched.steppers.loop import LoopStepper
 from .batched.steppers.stepper import Failure, Failures
 from .batched.weights import as_units
 from .kernel.clock import Clock
+from .kernel.deliveries import Way
 from .kernel.fleet import Fleet
 from .kernel.plan import FaultPlan, FleetPlan, worker_names
 from .kernel.processes import LEAVE_S, STRIKES
 from .kernel.worker import Worker
-from .models.links import Links, address_of
+from .models.links import Links
 from .models.network import NetworkConfig, read_network
 from .models.step_time import make_step_time
 from .models.topology import LiveWorkerTopology, machines_of, require_machines
@@ -297,12 +298,13 @@ class Swarm:
             if self.now >= give_up_s:
                 raise TimeoutError(
                     f"the condition does not hold after {timeout_s:g} virtual seconds; "
-                    f"at {self.now:g} s there are {self._in_words()}"
+                    f"at {self.now:g} s there are {self._all_in_words()}"
                 )
             self._move(min(self.now + every_s, give_up_s))
 
     def finish(self, timeout_s: float = 100.0) -> bool:
-        """Let all peers take no more steps, and merge as live peers do, until none needs another.
+        """Let all peers end with their current step, and merge as live peers do, until none needs
+        another.
 
         Under a synchronous rule, those that are behind first catch up with the peer that has
         taken the most steps.
@@ -312,12 +314,11 @@ class Swarm:
         """
         _check_time("timeout_s", timeout_s)
         workers = [self._find(id) for id in self.running]
-        most = max((worker.steps for worker in workers), default=0)
+        last_step = 0
+        if self._is_synchronous:
+            last_step = 1 + max((worker.steps for worker in workers), default=0)
         for worker in workers:
-            worker.finishing, worker.last_step = True, most if self._is_synchronous else 0
-            # A step in progress is not completed, as live: the caller's loop is over.
-            finish = partial(self._finish_now, worker)
-            self._fleet.at(self.now, partial(self._processes.once_awake, worker, finish))
+            worker.finishing, worker.last_step = True, last_step
         return self._move(
             self.now + timeout_s,
             lambda: all(not worker.running or worker.protocol.done for worker in workers),
@@ -334,14 +335,14 @@ class Swarm:
         Its host tells senders that no process listens there. For a machine that falls silent, cut
         its links as well.
         """
-        self._processes.crash(self._find_running(peer))
+        self._strike("crash", self._find_running(peer))
 
     def restart(self, peer: PeerId) -> None:
-        """Restart a process that has ended, with the addresses of all others: it joins."""
+        """Restart a process that has ended, with the addresses of those that run: it joins."""
         worker = self._find(peer)
         if worker.running:
             raise ConfigError(f"peer {peer!r} still runs: crash it, or let it leave, first")
-        self._start(worker)
+        self._strike("restart", worker, state="lost")
 
     def join(self) -> PeerId:
         """Start a newcomer: it asks a member for a copy of its model, and trains.
@@ -352,29 +353,25 @@ class Swarm:
         row = self._processes.next_newcomer
         if row == len(self._fleet.workers):
             raise ConfigError("one newcomer too many: give Swarm a larger `newcomers`")
-        self._processes.next_newcomer += 1
-        self._start(self._fleet.workers[row])
-        return self._fleet.workers[row].id
-
-    def _start(self, worker: Worker) -> None:
-        others = [address_of(id) for id in self._started() if id != worker.id]
-        self._processes.start([worker], seeds=others)
+        newcomer = self._fleet.workers[row]
+        self._strike("join", newcomer)
+        return newcomer.id
 
     def leave(self, peer: PeerId) -> None:
         """Let a peer leave gracefully: it hands on its weight, and ends some seconds later."""
-        self._strike("leave", peer)
+        self._strike("leave", self._find_running(peer))
 
     def pause(self, peer: PeerId, duration_s: float) -> None:
         """Pause a process, as SIGSTOP does; messages for it are kept."""
         _check_time("duration_s", duration_s)
-        self._strike("pause", peer, for_s=duration_s)
+        self._strike("pause", self._find_running(peer), for_s=duration_s)
         self._log.note(peer, Incident("paused", f"{duration_s:g} s"))
 
     def slow(self, peer: PeerId, factor: float) -> None:
         """Multiply a peer's step times by *factor*; the largest of several factors applies."""
         if not 0 < factor < math.inf:
             raise ConfigError(f"factor is {factor}: it must be a finite number above 0")
-        self._strike("slow", peer, factor=factor)
+        self._strike("slow", self._find_running(peer), factor=factor)
         self._log.note(peer, Incident("slowed", f"{factor:g} times"))
 
     def cut(self, peer: Peers, other: Peers | None = None, *, one_way: bool = False) -> None:
@@ -387,18 +384,16 @@ class Swarm:
             other: The other end, a name or several (default: all other peers).
             one_way: If True, only what *peer* sends is lost.
         """
-        for here, there in self._links(peer, other, one_way=one_way):
-            self._fleet.mail.cut((self._fleet.index[here], self._fleet.index[there]))
-            self._log.note(here, Incident("cut", there))
+        for way in sorted(self._ways(peer, other, one_way=one_way)):
+            self._fleet.mail.cut(way)
+            self._note_way("cut", way)
 
     def heal(self, peer: Peers | None = None, other: Peers | None = None) -> None:
         """Let cut links carry messages again, in both directions; see `cut` (default: all)."""
-        workers, mail = self._fleet.workers, self._fleet.mail
-        cuts = {(workers[a].id, workers[b].id): (a, b) for a, b in mail.cut_ways}
-        chosen = cuts.keys() if peer is None else self._links(peer, other, one_way=False)
-        for link in sorted(cuts.keys() & {*chosen}):
-            mail.cut_ways.remove(cuts[link])
-            self._log.note(link[0], Incident("healed", link[1]))
+        cut = self._fleet.mail.cut_ways
+        for way in sorted(cut if peer is None else cut & self._ways(peer, other)):
+            cut.remove(way)
+            self._note_way("healed", way)
 
     def live(self, peer: PeerId) -> tuple[PeerId, ...]:
         """Return the peers that a peer considers alive, itself included, sorted."""
@@ -494,15 +489,10 @@ class Swarm:
         step_s = worker.slowness * self._pace.step_s(index, worker.steps)
         return nap_s(step_s, merging=worker.protocol.merging)
 
-    def _strike(self, kind: str, peer: PeerId, **fields: Any) -> None:
-        """Apply a fault to a peer, as a list of faults would, as soon as time passes."""
-        fault = Fault(at_s=self.now, kind=kind, peer=self._find_running(peer).id, **fields)
-        self._fleet.at(self.now, partial(STRIKES[kind], self._processes, fault))
-
-    def _finish_now(self, worker: Worker) -> None:
-        trains = not (worker.searching or worker.finished) and worker.waiting_since_s is None
-        if trains and worker.steps >= worker.last_step:
-            self._fleet.finish(worker)
+    def _strike(self, kind: str, worker: Worker, **fields: Any) -> None:
+        """Apply a fault to a peer, as a list of faults does."""
+        fault = Fault(at_s=self.now, kind=kind, peer=worker.id, **fields)
+        STRIKES[kind](self._processes, fault)
 
     def _started(self) -> dict[PeerId, Worker]:
         """Return the latest incarnations of all peers that were ever started, sorted by id."""
@@ -521,7 +511,7 @@ class Swarm:
         if not worker.running:
             running = ", ".join(self.running) or "none"
             raise ConfigError(
-                f"peer {id!r} does not run, it {self._log.ends[id]}; running: {running}"
+                f"peer {id!r} does not run, it {self._in_words(worker)}; running: {running}"
             )
         return worker
 
@@ -530,26 +520,31 @@ class Swarm:
         workers = self._started().values()
         found = [w for w in workers if _is_member(w)] or [w for w in workers if w.running]
         if not found:
-            raise ConfigError(f"the swarm has no members at {self.now:g} s: {self._in_words()}")
+            raise ConfigError(f"the swarm has no members at {self.now:g} s: {self._all_in_words()}")
         return found
 
-    def _links(
-        self, here: Peers, there: Peers | None, *, one_way: bool
-    ) -> list[tuple[PeerId, PeerId]]:
-        """Return links from some peers to others, or to all others, and back unless *one_way*."""
-        sources = self._several(here)
-        targets = set(self.peers) - sources if there is None else self._several(there)
-        links = {(a, b) for a, b in product(sources, targets) if a != b}
-        return sorted(links if one_way else links | {(b, a) for a, b in links})
+    def _ways(self, here: Peers, there: Peers | None, *, one_way: bool = False) -> set[Way]:
+        """Return ways from some peers to others, or to all others, and back unless *one_way*."""
+        sources = self._rows(here)
+        targets = self._rows(self.peers) - sources if there is None else self._rows(there)
+        ways = {(a, b) for a, b in product(sources, targets) if a != b}
+        return ways if one_way else ways | {(b, a) for a, b in ways}
 
-    def _several(self, peers: Peers) -> set[PeerId]:
-        return {self._find(name).id for name in ([peers] if isinstance(peers, str) else peers)}
+    def _rows(self, peers: Peers) -> set[int]:
+        return {self._find(id).index for id in ([peers] if isinstance(peers, str) else peers)}
 
-    def _in_words(self) -> str:
-        return ", ".join(
-            f"{id} ({w.protocol.phase.name.lower() if w.running else self._log.ends[id]})"
-            for id, w in self._started().items()
-        )
+    def _note_way(self, what: str, way: Way) -> None:
+        source, target = (self._fleet.workers[row].id for row in way)
+        self._log.note(source, Incident(what, target))
+
+    def _all_in_words(self) -> str:
+        started = self._started().items()
+        return ", ".join(f"{id} ({self._in_words(worker)})" for id, worker in started)
+
+    def _in_words(self, worker: Worker) -> str:
+        if worker.running:
+            return worker.protocol.phase.name.lower()
+        return self._log.ends[worker.id]
 
 
 class _Log:
@@ -561,7 +556,6 @@ class _Log:
         self.events: list[Happening] = []
         self.ends: dict[PeerId, str] = {}
         """How the last incarnation of each peer ended."""
-        self._refusals: dict[PeerId, str] = {}
         self._clock = clock
         self._is_lossy = is_lossy
 
@@ -590,27 +584,17 @@ class _Log:
         self.note(worker.id, Incident("started", f"incarnation {incarnation}"))
 
     def ended(self, worker: Worker, *, died: bool, gave_up: bool) -> None:
-        if not died:
-            event = Incident("closed")
-            how = "left" if worker.protocol.phase is Phase.LEFT else "finished"
-        elif gave_up:
-            event = Incident("failed", f"no peer has taken its weight within {LEAVE_S:g} s")
-            how = "gave up leaving"
-        elif refusal := self._refusals.pop(worker.id, ""):
-            event, how = Incident("failed", refusal), "failed"
-        else:
-            event, how = Incident("crashed"), "crashed"
-        self.note(worker.id, event)
-        self.ends[worker.id] = f"{how} at {self._clock.now:g} s"
+        end = Incident("crashed" if died else "closed")
+        if gave_up:
+            end = Incident("failed", f"no peer has taken its weight within {LEAVE_S:g} s")
+        self.note(worker.id, end)
+        self.ends[worker.id] = f"{end.what} at {self._clock.now:g} s"
 
     def carried(self, worker: Worker, effect: Effect | Event) -> None:
         if isinstance(effect, Event):
             self.note(worker.id, effect)
         if isinstance(effect, Halt):
             self.note(worker.id, Incident("failed", effect.reason))
-        elif isinstance(effect, PeerRefused) and worker.searching:
-            self._refusals[worker.id] = f"cannot join {effect.peer}: {effect.reason}"
-            self.fleet.at(self._clock.now, partial(self._give_up, worker))
         elif isinstance(effect, TakeSketch):
             self.execute()
             sketch = sketch_of(self.models.rows.row(worker.index))
@@ -622,10 +606,6 @@ class _Log:
             # Receivers refuse it, as live.
             worker.snapshots[effect.id].is_finite = False
             self.fleet.at(self._clock.now, partial(self._fail, worker))
-
-    def _give_up(self, worker: Worker) -> None:
-        if worker.running and worker.searching and self.fleet.faults is not None:
-            self.fleet.faults.crash(worker)
 
     def _fail(self, worker: Worker) -> None:
         if worker.running and worker.protocol.phase < Phase.LEAVING:

@@ -15,7 +15,7 @@ from .worker import Payload, Worker
 if TYPE_CHECKING:
     from .fleet import Fleet
 
-__all__ = ["Mailbox"]
+__all__ = ["Mailbox", "Way"]
 
 _DELIVERY = int(Priority.DELIVERY)
 

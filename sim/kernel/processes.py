@@ -103,24 +103,17 @@ class Processes:
                     within_s = self._plan.protocol.gossip_s
                 fleet.at(share * within_s, begin)
 
-    def start(
-        self,
-        workers: Sequence[Worker],
-        *,
-        kept: bool = False,
-        seeds: Sequence[str] | None = None,
-    ) -> None:
+    def start(self, workers: Sequence[Worker], *, kept: bool = False) -> None:
         """Start newcomers, or restart workers whose process has ended, all at once.
 
         Args:
             kept: True if they find their last checkpoints, if any.
-            seeds: Addresses that they are given, in place of those of some running workers.
         """
         # All exist before the first of them looks for others.
         begun = [self._begin(worker, kept=kept) for worker in workers]
         for worker in begun:
             found = worker.kept if kept else None
-            told = self._seeds(worker) if seeds is None else seeds
+            told = self._seeds(worker)
             if found is not None:
                 ranked = self._ranked(worker, found.peers)[:_SEEDS_KEPT_MAX]
                 told = [address_of(peer) for peer in ranked] or told
