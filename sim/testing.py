@@ -11,7 +11,7 @@ from functools import partial
 from hashlib import blake2b
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -63,9 +63,6 @@ __all__ = ["Happening", "Incident", "Swarm"]
 
 Peers = PeerId | Sequence[PeerId]
 """One peer, or several."""
-
-# Over lossy links a finished process may be asked more than once about the outcome of a share.
-_LINGER_S: Final = 5.0
 
 
 @frozen
@@ -215,9 +212,7 @@ class Swarm:
                 founders=len(ids),
                 checkpoint_every_s=checkpoint_every_s,
                 ends=False,
-                linger_s=_LINGER_S,
                 begins_within_s=0.0,
-                seeds_max=len(ids),
             ),
             turn_s=self._turn_s,
             stuck_s=math.inf,
@@ -456,13 +451,9 @@ class Swarm:
         return self._log.models
 
     def _evaluate(self, peer: PeerId | None) -> Evaluation:
+        state = self.merged() if peer is None else self.model(peer).state_dict()
         with kept_random_state():
-            if peer is None:
-                return self._models.evaluate(self.merged())
-            row = np.array([self._find(peer).index])
-            losses, accuracies = self._models.evaluate_workers(row)
-        accuracy = None if accuracies is None else float(accuracies[0])
-        return Evaluation(loss=float(losses[0]), accuracy=accuracy)
+            return self._models.evaluate(state)
 
     def _move(self, until_s: float, stop: Callable[[], bool] | None = None) -> bool:
         """Advance time to *until_s*, inclusive, or until *stop* holds."""

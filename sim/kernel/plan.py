@@ -81,8 +81,6 @@ class FaultPlan:
     begins_within_s: float | None = None
     """Founders begin at random moments within this many virtual seconds; by default between two
     exchanges of the member table, so that heartbeats are not in step."""
-    seeds_max: int = 3
-    """Number of addresses a process is given at its start, some of which may not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

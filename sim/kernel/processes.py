@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LEAVE_S", "STRIKES", "Processes"]
 
+# Addresses that a process is given at its start, and that it keeps in a checkpoint; some may not
+# answer.
+_SEEDS_MAX: Final = 3
 _SEEDS_KEPT_MAX: Final = 16
 
 # As for live peers.
@@ -103,17 +106,24 @@ class Processes:
                     within_s = self._plan.protocol.gossip_s
                 fleet.at(share * within_s, begin)
 
-    def start(self, workers: Sequence[Worker], *, kept: bool = False) -> None:
+    def start(
+        self,
+        workers: Sequence[Worker],
+        *,
+        kept: bool = False,
+        seeds: Sequence[str] | None = None,
+    ) -> None:
         """Start newcomers, or restart workers whose process has ended, all at once.
 
         Args:
             kept: True if they find their last checkpoints, if any.
+            seeds: Addresses that they are given, in place of those of some running workers.
         """
         # All exist before the first of them looks for others.
         begun = [self._begin(worker, kept=kept) for worker in workers]
         for worker in begun:
             found = worker.kept if kept else None
-            told = self._seeds(worker)
+            told = self._seeds(worker) if seeds is None else seeds
             if found is not None:
                 ranked = self._ranked(worker, found.peers)[:_SEEDS_KEPT_MAX]
                 told = [address_of(peer) for peer in ranked] or told
@@ -321,7 +331,7 @@ class Processes:
         if not running:
             # No process answers there now; but addresses are given all the same.
             running = [other.id for other in others if other.index < self.plan.founders]
-        return [address_of(id) for id in self._ranked(worker, running)[: self.plan.seeds_max]]
+        return [address_of(id) for id in self._ranked(worker, running)[:_SEEDS_MAX]]
 
     def _ranked(self, worker: Worker, ids: Sequence[str]) -> list[str]:
         # The rank does not depend on which workers run, so that one fault shifts no other.
