@@ -12,14 +12,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...gossip.errors import ConfigError, RumorError
+from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import setting
-from ...topology import Facts, Topology, TopologyError, facts, parse
+from ...topology import TopologyError, facts, parse
 from ...topology.advise import Advice
 from ...topology.families.family import Family
 from ...topology.families.registry import FAMILIES
 from ...topology.schedules.mixing import MIXINGS
 from ...topology.spec import read
+from ..errors import not_written
 from ..reports.console import plain_table, print_json
 from ..settings.options import Json, Source, options_of
 
@@ -93,17 +94,6 @@ def topology(
         _print_families(Console())
 
 
-def _check_size(spec: str, n: int | None) -> None:
-    """Refuse sizes that no machine can hold, before anything is built."""
-    asked = read(spec)
-    if n is None:
-        # `parse` has better messages for errors in a file.
-        with suppress(TopologyError):
-            n = asked.size
-    if n is not None and n > N_MAX:
-        raise ConfigError(f"{spec} with {n:,} nodes is too large: at most {N_MAX:,}")
-
-
 def _check_path(path: Path) -> None:
     """Check that a picture can be written there, before any long computation."""
     from ...topology.drawing import FORMATS
@@ -120,10 +110,16 @@ def _show_facts(spec: str, config: TopologyConfig, *, as_json: bool) -> None:
     """Find all errors before anything takes long."""
     if config.draw is not None:
         _check_path(config.draw)
-    _check_size(spec, config.nodes)
+    n = config.nodes
+    if n is None:
+        # `parse` has better messages for errors in a file.
+        with suppress(TopologyError):
+            n = read(spec).size
+    if n is not None and n > N_MAX:
+        raise ConfigError(f"{spec} with {n:,} nodes is too large: at most {N_MAX:,}")
     built = parse(spec, config.nodes, seed=config.seed, mixing=config.mixing)
     if config.draw is not None:
-        from ...topology.drawing import check_size
+        from ...topology.drawing import check_size, draw
 
         check_size(built)
     known = facts(built, gamma=config.gamma)
@@ -135,36 +131,36 @@ def _show_facts(spec: str, config: TopologyConfig, *, as_json: bool) -> None:
         print_facts(built, known, Console())
     # Last, so that a picture that fails does not hide the facts.
     if config.draw is not None:
-        _draw(built, known, config.draw)
+        sys.stdout.flush()
+        try:
+            draw([(built, known)], config.draw)
+        except OSError as error:
+            raise OSError(not_written(config.draw, error)) from error
         if not as_json:
             print(f"\nPicture: {config.draw}")
-
-
-def _draw(built: Topology, known: Facts, picture: Path) -> None:
-    from ...topology.drawing import draw
-
-    sys.stdout.flush()
-    try:
-        draw([(built, known)], picture)
-    except OSError as error:
-        why = error.strerror or error
-        raise RumorError(f"--draw {picture}: it cannot be written ({why})") from error
 
 
 def _show_advice(config: TopologyConfig, *, as_json: bool) -> None:
     from ...topology.advise import advise
 
     n, degree = config.nodes, config.degree
-    if degree is None:
-        raise ConfigError("--advise needs --degree: how many pushes of a node in a round")
-    if n is None:
-        raise ConfigError("--advise needs -n: how many nodes")
+    if n is None or degree is None:
+        raise ConfigError("--advise needs -n, how many nodes, and --degree, pushes in a round")
     several = advise(n, degree, seed=config.seed)
     if as_json:
-        print_json(_advice_as_json(n, degree, several))
-        return
-    pushes = "push" if degree == 1 else "pushes"
-    _print_advice(f"n = {n}, at most {degree} {pushes} of a node in a round", several)
+        advice = [
+            {
+                "family": each.family,
+                "spec": each.spec,
+                "fits": each.fits,
+                "why": each.why,
+                "facts": None if each.facts is None else each.facts.as_json(),
+            }
+            for each in several
+        ]
+        print_json({"n": n, "degree": degree, "advice": advice})
+    else:
+        _print_advice(f"n = {n}, at most {degree} pushes of a node in a round", several)
 
 
 def _print_families(console: Console) -> None:
@@ -213,10 +209,6 @@ def _described(family: Family) -> Text:
 
 LEGEND = "rounds until any disagreement is down to a thousandth; messages of a node until then"
 
-# Minimum width of a terminal in columns for a long spec next to its reason.
-WIDE = 110
-SPEC_WIDTH = 28
-
 
 def _print_advice(title: str, several: Sequence[Advice]) -> None:
     """Print families that fit, best first, then the others."""
@@ -226,35 +218,18 @@ def _print_advice(title: str, several: Sequence[Advice]) -> None:
     console.print(Text(title, style="bold"))
     if fitting:
         console.print(Text(LEGEND, style="dim"))
-        console.print(_ranked(fitting, console.width))
-    if len(fitting) == len(several):
-        return
-    console.print(Text("\nThese do not fit:", style="bold"))
-    rest = plain_table("", "", header=False)
-    for advice in several[len(fitting) :]:
-        rest.add_row(Text(advice.spec), Text(advice.why))
-    console.print(rest)
+        console.print(_ranked(fitting))
+    if len(fitting) < len(several):
+        console.print(Text("\nThese do not fit:", style="bold"))
+        rest = plain_table("", "", header=False)
+        for advice in several[len(fitting) :]:
+            rest.add_row(Text(advice.spec), Text(advice.why))
+        console.print(rest)
 
 
-def _advice_as_json(n: int, degree: int, several: Sequence[Advice]) -> dict[str, Any]:
-    advice = [
-        {
-            "family": advice.family,
-            "spec": advice.spec,
-            "fits": advice.fits,
-            "why": advice.why,
-            "facts": None if advice.facts is None else advice.facts.as_json(),
-        }
-        for advice in several
-    ]
-    return {"n": n, "degree": degree, "advice": advice}
-
-
-def _ranked(fitting: Sequence[Advice], width: int) -> Table:
+def _ranked(fitting: Sequence[Advice]) -> Table:
     table = plain_table("topology", ">rounds", ">messages", "why")
-    first = table.columns[0]
-    first.no_wrap, first.overflow = False, "fold"
-    first.max_width = None if width >= WIDE else SPEC_WIDTH
+    table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
     for advice in fitting:
         assert advice.facts is not None
         rounds = advice.facts.rounds_to_1e_3

@@ -56,11 +56,11 @@ def test_the_table_says_in_words_what_the_figures_mean() -> None:
 @pytest.mark.parametrize(
     ("spec", "n", "words"),
     [
-        ("star", 8, "losing node 0 splits the graph"),
+        ("star", 8, "splits the graph: 0 "),
         ("path", 20, "splits the graph: 1, 2, 3, 4, 5, 6 and 12 more"),
         ("ring", 8, "losing any one node leaves the others connected"),
-        ("path", 2, "losing 0/1 splits the graph"),
-        ("ring", 8, "a disagreement shrinks to a thousandth within 32 rounds"),
+        ("path", 2, "splits the graph: 0/1"),
+        ("ring", 8, "32 rounds"),
         ("random-matching", 8, "each one is drawn anew"),
         ("epidemic-local", 8, "the mean drifts"),
         ("epidemic-local", 8, "±"),
@@ -104,7 +104,7 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
         (["ring", "--list"], "only one of them"),
         ([], "give a topology"),
         (["--advise", "--degree", "2"], "needs -n"),
-        (["--advise", "-n", "8"], "needs --degree"),
+        (["--advise", "-n", "8"], "and --degree"),
         (["--advise", "-n", "8", "--degree", "0"], "degree=0"),
     ],
 )
@@ -161,8 +161,8 @@ def test_a_picture_that_fails_leaves_the_facts(
     result = topology("ring", "-n", "8", "--draw", picture, *more)
     assert result.exit_code == 1 and "effective" in result.stdout
     assert result.stderr == (
-        f"error: --draw {picture}: it cannot be written (No space left on device): free some, or "
-        "write to another disk\n"
+        f"error: {picture} cannot be written: No space left on device: free some, or write to "
+        "another disk\n"
     )
 
 
@@ -184,15 +184,11 @@ def in_words(**changes: Any) -> dict[str, tuple[str, str]]:
 def test_a_contraction_near_one_is_told_by_what_it_lacks() -> None:
     rows = in_words(contraction=1 - 6.6e-8, second_eigenvalue=1 - 3.3e-8, spectral_gap=3.3e-8)
     assert rows["contraction"][0] == "1 - 6.6e-08"
-    assert "a round leaves 1 - 6.6e-08 of" in rows["contraction"][1]
-    assert rows["spectral gap"] == ("3.3e-08", "what the second eigenvalue of W lacks to 1")
+    assert rows["spectral gap"][0] == "3.3e-08"
     sampled = in_words(contraction=1 - 2e-4, contraction_error=1e-5)
     assert sampled["contraction"][0] == "1 - 0.0002 ± 1e-05"
     assert in_words(contraction=1.0)["contraction"][0] == "1"
 
 
-def test_never_exact_is_not_always_ever_closer() -> None:
-    assert in_words()["exact"][1] == "nodes come ever closer, but never quite agree"
-    stays = in_words(rounds_to_1e_3=None)
-    assert stays["exact"] == ("never", "some disagreement stays for ever")
-    assert stays["to a thousandth"][0] == "never"
+def test_a_mean_that_is_never_reached_is_said() -> None:
+    assert in_words(rounds_to_1e_3=None)["to a thousandth"][0] == "never"
