@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, TypeVar, cast
 import typer
 
 from ...gossip.errors import ConfigError, did_you_mean
-from ...gossip.specs.parameter import Parameter, settings_of
+from ...gossip.specs.parameter import Parameter, settings_of, typed
 from ..errors import reporting_errors
 
 __all__ = [
@@ -203,26 +203,16 @@ def read_file(path: Path, settings: Mapping[str, Parameter]) -> dict[str, Any]:
         name = key.replace("-", "_")
         if name not in settings:
             raise ConfigError(f"{path}: there is no key {key!r}{_near(name, settings)}")
-        found[name] = _value(settings[name], value, f"{path}: {key}")
+        setting = settings[name]
+        several = value if setting.is_several and isinstance(value, list) else [value]
+        if not all(isinstance(each, str | int | float) for each in several):
+            raise ConfigError(f"{path}: {key} is {value!r}: it must be {setting.allowed}")
+        try:
+            read = [setting.read(typed(each)) for each in several]
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
+        found[name] = tuple(read) if setting.is_several else read[0]
     return found
-
-
-def _value(setting: Parameter, value: Any, where: str) -> Any:
-    if setting.is_several:
-        each = value if isinstance(value, list) else [value]
-        if not all(type(one) is setting.kind for one in each):
-            raise ConfigError(f"{where} is {value!r}: it must be a list")
-        return tuple(each)
-    if setting.kind is float and type(value) is int:
-        return float(value)
-    if setting.kind is Path and isinstance(value, str):
-        return Path(value)
-    if type(value) is not setting.kind:
-        raise ConfigError(f"{where} is {value!r}: it must be {_KINDS.get(setting.kind, 'a text')}")
-    return value
-
-
-_KINDS: Final = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
 def _read_set(words: Iterable[str], settings: Mapping[str, Parameter]) -> dict[str, Any]:
