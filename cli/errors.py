@@ -109,13 +109,6 @@ def understanding(folder: object) -> Iterator[None]:
         ) from error
 
 
-def _shortened(message: str) -> str:
-    """Shorten the middle of a message that a foreign name makes too long."""
-    if len(message) <= _MESSAGE_MAX:
-        return message
-    return f"{message[: _MESSAGE_MAX // 2]} ... {message[-_MESSAGE_MAX // 2 :]}"
-
-
 def printable(text: str) -> str:
     """Remove terminal control characters from text with foreign names."""
     return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
@@ -150,5 +143,8 @@ def fail(message: str, status: int) -> NoReturn:
     Raises:
         typer.Exit: Always.
     """
-    print(f"error: {printable(_shortened(message))}", file=sys.stderr)
+    if len(message) > _MESSAGE_MAX:
+        # A foreign name may be of any length; what follows it matters.
+        message = f"{message[: _MESSAGE_MAX // 2]} ... {message[-_MESSAGE_MAX // 2 :]}"
+    print(f"error: {printable(message)}", file=sys.stderr)
     raise typer.Exit(status)

@@ -113,20 +113,18 @@ def calibrate(
         check_writable(path.parent)
     with understanding(folder):
         found, links = _measure(folder, config)
-    complaint = ""
+    if as_json:
+        told = {"links": [asdict(link) for link in links], "out": str(path)}
+        print_json({**found.as_json(), **told})
+    else:
+        _print(found, links, Console())
+    # Last, since the figures are worth showing also where they cannot be written.
     try:
         found.write(path)
     except OSError as error:
-        # The figures are worth showing even so.
-        complaint = not_written(path, error)
-    kept = None if complaint else path
-    if as_json:
-        told = {"links": [asdict(link) for link in links], "out": kept and str(kept)}
-        print_json({**found.as_json(), **told})
-    else:
-        _print(found, links, kept, Console())
-    if complaint:
-        fail(complaint, FAILED)
+        fail(not_written(path, error), FAILED)
+    if not as_json:
+        print(f"\nrumor simulate --from {path}")
 
 
 def network_between(links: "Sequence[LinkProbe]") -> "NetworkConfig":
@@ -184,9 +182,7 @@ def _training(view: "SwarmView", join: Sequence[str]) -> "list[PeerView]":
     return found
 
 
-def _print(
-    found: "Calibration", links: "Sequence[LinkProbe]", path: Path | None, console: Console
-) -> None:
+def _print(found: "Calibration", links: "Sequence[LinkProbe]", console: Console) -> None:
     table = plain_table("peer", ">step", ">varies by", ">an exchange adds", ">steps seen")
     for peer in found.peers:
         varies = f"{100 * peer.step_s_cv:.2g} %" if peer.step_s_cv else "-"
@@ -204,21 +200,8 @@ def _print(
                 f"{link.bytes_s * 8e-6:,.3g} Mbit/s",
             )
         console.print(table)
-    else:
-        console.print(Text(f"network: {_network_in_words(found.network)}"))
     for note in found.notes:
         console.print(Text(f"note: {note}"), style="dim", soft_wrap=True)
-    if path is not None:
-        console.print()
-        command = f"rumor simulate --from {path}"
-        console.print(command, highlight=False, markup=False, soft_wrap=True)
-
-
-def _network_in_words(network: "NetworkConfig") -> str:
-    from ...sim.models.network import PRESETS
-
-    name = next((name for name, preset in PRESETS.items() if preset == network), "its own")
-    return f"{name}, not measured"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,14 +310,10 @@ def _print_advice(
         table.add_row(*map(Text, words))
     console.print(table)
     best = [advice for advice in found if advice.time_s is not None][:_SHOWN]
-    for place, advice in enumerate(best):
-        head = "Best: " if place == 0 else "Then: "
+    for advice in best:
         n = len(calibration.peers)
         command = f"rumor launch -n {n} --task {task} {advice.candidate.options}"
-        console.print(head + command, highlight=False, markup=False, soft_wrap=True)
-    others = [advice for advice in found[1:] if advice.time_s is not None]
-    if others and all(advice.p is None for advice in others):
-        console.print("One seed says nothing about noise: raise --seeds to see how sure this is.")
-    elif alike := [a.candidate.name for a in others if a.p is not None and a.p > _SIGNIFICANT]:
+        console.print(command, highlight=False, markup=False, soft_wrap=True)
+    if alike := [a.candidate.name for a in found if a.p is not None and a.p > _SIGNIFICANT]:
         line = f"No significant difference from the best: {'; '.join(alike)}. Raise --seeds."
         console.print(line, highlight=False, markup=False, soft_wrap=True)

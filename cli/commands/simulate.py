@@ -194,16 +194,14 @@ def _run(config: SimulationConfig) -> "Run":
     """Simulate, and report progress on stderr."""
     from ...sim import simulate as run_simulation
     from ...sim.results.figures import describe
-    from ..reports.simulation import display_on, reached
+    from ..reports.simulation import display_on
 
-    last: Progress | None = None
     show: Callable[[Progress], None] | None = None
     try:
         with ExitStack() as shown:
 
             def take(progress: "Progress") -> None:
-                nonlocal last, show
-                last = progress
+                nonlocal show
                 if show is None:
                     # At the first report: invalid settings have been refused by then.
                     display = display_on(sys.stderr, describe(asdict(config)), config.time_s)
@@ -212,9 +210,7 @@ def _run(config: SimulationConfig) -> "Run":
 
             return run_simulation(config, progress=take)
     except KeyboardInterrupt:
-        begun = last is not None and last.steps
-        where = f"at {reached(last)}" if last is not None and begun else "before the first step"
-        fail(f"stopped {where}; nothing was kept", STOPPED)
+        fail("stopped; nothing was kept", STOPPED)
 
 
 def _keep(run: "Run", folder: Path, *, picture: bool) -> str:

@@ -192,15 +192,10 @@ def _copy(name: str, path: Path) -> None:
         raise ConfigError(f"{path} must end in .toml, for rumor study to take it for a file")
     try:
         content = source.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{source} cannot be read: {error.strerror or error}") from None
-    try:
         with open(path, "xb") as file:
             file.write(content)
-    except FileExistsError:
-        raise ConfigError(f"{path} is there already: name a new file") from None
     except OSError as error:
-        raise ConfigError(not_written(path, error)) from None
+        raise ConfigError(f"{error.filename or path}: {error.strerror or error}") from None
     print(path)
 
 
@@ -225,9 +220,8 @@ def outline(plan: "StudyPlan") -> str:
         parts.append(f"{plan.finished:,} finished before")
     if not plan.to_do:
         return f"{', '.join(parts)}: nothing is left to compute"
-    on = "" if plan.jobs is None else f" on {plan.jobs} process{'es' * (plan.jobs != 1)}"
-    parts.append(f"{len(plan.to_do):,} to compute{on}")
-    return ", ".join([*parts, f"{plan.memory_gib:.1f} GiB each"])
+    parts.append(f"{len(plan.to_do):,} to compute, {plan.memory_gib:.1f} GiB each")
+    return ", ".join(parts)
 
 
 def _print_plan(plan: "StudyPlan") -> None:
@@ -245,11 +239,8 @@ def _run(plan: "StudyPlan", folder: Path, config: StudyConfig, stop_s: float | N
     from ...sim.study import run_study, write_tables
 
     last: StudyProgress | None = None
-    is_ending = False
 
     def finish(results: "Results") -> None:
-        nonlocal is_ending
-        is_ending = True
         write_tables(results, folder)
         if config.report:
             from ...sim.study.report import write_report
@@ -257,14 +248,8 @@ def _run(plan: "StudyPlan", folder: Path, config: StudyConfig, stop_s: float | N
             write_report(results, folder)
 
     def kept() -> str:
-        if is_ending:
-            return "all trials are kept: --resume writes the tables and the report"
-        if last is None:
-            return "nothing was finished"
-        count = last.finished + last.done
-        if not count:
-            return f"no trial was finished: begin again in {folder} by --resume"
-        return f"{count:,} of {last.trials:,} trials are kept in {folder}: go on by --resume"
+        count = 0 if last is None else last.finished + last.done
+        return f"{count:,} of {len(plan.trials):,} trials are kept in {folder}: go on by --resume"
 
     try:
         with display_on(sys.stderr, len(plan.trials)) as show:
@@ -342,13 +327,8 @@ def _print_results(results: "Results", folder: Path, console: Console, report: P
     if len(found) > PLACES_MAX:
         console.print(f"\nand {len(found) - PLACES_MAX} more such rankings", highlight=False)
     console.print()
-    reasons: dict[str, list[str]] = {}
     for trial, why in results.failures.items():
-        reasons.setdefault(why, []).append(trial)
-    for why, which in reasons.items():
-        console.print(Text(f"{len(which)} failed: {why}", style="bold red"), soft_wrap=True)
-        for trial in which:
-            console.print(Text(f"    {trial}"), soft_wrap=True)
+        console.print(Text(f"{trial} failed: {why}", style="bold red"), soft_wrap=True)
     for what, path in (("Report", report), ("Folder", folder)):
         if path is not None:
             print_path(what, path, console)
@@ -378,19 +358,13 @@ def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str,
     from ...sim.study.analysis.ranking import comparisons
     from ...sim.study.analysis.search import searched
 
-    best, search = searched(results)
+    best, _ = searched(results)
     return {
         "study": results.study.name,
         "trials": sum(1 for _ in results.study.trials()),
         "finished": len(results.results),
         "failures": dict(results.failures),
         "target": results.study.target,
-        "taken": [
-            {"at": dict(one.at), search.axis.name: dict(one.taken), "edge": one.edge}
-            for one in search.tried
-        ]
-        if search
-        else [],
         "rankings": [
             {
                 "at": dict(comparison.at),

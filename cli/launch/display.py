@@ -110,9 +110,7 @@ def _waiting(views: Sequence[PeerView]) -> str:
     states = {view.state for view in views}
     if State.FINISHED not in states or states & {State.STARTING, State.TRAINING}:
         return ""
-    if State.KILLED in states:
-        return "all steps are taken; waiting until the silent peers are considered dead"
-    return "all steps are taken; agreeing on the average"
+    return "all steps are taken; peers agree on the average, or wait for silent ones"
 
 
 def _cells(view: PeerView) -> list[RenderableType]:
@@ -191,7 +189,6 @@ def report(summary: dict[str, Any], console: Console) -> None:
     for sentence in (
         *(f"{failure}." for failure in failures(summary)),
         _result(summary),
-        *_average(summary),
         _weight(summary),
         *_deaths(summary),
         *_unmerged(summary),
@@ -215,27 +212,9 @@ def _result(summary: dict[str, Any]) -> str:
     apart = f"differ by {distance:.2g} of their norm" if distance else "are identical"
     if distance and distance > (agreed := ProtocolConfig().merge_tolerance):
         apart += f", more than the {agreed:g} of models that peers have agreed on"
-    equally = "" if summary["merged_by"] == "weight" else " (no peer holds weight: all count alike)"
     has = f"The merged model has {' and '.join(figures)} on held-out data; " if figures else ""
     models = "the models it was merged from" if figures else "The models that were merged"
-    return f"{has}{models} {apart}{equally}."
-
-
-def _average(summary: dict[str, Any]) -> list[str]:
-    """Describe the measurements of the average while all trained."""
-    last = summary.get("average")
-    if last is None:
-        return []
-    told = {"accuracy": (last["accuracy"], ".4f"), "loss": (last["loss"], ".4g")}
-    figures = [
-        f"{name} {value:{form}}" for name, (value, form) in told.items() if value is not None
-    ]
-    without = f", without {', '.join(last['missing'])}" if last["missing"] else ""
-    models = "its own model alone" if last["models"] == 1 else f"{last['models']} models"
-    return [
-        f"The average while all trained, last measured by {last['id']} at its step {last['step']}, "
-        f"of {models}{without}: {' and '.join(figures)} on held-out data."
-    ]
+    return f"{has}{models} {apart}."
 
 
 def _weight(summary: dict[str, Any]) -> str:
@@ -262,18 +241,12 @@ def _weight(summary: dict[str, Any]) -> str:
 def _deaths(summary: dict[str, Any]) -> list[str]:
     sentences = []
     for dead in summary["dead"]:
-        if dead["state"] is None:
-            sentences.append(
-                f"{dead['id']} was started again: a weight of {dead['weight']:.4f} died with its "
-                f"incarnation {dead['life']} ({dead['weight_units']} units)."
-            )
-            continue
-        how = f"was killed by {dead['why']}" if dead["state"] == "killed" else dead["state"]
-        why = f" ({dead['why']})" if dead["state"] == "failed" and dead["why"] else ""
-        loss = "no weight died with it"
-        if dead["weight_units"]:
-            loss = f"a weight of {dead['weight']:.4f} died with it ({dead['weight_units']} units)"
-        sentences.append(f"{dead['id']} {how} at step {dead['step']}{why}; {loss}.")
+        end = f"was started again after incarnation {dead['life']}"
+        if dead["state"] is not None:
+            why = f" ({dead['why']})" if dead["why"] else ""
+            end = f"{dead['state']} at step {dead['step']}{why}"
+        loss = f"a weight of {dead['weight']:.4f} died with it ({dead['weight_units']} units)"
+        sentences.append(f"{dead['id']} {end}; {loss}.")
     return sentences
 
 
@@ -284,9 +257,9 @@ def _unmerged(summary: dict[str, Any]) -> list[str]:
         merge = peer.get("merge")
         if merge is None or merge["complete"] or peer["state"] != State.FINISHED:
             continue
-        late = [f"{other} (step {step})" for other, step in merge["unfinished"].items()]
-        without = f"waited no longer for {', '.join(late)}" if late else "had no time to agree"
-        sentences.append(f"{peer['id']} ended before its model was the average: it {without}.")
+        late = ", ".join(merge["unfinished"])
+        without = f", without {late}" if late else ""
+        sentences.append(f"{peer['id']} ended before its model was the average{without}.")
     return sentences
 
 

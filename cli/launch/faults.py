@@ -196,18 +196,14 @@ class FaultInjector:
 
     def _do_to_peer(self, fault: Fault, record: dict[str, Any]) -> None:
         index = self._index(fault.peer)
-        kept = fault.state != "lost"
-        if index < 0:
-            self._say(record, f"{fault.peer} is not there yet: nothing is done")
-        elif fault.kind == "restart" and self._is_down(index):
-            self._restart(index, record, kept=kept)
-        elif fault.kind == "restart":
-            how = "runs" if self._group.runs(index) else "has finished"
-            self._say(record, f"{fault.peer} {how}: it is not started again", index)
-        elif not self._group.runs(index):
-            self._say(record, f"{fault.peer} has ended before: nothing is done", index)
-        else:
+        restarts = fault.kind == "restart"
+        if restarts and self._is_down(index):
+            self._restart(index, record, kept=fault.state != "lost")
+        elif index >= 0 and self._group.runs(index) and not restarts:
             self._do_to_running(fault, record, index)
+        else:
+            state = self._monitor.views[index].state if index >= 0 else "not there yet"
+            self._say(record, f"{fault.kind}: nothing is done, {fault.peer} is {state}")
 
     def _do_to_running(self, fault: Fault, record: dict[str, Any], index: int) -> None:
         match fault.kind:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ...gossip.errors import TrainingError
-from ...train.storage.jsonl import Tail
+from ...train.storage.jsonl import Tail, read_metrics
 from ..errors import not_written, with_advice
 from .config import Place
 
@@ -344,8 +344,6 @@ def lives_in(place: Place) -> set[Life]:
 
 def life_in(ledger: Path) -> Life | None:
     """Return whose ledger a file is; None if the incarnation ended within its first line."""
-    from ...train.storage.jsonl import read_metrics
-
     opened = next(iter(read_metrics(ledger)), None)
     if opened is None:
         return None
@@ -356,12 +354,5 @@ def life_in(ledger: Path) -> Life | None:
 
 
 def _sentence(view: PeerView) -> str:
-    match view.state:
-        case State.KILLED:
-            return f"{view.id} was killed by {view.why} at step {view.step}"
-        case State.FINISHED:
-            return f"{view.id} finished at step {view.step}, {view.why}"
-        case State.LEFT:
-            return f"{view.id} left at step {view.step}"
-        case _:
-            return f"{view.id} failed at step {view.step}: {view.why}"
+    why = f": {view.why}" if view.why else ""
+    return f"{view.id} {view.state} at step {view.step}{why}"

@@ -241,7 +241,8 @@ def estimate(peers: Sequence[Rows]) -> tuple[NDArray[np.float64], NDArray[np.flo
     times = [np.array([row["unix_s"] for row in rows]) for rows in sketched]
     sketches = [np.array([row["sketch"] for row in rows], np.float64) for rows in sketched]
     longest = max(range(len(sketched)), key=lambda index: len(sketched[index]))
-    slack_s = _interval_s(times[longest])
+    between_s = np.diff(times[longest])
+    slack_s = float(np.median(between_s)) if len(between_s) else 0.0
     instants, distances = [], []
     for now in times[longest]:
         present = [
@@ -253,10 +254,6 @@ def estimate(peers: Sequence[Rows]) -> tuple[NDArray[np.float64], NDArray[np.flo
             instants.append(now)
             distances.append(_spread(np.array(present)))
     return np.array(instants), np.array(distances)
-
-
-def _interval_s(times: NDArray[np.float64]) -> float:
-    return float(np.median(np.diff(times))) if len(times) > 1 else 0.0
 
 
 def _spread(sketches: NDArray[np.float64]) -> float:
@@ -296,24 +293,6 @@ def _swarms(models: Sequence[SavedModel]) -> list[list[str]]:
     return [[model.id for model in swarm] for swarm in swarms]
 
 
-def _last_average(outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
-    """Return the last measurement of the average of all during training, and its peer."""
-    rows = [(row, outcome) for outcome in outcomes for row in outcome.rows]
-    measured = [each for each in rows if "average_peers" in each[0]]
-    if not measured:
-        return None
-    row, outcome = max(measured, key=lambda each: float(each[0]["unix_s"]))
-    return {
-        "peer": outcome.index,
-        "id": outcome.id,
-        "step": row["step"],
-        "accuracy": row["average_accuracy"],
-        "loss": row["average_test_loss"],
-        "models": row["average_peers"],
-        "missing": row["average_missing"],
-    }
-
-
 def summarize(
     described: Mapping[str, Any],
     out: Path,
@@ -324,15 +303,6 @@ def summarize(
     faults: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """Build the object that ``--json`` prints.
-
-    Args:
-        described: Requested settings, as JSON values.
-        out: The run's folder.
-        wall_s: Time from the first process's start to the last one's end, seconds.
-        outcomes: Outcomes of all peers.
-        merged: The merged model, if there is one.
-        evaluation: Its evaluation on held-out data, if those are known.
-        faults: Faults of peers and network, with times.
 
     Returns:
         JSON values only: None for values not finite or not known.
@@ -349,8 +319,6 @@ def summarize(
         "accuracy": _finite(evaluation.accuracy),
         "loss": _finite(evaluation.loss),
         "consensus_distance": _finite(merged.consensus_distance) if merged else None,
-        "weight_total": founders(weight.weight_total) / weight.shards,
-        "weight_expected": founders(weight.weight_expected) / weight.shards,
         "weight_units_total": in_units(weight.weight_total),
         "weight_units_expected": in_units(weight.weight_expected),
         "messages": _sum("messages", outcomes),
@@ -359,8 +327,6 @@ def summarize(
         "steps_per_s": round(_sum("steps_per_s", outcomes), 3),
         "digest": merged.digest if merged else None,
         "swarms": _swarms(models),
-        "merged_by": merged and ("weight" if any(model.weight for model in models) else "equally"),
-        "average": _last_average(outcomes),
         "peers_detail": [_detail(outcome) for outcome in outcomes],
         "dead": [_loss(death) for death in weight.deaths],
         "ledger": {name: in_units(part) for name, part in asdict(weight.audit).items()},

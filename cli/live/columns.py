@@ -29,7 +29,6 @@ STYLES: Final = {
 """Colors of states; other states have none."""
 
 _NAME_MAX: Final = 24
-_TELLERS_MAX: Final = 3
 
 
 def amount(value: float | None, digits: int = 3) -> str:
@@ -112,14 +111,6 @@ def _lost(peer: "PeerView") -> float | None:
     return sum(found) if found else None
 
 
-def _tenths(value: float | None) -> str:
-    return amount(value if value is None or not math.isfinite(value) else round(value, 1))
-
-
-def _whole(value: float | None) -> str:
-    return amount(value if value is None else float(round(value)))
-
-
 COLUMNS: Final = (
     Column("peer", lambda p: p.id, lambda p: shown_name(p.id)),
     # A state with a * comes from other members.
@@ -128,12 +119,11 @@ COLUMNS: Final = (
     _number("step/s", lambda p: p.steps_s),
     _figure("weight", "weight"),
     _figure("loss", "loss"),
-    _number("stale", lambda p: p.staleness_mean, _tenths),
-    _number("out/s", lambda p: p.bytes_out_s, _whole),
-    _number("in/s", lambda p: p.bytes_in_s, _whole),
+    _number("stale", lambda p: p.staleness_mean),
+    _number("out/s", lambda p: p.bytes_out_s),
+    _number("in/s", lambda p: p.bytes_in_s),
     _number("lost", _lost),
     _figure("accuracy", "accuracy", 4, room=100),
-    _figure("stale max", "staleness_steps_max", room=112),
     _number("up", lambda p: p.uptime_s, span, room=122),
     Column(
         *("address", lambda p: p.address, lambda p: shown_name(p.address, 40) or "dials out"), 146
@@ -193,8 +183,5 @@ def event_line(event: "EventView") -> str:
     if event.event == "joined":
         what = "has joined" + (f", a copy of {shown_name(event.donor)}" if event.donor else "")
     told = [teller for teller in event.told_by if teller != event.peer]
-    if not told:
-        return f"{at}  {shown_name(event.peer)} {what}"
-    names = ", ".join(map(shown_name, told[:_TELLERS_MAX]))
-    more = f" and {len(told) - _TELLERS_MAX} more" if len(told) > _TELLERS_MAX else ""
-    return f"{at}  {shown_name(event.peer)} {what} (say {names}{more})"
+    say = f" (say {', '.join(map(shown_name, told))})" if told else ""
+    return f"{at}  {shown_name(event.peer)} {what}{say}"

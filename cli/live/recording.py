@@ -103,21 +103,12 @@ class Recording:
             if self._lanes[id][-1][1]:
                 self._lanes[id].append((time_s, ""))
         for id, state in states.items():
-            if id not in self._lanes and not self._has_room():
+            if id not in self._lanes and len(self._lanes) >= _PEERS_MAX:
                 continue
             lane = self._lanes.setdefault(id, [])
             if not lane or lane[-1][1] != state:
                 lane.append((time_s, state))
                 del lane[:-_CHANGES_MAX]
-
-    def _has_room(self) -> bool:
-        """True if there is room for one more lane; dropping one of a member long forgotten."""
-        if len(self._lanes) < _PEERS_MAX:
-            return True
-        ended = [id for id, lane in self._lanes.items() if not lane[-1][1]]
-        for id in ended[:1]:
-            del self._lanes[id]
-        return bool(ended)
 
     def _sample(self, view: "SwarmView") -> dict[str, Any]:
         if len(self._times_s) >= _SAMPLES_MAX:

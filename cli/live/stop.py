@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from ..reports.console import print_json
 from ..settings.options import GOSSIP, Json, options_of
 
 if TYPE_CHECKING:
-    from ...train.observe.stop import Stopped, SwarmStop
+    from ...train.observe.stop import SwarmStop
 
 __all__ = ["stop"]
 
@@ -98,39 +98,19 @@ def _follow(request: "SwarmStop", timeout_s: float) -> None:
 
 
 def _print(request: "SwarmStop") -> None:
-    peers = list(request.peers.values())
-    for peer in peers:
-        print(f"{peer.id}: {_words(peer)}{_weight(request, peer)}")
-    over = sum(peer.end == "gone" for peer in peers)
-    if request.is_clean:
-        # A peer that merges keeps its weight.
-        left = all(peer.weight == 0 for peer in peers)
-        who = "The peer has" if over == 1 else f"All {over} peers have"
-        print(f"{who} ended. {_WAITED if left else _AGAIN}")
-    else:
-        print(f"{over} of {len(peers)} peers have ended.")
-
-
-_ENDS: Final = {
-    "gone": "ended after {0.step} steps",
-    "refused": "does not stop: {0.why}",
-    "lost": "was lost: it died, or cannot be reached; it had taken {0.step} steps",
-    "back": "was started again since",
-    "asked": "has not answered; it had taken {0.step} steps",
-}
-
-
-def _words(peer: "Stopped") -> str:
-    default = "has not ended in time: it is {0.end} after {0.step} steps"
-    return _ENDS.get(str(peer.end), default).format(peer)
-
-
-def _weight(request: "SwarmStop", peer: "Stopped") -> str:
-    if peer.weight is None:
-        return ", its weight was not told"
     from ...gossip.weight import founders
 
-    return f", with a weight of {founders(peer.weight) / request.shards:.4f}"
+    peers = list(request.peers.values())
+    for peer in peers:
+        why = f": {peer.why}" if peer.why else ""
+        weight = ", its weight was not told"
+        if peer.weight is not None:
+            weight = f", with a weight of {founders(peer.weight) / request.shards:.4f}"
+        print(f"{peer.id}: {peer.end} after {peer.step} steps{weight}{why}")
+    print(f"{sum(peer.end == 'gone' for peer in peers)} of {len(peers)} peers have ended.")
+    if request.is_clean:
+        # A peer that merges keeps its weight.
+        print(_WAITED if all(peer.weight == 0 for peer in peers) else _AGAIN)
 
 
 def _as_json(request: "SwarmStop") -> dict[str, Any]:

@@ -67,7 +67,7 @@ class TopConfig(TrustSettings):
     sort: str = setting(
         "peer",
         "Column to sort by: peer, state, step, step/s, weight, loss, stale, out/s, in/s, lost, "
-        "accuracy, 'stale max', up or address. Numbers are shown with the largest on top.",
+        "accuracy, up or address. Numbers are shown with the largest on top.",
         brief="Column to sort by.",
     )
 

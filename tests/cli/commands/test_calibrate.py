@@ -62,7 +62,6 @@ def test_a_live_folder_gets_its_calibration(tmp_path: Path) -> None:
     shown = run("calibrate", "run")
     assert shown.exit_code == 0
     assert "300 ms" in shown.stdout
-    assert "network: ideal, not measured" in shown.stdout
     assert "rumor simulate --from run/calibration.json" in shown.stdout
     found = read_calibration("run/calibration.json")
     assert [peer.step_s for peer in found.peers] == pytest.approx(PACES)

@@ -37,9 +37,8 @@ def test_a_small_terminal_shows_some_peers_and_counts_the_rest() -> None:
 
 
 def test_after_the_last_step_it_says_what_goes_on() -> None:
-    done, dead = PeerView("peer-0", 5, State.FINISHED, 5), PeerView("peer-1", 5, State.KILLED, 2)
-    assert "agreeing" in text_of([done])
-    assert "considered dead" in text_of([done, dead])
+    done = PeerView("peer-0", 5, State.FINISHED, 5)
+    assert "all steps are taken" in text_of([done])
     assert "all steps" not in text_of([done, PeerView("peer-1", 5, State.TRAINING, 2)])
 
 
@@ -78,7 +77,7 @@ class Terminal(io.StringIO):
         return True
 
 
-DEAD = {"id": "peer-1", "why": "SIGKILL", "state": "killed", "step": 120}
+DEAD = {"id": "peer-1", "why": "SIGKILL", "state": "killed", "step": 120, "life": 1}
 
 
 def report_text_of(**changes: Any) -> str:
@@ -118,30 +117,20 @@ def test_it_names_the_dead_and_what_died_with_them() -> None:
         peers_detail=[detail(0), detail(1, state="killed", accuracy=None)],
         dead=[DEAD | {"weight": 0.5, "weight_units": 2**39}],
     )
-    assert "peer-1 was killed by SIGKILL at step 120; a weight of 0.5000 died with it" in text
+    assert "peer-1 killed at step 120 (SIGKILL); a weight of 0.5000 died with it" in text
 
 
 def test_it_names_whom_a_peer_did_not_wait_for() -> None:
     late = {"complete": False, "unfinished": {"peer-0": 500}, "missing": {}, "distance": None}
     text = report_text_of(peers_detail=[detail(0), detail(1, merge=late)])
-    assert "peer-1 ended before its model was the average: it waited no longer for peer-0" in text
-    assert "average: it" not in report_text_of(peers_detail=[detail(0, merge=None), detail(1)])
-
-
-def test_it_tells_what_was_measured_of_the_average_while_all_trained() -> None:
-    last = {"id": "peer-0", "step": 400, "accuracy": 0.95, "loss": 0.1, "models": 3}
-    text = report_text_of(average=last | {"missing": ["peer-2"]})
-    assert "last measured by peer-0 at its step 400, of 3 models, without peer-2: " in text
-    assert "accuracy 0.9500 and loss 0.1 on held-out" in text
-    alone = last | {"accuracy": None, "models": 1, "missing": []}
-    assert "its own model alone: loss 0.1 on" in report_text_of(average=alone)
-    assert "while all trained" not in report_text_of(average=None)
+    assert "peer-1 ended before its model was the average, without peer-0." in text
+    assert "ended before" not in report_text_of(peers_detail=[detail(0, merge=None), detail(1)])
 
 
 def test_of_a_life_whose_end_nobody_saw_no_signal_is_named() -> None:
     unseen = {"state": None, "why": "", "step": None, "life": 1, "weight": 0.5, "weight_units": 7}
     text = report_text_of(dead=[DEAD | unseen])
-    assert "peer-1 was started again: a weight of 0.5000 died with its incarnation 1" in text
+    assert "peer-1 was started again after incarnation 1; a weight of 0.5000 died with it" in text
 
 
 def test_files_that_were_not_written_are_not_named() -> None:
@@ -152,7 +141,10 @@ def test_files_that_were_not_written_are_not_named() -> None:
 def test_a_failed_peer_whose_weight_was_burned_is_named_with_its_error() -> None:
     failed = DEAD | {"state": "failed", "why": "the loss is nan", "weight": 0.0, "weight_units": 0}
     text = report_text_of(dead=[failed])
-    assert "peer-1 failed at step 120 (the loss is nan); no weight died with it." in text
+    assert (
+        "peer-1 failed at step 120 (the loss is nan); a weight of 0.0000 died with it (0 units)."
+        in text
+    )
 
 
 def test_weight_that_does_not_add_up_cannot_be_overlooked() -> None:
@@ -171,7 +163,3 @@ def test_a_task_without_accuracy_reports_its_loss_alone() -> None:
 
 def test_models_that_agree_in_every_bit_are_called_identical() -> None:
     assert "are identical" in report_text_of(consensus_distance=0.0)
-
-
-def test_a_mean_without_weights_is_called_one() -> None:
-    assert "all count alike" in report_text_of(merged_by="equally")

@@ -406,7 +406,7 @@ def test_who_has_finished_is_not_started_again(tmp_path: Path) -> None:
     stage.monitor.update()
     assert not stage.injector.will_revive
     assert stage.play(2.0) == []
-    assert stage.news == ["fault at 1.0 s: peer-0 has finished: it is not started again"]
+    assert stage.news == ["fault at 1.0 s: restart: nothing is done, peer-0 is finished"]
 
 
 def test_a_later_life_is_seen_apart_from_those_before_it(tmp_path: Path) -> None:

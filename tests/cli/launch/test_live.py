@@ -43,16 +43,12 @@ def launched(*options: str, real: tuple[str, ...] = ()) -> dict[str, Any]:
 @pytest.mark.extended
 def test_a_launched_swarm_trains_one_model_and_loses_no_weight(tmp_path: Path) -> None:
     out = str(tmp_path / "run")
-    measures = ("--set", "eval_average_every=50", "--set", "step_s_min=0.01")
-    options = ("--out", out, "--peers", "2", "--steps", "150", *measures)
+    options = ("--out", out, "--peers", "2", "--steps", "150", "--set", "step_s_min=0.01")
     summary = launched(*options, real=("peer-0",))
     assert summary["accuracy"] > 0.85
     assert summary["consensus_distance"] < 0.1
     assert summary["weight_units_total"] == summary["weight_units_expected"] == 2 * 2**40
     assert [peer["state"] for peer in summary["peers_detail"]] == ["finished"] * 2
-    average = summary["average"]
-    assert (average["id"], average["step"], average["missing"]) == ("peer-0", 150, [])
-    assert average["models"] == 2 and average["accuracy"] > 0.8
     merges = [peer["merge"] for peer in summary["peers_detail"]]
     assert all(merge["complete"] and not merge["missing"] for merge in merges)
     files = {path.name for path in (tmp_path / "run").iterdir()}

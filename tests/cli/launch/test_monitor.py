@@ -62,9 +62,9 @@ def test_rows_are_handed_on_once_but_for_those_of_lives_before_the_launcher(
 @pytest.mark.parametrize(
     ("status", "report", "state", "news"),
     [
-        (-9, None, State.KILLED, "peer-0 was killed by SIGKILL at step 10"),
+        (-9, None, State.KILLED, "peer-0 killed at step 10: SIGKILL"),
         # A real-time signal, which has no name.
-        (-40, None, State.KILLED, "peer-0 was killed by signal 40 at step 10"),
+        (-40, None, State.KILLED, "peer-0 killed at step 10: signal 40"),
         (0, {"state": "left"}, State.LEFT, "peer-0 left at step 10"),
         (1, {"state": "failed", "error": "NaN"}, State.FAILED, "peer-0 failed at step 10: NaN"),
         (1, None, State.FAILED, "peer-0 failed at step 10: no such device"),
@@ -102,7 +102,7 @@ def test_rows_are_handed_on_once_but_for_those_of_lives_before_the_launcher(
             0,
             {"state": "finished", "ended_by": "ada"},
             State.FINISHED,
-            "peer-0 finished at step 10, ended by ada",
+            "peer-0 finished at step 10: ended by ada",
         ),
     ],
 )
@@ -143,7 +143,7 @@ def test_the_next_life_in_a_new_folder_is_seen_from_its_beginning(tmp_path: Path
     places, processes = [place(tmp_path)], [Ended(-9)]
     monitor = Monitor(places, processes, steps=20)
     monitor.ended(0)
-    assert monitor.update() == ["peer-0 was killed by SIGKILL at step 10"]
+    assert monitor.update() == ["peer-0 killed at step 10: SIGKILL"]
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "metrics.jsonl").write_text('{"step":5}\n')
     places[0], processes[0] = place(tmp_path / "new"), Ended()

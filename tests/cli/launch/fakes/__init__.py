@@ -115,7 +115,6 @@ def summary(**changes: Any) -> dict[str, Any]:
         "weight_units_total": units,
         "weight_units_expected": units,
         "digest": "d" * 32,
-        "merged_by": "weight",
         "peers_detail": [detail(0), detail(1)],
         "dead": [],
         "faults": [],
