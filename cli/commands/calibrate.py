@@ -160,8 +160,10 @@ def _measure(folder: Path, config: CalibrateConfig) -> "tuple[Calibration, list[
     keyring, bytes_max = read_keyring(config.key, config.roster), round(config.probe_mb * 1e6)
     with Observer(config.join, keyring=keyring) as observer:
         peers = _training(observer.poll(), config.join)
-        with Probe(keyring=keyring) as sounder:
-            links = [sounder.sound(peer.address, bytes_max=bytes_max) for peer in peers]
+        links = []
+        for peer in peers:
+            with Probe(peer.address, keyring=keyring) as probe:
+                links.append(probe.sound(bytes_max=bytes_max))
         return _of_run(run, network_between(links)), links
 
 

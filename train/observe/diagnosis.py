@@ -113,14 +113,14 @@ def diagnose(
         found.findings.append(obstacle)
         return found
     try:
-        with Probe(timeout_s=timeout_s, keyring=keyring) as probe:
-            found.link = probe.sound(place, bytes_max=bytes_max)
-            schema = probe.schema(place)
+        with Probe(place, timeout_s=timeout_s, keyring=keyring) as probe:
+            found.link = probe.sound(bytes_max=bytes_max)
+            schema = probe.schema()
             found.model = described(schema)
             if difference := newcomer.schema and newcomer.schema.difference(schema):
                 why = f"it trains another model: {difference}"
                 found.findings.append(Finding("model", why))
-            answer = probe.hello(place)
+            answer = probe.hello()
         assert isinstance(answer.body, Hello)
         found.peer, found.swarm, known = answer.source, answer.swarm.hex(), answer.body.members
         found.members = tuple(m for m in known if Phase.JOINING < m.phase < Phase.LEFT)

@@ -7,9 +7,10 @@ is bounded, and terminal control characters are rejected.
 
 import math
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, Self, cast
 
 from ...gossip import ConfigError, TransportError
@@ -67,71 +68,74 @@ _WINDOW_S: Final = 5.0
 class _Answers:
     """Recent answers of one incarnation of one peer."""
 
-    def __init__(self, status: Status, now: float) -> None:
-        self.status = status
+    def __init__(self) -> None:
+        self.status: Status
         """The last answer."""
-        self.answered_s = now
+        self.answered_s = -math.inf
         """Arrival time of the last answer, on the observer's clock."""
         self.event = 0
         """Number of the last event that the peer has reported."""
-        self.pages: list[Sighting] = []
-        """Pages of its list of other members received so far, until the last one arrives."""
         self.table: tuple[Sighting, ...] = ()
-        """The last complete list."""
+        """Its last complete list of other members."""
         self.listed_s = -math.inf
         """Time at which it was complete."""
-        self._recent: deque[Status] = deque()
+        self._recent: deque[tuple[float, dict[Any, float]]] = deque()
+        """Counts by name, those of a link by its peer and name, at times of the peer's clock."""
 
     def add(self, status: Status, now: float) -> None:
         """Add an answer; ignore it if it is older than the last."""
         if self._recent and status.uptime_s <= self.status.uptime_s:
             return
         self.status, self.answered_s = status, now
-        self._recent.append(replace(status, members=(), events=(), sample=()))
+        counts: dict[Any, float] = {**dict(status.figures), "step": status.me.step}
+        for link in status.links:
+            counts[link.peer, "out"] = link.bytes_sent
+            counts[link.peer, "in"] = link.bytes_received
+        self._recent.append((status.uptime_s, counts))
         # The first answer kept lies at least this far back, if any does.
-        while len(self._recent) > 2 and status.uptime_s - self._recent[1].uptime_s >= _WINDOW_S:
+        while len(self._recent) > 2 and status.uptime_s - self._recent[1][0] >= _WINDOW_S:
             self._recent.popleft()
 
-    def grown(self, count: Callable[[Status], float | None]) -> float | None:
+    def grown(self, count: Any) -> float | None:
         """Return the growth of a count over the last seconds; None if it is not reported."""
-        first, last = count(self._recent[0]), count(self._recent[-1])
-        return None if first is None or last is None else last - first
+        (_, first), (_, last) = self._recent[0], self._recent[-1]
+        return last[count] - first[count] if count in first and count in last else None
 
-    def rate(self, count: Callable[[Status], float | None]) -> float | None:
+    def rate(self, count: Any) -> float | None:
         """Return the growth of a count per second; None after a single answer."""
-        grown, span_s = self.grown(count), self.status.uptime_s - self._recent[0].uptime_s
+        grown, span_s = self.grown(count), self.status.uptime_s - self._recent[0][0]
         # A value that decreases is not a count: its sender is wrong, or has lost its state.
         return None if grown is None or span_s <= 0 else max(0.0, grown / span_s)
 
+    def staleness(self) -> float | None:
+        """Return the mean over the recently mixed shares, or over all if none was mixed
+        recently."""
+        count, behind = self.grown("mixed"), self.grown("staleness_steps_sum")
+        if not count or count < 0 or behind is None:
+            totals = self._recent[-1][1]
+            count, behind = totals.get("mixed"), totals.get("staleness_steps_sum")
+        return None if not count or behind is None else max(0.0, float(behind / count))
 
-@dataclass(slots=True)
+
 class _Opinion:
     """Reports of other members about one member."""
 
-    member: Member
-    """The latest entry."""
-    said: Counter[Standing]
-
-    def count(self, sighting: Sighting) -> None:
-        self.said[sighting.standing] += 1
+    def __init__(self, sightings: Sequence[Sighting]) -> None:
+        self.said = Counter(each.standing for each in sightings)
         # An entry of a departed member has nothing but its steps.
         self.member = max(
-            *(self.member, sighting.member), key=lambda m: (m.incarnation, m.heartbeat, m.step)
+            (each.member for each in sightings), key=lambda m: (m.incarnation, m.heartbeat, m.step)
         )
-
-    @property
-    def state(self) -> State:
-        """The state that most of them report."""
-        live, suspected, dead, left = (
-            self.said[each]
-            for each in (Standing.LIVE, Standing.SUSPECTED, Standing.DEAD, Standing.LEFT)
-        )
+        live, suspected, dead, left = (self.said[each] for each in Standing)
         voters = live + suspected + dead
+        self.state = _state(self.member)
+        """The state that most of them report."""
         if left > voters:
-            return "left"
-        if 2 * dead > voters:
-            return "dead"
-        return "suspected" if 2 * (dead + suspected) > voters else _state(self.member)
+            self.state = "left"
+        elif 2 * dead > voters:
+            self.state = "dead"
+        elif 2 * (dead + suspected) > voters:
+            self.state = "suspected"
 
 
 @dataclass(slots=True)
@@ -151,10 +155,15 @@ class _Target:
     is_awaited: bool = True
     """True if the poll waits for it: it answered the last query, or is new."""
     wants_members: bool = False
-    after: PeerId = ""
-    """Id after which the next page of members starts."""
+    pages: list[Sighting] = field(default_factory=list)
+    """Its list of other members, as far as it has arrived in this poll."""
     misses: int = 0
     """Number of queries in a row without an answer."""
+
+    @property
+    def last(self) -> PeerId:
+        """Id after which the next page of members starts."""
+        return self.pages[-1].member.id if self.pages else ""
 
 
 class Observer:
@@ -271,7 +280,7 @@ class Observer:
         self._turn += _TELLERS
         for target in self._targets:
             target.is_sent = target.has_answered = False
-            target.after, target.wants_members = "", not target.id or target.id in tellers
+            target.pages, target.wants_members = [], not target.id or target.id in tellers
             if target.misses and target.misses % 3 == 0:
                 # It may have moved, or be reachable only at another of its addresses.
                 target.places = (*target.places[1:], *target.places[:1])
@@ -285,7 +294,7 @@ class Observer:
         body = Inquire(
             events_after=0 if known is None else known.event,
             members=target.wants_members,
-            members_after=target.after,
+            members_after=target.last,
         )
         return self._transport.greet(place, encode(question(target.asker, body)))
 
@@ -326,7 +335,7 @@ class Observer:
         self._has_met = target.has_answered = True
         known = self._peers.get(id)
         if known is None or known.status.me.incarnation < status.me.incarnation:
-            known = self._peers[id] = _Answers(status, self._clock())
+            known = self._peers[id] = _Answers()
         elif known.status.me.incarnation > status.me.incarnation:
             return
         known.add(status, self._clock())
@@ -339,17 +348,15 @@ class Observer:
             self._told_members(target, known, status)
 
     def _told_members(self, target: _Target, known: _Answers, status: Status) -> None:
-        told = status.members
-        known.pages = known.pages if target.after else []
-        known.pages.extend(told)
+        before = target.last
+        target.pages += status.members
         # Each page must start after the one before, or the pages might never end.
-        last = told[-1].member.id if told else ""
-        if status.more and last > target.after and len(known.pages) < _KNOWN_MAX:
-            target.after, target.is_sent, target.has_answered = last, False, False
+        if status.more and target.last > before and len(target.pages) < _KNOWN_MAX:
+            target.is_sent = target.has_answered = False
         else:
             target.wants_members = False
-            known.table, known.listed_s = tuple(known.pages), self._clock()
-        self._discover(told)
+            known.table, known.listed_s = tuple(target.pages), self._clock()
+        self._discover(status.members)
 
     def _discover(self, told: Iterable[Sighting]) -> None:
         """Add the members that others name to those that are queried."""
@@ -393,15 +400,15 @@ class Observer:
     def _opinions(self) -> dict[PeerId, _Opinion]:
         """Return what members report about each other: the latest report of each, without what it
         reports about itself."""
-        found: dict[PeerId, _Opinion] = {}
+        told: dict[PeerId, list[Sighting]] = {}
         # Lists are old next to the newest one: if nobody answers any more, all stay as they were.
         newest_s = max((each.listed_s for each in self._peers.values()), default=0.0)
         for teller, answers in self._peers.items():
             for sighting in answers.table if newest_s - answers.listed_s <= _TABLE_S else ():
                 id = sighting.member.id
-                if id != teller and (id in found or len(found) < _KNOWN_MAX):
-                    found.setdefault(id, _Opinion(sighting.member, Counter())).count(sighting)
-        return found
+                if id != teller and (id in told or len(told) < _KNOWN_MAX):
+                    told.setdefault(id, []).append(sighting)
+        return {id: _Opinion(sightings) for id, sightings in told.items()}
 
     def _view(self) -> SwarmView:
         now, opinions = self._clock(), self._opinions()
@@ -417,17 +424,22 @@ class Observer:
         ]
         samples = [self._peers[p.id].status.sample if p.source == "self" else () for p in peers]
         pairs = zip(peers, distances(samples), strict=True)
-        told = [(id, self._peers[id]) for id in shown if id in self._peers]
+        told = {id: self._peers[id] for id in shown if id in self._peers}
         return SwarmView(
             time_s=self._wall(),
             swarm=self._swarm,
-            swarm_step=max((answers.status.swarm_steps for _, answers in told), default=0),
+            swarm_step=max((each.status.swarm_steps for each in told.values()), default=0),
             answered=sum(target.has_answered for target in self._targets),
             peers=tuple(replace(peer, distance=distance) for peer, distance in pairs),
             links=tuple(
-                link
-                for id, answers in told
-                for link in _link_views(id, answers, is_there=id in there)
+                LinkView(
+                    source=id,
+                    status=link,
+                    bytes_out_s=answers.rate((link.peer, "out")) if id in there else None,
+                    bytes_in_s=answers.rate((link.peer, "in")) if id in there else None,
+                )
+                for id, answers in told.items()
+                for link in answers.status.links
             ),
             events=self._events.all(),
         )
@@ -447,53 +459,35 @@ def _peer_view(
     if answers is None:
         assert opinion is not None, "some member must have named it"
         return PeerView(id=id, state=opinion.state, source="others", **told, **_of(opinion.member))
-    status, settings = answers.status, dict(answers.status.settings)
+    status = answers.status
     waits = bool(status.awaits) and status.me.phase is Phase.TRAINING
-    told |= {
+    view = PeerView(
+        id=id,
+        state="waiting" if waits else _state(status.me),
+        source="self",
+        figures=dict(_known(status.figures)),
+        staleness_mean=answers.staleness(),
+        reasons=status.reasons,
+        uptime_s=status.uptime_s,
+        awaits=status.awaits,
+        settings=dict(status.settings),
+        silent_s=max(0.0, now - answers.answered_s),
+        **told,
         **_of(status.me),
-        "state": "waiting" if waits else _state(status.me),
-        "figures": dict(_known(status.figures)),
-        "host": settings.get("host", ""),
-        "steps_s": answers.rate(lambda status: status.me.step),
-        "staleness_mean": _staleness(answers),
-        "reasons": status.reasons,
-        "bytes_out_s": answers.rate(_figure("bytes_sent")),
-        "bytes_in_s": answers.rate(_figure("bytes_received")),
-        "uptime_s": status.uptime_s,
-        "awaits": status.awaits,
-        "settings": settings,
-        "silent_s": max(0.0, now - answers.answered_s),
-    }
+    )
     if is_there:
-        return PeerView(id=id, source="self", **told)
-    told |= {"steps_s": None, "bytes_out_s": None, "bytes_in_s": None, "state": "silent"}
-    if opinion is not None:
-        # The others may still hear from a member that only this observer cannot reach.
-        told["step"] = max(told["step"], opinion.member.step)
-        if opinion.state in ("left", "dead", "suspected"):
-            told["state"] = opinion.state
-    return PeerView(id=id, source="others", **told)
-
-
-def _link_views(id: PeerId, answers: _Answers, *, is_there: bool) -> Iterator[LinkView]:
-    """The links that a member reports."""
-
-    def rate(peer: PeerId, name: str) -> float | None:
-        return answers.rate(
-            lambda status: next((getattr(x, name) for x in status.links if x.peer == peer), None)
+        return replace(
+            view,
+            steps_s=answers.rate("step"),
+            bytes_out_s=answers.rate("bytes_sent"),
+            bytes_in_s=answers.rate("bytes_received"),
         )
-
-    for link in answers.status.links:
-        yield LinkView(
-            source=id,
-            status=link,
-            bytes_out_s=rate(link.peer, "bytes_sent") if is_there else None,
-            bytes_in_s=rate(link.peer, "bytes_received") if is_there else None,
-        )
-
-
-def _figure(name: str) -> Callable[[Status], float | None]:
-    return lambda status: dict(status.figures).get(name)
+    view = replace(view, source="others", state="silent")
+    if opinion is None:
+        return view
+    # The others may still hear from a member that only this observer cannot reach.
+    state = opinion.state if opinion.state in {"suspected", *GONE} else view.state
+    return replace(view, state=state, step=max(view.step, opinion.member.step))
 
 
 def _state(member: Member) -> State:
@@ -519,22 +513,13 @@ def _known(figures: Sequence[tuple[str, float]]) -> Iterator[tuple[str, float]]:
             yield name, int(value)
 
 
-def _staleness(answers: _Answers) -> float | None:
-    """Return the mean over the recently mixed shares, or over all if none was mixed recently."""
-    mixed, steps = map(_figure, ("mixed", "staleness_steps_sum"))
-    count, behind = answers.grown(mixed), answers.grown(steps)
-    if not count or count < 0 or behind is None:
-        count, behind = mixed(answers.status), steps(answers.status)
-    return None if not count or behind is None else max(0.0, float(behind / count))
-
-
 _KEPT_MAX: Final = 1000
 _TOLD_BY_MAX: Final = 64
 
 # Peers notice a death at different times, as the timers of each lag by their own amount.
 _SAME_S: Final = 120.0
 
-# Most events of one kind and peer that are kept apart.
+# Most events of one kind and peer that are kept.
 _TIMES: Final = 8
 
 _OF_TELLER: Final = frozenset({"founded", "joined", "full"})
@@ -549,41 +534,31 @@ class _Events:
     """
 
     def __init__(self) -> None:
-        self._events: OrderedDict[int, EventView] = OrderedDict()
-        self._alike: dict[tuple[str, PeerId], deque[int]] = {}
-        self._number = 0
+        self._events: dict[tuple[str, PeerId], deque[EventView]] = {}
 
     def add(self, teller: PeerId, note: EventNote, time_s: float) -> None:
         """Add a member's report of what happened at *time_s*, on the observer's clock."""
         is_own = note.event in _OF_TELLER
         peer, donor = (teller, note.peer) if is_own else (note.peer or teller, "")
-        alike = self._alike.setdefault((note.event, peer), deque(maxlen=_TIMES))
+        key = note.event, peer
+        # Those of which nothing was reported for the longest time come first.
+        alike = self._events[key] = self._events.pop(key, deque(maxlen=_TIMES))
         near = [
             each
-            for each in map(self._events.get, alike)
-            if each and teller not in each.told_by and abs(each.time_s - time_s) <= _SAME_S
+            for each in alike
+            if teller not in each.told_by and abs(each.time_s - time_s) <= _SAME_S
         ]
         if near:
             same = min(near, key=lambda each: abs(each.time_s - time_s))
             told_by = (*same.told_by, teller)[:_TOLD_BY_MAX]
             first_s = min(same.time_s, time_s)
-            self._events[same.number] = replace(same, time_s=first_s, told_by=told_by)
+            alike[alike.index(same)] = replace(same, time_s=first_s, told_by=told_by)
             return
-        self._number += 1
-        self._events[self._number] = EventView(
-            number=self._number,
-            time_s=time_s,
-            event=note.event,
-            peer=peer,
-            donor=donor,
-            told_by=(teller,),
-        )
-        alike.append(self._number)
+        alike.append(EventView(time_s, note.event, peer, donor, (teller,)))
         if len(self._events) > _KEPT_MAX:
-            _, first = self._events.popitem(last=False)
-            if self._alike[first.event, first.peer][-1] == first.number:
-                del self._alike[first.event, first.peer]
+            del self._events[next(iter(self._events))]
 
     def all(self) -> tuple[EventView, ...]:
-        """Return all remembered events, in the order in which they happened."""
-        return tuple(sorted(self._events.values(), key=lambda each: (each.time_s, each.number)))
+        """Return the last events, in the order in which they happened."""
+        found = chain.from_iterable(self._events.values())
+        return tuple(sorted(found, key=lambda each: each.time_s)[-_KEPT_MAX:])

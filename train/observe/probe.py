@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from ...gossip import TransportError
 from ...gossip.errors import RemoteProtocolError
-from ...gossip.transport.addresses import key_in, parse_address, without_key
+from ...gossip.transport.addresses import parse_address, without_key
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.wire.codec import FRAME_BYTES_MAX, decode_header, encode
@@ -54,20 +54,25 @@ class LinkProbe:
 
 
 class Probe:
-    """Queries peers and measures links; *timeout_s* is the timeout for one answer, seconds."""
+    """Queries one peer, and measures the link to it.
+
+    Args:
+        address: ``host:port`` where it listens.
+        timeout_s: Timeout for one answer, seconds.
+        keyring: Keys, if its swarm has them.
+
+    Raises:
+        ConfigError: The address is malformed.
+    """
 
     def __init__(
-        self,
-        *,
-        timeout_s: float = 10.0,
-        keyring: Keyring | None = None,
+        self, address: str, *, timeout_s: float = 10.0, keyring: Keyring | None = None
     ) -> None:
+        # With keys, one place per machine of the roster, until one of them has answered.
+        self._places = tuple(with_keys([parse_address(address)], keyring))
         self._timeout_s = timeout_s
         self._id = asker_name("sounder", keyring)
-        self._keyring = keyring
-        self._answering: dict[str, str] = {}
         self._transport = Transport(None, keyring=keyring)
-        self._schemas: dict[str, Schema] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -75,85 +80,69 @@ class Probe:
     def __exit__(self, *_: object) -> None:
         self._transport.close()
 
-    def sound(self, address: str, *, bytes_max: int = 16 << 20) -> LinkProbe:
-        """Measure the link to the peer at *address*, with at most *bytes_max* at a time.
+    def sound(self, *, bytes_max: int = 16 << 20) -> LinkProbe:
+        """Measure the link, with at most *bytes_max* at a time.
 
         If fewer bytes than that pass in a third of a second, the bandwidth is underestimated.
 
         Raises:
-            TransportError: It does not answer.
+            TransportError: The peer does not answer.
         """
-        place = self._reached(address)
-        schema = self.schema(place)
-        trips = [self._trip(place, ()) for _ in range(_TRIPS)]
+        schema = self.schema()
+        trips = [self._trip(0) for _ in range(_TRIPS)]
         return LinkProbe(
-            address=place,
+            address=self._places[0],
             roundtrip_s=min(trips),
             roundtrip_s_mean=sum(trips) / len(trips),
-            bytes_s=self._bytes_s(place, min(trips), bytes_max),
+            bytes_s=self._bytes_s(min(trips), bytes_max),
             share_bytes=schema.share_bytes,
         )
 
-    def hello(self, address: str) -> Envelope:
-        """Return the answer of the peer at *address* to a member of its swarm: a `Hello` with all
-        members that it knows, itself first, including those that have not joined yet or have left.
+    def hello(self) -> Envelope:
+        """Return the peer's answer to a member of its swarm: a `Hello` with all members that it
+        knows, itself first, including those that have not joined yet or have left.
 
         Raises:
             TransportError: It does not answer.
         """
-        place = self._reached(address)
-        self._send([place], question(self._id, _HELLO, self.schema(place).hash))
-        return self._await(place, Hello)
+        self._send(question(self._id, _HELLO, self.schema().hash))
+        return self._await(Hello)
 
-    def schema(self, address: str) -> Schema:
-        """Return the schema of the model that is trained at *address*.
+    def schema(self) -> Schema:
+        """Return the schema of the model that the peer trains.
 
         Raises:
             TransportError: It does not answer.
         """
-        place = self._reached(address)
-        if place not in self._schemas:
-            self._send([place], question(self._id, _HELLO))
-            answer = self._await(place, Describe).body
-            assert isinstance(answer, Describe)
-            self._schemas[place] = answer.schema
-        return self._schemas[place]
+        self._send(question(self._id, _HELLO))
+        answer = self._await(Describe).body
+        assert isinstance(answer, Describe)
+        return answer.schema
 
-    def _bytes_s(self, place: str, roundtrip_s: float, bytes_max: int) -> float:
+    def _bytes_s(self, roundtrip_s: float, bytes_max: int) -> float:
         """Send more and more bytes until the time is measurable; the fastest trip counts."""
         size, trips = min(bytes_max, 1 << 18), list[float]()
         while True:
-            whole, rest = divmod(size, FRAME_BYTES_MAX)
-            sizes = (FRAME_BYTES_MAX,) * whole + ((rest,) if rest else ())
-            trips.append(self._trip(place, sizes))
+            trips.append(self._trip(size))
             if min(trips) - roundtrip_s < _LARGE_S and size < bytes_max:
                 size, trips = min(bytes_max, 4 * size), []
             elif len(trips) == _LARGE_TRIPS or sum(trips) >= _LARGE_S_MAX:
                 took_s = min(trips)
                 return size / max(took_s - roundtrip_s, took_s / 10)
 
-    def _trip(self, place: str, sizes: Sequence[int]) -> float:
-        """Return the seconds from hellos with *sizes* extra bytes to the last answer."""
+    def _trip(self, size: int) -> float:
+        """Return the seconds from hellos with *size* extra bytes in all to the last answer."""
+        whole, rest = divmod(size, FRAME_BYTES_MAX)
+        frames = [FRAME_BYTES_MAX] * whole + [rest]
         began_s = time.perf_counter()
-        for size in sizes or (0,):
-            self._send([place], replace(question(self._id, _HELLO), frame_bytes=size))
-        for _ in sizes or (0,):
-            self._await(place, Describe)
+        for frame_bytes in frames:
+            self._send(replace(question(self._id, _HELLO), frame_bytes=frame_bytes))
+        for _ in frames:
+            self._await(Describe)
         return time.perf_counter() - began_s
 
-    def _reached(self, address: str) -> str:
-        """Return the place that answers: with keys, the one with that machine's key."""
-        place = parse_address(address)
-        if self._keyring is None or key_in(place):
-            return place
-        if place not in self._answering:
-            places = tuple(with_keys([place], self._keyring))
-            self._answering[place] = self._send(places, question(self._id, _HELLO))
-            self._await(place, Describe)
-        return self._answering[place]
-
-    def _send(self, places: Sequence[str], envelope: Envelope) -> str:
-        """Send a message to the first place that accepts a connection, and return that place.
+    def _send(self, envelope: Envelope) -> None:
+        """Send a message to the first place that accepts a connection, and to none but that later.
 
         Raises:
             TransportError: None does in time.
@@ -161,15 +150,16 @@ class Probe:
         parts = encode(envelope, bytes(envelope.frame_bytes))
         give_up_s = time.perf_counter() + self._timeout_s
         while True:
-            for place in places:
+            for place in self._places:
                 if self._transport.greet(place, parts):
-                    return place
+                    self._places = (place,)
+                    return
             if time.perf_counter() >= give_up_s:
-                raise TransportError(why_silent(self._transport, places))
+                raise TransportError(why_silent(self._transport, self._places))
             for _ in self._transport.poll(_NAP_S):
                 pass
 
-    def _await(self, place: str, kind: type[Body]) -> Envelope:
+    def _await(self, kind: type[Body]) -> Envelope:
         """Return the next envelope whose body is a *kind*.
 
         Raises:
@@ -187,7 +177,7 @@ class Probe:
                 if envelope.destination == self._id and isinstance(envelope.body, kind):
                     return envelope
         raise TransportError(
-            f"{bare_address(place)} took the question and did not answer within "
+            f"{bare_address(self._places[0])} took the question and did not answer within "
             f"{self._timeout_s:g} s"
         )
 

@@ -48,8 +48,6 @@ class PeerView:
     incarnation: int | None = None
     address: str = ""
     """``host:port`` where it answers or reportedly listens; empty if it only dials out."""
-    host: str = ""
-    """Host name of its machine."""
     step: int = 0
     """Optimizer steps, those of earlier incarnations included."""
     steps_s: float | None = None
@@ -76,7 +74,7 @@ class PeerView:
     dead_by: int = 0
     """Number of queried members that consider it dead."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings by name: ``rule``, ``topology``, ``wire`` and so on."""
+    """Settings by name: ``rule``, ``topology``, ``host`` and so on."""
 
     @property
     def is_gone(self) -> bool:
@@ -95,12 +93,10 @@ class LinkView:
     bytes_in_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class EventView:
     """An event, listed once however many members noticed it."""
 
-    number: int
-    """Number of the event for this observer, from 1."""
     time_s: float
     """Time it was first noticed, seconds since the epoch by the observer's clock."""
     event: str

@@ -146,7 +146,7 @@ function drawPeer() {
   const facts = [
     ["state", peer.state === "training" || !STATES.has(peer.state) ? shownName(peer.state) : `${peer.state}: ${STATES.get(peer.state)}`],
     ["address", shownName(peer.address || "dials out only", 60)],
-    ["machine", peer.host ? shownName(peer.host, 60) : null],
+    ["machine", peer.settings.host ? shownName(peer.settings.host, 60) : null],
     ["step", `${whole(peer.step)}, ${amount(peer.steps_s)} per second`],
     ["weight", `${amount(peer.weight)}, and ${amount(peer.escrow)} on its way`],
     ["loss", `${amount(peer.loss)}${peer.accuracy === null ? "" : `, accuracy ${amount(peer.accuracy, 4)}`}`],
@@ -234,7 +234,7 @@ function drawHeads() {
 function drawMembers() {
   if (!state.view) return;
   const words = state.filter.toLowerCase().split(/\s+/).filter(Boolean);
-  const fits = (peer) => words.every((word) => [peer.id, peer.state, peer.address, peer.host].some((text) => text.toLowerCase().includes(word)));
+  const fits = (peer) => words.every((word) => [peer.id, peer.state, peer.address, peer.settings.host ?? ""].some((text) => text.toLowerCase().includes(word)));
   const all = state.view.peers, shown = all.filter(fits);
   const [, value] = COLUMNS[state.sort];
   const known = (peer) => value(peer) !== null;

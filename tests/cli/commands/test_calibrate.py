@@ -182,13 +182,14 @@ def peer() -> Iterator[Peer]:
 @pytest.mark.live
 def test_a_slow_link_is_measured_as_slow(peer: Peer) -> None:
     assert peer.address is not None
-    with closing(Network()) as network, Probe() as sounder:
+    with closing(Network()) as network:
         network.addresses["ada"] = peer.address
         address = network.toward("me", "ada")
         network.limit("ada", 5e5)
         for way in network.ways():
             way.delay_s = 0.02
-        found = sounder.sound(address, bytes_max=200_000)
+        with Probe(address) as probe:
+            found = probe.sound(bytes_max=200_000)
     assert found.roundtrip_s >= 0.04
     assert found.bytes_s < 6e5
 

@@ -10,6 +10,9 @@ from rumor.train.runtime.telling.stats import METRICS
 __all__ = ["a_link", "a_peer", "a_view"]
 
 
+SETTINGS = {"rule": "gosgd", "topology": "exponential", "wire": "float32"}
+
+
 def a_peer(id: str = "p0", **fields: Any) -> PeerView:
     """A member that answers and trains."""
     usual: dict[str, Any] = {
@@ -17,7 +20,6 @@ def a_peer(id: str = "p0", **fields: Any) -> PeerView:
         "source": "self",
         "incarnation": 1_795_000_000_000,
         "address": "10.0.0.5:7700",
-        "host": "node-a",
         "step": 12_345,
         "steps_s": 48.2,
         "weight": 1.0,
@@ -34,7 +36,7 @@ def a_peer(id: str = "p0", **fields: Any) -> PeerView:
         "bytes_in_s": 58_000.0,
         "uptime_s": 754.0,
         "silent_s": 0.01,
-        "settings": {"rule": "gosgd", "topology": "exponential", "wire": "float32"},
+        "settings": SETTINGS | {"host": "node-a"},
     }
     told = usual | fields
     figures = {name: told.pop(name) for name in METRICS if name in told}
@@ -75,7 +77,7 @@ def a_view(count: int = 4, seed: int = 0, **fields: Any) -> SwarmView:
             a_peer(
                 f"p{number:02}",
                 address=f"10.0.{number // 8}.{number % 8 + 10}:7700",
-                host=f"node-{number // 8}",
+                settings=SETTINGS | {"host": f"node-{number // 8}"},
                 **{
                     "step": 12_000 + rng.randrange(900),
                     "steps_s": rng.uniform(20, 50),
@@ -98,7 +100,6 @@ def a_view(count: int = 4, seed: int = 0, **fields: Any) -> SwarmView:
         "links": tuple(a_link(a, b) for a in names[:8] for b in names[:8] if a != b),
         "events": tuple(
             EventView(
-                number=number + 1,
                 time_s=1_794_999_000.0 + number,
                 event="founded",
                 peer=name,

@@ -81,7 +81,7 @@ def test_the_summary_says_who_is_there_and_what_all_hold() -> None:
 )
 def test_events_in_words(event: tuple[str, str, str, tuple[str, ...]], words: str) -> None:
     what, peer, donor, told_by = event
-    made = EventView(number=1, time_s=0.0, event=what, peer=peer, donor=donor, told_by=told_by)
+    made = EventView(time_s=0.0, event=what, peer=peer, donor=donor, told_by=told_by)
     assert event_line(made)[10:] == words
 
 
@@ -89,7 +89,7 @@ def test_names_cannot_command_a_terminal() -> None:
     evil = "\x1b]0;owned\x07\u202e"
     assert shown_name(evil) == "\\x1b]0;owned\\x07\\u202e"
     assert len(shown_name("x" * 64)) == 24 and shown_name("x" * 64).endswith("…")
-    made = EventView(number=1, time_s=0.0, event=evil, peer=evil, donor=evil, told_by=(evil, "b"))
+    made = EventView(time_s=0.0, event=evil, peer=evil, donor=evil, told_by=(evil, "b"))
     for event in (made, replace(made, event="joined")):
         assert event_line(event).isprintable()
     liar = a_peer(evil, address=evil, awaits=(evil,), settings={"rule": evil})

@@ -170,12 +170,12 @@ def test_it_asks_for_nothing_elsewhere(window: Browser, site: Site) -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_peers_say_is_never_taken_for_code(page: Browser, site: Site, name: str) -> None:
     honest, *others = swarm(4).peers
-    settings = {name: name, "rule": "<b>gosgd</b>"}
-    liar = replace(honest, id=name, address=name, host=name, settings=settings)
+    settings = {name: name, "host": name, "rule": "<b>gosgd</b>"}
+    liar = replace(honest, id=name, address=name, settings=settings)
     odd: Any = name
     events = (
-        EventView(number=1, time_s=site.view.time_s, event="joined", peer=name, donor=name),
-        EventView(number=2, time_s=site.view.time_s, event=odd, peer=name, told_by=(name,)),
+        EventView(time_s=site.view.time_s, event="joined", peer=name, donor=name),
+        EventView(time_s=site.view.time_s, event=odd, peer=name, told_by=(name,)),
     )
     links = (a_link(name, "p01"), a_link("p01", name))
     site.show(replace(swarm(4), peers=(liar, *others), links=links, events=events))
@@ -198,9 +198,7 @@ def test_what_peers_say_is_never_taken_for_code(page: Browser, site: Site, name:
 def test_a_member_that_dies_is_shown_so_and_the_page_goes_on(page: Browser, site: Site) -> None:
     first, *others = swarm(4).peers
     dead = replace(first, state="dead", source="others", steps_s=None, dead_by=3)
-    died = EventView(
-        number=9, time_s=site.view.time_s + 2, event="died", peer="p00", told_by=("p01", "p02")
-    )
+    died = EventView(time_s=site.view.time_s + 2, event="died", peer="p00", told_by=("p01", "p02"))
     site.show(replace(swarm(4), peers=(dead, *others), events=(died,), answered=3))
     await_that(page, "return document.querySelectorAll('#graph .is-dead').length", is_=1)
     assert page.run(NODES) == 4 and page.run(MARKS) >= 1

@@ -107,7 +107,7 @@ def test_whoever_does_not_answer_or_is_gone_is_not_cut_off() -> None:
 
 def test_links_are_rows_and_events_are_the_last_that_say_something() -> None:
     events = [
-        EventView(number=n, time_s=T0 + n, event="met" if n % 2 else "joined", peer=f"p{n}")
+        EventView(time_s=T0 + n, event="met" if n % 2 else "joined", peer=f"p{n}")
         for n in range(500)
     ]
     view = replace(a_view(2), links=(a_link("a", "b"),), events=tuple(events))

@@ -27,8 +27,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
 
 
 def test_a_link_is_measured_and_the_model_behind_it_named(pair: list[Member]) -> None:
-    with Probe(timeout_s=LIMIT_S) as sounder:
-        found = sounder.sound(pair[0].address, bytes_max=1 << 20)
+    with Probe(pair[0].address, timeout_s=LIMIT_S) as probe:
+        found = probe.sound(bytes_max=1 << 20)
     assert 0 < found.roundtrip_s <= found.roundtrip_s_mean
     assert found.bytes_s > 0
     assert found.share_bytes == pair[0].peer._vector.schema.share_bytes
@@ -41,19 +41,19 @@ def test_a_message_that_is_held_up_by_others_makes_no_link_slow(
     """1 GB/s: what counts is the quickest of several messages that are long enough."""
     sent: list[int] = []
 
-    def trip(self: Probe, place: str, sizes: tuple[int, ...]) -> float:
-        sent.append(sum(sizes))
-        return 0.001 + sum(sizes) / 1e9 + 0.5 * (len(sent) - 1 in held_up)
+    def trip(self: Probe, size: int) -> float:
+        sent.append(size)
+        return 0.001 + size / 1e9 + 0.5 * (len(sent) - 1 in held_up)
 
     monkeypatch.setattr(Probe, "_trip", trip)
     probe = Probe.__new__(Probe)
-    assert probe._bytes_s("a:1", 0.001, 1 << 30) == pytest.approx(1e9, rel=1e-3)
+    assert probe._bytes_s(0.001, 1 << 30) == pytest.approx(1e9, rel=1e-3)
     assert sent == sorted(sent)
 
 
 def test_what_peers_say_of_members_is_counted_apart(pair: list[Member]) -> None:
     counters = pair[0].peer.stats().counters
-    with Probe(timeout_s=LIMIT_S) as sounder:
+    with Probe(pair[0].address, timeout_s=LIMIT_S) as probe:
         # It is answered with the model's schema.
-        sounder.sound(pair[0].address, bytes_max=1 << 20)
+        probe.sound(bytes_max=1 << 20)
     assert 0 < counters.membership_bytes < counters.bytes_sent
