@@ -92,8 +92,7 @@ def _newcomer(config: DoctorConfig, *, has_rule: bool) -> "Newcomer":
     rule = make_rule(config.rule)
     return Newcomer(
         schema=None if config.task is None else _schema(config.task, config),
-        rule=rule.name,
-        fixed_members=has_rule and requirements_of(rule).fixed_members,
+        fixed_rule=rule.name if has_rule and requirements_of(rule).fixed_members else "",
         keyring=read_keyring(config.key, config.roster),
     )
 

@@ -23,18 +23,7 @@ __all__ = ["Diagnosis", "Finding", "Newcomer", "described", "diagnose"]
 
 _DAY_MS: Final = 86_400_000
 
-_ADVICE: Final = {
-    "name": "correct the name, or give the machine's IP address",
-    "closed": "start the peer there, correct the port, or let it listen with "
-    "--bind tcp://0.0.0.0:PORT, not at 127.0.0.1",
-    "silent": "check that the machine is up, and open the port in the firewalls between",
-    "unreachable": "check the route, and the firewalls that may refuse",
-    "foreign": "correct the port: another program uses it",
-    "version": "install the same version of rumor on all machines",
-    "model": "give the same task and options here as there",
-    "clock": "synchronize the clocks of both machines",
-    "rule": "start all of its peers together (--founders), or use a rule such as gosgd",
-}
+_FOREIGN: Final = "correct the port, or look what runs there"
 
 # The opening of a ZMTP greeting (RFC 23): a signature of ten bytes and the version. The rest of
 # the 64 bytes begins with a minor version and the name of the security mechanism.
@@ -49,11 +38,7 @@ class Finding:
     cause: str
     """One word, listed in docs/how-to/join-trouble.md."""
     why: str
-    advice: str = ""
-    """The remedy; default: the usual one for the cause."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "advice", self.advice or _ADVICE[self.cause])
+    advice: str
 
     def __str__(self) -> str:
         return f"{self.why}; {self.advice}"
@@ -65,9 +50,8 @@ class Newcomer:
 
     schema: Schema | None = None
     """Schema of its model; None to skip that comparison."""
-    rule: str = ""
-    fixed_members: bool = False
-    """True if its rule lets no peer join once training has begun."""
+    fixed_rule: str = ""
+    """Name of its rule, if that lets no peer join once training has begun."""
     keyring: Keyring | None = None
 
 
@@ -119,7 +103,8 @@ def diagnose(
             found.model = described(schema)
             if difference := newcomer.schema and newcomer.schema.difference(schema):
                 why = f"it trains another model: {difference}"
-                found.findings.append(Finding("model", why))
+                advice = "give the same task and options here as there"
+                found.findings.append(Finding("model", why, advice))
             answer = probe.hello()
         assert isinstance(answer.body, Hello)
         found.peer, found.swarm, known = answer.source, answer.swarm.hex(), answer.body.members
@@ -134,12 +119,13 @@ def _unanswered(error: RumorError, place: str, newcomer: Newcomer, timeout_s: fl
     """Say why a question got no answer, or none that a peer of this version gives."""
     keyring = newcomer.keyring
     if isinstance(error, IncompatiblePeer):
-        return Finding("version", str(error).rpartition(": ")[2])
+        advice = "install the same version of rumor on all machines"
+        return Finding("version", str(error), advice)
     if isinstance(error, DecodeError):
-        return Finding("foreign", f"what answers is no peer: {error}")
+        return Finding("foreign", f"what answers is no peer: {error}", _FOREIGN)
     if keyring is None:
         why = "it speaks ZeroMQ and does not answer: another program, or a peer that is stopped"
-        return Finding("foreign", why, "look what runs there")
+        return Finding("foreign", why, _FOREIGN)
     if obstacle := _obstacle(place, newcomer, timeout_s):
         return obstacle
     told = str(error).rpartition("answer: ")[2]
@@ -154,11 +140,14 @@ def _obstacles_inside(known: Sequence[Member], newcomer: Newcomer) -> Iterator[F
     # An incarnation's number is its start time, in milliseconds of Unix time.
     ahead_ms, latest = max((m.incarnation - time.time() * 1000, m.id) for m in known)
     if ahead_ms > ProtocolConfig().incarnation_ahead_max:
-        yield Finding("clock", f"{latest} began {ahead_ms / _DAY_MS:.1f} days in the future")
+        why = f"{latest} began {ahead_ms / _DAY_MS:.1f} days in the future"
+        yield Finding("clock", why, "synchronize the clocks of both machines")
     is_inside = any(Phase.JOINING < member.phase < Phase.LEFT for member in known)
     training = [member for member in known if member.phase is Phase.TRAINING]
-    if newcomer.fixed_members and training:
-        yield Finding("rule", f"{newcomer.rule} lets nobody join a swarm that has begun")
+    if newcomer.fixed_rule and training:
+        why = f"{newcomer.fixed_rule} lets nobody join a swarm that has begun"
+        advice = "start all of its peers together (--founders), or use a rule such as gosgd"
+        yield Finding("rule", why, advice)
     if is_inside and not training:
         why = "its swarm is finishing: nobody there takes steps any more"
         yield Finding("finishing", why, "start another one, or resume from its checkpoints")
@@ -174,21 +163,28 @@ def _obstacle(place: str, newcomer: Newcomer, timeout_s: float) -> Finding | Non
     try:
         connection = socket.create_connection((host, int(port)), timeout_s)
     except (socket.gaierror, UnicodeError) as error:
-        told = getattr(error, "strerror", None) or str(error)
-        return Finding("name", f"the name {host} does not resolve ({told})")
+        why = f"the name {host} does not resolve ({getattr(error, 'strerror', error)})"
+        return Finding("name", why, "correct the name, or give the machine's IP address")
     except TimeoutError:
-        return Finding("silent", f"nothing comes back from {host} within {timeout_s:g} s")
+        why = f"nothing comes back from {host} within {timeout_s:g} s"
+        advice = "check that the machine is up, and open the port in the firewalls between"
+        return Finding("silent", why, advice)
     except ConnectionRefusedError:
-        return Finding("closed", f"nobody listens at port {port} of {host} (connection refused)")
+        why = f"nobody listens at port {port} of {host} (connection refused)"
+        advice = (
+            "start the peer there, correct the port, or let it listen with "
+            "--bind tcp://0.0.0.0:PORT, not at 127.0.0.1"
+        )
+        return Finding("closed", why, advice)
     except OSError as error:
-        told = error.strerror or str(error)
-        return Finding("unreachable", f"{host} cannot be reached from this machine ({told})")
+        why = f"{host} cannot be reached from this machine ({error.strerror or error})"
+        return Finding("unreachable", why, "check the route, and the firewalls that may refuse")
     with connection:
         mechanism = _mechanism(connection)
     has_keys, wants_keys = mechanism == "CURVE", newcomer.keyring is not None
     if not mechanism:
         why = "what listens there is no peer, or one that is stopped"
-        return Finding("foreign", why, "correct the port, or look what runs there")
+        return Finding("foreign", why, _FOREIGN)
     if has_keys and not wants_keys:
         advice = "give --key and --roster: `rumor keys make` makes a key, the owner lets it in"
         return Finding("keys", "its swarm has keys, and this peer would have none", advice)
@@ -206,9 +202,7 @@ def _mechanism(connection: socket.socket) -> str:
         connection.sendall(_OPENING)
         while len(told) < _MECHANISM.stop and (more := connection.recv(64)):
             told += more
-            if told[0] != _OPENING[0]:
-                return ""
-    if told[9:10] != _OPENING[9:10]:
+    if told[:1] + told[9:10] != b"\xff\x7f":
         return ""
     return told[_MECHANISM].rstrip(b"\0").decode("ascii", "replace")
 

@@ -175,7 +175,6 @@ class Observer:
         address: One or several addresses ``host:port`` of members; one answer is enough.
         keyring: Keys, if the swarm has them.
         clock: Monotonic clock, seconds.
-        wall: Wall clock, seconds since the epoch.
 
     Raises:
         ConfigError: The address is malformed.
@@ -188,12 +187,11 @@ class Observer:
         *,
         keyring: Keyring | None = None,
         clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
     ) -> None:
         seeds = (address,) if isinstance(address, str) else tuple(address)
         if not seeds:
             raise ConfigError("an observer needs the address of a member")
-        self._clock, self._wall, self._keyring = clock, wall, keyring
+        self._clock, self._keyring = clock, keyring
         parsed = [parse_address(each) for each in seeds]
         # With keys, an address becomes one place per machine of the roster.
         self._seeds = [tuple(with_keys([seed], keyring)) for seed in parsed]
@@ -243,13 +241,7 @@ class Observer:
             target.is_awaited = target.has_answered
             target.misses = 0 if target.has_answered else target.misses + 1
         if not self._has_met:
-            places = self._seeds[0]
-            if any(target.is_sent for target in self._targets):
-                raise TransportError(
-                    f"{bare_address(places[0])} took the question and did not answer: is it a peer "
-                    "of this version?"
-                )
-            raise TransportError(why_silent(self._transport, places))
+            raise TransportError(why_silent(self._transport, self._seeds[0]))
         return self._view()
 
     def post(self, id: PeerId, incarnation: Incarnation, body: Body) -> bool:
@@ -343,7 +335,7 @@ class Observer:
         for note in status.events:
             if note.number > known.event:
                 known.event = note.number
-                self._events.add(id, note, self._wall() - note.ago_s)
+                self._events.add(id, note, time.time() - note.ago_s)
         if target.wants_members:
             self._told_members(target, known, status)
 
@@ -426,7 +418,7 @@ class Observer:
         pairs = zip(peers, distances(samples), strict=True)
         told = {id: self._peers[id] for id in shown if id in self._peers}
         return SwarmView(
-            time_s=self._wall(),
+            time_s=time.time(),
             swarm=self._swarm,
             swarm_step=max((each.status.swarm_steps for each in told.values()), default=0),
             answered=sum(target.has_answered for target in self._targets),

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from ...gossip import TransportError
-from ...gossip.errors import RemoteProtocolError
 from ...gossip.transport.addresses import parse_address, without_key
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.zmq_transport import Transport
@@ -49,8 +48,6 @@ class LinkProbe:
     """The typical time, seconds, with the delays from the peer's own threads."""
     bytes_s: float
     """Bandwidth toward the peer, bytes per second."""
-    share_bytes: int
-    """Size of the vector that is trained there, bytes."""
 
 
 class Probe:
@@ -88,14 +85,13 @@ class Probe:
         Raises:
             TransportError: The peer does not answer.
         """
-        schema = self.schema()
+        self._trip(0)  # connects
         trips = [self._trip(0) for _ in range(_TRIPS)]
         return LinkProbe(
             address=self._places[0],
             roundtrip_s=min(trips),
             roundtrip_s_mean=sum(trips) / len(trips),
             bytes_s=self._bytes_s(min(trips), bytes_max),
-            share_bytes=schema.share_bytes,
         )
 
     def hello(self) -> Envelope:
@@ -169,11 +165,7 @@ class Probe:
         until_s = time.perf_counter() + self._timeout_s
         while (rest_s := until_s - time.perf_counter()) > 0:
             for received in self._transport.poll(rest_s):
-                try:
-                    envelope, _ = decode_header(received.header)
-                except RemoteProtocolError as error:
-                    told = f"what answers is no peer of this version: {error}"
-                    raise type(error)(told, error.sender) from None
+                envelope, _ = decode_header(received.header)
                 if envelope.destination == self._id and isinstance(envelope.body, kind):
                     return envelope
         raise TransportError(
@@ -219,6 +211,6 @@ def why_silent(transport: Transport, places: Sequence[str]) -> str:
     refusals = sorted(
         filter(None, map(transport.refusal, places)), key=lambda told: told.startswith("refuses")
     )
-    hint = "is a peer listening there? (a swarm with keys answers nobody without its keys)"
+    hint = "does a peer of this version listen there? (with keys, it answers nobody without)"
     why = refusals[-1] if refusals else hint
     return f"{bare_address(places[0])} does not answer: {why}"

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -45,7 +45,7 @@ class End(StrEnum):
 _OVER: Final = (End.GONE, End.LOST, End.REFUSED, End.BACK)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Stopped:
     """The last known state of one peer."""
 
@@ -60,6 +60,7 @@ class Stopped:
     why: str = ""
     """Why it refuses; empty if it does not."""
     silent_rounds: int = 0
+    """Number of rounds in a row in which no request could be sent to it."""
 
     @property
     def is_over(self) -> bool:
@@ -112,9 +113,9 @@ class SwarmStop:
         while True:
             round_s = time.monotonic() + _ROUND_S
             request = self._request()
-            for peer in [*self.peers.values()]:
+            for peer in self.peers.values():
                 if not peer.is_over:
-                    self.peers[peer.id] = self._asked(peer, request)
+                    self._ask(peer, request)
             self._follow(self._observer.poll(_ROUND_S))
             yield self.peers
             now = time.monotonic()
@@ -129,20 +130,20 @@ class SwarmStop:
             request = signed_stop(self._keyring.own, bytes.fromhex(self.swarm), request)
         return request
 
-    def _asked(self, peer: Stopped, request: Stop) -> Stopped:
+    def _ask(self, peer: Stopped, request: Stop) -> None:
         """Send a peer the request at all its addresses; a peer that has ended no longer answers."""
         if self._observer.post(peer.id, peer.incarnation, request):
-            return replace(peer, silent_rounds=0)
-        silent = peer.silent_rounds + 1
+            peer.silent_rounds = 0
+            return
+        peer.silent_rounds += 1
+        # As long as others are left, they may report its progress.
+        others = (each for each in self.peers.values() if each is not peer)
+        is_told_of = any(not each.is_over and not each.silent_rounds for each in others)
         if peer.end in (End.DONE, End.LEAVING) or (peer.weight is None and self._agreed):
             # It may be about to reconnect, or others may not have ended yet.
-            return replace(peer, end=End.GONE if silent > 1 else peer.end, silent_rounds=silent)
-        # As long as others are left, they may report its progress.
-        others = [each for each in self.peers.values() if each.id != peer.id]
-        is_told_of = any(not each.is_over and not each.silent_rounds for each in others)
-        if silent > _SILENT_ROUNDS and not is_told_of:
-            return replace(peer, end=End.LOST, silent_rounds=silent)
-        return replace(peer, silent_rounds=silent)
+            peer.end = End.GONE if peer.silent_rounds > 1 else peer.end
+        elif peer.silent_rounds > _SILENT_ROUNDS and not is_told_of:
+            peer.end = End.LOST
 
     def _follow(self, view: SwarmView) -> None:
         """Record the progress of all peers, from their own reports and those of others."""
@@ -155,20 +156,18 @@ class SwarmStop:
                     )
             elif (seen.incarnation or 0) > known.incarnation:
                 # A peer that is back was restarted on purpose.
-                self.peers[seen.id] = replace(known, end=End.BACK)
+                known.end = End.BACK
             elif known.weight is None and not known.is_over:
                 # The others' reports count if it has not answered the request itself.
-                end = _ENDS.get(seen.state, known.end)
-                self.peers[seen.id] = replace(known, end=end, step=seen.step)
+                known.end, known.step = _ENDS.get(seen.state, known.end), seen.step
         for envelope in self._observer.take_answers():
             told, known = envelope.body, self.peers.get(envelope.source)
             if known is None or not isinstance(told, Stopping):
                 continue
             if envelope.source_incarnation == known.incarnation:
                 self._agreed |= told.done and told.phase is Phase.QUIET
-                self.peers[known.id] = replace(
-                    known, end=_end_of(told), step=told.step, weight=told.weight, why=told.why
-                )
+                known.end, known.step = _end_of(told), told.step
+                known.weight, known.why = told.weight, told.why
 
 
 def _end_of(told: Stopping) -> End:

@@ -53,7 +53,7 @@ def run(*arguments: str) -> Any:
 
 
 def sounding(**changes: Any) -> LinkProbe:
-    given: dict[str, Any] = {"address": "tcp://a:1", "roundtrip_s": 0.02, "share_bytes": 100}
+    given: dict[str, Any] = {"address": "tcp://a:1", "roundtrip_s": 0.02}
     return LinkProbe(**given | {"roundtrip_s_mean": 0.03, "bytes_s": 1e6} | changes)
 
 

@@ -105,7 +105,7 @@ def test_streams_that_are_open_end_with_the_server() -> None:
 
 @pytest.mark.extended
 def test_no_name_ends_an_event_or_begins_another() -> None:
-    peers = (a_peer(HOSTILE, host=HOSTILE, loss=float("inf"), settings={HOSTILE: HOSTILE}),)
+    peers = (a_peer(HOSTILE, loss=float("inf"), settings={HOSTILE: HOSTILE, "host": HOSTILE}),)
     with served(replace(a_view(2), peers=peers, events=())) as site:
         stream = site.events()
         for _ in range(3):

@@ -2,7 +2,6 @@
 
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -216,7 +215,7 @@ def test_what_others_tell_counts_of_those_who_cannot_be_asked() -> None:
     told = follow(seen("z", "left"), seen("x", incarnation=2))
     assert told == [End.BACK, End.MERGING, End.GONE]
     # What it says itself is not corrected by others; nor is what is over.
-    request.peers["y"] = replace(request.peers["y"], end=End.DONE, weight=5)
+    request.peers["y"].end, request.peers["y"].weight = End.DONE, 5
     assert follow(seen("y"), seen("z")) == [End.BACK, End.DONE, End.GONE]
 
 
@@ -224,10 +223,14 @@ def test_one_of_whom_nobody_tells_any_more_is_lost(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(stopping, "_SILENT_ROUNDS", 1)
     request = request_of(seen("p0"), seen("x"))
     asks = request._request()
-    peer = request._asked(request._asked(request.peers["x"], asks), asks)
-    assert peer.end is End.ASKED and peer.silent_rounds == 2  # p0 may still tell
-    request.peers["p0"] = replace(request.peers["p0"], end=End.GONE)
-    assert request._asked(peer, asks).end is End.LOST
+    peer = request.peers["x"]
+    request._ask(peer, asks)
+    request._ask(peer, asks)
+    told = peer.end
+    assert told is End.ASKED and peer.silent_rounds == 2  # p0 may still tell
+    request.peers["p0"].end = End.GONE
+    request._ask(peer, asks)
+    assert peer.end is End.LOST
 
 
 @pytest.mark.parametrize(
