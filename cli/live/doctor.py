@@ -14,7 +14,7 @@ from ..settings.options import GOSSIP, Json, Source, given, options_of
 
 if TYPE_CHECKING:
     from ...gossip.wire.schema import Schema
-    from ...train.observe.diagnosis import Diagnosis, Newcomer
+    from ...train.observe.diagnosis import Diagnosis
 
 __all__ = ["DoctorConfig", "doctor"]
 
@@ -59,14 +59,29 @@ def doctor(
 
     Exit status: 0 if a peer could join at each address; 1 if not; 2 for wrong arguments.
     """
+    from ...gossip.protocol.rule import requirements_of
+    from ...gossip.rules.registry import make_rule
     from ...gossip.transport.addresses import parse_address
+    from ...gossip.transport.keys.keyring import read_keyring
     from ...train.observe.diagnosis import Finding, diagnose
 
     config = DoctorConfig(**settings)
-    newcomer, timeout_s = _newcomer(config, has_rule="rule" in given(ctx)), config.timeout_s
+    rule = make_rule(config.rule)
+    is_fixed = "rule" in given(ctx) and requirements_of(rule).fixed_members
+    schema = None if config.task is None else _schema(config.task, config)
+    keyring = read_keyring(config.key, config.roster)
     # All addresses are checked before the first request.
     places = [parse_address(each) for each in addresses]
-    found = [diagnose(place, newcomer, timeout_s=timeout_s) for place in places]
+    found = [
+        diagnose(
+            place,
+            schema=schema,
+            fixed_rule=rule.name if is_fixed else "",
+            keyring=keyring,
+            timeout_s=config.timeout_s,
+        )
+        for place in places
+    ]
     first = next((each for each in found if each.swarm), None)
     for each in found:
         if first is not None and each.swarm not in ("", first.swarm):
@@ -80,21 +95,6 @@ def doctor(
             print("\n".join(map(printable, _lines(each))))
     if not all(each.can_join for each in found):
         raise typer.Exit(FAILED)
-
-
-def _newcomer(config: DoctorConfig, *, has_rule: bool) -> "Newcomer":
-    """Return the peer that would join; *has_rule* if its rule counts."""
-    from ...gossip.protocol.rule import requirements_of
-    from ...gossip.rules.registry import make_rule
-    from ...gossip.transport.keys.keyring import read_keyring
-    from ...train.observe.diagnosis import Newcomer
-
-    rule = make_rule(config.rule)
-    return Newcomer(
-        schema=None if config.task is None else _schema(config.task, config),
-        fixed_rule=rule.name if has_rule and requirements_of(rule).fixed_members else "",
-        keyring=read_keyring(config.key, config.roster),
-    )
 
 
 def _schema(task: str, config: DoctorConfig) -> "Schema":

@@ -19,7 +19,7 @@ from ...gossip.wire.messages import Hello, Member, Phase
 from ...gossip.wire.schema import Schema
 from .probe import LinkProbe, Probe, bare_address
 
-__all__ = ["Diagnosis", "Finding", "Newcomer", "described", "diagnose"]
+__all__ = ["Diagnosis", "Finding", "described", "diagnose"]
 
 _DAY_MS: Final = 86_400_000
 
@@ -42,17 +42,6 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.why}; {self.advice}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Newcomer:
-    """The peer that would join, as far as it is known."""
-
-    schema: Schema | None = None
-    """Schema of its model; None to skip that comparison."""
-    fixed_rule: str = ""
-    """Name of its rule, if that lets no peer join once training has begun."""
-    keyring: Keyring | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,29 +68,38 @@ class Diagnosis:
 
 
 def diagnose(
-    address: str, newcomer: Newcomer, *, timeout_s: float = 5.0, bytes_max: int = 4 << 20
+    address: str,
+    *,
+    schema: Schema | None = None,
+    fixed_rule: str = "",
+    keyring: Keyring | None = None,
+    timeout_s: float = 5.0,
+    bytes_max: int = 4 << 20,
 ) -> Diagnosis:
     """Check what would keep a newcomer from joining at the address of any member.
 
     Args:
+        schema: Schema of its model; None to skip that comparison.
+        fixed_rule: Name of its rule, if that lets no peer join once training has begun.
+        keyring: Its keys, if it has any.
         timeout_s: Timeout for one answer, seconds.
         bytes_max: Most bytes to send when measuring the bandwidth.
 
     Raises:
         ConfigError: The address is malformed.
     """
-    place, keyring = parse_address(address), newcomer.keyring
+    place = parse_address(address)
     found = Diagnosis(address=bare_address(place))
     # A peer with keys logs a warning for each connection that ends before its handshake.
-    if keyring is None and (obstacle := _obstacle(place, newcomer, timeout_s)):
+    if keyring is None and (obstacle := _obstacle(place, keyring, timeout_s)):
         found.findings.append(obstacle)
         return found
     try:
         with Probe(place, timeout_s=timeout_s, keyring=keyring) as probe:
             found.link = probe.sound(bytes_max=bytes_max)
-            schema = probe.schema()
-            found.model = described(schema)
-            if difference := newcomer.schema and newcomer.schema.difference(schema):
+            theirs = probe.schema()
+            found.model = described(theirs)
+            if difference := schema and schema.difference(theirs):
                 why = f"it trains another model: {difference}"
                 advice = "give the same task and options here as there"
                 found.findings.append(Finding("model", why, advice))
@@ -109,15 +107,16 @@ def diagnose(
         assert isinstance(answer.body, Hello)
         found.peer, found.swarm, known = answer.source, answer.swarm.hex(), answer.body.members
         found.members = tuple(m for m in known if Phase.JOINING < m.phase < Phase.LEFT)
-        found.findings.extend(_obstacles_inside(known, newcomer))
+        found.findings.extend(_obstacles_inside(known, fixed_rule))
     except RumorError as error:
-        found.findings.append(_unanswered(error, place, newcomer, timeout_s))
+        found.findings.append(_unanswered(error, place, keyring, timeout_s))
     return found
 
 
-def _unanswered(error: RumorError, place: str, newcomer: Newcomer, timeout_s: float) -> Finding:
+def _unanswered(
+    error: RumorError, place: str, keyring: Keyring | None, timeout_s: float
+) -> Finding:
     """Say why a question got no answer, or none that a peer of this version gives."""
-    keyring = newcomer.keyring
     if isinstance(error, IncompatiblePeer):
         advice = "install the same version of rumor on all machines"
         return Finding("version", str(error), advice)
@@ -126,7 +125,7 @@ def _unanswered(error: RumorError, place: str, newcomer: Newcomer, timeout_s: fl
     if keyring is None:
         why = "it speaks ZeroMQ and does not answer: another program, or a peer that is stopped"
         return Finding("foreign", why, _FOREIGN)
-    if obstacle := _obstacle(place, newcomer, timeout_s):
+    if obstacle := _obstacle(place, keyring, timeout_s):
         return obstacle
     told = str(error).rpartition("answer: ")[2]
     why = f"it {told}" if told.startswith(("has ", "refuses ")) else f"no answer: {told}"
@@ -134,7 +133,7 @@ def _unanswered(error: RumorError, place: str, newcomer: Newcomer, timeout_s: fl
     return Finding("keys", why, f"version {keyring.roster.version} is here: {advice}")
 
 
-def _obstacles_inside(known: Sequence[Member], newcomer: Newcomer) -> Iterator[Finding]:
+def _obstacles_inside(known: Sequence[Member], fixed_rule: str) -> Iterator[Finding]:
     """Yield what keeps the newcomer out according to the peer there, the first of *known*, and the
     members that it knows."""
     # An incarnation's number is its start time, in milliseconds of Unix time.
@@ -144,8 +143,8 @@ def _obstacles_inside(known: Sequence[Member], newcomer: Newcomer) -> Iterator[F
         yield Finding("clock", why, "synchronize the clocks of both machines")
     is_inside = any(Phase.JOINING < member.phase < Phase.LEFT for member in known)
     training = [member for member in known if member.phase is Phase.TRAINING]
-    if newcomer.fixed_rule and training:
-        why = f"{newcomer.fixed_rule} lets nobody join a swarm that has begun"
+    if fixed_rule and training:
+        why = f"{fixed_rule} lets nobody join a swarm that has begun"
         advice = "start all of its peers together (--founders), or use a rule such as gosgd"
         yield Finding("rule", why, advice)
     if is_inside and not training:
@@ -157,7 +156,7 @@ def _obstacles_inside(known: Sequence[Member], newcomer: Newcomer) -> Iterator[F
         yield Finding("finishing", why, f"join {where or 'another member'}")
 
 
-def _obstacle(place: str, newcomer: Newcomer, timeout_s: float) -> Finding | None:
+def _obstacle(place: str, keyring: Keyring | None, timeout_s: float) -> Finding | None:
     """Return what keeps the newcomer, with or without keys, from connecting to a peer there."""
     host, port = split_address(place)
     try:
@@ -181,7 +180,7 @@ def _obstacle(place: str, newcomer: Newcomer, timeout_s: float) -> Finding | Non
         return Finding("unreachable", why, "check the route, and the firewalls that may refuse")
     with connection:
         mechanism = _mechanism(connection)
-    has_keys, wants_keys = mechanism == "CURVE", newcomer.keyring is not None
+    has_keys, wants_keys = mechanism == "CURVE", keyring is not None
     if not mechanism:
         why = "what listens there is no peer, or one that is stopped"
         return Finding("foreign", why, _FOREIGN)

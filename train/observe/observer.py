@@ -152,13 +152,11 @@ class _Target:
     """True if the query of this poll was sent."""
     has_answered: bool = False
     """True if it has answered this poll."""
-    is_awaited: bool = True
-    """True if the poll waits for it: it answered the last query, or is new."""
     wants_members: bool = False
     pages: list[Sighting] = field(default_factory=list)
     """Its list of other members, as far as it has arrived in this poll."""
     misses: int = 0
-    """Number of queries in a row without an answer."""
+    """Number of queries in a row without an answer; a poll waits only for members without any."""
 
     @property
     def last(self) -> PeerId:
@@ -231,14 +229,16 @@ class Observer:
         give_up_s = self._clock() + (timeout_s if self._has_met else max(timeout_s, 5.0))
         while True:
             for target in self._targets:
-                if not target.is_sent:
-                    target.is_sent = any(self._send(target, place) for place in target.places)
-            if not self._is_waiting() or (rest_s := give_up_s - self._clock()) <= 0:
+                target.is_sent = target.is_sent or self._send(target)
+            # If no member answered the last poll, one answer is enough.
+            is_done = any(target.has_answered for target in self._targets) and all(
+                target.has_answered or target.misses for target in self._targets
+            )
+            if is_done or (rest_s := give_up_s - self._clock()) <= 0:
                 break
             for received in self._transport.poll(min(rest_s, _NAP_S)):
                 self._take(received)
         for target in self._targets:
-            target.is_awaited = target.has_answered
             target.misses = 0 if target.has_answered else target.misses + 1
         if not self._has_met:
             raise TransportError(why_silent(self._transport, self._seeds[0]))
@@ -266,13 +266,11 @@ class Observer:
     def _begin(self) -> None:
         """Choose the members to query in this poll."""
         self._forget_gone()
-        answering = sorted(t.id for t in self._targets if t.id and t.is_awaited)
-        first = self._turn % max(1, len(answering))
-        tellers = {*(answering[first:] + answering[:first])[:_TELLERS]}
-        self._turn += _TELLERS
-        for target in self._targets:
+        self._turn += 1
+        turns = math.ceil(len(self._targets) / _TELLERS)
+        for number, target in enumerate(self._targets):
             target.is_sent = target.has_answered = False
-            target.pages, target.wants_members = [], not target.id or target.id in tellers
+            target.pages, target.wants_members = [], (number + self._turn) % turns == 0
             if target.misses and target.misses % 3 == 0:
                 # It may have moved, or be reachable only at another of its addresses.
                 target.places = (*target.places[1:], *target.places[:1])
@@ -281,21 +279,15 @@ class Observer:
         self._targets.append(_Target(places, asker_name("observer", self._keyring)))
         return self._targets[-1]
 
-    def _send(self, target: _Target, place: str) -> bool:
+    def _send(self, target: _Target) -> bool:
         known = self._peers.get(target.id)
         body = Inquire(
             events_after=0 if known is None else known.event,
             members=target.wants_members,
             members_after=target.last,
         )
-        return self._transport.greet(place, encode(question(target.asker, body)))
-
-    def _is_waiting(self) -> bool:
-        if not self._has_met:
-            return True
-        awaited = [target.has_answered for target in self._targets if target.is_awaited]
-        # If no member answered the last poll, one answer is enough.
-        return not all(awaited) if awaited else not any(t.has_answered for t in self._targets)
+        parts = encode(question(target.asker, body))
+        return any(self._transport.greet(place, parts) for place in target.places)
 
     def _take(self, received: Received) -> None:
         try:
@@ -311,7 +303,7 @@ class Observer:
             return
         self._schema = envelope.schema
         # If that peer answers at another target as well, two of its addresses were given.
-        if any(t is not target and t.id == status.me.id and t.is_awaited for t in self._targets):
+        if any(t is not target and t.id == status.me.id and not t.misses for t in self._targets):
             self._targets.remove(target)
             return
         if received.place in target.places:
@@ -360,7 +352,7 @@ class Observer:
             target = known.get(member.id)
             if target is not None:
                 fresh = tuple(a for a in member.addresses if a not in target.places)
-                if fresh and not target.has_answered and not target.is_awaited:
+                if fresh and target.misses and not target.has_answered:
                     target.places = (*fresh, *target.places)[:8]
             elif len(self._targets) < ASKED_MAX:
                 is_first = len(self._targets) < _TELLERS
@@ -372,7 +364,7 @@ class Observer:
     def _forget_gone(self) -> None:
         """Stop querying members that have long been silent and that no other member names; if all
         are silent, query the given addresses again."""
-        if any(target.is_awaited for target in self._targets):
+        if not all(target.misses for target in self._targets):
             opinions = self._opinions()
             for target in [t for t in self._targets if t.misses >= _MISSES_MAX]:
                 opinion = opinions.get(target.id)

@@ -211,6 +211,6 @@ def why_silent(transport: Transport, places: Sequence[str]) -> str:
     refusals = sorted(
         filter(None, map(transport.refusal, places)), key=lambda told: told.startswith("refuses")
     )
-    hint = "does a peer of this version listen there? (with keys, it answers nobody without)"
+    hint = "is a peer listening there? (a swarm with keys answers nobody without its keys)"
     why = refusals[-1] if refusals else hint
     return f"{bare_address(places[0])} does not answer: {why}"

@@ -3,22 +3,18 @@
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from torch import nn
 
+from rumor.gossip.transport.keys.keyring import Keyring
 from rumor.gossip.transport.zmq_transport import Transport
 from rumor.gossip.wire.messages import Member as Entry
 from rumor.gossip.wire.messages import Phase
+from rumor.gossip.wire.schema import Schema
 from rumor.train.observe import diagnosis
-from rumor.train.observe.diagnosis import (
-    Diagnosis,
-    Newcomer,
-    described,
-    diagnose,
-)
+from rumor.train.observe.diagnosis import Diagnosis, described, diagnose
 from rumor.train.tensors.vector import Vector
 
 from ...forked import forked
@@ -29,8 +25,6 @@ from .members import Member, model
 pytestmark = pytest.mark.live
 
 SOON_S = 0.5
-
-HERE = Newcomer()
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +39,20 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
         member.end()
 
 
-def found_at(member: Member, newcomer: Newcomer = HERE) -> Diagnosis:
-    return diagnose(member.address, newcomer, timeout_s=LIMIT_S, bytes_max=1 << 18)
+def found_at(member: Member, schema: Schema | None = None) -> Diagnosis:
+    return diagnose(member.address, schema=schema, timeout_s=LIMIT_S, bytes_max=1 << 18)
 
 
-def found_in_time(address: str, newcomer: Newcomer, *wanted: str, words: str = "") -> Diagnosis:
+def found_in_time(
+    address: str, *wanted: str, keyring: Keyring | None = None, words: str = ""
+) -> Diagnosis:
     """Diagnose what gives no answer, with more patience each time until the causes are these."""
     patience_s = SOON_S
     found = Diagnosis(address=address)
 
     def is_as_wanted() -> bool:
         nonlocal found, patience_s
-        found = diagnose(address, newcomer, timeout_s=patience_s, bytes_max=1 << 18)
+        found = diagnose(address, keyring=keyring, timeout_s=patience_s, bytes_max=1 << 18)
         patience_s *= 2
         return causes(found) == [*wanted] and words in str(found.findings)
 
@@ -69,7 +65,7 @@ def causes(found: Diagnosis) -> list[str]:
 
 
 def test_where_all_is_well_it_says_what_works(pair: list[Member]) -> None:
-    found = found_at(pair[0], replace(HERE, schema=pair[0].peer._vector.schema))
+    found = found_at(pair[0], pair[0].peer._vector.schema)
     assert found.can_join and not found.findings
     assert (found.peer, found.swarm) == ("p0", pair[0].peer.stats().swarm)
     assert found.model == ("2 tensors from weight (3, 4) float32 to bias (3,) float32, 128 bytes")
@@ -88,20 +84,16 @@ def test_nobody_there_remembers_who_asked(pair: list[Member]) -> None:
 
 def test_another_model_and_which_tensor_differs(pair: list[Member]) -> None:
     other = nn.Linear(4, 2)
-    found = found_at(pair[0], replace(HERE, schema=Vector(other).schema))
+    found = found_at(pair[0], Vector(other).schema)
     assert not found.can_join and causes(found) == ["model"]
     assert found.findings[0].why == (
         "it trains another model: tensor 0 is weight (2, 4) float32 here and "
         "weight (3, 4) float32 there"
     )
     half = Vector(nn.Linear(4, 3).double()).schema
-    assert "weight (3, 4) float64 here" in str(
-        found_at(pair[0], replace(HERE, schema=half)).findings[0]
-    )
+    assert "weight (3, 4) float64 here" in str(found_at(pair[0], half).findings[0])
     cut = Vector(model(), shards=2).schema
-    assert "2 shards here and 1 there" in str(
-        found_at(pair[0], replace(HERE, schema=cut)).findings[0]
-    )
+    assert "2 shards here and 1 there" in str(found_at(pair[0], cut).findings[0])
 
 
 def test_a_member_whose_clock_is_far_ahead(
@@ -109,7 +101,7 @@ def test_a_member_whose_clock_is_far_ahead(
 ) -> None:
     now_s = time.time()
     monkeypatch.setattr("rumor.train.observe.diagnosis.time.time", lambda: now_s - 2 * 86_400)
-    found = found_in_time(pair[0].address, HERE, "clock", words="days in the future")
+    found = found_in_time(pair[0].address, "clock", words="days in the future")
     assert not found.can_join
 
 
@@ -118,9 +110,9 @@ def test_a_port_where_nobody_listens_and_one_of_another_program() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        assert not found_in_time(address, HERE, "closed").can_join
+        assert not found_in_time(address, "closed").can_join
         listener.listen()
-        found_in_time(address, HERE, "foreign")
+        found_in_time(address, "foreign")
 
 
 @pytest.mark.extended
@@ -129,7 +121,7 @@ def test_something_that_speaks_zeromq_and_is_no_peer() -> None:
     try:
         assert other.address is not None
         told = "speaks ZeroMQ and does not answer"
-        found_in_time(other.address, HERE, "foreign", words=told)
+        found_in_time(other.address, "foreign", words=told)
     finally:
         other.close()
 
@@ -157,7 +149,7 @@ def answers(with_what: bytes) -> Iterator[str]:
 
 def test_something_that_answers_what_is_no_message() -> None:
     for address in answers(b"hello, who is there?"):
-        found = diagnose(address, HERE, timeout_s=LIMIT_S)
+        found = diagnose(address, timeout_s=LIMIT_S)
         assert causes(found) == ["foreign"]
         assert "what answers is no peer" in found.findings[0].why
 
@@ -189,7 +181,7 @@ def test_another_version_of_the_protocol(
     process = forked(tmp_path / "log", str(tmp_path / "script.py"))
     try:
         until((tmp_path / "there").exists, "it runs")
-        found = diagnose(address, HERE, timeout_s=LIMIT_S)
+        found = diagnose(address, timeout_s=LIMIT_S)
         # One that joins is told the same.
         joining = Member(tmp_path, "new", 1, join=address, rendezvous=None)
         told = f"{address} it speaks version 5, and this peer version 4"
@@ -222,23 +214,23 @@ def where(member: Member) -> str:
 @pytest.mark.extended
 def test_a_swarm_with_keys(keyed: tuple[Swarm, Member]) -> None:
     swarm, member = keyed
-    without = diagnose(where(member), HERE, timeout_s=LIMIT_S)
+    without = diagnose(where(member), timeout_s=LIMIT_S)
     assert causes(without) == ["keys"] and "none" in without.findings[0].why
-    let_in = diagnose(where(member), replace(HERE, keyring=swarm.keyring("m2")), timeout_s=LIMIT_S)
+    let_in = diagnose(where(member), keyring=swarm.keyring("m2"), timeout_s=LIMIT_S)
     assert let_in.can_join and let_in.peer == "m1", let_in
     # One whom the newest roster here lets in, and the roster there does not know.
     late = swarm.keyring("m4")
     told_so = "it refuses this machine's key, which its roster does not list"
-    refused = found_in_time(where(member), replace(HERE, keyring=late), "keys", words=told_so)
+    refused = found_in_time(where(member), "keys", keyring=late, words=told_so)
     assert not refused.can_join
     assert f"version {late.roster.version} is here" in refused.findings[0].advice
 
 
 @pytest.mark.extended
 def test_keys_where_there_are_none(pair: list[Member], tmp_path: Path) -> None:
-    newcomer = replace(HERE, keyring=Swarm(tmp_path).keyring("m1"))
+    keyring = Swarm(tmp_path).keyring("m1")
     told = "it has no keys, and this peer would have some"
-    found_in_time(pair[0].address, newcomer, "keys", words=told)
+    found_in_time(pair[0].address, "keys", keyring=keyring, words=told)
 
 
 @pytest.mark.extended
@@ -246,8 +238,8 @@ def test_with_keys_a_closed_port_is_one(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-        newcomer = replace(HERE, keyring=Swarm(tmp_path).keyring("m1"))
-        found_in_time(address, newcomer, "closed")
+        keyring = Swarm(tmp_path).keyring("m1")
+        found_in_time(address, "closed", keyring=keyring)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +252,7 @@ def test_with_keys_a_closed_port_is_one(tmp_path: Path) -> None:
 )
 def test_a_swarm_that_finishes(phases: tuple[Phase, ...], words: str) -> None:
     members = [Entry(f"p{i}", 1, 1, phase, 1, (f"tcp://h{i}:1",)) for i, phase in enumerate(phases)]
-    told = "; ".join(map(str, diagnosis._obstacles_inside(members, HERE)))
+    told = "; ".join(map(str, diagnosis._obstacles_inside(members, "")))
     assert told.startswith(words) and bool(told) is bool(words)
 
 

@@ -8,7 +8,6 @@ from contextlib import ExitStack, closing, suppress
 import pytest
 
 from rumor.train.observe import diagnosis
-from rumor.train.observe.diagnosis import Newcomer
 
 from ...waiting import LIMIT_S
 
@@ -48,7 +47,7 @@ def says(stack: ExitStack, act: Callable[[socket.socket], object]) -> str:
 
 
 def obstacle(address: str, timeout_s: float = LIMIT_S) -> tuple[str, str]:
-    finding = diagnosis._obstacle(address, Newcomer(), timeout_s)
+    finding = diagnosis._obstacle(address, None, timeout_s)
     assert finding is not None
     return finding.cause, finding.why
 
