@@ -57,8 +57,7 @@ _OTHERS_MAX: Final = 1024
 
 _NAP_S: Final = 0.02
 
-# How long a member is shown after all others have stopped naming it.
-_SHOWN_S: Final = 60.0
+# Queries without an answer, after which a member that no other one names is no longer shown.
 _MISSES_MAX: Final = 30
 
 # Rates cover this many seconds, as a slow peer may take a second for a step.
@@ -255,7 +254,8 @@ class Observer:
             destination=id,
             destination_incarnation=incarnation,
         )
-        return any([self._transport.greet(place, encode(envelope)) for place in target.places])
+        parts = encode(envelope)
+        return any([self._transport.greet(place, parts) for place in target.places])
 
     def take_answers(self) -> list[Envelope]:
         """Return the answers to posted messages that arrived since the last call."""
@@ -328,10 +328,8 @@ class Observer:
             if note.number > known.event:
                 known.event = note.number
                 self._events.add(id, note, time.time() - note.ago_s)
-        if target.wants_members:
-            self._told_members(target, known, status)
-
-    def _told_members(self, target: _Target, known: _Answers, status: Status) -> None:
+        if not target.wants_members:
+            return
         before = target.last
         target.pages += status.members
         # Each page must start after the one before, or the pages might never end.
@@ -397,9 +395,9 @@ class Observer:
     def _view(self) -> SwarmView:
         now, opinions = self._clock(), self._opinions()
         there = {t.id for t in self._targets if t.has_answered or t.misses <= 1}
-        recent = {id for id, each in self._peers.items() if now - each.answered_s < _SHOWN_S}
+        queried = {target.id for target in self._targets}
         names = sorted({*self._peers, *opinions})[:_KNOWN_MAX]
-        shown = [id for id in names if id in opinions or id in there or id in recent]
+        shown = [id for id in names if id in opinions or id in queried]
         for id in {*self._peers} - {*shown}:
             del self._peers[id]
         peers = [
@@ -434,12 +432,11 @@ def _peer_view(
 ) -> PeerView:
     """Summarize one member: by its own report if it answers (*is_there*), else by what the others
     report."""
-    told: dict[str, Any] = {}
-    if opinion is not None:
-        told = {
-            "suspected_by": opinion.said[Standing.SUSPECTED],
-            "dead_by": opinion.said[Standing.DEAD],
-        }
+    said = Counter[Standing]() if opinion is None else opinion.said
+    told: dict[str, Any] = {
+        "suspected_by": said[Standing.SUSPECTED],
+        "dead_by": said[Standing.DEAD],
+    }
     if answers is None:
         assert opinion is not None, "some member must have named it"
         return PeerView(id=id, state=opinion.state, source="others", **told, **_of(opinion.member))

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from ...gossip.wire.messages import LinkStatus
 from ..runtime.telling.stats import METRICS
 
-__all__ = ["GONE", "EventView", "LinkView", "PeerView", "Source", "State", "SwarmView"]
+__all__ = ["GONE", "EventView", "LinkView", "PeerView", "State", "SwarmView"]
 
 State = Literal[
     "seeking",
@@ -27,8 +27,6 @@ State = Literal[
 *suspected* and *dead* are what most others report about a peer that does not answer. A *silent*
 peer has stopped answering, which the others have not noticed yet."""
 
-Source = Literal["self", "others"]
-
 GONE: Final = frozenset({"left", "dead"})
 """States of members that no longer take part."""
 
@@ -43,7 +41,7 @@ class PeerView:
 
     id: str
     state: State
-    source: Source
+    source: Literal["self", "others"]
     """The peer itself, or only reports of others if it does not answer or can only dial out."""
     incarnation: int | None = None
     address: str = ""
@@ -157,10 +155,6 @@ class SwarmView:
     def uptime_s(self) -> float | None:
         """Seconds that the longest-running member that answers has run."""
         return max((p.uptime_s for p in self.peers if p.uptime_s is not None), default=None)
-
-    def peer(self, id: str) -> PeerView | None:
-        """Return the member with this id; None if it is unknown."""
-        return next((peer for peer in self.peers if peer.id == id), None)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values, with the figures of a member, and of a link, next to

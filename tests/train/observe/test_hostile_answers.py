@@ -19,7 +19,7 @@ from rumor.gossip.wire.messages import (
 )
 from rumor.train.observe import observer as observer_module
 from rumor.train.observe.observer import ASKED_MAX, Observer
-from rumor.train.observe.view import SwarmView
+from rumor.train.observe.view import PeerView, SwarmView
 
 from .fake_network import FakeNetwork, FakePeer, a_member, answer, sighting
 
@@ -47,6 +47,11 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Open:
     return make
 
 
+def named(view: SwarmView, id: str) -> PeerView:
+    (found,) = [peer for peer in view.peers if peer.id == id]
+    return found
+
+
 def ids(view: SwarmView) -> list[str]:
     return [peer.id for peer in view.peers]
 
@@ -66,8 +71,7 @@ def test_members_are_found_through_others(opened: Open) -> None:
 def test_one_that_only_dials_out_is_shown_as_others_say(opened: Open) -> None:
     hidden = sighting("nat", step=77, addresses=())
     watch, _ = opened(FakePeer(status("a", hidden)))
-    peer = watch.poll().peer("nat")
-    assert peer is not None
+    peer = named(watch.poll(), "nat")
     assert (peer.state, peer.source, peer.step, peer.address) == ("training", "others", 77, "")
     assert not peer.figures and peer.steps_s is None
 
@@ -91,8 +95,8 @@ def test_what_most_others_say_of_a_silent_one_counts(
     ]
     watch, _ = opened(*peers)
     view = watch.poll()
-    peer = view.peer("gone")
-    assert view.answered == 3 and peer is not None and peer.state == state
+    peer = named(view, "gone")
+    assert view.answered == 3 and peer.state == state
 
 
 def test_rates_are_differences_over_the_peers_own_time(opened: Open) -> None:
@@ -226,14 +230,13 @@ def test_who_answers_no_more_is_silent_until_others_have_noticed(opened: Open) -
     for _ in range(2):
         view = watch.poll(0.2)
         network.now += 1
-    seen = view.peer("b")
-    assert seen is not None
+    seen = named(view, "b")
     assert (seen.state, seen.source, seen.step) == ("silent", "others", 50)
     dead = sighting("b", Standing.DEAD)
     a.status = status("a", dead, uptime_s=7.0)
     view = watch.poll(0.2)
-    seen = view.peer("b")
-    assert seen is not None and (seen.state, seen.dead_by) == ("dead", 1)
+    seen = named(view, "b")
+    assert (seen.state, seen.dead_by) == ("dead", 1)
     assert view.alive == 1
     for number in range(40):
         a.status = status("a", dead, uptime_s=8.0 + number)
@@ -254,8 +257,8 @@ def test_one_that_others_still_hear_is_asked_for_ever(opened: Open) -> None:
     for number in range(40):
         a.status = status("a", sighting("b", step=60 + number), uptime_s=6.0 + number)
         view = watch.poll(0.2)
-    seen = view.peer("b")
-    assert seen is not None and (seen.state, seen.step) == ("silent", 99)
+    seen = named(view, "b")
+    assert (seen.state, seen.step) == ("silent", 99)
     assert network.closed == [] and network.dialled.count(address("b")) >= 40
 
 
@@ -310,6 +313,5 @@ def test_why_nobody_answers_is_said(opened: Open) -> None:
 def test_a_member_that_left_is_known_by_its_steps_alone(opened: Open) -> None:
     gone = Sighting(Member("old", 1, 0, Phase.LEFT, 123), Standing.LEFT)
     watch, _ = opened(FakePeer(status("a", gone)))
-    seen = watch.poll().peer("old")
-    assert seen is not None
+    seen = named(watch.poll(), "old")
     assert (seen.state, seen.step, seen.incarnation) == ("left", 123, None)

@@ -114,8 +114,8 @@ def test_it_goes_on_when_the_one_it_was_told_of_dies_and_says_when_nobody_is_lef
         members[0].die()
         view = watched(observer, lambda view: view.answered == 2)
         view = watched(observer, lambda view: view.alive == 2)
-        gone = view.peer("p0")
-        assert gone is not None and (gone.state, gone.source) == ("dead", "others")
+        (gone,) = [peer for peer in view.peers if peer.id == "p0"]
+        assert (gone.state, gone.source) == ("dead", "others")
         assert gone.dead_by == 2 and gone.step > 0
         view = watched(
             observer,
