@@ -189,9 +189,8 @@ class Observer:
         if not seeds:
             raise ConfigError("an observer needs the address of a member")
         self._clock, self._keyring = clock, keyring
-        parsed = [parse_address(each) for each in seeds]
         # With keys, an address becomes one place per machine of the roster.
-        self._seeds = [tuple(with_keys([seed], keyring)) for seed in parsed]
+        self._seeds = [tuple(with_keys([parse_address(each)], keyring)) for each in seeds]
         allow_more_files()
         self._transport = Transport(None, keyring=keyring)
         self._targets: list[_Target] = []
@@ -201,7 +200,6 @@ class Observer:
         self._events = _Events()
         self._turn = 0
         self._swarm = ""
-        self._has_met = False
         self._schema = b""
         self._others: deque[Envelope] = deque(maxlen=_OTHERS_MAX)
 
@@ -225,7 +223,7 @@ class Observer:
             TransportError: No member has ever answered; the message says why.
         """
         self._begin()
-        give_up_s = self._clock() + (timeout_s if self._has_met else max(timeout_s, 5.0))
+        give_up_s = self._clock() + (timeout_s if self._peers else max(timeout_s, 5.0))
         while True:
             for target in self._targets:
                 target.is_sent = target.is_sent or self._send(target)
@@ -239,7 +237,7 @@ class Observer:
                 self._take(received)
         for target in self._targets:
             target.misses = 0 if target.has_answered else target.misses + 1
-        if not self._has_met:
+        if not self._peers:
             raise TransportError(why_silent(self._transport, self._seeds[0]))
         return self._view()
 
@@ -316,7 +314,7 @@ class Observer:
         if target.id != id:
             self._targets = [t for t in self._targets if t is target or t.id != id]
             target.id = id
-        self._has_met = target.has_answered = True
+        target.has_answered = True
         known = self._peers.get(id)
         if known is None or known.status.me.incarnation < status.me.incarnation:
             known = self._peers[id] = _Answers()

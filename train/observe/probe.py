@@ -53,6 +53,9 @@ class LinkProbe:
 class Probe:
     """Queries one peer, and measures the link to it.
 
+    Each query raises `TransportError` if no answer arrives in time, and `RemoteProtocolError` if
+    what answers is no peer of this version.
+
     Args:
         address: ``host:port`` where it listens.
         timeout_s: Timeout for one answer, seconds.
@@ -81,9 +84,6 @@ class Probe:
         """Measure the link, with at most *bytes_max* at a time.
 
         If fewer bytes than that pass in a third of a second, the bandwidth is underestimated.
-
-        Raises:
-            TransportError: The peer does not answer.
         """
         self._trip(0)  # connects
         trips = [self._trip(0) for _ in range(_TRIPS)]
@@ -96,20 +96,12 @@ class Probe:
 
     def hello(self) -> Envelope:
         """Return the peer's answer to a member of its swarm: a `Hello` with all members that it
-        knows, itself first, including those that have not joined yet or have left.
-
-        Raises:
-            TransportError: It does not answer.
-        """
+        knows, itself first, including those that have not joined yet or have left."""
         self._send(question(self._id, _HELLO, self.schema().hash))
         return self._await(Hello)
 
     def schema(self) -> Schema:
-        """Return the schema of the model that the peer trains.
-
-        Raises:
-            TransportError: It does not answer.
-        """
+        """Return the schema of the model that the peer trains."""
         self._send(question(self._id, _HELLO))
         answer = self._await(Describe).body
         assert isinstance(answer, Describe)
@@ -138,11 +130,7 @@ class Probe:
         return time.perf_counter() - began_s
 
     def _send(self, envelope: Envelope) -> None:
-        """Send a message to the first place that accepts a connection, and to none but that later.
-
-        Raises:
-            TransportError: None does in time.
-        """
+        """Send a message to the first place that accepts a connection, and later to that alone."""
         parts = encode(envelope, bytes(envelope.frame_bytes))
         give_up_s = time.perf_counter() + self._timeout_s
         while True:
@@ -156,12 +144,7 @@ class Probe:
                 pass
 
     def _await(self, kind: type[Body]) -> Envelope:
-        """Return the next envelope whose body is a *kind*.
-
-        Raises:
-            TransportError: None arrives in time.
-            RemoteProtocolError: A message arrives that is not from a peer of this version.
-        """
+        """Return the next envelope whose body is a *kind*."""
         until_s = time.perf_counter() + self._timeout_s
         while (rest_s := until_s - time.perf_counter()) > 0:
             for received in self._transport.poll(rest_s):

@@ -42,9 +42,6 @@ class End(StrEnum):
     """A later incarnation of it has started and trains."""
 
 
-_OVER: Final = (End.GONE, End.LOST, End.REFUSED, End.BACK)
-
-
 @dataclass(slots=True, kw_only=True)
 class Stopped:
     """The last known state of one peer."""
@@ -65,7 +62,7 @@ class Stopped:
     @property
     def is_over(self) -> bool:
         """True if its end, clean or not, is final."""
-        return self.end in _OVER
+        return self.end in (End.GONE, End.LOST, End.REFUSED, End.BACK)
 
 
 class SwarmStop:
