@@ -60,12 +60,10 @@ def stop(
     """
     if not 0 < timeout <= 86_400:
         raise ConfigError(f"--timeout is {timeout:g}: it must be above 0 and at most 86400 seconds")
-    from ...gossip.transport.addresses import allow_more_files
     from ...gossip.transport.keys.keyring import read_keyring
     from ...train.observe.observer import Observer
     from ...train.observe.stop import SwarmStop
 
-    allow_more_files()
     keyring = read_keyring(key, roster)
     if keyring is not None and keyring.own.signs != keyring.roster.signs:
         raise ConfigError(f"{key} is not the key of the owner of {roster}: no peer obeys")
