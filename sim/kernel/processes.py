@@ -247,14 +247,7 @@ class Processes:
         fleet.set_alarm(worker)
         deferred, worker.deferred = worker.deferred, []
         for action in deferred:
-            self.once_awake(worker, action)
-
-    def once_awake(self, worker: Worker, action: Callable[[], object]) -> None:
-        """Run an action at a running process: now, or when it resumes."""
-        if worker.awake:
             action()
-        elif worker.running:
-            worker.deferred.append(action)
 
     def present(self) -> Iterator[int]:
         """Iterate over workers in the swarm; while it is empty, over those that look for it."""
@@ -370,7 +363,7 @@ class Processes:
     def _close(self, worker: Worker, *, died: bool) -> None:
         if worker.paused_s is not None:
             # Messages that arrive meanwhile are kept for it.
-            self.once_awake(worker, partial(self._close, worker, died=died))
+            worker.deferred.append(partial(self._close, worker, died=died))
         elif worker.running:
             self.fault_report.gone(worker.index)
             self._end(worker, died=died, gave_up=died)
