@@ -25,13 +25,10 @@ if TYPE_CHECKING:
     from ...sim.models.network import NetworkConfig
     from ...sim.results.live_run import LiveRun
     from ...train.observe.probe import LinkProbe
-    from ...train.observe.view import PeerView, SwarmView
 
 __all__ = ["AdviseConfig", "CalibrateConfig", "advise", "calibrate", "network_between"]
 
 FILE = "calibration.json"
-
-MEASURING = "What is measured"
 
 _SHOWN = 3
 """Number of candidates with their commands."""
@@ -64,7 +61,7 @@ class CalibrateConfig(TrustSettings):
         check_settings(self)
 
 
-@options_of(Source(CalibrateConfig, MEASURING))
+@options_of(Source(CalibrateConfig, "What is measured"))
 def calibrate(
     folder: Annotated[
         Path,
@@ -159,7 +156,11 @@ def _measure(folder: Path, config: CalibrateConfig) -> "tuple[Calibration, list[
 
     keyring, bytes_max = read_keyring(config.key, config.roster), round(config.probe_mb * 1e6)
     with Observer(config.join, keyring=keyring) as observer:
-        peers = _training(observer.poll(), config.join)
+        states = ("training", "waiting")
+        told = [peer for peer in observer.poll().peers if peer.source == "self" and peer.address]
+        peers = [peer for peer in told if peer.state in states]
+        if not peers:
+            raise RumorError(f"nobody trains at {', '.join(config.join)} that could be asked")
         links = []
         for peer in peers:
             with Probe(peer.address, keyring=keyring) as probe:
@@ -173,15 +174,6 @@ def _of_run(run: "LiveRun", network: "NetworkConfig | None") -> "Calibration":
     rate = run.peers[0].options.get("bandwidth")
     push_mbit = None if rate is None else parse_rate(rate) * 8e-6
     return calibrate_run(run, network=network, push_mbit=push_mbit)
-
-
-def _training(view: "SwarmView", join: Sequence[str]) -> "list[PeerView]":
-    """Return members that train, and can be probed."""
-    states = ("training", "waiting")
-    found = [p for p in view.peers if p.source == "self" and p.state in states and p.address]
-    if not found:
-        raise RumorError(f"nobody trains at {', '.join(join)} that could be asked")
-    return found
 
 
 def _print(found: "Calibration", links: "Sequence[LinkProbe]", console: Console) -> None:
@@ -279,7 +271,7 @@ def advise(
 
         def tell(done: int, total: int, words: str) -> None:
             line = f"{done} of {counted(total, 'run')}" + (f", next {words}" if words else "")
-            display(time.monotonic() - began_s, done / total, line, line)
+            display(time.monotonic() - began_s, done / total, line)
 
         target, found = advise_on(
             calibration, steps=config.steps, seeds=config.seeds, target=config.until_loss, tell=tell

@@ -13,14 +13,7 @@ from rich.console import Console
 from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import check_settings, setting
 from ...sim.config import SimulationConfig
-from ..errors import (
-    FAILED,
-    STOPPED,
-    fail,
-    not_written,
-    sigterm_as_interrupt,
-    understanding,
-)
+from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt, understanding
 from ..reports.console import print_json
 from ..run_folder import new_folders, taken_folder
 from ..settings.exchange import OutSettings
@@ -124,6 +117,7 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
     written, or the live run is farther off than --set tolerance; 2 for wrong arguments; 130 if it
     was stopped, which keeps nothing.
     """
+    from ...sim.results.live_run import read_live_run
     from ...train.tensors.buffers import keep_pages
 
     if settings["storm"] == "list":
@@ -135,7 +129,10 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
     config = config_of(SimulationConfig, settings)
     if own.from_file is not None:
         config = start_from(own.from_file, config, given(ctx))
-    live = None if own.against is None else _read_live(own.against)
+    live = None
+    if own.against is not None:
+        with understanding(own.against):
+            live = read_live_run(own.against)
     keep_pages()
     with sigterm_as_interrupt(), _folder_of(own.out, config.task_name) as folder:
         run = _run(config)
@@ -154,13 +151,6 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
         fail(why, FAILED)
     if found is not None and not found.agrees:
         raise typer.Exit(FAILED)
-
-
-def _read_live(folder: Path) -> "LiveRun":
-    from ...sim.results.live_run import read_live_run
-
-    with understanding(folder):
-        return read_live_run(folder)
 
 
 def _compare(live: "LiveRun", run: "Run", own: SimulateConfig) -> "SideBySide":

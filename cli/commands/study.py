@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["StudyConfig", "display_on", "outline", "progress_words", "study"]
 
-ROWS_MAX = 12
-"""Maximum rows of one ranking; the report has all of them."""
-
 PLACES_MAX = 3
 """Maximum rankings, one for each place of the further axes; the report has all of them."""
 
@@ -145,7 +142,7 @@ def study(
 
 def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
     """Check a study, compute it, and show its results."""
-    from ...sim.study import find_study
+    from ...sim.study import find_study, plan_study
     from ...sim.study.execution.store import check_folder
 
     found = find_study(name)
@@ -155,7 +152,13 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
     if config.hours is not None and not config.hours > 0:
         raise ConfigError(f"--hours is {config.hours:g}: it must be above 0")
     stop_s = None if config.hours is None else time.monotonic() + 3600 * config.hours
-    plan = _plan(found, folder, config.backend, config.jobs)
+    try:
+        with Console(stderr=True).status("looking through the trials"):
+            plan = plan_study(found, folder, backend=config.backend, jobs=config.jobs)
+    except KeyboardInterrupt:
+        fail("stopped before anything was computed", STOPPED)
+    plan.require_runnable()
+    print(outline(plan), file=sys.stderr, flush=True)
     if config.dry_run:
         _print_plan(plan)
         return
@@ -197,20 +200,6 @@ def _copy(name: str, path: Path) -> None:
     except OSError as error:
         raise ConfigError(f"{error.filename or path}: {error.strerror or error}") from None
     print(path)
-
-
-def _plan(study: Any, folder: Path, backend: str, jobs: int | None) -> "StudyPlan":
-    """Check a study; a terminal shows activity meanwhile."""
-    from ...sim.study import plan_study
-
-    try:
-        with Console(stderr=True).status("looking through the trials"):
-            plan = plan_study(study, folder, backend=backend, jobs=jobs)
-    except KeyboardInterrupt:
-        fail("stopped before anything was computed", STOPPED)
-    plan.require_runnable()
-    print(outline(plan), file=sys.stderr, flush=True)
-    return plan
 
 
 def outline(plan: "StudyPlan") -> str:
@@ -282,7 +271,7 @@ def _run(plan: "StudyPlan", folder: Path, config: StudyConfig, stop_s: float | N
 @contextmanager
 def display_on(stream: TextIO, trials: int) -> Iterator[Callable[["StudyProgress"], None]]:
     """Show the progress of a study with *trials* trials on *stream*."""
-    with progress_on(stream, total=trials, unit="trials") as display:
+    with progress_on(stream) as display:
         has_failed = False
 
         def show(progress: "StudyProgress") -> None:
@@ -294,7 +283,7 @@ def display_on(stream: TextIO, trials: int) -> Iterator[Callable[["StudyProgress
                 news = [f"{progress.trial} failed: {progress.failure}"]
             done, words = trials - progress.to_do, progress_words(progress)
             line = ", ".join(filter(None, [f"{done:,} of {trials:,} trials", words]))
-            display(progress.wall_s, done, words, line, *news)
+            display(progress.wall_s, done / trials, line, *news)
 
         yield show
 
@@ -344,13 +333,11 @@ def _print_comparison(comparison: "Comparison", console: Console) -> None:
     table = plain_table(comparison.axis, f">{fill(metric.words, 14)}", "", title=title)
     table.columns[0].style, table.columns[0].no_wrap = "bold", False
     table.columns[0].overflow = "fold"
-    for row in comparison.rows[:ROWS_MAX]:
+    for row in comparison.rows:
         figure = spread(row.figures.get(metric.name), metric.unit)
         table.add_row(*map(Text, (row.label, figure, verdict_words(row, comparison))))
     console.print()
     console.print(table)
-    if len(comparison.rows) > ROWS_MAX:
-        console.print(f"and {len(comparison.rows) - ROWS_MAX} more", highlight=False)
 
 
 def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str, Any]:

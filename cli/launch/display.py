@@ -45,7 +45,7 @@ def display_on(stream: TextIO, title: str) -> Iterator[Display]:
         with progress_on(stream, title) as lines:
 
             def write(views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
-                lines(elapsed_s, None, "", summarize(views), *news)
+                lines(elapsed_s, None, summarize(views), *news)
 
             yield write
         return
@@ -292,10 +292,8 @@ def complaint(summary: dict[str, Any]) -> str:
         said.append(f"no peer finished (logs: {out}/peers/*/log.txt)")
     if len(swarms := summary.get("swarms", ())) > 1:
         named = "; ".join(", ".join(swarm) for swarm in swarms)
-        folders = " ".join(f"{out}/peers/{id}" for id in swarms[0])
         said.append(
-            f"these peers trained in {len(swarms)} swarms, whose models cannot be averaged: "
-            f"{named}. Merge each swarm by itself, as in `rumor merge {folders} -o one.safetensors`"
+            f"these peers trained in {len(swarms)} swarms; `rumor merge` averages each: {named}"
         )
     if summary["unwritten"]:
         said.append(f"not written to {out}: {', '.join(summary['unwritten'])}")

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
+from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 __all__ = [
@@ -62,16 +62,10 @@ def plain_table(*columns: str, title: str | None = None, header: bool = True) ->
     return table
 
 
-def print_rows(
-    title: str,
-    rows: Iterable[tuple[str, str, str]],
-    console: Console,
-    header: tuple[str, str, str] | None = None,
-) -> None:
+def print_rows(title: str, rows: Iterable[tuple[str, str, str]], console: Console) -> None:
     """Print figures with their meaning, below a title."""
-    table = plain_table(*(header or ("", "", "")), header=header is not None)
-    if header is None:
-        table.columns[0].style, table.columns[1].no_wrap = "dim", True
+    table = plain_table("", "", "", header=False)
+    table.columns[0].style, table.columns[1].no_wrap = "dim", True
     for row in rows:
         table.add_row(*map(Text, row))
     console.print()
@@ -92,36 +86,24 @@ def print_json(answer: Any) -> None:
 class Progress(Protocol):
     """Shows the progress of a computation."""
 
-    def __call__(
-        self, wall_s: float, done: float | None, words: str, line: str, *news: str
-    ) -> None:
+    def __call__(self, wall_s: float, done: float | None, line: str, *news: str) -> None:
         """Show events at once, and the progress if it is time to.
 
         Args:
             wall_s: Time since its start, seconds.
-            done: Finished part of the total; None if unknown.
-            words: Text next to a bar, most important first: a narrow terminal cuts off the rest.
-            line: The text without a bar.
+            done: Finished part, in [0, 1]; None if unknown.
+            line: What is done, most important first: a narrow terminal cuts off the rest.
             news: Sentences about events.
         """
 
 
 @contextmanager
-def progress_on(
-    stream: TextIO, title: str = "", *, total: int | None = None, unit: str = ""
-) -> Iterator[Progress]:
-    """Show progress on *stream*: a bar on a terminal, else a line now and then.
-
-    Args:
-        stream: Usually stderr.
-        title: One line about the computation; default: none.
-        total: Number of counted items; default: progress is a part of 1.
-        unit: Name of the items.
-    """
+def progress_on(stream: TextIO, title: str = "") -> Iterator[Progress]:
+    """Show progress on *stream*, usually stderr: a bar on a terminal, else a line now and then."""
     console = Console(file=stream)
     next_s = 0.0 if console.is_terminal else LINE_EVERY_S
 
-    def write(wall_s: float, done: float | None, words: str, line: str, *news: str) -> None:
+    def write(wall_s: float, done: float | None, line: str, *news: str) -> None:
         nonlocal next_s
         for sentence in news:
             print(sentence, file=stream, flush=True)
@@ -129,46 +111,33 @@ def progress_on(
             next_s = wall_s + LINE_EVERY_S
             print(f"{wall_s:.0f} s: {line}", file=stream, flush=True)
 
-    def draw(wall_s: float, done: float | None, words: str, line: str, *news: str) -> None:
+    def draw(wall_s: float, done: float | None, line: str, *news: str) -> None:
         nonlocal next_s
         for sentence in news:
             console.print(Text(sentence, style="red"), soft_wrap=True)
         if wall_s >= next_s:
             next_s = wall_s + BAR_EVERY_S
             # Without a known end, a bar moves to and fro.
-            bar.update(
-                task,
-                total=None if done is None else total or 1.0,
-                completed=done,
-                words=words,
-                refresh=True,
-            )
+            total = None if done is None else 1.0
+            bar.update(task, total=total, completed=done, words=line, refresh=True)
 
-    if not console.is_terminal:
-        if title:
-            print(title, file=stream, flush=True)
-        yield write
-        return
     if title:
         console.print(Text(title, style="bold"), soft_wrap=True)
-    columns: list[ProgressColumn] = [BarColumn(bar_width=24), MofNCompleteColumn()]
-    if total is None:
-        columns = [BarColumn(bar_width=16), TextColumn("{task.percentage:>3.0f}%")]
+    if not console.is_terminal:
+        yield write
+        return
+    percent = TextColumn("{task.percentage:>3.0f}%")
+    # Cut to the available room: a bar of two lines could not be drawn in place.
+    cut = Column(no_wrap=True, overflow="ellipsis")
+    words = TextColumn("{task.fields[words]}", markup=False, table_column=cut)
     with RichProgress(
-        *columns, TextColumn(unit), _Words(), console=console, auto_refresh=False, transient=True
+        *(BarColumn(bar_width=16), percent, words),
+        console=console,
+        auto_refresh=False,
+        transient=True,
     ) as bar:
-        task = bar.add_task("", total=total, words="")
+        task = bar.add_task("", words="")
         yield draw
-
-
-class _Words(TextColumn):
-    """Text that is cut to the available room; a bar of two lines could not be drawn in place."""
-
-    def __init__(self) -> None:
-        super().__init__("")
-
-    def render(self, task: Task) -> Text:
-        return Text(task.fields["words"], no_wrap=True, overflow="ellipsis")
 
 
 def time_left(done: float | None, wall_s: float) -> list[str]:

@@ -1,6 +1,6 @@
 """A simulation in the terminal: its progress, and its results."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -12,7 +12,7 @@ from .console import plain_table, print_path, print_rows, progress_on, time_left
 
 if TYPE_CHECKING:
     from ...sim.batched.schedule import Progress
-    from ...sim.results.compare import Figure, SideBySide
+    from ...sim.results.compare import SideBySide
 
 __all__ = ["display_on", "part", "print_comparison", "print_run", "reached"]
 
@@ -27,8 +27,7 @@ def display_on(
         def show(progress: "Progress") -> None:
             done = part(progress, time_s)
             left = time_left(done, progress.wall_s)
-            words = ", ".join([*left, *reversed(_measured(progress)), *_place(progress)])
-            display(progress.wall_s, done, words, ", ".join([reached(progress), *left]))
+            display(progress.wall_s, done, reached(progress, left))
 
         yield show
 
@@ -44,26 +43,20 @@ def part(progress: "Progress", time_s: float | None = None) -> float | None:
     return min(1.0, max(parts)) if parts else None
 
 
-def reached(progress: "Progress") -> str:
-    """Describe how far a run is."""
-    return ", ".join([*_place(progress), *_measured(progress)])
-
-
-def _place(progress: "Progress") -> list[str]:
+def reached(progress: "Progress", left: Sequence[str] = ()) -> str:
+    """Describe how far a run is, with the time that is left, if that is known."""
     steps_total = progress.steps_total
     if not progress.steps:
-        return ["compiling once for later runs" if progress.compiles else "starting"]
+        return "compiling once for later runs" if progress.compiles else "starting"
     total = "" if steps_total is None else f" of {steps_total:,}"
     if steps_total is not None and progress.steps > steps_total:
         # No worker counts the steps of all: workers learn late that these are enough, and steps
         # lost in a crash are repeated.
         total = f" ({steps_total:,} planned)"
-    return [f"step {progress.steps:,}{total}", f"virtual time {progress.time_s:.4g} s"]
-
-
-def _measured(progress: "Progress") -> list[str]:
-    known = {"loss": progress.loss, "accuracy": progress.accuracy}
-    return [f"{name} {value:.3f}" for name, value in known.items() if value is not None]
+    measured = {"loss": progress.loss, "accuracy": progress.accuracy}
+    known = [f"{name} {value:.3f}" for name, value in measured.items() if value is not None]
+    place = [f"step {progress.steps:,}{total}", f"virtual time {progress.time_s:.4g} s"]
+    return ", ".join([*place, *left, *known])
 
 
 def print_run(summary: dict[str, Any], console: Console) -> None:
@@ -82,7 +75,9 @@ def print_comparison(found: "SideBySide", console: Console) -> None:
     for figure in found.figures:
         ratio = "-" if figure.ratio is None else f"{figure.ratio:.3f}"
         both = (_with_unit(value, figure.unit) for value in (figure.live, figure.simulated))
-        table.add_row(Text(figure.name), *both, ratio, _verdict(figure, found.tolerance))
+        agrees = figure.agrees(found.tolerance) if figure.judged else None
+        verdict = "" if agrees is None else "yes" if agrees else "NO"
+        table.add_row(Text(figure.name), *both, ratio, verdict)
     console.print(table)
     console.print()
     console.print(f"Rates are of the first {found.seconds:.4g} s, in which all trained.")
@@ -91,13 +86,6 @@ def print_comparison(found: "SideBySide", console: Console) -> None:
     bad = [f.name for f in found.figures if f.judged and f.agrees(found.tolerance) is False]
     words = f"Not within {percent}: {', '.join(bad)}." if bad else f"All within {percent}."
     console.print(Text(words, style="bold"))
-
-
-def _verdict(figure: "Figure", tolerance: float) -> str:
-    agrees = figure.agrees(tolerance)
-    if agrees is None or not figure.judged:
-        return ""
-    return "yes" if agrees else "NO"
 
 
 def _with_unit(value: float | None, unit: str) -> str:

@@ -27,7 +27,7 @@ def print_facts(topology: Topology, facts: Facts, console: Console) -> None:
     """Print a table of facts."""
     mixing = "" if facts.mixing is None else f", {facts.mixing} weights"
     title = f"{facts.spec}, n = {facts.n}{mixing}, seed {facts.seed}"
-    print_rows(title, describe(facts, topology.names), console, ("fact", "figure", "in words"))
+    print_rows(title, describe(facts, topology.names), console)
 
 
 def describe(facts: Facts, names: Sequence[str] = ()) -> list[Row]:

@@ -102,7 +102,7 @@ def test_json_is_the_last_line_and_alone_on_stdout(fake: Fake) -> None:
     first, second = result.stderr.splitlines()
     assert first == "digits on 64 workers, exponential, gosgd"
     assert second == (
-        "6 s: step 100 of 400, virtual time 2 s, loss 0.500, accuracy 0.800, about 18 s left"
+        "6 s: step 100 of 400, virtual time 2 s, about 18 s left, loss 0.500, accuracy 0.800"
     )
     assert not Path("run/training.png").exists()
 

@@ -365,7 +365,7 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     (trial, *_) = small_study().trials()
     with display_on(stream, 40) as show:
         show(progress(trial=trial))
-    assert "14/40" in stream.getvalue() and "min left" in stream.getvalue()
+    assert "14 of 40" in stream.getvalue() and "min left" in stream.getvalue()
 
 
 def test_the_outline_says_what_is_finished_and_what_is_to_do(tmp_path: Path) -> None:
