@@ -58,7 +58,10 @@ def reporting_errors(*, debug: bool = False) -> Iterator[None]:
         status = _status_of(error)
         if debug or status is None:
             raise
-        fail(_message_of(error), status)
+        message = str(error) or type(error).__name__
+        if isinstance(error, MemoryError):
+            message = "not enough memory for this"
+        fail(with_advice("; ".join([message, *getattr(error, "__notes__", ())])), status)
 
 
 def _status_of(error: Exception) -> int | None:
@@ -68,13 +71,6 @@ def _status_of(error: Exception) -> int | None:
     if isinstance(error, ConfigError):
         return WRONG_ARGUMENTS
     return FAILED if isinstance(error, RumorError) else None
-
-
-def _message_of(error: Exception) -> str:
-    if isinstance(error, MemoryError):
-        return "not enough memory for this"
-    told = "; ".join([str(error) or type(error).__name__, *getattr(error, "__notes__", ())])
-    return with_advice(told)
 
 
 def with_advice(message: str) -> str:

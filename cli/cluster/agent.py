@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -128,7 +128,13 @@ class Agent:
         if asked["models"]:
             self._copied = (*COPIED, MODEL)
         try:
-            places = [_place(peer, asked["command"]) for peer in asked["peers"]]
+            command = tuple(asked["command"])
+            places = [
+                Place(**{**peer, "folder": Path(peer["folder"]), "command": command})
+                for peer in asked["peers"]
+            ]
+            for place in places:
+                place.folder.mkdir(parents=True)
             (places[0].folder.parent / "agent.pid").write_text(f"{os.getpid()}\n")
             self._group = ProcessGroup(places, orphaned=signal.SIGTERM)
             self._group.start()
@@ -202,12 +208,6 @@ def _check(
     if len(ports) < count:
         problems.append(f"there are too few free ports from {first} on: see --port")
     return versions() | {"ports": ports, "problems": problems}
-
-
-def _place(peer: Mapping[str, Any], command: Sequence[str]) -> Place:
-    folder = Path(peer["folder"])
-    folder.mkdir(parents=True)
-    return Place(**{**peer, "folder": folder, "command": tuple(command)})
 
 
 def _free_ports(host: str, first: int, count: int) -> list[int]:

@@ -167,7 +167,7 @@ class Remote:
             for station in self.stations:
                 connections.append(Connection(station.host, self.machines.ssh))
             for station, connection in zip(self.stations, connections, strict=True):
-                check: dict[str, Any] = {"dir": station.host.folder, "command": job.command}
+                check: dict[str, Any] = {"dir": station.host.dir, "command": job.command}
                 check |= {"script": script_of(job.command), "host": station.bind}
                 check |= {"first": station.ports[0], "count": len(station.ports)}
                 ids = [job.config.ids()[index] for index in station.peers]
@@ -344,7 +344,7 @@ class Fleet:
             return
         name, why = station.host.name, failed or connection.why()
         if not failed:
-            there = Path(station.host.folder) / self._job.out / "hosts" / name
+            there = Path(station.host.dir) / self._job.out / "hosts" / name
             self._lines.append(
                 f"{name}: the connection was lost ({why}); its peers hand their weight on and "
                 f"leave. What they leave stays there, in {there}"

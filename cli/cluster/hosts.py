@@ -14,6 +14,9 @@ __all__ = ["SLOTS_MAX", "Host", "read_hosts"]
 
 SLOTS_MAX: Final = 1024
 
+_KEYS: Final = ("slots", "device", "dir", "python", "address", "listen")
+"""Fields of a `Host` that a line may set."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
@@ -35,7 +38,7 @@ class Host:
     """Device as in ``rumor run --device``, or several separated by commas, which its peers use in
     turn; default: that of the run."""
 
-    folder: str = "."
+    dir: str = "."
     """Folder where peers run; a relative path starts at the home folder, as ssh does."""
 
     python: str | None = None
@@ -63,8 +66,10 @@ def read_hosts(path: Path) -> tuple[Host, ...]:
         try:
             words = shlex.split(line, comments=True)
             if words:
-                hosts.append(_parse(number, words))
-                _require_other(hosts)
+                host = _parse(number, words)
+                if host.address in {other.address for other in hosts}:
+                    raise ConfigError(f"{host.address} has a line already: give it more slots=")
+                hosts.append(host)
         except ValueError as error:
             raise ConfigError(f"{path}, line {number}: {error}") from None
     if not hosts:
@@ -76,16 +81,6 @@ def read_hosts(path: Path) -> tuple[Host, ...]:
             "address= how they do"
         )
     return tuple(hosts)
-
-
-def _require_other(hosts: list[Host]) -> None:
-    last = hosts[-1]
-    for host in hosts[:-1]:
-        if host.address == last.address:
-            raise ConfigError(
-                f"{last.address} is in line {host.line} already: give that one slots= for more "
-                "peers"
-            )
 
 
 def _parse(line: int, words: list[str]) -> Host:
@@ -102,10 +97,10 @@ def _parse(line: int, words: list[str]) -> Host:
                 raise ConfigError(f"{word!r}: write env:NAME=VALUE")
             variables[key[4:]] = text
             continue
-        if key not in _FIELDS or not text:
-            known = ", ".join(f"{known}=" for known in _FIELDS)
+        if key not in _KEYS or not text:
+            known = ", ".join(f"{known}=" for known in _KEYS)
             raise ConfigError(f"{word!r} is not understood: known are {known} and env:NAME=")
-        found[_FIELDS[key]] = _count(key, text) if key in ("slots", "listen") else text
+        found[key] = _count(key, text) if key in ("slots", "listen") else text
     parse_address(join_address(found["address"], "1"))
     return Host(**found, variables=variables)
 
@@ -118,14 +113,3 @@ def _count(key: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) <= most):
         raise ConfigError(f"{key}={text}: it must be a whole number from 1 to {most}")
     return int(text)
-
-
-_FIELDS: Final[Mapping[str, str]] = {
-    "slots": "slots",
-    "device": "device",
-    "dir": "folder",
-    "python": "python",
-    "address": "address",
-    "listen": "listen",
-}
-"""Fields of a `Host` by their keys in the file."""

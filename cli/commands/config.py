@@ -65,9 +65,9 @@ def config(
     Exit status: 0 if there is such a setting; 2 if not.
     """
     found = declared_settings()
-    chosen = {name: each for name, each in found.items() if _matches(each.setting, word)}
-    if word in found:
-        chosen = {word: found[word]}
+    part, name = word or "", (word or "").replace("-", "_")
+    matching = [n for n, each in found.items() if name in n or part in each.setting.help]
+    chosen = {name: found[name] for name in ([word] if word in found else matching)}
     if not chosen:
         near = did_you_mean(word or "", found, ": `rumor config` lists all")
         raise ConfigError(f"there is no setting {word!r}{near}")
@@ -112,10 +112,6 @@ def _subject(name: str, sources: Any) -> str:
     classes = (each for source in sources for each in source.owner.__mro__)
     owner = next(each for each in classes if name in vars(each).get("__annotations__", ()))
     return str(owner.__doc__).split(".")[0].split("\n\n")[0].replace("\n   ", "").rstrip(".")
-
-
-def _matches(setting: Parameter, word: str | None) -> bool:
-    return word is None or word.replace("-", "_") in setting.name or word in setting.help
 
 
 def _explained(declared: Declared) -> str:

@@ -311,11 +311,8 @@ def _report(summary: dict[str, Any], console: Console) -> None:
     swarm, reached = summary["swarms"]["rumor"], summary["reached_s"]
     target, out = summary["target"], summary["out"]
     ours = reached["rumor"]
-    came = (
-        f"reached an accuracy of {target:g} after {ours:.1f} s"
-        if ours
-        else (f"did not reach an accuracy of {target:g}")
-    )
+    goal = f"an accuracy of {target:g}"
+    came = f"reached {goal} after {ours:.1f} s" if ours else f"did not reach {goal}"
     console.print()
     sentences = [
         *(f"{why}." for each in summary["swarms"].values() for why in failures(each)),

@@ -30,12 +30,7 @@ from ..settings.options import (
     options_of,
 )
 
-__all__ = [
-    "ListenConfig",
-    "peer",
-    "stop_on_signals",
-]
-
+__all__ = ["ListenConfig", "peer", "stop_on_signals"]
 
 # As in `train.storage.incarnation`, which imports torch.
 _INCARNATION_FILE: Final = "life.json"

@@ -1,7 +1,6 @@
 """``rumor rules``: when peers push and how they mix, rule by rule."""
 
 import inspect
-import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
@@ -75,9 +74,7 @@ def _print_all(several: Iterable[Mapping[str, Any]], console: Console) -> None:
     for facts in several:
         waits, members = _in_words(facts)
         does = Text(facts["summary"])
-        # Authors, venue and year.
-        paper = re.match(r".*?\b(19|20)\d\d\b", facts["source"])
-        does.append(f"\n{paper[0] if paper else facts['source']}", style="dim")
+        does.append(f"\n{facts['source']}", style="dim")
         table.add_row(Text(facts["name"], style="bold"), does, waits, members)
     console.print(table)
     notes = (

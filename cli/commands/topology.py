@@ -16,7 +16,6 @@ from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import setting
 from ...topology import TopologyError, facts, parse
 from ...topology.advise import Advice
-from ...topology.families.family import Family
 from ...topology.families.registry import FAMILIES
 from ...topology.schedules.mixing import MIXINGS
 from ...topology.spec import read
@@ -173,7 +172,11 @@ def _print_families(console: Console) -> None:
     )
     table = plain_table("", "", header=False)
     for name, family in FAMILIES.items():
-        table.add_row(Text(name, style="bold"), _described(family))
+        text = Text(family.summary)
+        for parameter in family.parameters:
+            text.append(f"\n{parameter.name}=", style="cyan").append(f" {parameter.about}")
+        text.append(f"\n{family.source}", style="dim")
+        table.add_row(Text(name, style="bold"), text)
     console.print(table)
     console.print(Text("\nMixing weights, by --mixing (default: the family's own):"))
     weights = plain_table("", "", header=False)
@@ -198,18 +201,6 @@ def _families_as_json() -> dict[str, Any]:
     return {"families": families, "mixings": dict(MIXINGS)}
 
 
-def _described(family: Family) -> Text:
-    text = Text(family.summary)
-    for parameter in family.parameters:
-        text.append(f"\n{parameter.name}=", style="cyan")
-        text.append(f" {parameter.about}")
-    text.append(f"\n{family.source}", style="dim")
-    return text
-
-
-LEGEND = "rounds until any disagreement is down to a thousandth; messages of a node until then"
-
-
 def _print_advice(title: str, several: Sequence[Advice]) -> None:
     """Print families that fit, best first, then the others."""
     console = Console()
@@ -217,7 +208,8 @@ def _print_advice(title: str, several: Sequence[Advice]) -> None:
     console.print()
     console.print(Text(title, style="bold"))
     if fitting:
-        console.print(Text(LEGEND, style="dim"))
+        legend = "rounds until disagreement is down to a thousandth; messages of a node until then"
+        console.print(Text(legend, style="dim"))
         console.print(_ranked(fitting))
     if len(fitting) < len(several):
         console.print(Text("\nThese do not fit:", style="bold"))

@@ -31,11 +31,6 @@ def training_job(
 ) -> Job:
     """Check that peers can train a task with these settings.
 
-    Args:
-        config: The run.
-        training: The training of each peer.
-        program: Command that starts a peer.
-
     Raises:
         ConfigError: The task cannot be built, its data cannot be split so, the rule cannot
             exchange so, or the folder is taken.
@@ -68,7 +63,7 @@ def script_job(config: LaunchConfig, words: Sequence[str], *, here: bool = True)
 
     Args:
         config: The run.
-        words: A program and its arguments, or a Python script and its arguments.
+        words: A program, or a Python script, and its arguments.
         here: It runs on this machine, so that it must exist here.
 
     Raises:
@@ -130,7 +125,7 @@ def check_settings(config: LaunchConfig, out: Path, *, trains: bool = False) -> 
 
     Args:
         config: The run.
-        out: Its folder, which may not exist yet.
+        out: Its folder.
         trains: Peers follow the default rule and graph if none is named; otherwise the script may
             choose them.
 

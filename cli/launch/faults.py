@@ -29,10 +29,7 @@ from .folder import RunFolder
 from .monitor import Monitor, State
 from .processes import ProcessGroup
 
-__all__ = [
-    "FaultInjector",
-    "read_live_faults",
-]
+__all__ = ["FaultInjector", "read_live_faults"]
 
 _RUN_S: Final = 0.01
 """How long a slowed peer runs at a time. The shorter, the smoother its slowness looks to neighbors;

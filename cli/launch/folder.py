@@ -139,8 +139,7 @@ def variables(
     Args:
         config: The run.
         out: Its folder.
-        index: Index of the process.
-        local: Its index on its machine; default: all processes are on one machine.
+        index: Index of the process; *local* is that on its machine, by default the same.
         training: Training of `rumor peer`; None for a script.
     """
     local, id = index if local is None else local, config.ids()[index]

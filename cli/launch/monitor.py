@@ -328,11 +328,8 @@ def _why_not_writable(folder: Path) -> str:
 
 
 def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        # Only the first and the last real-time signal have a name.
-        return f"signal {number}"
+    # Of real-time signals, only the first and the last have a name.
+    return next((each.name for each in signal.Signals if each == number), f"signal {number}")
 
 
 def lives_in(place: Place) -> set[Life]:

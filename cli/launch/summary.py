@@ -252,14 +252,10 @@ def estimate(peers: Sequence[Rows]) -> tuple[NDArray[np.float64], NDArray[np.flo
         ]
         if len(present) >= 2:
             instants.append(now)
-            distances.append(_spread(np.array(present)))
+            mean = np.mean(present, axis=0)
+            spread = np.sqrt(np.square(present - mean).sum(axis=1).mean())
+            distances.append(float(spread / (np.linalg.norm(mean) or 1.0)))
     return np.array(instants), np.array(distances)
-
-
-def _spread(sketches: NDArray[np.float64]) -> float:
-    mean = sketches.mean(axis=0)
-    spread = np.sqrt(np.square(sketches - mean).sum(axis=1).mean())
-    return float(spread / (np.linalg.norm(mean) or 1.0))
 
 
 def merge_outcomes(

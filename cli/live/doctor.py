@@ -82,12 +82,11 @@ def doctor(
         )
         for place in places
     ]
-    first = next((each for each in found if each.swarm), None)
+    swarms = [each.swarm for each in found if each.swarm]
     for each in found:
-        if first is not None and each.swarm not in ("", first.swarm):
-            swarms = f"swarm {each.swarm[:8]}, and {first.address} to {first.swarm[:8]}"
-            advice = "a peer joins one of them: give its addresses alone"
-            each.findings.append(Finding("swarm", f"it belongs to {swarms}", advice))
+        if each.swarm not in ("", *swarms[:1]):
+            advice = f"a peer joins one swarm: give addresses of {swarms[0][:8]} alone"
+            each.findings.append(Finding("swarm", f"it belongs to swarm {each.swarm[:8]}", advice))
     if as_json:
         print_json({"addresses": [_as_json(each) for each in found]})
     else:

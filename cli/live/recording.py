@@ -136,9 +136,6 @@ class Recording:
         del self._times_s[1::2], self._swarm_steps[1::2]
         for curve in chain(*self._curves.values()):
             del curve[1::2]
-        for id, curves in [*self._curves.items()]:
-            if all(value is None for value in chain(*curves)):
-                del self._curves[id]
 
     def _shown(self, view: "SwarmView", states: dict[str, str]) -> dict[str, Any]:
         """Return a view as a page needs it: each link in a row, and the last events."""

@@ -2,8 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -20,16 +19,13 @@ from ...train.config import TrustSettings
 from ..errors import printable
 from ..reports.console import plain_table, print_json
 from ..settings.options import Json, Source, options_of
-from .columns import COLUMNS, STYLES, columns_for, event_line, ordered, span, summary
+from .columns import COLUMNS, STYLES, columns_for, event_line, ordered, summary
 
 if TYPE_CHECKING:
     from ...train.observe.observer import Observer
     from ...train.observe.view import SwarmView
 
-__all__ = ["Members", "TopConfig", "observing", "print_view", "screen_of", "top"]
-
-WATCHING = "What is watched"
-
+__all__ = ["TopConfig", "observing", "print_view", "screen_of", "top"]
 
 _EVENTS_SHOWN: Final = 10
 
@@ -38,18 +34,6 @@ _HEARSAY: Final = "* as other members say"
 # Lines in a file are not folded.
 _PIPED_WIDTH: Final = 200
 _TITLES: Final = tuple(column.title for column in COLUMNS)
-
-
-Members = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="HOST:PORT",
-        help="A member of the swarm, any one; the others are found through it. Several, in "
-        "case that the first does not answer.",
-        show_default=False,
-    ),
-]
-"""Options of a command that watches a swarm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +80,17 @@ class TopConfig(TrustSettings):
             raise ConfigError("--listen says where the page is: give --web, too")
 
 
-@options_of(Source(TopConfig, WATCHING))
+@options_of(Source(TopConfig, "What is watched"))
 def top(
-    addresses: Members,
+    addresses: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="HOST:PORT",
+            help="A member of the swarm, any one; the others are found through it. Several, in "
+            "case that the first does not answer.",
+            show_default=False,
+        ),
+    ],
     *,
     once: Annotated[
         bool,
@@ -153,9 +145,8 @@ def top(
             print_view(view, Console(width=None if is_terminal else _PIPED_WIDTH), config.sort)
 
 
-@contextmanager
-def observing(addresses: list[str], key: Path | None, roster: Path | None) -> "Iterator[Observer]":
-    """Watch a swarm while the block lasts.
+def observing(addresses: list[str], key: Path | None, roster: Path | None) -> "Observer":
+    """Return what watches a swarm, for a ``with`` block.
 
     Raises:
         ConfigError: An address is not valid, or keys are not available.
@@ -163,8 +154,7 @@ def observing(addresses: list[str], key: Path | None, roster: Path | None) -> "I
     from ...gossip.transport.keys.keyring import read_keyring
     from ...train.observe.observer import Observer
 
-    with Observer(addresses, keyring=read_keyring(key, roster)) as observer:
-        yield observer
+    return Observer(addresses, keyring=read_keyring(key, roster))
 
 
 def print_view(view: "SwarmView", console: Console, sort: str = "peer") -> None:
@@ -189,17 +179,13 @@ def _table(view: "SwarmView", width: int, sort: str, rows_max: int | None = None
 def _redraw(observer: "Observer", view: "SwarmView", config: TopConfig) -> None:
     """Draw the swarm again after every poll."""
     console, notice = Console(), ""
-    answered_s = time.monotonic()
     with (
         Live(console=console, screen=True, auto_refresh=False) as live,
         suppress(KeyboardInterrupt),
     ):
         while True:
-            if view.answered:
-                answered_s = time.monotonic()
-            elif not notice:
-                silent = span(time.monotonic() - answered_s)
-                notice = f"no member has answered for {silent}; still asking"
+            if not view.answered and not notice:
+                notice = "no member answers; still asking"
             screen = screen_of(view, console.width, console.height, config.sort, notice)
             live.update(screen, refresh=True)
             time.sleep(config.every_s)

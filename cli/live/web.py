@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -234,23 +234,14 @@ def show_page(
     Raises:
         OSError: The port is taken.
     """
-    with observing as observer, closing(_listening(place)) as listener:
+    family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+    with observing as observer, socket.create_server(place, family=family) as listener:
         view = observer.poll()
         host, port = listener.getsockname()[:2]
         print(f"http://{f'[{host}]' if ':' in host else host}:{port}/", flush=True)
         names = frozenset({place[0].lower(), socket.gethostname().lower()})
         with suppress(KeyboardInterrupt), sigterm_as_interrupt():
             serve(observer.poll, view, listener, every_s, names)
-
-
-def _listening(place: tuple[str, int]) -> socket.socket:
-    try:
-        family, *_, address = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family)
-    except OSError as error:
-        raise OSError(
-            f"nothing can listen on {place[0]}:{place[1]}: {error.strerror or error}"
-        ) from None
 
 
 def _event(name: str, value: Any) -> str:

@@ -78,15 +78,7 @@ class ExchangeConfig(ProtocolConfig, ValueSettings):
         return ProtocolConfig(**{**timing(self.timing), **told})
 
 
-_SCALES: Final = {
-    "": 1.0,
-    "k": 1e3,
-    "m": 1e6,
-    "g": 1e9,
-    "ki": 2.0**10,
-    "mi": 2.0**20,
-    "gi": 2.0**30,
-}
+_SCALES: Final = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 # A small b may mean bits or bytes, so it is rejected.
 _RATE: Final = re.compile(
@@ -96,14 +88,7 @@ _RATE: Final = re.compile(
 
 
 def parse_rate(text: str) -> float:
-    """Parse a rate.
-
-    Args:
-        text: A number and a unit: ``bit`` or ``B``, for bytes, after ``k``, ``M``, ``G`` or
-            ``Ki``, ``Mi``, ``Gi``; ``/s`` may follow.
-
-    Returns:
-        Bytes per second, above 0.
+    """Parse a rate in bits or bytes, and return bytes per second, above 0.
 
     Raises:
         ConfigError: The text has another form, or the rate is 0.

@@ -28,7 +28,7 @@ def hosts(tmp_path: Path, text: str) -> tuple[Host, ...]:
 def test_each_line_is_a_machine(tmp_path: Path) -> None:
     first, second, third = hosts(tmp_path, FILE)
     assert (first.name, first.address, first.slots) == ("node-a", "node-a", 2)
-    assert (first.device, first.folder, first.python) == (
+    assert (first.device, first.dir, first.python) == (
         *("cuda:{i}", "work", "/opt/venv/bin/python"),
     )
     assert (second.line, second.name, second.address, second.listen) == (
@@ -54,7 +54,7 @@ def test_each_line_is_a_machine(tmp_path: Path) -> None:
         ("node-a env:X", "'env:X': write env:NAME=VALUE"),
         ("node-a dir='x", "line 1: No closing quotation"),
         ("node/a", "line 1: address"),
-        ("node-a\n\nbob@node-a", "line 3: node-a is in line 1 already"),
+        ("node-a\n\nbob@node-a", "line 3: node-a has a line already"),
         ("node-a\nlocalhost", "line 2: other machines cannot reach localhost"),
     ],
 )

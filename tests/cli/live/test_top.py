@@ -104,7 +104,7 @@ def test_on_a_terminal_the_table_is_drawn_again_until_ctrl_c(
     monkeypatch.setattr(top, "screen_of", draw)
     fake.views = [a_view(4, answered=0)]
     top._redraw(cast(Any, fake), a_view(4), TopConfig(every_s=0.2))
-    assert drawn[0] == "" and drawn[1].startswith("no member has answered for")
+    assert drawn[0] == "" and drawn[1].startswith("no member answers")
 
 
 @pytest.mark.parametrize("height", [8, 20, 24, 100])
