@@ -53,8 +53,6 @@ class Corpus:
 
     run: Path
     """Of `rumor launch`: two peers with journals and checkpoints."""
-    simulated: Path
-    """Of `rumor simulate`."""
     study: Path
     """A study that was computed."""
     toml: Path
@@ -117,6 +115,8 @@ def _named(folder: Path, *patterns: str) -> list[Path]:
     return sorted(path for pattern in patterns for path in folder.rglob(pattern))
 
 
+SIMULATED: Final = ("--workers", "2", "--task", "quadratic", "--steps", "30")
+
 COMMANDS: Final[dict[str, Command]] = {
     "merge": Command(
         lambda c: _named(c.run / "peers", "model.safetensors", "peer.json"),
@@ -126,12 +126,9 @@ COMMANDS: Final[dict[str, Command]] = {
         lambda c: _named(c.run, "options.json", "metrics.jsonl", "peer.json", "summary.json"),
         lambda c, out: ["calibrate", c.run, "-o", out / "calibration.json"],
     ),
-    "compare": Command(
-        lambda c: [
-            *_named(c.run, "options.json", "metrics.jsonl", "peer.json", "summary.json"),
-            *_named(c.simulated, "*.npz", "*.json", "*.safetensors"),
-        ],
-        lambda c, out: ["compare", c.run, c.simulated],
+    "against": Command(
+        lambda c: _named(c.run, "options.json", "metrics.jsonl", "peer.json", "summary.json"),
+        lambda c, out: ["simulate", *SIMULATED, "--against", c.run, "--out", out / "simulated"],
     ),
     "study": Command(
         lambda c: [c.toml, c.toml, *_named(c.study, "*.json")],
@@ -158,14 +155,13 @@ COMMANDS: Final[dict[str, Command]] = {
 def make_corpus(folder: Path) -> Corpus:
     """Let rumor write everything that its commands read."""
     settings = ("--task", "quadratic", "--steps", "30", "--set", "checkpoint_every=10steps")
-    run, simulated, study = folder / "run", folder / "simulated", folder / "study"
+    run, study = folder / "run", folder / "study"
     with forked_peers():
         _done("launch", "--peers", "2", "--set=journal", *settings, "--out", run)
-    _done("simulate", "--workers", "2", "--task", "quadratic", "--steps", "30", "--out", simulated)
     toml = folder / "small.toml"
     toml.write_text(STUDY)
     _done("study", toml, "--no-report", "--jobs", "1", "--out", study)
-    return Corpus(run=run, simulated=simulated, study=study, toml=toml)
+    return Corpus(run=run, study=study, toml=toml)
 
 
 def _done(*arguments: object) -> None:
