@@ -194,6 +194,8 @@ def _print(found: "Calibration", links: "Sequence[LinkProbe]", console: Console)
                 f"{link.bytes_s * 8e-6:,.3g} Mbit/s",
             )
         console.print(table)
+    else:
+        console.print("The network was not measured: give --join to do so.")
     for note in found.notes:
         console.print(Text(f"note: {note}"), style="dim", soft_wrap=True)
 
@@ -303,11 +305,12 @@ def _print_advice(
         words += [f"{advice.loss:.4g}", f"{advice.bytes_sent / 1e6:,.3g}", ""]
         table.add_row(*map(Text, words))
     console.print(table)
-    best = [advice for advice in found if advice.time_s is not None][:_SHOWN]
-    for advice in best:
-        n = len(calibration.peers)
-        command = f"rumor launch -n {n} --task {task} {advice.candidate.options}"
-        console.print(command, highlight=False, markup=False, soft_wrap=True)
-    if alike := [a.candidate.name for a in found if a.p is not None and a.p > _SIGNIFICANT]:
+    start = f"rumor launch -n {len(calibration.peers)} --task {task}"
+    for advice in [advice for advice in found if advice.time_s is not None][:_SHOWN]:
+        line = f"{start} {advice.candidate.options}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if all(advice.p is None for advice in found[1:]):
+        console.print("One seed says nothing about noise: raise --seeds to see how sure this is.")
+    elif alike := [a.candidate.name for a in found if a.p is not None and a.p > _SIGNIFICANT]:
         line = f"No significant difference from the best: {'; '.join(alike)}. Raise --seeds."
         console.print(line, highlight=False, markup=False, soft_wrap=True)
