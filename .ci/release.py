@@ -3,8 +3,8 @@
     python .ci/release.py https://HOST/OWNER/REPOSITORY v0.1.0
 
 Relative links and pictures of README.md become those of the repository at that tag, and
-pyproject.toml gets the project's addresses. Both files are changed in place: run it in a checkout
-that is thrown away. It fails where the tag is not the version.
+placeholders in pyproject.toml become the project's addresses. Both files are changed in place: run
+it in a checkout that is thrown away. It fails where the tag is not the version.
 """
 
 import re
@@ -13,6 +13,8 @@ import tomllib
 from pathlib import Path
 
 __all__ = ["absolute", "main", "with_urls"]
+
+_PLACEHOLDER = "https://rumor.invalid"
 
 
 def absolute(text: str, url: str, tag: str) -> str:
@@ -36,19 +38,9 @@ def with_urls(text: str, url: str, tag: str) -> str:
     project = tomllib.loads(text)["project"]
     if tag != f"v{project['version']}":
         raise ValueError(f"the tag is {tag}, and the version {project['version']}")
-    if "urls" in project:
+    if _PLACEHOLDER not in text:
         raise ValueError("pyproject.toml has addresses already")
-    urls = {
-        "Repository": url,
-        "Documentation": f"{url}/blob/{tag}/docs/README.md",
-        "Changelog": f"{url}/blob/{tag}/CHANGELOG.md",
-        "Issues": f"{url}/issues",
-    }
-    table = "".join(f'{name} = "{where}"\n' for name, where in urls.items())
-    return text.replace(
-        "\n[project.optional-dependencies]",
-        f"\n[project.urls]\n{table}\n[project.optional-dependencies]",
-    )
+    return text.replace(_PLACEHOLDER, url).replace("/blob/TAG/", f"/blob/{tag}/")
 
 
 def main(root: Path, url: str, tag: str) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "TrainingError",
     "TransportError",
     "did_you_mean",
+    "how_to_install",
 ]
 
 
@@ -70,3 +71,12 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = ".") -> str:
     """
     close = get_close_matches(name, list(known), n=1)
     return f", did you mean {close[0]!r}?" if close else otherwise
+
+
+def how_to_install(extra: str) -> str:
+    """Return the end of a "not installed" message.
+
+    >>> how_to_install("keys")
+    "pip install -e '.[keys]' in a clone of rumor"
+    """
+    return f"pip install -e '.[{extra}]' in a clone of rumor"

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...gossip.errors import how_to_install
 from ..config import PeerConfig
 from ..peer import Peer
 from .guest import Guest, refuse_deepspeed, settings_of
@@ -17,7 +18,7 @@ except ImportError:
         from pytorch_lightning import Callback
     except ImportError as error:
         raise ImportError(
-            f"{error}; the callback needs Lightning: pip install 'rumor[lightning]'"
+            f"{error}; the callback needs Lightning: {how_to_install('lightning')}"
         ) from error
 
 __all__ = ["RumorCallback"]

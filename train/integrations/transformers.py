@@ -8,6 +8,7 @@ from typing import Any, Final
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from ...gossip.errors import how_to_install
 from ..config import PeerConfig
 from ..peer import Peer
 from .guest import Guest, refuse_deepspeed, settings_of
@@ -16,7 +17,7 @@ try:
     from transformers import TrainerCallback
 except ImportError as error:
     raise ImportError(
-        f"{error}; the callback needs transformers: pip install 'rumor[transformers]'"
+        f"{error}; the callback needs transformers: {how_to_install('transformers')}"
     ) from error
 
 __all__ = ["RumorCallback"]

@@ -9,7 +9,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
-from ...gossip.errors import ConfigError, did_you_mean
+from ...gossip.errors import ConfigError, did_you_mean, how_to_install
 
 __all__ = [
     *("LOGGERS", "SWARM", "LoggedRun", "Logger", "LoggerSpec", "check_loggers", "figures"),
@@ -103,7 +103,7 @@ def check_loggers(specs: Sequence[LoggerSpec]) -> None:
             raise ConfigError(f"logger {spec!r} says no place behind its colon: leave it out")
         if find_spec(name) is None:
             raise ConfigError(
-                f"logger {name} needs a package that is not installed: pip install 'rumor[{name}]'"
+                f"logger {name} needs a package that is not installed: {how_to_install(name)}"
             )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ...gossip.errors import ConfigError
+from ...gossip.errors import ConfigError, how_to_install
 from ...gossip.transport.addresses import PORT_MAX, join_address
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def check_metrics_port(port: int, peers: int = 1) -> None:
         )
     if find_spec("prometheus_client") is None:
         raise ConfigError(
-            "metrics_port needs a package that is not installed: pip install 'rumor[prometheus]'"
+            f"metrics_port needs a package that is not installed: {how_to_install('prometheus')}"
         )
 
 

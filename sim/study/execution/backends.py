@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from logging import ERROR
 from typing import Any, Final, NamedTuple
 
-from ....gossip.errors import ConfigError, RumorError, TransportError
+from ....gossip.errors import ConfigError, RumorError, TransportError, how_to_install
 
 __all__ = ["Backend", "Lost", "answers", "read_backend"]
 
@@ -68,8 +68,7 @@ def read_backend(text: str) -> Backend:
     if find_spec(_NEEDS[kind]) is None:
         extra = "study" if kind == "loky" else kind
         raise ConfigError(
-            f"backend {text} needs {_NEEDS[kind]}, which is not installed: "
-            f"pip install 'rumor[{extra}]'"
+            f"backend {text} needs {_NEEDS[kind]}, which is not installed: {how_to_install(extra)}"
         )
     return Backend(kind=kind, address=address or None)
 

@@ -199,7 +199,7 @@ def test_without_its_library_a_callback_names_the_extra(
     monkeypatch.delitem(sys.modules, name, raising=False)
     for each in absent:
         monkeypatch.setitem(sys.modules, each, None)
-    with pytest.raises(ImportError, match=rf"pip install 'rumor\[{extra}\]'"):
+    with pytest.raises(ImportError, match=rf"pip install -e '\.\[{extra}\]'"):
         import_module(name)
 
 

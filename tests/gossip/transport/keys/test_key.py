@@ -100,7 +100,7 @@ def test_a_pattern_covers_names(pattern: str, name: str, covered: bool) -> None:
 
 def test_a_missing_library_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
-    with pytest.raises(ConfigError, match=r"pip install 'rumor\[keys\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[keys\]'"):
         ADA.sign(b"")
 
 

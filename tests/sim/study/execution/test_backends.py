@@ -53,7 +53,7 @@ def test_what_is_no_backend_is_refused(text: str) -> None:
 
 def test_what_is_not_installed_is_said_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"needs distributed, .*: pip install 'rumor\[dask\]'"):
+    with pytest.raises(ConfigError, match=r"needs distributed, .*: pip install -e '\.\[dask\]'"):
         read_backend("dask:tcp://10.0.0.1:8786")
 
 
