@@ -6,6 +6,7 @@ from ..gossip.specs.lazy import be_lazy as _be_lazy
 
 if typing.TYPE_CHECKING:
     from .config import CheckpointConfig, PeerConfig
+    from .loop.sampler import MemberSampler
     from .peer import Peer
     from .runtime.script.environment import environment
     from .runtime.shutdown import MergeResult
@@ -15,6 +16,7 @@ if typing.TYPE_CHECKING:
 __all__ = [
     "CheckpointConfig",
     "Evaluation",
+    "MemberSampler",
     "MergeResult",
     "Peer",
     "PeerConfig",
@@ -25,6 +27,7 @@ __all__ = [
 
 _HOMES = {
     "config": ("CheckpointConfig", "PeerConfig"),
+    "loop.sampler": ("MemberSampler",),
     "peer": ("Peer",),
     "runtime.script.environment": ("environment",),
     "runtime.shutdown": ("MergeResult",),

@@ -1,0 +1,58 @@
+"""A data set, divided among the members of a swarm."""
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from rumor.gossip.errors import LocalProtocolError
+from rumor.train import MemberSampler, Peer
+
+
+def samplers(ids: str, size: int, seed: int = 0) -> dict[str, MemberSampler]:
+    """One sampler per member, where a letter is a member that knows all others."""
+    config = SimpleNamespace(seed=seed)
+    peers: Any = [SimpleNamespace(id=id, members=tuple(ids), config=config) for id in ids]
+    return {peer.id: MemberSampler(range(size), peer) for peer in peers}
+
+
+@pytest.mark.parametrize(("members", "size"), [("a", 7), ("abc", 12), ("abc", 13), ("abcde", 3)])
+def test_members_have_parts_of_one_size_that_make_the_whole(members: str, size: int) -> None:
+    parts = [[*each] for each in samplers(members, size).values()]
+    assert {len(part) for part in parts} == {len(samplers(members, size)["a"])}
+    counted = Counter(sample for part in parts for sample in part)
+    assert counted.keys() == {*range(size)} and sum(counted.values()) - size < len(members)
+    assert len(members) > size or max(counted.values()) <= 2
+
+
+def test_each_epoch_has_another_order_and_a_member_that_returns_goes_on() -> None:
+    sampler = samplers("ab", 50)["a"]
+    first, state, second = [*sampler], sampler.state_dict(), [*sampler]
+    assert {*first} != {*second}
+    returned = samplers("ab", 50)["a"]
+    returned.load_state_dict(state)
+    assert [*returned] == second
+    assert [*samplers("ab", 50, seed=1)["a"]] != first
+
+
+def test_parts_follow_the_members_at_the_next_epoch() -> None:
+    sampler = samplers("abc", 30)["b"]
+    assert len([*sampler]) == len(sampler) == 10
+    sampler._peer.members = ("b", "c")
+    assert len([*sampler]) == len(sampler) == 15
+
+
+@pytest.mark.live
+def test_a_loader_takes_the_part_of_a_peer() -> None:
+    data = TensorDataset(torch.arange(10.0))
+    peer = Peer(nn.Linear(1, 1))
+    loader = DataLoader(data, batch_size=5, sampler=MemberSampler(data, peer))
+    with pytest.raises(LocalProtocolError, match="the peer is not running"):
+        next(iter(loader))
+    with peer:
+        assert len(loader) == 2
+        assert sorted(torch.cat([batch for (batch,) in loader]).tolist()) == [*range(10)]

@@ -1,0 +1,56 @@
+"""A sampler that divides a data set among the members of a swarm."""
+
+from collections.abc import Iterator, Mapping, Sized
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Sampler
+
+from ...gossip.types import stream
+from ..peer import Peer
+
+__all__ = ["MemberSampler"]
+
+
+class MemberSampler(Sampler[int]):
+    """Divides a data set among the members of a swarm, anew at the start of each epoch.
+
+    From the seed and the number of the epoch, all members draw the same order of all samples, and
+    each takes every n-th of them, where n is the number of members that it considers alive. So
+    members that see the same ones, in the same epoch, train on disjoint parts of equal size, but
+    for some samples that occur twice to fill up the last parts. Members that see different ones,
+    or are in different epochs, train on parts that overlap; each sample remains as likely as any
+    other.
+
+    Its state, for `Peer.register`, is the number of the epoch.
+
+    Args:
+        data: The data set, the same for all members.
+        peer: The member, which must run when an epoch begins. Its `PeerConfig.seed` must be that of
+            all others.
+    """
+
+    def __init__(self, data: Sized, peer: Peer) -> None:
+        self._data, self._peer = data, peer
+        self.epoch = 0
+        """Number of the next epoch of this member, from 0."""
+
+    def __len__(self) -> int:
+        """Number of samples in an epoch that begins now."""
+        return -(-len(self._data) // len(self._peer.members))
+
+    def __iter__(self) -> Iterator[int]:
+        members = self._peer.members
+        rng = stream(self._peer.config.seed, "swarm", f"data:{self.epoch}")
+        order = rng.permutation(len(self._data))
+        self.epoch += 1
+        size = -(-len(order) // len(members)) * len(members)
+        return iter(np.resize(order, size)[members.index(self._peer.id) :: len(members)].tolist())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+        return {"epoch": self.epoch}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue with the epoch that follows the one of the checkpoint."""
+        self.epoch = int(state["epoch"])
