@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, replace
 from functools import wraps
 from pathlib import Path
+from socket import gethostname
 from typing import Any, Final, Self
 
 from ..gossip import ConfigError, ProtocolConfig, Rule
@@ -15,7 +16,13 @@ from ..gossip.protocol.rule import require_fit, require_topology, shards_of
 from ..gossip.rules.registry import make_rule, rules_help
 from ..gossip.specs.parameter import check_settings, setting
 from ..gossip.specs.spec import described
-from ..gossip.transport.addresses import key_in, parse_address, parse_seed
+from ..gossip.transport.addresses import (
+    is_loopback,
+    key_in,
+    parse_address,
+    parse_seed,
+    split_address,
+)
 from ..gossip.transport.keys.keyring import Keyring, read_keyring
 from ..gossip.wire.messages import is_name
 from ..topology import over
@@ -326,9 +333,10 @@ class PeerConfig(
 
     id: str | None = setting(
         None,
-        "Its name, unique in the swarm.",
+        "Its name, unique in the swarm: by default its host in ``join`` if it has an address of "
+        "that list, else the name of its machine with a random end.",
         brief="Name, unique in the swarm.",
-        otherwise="a random one",
+        otherwise="from the host",
     )
 
     bind: str | tuple[str, ...] | None = setting(
@@ -351,9 +359,12 @@ class PeerConfig(
     join: str | tuple[str, ...] = setting(
         (),
         "Address of any member, or dns:NAME:PORT for all addresses that a name has, such as that "
-        "of a headless Service; may be given several times. Without one, this peer founds a "
-        "swarm.",
-        brief="Address of any member.",
+        "of a headless Service; may be given several times, or separated by commas. The port is "
+        "7700 by default. Without an address, this peer founds a swarm. With the same list on all "
+        "machines, peers found one with those that they meet, and later ones join it; each listens "
+        "at the listed address that is its machine's, and only dials out if none is, or ``bind`` "
+        "says where.",
+        brief="Addresses of members, or of all.",
         metavar="HOST:PORT",
     )
 
@@ -450,7 +461,8 @@ class PeerConfig(
         for name, parse in (("join", parse_seed), ("advertise", parse_address)):
             given = getattr(self, name)
             several = (given,) if isinstance(given, str) else given or ()
-            set_field(self, name, tuple(map(parse, several)))
+            parts = [part for each in several for part in each.split(",")]
+            set_field(self, name, tuple(map(parse, parts)))
         for address in self.join if self.key is None else ():
             if key_in(address):
                 raise ConfigError(f"join {address} has a key: this peer needs key and roster, too")
@@ -492,15 +504,27 @@ class PeerConfig(
         return replace(self, checkpoint=CheckpointConfig(folder=self.out / CHECKPOINTS))
 
     def named(self) -> str:
-        """Return the id; default: the machine's name in the roster, or a random one.
+        """Return the id; default: the machine's name in the roster, its host in ``join`` if it has
+        an address of that list, or else the host's name with a random end.
 
         Raises:
             ConfigError: See `keyring`.
         """
-        if self.id is not None or (keyring := self.keyring()) is None:
-            return self.id or os.urandom(6).hex()
-        names = keyring.names
-        return f"{names[:-1]}{os.urandom(6).hex()}" if names.endswith("*") else names
+        if self.id is not None:
+            return self.id
+        if (keyring := self.keyring()) is not None:
+            names = keyring.names
+            return f"{names[:-1]}{os.urandom(6).hex()}" if names.endswith("*") else names
+        listed = [split_address(each) for each in self.join]
+        for address in self.advertise:
+            host, port = split_address(address)
+            same = [place for place in listed if place[0] == host]
+            if same:
+                # Another machine may have the same name for itself, but not the same address.
+                own = gethostname() if is_loopback(address) else host
+                is_alone = same == [(host, port)] and own == host
+                return _name_of(own if is_alone else f"{own}-{port}")
+        return _name_of(f"{gethostname().partition('.')[0]}-{os.urandom(3).hex()}")
 
     def keyring(self) -> Keyring | None:
         """Read the peer's key and the roster from their files; return None without keys.
@@ -604,6 +628,11 @@ class RunConfig(TrainingSettings):
                 "a journal begins with its peer, so that one that resumes cannot keep one: resume "
                 "without it"
             )
+
+
+def _name_of(text: str) -> str:
+    """Return the end of a text as a name for a peer."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[-64:]
 
 
 def _parse_binds(bind: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:

@@ -38,7 +38,7 @@ from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
 from .runtime.script import initial_model
 from .runtime.script.environment import environment, peers_before, resolve_config
-from .runtime.search import join_swarm
+from .runtime.search import join_swarm, showing
 from .runtime.shutdown import MergeResult
 from .runtime.telling.counters import Counters
 from .runtime.telling.stats import PeerStats, protocol_stats
@@ -305,9 +305,10 @@ class Peer:
                     initial_model.leave(*of_mine)
             # Fixed members found together once, and never come back.
             goes_on = self._told.resume and not requirements_of(self._rule).fixed_members
-            join_swarm(
-                *(self._open, self.config, self._folder, self.id, self._stop), goes_on=goes_on
-            )
+            with showing(self.config):
+                join_swarm(
+                    *(self._open, self.config, self._folder, self.id, self._stop), goes_on=goes_on
+                )
             # The network thread's mixing must finish before training touches the vector.
             self._vector.follow()
             if self._vector.extra_state is not None:

@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import requirements_of
-from ...gossip.transport.addresses import is_loopback, join_address
+from ...gossip.transport.addresses import PORT, is_loopback, join_address
 from ...train.runtime.script.cluster import joins
 from ..errors import printable
 from ..launch.checks import script_job, script_of
@@ -32,7 +32,6 @@ from .hosts import Host, read_hosts
 
 __all__ = ["Fleet", "Remote", "Station", "stations", "told_by_machine"]
 
-PORT: Final = 7700
 _PING_S: Final = 5.0
 _KILL_S: Final = 5.0
 

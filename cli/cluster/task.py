@@ -1,23 +1,31 @@
-"""One task of a scheduler's job, such as ``srun rumor run -- python train.py``: it becomes a peer.
+"""One process that becomes one peer: a task of a scheduler, as in ``srun rumor run -- python
+train.py``, or one that was started by hand with a list of addresses in ``RUMOR_JOIN``.
 
-No launcher runs here: the scheduler starts, watches and ends the tasks. Each task reads its place
-from the scheduler's variables, and then replaces itself by the script, so that signals and exit
-status are those of the script.
+No launcher runs here: the scheduler starts, watches and ends the tasks. Each process reads its
+place from its environment, and then replaces itself by the script, so that signals and exit status
+are those of the script.
 """
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import requirements_of
+from ...gossip.specs.parameter import settings_of
+from ...train.config import PeerConfig
 from ...train.runtime.script.cluster import ClusterTask, cluster_task
+from ...train.runtime.script.place import take_place
 from ..launch.checks import check_settings
 from ..launch.config import LaunchConfig, MachinesConfig
 from ..launch.folder import variables
 
-__all__ = ["execute", "find_task", "task_folder", "task_variables"]
+__all__ = ["execute", "find_task", "listed_variables", "task_folder", "task_variables"]
+
+# Places of peers on one machine, as a launcher gives them.
+_OF_LAUNCHER: Final = ("COUNT", "FOUNDERS", "INDEX", "LOCAL_INDEX", "RENDEZVOUS")
 
 
 def find_task(config: MachinesConfig, *, launches: bool) -> ClusterTask | None:
@@ -60,6 +68,32 @@ def task_variables(
     # A topology's file may name its nodes.
     own = {"RUMOR_ID": told["RUMOR_ID"], "RUMOR_RESUME": "1", "PYTHONUNBUFFERED": "1"}
     return told | placed | own
+
+
+def listed_variables(config: LaunchConfig, out: Path) -> dict[str, str]:
+    """Return additions to the environment of a peer with a list of addresses in ``RUMOR_JOIN``.
+
+    Raises:
+        ConfigError: Settings contradict each other, or an address is malformed.
+    """
+    config = replace(config, peers=1)
+    check_settings(config, out)
+    told = variables(config, out, 0)
+    texts = {**os.environ, **told, "RUMOR_ID": os.environ.get("RUMOR_ID", "")}
+    known = settings_of(PeerConfig)
+    names = ("id", "bind", "advertise", "join", "key", "roster")
+    given = {name: known[name].read_all(t) for name in names if (t := texts.get(_key(name)))}
+    peer = take_place(PeerConfig(**given))
+    told = {name: told[name] for name in told if name.removeprefix("RUMOR_") not in _OF_LAUNCHER}
+    id = peer.named()
+    told |= {"RUMOR_ID": id, "RUMOR_OUT": str((out / "peers" / id).absolute())}
+    if isinstance(peer.bind, str) and "bind" not in given and peer.is_given("bind"):
+        told |= {"RUMOR_BIND": peer.bind, "RUMOR_ADVERTISE": ",".join(peer.advertise)}
+    return told | {"PYTHONUNBUFFERED": "1"}
+
+
+def _key(name: str) -> str:
+    return f"RUMOR_{name.upper()}"
 
 
 def execute(command: Sequence[str], told: Mapping[str, str]) -> None:

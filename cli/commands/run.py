@@ -1,7 +1,10 @@
 """``rumor run``: a user's own training script, as several processes."""
 
+import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +16,7 @@ from ..launch.display import end
 from ..launch.folder import variables
 from ..launch.swarm import run_swarm
 from ..reports.console import print_json
+from ..run_folder import new_folders
 from ..settings.exchange import ExchangeConfig
 from ..settings.options import (
     FAULTS,
@@ -70,6 +74,9 @@ def run(
     process's `Peer(model)` finds its name, its folder, the other peers and these options in its
     environment; arguments that the script itself passes to `Peer` take precedence. A script that
     also runs alone needs no change.
+
+    `RUMOR_JOIN=node-a,node-b,node-c rumor run -- python train.py`, the same line on each machine,
+    makes it one peer there: they found a swarm with those that they meet, and take the rest in.
 
     `rumor run --hosts hosts.txt -- python train.py` starts it on the machines that the file names,
     by ssh, after checking that each of them meets the requirements. Output of peers is shown with
@@ -133,22 +140,36 @@ def _becomes_task(
     dry_run: bool,
     as_json: bool,
 ) -> bool:
-    """Become the one peer of this process, if a scheduler has started it as a task."""
+    """Become the one peer of this process, if it is a scheduler's task or has addresses to join."""
     launches = not {"peers", "hosts"}.isdisjoint(names)
+    is_listed = bool(os.environ.get("RUMOR_JOIN"))
+    if launches and is_listed:
+        raise ConfigError(
+            "RUMOR_JOIN makes this process one peer, and --peers and --hosts start several: leave "
+            "them out, and give the command once for each peer"
+        )
     if launches and machines.scheduler == "auto":
         return False
-    command, _ = find_command(words, here=machines.hosts is None)
-    from ..cluster.task import execute, find_task, task_folder, task_variables
+    command, name = find_command(words, here=machines.hosts is None)
+    from ..cluster.task import execute, find_task, listed_variables, task_folder, task_variables
 
     task = find_task(machines, launches=launches)
-    if task is None:
+    if task is not None:
+        _require_no_faults(config, f"in a job of {task.scheduler}")
+        out = task_folder(config, task)
+        told = task_variables(config, machines, task, out)
+    elif is_listed:
+        _require_no_faults(config, "with RUMOR_JOIN")
+        # Peers of one machine that start together share the folder.
+        out = config.out or next(new_folders(Path(name).stem))
+        told = listed_variables(config, out)
+    else:
         return False
-    _require_no_faults(config, f"in a job of {task.scheduler}")
-    out = task_folder(config, task)
-    told = task_variables(config, machines, task, out)
+    id = told["RUMOR_ID"]
     if not dry_run:
+        print(f"{name} as {id}, in {out}: loading torch", file=sys.stderr, flush=True)
         execute(command, told)
-    _show(command, shown_settings(config) | {"out": str(out)}, {task.id: told}, as_json=as_json)
+    _show(command, shown_settings(config) | {"out": str(out)}, {id: told}, as_json=as_json)
     return True
 
 

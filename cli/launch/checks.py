@@ -105,7 +105,10 @@ def find_command(words: Sequence[str], *, here: bool = True) -> tuple[tuple[str,
             ", or give --config a file with a command in it"
         )
     python = sys.executable if here else "python"
-    command = (python, *words) if words[0].endswith(".py") else tuple(words)
+    # The first python of PATH may be another one, which lacks rumor.
+    arguments = words[1:] if words[0] == "python" else words
+    has_name = arguments is words and not words[0].endswith(".py")
+    command = tuple(words) if has_name else (python, *arguments)
     if here and shutil.which(command[0]) is None:
         raise ConfigError(f"there is no program {command[0]!r}")
     script = script_of(command)

@@ -11,18 +11,21 @@ import resource
 import socket as sockets
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from ..errors import ConfigError
 
 __all__ = [
+    "PORT",
     "PORT_MAX",
     "Resolver",
     "allow_more_files",
     "bind_advice",
     "is_loopback",
     "is_name_of_many",
+    "is_own",
     "is_wildcard",
     "join_address",
     "key_in",
@@ -38,9 +41,11 @@ __all__ = [
 
 _SHAPE = re.compile(
     r"(?:tcp://)?(?:(?P<key>[A-Za-z0-9_-]{43})@)?"
-    r"(?P<host>\[[0-9A-Fa-f:.]+(?:%\w+)?\]|[\w.-]+|\*):(?P<port>\d{1,9}|\*)",
+    r"(?P<host>\[[0-9A-Fa-f:.]+(?:%\w+)?\]|(?!\d+$)[\w.-]+|\*)(?::(?P<port>\d{1,9}|\*))?",
     re.ASCII,
 )
+PORT: Final = 7700
+"""Port of an address that names none."""
 PORT_MAX: Final = 65_535
 
 
@@ -48,24 +53,25 @@ def parse_address(text: str, *, any_port: bool = False) -> str:
     """Convert an address to the inner form, ``tcp://host:port`` or ``tcp://key@host:port``.
 
     Args:
-        text: Such as ``node-a:7700``, ``tcp://10.0.0.5:7700`` or ``[::1]:7700``; with
-            ``KEY@`` before the host if the machine's public key is known.
+        text: Such as ``node-a``, ``node-a:7701``, ``tcp://10.0.0.5:7701`` or ``[::1]:7701``, with
+            port 7700 by default; with ``KEY@`` before the host if the machine's public key is
+            known.
         any_port: Allow port ``*`` (or 0), "the system's choice", and host ``*``, "all
             interfaces"; for binding only.
 
     Raises:
         ConfigError: The address is malformed, or the port is out of range.
 
-    >>> parse_address("node-a:7700")
-    'tcp://node-a:7700'
+    >>> parse_address("node-a"), parse_address("node-a:7701")
+    ('tcp://node-a:7700', 'tcp://node-a:7701')
     """
     match = _SHAPE.fullmatch(text.strip())
     if match is None:
         raise ConfigError(
-            f"address {text!r} is malformed: write HOST:PORT, such as 10.0.0.5:7700, "
+            f"address {text!r} is malformed: write HOST or HOST:PORT, such as 10.0.0.5, "
             f"node-a:7700 or [::1]:7700"
         )
-    host, port = match["host"], match["port"].lstrip("0") or "*"
+    host, port = match["host"], (match["port"] or str(PORT)).lstrip("0") or "*"
     if port == "*" and not any_port:
         raise ConfigError(f"address {text!r} needs a port from 1 to {PORT_MAX}")
     if host == "*" and not any_port:
@@ -96,7 +102,7 @@ def parse_seed(text: str) -> str:
     address = parse_address(name)
     if key_in(address):
         raise ConfigError(f"{text!r}: several machines have a name, and each a key of its own")
-    return _OF_MANY + name
+    return _OF_MANY + address.removeprefix("tcp://")
 
 
 def is_name_of_many(address: str) -> bool:
@@ -264,6 +270,19 @@ def local_host(toward: str | None = None) -> str:
             return str(probe.getsockname()[0])
         except (OSError, UnicodeError):  # the latter for an invalid name
             return sockets.gethostname()
+
+
+def is_own(host: str) -> bool:
+    """True if a host is this machine; a name that does not resolve is another one."""
+    if host == sockets.gethostname():
+        return True
+    with suppress(OSError, UnicodeError):
+        for family, kind, _, _, place in sockets.getaddrinfo(host, 0, type=sockets.SOCK_DGRAM):
+            with sockets.socket(family, kind) as probe, suppress(OSError):
+                # The system binds only addresses of its own interfaces.
+                probe.bind(place)
+                return True
+    return False
 
 
 _FILES_WANTED: Final = 65_536

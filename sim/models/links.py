@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...gossip.errors import ConfigError
+from ...gossip.transport.addresses import PORT, join_address
 from ...gossip.types import PeerId
 from ...topology.hashing import key, uniform
 from .network import ALL, NetworkConfig
@@ -33,13 +34,10 @@ SPANS_MAX = 8
 INSTANT_S = 1e-9
 """Shorter times count as 0."""
 
-# Nothing listens there: under virtual time, addresses are only names.
-_PORT = 7700
-
 
 def address_of(peer: PeerId) -> str:
-    """Return the address at which a peer would listen."""
-    return f"tcp://{peer}:{_PORT}"
+    """Return the address at which a peer would listen: under virtual time, a mere name."""
+    return join_address(peer, str(PORT))
 
 
 class Port:

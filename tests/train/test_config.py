@@ -16,9 +16,9 @@ from rumor.train.runtime.search import advertised
     ("field", "value", "says"),
     [
         ("id", "a b", "letters, digits"),
-        ("bind", "nonsense", "HOST:PORT"),
+        ("bind", "a/b", "HOST:PORT"),
         ("join", ("host:99999",), "port"),
-        ("bind", ("127.0.0.1:*", "nonsense"), "HOST:PORT"),
+        ("bind", ("127.0.0.1:*", "a/b"), "HOST:PORT"),
         ("advertise", ("host:*",), "port"),
         ("founders", 0, "at least 1"),
         ("topology", "rng", "ring"),

@@ -20,6 +20,7 @@ from ..config import (
     RunConfig,
 )
 from ..peer import Peer
+from ..runtime.script.place import take_place
 from ..storage.files import check_folder
 from ..storage.incarnation import INCARNATION_FILE, last_id
 from ..tasks.task import require_optimizer
@@ -63,7 +64,7 @@ def run(
         check_folder(out, _TRACES, resume="--resume")
     elif out is not None and not (out / INCARNATION_FILE).exists():
         raise ConfigError(f"{out} holds no run: there is nothing to resume")
-    training = _Training(config, _placed(config, peer_config))
+    training = _Training(config, _placed(config, take_place(peer_config)))
     telemetry = training.peer._telemetry
     training.peer._stop = stop = stop or training.peer._stop
     try:

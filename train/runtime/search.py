@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from ...gossip import IncompatiblePeer, RumorError, TransportError
@@ -30,7 +31,7 @@ from . import shutdown
 from .peer_folder import PeerFolder
 from .runner import PeerRuntime
 
-__all__ = ["Search", "advertised", "join_swarm", "with_keys"]
+__all__ = ["Search", "advertised", "join_swarm", "showing", "with_keys"]
 
 _log = logging.getLogger("rumor")
 
@@ -39,9 +40,9 @@ _POLL_S: Final = 0.05
 # Seconds between two lookups of a name that stands for many machines.
 _FRESH_S: Final = 2.0
 _HINT: Final = " (a swarm with keys answers nobody without --key and --roster)"
-_NO_FOUNDER: Final = (
-    "if all peers were given join, start one without it, which founds the swarm, or give all the "
-    "same list of addresses"
+_ALONE: Final = (
+    "this peer founds a swarm with the first one that it meets: start another with the same "
+    "addresses, or one without join, which founds alone"
 )
 
 # A returning peer may ask hundreds of addresses, too many for a line of the log.
@@ -49,6 +50,22 @@ _NAMED_MAX: Final = 4
 
 # Number of later incarnations with its own name after which a peer gives up.
 _INCARNATIONS_MAX: Final = 8
+
+
+@contextmanager
+def showing(config: PeerConfig) -> Iterator[None]:
+    """Show whom a peer meets while it looks for listed addresses, unless the script logs itself."""
+    if not config.join or _log.hasHandlers() or _log.level:
+        yield
+        return
+    handler = logging.StreamHandler()
+    _log.addHandler(handler)
+    _log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        _log.removeHandler(handler)
+        _log.setLevel(logging.NOTSET)
 
 
 def join_swarm(
@@ -78,6 +95,11 @@ def join_swarm(
     incarnation = folder.next_incarnation(id)
     for _ in range(_INCARNATIONS_MAX):
         runtime = open_runtime(incarnation)
+        if config.join:
+            own = [without_key(address) for address in runtime.addresses]
+            where = f"listens at {_shown(own)}" if own else "only dials out"
+            others = [address for address in config.join if without_key(address) not in own]
+            _log.info("%s %s, and looks for %s", id, where, _shown(others) or "others")
         try:
             Search(runtime, config, id, folder, goes_on=goes_on).run(stop)
         except BaseException:
@@ -145,6 +167,13 @@ def with_keys(addresses: Sequence[str], keyring: Keyring | None) -> Iterator[str
             yield with_key(address, key_text(key))
 
 
+def _shown(addresses: Sequence[str]) -> str:
+    """Return some addresses as people write them."""
+    return ", ".join(
+        without_key(address).removeprefix("tcp://") for address in addresses[:_NAMED_MAX]
+    )
+
+
 class Search:
     """Brings a peer that has just started into a swarm.
 
@@ -206,10 +235,7 @@ class Search:
                 difference.
         """
         started_s = spoke_s = time.monotonic()
-        asked = " ".join(
-            without_key(address).removeprefix("tcp://")
-            for address in self._config.join[:_NAMED_MAX]
-        )
+        asked = _shown(self._config.join).replace(",", "")
         more = f"; `rumor doctor {asked}` says more" if asked else ""
         hint = _HINT if self._runtime.transport.keyring is None else ""
         while not self._is_over():
@@ -276,7 +302,8 @@ class Search:
         members = self._runtime.look(lambda protocol: protocol.table.live())
         answering = {address for member in members for address in member.addresses}
         # In the order of the queries: given addresses come before remembered ones.
-        greeted = list(self._runtime.queue.greeted)
+        own = self._runtime.addresses
+        greeted = [address for address in self._runtime.queue.greeted if address not in own]
         words = [*self._why.values()]
         for address in greeted[:_NAMED_MAX]:
             why = self._runtime.transport.refusal(address) or "does not answer"
@@ -286,9 +313,12 @@ class Search:
         if self._founders > 1:
             words.append(f"{len(members)} of {self._founders} founders are there")
         elif len(members) > 1:
-            words.append("waiting for a first share")
+            first = min(member.id for member in members)
+            is_founded = any(member.phase.takes_shares for member in members)
+            waits = "waiting for a first share" if is_founded else f"{first} is about to found"
+            words.append(waits)
         elif self._config.join and not self._returning:
-            words.append(_NO_FOUNDER)
+            words.append(_ALONE)
         if (refusal := self._runtime.refusal) is not None:
             words.append(f"{refusal.peer} refuses this peer: {refusal.reason}")
         return "; ".join(words) or "no peer has answered yet"

@@ -1,4 +1,6 @@
-"""Tasks of Slurm and torchrun that become peers: real processes, with the schedulers' variables."""
+"""Processes that become peers: tasks of Slurm and torchrun, with the schedulers' variables, and
+those that are started by hand with a list of addresses.
+"""
 
 import json
 import os
@@ -110,6 +112,21 @@ def test_a_task_runs_the_script_in_place_of_itself(monkeypatch: pytest.MonkeyPat
     ((program, words, variables),) = became
     assert (program, words[1:]) == (sys.executable, ["mine.py", "--steps", "3"])
     assert (variables["RUMOR_ID"], variables["SLURM_PROCID"]) == ("peer-5", "5")
+
+
+def test_a_list_of_addresses_makes_one_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"RUMOR_JOIN": f"{socket.gethostname()},node-b.invalid"}
+    options = ("--rule", "gosgd:p=0.3", "--dry-run", "--json", "--out", "runs/x", "--", "mine.py")
+    result = called(monkeypatch, told, *options)
+    assert result.exit_code == 0, result.stderr
+    ((id, variables),) = json.loads(result.stdout)["environment"].items()
+    assert variables["RUMOR_ID"] == id and id.startswith(socket.gethostname())
+    assert variables["RUMOR_OUT"] == str(Path.cwd() / "runs/x/peers" / id)
+    assert variables["RUMOR_BIND"].startswith("tcp://0.0.0.0:77")
+    assert variables["RUMOR_RULE"] == "gosgd:p=0.3"
+    assert variables.keys().isdisjoint({"RUMOR_COUNT", "RUMOR_RENDEZVOUS", "RUMOR_FOUNDERS"})
+    result = called(monkeypatch, told, "-n", "2", "--", "mine.py")
+    assert result.exit_code == 2 and "once for each peer" in result.stderr
 
 
 @pytest.fixture
@@ -226,3 +243,35 @@ def test_a_script_that_torchrun_starts_is_a_peer_of_one_swarm(
     processes.append(start(told, *torchrun, *words))
     assert processes[0].wait(LIMIT_S) == 0, logs()
     assert "taking part as peer-0 of 2" in logs() and "taking part as peer-1 of 2" in logs()
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_the_same_line_founds_takes_in_who_is_late_and_takes_back_who_was_killed(
+    processes: "list[subprocess.Popen[bytes]]",
+) -> None:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        ports = [each.getsockname()[1] for each in sockets]
+    told = {"RUMOR_JOIN": ",".join(f"localhost:{port}" for port in ports)}
+    line = (*RUMOR, "run", "--timing", "local", "--set", "log_every=5", "--out", "run", "--resume")
+    line += ("--", "python", "mine.py", "--steps", "100", "--until", "over")
+    peers = [Path(f"run/peers/{socket.gethostname()}-{port}") for port in ports]
+    # Which of two that start together gets which place is left to chance.
+    processes += [start(told, *line), start(told, *line)]
+    until(lambda: have_trained(peers[:2], 20), "two train")
+    processes.append(start(told, *line))
+    until(lambda: have_trained(peers, 20), "three train")
+    processes[0].kill()
+    processes[0].wait()
+    processes.append(start(told, *line))
+    until(lambda: logs().count("taking part") == 4, "one is back")
+    Path("over").touch()
+    assert [process.wait(LIMIT_S) for process in processes[1:]] == [0, 0, 0], logs()
+    reports = [json.loads((each / "peer.json").read_text()) for each in peers]
+    assert [report["state"] for report in reports] == ["finished"] * 3
+    said = logs()
+    assert said.count("loading torch") == 4 and said.count("founded a swarm") == 1
+    assert said.count("joined: the model is now a copy of") == 3

@@ -82,7 +82,7 @@ def test_as_json_it_prints_the_file_and_where_it_is(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["nowhere"], "which does not exist, is not the folder of a live run"),
-        (["run", "--join", "x"], "address 'x' is malformed"),
+        (["run", "--join", "x:"], "address 'x:' is malformed"),
         (["run", "--join", "a:1", "--probe-mb", "0"], "probe_mb is 0"),
     ],
 )

@@ -23,11 +23,11 @@ from rumor.train.config import RunConfig
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--join", "nonsense"], "such as 10.0.0.5:7700"),
+        (["--join", "a/b"], "such as 10.0.0.5"),
         (["--join", "node-a:99999"], "from 1 to 65535"),
         (["--join", "::1:7700"], "[::1]:7700"),
         (["--bind", "tcp://"], "malformed"),
-        (["--set", "advertise=node-a"], "malformed"),
+        (["--set", "advertise=node-a:"], "malformed"),
         (["--task", "nope"], "digits, mnist, noisy-digits, quadratic"),
         (["--index", "2", "--count", "2"], "from 0 to 1"),
         (["--id", "a b"], "id is 'a b'"),

@@ -142,7 +142,7 @@ def test_keys_are_read(fake: Fake, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["nonsense"], "address 'nonsense' is malformed"),
+        (["a/b"], "address 'a/b' is malformed"),
         (["a:1", "--every-s", "0.01"], "every_s is 0.01: it must be in [0.2, 3600]"),
         (["a:1", "--every-s", "7200"], "it must be in [0.2, 3600]"),
         (["a:1", "--every-s", "nan"], "it must be in [0.2, 3600]"),

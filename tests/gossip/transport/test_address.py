@@ -24,6 +24,8 @@ from rumor.gossip.transport.addresses import (
         ("[fe80::1%eth0]:1", "tcp://[fe80::1%eth0]:1"),
         ("my_host.example.org:65535", "tcp://my_host.example.org:65535"),
         ("node-a:007700", "tcp://node-a:7700"),
+        ("node-a", "tcp://node-a:7700"),
+        ("tcp://[::1]", "tcp://[::1]:7700"),
     ],
 )
 def test_an_address_has_one_inner_form(text: str, expected: str) -> None:
@@ -48,7 +50,7 @@ def test_a_wildcard_is_for_binding_only(text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", ":", "node-a", "node-a:", ":7700", "node-a:x", "node-a:-1", "node a:1"),
+        *("", ":", "7700", "node-a:", ":7700", "node-a:x", "node-a:-1", "node a:1"),
         *("http://a:1", "ipc:///tmp/a:1", "inproc://a:1", "udp://a:1", "tcp://tcp://a:1"),
         *("tcp://a:1/path", "tcp:///a:1", "a:1:2", "::1:7700", "[::1:7700", "[node]:1", "[]:1"),
         *("a;b:1", "eth0;10.0.0.1:1", "a%b:1", "ä:1", "a:\u0661", "a:1" + "0" * 5000, "a\0:1"),
@@ -56,7 +58,7 @@ def test_a_wildcard_is_for_binding_only(text: str, expected: str) -> None:
     ],
 )
 def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ConfigError, match="is malformed: write HOST:PORT, such as"):
+    with pytest.raises(ConfigError, match="is malformed: write HOST or HOST:PORT, such as"):
         parse_address(text)
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "SCHEDULERS",
     "ClusterTask",
     "Scheduler",
+    "bind_at",
     "cluster_task",
     "expand",
     "expand_counts",
@@ -97,7 +98,7 @@ class ClusterTask:
             "local_index": str(self.local_rank),
             "founders": "1",
             "join": ",".join(joins(places, place)),
-            "bind": _bind(place[0] if place else "", own),
+            "bind": bind_at(place[0] if place else "", own),
             "signals": "1",
         }
         if place is not None and not told["bind"].endswith("*"):
@@ -135,7 +136,7 @@ def joins(places: Sequence[tuple[str, int]], place: tuple[str, int] | None) -> t
     return tuple(told)[:JOINS_MAX]
 
 
-def _bind(host: str, port: int) -> str:
+def bind_at(host: str, port: int) -> str:
     """Return the address to listen on, with a port of the system's choice if the planned one is
     taken: a peer that only dials out can also be found."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

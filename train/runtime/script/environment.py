@@ -16,6 +16,7 @@ from ....gossip.wire.messages import is_name
 from ...config import CHECKPOINTS, PeerConfig
 from ...tensors.cuda import find_device
 from .cluster import ClusterTask, cluster_task, port_of
+from .place import take_place
 
 __all__ = ["Environment", "environment", "peers_before", "resolve_config"]
 
@@ -242,7 +243,7 @@ def resolve_config(
         ConfigError: A setting is out of range or invalid.
     """
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return told.fill(replace(config or PeerConfig(), **changes))
+    return take_place(told.fill(replace(config or PeerConfig(), **changes)))
 
 
 def _read(key: str, text: str, read: Callable[[str], Any]) -> Any:
