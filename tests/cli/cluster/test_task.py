@@ -256,8 +256,9 @@ def test_the_same_line_founds_takes_in_who_is_late_and_takes_back_who_was_killed
             each.bind(("127.0.0.1", 0))
         ports = [each.getsockname()[1] for each in sockets]
     told = {"RUMOR_JOIN": ",".join(f"localhost:{port}" for port in ports)}
-    line = (*RUMOR, "run", "--timing", "local", "--set", "log_every=5", "--out", "run", "--resume")
-    line += ("--", "python", "mine.py", "--steps", "100", "--until", "over")
+    options = ("--timing", "local", "--set", "log_every=5", "--out", "run", "--resume")
+    script = ("python", "mine.py", "--steps", "100", "--until", "over")
+    line = (*RUMOR, "run", *options, "--", *script)
     peers = [Path(f"run/peers/{socket.gethostname()}-{port}") for port in ports]
     # Which of two that start together gets which place is left to chance.
     processes += [start(told, *line), start(told, *line)]

@@ -42,7 +42,8 @@ def test_each_epoch_has_another_order_and_a_member_that_returns_goes_on() -> Non
 def test_parts_follow_the_members_at_the_next_epoch() -> None:
     sampler = samplers("abc", 30)["b"]
     assert len([*sampler]) == len(sampler) == 10
-    sampler._peer.members = ("b", "c")
+    peer: Any = sampler._peer
+    peer.members = ("b", "c")
     assert len([*sampler]) == len(sampler) == 15
 
 
