@@ -1,4 +1,4 @@
-# make demo        four peers, one slow, one killed, one late, beside one machine and all-reduce
+# make demo        one killed, one slow, one late: gossip next to all-reduce, in a minute
 # make test        the tests to run before each commit, in two minutes
 # make test-all    the next five, SHARE=1/4 for a quarter of the longer tests
 # make cover       all tests of protocol core and topologies, whose branch coverage must be complete
@@ -101,10 +101,10 @@ campaign: .venv/.test
 	$(BIN)/python $(PYTEST) -n auto -m "hypothesis and not live and not slow" --hypothesis-profile campaign
 	$(BIN)/python $(PYTEST) -m slow
 
-bench: .venv/.demo
+bench: .venv/.study
 	$(BIN)/python -m benchmarks $(NAME) $(ARGS)
 
-gallery house models outputs reference rules seen stragglers wires: .venv/.demo
+gallery house models outputs reference rules seen stragglers wires: .venv/.study
 	$(BIN)/python docs/scripts/$@.py
 
 # Longer ones last, and PICTURES picks some of the others.
@@ -128,24 +128,25 @@ gpu: .venv/.test
 	$(BIN)/python -m benchmarks gpu-copies exchange stall gpu-workers $(GPU) --write docs/explanation/performance-gpu.md
 	$(BIN)/python $(PYTEST) -m cuda tests
 
-reproductions: .venv/.demo
+reproductions: .venv/.study
 	for script in $(REPRODUCTIONS); do $(BIN)/python docs/reproductions/$$script.py --write || exit; done
 
 chromium:
 	apt-get update -q && apt-get install -q -y --no-install-recommends chromium chromium-driver
 
 # Cells that are finished are not computed again.
-studies: .venv/.demo
+studies: .venv/.study
 	for name in $(STUDIES); do $(BIN)/rumor study $$name --resume || exit; done
 	$(BIN)/python docs/studies.py $(addprefix runs/study-,$(STUDIES))
 
-.venv/.demo:  EXTRAS := [study]
+.venv/.demo:  EXTRAS :=
+.venv/.study: EXTRAS := [study]
 .venv/.test:  EXTRAS := [test]
 .venv/.check: EXTRAS := [test,check]
 .venv/.integrations: EXTRAS := [test,integrations]
 .venv/.docs:  EXTRAS := [study,docs]
 .venv/.release: EXTRAS := [release]
-.venv/.demo .venv/.test .venv/.check .venv/.docs .venv/.integrations .venv/.release: pyproject.toml constraints.txt
+.venv/.demo .venv/.study .venv/.test .venv/.check .venv/.docs .venv/.integrations .venv/.release: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.$(EXTRAS)'
 	touch $@

@@ -53,8 +53,8 @@ _PANELS: Final = {
             "commands.merge:merge", "Average the models of several peers, by their weights."
         ),
         "demo": Command(
-            "commands.demo:demo",
-            "Show in a minute how a swarm takes slow, dying and late machines.",
+            "demo.race:demo",
+            "Show in a minute what a kill and a slow process do to gossip and to all-reduce.",
         ),
     },
     "Watch and administer": {

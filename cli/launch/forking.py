@@ -108,16 +108,14 @@ def _begin(run: Callable[[], object], log: Path, env: Mapping[str, str], folder:
     run()
 
 
-def run_rumor(arguments: Sequence[str]) -> None:
-    """Run ``rumor`` with these arguments, in a fork.
+def run_rumor(arguments: Sequence[str], module: str = "rumor.cli") -> None:
+    """Run ``rumor``, or another module's ``main``, with these arguments, in a fork.
 
     Raises:
-        SystemExit: Always, with the command's exit status.
+        SystemExit: With the command's exit status.
     """
-    from .. import main
-
     sys.argv = ["rumor", *arguments]
-    main()
+    import_module(module).main()
 
 
 def _preload() -> None:

@@ -143,16 +143,17 @@ class ProcessGroup:
             process.wait()
 
 
-_PYTHON: Final = PROGRAM[:-1]
-"""Command that starts ``rumor``."""
+_PYTHON: Final = PROGRAM[:3]
+"""Command that starts a module."""
 
 
 def _start(place: Place, orphaned: int) -> "subprocess.Popen[bytes] | Forked":
     log, env = place.folder / "log.txt", environment() | dict(place.variables)
     process: subprocess.Popen[bytes] | Forked
-    if place.command[: len(_PYTHON)] == _PYTHON:
+    python, (module, *told) = place.command[:3], place.command[3:] or ("",)
+    if python == _PYTHON and module.startswith("rumor."):
         begin_forking()
-        process = Forked(partial(run_rumor, place.command[len(_PYTHON) :]), log, env)
+        process = Forked(partial(run_rumor, told, module), log, env)
     else:
         # A later incarnation appends to the log of the one before.
         with open(log, "ab") as file:

@@ -54,9 +54,15 @@ def storm(folder: Path) -> None:
 
 
 def demo(folder: Path) -> None:
-    """Draw a swarm, one machine and all-reduce."""
-    _run("rumor demo --out demo", folder)
+    """Draw gossip and all-reduce under the same faults, and print their figures into the README."""
+    _run("rumor demo --out demo > printed.txt", folder)
     _keep((folder / "demo/demo.png").read_bytes(), "demo.png")
+    printed, _, _ = (folder / "printed.txt").read_text(encoding="utf-8").rpartition("Picture:")
+    lines = "\n".join(line.rstrip() for line in printed.rstrip().splitlines())
+    readme, begin = ROOT / "README.md", "```\n$ rumor demo\n"
+    before, _, rest = readme.read_text(encoding="utf-8").partition(begin)
+    _, _, after = rest.partition("\n```\n")
+    readme.write_text(f"{before}{begin}{lines}\n```\n{after}", encoding="utf-8")
 
 
 def web(folder: Path) -> None:

@@ -1,18 +1,13 @@
-"""Pictures of live runs, and of swarms that train side by side."""
+"""Pictures of live runs."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...train.storage.files import drafted
 from .plots import (
-    ACCENT,
-    BLUE,
-    DIM,
-    FAULT_COLOR,
     INK,
     PALETTE,
     STYLE,
@@ -28,7 +23,7 @@ from .plots import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Contestant", "Event", "LifeLine", "draw", "draw_race"]
+__all__ = ["draw"]
 
 Summary = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
@@ -220,94 +215,3 @@ def _smooth(values: Floats) -> Floats:
     kernel, known = np.ones(max(1, len(values) // 15) | 1), np.isfinite(values)
     sums = np.convolve(np.where(known, values, 0.0), kernel, "same")
     return np.where(known, sums / np.maximum(np.convolve(known, kernel, "same"), 1), np.nan)
-
-
-class Event(NamedTuple):
-    """An event of a peer."""
-
-    time_s: float
-    what: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contestant:
-    """One way to train, over seconds since its training began."""
-
-    name: str
-    times_s: Sequence[float]
-    """Times at which its model was measured."""
-    losses: Sequence[float]
-    """Losses on held-out data."""
-    accuracies: Sequence[float]
-    reached_s: float | None
-    """Time at which it reached the target; None if never."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LifeLine:
-    """The times at which a peer was up."""
-
-    name: str
-    spans_s: Sequence[tuple[float, float]]
-    """Start and end of each of its incarnations, seconds."""
-    events: Sequence[Event]
-
-
-def draw_race(
-    contestants: Sequence[Contestant],
-    lines: Sequence[LifeLine],
-    target: float,
-    title: str,
-    note: str,
-    path: Path,
-) -> None:
-    """Draw loss and accuracy of at most three ways, and below them the peers of the first, as PNG.
-
-    Raises:
-        OSError: It cannot be written; the earlier content is kept.
-    """
-    from matplotlib import rc_context
-
-    with rc_context(STYLE | {"legend.fontsize": STYLE["font.size"]}):
-        figure = new_figure(9, 7.6, "constrained")
-        heights = (3, 3, 0.45 * len(lines) + 0.3)
-        loss, accuracy, there = figure.subplots(3, 1, sharex=True, height_ratios=heights)
-        loss.set_title("Loss on held-out data")
-        accuracy.set_title(f"Accuracy on held-out data, and when it reached {target:g}")
-        for each, color in zip(contestants, (BLUE, PALETTE[5], DIM), strict=False):
-            style: Any = {"color": color, "linewidth": 2.2 if color == BLUE else 1.5}
-            when = "not reached" if each.reached_s is None else f"{each.reached_s:.1f} s"
-            loss.plot(each.times_s, each.losses, label=each.name, **style)
-            accuracy.plot(each.times_s, each.accuracies, label=when, **style)
-            if each.reached_s is not None:
-                accuracy.plot(each.reached_s, target, color=color, marker="D", markersize=8)
-        accuracy.axhline(target, color=INK, linewidth=0.8, linestyle=":")
-        accuracy.set_ylim(top=1.0)
-        loss.legend(loc="upper right")
-        accuracy.legend(loc="lower right")
-        _draw_life_lines(there, lines)
-        there.set_xlabel("wall clock since training began, s")
-        there.set_xlim(left=0.0)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-        figure.supxlabel(note, x=0.01, ha="left", fontsize=STYLE["font.size"])
-        with drafted(path) as draft:
-            figure.savefig(draft, format="png")
-
-
-def _draw_life_lines(axes: "Axes", lines: Sequence[LifeLine]) -> None:
-    axes.set_title("Who was there")
-    axes.grid(visible=False, axis="y")
-    axes.set_yticks(range(len(lines)), [line.name for line in lines])
-    axes.set_ylim(len(lines) - 0.4, -0.6)
-    for row, line in enumerate(lines):
-        spans = [(begin_s, end_s - begin_s) for begin_s, end_s in line.spans_s]
-        axes.broken_barh(spans, (row - 0.21, 0.42), color=BLUE, alpha=0.75)
-        for time_s, what in line.events:
-            is_end = what.startswith("killed")
-            color, marker = (ACCENT, "X") if is_end else (FAULT_COLOR, ">")
-            axes.plot([time_s], [row], color=color, marker=marker, markersize=8, zorder=5)
-            style: Any = {"fontsize": 8.5, "color": "white", "fontweight": "bold"}
-            axes.annotate(
-                what, (time_s, row), xytext=(-7 if is_end else 7, 0), textcoords="offset points",
-                ha="right" if is_end else "left", va="center", **style,
-            )  # fmt: skip

@@ -1,8 +1,7 @@
-"""The tasks ``digits``, ``noisy-digits`` and ``mnist``: handwritten digits, small and larger."""
+"""The tasks ``digits`` and ``mnist``: handwritten digits, small and larger."""
 
 import gzip
 import importlib.util
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from torch.nn import functional
 from ...gossip.errors import ConfigError, how_to_install
 from .task import Task, fraction_right
 
-__all__ = ["digits", "mnist", "noisy_digits"]
+__all__ = ["digits", "mnist"]
 
 
 def digits() -> Task:
@@ -34,29 +33,6 @@ def digits() -> Task:
     (train, labels), (test, test_labels) = _digits()
     data = (train.clone(), labels.clone()), (test.clone(), test_labels.clone())
     return _task("digits", data, n_hidden=32, lr=0.1, steps=600)
-
-
-def noisy_digits() -> Task:
-    """Build the task: `digits` with half of its training labels redrawn, in batches of two.
-
-    Gradients are mostly noise, so averaging pays off: one machine must take small steps to get near
-    the optimum, four can take larger ones. Held-out labels are correct. The optimizer is SGD
-    without momentum.
-
-    Returns:
-        The task; one peer reaches an accuracy of 0.85 within its default steps.
-    """
-    task = digits()
-    images, labels = task.train
-    noise = torch.Generator().manual_seed(0)
-    is_drawn = torch.rand(len(labels), generator=noise, dtype=torch.float32, device="cpu") < 0.5
-    drawn = torch.randint(10, (len(labels),), generator=noise, device="cpu")
-    noisy = replace(
-        task.trained_with(momentum=0.0),
-        name="noisy-digits",
-        train=(images, torch.where(is_drawn, drawn, labels)),
-    )
-    return replace(noisy, lr=0.05, batch_size=2, steps=2000)
 
 
 def mnist() -> Task:

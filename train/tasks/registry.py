@@ -10,7 +10,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.rules.plugin import function_of, name_of, what_was_raised, where_it_was_raised
 from ...gossip.specs.spec import find
 from .code import code
-from .digits import digits, mnist, noisy_digits
+from .digits import digits, mnist
 from .gpt import SIZES
 from .quadratic import quadratic
 from .task import Evaluation, Task
@@ -23,7 +23,6 @@ BUILT_IN: Mapping[str, Callable[..., Task]] = MappingProxyType(
         **{f"code-{size}": partial(code, size) for size in SIZES},
         "digits": digits,
         "mnist": mnist,
-        "noisy-digits": noisy_digits,
         "quadratic": quadratic,
     }
 )

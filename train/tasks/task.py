@@ -364,9 +364,9 @@ def trained_by(
     Raises:
         ConfigError: The task sets a momentum, but the optimizer has none.
 
-    >>> from rumor.train.tasks.digits import noisy_digits
-    >>> trained_by(noisy_digits())
-    {'optimizer': 'SGD', 'momentum': 0.0, 'lr': 0.05}
+    >>> from rumor.train.tasks.digits import digits
+    >>> trained_by(digits())
+    {'optimizer': 'SGD', 'momentum': 0.9, 'lr': 0.1}
     """
     lr, schedule = task.lr if lr is None else lr, lr_schedule or task.lr_schedule
     changing = {} if parse_lr_schedule(schedule).is_constant else {"lr_schedule": schedule}

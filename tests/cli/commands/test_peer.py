@@ -28,7 +28,7 @@ from rumor.train.config import RunConfig
         (["--join", "::1:7700"], "[::1]:7700"),
         (["--bind", "tcp://"], "malformed"),
         (["--set", "advertise=node-a:"], "malformed"),
-        (["--task", "nope"], "digits, mnist, noisy-digits, quadratic"),
+        (["--task", "nope"], "digits, mnist, quadratic"),
         (["--index", "2", "--count", "2"], "from 0 to 1"),
         (["--id", "a b"], "id is 'a b'"),
         (["--device", "abacus"], "device"),

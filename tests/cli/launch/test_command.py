@@ -47,7 +47,7 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
     ("arguments", "message"),
     [
         (["--peers", "0"], "peers is 0"),
-        (["--task", "nope"], "digits, mnist, noisy-digits, quadratic"),
+        (["--task", "nope"], "digits, mnist, quadratic"),
         (["--task", "nowhere:task"], "no module 'nowhere'"),
         (["--partition", "iid", "--peers", "5000"], "use fewer, or partition shared"),
         (["--slow", "7:2"], "only 0 to 3"),

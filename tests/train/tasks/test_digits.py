@@ -17,7 +17,6 @@ ALONE = """
 import sys
 from rumor.train.tasks.registry import load_task
 load_task("digits", seed=0)
-load_task("noisy-digits", seed=0)
 assert "sklearn" not in sys.modules
 """
 

@@ -12,7 +12,7 @@ from torch.optim import SGD, Optimizer
 from rumor.gossip import ConfigError
 from rumor.gossip.rules.registry import make_rule
 from rumor.sim import simulate
-from rumor.train.tasks.digits import digits, noisy_digits
+from rumor.train.tasks.digits import digits
 from rumor.train.tasks.task import OPTIMIZERS, Task, require_optimizer, trained_by
 
 
@@ -41,7 +41,7 @@ def test_what_a_task_is_trained_by_is_told() -> None:
     }  # fmt: skip
     assert trained_by(task.trained_with(optimizer="nesterov"))["optimizer"] == "SGD (Nesterov)"
     assert trained_by(task.trained_with(optimizer="adam"))["momentum"] is None
-    assert trained_by(noisy_digits().trained_with(optimizer=None))["momentum"] == 0.0
+    assert trained_by(task.trained_with(optimizer=None, momentum=0.0))["momentum"] == 0.0
 
 
 def test_an_unknown_optimizer_and_a_momentum_without_one_are_refused() -> None:

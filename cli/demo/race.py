@@ -1,0 +1,264 @@
+"""``rumor demo``: gossip and all-reduce under the same faults, at the same time."""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.live import Live
+
+from ...gossip.specs.parameter import check_settings, setting
+from ..errors import FAILED, fail
+from ..launch.checks import training_job
+from ..launch.config import PROGRAM, LaunchConfig, Place
+from ..launch.display import Display, complaint, is_exact
+from ..launch.faults import FaultInjector
+from ..launch.folder import RunFolder
+from ..launch.monitor import Monitor
+from ..launch.processes import ProcessGroup
+from ..launch.supervisor import supervise
+from ..launch.swarm import Swarm, noting
+from ..reports.console import plain_table, print_json, print_path
+from ..run_folder import new_folders
+from ..settings.exchange import OutSettings
+from ..settings.options import OUTPUT, Json, Source, config_of, options_of
+from .story import NAMES, Story, way_of
+
+if TYPE_CHECKING:
+    from ...train.faults.schedule import Fault
+    from ..launch.config import Job
+
+__all__ = ["DemoConfig", "demo"]
+
+_PHASES: Final = {
+    "all well": 0.0,
+    "one killed": 15.0,
+    "one slowed tenfold": 25.0,
+    "one more joins rumor": 35.0,
+}
+"""Their beginnings in a demo of `_WHOLE_S`."""
+
+_RESTART_S, _WHOLE_S = 16.0, 60.0
+
+_SAID: Final = re.compile("nothing is done|is killed|is asked to leave")
+"""Sentences about faults that did nothing, or that one about the process itself follows."""
+
+_WHEN: Final = re.compile(r"^fault at \S+ s: ")
+
+_PROCESSES, _KILLED, _SLOWED, _FACTOR = 4, 1, 2, 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoConfig(OutSettings):
+    """How long `rumor demo` takes, and where it writes."""
+
+    seconds: float = setting(
+        _WHOLE_S,
+        "Training time; starting and ending all processes takes some more seconds.",
+        brief="Training time.",
+        low=1,
+        high=3600,
+        metavar="S",
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@options_of(Source(DemoConfig, OUTPUT))
+def demo(*, as_json: Json = False, **settings: Any) -> None:
+    """Show in a minute what a kill and a slow process do to gossip and to all-reduce.
+
+    Four peers train a small language model on the source of Python's standard library. At the
+    same time, four processes train the same model on the same batches with torch's
+    DistributedDataParallel over gloo. On Linux each four have one half of the processor's cores.
+    After a quarter of the time one process of each is killed, and restarts from its checkpoint a
+    second later; as all-reduce cannot go on without it, all of its processes do. Then one of each
+    gets a tenth of its time (SIGSTOP, SIGCONT). Then a fifth peer joins; all-reduce, which would
+    have to restart for it, is spared that.
+
+    Ctrl-C ends all; a second one kills them.
+
+    Exit status: 1 if a peer of rumor failed or weight was lost. Nothing depends on who was faster.
+    """
+    config = config_of(DemoConfig, settings)
+    folder = config.out or next(path for path in new_folders("demo") if not path.exists())
+    summary = _run(folder, config.seconds)
+    if as_json:
+        print_json(summary)
+    else:
+        _report(summary, Console())
+    # They are always stopped before the end.
+    why = complaint(summary["swarm"] | {"unwritten": summary["unwritten"]})
+    if why != "stopped before the end":
+        fail(why, FAILED)
+
+
+class _Folder(RunFolder):
+    """The folder of the peers, which also has places for the processes of all-reduce."""
+
+    def __init__(self, job: "Job", ranks: Path) -> None:
+        super().__init__(job)
+        self._ranks, self._count = ranks, job.config.peers
+
+    def rank(self, index: int, start: int) -> Place:
+        """Return the place of a process of all-reduce that is started this often."""
+        folder = self._ranks / f"rank-{index}"
+        folder.mkdir(parents=True, exist_ok=start > 1)
+        told = (str(self._ranks), str(index), str(self._count), str(start))
+        return Place(
+            index=index,
+            id=folder.name,
+            folder=folder,
+            command=(*PROGRAM[:3], "rumor.cli.demo.allreduce", *told),
+            # Otherwise gloo looks for an interface by this machine's name.
+            variables={"GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0"},
+        )
+
+    def next_life(self, place: Place, *, kept: bool) -> Place:
+        """Return the place for the next start of a process."""
+        if way_of(place.id) == "rumor":
+            return super().next_life(place, kept=kept)
+        return self.rank(place.index, int(place.command[-1]) + 1)
+
+
+def _faults(part: float) -> "tuple[Fault, ...]":
+    """Return all faults and the end; each hits one process of each way."""
+    from ...train.faults.schedule import Fault
+
+    def both(at_s: float, kind: str, number: int, **more: Any) -> "list[Fault]":
+        ids = (f"peer-{number}", f"rank-{number}")
+        return [Fault(at_s=part * at_s, kind=kind, peer=id, **more) for id in ids]
+
+    def ranks(at_s: float, kind: str, **more: Any) -> "list[Fault]":
+        return [both(at_s, kind, number, **more)[1] for number in range(_PROCESSES)]
+
+    _, kill_s, slow_s, join_s = _PHASES.values()
+    return (
+        *both(kill_s, "crash", _KILLED),
+        # As torchrun does: all start again; the others have failed, or wait in vain.
+        *ranks(_RESTART_S, "crash"),
+        both(_RESTART_S, "restart", _KILLED, state="kept")[0],
+        *ranks(_RESTART_S, "restart", state="kept"),
+        *both(slow_s, "slow", _SLOWED, factor=_FACTOR, for_s=part * (_WHOLE_S - slow_s)),
+        Fault(at_s=part * join_s, kind="join"),
+        *ranks(_WHOLE_S, "crash"),
+        *(both(_WHOLE_S, "leave", number)[0] for number in range(_PROCESSES)),
+        Fault(at_s=part * _WHOLE_S, kind="leave", peer="join-1"),
+    )
+
+
+def _run(folder: Path, seconds: float) -> dict[str, Any]:
+    """Train both ways, and write the results."""
+    from ...train.storage.files import write_json
+    from .allreduce import LR, TRAINING
+    from .pictures import draw
+
+    part = seconds / _WHOLE_S
+    training = replace(TRAINING, lr=LR["rumor"])
+    config = LaunchConfig(
+        peers=_PROCESSES, topology="complete", rule="gosgd:p=0.5", log_every=1, out=folder / "rumor"
+    )
+    job = training_job(config, training)
+    places = _Folder(job, folder / "all-reduce")
+    group = ProcessGroup([*places.found(), *(places.rank(n, 1) for n in range(_PROCESSES))])
+    story = Story({name: part * begin_s for name, begin_s in _PHASES.items()}, seconds)
+    monitor = Monitor(group.places, group.processes, None, on_row=story.take)
+    injector = FaultInjector(_faults(part), group, monitor, places)
+    started_s = time.monotonic()
+    with _display(story, group, monitor) as display:
+        supervise(group, monitor, display, injector)
+    wall_s = time.monotonic() - started_s
+    ours = [n for n, place in enumerate(group.places) if way_of(place.id) == "rumor"]
+    peers = ProcessGroup(group.places[n] for n in ours)
+    peers.processes = [group.processes[n] for n in ours]
+    swarm = Swarm(job, peers)
+    swarm.monitor.views = [monitor.views[n] for n in ours]
+    told = swarm.concluded(wall_s)
+    unwritten = list[str](told["unwritten"])
+    figures = {way: story.figures(way) for way in NAMES}
+    summary = {
+        **figures,
+        "wall_s": wall_s,
+        "cores": len(_halves()["rumor"]),
+        "faults": injector.records,
+        "swarm": told,
+    }
+    summary |= {"out": str(folder), "unwritten": unwritten}
+    with noting(unwritten, folder / "demo.png") as path:
+        draw(story, "The same faults for gossip and all-reduce (short dips: evaluations)", path)
+    with noting(unwritten, folder / "summary.json") as path:
+        write_json(path, summary)
+    return summary
+
+
+@contextmanager
+def _display(story: Story, group: ProcessGroup, monitor: Monitor) -> Iterator[Display]:
+    """Show the demo on stderr: drawn again and again on a terminal, else a line for each event."""
+    from .pictures import screen_of
+
+    console = Console(file=sys.stderr)
+    told: list[str] = []
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+
+        def display(views: Sequence[Any], news: Sequence[str], elapsed_s: float) -> None:
+            _pin(group)
+            if story.began_unix_s is None and monitor.began:
+                story.began_unix_s = time.time()
+            now_s = 0.0 if story.began_unix_s is None else time.time() - story.began_unix_s
+            lines = [
+                f"{now_s:.1f} s {_WHEN.sub('', each)}"
+                for each in news
+                if now_s < story.seconds and not _SAID.search(each)
+            ]
+            told.extend(lines)
+            if console.is_terminal:
+                live.update(screen_of(story, told, now_s, console.width), refresh=True)
+            else:
+                for line in lines:
+                    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+        yield display
+
+
+def _halves() -> dict[str, list[int]]:
+    """Return the cores of each way; none where a process cannot be kept to some."""
+    cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+    half = len(cores) // 2
+    return {"rumor": cores[:half], "all-reduce": cores[half : 2 * half]}
+
+
+def _pin(group: ProcessGroup) -> None:
+    """Keep each way to one half of the cores, so that neither gains by what hits the other."""
+    halves = _halves()
+    for place, process in zip(group.places, group.processes, strict=False):
+        if halves["rumor"] and process.poll() is None:
+            for thread in Path(f"/proc/{process.pid}/task").glob("*"):
+                # It may have ended.
+                with suppress(OSError):
+                    os.sched_setaffinity(int(thread.name), halves[way_of(place.id)])
+
+
+def _report(summary: dict[str, Any], console: Console) -> None:
+    """Print the figures of each phase."""
+    columns = [(what, way) for what in ("steps_per_s", "loss") for way in NAMES]
+    titles = {"steps_per_s": "steps/s", "loss": "loss"}
+    table = plain_table("", *(f">{titles[what]}\n{way}" for what, way in columns))
+    for phase in _PHASES:
+        found = [summary[way][what][phase] for what, way in columns]
+        table.add_row(phase, *("-" if each is None else f"{each:.3g}" for each in found))
+    pauses = (f"{summary[way]['pause_s']:.1f} s" for way in NAMES)
+    table.add_row("longest pause of all", *pauses)
+    console.print(table)
+    console.print("\nSteps of all processes; loss on held-out text, of peer-0 and rank-0.")
+    if summary["cores"]:
+        console.print(f"Cores of each way: {summary['cores']}.", highlight=False)
+    if is_exact(summary["swarm"]):
+        console.print("All averaging weight of rumor is accounted for.")
+    print_path("Picture", f"{summary['out']}/demo.png", console)
