@@ -58,11 +58,11 @@ def demo(folder: Path) -> None:
     _run("rumor demo --out demo > printed.txt", folder)
     _keep((folder / "demo/demo.png").read_bytes(), "demo.png")
     printed, _, _ = (folder / "printed.txt").read_text(encoding="utf-8").rpartition("Picture:")
-    lines = "\n".join(line.rstrip() for line in printed.rstrip().splitlines())
-    readme, begin = ROOT / "README.md", "```\n$ rumor demo\n"
-    before, _, rest = readme.read_text(encoding="utf-8").partition(begin)
-    _, _, after = rest.partition("\n```\n")
-    readme.write_text(f"{before}{begin}{lines}\n```\n{after}", encoding="utf-8")
+    lines = "".join(f"{line.rstrip()}\n" for line in printed.rstrip().splitlines())
+    readme = ROOT / "README.md"
+    before, begin, rest = readme.read_text(encoding="utf-8").partition("$ rumor demo\n")
+    after = rest[rest.index("```") :]
+    readme.write_text(f"{before}{begin}{lines}{after}", encoding="utf-8")
 
 
 def web(folder: Path) -> None:
