@@ -12,15 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from ...gossip import ConfigError
-from ...gossip.protocol.protocol import Protocol
-from ...gossip.types import ShareId
-from ...gossip.weight import UNIT, founders
-from ...gossip.wire.formats import Form
+from ...gossip.weight import founders
 from ..runtime.runner import PeerRuntime
 from ..runtime.telling.stats import AverageEvaluation, PeerStats
 from ..tasks.task import Evaluation
-from ..tensors.layout import Part
-from ..tensors.vector import Flats, Vector
+from ..tensors.vector import Vector
+from ..tensors.weighted_sum import WeightedSum
 
 __all__ = [
     "Average",
@@ -40,11 +37,6 @@ _AGAIN_S: Final = 0.25
 _PATIENCE: Final = 4
 _PATIENCE_S_MIN: Final = 1.0
 _PATIENCE_S_MAX: Final = 10.0
-
-# Numbers converted to float64 at a time.
-_CHUNK: Final = 1 << 18
-
-_WHOLE: Final = Form()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,36 +116,41 @@ def average(
     # The caller need not be the training thread: reads from a device are ordered by this thread's
     # streams.
     vector.follow()
-    total = _WeightedSum(vector)
+    total, held = WeightedSum(vector.schema), dict[str, list[int]]()
+    own = torch.cat([flat.view(torch.uint8).cpu() for flat in vector.flats])
     me, members = runtime.look(lambda protocol: (protocol.account.id, protocol.table.live()))
     missing = []
     try:
         for member in members:
             if member.id == me:
-                total.add_own(runtime.look(_held))
-            elif not _added(total, runtime, member.id, timeout_s, stop):
+                held[me] = runtime.look(lambda p: [account.weight for account in p.accounts])
+                total.add_vector(own, held[me])
+            elif weights := _added(total, runtime, member.id, timeout_s, stop):
+                held[member.id] = weights
+            else:
                 missing.append(member.id)
     finally:
         runtime.call("read", peer="")
+    total.write_mean(own)
+    mean = tuple(
+        own[each.start_bytes : each.stop_bytes].view(each.dtype).to(each.device)
+        for each in vector.layout.segments
+    )
     return Average(
-        state=vector.layout.state_dict(total.mean()),
-        weights={id: founders(sum(held)) / len(held) for id, held in total.held.items()},
+        state=vector.layout.state_dict(mean),
+        weights={id: founders(sum(each)) / len(each) for id, each in held.items()},
         missing=tuple(missing),
     )
 
 
-def _held(protocol: Protocol) -> tuple[str, list[int]]:
-    return protocol.account.id, [account.weight for account in protocol.accounts]
-
-
 def _added(
-    total: "_WeightedSum",
+    total: WeightedSum,
     runtime: PeerRuntime,
     peer: str,
     timeout_s: float,
     stop: threading.Event,
-) -> bool:
-    """Read one peer's model; return True if it arrived."""
+) -> list[int]:
+    """Add one peer's model; return its weight in each shard, nothing if it did not arrive."""
     give_up_s, again_s = time.monotonic() + timeout_s, float("-inf")
     while True:
         now = time.monotonic()
@@ -165,64 +162,18 @@ def _added(
             )
         )
         if shown and shown[0][0].sender == peer:
-            return total.add(runtime, peer, dict(shown))
+            shares = sorted(shown, key=lambda pair: pair[0].shard)
+            staged = [runtime.store.pop(share) for share, _ in shares]
+            payloads = [each.payload for each in staged if each is not None]
+            weights = [weight for _, weight in shares]
+            if len(payloads) < len(weights):
+                return []
+            total.add(payloads, weights)
+            return weights
         if now >= give_up_s or stop.is_set() or not is_there:
-            return False
+            return []
         # Other peers that read wait for this peer's step, which comes only after this.
         if asking or now >= again_s:
             runtime.call("read", peer=peer)
             again_s = now + _AGAIN_S
         runtime.wait_for_share(min(_AGAIN_S, give_up_s - now))
-
-
-class _WeightedSum:
-    """Sums of weight times model, float64, laid out like the peer's own vector, and the weights."""
-
-    def __init__(self, vector: Vector) -> None:
-        self.held: dict[str, list[int]] = {}
-        """Weight of each shard at each peer."""
-        self._vector = vector
-        self._sums = tuple(torch.zeros_like(f, dtype=torch.float64) for f in vector.flats)
-
-    def add_own(self, held: tuple[str, list[int]]) -> None:
-        """Add the peer's own model, with its weights."""
-        id, weights = held
-        self.held[id] = weights
-        for shard, weight in enumerate(weights):
-            for part in self._vector.plan(_WHOLE, shard).registers[0]:
-                self._add(part, part.of(self._vector.flats), weight)
-
-    def add(self, runtime: PeerRuntime, peer: str, shown: Mapping[ShareId, int]) -> bool:
-        """Add a model that was received, and release it; return True if all of it was still
-        there."""
-        taken = {share: runtime.store.pop(share) for share in shown}
-        if None in taken.values():
-            return False
-        weights = [0] * len(shown)
-        for share, staged in taken.items():
-            assert staged is not None
-            weights[share.shard] = weight = shown[share]
-            read = self._vector.numbers_in(staged.payload, staged.form, share.shard)
-            for values, _, part in read:
-                self._add(part, values, weight)
-        self.held[peer] = weights
-        return True
-
-    def _add(self, part: Part, values: Tensor, weight: int) -> None:
-        sums = part.of(self._sums)
-        for start in range(0, len(values), _CHUNK):
-            chunk = values[start : start + _CHUNK].to(torch.float64)
-            sums[start : start + _CHUNK] += chunk * (weight / UNIT)
-        part.put(self._sums, sums)
-
-    def mean(self) -> Flats:
-        """Return the average in the model's dtypes; the peer's own values for a shard without
-        weight."""
-        for shard in range(self._vector.schema.shards):
-            total = sum([held[shard] for held in self.held.values()]) / UNIT
-            for part in self._vector.plan(_WHOLE, shard).registers[0]:
-                sums = part.of(self._sums)
-                sums = sums.div_(total) if total else sums.copy_(part.of(self._vector.flats))
-                part.put(self._sums, sums)
-        own = self._vector.flats
-        return tuple(s.to(flat.dtype) for s, flat in zip(self._sums, own, strict=True))
