@@ -32,6 +32,7 @@ __all__ = [
     "sort_out",
     "state_dict",
     "tie_again",
+    "tied_names",
     "travelling",
     "travelling_tensors",
     "with_extra_state",
@@ -166,6 +167,16 @@ def fingerprint(tensors: Iterable[Tensor]) -> tuple[int, ...]:
         crc32(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         for tensor in tensors
     )
+
+
+def tied_names(module: nn.Module) -> dict[str, tuple[str, ...]]:
+    """Return the other names in the state dict of each tied tensor, by any of its plain names."""
+    groups: dict[_Memory, list[str]] = {}
+    for name, value in named_state(module).items():
+        if isinstance(value, Tensor) and (memory := _memory(value)) is not None:
+            groups.setdefault(memory, []).append(name)
+    tied = [names for names in groups.values() if len(names) > 1]
+    return {name: tuple(o for o in names if o != name) for names in tied for name in names}
 
 
 def frozen_names(module: nn.Module, moving: Iterable[Tensor]) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """A model's schema: names, shapes and dtypes of its tensors, in order."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import groupby, zip_longest
@@ -73,6 +73,10 @@ class TensorSpec:
     order: Annotated[tuple[int, ...], each(integer(0, 31), 32), OPTIONAL] = ()
     """Axes of more than one element, from the outermost in memory to the innermost, if not in that
     order already; ``(0, 2, 3, 1)`` is channels last."""
+    aliases: Annotated[tuple[_TensorName, ...], each(text(1, 1024), 1 << 16), OPTIONAL] = field(
+        default=(), compare=False
+    )
+    """Other names of a tied tensor, for a reader without the module."""
 
     @property
     def axes(self) -> tuple[int, ...]:

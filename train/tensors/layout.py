@@ -31,10 +31,12 @@ from ..model import (
     parts_of,
     plain_names,
     sort_out,
+    tied_names,
 )
 from .blocks import blocks, scratch
 
 __all__ = [
+    "EXTRA_STATE",
     "Constants",
     "Layout",
     "Part",
@@ -133,10 +135,10 @@ class Layout:
             what = "requires gradients and is not local" if own else "requires gradients"
             raise TrainingError(f"the model has no parameter that {what}")
         if extra_state is not None:
-            local.append(NamedTensor(_EXTRA_STATE, extra_state))
+            local.append(NamedTensor(EXTRA_STATE, extra_state))
         order = list(dict.fromkeys(named.tensor.dtype for named in shared))
         shared.sort(key=lambda named: order.index(named.tensor.dtype))
-        placed = list(_place(shared, local))
+        placed = list(_place(shared, local, tied_names(module)))
         self.schema = Schema(tuple(item.spec for item in placed), shards, scattered)
         self.local: tuple[Placed, ...] = tuple(item for item in placed if not item.spec.shared)
         self.placed: tuple[Placed, ...] = tuple(item for item in placed if item.spec.shared)
@@ -270,7 +272,11 @@ def flatten(tensors: tuple[Placed, ...]) -> Tensor:
     return flat
 
 
-def _place(shared: Iterable[NamedTensor], local: Iterable[NamedTensor]) -> Iterator[Placed]:
+def _place(
+    shared: Iterable[NamedTensor],
+    local: Iterable[NamedTensor],
+    tied: Mapping[str, tuple[str, ...]],
+) -> Iterator[Placed]:
     offset = 0
     for is_shared, items in ((True, shared), (False, local)):
         for name, tensor, aliases in items:
@@ -279,12 +285,14 @@ def _place(shared: Iterable[NamedTensor], local: Iterable[NamedTensor]) -> Itera
             if size is None or ALIGNMENT_BYTES % size:
                 raise TrainingError(f"{name} is {dtype}, which {_ADVICE[is_shared]}")
             order = memory_order(tensor) or () if is_shared else ()
-            spec = TensorSpec(name, tuple(tensor.shape), dtype, is_shared, order)
+            names = tied.get(name, ())
+            spec = TensorSpec(name, tuple(tensor.shape), dtype, is_shared, order, names)
             yield Placed(spec, tensor, offset, aliases)
             offset += spec.room_bytes
 
 
-_EXTRA_STATE: Final = "_extra_state"
+EXTRA_STATE: Final = "_extra_state"
+"""Name in a schema of the extra state of all modules, packed."""
 
 _ADVICE: Final = {
     True: "cannot be averaged: train real numbers, such as torch.view_as_real(...) of complex ones",
