@@ -49,6 +49,9 @@ _PANELS: Final = {
         "peer": Command(
             "commands.peer:peer", "Be one peer: found a swarm, or join one by any member's address."
         ),
+        "pull": Command(
+            "live.pull:pull", "Read the average model of a running swarm, without joining it."
+        ),
         "merge": Command(
             "commands.merge:merge", "Average the models of several peers, by their weights."
         ),

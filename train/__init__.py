@@ -7,6 +7,7 @@ from ..gossip.specs.lazy import be_lazy as _be_lazy
 if typing.TYPE_CHECKING:
     from .config import CheckpointConfig, PeerConfig
     from .loop.sampler import MemberSampler
+    from .observe.pull import Pulled, pull
     from .peer import Peer
     from .runtime.script.environment import environment
     from .runtime.shutdown import MergeResult
@@ -20,14 +21,17 @@ __all__ = [
     "MergeResult",
     "Peer",
     "PeerConfig",
+    "Pulled",
     "Task",
     "environment",
     "load_task",
+    "pull",
 ]
 
 _HOMES = {
     "config": ("CheckpointConfig", "PeerConfig"),
     "loop.sampler": ("MemberSampler",),
+    "observe.pull": ("Pulled", "pull"),
     "peer": ("Peer",),
     "runtime.script.environment": ("environment",),
     "runtime.shutdown": ("MergeResult",),

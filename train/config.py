@@ -41,8 +41,8 @@ CHECKPOINTS: Final = "checkpoints"
 """Name of the folder for checkpoints within a peer's folder."""
 
 
-_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0}
-_TERM = re.compile(r"(\d+(?:\.\d+)?)(s|min|h|steps?)")
+_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_TERM = re.compile(r"(\d+(?:\.\d+)?)(s|m|min|h|steps?)")
 
 
 class Recurrence:
@@ -57,7 +57,8 @@ class Recurrence:
     """
 
     def __init__(self, every: str) -> None:
-        self._every_s = self._every_steps = math.inf
+        self.every_s = self._every_steps = math.inf
+        """Length of the interval, seconds; infinite if it is of steps."""
         self.done(0)
         for term in every.split(",") if every.strip() != "never" else ():
             match = _TERM.fullmatch(term.strip().replace(" ", ""))
@@ -71,12 +72,12 @@ class Recurrence:
             if by_steps:
                 self._every_steps = number
             else:
-                self._every_s = number * _SECONDS[match[2]]
+                self.every_s = number * _SECONDS[match[2]]
 
     def is_due(self, steps: int) -> bool:
         """True if the interval has passed after *steps* steps."""
         by_steps = steps - self._steps >= self._every_steps
-        return by_steps or time.monotonic() - self._since_s >= self._every_s
+        return by_steps or time.monotonic() - self._since_s >= self.every_s
 
     def done(self, steps: int) -> None:
         """Begin the next interval now, at *steps* steps."""

@@ -28,13 +28,14 @@ from .formats import Form
 from .schema import HASH_BYTES, SHARDS_MAX, Schema
 
 __all__ = [
-    *("BODIES", "EVENTS_TOLD_MAX", "FRAME_BYTES_MAX", "HEARTBEAT_MAX", "LINKS_TOLD_MAX"),
-    *("LIVES_MAX", "MEMBERS_TOLD_MAX", "MERGE_STAGES", "NAMED_MAX", "REASON_LENGTH_MAX"),
-    *("ROWS_TOLD_MAX", "SAMPLE_NUMBERS_MAX", "SEGMENT_LENGTH_MAX", "SKETCH_NUMBERS", "STEPS_MAX"),
-    *("Ack", "Ask", "Body", "Chunk", "ClockRow", "Describe", "Envelope", "EventNote", "Figure"),
-    *("Grant", "Hello", "Inquire", "Leave", "LinkStatus", "Member", "Offer", "Pending", "Phase"),
-    *("Push", "Query", "Read", "Refer", "Sighting", "Standing", "Status", "Stop", "Stopping"),
-    *("is_name", "later_life"),
+    *("BODIES", "EVENTS_TOLD_MAX", "EXCERPT_BYTES", "FRAME_BYTES_MAX", "HEARTBEAT_MAX"),
+    *("LINKS_TOLD_MAX", "LIVES_MAX", "MEMBERS_TOLD_MAX", "MERGE_STAGES", "NAMED_MAX"),
+    *("REASON_LENGTH_MAX", "ROWS_TOLD_MAX", "SAMPLE_NUMBERS_MAX", "SEGMENT_LENGTH_MAX"),
+    *("SKETCH_NUMBERS", "STEPS_MAX"),
+    *("Ack", "Ask", "Body", "Chunk", "ClockRow", "Describe", "Envelope", "EventNote", "Excerpt"),
+    *("Fetch", "Figure", "Grant", "Hello", "Inquire", "Leave", "LinkStatus", "Member", "Offer"),
+    *("Pending", "Phase", "Push", "Query", "Read", "Refer", "Sighting", "Standing", "Status"),
+    *("Stop", "Stopping", "is_name", "later_life"),
 ]
 
 _NAME = re.compile(r"[\w.-]{1,64}")
@@ -60,6 +61,9 @@ STEPS_MAX = 2**62
 
 FRAME_BYTES_MAX = 4 << 20
 """Largest second part of a message, in bytes."""
+
+EXCERPT_BYTES = 256 << 10
+"""Size of an excerpt of a model, except for the last of a shard."""
 
 SEGMENT_LENGTH_MAX = 128
 """Longest name of a place in shared memory, in characters."""
@@ -436,6 +440,35 @@ class Status:
     """Some numbers of its model, the same ones at all peers; empty if it has diverged."""
 
 
+@frozen_keywords
+class Fetch:
+    """Requests part of one shard of the model; the sender need not be a peer."""
+
+    snapshot: _Count = 0
+    """Number of the snapshot to continue; 0 for a new one, taken at the next step boundary."""
+    offset_bytes: _Count = 0
+    done: bool = False
+    """True to release the snapshot."""
+
+
+@frozen_keywords
+class Excerpt:
+    """Answers a FETCH; up to `EXCERPT_BYTES` follow in the message's frame."""
+
+    snapshot: _Count = 0
+    """Number of the snapshot; 0 while there is none for this reader."""
+    held: _Weight = 0
+    """Weight that the sender held of the shard."""
+    offset_bytes: _Count = 0
+    step: _Steps = 0
+    """Optimizer steps behind the snapshot."""
+    why: Annotated[str, text(0, 256)] = ""
+    """Why there will be no snapshot; empty if there is one, or will be."""
+
+    def __repr__(self) -> str:
+        return shown(self, held="held")
+
+
 Body = (
     Hello
     | Describe
@@ -454,6 +487,8 @@ Body = (
     | Stopping
     | Inquire
     | Status
+    | Fetch
+    | Excerpt
 )
 
 # A message's number on the wire is its index here: append, never insert.

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any, Final, Self, cast
 
 from ...gossip import ConfigError, TransportError
-from ...gossip.errors import RemoteProtocolError
+from ...gossip.errors import IncompatiblePeer, RemoteProtocolError
 from ...gossip.transport.addresses import allow_more_files, parse_address
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.received import Received
@@ -35,7 +35,7 @@ from ...gossip.wire.messages import (
 from ..runtime.search import with_keys
 from ..runtime.telling.model_sample import distances
 from ..runtime.telling.stats import METRICS
-from .probe import asker_name, bare_address, question, why_silent
+from .probe import Probe, asker_name, bare_address, question, why_silent
 from .view import GONE, EventView, LinkView, PeerView, State, SwarmView
 
 __all__ = ["ASKED_MAX", "Observer"]
@@ -241,6 +241,17 @@ class Observer:
             raise TransportError(why_silent(self._transport, self._seeds[0]))
         return self._view()
 
+    def probe(self, member: PeerView) -> Probe:
+        """Return a probe of a member, at the address where it last answered.
+
+        Raises:
+            TransportError: It has not answered in the last poll.
+        """
+        target = next((target for target in self._targets if target.id == member.id), None)
+        if target is not None and target.misses:
+            raise TransportError("it does not answer")
+        return Probe(target.places[0] if target else member.address, keyring=self._keyring)
+
     def post(self, id: PeerId, incarnation: Incarnation, body: Body) -> bool:
         """Send *body* to a member at all its addresses without waiting; return True if sent."""
         target = next((target for target in self._targets if target.id == id), None)
@@ -290,6 +301,10 @@ class Observer:
     def _take(self, received: Received) -> None:
         try:
             envelope, _ = decode_header(received.header)
+        except IncompatiblePeer as error:
+            # So that the reason for its silence is told.
+            self._transport.reject(received, str(error), ())
+            return
         except RemoteProtocolError:
             return
         target = next((t for t in self._targets if t.asker == envelope.destination), None)

@@ -1,4 +1,4 @@
-"""Query single peers of a swarm from outside.
+"""Query single peers of a swarm from outside, and read their models.
 
 A peer answers a hello for another model at once, with the schema of its own, and keeps no record of
 it: the sender enters no view, holds no weight and asks for none. The time until the answer is a
@@ -8,20 +8,36 @@ hello for its own model that names no member with its view.
 
 import os
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from ...gossip import TransportError
+from ...gossip.errors import DecodeError, IncompatiblePeer, RemoteProtocolError
 from ...gossip.transport.addresses import parse_address, without_key
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.zmq_transport import Transport
-from ...gossip.wire.codec import FRAME_BYTES_MAX, decode_header, encode
-from ...gossip.wire.messages import Body, Describe, Envelope, Hello
+from ...gossip.types import PeerId
+from ...gossip.wire.codec import FRAME_BYTES_MAX, Buffer, checksum, decode_header, encode
+from ...gossip.wire.messages import EXCERPT_BYTES, Body, Describe, Envelope, Excerpt, Fetch, Hello
 from ...gossip.wire.schema import Schema
 from ..runtime.search import with_keys
+from ..runtime.telling.model_copy import COPIED
 
-__all__ = ["LinkProbe", "Probe", "asker_name", "bare_address", "question", "why_silent"]
+__all__ = [
+    "LinkProbe",
+    "ModelRead",
+    "Probe",
+    "asker_name",
+    "bare_address",
+    "question",
+    "why_silent",
+]
 
 _HELLO: Final = Hello(members=(), rooted=False, reply=True)
 
@@ -35,6 +51,33 @@ _NAP_S: Final = 0.005
 
 # No schema has this hash, so no peer trains such a model.
 _NO_MODEL: Final = b"\xff" * 16
+
+
+# Excerpts on their way at most: 4 MiB, enough for 40 MB/s at a round trip of 0.1 s. It starts with
+# one, and grows with each that arrives, so that a slow link has no long queue.
+_WINDOW_MAX: Final = 16
+# Requests for a copy that is not taken yet are repeated often; those for excerpts, which only a
+# lost connection loses, ever less often.
+_WANTED_AGAIN_S: Final = 0.1
+_EXCERPT_AGAIN_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelRead:
+    """One peer's model, as it was between two of its steps."""
+
+    peer: PeerId
+    swarm: bytes
+    """Hash of its swarm's anchor, 16 bytes."""
+    schema: Schema
+    step: int
+    """Optimizer steps behind it."""
+    weights: tuple[int, ...]
+    """Weight that the peer held of each shard, in quanta."""
+    payloads: tuple[Tensor, ...]
+    """Bytes of each shard in the form `COPIED`, uint8."""
+    time_s: float
+    """Time of the first excerpt, seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +149,93 @@ class Probe:
         answer = self._await(Describe).body
         assert isinstance(answer, Describe)
         return answer.schema
+
+    def model(self, schema: Schema, wait_s: float, tell: Callable[[float], None]) -> ModelRead:
+        """Read the peer's model of this *schema*, a copy that it makes between two steps.
+
+        Args:
+            wait_s: Timeout for the copy, and then for more of it, seconds.
+            tell: Called with the part that has arrived, in [0, 1].
+
+        Raises:
+            IncompatiblePeer: It trains another model.
+        """
+        sizes = [COPIED.size_bytes(schema, shard) for shard in range(schema.shards)]
+        payloads = [torch.empty(size, dtype=torch.uint8) for size in sizes]
+        weights = [0] * schema.shards
+        rest = deque(
+            (k, at) for k, size in enumerate(sizes) for at in range(0, size, EXCERPT_BYTES)
+        )
+        count, window, again_s = len(rest), 1, _WANTED_AGAIN_S
+        if not count:
+            raise RemoteProtocolError("its model has no numbers")
+        asked: dict[tuple[int, int], None] = {}
+        first: Envelope | None = None
+        snapshot, step, time_s = 0, 0, time.time()
+        heard_s = moved_s = time.perf_counter()
+        while rest or asked:
+            while rest and len(asked) < window:
+                asked[rest[0]] = None
+                self._fetch(snapshot, *rest.popleft())
+            answer = self._excerpt(again_s)
+            now = time.perf_counter()
+            if answer is None:
+                if now - heard_s > self._timeout_s:
+                    raise TransportError(f"it has not answered for {self._timeout_s:g} s")
+                again_s *= 2 if snapshot else 1
+                self._fetch(snapshot, *next(iter(asked)))
+                continue
+            envelope, told, frame = answer
+            heard_s = now
+            if told.why:
+                raise TransportError(told.why)
+            if envelope.schema != schema.hash:
+                raise IncompatiblePeer("it trains another model than the others", envelope.source)
+            if first is None and told.snapshot:
+                first, time_s = envelope, time.time()
+                snapshot, step = told.snapshot, told.step
+            place = envelope.shard, told.offset_bytes
+            if not told.snapshot or told.snapshot != snapshot or place not in asked:
+                if now - moved_s > wait_s:
+                    raise TransportError(f"it has shown no model for {wait_s:g} s")
+                continue
+            room = payloads[place[0]][place[1] : place[1] + EXCERPT_BYTES]
+            if len(frame) != len(room):
+                raise RemoteProtocolError(f"an excerpt of {len(frame)} bytes", envelope.source)
+            room.numpy()[:] = np.frombuffer(frame, np.uint8)
+            weights[place[0]] = told.held
+            del asked[place]
+            moved_s, again_s, window = now, _EXCERPT_AGAIN_S, min(window + 1, _WINDOW_MAX)
+            tell(1 - (len(rest) + len(asked)) / count)
+        self._send(question(self._id, Fetch(snapshot=snapshot, done=True)))
+        assert first is not None, "a model has an excerpt"
+        return ModelRead(
+            peer=first.source,
+            swarm=first.swarm,
+            schema=schema,
+            step=step,
+            weights=tuple(weights),
+            payloads=tuple(payloads),
+            time_s=time_s,
+        )
+
+    def _fetch(self, snapshot: int, shard: int, offset_bytes: int) -> None:
+        fetch = Fetch(snapshot=snapshot, offset_bytes=offset_bytes)
+        self._send(replace(question(self._id, fetch), shard=shard))
+
+    def _excerpt(self, timeout_s: float) -> tuple[Envelope, Excerpt, Buffer] | None:
+        """Return the next excerpt, with its frame; None if none arrives in time."""
+        until_s = time.perf_counter() + timeout_s
+        while (rest_s := until_s - time.perf_counter()) > 0:
+            for received in self._transport.poll(rest_s):
+                envelope, check = decode_header(received.header)
+                if envelope.destination != self._id or not isinstance(envelope.body, Excerpt):
+                    continue
+                frame = received.frame()
+                if len(frame) != envelope.frame_bytes or checksum(frame) != check:
+                    raise DecodeError("an excerpt was damaged", envelope.source)
+                return envelope, envelope.body, frame
+        return None
 
     def _bytes_s(self, roundtrip_s: float, bytes_max: int) -> float:
         """Send more and more bytes until the time is measurable; the fastest trip counts."""

@@ -91,6 +91,8 @@ from ...gossip.wire.messages import (
     Chunk,
     Describe,
     Envelope,
+    Excerpt,
+    Fetch,
     Grant,
     Hello,
     Inquire,
@@ -113,6 +115,7 @@ from .send_queue import BULK, SendQueue
 from .telling.counters import Counters
 from .telling.deaths import DeathNotices
 from .telling.events import Events, is_told
+from .telling.model_copy import ModelCopy
 from .telling.status import StatusDesk
 
 __all__ = ["NETWORK_THREAD", "PeerRuntime"]
@@ -192,6 +195,7 @@ class PeerRuntime:
         self._ledger = ledger
         self._events = events
         self._desk = desk
+        self._model_copy = ModelCopy(store)
         self._obeys_stops = obeys_stops
         self._deaths = deaths or DeathNotices(None)
         self._lock = lock
@@ -316,15 +320,31 @@ class PeerRuntime:
         self.vector.follow()
         # Convert numbers of numpy and torch to Python's.
         samples, lr = None if samples is None else int(samples), None if lr is None else float(lr)
-        self._is_waiting = self.call("step", trained=trained, samples=samples, lr=lr)
+        self._is_waiting = self._turn(trained=trained, samples=samples, lr=lr)
         spoke_s = time.monotonic()
         stop = stop or threading.Event()
         while self._is_waiting and not stop.is_set() and self.ended_by != STOPPED:
             self.wait_for_share(_NAP_S)
-            self._is_waiting = self.call("step", trained=False)
+            self._is_waiting = self._turn(trained=False)
             if time.monotonic() - spoke_s > _SAY_S:
                 spoke_s = time.monotonic()
                 _log.warning("waiting for %s", ", ".join(self._awaited) or "all founders")
+
+    def _turn(self, **arguments: Any) -> bool:
+        """Call the protocol between two steps, and copy the model if a reader waits for it."""
+        waits = self.call("step", **arguments)
+        if self._model_copy.is_wanted:
+            held, step, has_room = self.look(
+                lambda protocol: (
+                    [account.weight for account in protocol.accounts],
+                    protocol.table.step,
+                    not self.store.lacks_room(*protocol.in_memory()),
+                )
+            )
+            # Without weight, a shard counts nothing yet.
+            if all(held) and has_room:
+                self._model_copy.take(held, step)
+        return waits
 
     def settle_network(self) -> None:
         """Wait until the network thread has executed all decisions before this call."""
@@ -503,6 +523,7 @@ class PeerRuntime:
             if uptime_s() >= swept_s + _SWEEP_S:
                 swept_s = uptime_s()
                 self.store.free_idle()
+                self._model_copy.expire()
         if self.is_sound:
             self.queue.flush(self._take_back, wait=True)
 
@@ -554,10 +575,12 @@ class PeerRuntime:
         try:
             envelope, check = self._read(received)
             body = envelope.body
-            if isinstance(body, Inquire | Status):
+            if isinstance(body, Inquire | Status | Fetch | Excerpt):
                 if isinstance(body, Inquire) and self._desk is not None:
                     awaits = self._awaited if self._is_waiting else ()
                     self._reply(envelope, received, self._desk.answer(body, self.look, awaits))
+                elif isinstance(body, Fetch) and envelope.shard < self.store.schema.shards:
+                    self._show_model(envelope, body, received)
                 return
             if isinstance(body, Describe) and body.schema.hash == self.store.schema.hash:
                 self._hear(PeerRefused(envelope.source, _AHEAD))
@@ -618,10 +641,21 @@ class PeerRuntime:
             return ""
         return _UNSIGNED
 
-    def _reply(self, question: Envelope, received: Received, body: Body) -> None:
+    def _show_model(self, question: Envelope, fetch: Fetch, received: Received) -> None:
+        phase = self.look(lambda protocol: protocol.phase)
+        why = "" if phase.takes_shares else f"it is {phase.name.lower()}"
+        body, frame = self._model_copy.answer(question, fetch, why)
+        self._reply(question, received, body, frame)
+        if self._model_copy.is_wanted:
+            self._ready.set()  # wakes a training thread that waits for others
+
+    def _reply(
+        self, question: Envelope, received: Received, body: Body, frame: Buffer = b""
+    ) -> None:
         """Answer outside the protocol, which stays unchanged and keeps no record."""
         answer = self._answer_to(question, body)
-        if self.transport.answer(received, parts := encode(answer)):
+        answer = replace(answer, shard=question.shard, frame_bytes=len(frame))
+        if self.transport.answer(received, parts := encode(answer, frame)):
             self.counters.note_sent(answer, parts)
 
     def _answer_to(self, question: Envelope, body: Body) -> Envelope:

@@ -30,6 +30,8 @@ from rumor.gossip.wire.messages import (
     Describe,
     Envelope,
     EventNote,
+    Excerpt,
+    Fetch,
     Grant,
     Hello,
     Inquire,
@@ -159,6 +161,8 @@ SAMPLES: dict[str, list[Buffer]] = {
         (sample(Stopping("", ONE // 2, Phase.QUIET, 40, True)), b""),
         (sample(Inquire(events_after=3, members=True)), b""),
         (sample(SAID), b""),
+        (sample(Fetch(snapshot=2, offset_bytes=64)), b""),
+        (sample(Excerpt(snapshot=2, offset_bytes=64, held=ONE // 2, step=9)), bytes(64)),
     ]
 }
 """One message of each kind."""
@@ -178,7 +182,7 @@ def test_parts_may_be_any_kind_of_buffer(kind: str, as_buffer: Callable[[Buffer]
     assert decode([as_buffer(part) for part in SAMPLES[kind]]) == decode(SAMPLES[kind])
 
 
-def test_a_message_on_the_wire_is_as_it_was_in_version_4() -> None:
+def test_a_message_on_the_wire_is_as_it_was_in_version_5() -> None:
     header = (
         "9b"
         "c410000102030405060708090a0b0c0d0e0f"  # swarm
@@ -189,7 +193,7 @@ def test_a_message_on_the_wire_is_as_it_was_in_version_4() -> None:
         "07" "9306cf0000008000000000ce00800000"  # ACK of share 6: 2**39 units, 8 MiB of credit
     )  # fmt: skip
     (part,) = SAMPLES["ack"]
-    assert bytes(part[:4]) == b"RMR\x04" and VERSION == 4
+    assert bytes(part[:4]) == b"RMR\x05" and VERSION == 5
     assert bytes(part[8:]).hex() == header
 
 
@@ -266,7 +270,7 @@ def test_an_offer_tells_what_its_sender_holds_only_where_the_share_is_shown() ->
 def test_no_kind_of_message_ever_changes_its_number() -> None:
     order = ["hello", "describe", "ask", "push", "offer", "grant", "chunk", "ack"]
     order += ["query", "pending", "leave", "refer", "read", "stop", "stopping"]
-    order += ["inquire", "status"]
+    order += ["inquire", "status", "fetch", "excerpt"]
     numbers = {kind: msgpack.unpackb(parts[0][8:])[-2] for kind, parts in SAMPLES.items()}
     assert numbers == {kind: number for number, kind in enumerate(order)}
 

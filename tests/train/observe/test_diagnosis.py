@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from torch import nn
 
+from rumor.gossip import TransportError
 from rumor.gossip.transport.keys.keyring import Keyring
 from rumor.gossip.transport.zmq_transport import Transport
 from rumor.gossip.wire.messages import Member as Entry
 from rumor.gossip.wire.messages import Phase
 from rumor.gossip.wire.schema import Schema
+from rumor.train import pull
 from rumor.train.observe import diagnosis
 from rumor.train.observe.diagnosis import Diagnosis, described, diagnose
 from rumor.train.tensors.vector import Vector
@@ -157,7 +159,7 @@ def test_something_that_answers_what_is_no_message() -> None:
 OTHER_VERSION = """
 import os, sys
 from rumor.gossip.wire import codec
-codec.VERSION = 5
+codec.VERSION = 6
 from rumor.train import Peer, PeerConfig
 from torch import nn
 with Peer(nn.Linear(4, 3), PeerConfig(bind=os.environ["BIND"], linger_s=0)) as peer:
@@ -184,14 +186,16 @@ def test_another_version_of_the_protocol(
         found = diagnose(address, timeout_s=LIMIT_S)
         # One that joins is told the same.
         joining = Member(tmp_path, "new", 1, join=address, rendezvous=None)
-        told = f"{address} it speaks version 5, and this peer version 4"
+        told = f"{address} it speaks version 6, and this peer version 5"
         until(lambda: told in caplog.text)
         joining.end()
+        with pytest.raises(TransportError, match="does not answer: it speaks version 6"):
+            pull(address)
     finally:
         process.kill()
         process.wait(LIMIT_S)
     assert causes(found) == ["version"]
-    assert found.findings[0].why == "it speaks version 5, and this peer version 4"
+    assert found.findings[0].why == "it speaks version 6, and this peer version 5"
     assert f"stopped while joining: {told}" in str(joining.failure)
 
 

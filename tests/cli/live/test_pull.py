@@ -1,0 +1,112 @@
+"""``rumor pull``: what it refuses, and the file that it writes and replaces."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+from rumor.cli.app import app
+
+from ...train.observe.members import Member, model
+from ...waiting import LIMIT_S, until
+
+
+def pull(*words: object, status: int = 0) -> tuple[str, str]:
+    result = CliRunner().invoke(app, ["pull", *map(str, words)])
+    assert result.exit_code == status, result.output
+    return result.stdout, " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([":1", "-o", "new"], "is malformed"),
+        (["node-a:1", "-o", "there"], "there is there already: give --force to overwrite it"),
+        (["node-a:1", "-o", "missing/new"], "name a file in a folder that exists"),
+        (["node-a:1", "-o", ".", "--force"], "name a file in a folder that exists"),
+        (["node-a:1", "-o", "new", "--watch", "500steps"], "it must be a time"),
+        (["node-a:1", "-o", "new", "--watch", "soon"], "soon"),
+        (["node-a:1", "-o", "new", "--timeout-s", "0"], "timeout_s"),
+        (["node-a:1", "-o", "new", "--key", "m1.key"], "give both or neither"),
+    ],
+)
+def test_a_wrong_argument_is_status_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there").touch()
+    told, error = pull(*words, status=2)
+    assert not told and error.startswith("error: ") and message in error
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_where_nobody_listens_there_is_no_model(tmp_path: Path) -> None:
+    _, error = pull("127.0.0.1:1", "-o", tmp_path / "new", status=1)
+    assert "127.0.0.1:1 does not answer" in error and not [*tmp_path.iterdir()]
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[list[Member]]:
+    found = [Member(tmp_path / "swarm", id, founders=2, obeys=False) for id in "ab"]
+    for each in found:
+        assert each.inside.wait(LIMIT_S)
+    yield found
+    for each in found:
+        each.end()
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_the_file_is_written_and_replaced(tmp_path: Path, members: list[Member]) -> None:
+    address, file = members[0].address.removeprefix("tcp://"), tmp_path / "model.safetensors"
+
+    def written() -> bool:
+        told, _ = pull(address, "-o", file, "--force")
+        return f"{file}: the average of 2 of 2 peers" in told and "a: 0." in told
+
+    until(written)
+    # They began alike, and nothing was trained.
+    state = load_file(file)
+    assert all((value == state[name]).all() for name, value in model().state_dict().items())
+    told: dict[str, Any] = {}
+
+    def all_read() -> bool:
+        told.update(json.loads(pull(address, "-o", file, "--force", "--json")[0]))
+        return len(told["peers"]) == 2
+
+    until(all_read)
+    assert told["swarm"] == members[0].peer.stats().swarm and told["frozen"] == []
+    assert [each["id"] for each in told["peers"]] == ["a", "b"] and not told["missing"]
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_watching_goes_on_until_it_is_told_to_end(tmp_path: Path, members: list[Member]) -> None:
+    address, file = members[0].address.removeprefix("tcp://"), tmp_path / "model.safetensors"
+    inodes: set[int] = set()
+
+    def end_after_some() -> None:
+        until(file.exists)
+
+        def seen() -> bool:
+            inodes.add(file.stat().st_ino)
+            return len(inodes) > 1
+
+        until(seen)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    ending = threading.Thread(target=end_after_some)
+    ending.start()
+    told, _ = pull(address, "-o", file, "--watch", "0.1s")
+    ending.join(LIMIT_S)
+    assert told.count(f"{file}: the average of") > 1
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [file.name]

@@ -1,0 +1,372 @@
+"""A swarm's average, read from outside: exact where it stands still, and nothing moves."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+
+from rumor.gossip import GoSGD, ProtocolConfig, RumorError, TransportError, audit
+from rumor.gossip.weight import ONE
+from rumor.gossip.wire.codec import Buffer, checksum, decode, encode
+from rumor.gossip.wire.messages import Envelope, Excerpt, Fetch
+from rumor.gossip.wire.schema import Schema, TensorSpec
+from rumor.train import Pulled, pull
+from rumor.train.observe import probe as probe_module
+from rumor.train.observe.probe import ModelRead, Probe
+from rumor.train.observe.pull import pull_once
+from rumor.train.observe.view import PeerView, State, SwarmView
+from rumor.train.storage.ledger_file import read_ledger
+
+from ...gossip.transport.keyrings import Swarm
+from ...waiting import LIMIT_S, until
+from ..loop.test_average import Net, Scattered, Standing, config, expected, swarm
+
+live = pytest.mark.live
+
+
+def pulled(standing: Standing, count: int, **given: Any) -> Pulled:
+    """Read all peers; a busy machine may take several tries until all of them have answered."""
+    found: list[Pulled] = []
+    address = (standing.peer.address or "").removeprefix("tcp://").rpartition("@")[2]
+
+    def all_there() -> bool:
+        try:
+            found.append(pull(address, timeout_s=LIMIT_S, **given))
+        except TransportError:
+            return False
+        return len(found[-1].peers) == count and not found[-1].missing
+
+    until(all_there, lambda: str(found[-1:]))
+    return found[-1]
+
+
+def require_average(found: Pulled, every: Sequence[Standing]) -> None:
+    """It is what numpy makes of what the peers hold, under all names but those of the frozen."""
+    own = every[0].model.state_dict()
+    assert [each.id for each in found.peers] == [each.peer.id for each in every]
+    assert [each.weight for each in found.peers] == [each.peer.weight for each in every]
+    assert set(found.state) == {name for name in own if not name.startswith("frozen")}
+    for name, value in found.state.items():
+        if value.is_floating_point():
+            np.testing.assert_array_equal(value.numpy(), expected(every, name))
+            assert value.is_contiguous() and value.dtype == own[name].dtype
+    left_out = every[0].model.load_state_dict(found.state, strict=False)
+    assert not left_out.unexpected_keys
+    assert {name.partition(".")[0] for name in left_out.missing_keys} == {"frozen"}
+
+
+@live
+def test_the_average_is_read_from_outside_and_nothing_moves(tmp_path: Path) -> None:
+    with swarm(Net, "bc") as (first, others):
+        every = [first, *others]
+        heaviest = max(every, key=lambda each: each.peer.weight)
+        dict(heaviest.model.named_buffers())["norm.num_batches_tracked"].fill_(5)
+        before = [each.peer.stats().weight_units for each in every]
+        parts: list[float] = []
+        found = pulled(others[0], 3, progress=lambda done, line: parts.append(done))
+        assert [each.peer.stats().weight_units for each in every] == before
+        assert found.state["norm.num_batches_tracked"] == 5
+        assert found.swarm == first.peer.stats().swarm and found.frozen == ()
+        assert parts[-1] == 1.0 and all(0 <= part <= 1 for part in parts)
+        assert all(each.peer.stats().members == ("a", "b", "c") for each in every)
+        until(lambda: not any(each.peer.stats().memory.snapshots_bytes for each in every))
+        found.save(tmp_path / "model.safetensors")
+        require_average(found, every)
+    with safe_open(tmp_path / "model.safetensors", "pt") as file:
+        assert set(file.keys()) == set(found.state)
+        told = [f"{each.id}:{each.weight:g}" for each in found.peers]
+        assert file.metadata()["pulled_from"] == ",".join(told)
+
+
+@live
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shards": 3},
+        {"protocol": ProtocolConfig(gossip_s=0.1, seek_s=0.05, wire="int8")},
+        {"rule": Scattered()},
+    ],
+    ids=["shards", "int8", "scattered"],
+)
+def test_the_average_is_exact_however_peers_exchange(changes: dict[str, Any]) -> None:
+    # A layer takes three excerpts.
+    with swarm(lambda seed: Net(seed, 400), **changes) as (first, others):
+        require_average(pulled(first, 4), [first, *others])
+
+
+@live
+@pytest.mark.extended
+def test_a_peer_that_dies_while_it_is_read_is_left_out_and_named() -> None:
+    with swarm(lambda seed: Net(seed, 400), "bc") as (first, others):
+        pulled(first, 3)
+
+        def kill(done: float, line: str) -> None:
+            runtime = others[0].peer._running()
+            if line.startswith("b,") and done > 1 / 3 and runtime.is_sound:
+                runtime._fail(TransportError("killed"), ends=True)
+                runtime.thread.join(LIMIT_S)
+
+        address = (first.peer.address or "").removeprefix("tcp://")
+        found = pull(address, timeout_s=LIMIT_S, progress=kill)
+        assert set(found.missing) == {"b"} and "does not answer" in found.missing["b"]
+        require_average(found, [first, others[1]])
+
+
+@live
+@pytest.mark.extended
+def test_pulling_a_swarm_that_trains_moves_no_weight(tmp_path: Path) -> None:
+    training = {"rule": GoSGD(p=0.5)}
+    folders = {id: tmp_path / id for id in "xyz"}
+    first = Standing(Net(0), config("x", out=folders["x"], **training))
+    assert first.inside.wait(LIMIT_S)
+    joins = {"join": (first.peer.address or "",)}
+    others = [Standing(Net(0), config(i, out=folders[i], **training, **joins)) for i in "yz"]
+    try:
+        for _ in range(3):
+            found = pulled(first, 3)
+            assert all(0 < each.weight <= 1.0 for each in found.peers)
+    finally:
+        for each in (*others, first):
+            each.end()
+    told = audit(read_ledger(folder / "ledger.jsonl")[0] for folder in folders.values())
+    assert told.balanced and told.in_flight == told.stranded == told.died == 0
+
+
+@live
+@pytest.mark.extended
+def test_with_keys_a_machine_on_the_roster_reads_and_no_other(tmp_path: Path) -> None:
+    keys = Swarm(tmp_path)
+    peers, reader = keys.machine("*"), keys.machine("reader")
+    given = {"key": peers, "roster": keys.file("peers.roster")}
+    with swarm(Net, "b", **given) as (first, others):
+        mine = {"key": reader, "roster": keys.file("reader.roster")}
+        require_average(pulled(first, 2, **mine), [first, *others])
+        address = (first.peer.address or "").rpartition("@")[2]
+        with pytest.raises(TransportError, match="does not answer"):
+            pull(address)
+
+
+SCHEMA = Schema((TensorSpec("weight", (2, 300, 200), "float32"),))
+SIZE = SCHEMA.copy_bytes
+
+
+class _Received:
+    route = key = b""
+    more = False
+
+    def __init__(self, parts: Sequence[Buffer], place: str) -> None:
+        self.header, self.place = bytes(parts[0]), place
+        self._frame = bytes(parts[1]) if len(parts) > 1 else b""
+
+    def frame(self) -> bytes:
+        return self._frame
+
+
+class Liar:
+    """Stands in place of a `Transport`, and answers each FETCH as a test says."""
+
+    def __init__(self, answers: Callable[[Envelope], Sequence[tuple[Envelope, bytes]]]) -> None:
+        self._answers = answers
+        self._came: deque[_Received] = deque()
+
+    def __call__(self, bind: None, *, keyring: None) -> "Liar":
+        return self
+
+    def greet(self, place: str, parts: Sequence[Buffer]) -> bool:
+        question = decode(list(parts))
+        assert isinstance(question.body, Fetch)
+        for envelope, frame in self._answers(question):
+            said = replace(envelope, frame_bytes=len(frame))
+            self._came.append(_Received(encode(said, frame), place))
+        return True
+
+    def poll(self, timeout_s: float) -> Iterator[_Received]:
+        while self._came:
+            yield self._came.popleft()
+
+    def close(self) -> None: ...
+
+
+def honest(question: Envelope, **changes: Any) -> tuple[Envelope, bytes]:
+    """The answer of a peer, with other values for some fields of the excerpt."""
+    fetch = question.body
+    assert isinstance(fetch, Fetch)
+    size = min(256 << 10, SIZE - fetch.offset_bytes)
+    told: dict[str, Any] = {"snapshot": 7, "offset_bytes": fetch.offset_bytes, "held": ONE}
+    envelope = replace(
+        question,
+        swarm=b"s" * 16,
+        schema=SCHEMA.hash,
+        source="a",
+        destination=question.source,
+        destination_incarnation=1,
+        body=Excerpt(**told | changes),
+    )
+    return envelope, bytes(size)
+
+
+def read(
+    monkeypatch: pytest.MonkeyPatch,
+    answers: Callable[[Envelope], Sequence[tuple[Envelope, bytes]]],
+) -> ModelRead:
+    monkeypatch.setattr(probe_module, "Transport", Liar(answers))
+    with Probe("10.0.0.1:7700", timeout_s=0.2) as probe:
+        return probe.model(SCHEMA, 0.2, lambda part: None)
+
+
+def test_a_model_arrives_excerpt_by_excerpt_whatever_is_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[int] = []
+
+    def answers(question: Envelope) -> list[tuple[Envelope, bytes]]:
+        fetch = question.body
+        assert isinstance(fetch, Fetch)
+        told.append(fetch.offset_bytes)
+        pending = honest(question, snapshot=0)
+        other = honest(question, snapshot=8) if fetch.snapshot else pending
+        return [] if fetch.done else [pending, other, honest(question), honest(question)]
+
+    model = read(monkeypatch, answers)
+    assert (model.peer, model.swarm, model.weights) == ("a", b"s" * 16, (ONE,))
+    assert [len(each) for each in model.payloads] == [SIZE]
+    assert set(told) == {0, 256 << 10}
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"why": "it is leaving"}, "it is leaving"),
+        ({"snapshot": 0}, "it has shown no model for 0.2 s"),
+        ({"offset_bytes": 64}, "it has (shown no model|not answered) for 0.2 s"),
+    ],
+)
+def test_a_peer_that_shows_no_model_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(RumorError, match=complaint):
+        read(monkeypatch, lambda question: [honest(question, **changes)])
+
+
+@pytest.mark.parametrize("frame", [b"", bytes(64), bytes((256 << 10) + 1)], ids=len)
+def test_an_excerpt_of_another_size_is_refused(
+    monkeypatch: pytest.MonkeyPatch, frame: bytes
+) -> None:
+    with pytest.raises(RumorError, match=f"an excerpt of {len(frame)} bytes"):
+        read(monkeypatch, lambda question: [(honest(question)[0], frame)])
+
+
+def test_an_excerpt_of_another_model_or_that_was_damaged_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def other(question: Envelope) -> list[tuple[Envelope, bytes]]:
+        envelope, frame = honest(question)
+        return [(replace(envelope, schema=bytes(16)), frame)]
+
+    with pytest.raises(RumorError, match="another model"):
+        read(monkeypatch, other)
+    monkeypatch.setattr(probe_module, "checksum", lambda frame: checksum(frame) + 1)
+    with pytest.raises(RumorError, match="damaged"):
+        read(monkeypatch, lambda question: [honest(question)])
+
+
+def test_a_silent_peer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TransportError, match="has not answered"):
+        read(monkeypatch, lambda question: [])
+
+
+class Described:
+    """Stands in place of an `Observer`, and of the probe of each peer.
+
+    Args:
+        models: What each peer shows; of a schema alone, it shows nothing.
+    """
+
+    def __init__(self, models: dict[str, ModelRead | Schema], **states: State) -> None:
+        self._models, self._states = models, states
+        self._asked = ""
+
+    def poll(self) -> SwarmView:
+        names = sorted({*self._models, *self._states})
+        peers = [
+            PeerView(
+                id=name,
+                state=self._states.get(name, "training"),
+                source="self",
+                address="" if name == "hidden" else "10.0.0.1:7700",
+            )
+            for name in names
+        ]
+        return SwarmView(time_s=0.0, swarm=(b"s" * 16).hex(), answered=1, peers=tuple(peers))
+
+    @contextmanager
+    def probe(self, member: PeerView) -> Iterator["Described"]:
+        self._asked = member.id
+        yield self
+
+    def schema(self) -> Schema:
+        told = self._models[self._asked]
+        return told if isinstance(told, Schema) else told.schema
+
+    def model(self, schema: Schema, wait_s: float, tell: Callable[[float], None]) -> ModelRead:
+        told = self._models[self._asked]
+        if isinstance(told, Schema) or told.schema != schema:
+            raise TransportError("it trains another model")
+        return told
+
+
+def shown(peer: str, value: float, weight: int = ONE, **changes: Any) -> ModelRead:
+    """The model of a peer, full of one value."""
+    numbers = torch.full((SIZE // 4,), value).view(torch.uint8)
+    told: dict[str, Any] = {"peer": peer, "swarm": b"s" * 16, "schema": SCHEMA, "step": 3}
+    told |= {"weights": (weight,), "payloads": (numbers,), "time_s": 1e9}
+    return ModelRead(**told | changes)
+
+
+def once(models: dict[str, ModelRead | Schema], **states: State) -> Pulled:
+    described: Any = Described(models, **states)
+    return pull_once(described, 1.0, lambda done, line: None)
+
+
+def test_peers_that_cannot_be_averaged_are_left_out_and_named() -> None:
+    other = Schema((TensorSpec("weight", (9,), "float32"),))
+    huge = Schema((TensorSpec("weight", (2**48,), "float32"),))
+    models: dict[str, ModelRead | Schema] = {
+        "a": huge,
+        "b": shown("b", 1.0),
+        "c": shown("c", 4.0, 2 * ONE),
+        "d": shown("d", math.nan),
+        "e": shown("x", 1.0),
+        "f": shown("f", 1.0, swarm=b"t" * 16),
+        "g": replace(shown("g", 1.0), schema=other),
+        "hidden": shown("hidden", 1.0),
+        "left": shown("left", 1.0),
+    }
+    found = once(models, late="joining", left="left")
+    assert [(each.id, each.weight) for each in found.peers] == [("b", 1.0), ("c", 2.0)]
+    assert torch.equal(found.state["weight"], torch.full((2, 300, 200), 3.0))
+    reasons = {
+        "a": "GiB of memory",
+        "d": "not finite",
+        "e": "x answers at its address",
+        "f": "another swarm",
+        "g": "another model",
+        "hidden": "only dials out",
+        "late": "it is joining",
+    }
+    assert set(found.missing) == set(reasons)
+    assert all(reason in found.missing[id] for id, reason in reasons.items())
+
+
+def test_without_a_single_model_there_is_no_average() -> None:
+    with pytest.raises(TransportError, match="can be read: a: it is leaving; b: it trains another"):
+        once({"b": SCHEMA}, a="leaving")
