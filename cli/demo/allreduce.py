@@ -72,7 +72,7 @@ def _train(folder: Path, rank: int) -> None:
     learner.model = DistributedDataParallel(module)
     learner.start()
     saves = Recurrence(TRAINING.checkpoint_every)
-    # By the clock, too: in steps alone, a stall would have no loss.
+    # Also by the clock: during a stall, no loss would be measured.
     evaluates = Recurrence(f"{TRAINING.eval_every}steps,5s")
     with MetricsLog(folder / f"rank-{rank}" / "metrics.jsonl") as log:
         while True:

@@ -19,7 +19,7 @@ __all__ = ["draw", "screen_of"]
 
 _COLORS: Final = {"rumor": "cyan", "all-reduce": "yellow"}
 _DOTS: Final = {"rumor": "•", "all-reduce": "×"}
-_WHOSE: Final = {"rumor": "the own model of peer-0", "all-reduce": "the one model of all"}
+_WHOSE: Final = {"rumor": "peer-0's own model", "all-reduce": "the model of all"}
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _NEWS_WIDTH: Final = 34
 _CHART_LINES: Final = 8
@@ -60,8 +60,9 @@ def _speeds(story: Story, now_s: float, columns: int) -> Table:
 def _chart(story: Story, columns: int) -> list[Text]:
     """Draw both losses over time, as lines of text."""
     curves = {way: story.losses(way) for way in NAMES}
-    names = (Text(f"{_DOTS[way]} {way}, {_WHOSE[way]}", _COLORS[way]) for way in NAMES)
-    title = Text.assemble(("loss on held-out text: ", "bold"), Text("; ").join(names))
+    title = Text("held-out loss", style="bold")
+    for way in NAMES:
+        title.append(f"   {_DOTS[way]} {way}: {_WHOSE[way]}", _COLORS[way])
     if not (values := [losses for _, losses in curves.values() if len(losses)]):
         return [title]
     low, high = np.min(np.concatenate(values)), np.max(np.concatenate(values))

@@ -78,10 +78,10 @@ def demo(*, as_json: Json = False, **settings: Any) -> None:
     Four peers train a small language model on the source of Python's standard library. At the
     same time, four processes train the same model on the same batches with torch's
     DistributedDataParallel over gloo. On Linux each four have one half of the processor's cores.
-    After a quarter of the time one process of each is killed, and restarts from its checkpoint a
-    second later; as all-reduce cannot go on without it, all of its processes do. Then one of each
-    gets a tenth of its time (SIGSTOP, SIGCONT). Then a fifth peer joins; all-reduce, which would
-    have to restart for it, is spared that.
+    After a quarter of the time one process of each way is killed, and restarts from its checkpoint
+    a second later; all-reduce cannot continue without it, so all of its processes restart. Then one
+    process of each way runs a tenth of the time (SIGSTOP, SIGCONT). Then a fifth peer joins;
+    all-reduce would have to restart for it, and is spared that.
 
     Ctrl-C ends all; a second one kills them.
 

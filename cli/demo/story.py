@@ -1,4 +1,4 @@
-"""What the processes of a demo did, by the time since all of them trained."""
+"""Steps and losses of the processes of a demo, by the time since all of them trained."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
