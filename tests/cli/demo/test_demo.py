@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,9 @@ from typer.testing import CliRunner
 from rumor.cli.app import app
 from rumor.cli.demo.pictures import draw, screen_of
 from rumor.cli.demo.story import Story
+
+from ...forked import forked
+from ...waiting import until
 
 PHASES = {"all well": 0.0, "one killed": 4.0}
 
@@ -101,3 +106,23 @@ def test_both_ways_take_all_faults_and_weight_is_exact(tmp_path: Path) -> None:
     assert all(speed > 0 for speed in summary["rumor"]["steps_per_s"].values())
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {"rumor", "all-reduce", "summary.json", "demo.png"}
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_a_demo_that_is_stopped_ends_all_and_fails(tmp_path: Path) -> None:
+    log, ranks = tmp_path / "log.txt", tmp_path / "run" / "all-reduce"
+    demo = forked(log, "rumor", "demo", f"--out={tmp_path / 'run'}")
+    until((ranks / "rank-0" / "metrics.jsonl").exists)
+    demo.send_signal(signal.SIGINT)
+    assert demo.wait() == 1
+    assert log.read_text().endswith("error: stopped before the end\n")
+    assert all(not is_running(int(path.read_text())) for path in ranks.glob("*/pid"))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
