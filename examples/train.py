@@ -1,10 +1,10 @@
-"""A training loop of your own, as a peer of a swarm. Run it in two terminals, or on two machines:
+"""A training loop of your own, as a peer of a swarm. Run it in two terminals, or with the names of
+two machines on both:
 
-    python examples/train.py --bind tcp://127.0.0.1:7700
-    python examples/train.py --join tcp://127.0.0.1:7700
+    python examples/train.py --join localhost:7701,localhost:7702
 
-The second becomes a copy of the first and trains along. Start as many as you like, whenever you
-like, and stop any of them with Ctrl-C. Or start four of them at once:
+Start as many as you like, whenever you like, and stop any of them with Ctrl-C. Or start four of
+them at once:
 
     rumor run -n 4 -- python examples/train.py
 
@@ -21,8 +21,7 @@ from torch import nn
 from rumor.train import Peer
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--bind", help="where to listen, such as tcp://0.0.0.0:7700")
-parser.add_argument("--join", action="append", help="address of any member")
+parser.add_argument("--join", help="addresses of all, port 7700 by default; founds without any")
 parser.add_argument("--steps", type=int, default=2000)
 arguments = parser.parse_args()
 
@@ -35,7 +34,7 @@ held_out = slice(1437, None)
 model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
-with Peer(model, bind=arguments.bind, join=arguments.join) as peer:
+with Peer(model, join=arguments.join) as peer:
     print(f"peer {peer.id} at {peer.address}, with {', '.join(peer.members)}", flush=True)
     try:
         for step in range(arguments.steps):

@@ -1,5 +1,5 @@
 """One process that becomes one peer: a task of a scheduler, as in ``srun rumor run -- python
-train.py``, or one that was started by hand with a list of addresses in ``RUMOR_JOIN``.
+train.py``, or a process with a list of addresses in ``RUMOR_JOIN``.
 
 No launcher runs here: the scheduler starts, watches and ends the tasks. Each process reads its
 place from its environment, and then replaces itself by the script, so that signals and exit status
@@ -76,12 +76,13 @@ def listed_variables(config: LaunchConfig, out: Path) -> dict[str, str]:
     Raises:
         ConfigError: Settings contradict each other, or an address is malformed.
     """
-    config = replace(config, peers=1)
+    # A topology is checked for the machines that are listed.
+    config = replace(config, peers=os.environ["RUMOR_JOIN"].count(",") + 1)
     check_settings(config, out)
     told = variables(config, out, 0)
     texts = {**os.environ, **told, "RUMOR_ID": os.environ.get("RUMOR_ID", "")}
     known = settings_of(PeerConfig)
-    names = ("id", "bind", "advertise", "join", "key", "roster")
+    names = ("id", "bind", "advertise", "join", "key", "roster", "rule")
     given = {name: known[name].read_all(t) for name in names if (t := texts.get(_key(name)))}
     peer = take_place(PeerConfig(**given))
     told = {name: told[name] for name in told if name.removeprefix("RUMOR_") not in _OF_LAUNCHER}
@@ -89,6 +90,8 @@ def listed_variables(config: LaunchConfig, out: Path) -> dict[str, str]:
     told |= {"RUMOR_ID": id, "RUMOR_OUT": str((out / "peers" / id).absolute())}
     if isinstance(peer.bind, str) and "bind" not in given and peer.is_given("bind"):
         told |= {"RUMOR_BIND": peer.bind, "RUMOR_ADVERTISE": ",".join(peer.advertise)}
+        if peer.founders > 1:
+            told |= {"RUMOR_FOUNDERS": os.environ.get("RUMOR_FOUNDERS") or str(peer.founders)}
     return told | {"PYTHONUNBUFFERED": "1"}
 
 

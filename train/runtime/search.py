@@ -39,10 +39,10 @@ _SAY_S: Final = 5.0
 _POLL_S: Final = 0.05
 # Seconds between two lookups of a name that stands for many machines.
 _FRESH_S: Final = 2.0
-_HINT: Final = " (a swarm with keys answers nobody without --key and --roster)"
+_HINT: Final = " (a swarm with keys answers only peers with --key and --roster)"
 _ALONE: Final = (
-    "this peer founds a swarm with the first one that it meets: start another with the same "
-    "addresses, or one without join, which founds alone"
+    "a peer with addresses to join does not found alone: start another peer with the same "
+    "addresses, or one without join"
 )
 
 # A returning peer may ask hundreds of addresses, too many for a line of the log.
@@ -96,9 +96,8 @@ def join_swarm(
     for _ in range(_INCARNATIONS_MAX):
         runtime = open_runtime(incarnation)
         if config.join:
-            own = [without_key(address) for address in runtime.addresses]
+            own, others = runtime.addresses, _others(config, runtime)
             where = f"listens at {_shown(own)}" if own else "only dials out"
-            others = [address for address in config.join if without_key(address) not in own]
             _log.info("%s %s, and looks for %s", id, where, _shown(others) or "others")
         try:
             Search(runtime, config, id, folder, goes_on=goes_on).run(stop)
@@ -165,6 +164,12 @@ def with_keys(addresses: Sequence[str], keyring: Keyring | None) -> Iterator[str
             continue
         for key in keyring.candidates():
             yield with_key(address, key_text(key))
+
+
+def _others(config: PeerConfig, runtime: PeerRuntime) -> list[str]:
+    """Return the addresses to join, except the peer's own."""
+    own = {*map(without_key, runtime.addresses)}
+    return [address for address in config.join if without_key(address) not in own]
 
 
 def _shown(addresses: Sequence[str]) -> str:
@@ -234,8 +239,9 @@ class Search:
             IncompatiblePeer: The swarm trains another model; the message names the first
                 difference.
         """
-        started_s = spoke_s = time.monotonic()
-        asked = _shown(self._config.join).replace(",", "")
+        started_s = time.monotonic()
+        say_s = _SAY_S
+        asked = _shown(_others(self._config, self._runtime)).replace(",", "")
         more = f"; `rumor doctor {asked}` says more" if asked else ""
         hint = _HINT if self._runtime.transport.keyring is None else ""
         while not self._is_over():
@@ -247,8 +253,8 @@ class Search:
                 raise TransportError(f"stopped while joining: {self._wanting()}")
             if waited_s > (self._config.join_timeout_s or float("inf")):
                 raise TransportError(f"found no swarm in {waited_s:.0f} s: {self._wanting()}{more}")
-            if now - spoke_s > _SAY_S:
-                spoke_s = now
+            if waited_s > say_s:
+                say_s *= 2
                 wanting = f"{self._wanting()}{hint}{more}"
                 _log.warning("still joining after %.0f s: %s", waited_s, wanting)
             self._runtime.wait_for_share(_POLL_S)

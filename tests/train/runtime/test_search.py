@@ -98,7 +98,7 @@ def test_joining_without_any_founder_says_what_to_do() -> None:
     stop = threading.Event()
     stop.set()
     found = search.Search(runtime_of("tcp://a:1"), PeerConfig(join="tcp://a:1"), "me", NEW)
-    with pytest.raises(TransportError, match="start another with the same addresses"):
+    with pytest.raises(TransportError, match="start another peer with the same addresses"):
         found.run(stop)
 
 

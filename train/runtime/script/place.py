@@ -1,14 +1,16 @@
 """The place of a peer in a list of addresses that all peers of a swarm are given.
 
 With the same list on every machine, no machine is special: each peer listens at the listed address
-that is its machine's, and dials the others. Whoever meets somebody founds the swarm with them.
+that is its machine's, and dials the others. The first peers that meet found the swarm.
 """
 
+import logging
 import os
 import socket
 from dataclasses import replace
 from typing import Final
 
+from ....gossip.protocol.rule import requirements_of
 from ....gossip.transport.addresses import (
     PORT_MAX,
     is_loopback,
@@ -25,6 +27,8 @@ __all__ = ["take_place"]
 # Peers per machine beyond those listed.
 _FURTHER_MAX: Final = 64
 
+_log = logging.getLogger("rumor")
+
 _claimed: Final[set[int]] = set()
 
 
@@ -32,8 +36,9 @@ def take_place(config: PeerConfig) -> PeerConfig:
     """Return the settings of a peer that listens at a listed address of its machine.
 
     If another process has that address, the peer takes the next one of its machine in the list, and
-    then the ports that follow. Nothing changes if ``bind`` is given, or no listed address is this
-    machine's: such a peer only dials out.
+    then, unless it is a loopback address, the ports that follow. With a rule whose members are
+    fixed, all that are listed found together. Nothing changes if ``bind`` is given, or no listed
+    address is this machine's: such a peer only dials out.
     """
     if config.is_given("bind") or config.rendezvous is not None:
         return config
@@ -46,11 +51,19 @@ def take_place(config: PeerConfig) -> PeerConfig:
     if not own or (len(config.join) == 1 and is_loopback(listed[0])):
         return config
     host, first = own[0]
-    last = int(first) if config.advertise else min(int(first) + _FURTHER_MAX, PORT_MAX)
-    for host, port in (*own, *((host, str(each)) for each in range(int(first) + 1, last + 1))):
+    is_fixed = bool(config.advertise) or is_loopback(join_address(host, first))
+    last = int(first) if is_fixed else min(int(first) + _FURTHER_MAX, PORT_MAX)
+    further = [(host, str(port)) for port in range(int(first) + 1, last + 1)]
+    for host, port in (*own, *further):
         if _is_claimed(int(port)) and not (bind := bind_at(host, int(port))).endswith("*"):
+            if (host, port) not in own:
+                text = "port %s is in use here, perhaps by another peer: this one takes %s"
+                _log.warning(text, first, port)
             advertise = config.advertise or join_address(host, port)
-            return replace(config, bind=bind, advertise=advertise)
+            founders = config.founders
+            if requirements_of(config.make_rule()).fixed_members and founders == 1:
+                founders = len(listed)  # such a rule admits no newcomer
+            return replace(config, bind=bind, advertise=advertise, founders=founders)
     return config
 
 
