@@ -243,7 +243,6 @@ class Search:
         say_s = _SAY_S
         asked = _shown(_others(self._config, self._runtime)).replace(",", "")
         more = f"; `rumor doctor {asked}` says more" if asked else ""
-        hint = _HINT if self._runtime.transport.keyring is None else ""
         while not self._is_over():
             now = time.monotonic()
             waited_s = now - started_s
@@ -255,8 +254,7 @@ class Search:
                 raise TransportError(f"found no swarm in {waited_s:.0f} s: {self._wanting()}{more}")
             if waited_s > say_s:
                 say_s *= 2
-                wanting = f"{self._wanting()}{hint}{more}"
-                _log.warning("still joining after %.0f s: %s", waited_s, wanting)
+                _log.warning("still joining after %.0f s: %s%s", waited_s, self._wanting(), more)
             self._runtime.wait_for_share(_POLL_S)
 
     def _is_over(self) -> bool:
@@ -324,7 +322,8 @@ class Search:
             waits = "waiting for a first share" if is_founded else f"{first} is about to found"
             words.append(waits)
         elif self._config.join and not self._returning:
-            words.append(_ALONE)
+            hint = _HINT if self._runtime.transport.keyring is None else ""
+            words.append(f"{_ALONE}{hint}")
         if (refusal := self._runtime.refusal) is not None:
             words.append(f"{refusal.peer} refuses this peer: {refusal.reason}")
         return "; ".join(words) or "no peer has answered yet"
