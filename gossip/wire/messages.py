@@ -62,7 +62,7 @@ STEPS_MAX = 2**62
 FRAME_BYTES_MAX = 4 << 20
 """Largest second part of a message, in bytes."""
 
-EXCERPT_BYTES = 256 << 10
+EXCERPT_BYTES = 1 << 20
 """Size of an excerpt of a model, except for the last of a shard."""
 
 SEGMENT_LENGTH_MAX = 128

@@ -6,9 +6,9 @@ round trip; extra bytes in the hello, which the peer drops, give the bandwidth. 
 hello for its own model that names no member with its view.
 """
 
+import math
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self
@@ -53,13 +53,10 @@ _NAP_S: Final = 0.005
 _NO_MODEL: Final = b"\xff" * 16
 
 
-# Excerpts on their way at most: 4 MiB, enough for 40 MB/s at a round trip of 0.1 s. It starts with
-# one, and grows with each that arrives, so that a slow link has no long queue.
-_WINDOW_MAX: Final = 16
 # Requests for a copy that is not taken yet are repeated often; those for excerpts, which only a
 # lost connection loses, ever less often.
 _WANTED_AGAIN_S: Final = 0.1
-_EXCERPT_AGAIN_S: Final = 3.0
+_EXCERPT_AGAIN_S: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -154,88 +151,71 @@ class Probe:
         """Read the peer's model of this *schema*, a copy that it makes between two steps.
 
         Args:
-            wait_s: Timeout for the copy, and then for more of it, seconds.
+            wait_s: Timeout for the copy, and then for each excerpt, seconds.
             tell: Called with the part that has arrived, in [0, 1].
-
-        Raises:
-            IncompatiblePeer: It trains another model.
         """
         sizes = [COPIED.size_bytes(schema, shard) for shard in range(schema.shards)]
-        payloads = [torch.empty(size, dtype=torch.uint8) for size in sizes]
-        weights = [0] * schema.shards
-        rest = deque(
-            (k, at) for k, size in enumerate(sizes) for at in range(0, size, EXCERPT_BYTES)
-        )
-        count, window, again_s = len(rest), 1, _WANTED_AGAIN_S
-        if not count:
+        places = [
+            (shard, start)
+            for shard, size in enumerate(sizes)
+            for start in range(0, size, EXCERPT_BYTES)
+        ]
+        if not places:
             raise RemoteProtocolError("its model has no numbers")
-        asked: dict[tuple[int, int], None] = {}
-        first: Envelope | None = None
-        snapshot, step, time_s = 0, 0, time.time()
-        heard_s = moved_s = time.perf_counter()
-        while rest or asked:
-            while rest and len(asked) < window:
-                asked[rest[0]] = None
-                self._fetch(snapshot, *rest.popleft())
-            answer = self._excerpt(again_s)
-            now = time.perf_counter()
-            if answer is None:
-                if now - heard_s > self._timeout_s:
-                    raise TransportError(f"it has not answered for {self._timeout_s:g} s")
-                again_s *= 2 if snapshot else 1
-                self._fetch(snapshot, *next(iter(asked)))
-                continue
-            envelope, told, frame = answer
-            heard_s = now
-            if told.why:
-                raise TransportError(told.why)
+        payloads = [torch.empty(size, dtype=torch.uint8) for size in sizes]
+        weights, snapshot, time_s = [0] * schema.shards, 0, 0.0
+        for number, (shard, start) in enumerate(places, 1):
+            envelope, told, frame = self._excerpt(snapshot, shard, start, wait_s)
             if envelope.schema != schema.hash:
                 raise IncompatiblePeer("it trains another model than the others", envelope.source)
-            if first is None and told.snapshot:
-                first, time_s = envelope, time.time()
-                snapshot, step = told.snapshot, told.step
-            place = envelope.shard, told.offset_bytes
-            if not told.snapshot or told.snapshot != snapshot or place not in asked:
-                if now - moved_s > wait_s:
-                    raise TransportError(f"it has shown no model for {wait_s:g} s")
-                continue
-            room = payloads[place[0]][place[1] : place[1] + EXCERPT_BYTES]
+            room = payloads[shard][start : start + EXCERPT_BYTES]
             if len(frame) != len(room):
                 raise RemoteProtocolError(f"an excerpt of {len(frame)} bytes", envelope.source)
             room.numpy()[:] = np.frombuffer(frame, np.uint8)
-            weights[place[0]] = told.held
-            del asked[place]
-            moved_s, again_s, window = now, _EXCERPT_AGAIN_S, min(window + 1, _WINDOW_MAX)
-            tell(1 - (len(rest) + len(asked)) / count)
+            weights[shard], snapshot = told.held, told.snapshot
+            time_s = time_s or time.time()
+            tell(number / len(places))
         self._send(question(self._id, Fetch(snapshot=snapshot, done=True)))
-        assert first is not None, "a model has an excerpt"
         return ModelRead(
-            peer=first.source,
-            swarm=first.swarm,
+            peer=envelope.source,
+            swarm=envelope.swarm,
             schema=schema,
-            step=step,
+            step=told.step,
             weights=tuple(weights),
             payloads=tuple(payloads),
             time_s=time_s,
         )
 
-    def _fetch(self, snapshot: int, shard: int, offset_bytes: int) -> None:
-        fetch = Fetch(snapshot=snapshot, offset_bytes=offset_bytes)
-        self._send(replace(question(self._id, fetch), shard=shard))
-
-    def _excerpt(self, timeout_s: float) -> tuple[Envelope, Excerpt, Buffer] | None:
-        """Return the next excerpt, with its frame; None if none arrives in time."""
-        until_s = time.perf_counter() + timeout_s
-        while (rest_s := until_s - time.perf_counter()) > 0:
-            for received in self._transport.poll(rest_s):
+    def _excerpt(
+        self, snapshot: int, shard: int, start: int, wait_s: float
+    ) -> tuple[Envelope, Excerpt, Buffer]:
+        """Request an excerpt until it arrives; of a new snapshot if the number is 0."""
+        request = question(self._id, Fetch(snapshot=snapshot, offset_bytes=start))
+        request = replace(request, shard=shard)
+        again_s = _EXCERPT_AGAIN_S if snapshot else _WANTED_AGAIN_S
+        sent_s = -math.inf
+        give_up_s = time.perf_counter() + wait_s
+        while (now := time.perf_counter()) < give_up_s:
+            if now >= sent_s + again_s:
+                self._send(request)
+                again_s *= 2 if snapshot else 1
+                sent_s = time.perf_counter()
+            for received in self._transport.poll(min(sent_s + again_s, give_up_s) - now):
                 envelope, check = decode_header(received.header)
-                if envelope.destination != self._id or not isinstance(envelope.body, Excerpt):
+                told = envelope.body
+                if envelope.destination != self._id or not isinstance(told, Excerpt):
+                    continue
+                if told.why:
+                    raise TransportError(told.why)
+                if not told.snapshot or (snapshot and told.snapshot != snapshot):
+                    continue
+                if (envelope.shard, told.offset_bytes) != (shard, start):
                     continue
                 frame = received.frame()
                 if len(frame) != envelope.frame_bytes or checksum(frame) != check:
                     raise DecodeError("an excerpt was damaged", envelope.source)
-                return envelope, envelope.body, frame
-        return None
+                return envelope, told, frame
+        raise TransportError(f"it has shown no model for {wait_s:g} s")
 
     def _bytes_s(self, roundtrip_s: float, bytes_max: int) -> float:
         """Send more and more bytes until the time is measurable; the fastest trip counts."""

@@ -10,11 +10,11 @@ from rumor.train.runtime.telling.model_copy import ModelCopy
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
 
-WIDTH = 400
+WIDTH = 800
 
 
 class Shown:
-    """A model in two shards, the first of three excerpts, and its copy."""
+    """A model in two shards, each of three excerpts, and its copy."""
 
     def __init__(self) -> None:
         self.model = nn.Linear(WIDTH, 2 * WIDTH, bias=False)

@@ -7,6 +7,7 @@ nothing is in the ledger or the journal.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Final
 
 from ....gossip import TrainingError
@@ -50,21 +51,21 @@ class ModelCopy:
 
     def __init__(self, store: TensorStore, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, clock
+        self._numbers = count(1)
         self._reader: PeerId = ""
         self._asked_s = clock()
-        self._number = 0
         # Number of the copy that the reader needs; 0 without a reader.
-        self._wanted = 0
+        self._number = 0
         self._copy: _Copy | None = None
 
     @property
     def is_wanted(self) -> bool:
         """True if a reader waits for the training thread to call `take`."""
-        return self._wanted != 0 and not self._is_taken(self._wanted)
+        return self._number != 0 and self._taken() is None
 
     def take(self, held: Sequence[int], step: int) -> None:
         """Copy the model, which holds this weight in each shard."""
-        number, why = self._wanted, ""
+        number, why = self._number, ""
         self._release()
         try:
             for shard in range(self._store.schema.shards):
@@ -81,23 +82,20 @@ class ModelCopy:
         """
         self.expire()
         if not (self._reader or fetch.snapshot or fetch.done or why):
-            self._reader = question.source
-            self._wanted = self._number = self._number + 1
+            self._reader, self._number = question.source, next(self._numbers)
         if question.source != self._reader:
             return _refusal(why or ("it was not fetched in time" if fetch.snapshot else "")), b""
-        self._asked_s, copy = self._clock(), self._copy
+        self._asked_s = self._clock()
         if fetch.done:
             self._end()
-            return Excerpt(), b""
-        if copy is None or not self._is_taken(self._number):
-            return _refusal(why), b""
-        return self._excerpt(copy, question, fetch)
+        copy = self._taken()
+        return (_refusal(why), b"") if copy is None else self._excerpt(copy, question, fetch)
 
     def expire(self) -> None:
         """Release the copy of a reader that has died; call this about every second."""
         if self._reader and self._clock() - self._asked_s > _IDLE_S:
             self._end()
-        if not self._wanted:
+        if not self._number:
             # The training thread may have taken it after its reader had gone.
             self._release()
 
@@ -119,11 +117,12 @@ class ModelCopy:
         # Not a view: frames in the queue of a reader that has stopped must not keep a whole model.
         return told, bytes(frame)
 
-    def _is_taken(self, number: int) -> bool:
-        return self._copy is not None and self._copy.number == number
+    def _taken(self) -> _Copy | None:
+        copy = self._copy
+        return copy if copy is not None and copy.number == self._number else None
 
     def _end(self) -> None:
-        self._reader, self._wanted = "", 0
+        self._reader, self._number = "", 0
         self._release()
 
     def _release(self) -> None:
