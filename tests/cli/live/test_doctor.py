@@ -56,7 +56,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     ("words", "message"),
     [
         ([], "Missing argument"),
-        (["node-a"], "write HOST:PORT"),
+        (["node a"], "write HOST or HOST:PORT"),
         (["node-a:1", "--key", "m1.key"], "belong together"),
         (["node-a:1", "--timeout-s", "0"], "timeout_s is 0"),
         (["node-a:1", "--task", "nope"], "digits, mnist, quadratic"),

@@ -29,7 +29,7 @@ def stop(*words: object, status: int = 0) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["node-a"], "write HOST:PORT"),
+        (["node a"], "write HOST or HOST:PORT"),
         (["node-a:1", "--timeout", "0"], "--timeout is 0: it must be above 0"),
         (["node-a:1", "--timeout", "90000"], "at most 86400 seconds"),
         (["node-a:1", "--key", "m1.key"], "give both or neither"),

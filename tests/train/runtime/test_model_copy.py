@@ -10,15 +10,17 @@ from rumor.train.runtime.telling.model_copy import ModelCopy
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
 
+from ..fake_queue import FakeQueue
+
 WIDTH = 800
 
 
 class Shown:
     """A model in two shards, each of three excerpts, and its copy."""
 
-    def __init__(self) -> None:
+    def __init__(self, queue: FakeQueue | None = None) -> None:
         self.model = nn.Linear(WIDTH, 2 * WIDTH, bias=False)
-        self.vector = Vector(self.model, shards=2)
+        self.vector = Vector(self.model, shards=2, queues=lambda device: queue)
         self.store = TensorStore(self.vector)
         self.now = 0.0
         self.copy = ModelCopy(self.store, lambda: self.now)
@@ -122,6 +124,25 @@ def test_a_model_that_is_not_finite_is_not_shown(shown: Shown) -> None:
     shown.take()
     told, frame = shown.ask("r")
     assert "finite" in told.why and not frame and not shown.used_bytes
+
+
+def test_a_copy_on_a_device_is_shown_once_it_is_in_host_memory() -> None:
+    queue = FakeQueue()
+    shown = Shown(queue)
+    shown.ask("r")
+    shown.take()
+    assert shown.ask("r") == (Excerpt(), b"") and not queue.waited
+    queue.finish()
+    told, frame = shown.ask("r")
+    assert told.snapshot == 1 and len(frame) == EXCERPT_BYTES and not queue.waited
+    shown.ask("r", 1, done=True)
+    with torch.no_grad():
+        shown.model.weight[3] = torch.nan
+    shown.ask("s")
+    shown.take()
+    queue.finish()
+    assert shown.ask("s") == (Excerpt(why="its model is not finite"), b"")
+    assert shown.store.failure is None
 
 
 def test_who_takes_part_no_more_begins_no_copy_and_completes_one(shown: Shown) -> None:
