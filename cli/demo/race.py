@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.live import Live
@@ -16,7 +16,7 @@ from rich.live import Live
 from ...gossip.specs.parameter import check_settings, setting
 from ..errors import FAILED, fail
 from ..launch.checks import training_job
-from ..launch.config import PROGRAM, LaunchConfig, Place
+from ..launch.config import PROGRAM, Job, LaunchConfig, Place
 from ..launch.display import Display, complaint, is_exact
 from ..launch.faults import FaultInjector
 from ..launch.folder import RunFolder
@@ -30,11 +30,13 @@ from ..settings.exchange import OutSettings
 from ..settings.options import OUTPUT, Json, Source, config_of, options_of
 from .story import NAMES, Story, way_of
 
-if TYPE_CHECKING:
-    from ...train.faults.schedule import Fault
-    from ..launch.config import Job
-
 __all__ = ["DemoConfig", "demo"]
+
+_PEERS: Final = ("peer-0", "peer-1", "peer-2", "peer-3")
+_RANKS: Final = ("rank-0", "rank-1", "rank-2", "rank-3")
+"""Processes of all-reduce."""
+
+_WHOLE_S: Final = 60.0
 
 _PHASES: Final = {
     "all well": 0.0,
@@ -44,14 +46,22 @@ _PHASES: Final = {
 }
 """Their beginnings in a demo of `_WHOLE_S`."""
 
-_RESTART_S, _WHOLE_S = 16.0, 60.0
+_FAULTS: Final[tuple[tuple[float, dict[str, Any], tuple[str | None, ...]], ...]] = (
+    (15.0, {"kind": "crash"}, ("peer-1", "rank-1")),
+    # As torchrun does: all start again; the others have failed, or wait in vain.
+    (16.0, {"kind": "crash"}, _RANKS),
+    (16.0, {"kind": "restart", "state": "kept"}, ("peer-1", *_RANKS)),
+    (25.0, {"kind": "slow", "factor": 10.0, "for_s": 35.0}, ("peer-2", "rank-2")),
+    (35.0, {"kind": "join"}, (None,)),
+    (_WHOLE_S, {"kind": "crash"}, _RANKS),
+    (_WHOLE_S, {"kind": "leave"}, (*_PEERS, "join-1")),
+)
+"""Faults, and the end: when, what, and to whom."""
 
 _SAID: Final = re.compile("nothing is done|is killed|is asked to leave")
 """Sentences about faults that did nothing, or that one about the process itself follows."""
 
 _WHEN: Final = re.compile(r"^fault at \S+ s: ")
-
-_PROCESSES, _KILLED, _SLOWED, _FACTOR = 4, 1, 2, 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +115,7 @@ def demo(*, as_json: Json = False, **settings: Any) -> None:
 class _Folder(RunFolder):
     """The folder of the peers, which also has places for the processes of all-reduce."""
 
-    def __init__(self, job: "Job", ranks: Path) -> None:
+    def __init__(self, job: Job, ranks: Path) -> None:
         super().__init__(job)
         self._ranks, self._count = ranks, job.config.peers
 
@@ -130,34 +140,9 @@ class _Folder(RunFolder):
         return self.rank(place.index, int(place.command[-1]) + 1)
 
 
-def _faults(part: float) -> "tuple[Fault, ...]":
-    """Return all faults and the end; each hits one process of each way."""
-    from ...train.faults.schedule import Fault
-
-    def both(at_s: float, kind: str, number: int, **more: Any) -> "list[Fault]":
-        ids = (f"peer-{number}", f"rank-{number}")
-        return [Fault(at_s=part * at_s, kind=kind, peer=id, **more) for id in ids]
-
-    def ranks(at_s: float, kind: str, **more: Any) -> "list[Fault]":
-        return [both(at_s, kind, number, **more)[1] for number in range(_PROCESSES)]
-
-    _, kill_s, slow_s, join_s = _PHASES.values()
-    return (
-        *both(kill_s, "crash", _KILLED),
-        # As torchrun does: all start again; the others have failed, or wait in vain.
-        *ranks(_RESTART_S, "crash"),
-        both(_RESTART_S, "restart", _KILLED, state="kept")[0],
-        *ranks(_RESTART_S, "restart", state="kept"),
-        *both(slow_s, "slow", _SLOWED, factor=_FACTOR, for_s=part * (_WHOLE_S - slow_s)),
-        Fault(at_s=part * join_s, kind="join"),
-        *ranks(_WHOLE_S, "crash"),
-        *(both(_WHOLE_S, "leave", number)[0] for number in range(_PROCESSES)),
-        Fault(at_s=part * _WHOLE_S, kind="leave", peer="join-1"),
-    )
-
-
 def _run(folder: Path, seconds: float) -> dict[str, Any]:
     """Train both ways, and write the results."""
+    from ...train.faults.schedule import Fault
     from ...train.storage.files import write_json
     from .allreduce import LR, TRAINING
     from .pictures import draw
@@ -165,14 +150,23 @@ def _run(folder: Path, seconds: float) -> dict[str, Any]:
     part = seconds / _WHOLE_S
     training = replace(TRAINING, lr=LR["rumor"])
     config = LaunchConfig(
-        peers=_PROCESSES, topology="complete", rule="gosgd:p=0.5", log_every=1, out=folder / "rumor"
+        peers=len(_PEERS),
+        topology="complete",
+        rule="gosgd:p=0.5",
+        log_every=1,
+        out=folder / "rumor",
     )
     job = training_job(config, training)
     places = _Folder(job, folder / "all-reduce")
-    group = ProcessGroup([*places.found(), *(places.rank(n, 1) for n in range(_PROCESSES))])
+    group = ProcessGroup([*places.found(), *(places.rank(n, 1) for n in range(len(_RANKS)))])
     story = Story({name: part * begin_s for name, begin_s in _PHASES.items()}, seconds)
     monitor = Monitor(group.places, group.processes, None, on_row=story.take)
-    injector = FaultInjector(_faults(part), group, monitor, places)
+    whole = [Fault(at_s=at_s, peer=id, **fault) for at_s, fault, ids in _FAULTS for id in ids]
+    faults = [
+        replace(fault, at_s=part * fault.at_s, for_s=fault.for_s and part * fault.for_s)
+        for fault in whole
+    ]
+    injector = FaultInjector(faults, group, monitor, places)
     started_s = time.monotonic()
     with _display(story, group, monitor) as display:
         supervise(group, monitor, display, injector)
