@@ -23,12 +23,13 @@ __all__ = [
     "fingerprint",
     "frozen_names",
     "frozen_tensors",
+    "inner_module",
+    "is_plain",
     "memory_order",
     "named_state",
     "named_tensors",
     "parts_of",
     "plain_names",
-    "require_own_process",
     "sort_out",
     "state_dict",
     "tie_again",
@@ -55,6 +56,19 @@ _Memory = tuple[object, ...]
 _FROZEN_MAX: Final = 4096
 
 
+def _wrapped(module: nn.Module) -> str | None:
+    """Return the attribute with the module inside a wrapper; None for any other module."""
+    names = (each.__name__ for each in type(module).__mro__)
+    return next((_WRAPPED[name] for name in names if name in _WRAPPED), None)
+
+
+def inner_module(module: nn.Module) -> nn.Module:
+    """Return the module without the wrappers around it."""
+    while (wrapped := _wrapped(module)) is not None:
+        module = getattr(module, wrapped)
+    return module
+
+
 def plain_names(module: nn.Module) -> Callable[[str], str]:
     """Return a function from names of *module*'s tensors to those without wrappers.
 
@@ -63,9 +77,7 @@ def plain_names(module: nn.Module) -> Callable[[str], str]:
     """
     inner = {}
     for path, part in module.named_modules():
-        names = (each.__name__ for each in type(part).__mro__)
-        wrapped = next((_WRAPPED[name] for name in names if name in _WRAPPED), None)
-        if wrapped is not None:
+        if (wrapped := _wrapped(part)) is not None:
             before = f"{path}." if path else ""
             inner[f"{before}{wrapped}."] = before
 
@@ -77,31 +89,6 @@ def plain_names(module: nn.Module) -> Callable[[str], str]:
         return name
 
     return plain
-
-
-def require_own_process(model: nn.Module) -> None:
-    """Check that no other process takes part in a model's steps.
-
-    Raises:
-        TrainingError: It has DistributedDataParallel, FSDP or synchronized batch statistics in a
-            group of several processes, each of which would wait for the others in each step.
-    """
-    dist = torch.distributed
-    if not (dist.is_available() and dist.is_initialized()):
-        return
-    for path, module in model.named_modules():
-        groups = [each for each in vars(module).values() if isinstance(each, dist.ProcessGroup)]
-        world = dist.group.WORLD
-        if isinstance(module, nn.SyncBatchNorm) and not groups and world is not None:
-            groups = [world]
-        for group in groups:
-            if group.size() > 1:
-                where = f"{path} of the model" if path else "the model"
-                raise TrainingError(
-                    f"{where} is a {type(module).__name__} over {group.size()} processes, which "
-                    "wait for one another in each step: give Peer the plain model, so that each "
-                    "process is a peer of its own"
-                )
 
 
 def named_tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -334,7 +321,7 @@ def memory_order(tensor: Tensor) -> tuple[int, ...] | None:
 
 
 def _is_averaged(buffer: Tensor) -> bool:
-    if is_lazy(buffer) or _is_empty(buffer) or not _is_plain(buffer):
+    if is_lazy(buffer) or _is_empty(buffer) or not is_plain(buffer):
         return True  # would be, if it could
     # A mask of -inf is not a statistic: averaging it can give NaN.
     return buffer.is_floating_point() and bool(torch.isfinite(buffer).all())
@@ -356,7 +343,7 @@ def _with_values(name: str, tensor: Tensor) -> Tensor:
             f"{name} lies on the meta device and has no values: call model.to_empty(device=...) "
             "and load them before Peer(model)"
         )
-    if not _is_plain(tensor):
+    if not is_plain(tensor):
         kind = f"a {type(tensor).__name__}" if _is_subclass(tensor) else "sparse"
         raise TrainingError(
             f"{name} is {kind}, which is more than one tensor of numbers: make it a plain tensor "
@@ -368,7 +355,7 @@ def _with_values(name: str, tensor: Tensor) -> Tensor:
 
 def _memory(tensor: Tensor) -> _Memory | None:
     """Return a key that tensors of the same memory share; None for a tensor without memory."""
-    if is_lazy(tensor) or not _is_plain(tensor) or tensor.is_meta or not tensor.numel():
+    if is_lazy(tensor) or not is_plain(tensor) or tensor.is_meta or not tensor.numel():
         return None
     return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
@@ -428,7 +415,8 @@ def parts_of(tensor: Tensor) -> Iterator[Tensor]:
         yield tensor
 
 
-def _is_plain(tensor: Tensor) -> bool:
+def is_plain(tensor: Tensor) -> bool:
+    """True for one dense tensor of numbers, not for a subclass that consists of others."""
     return tensor.layout is torch.strided and not _is_subclass(tensor)
 
 

@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..gossip import ConfigError, Rule, RumorError, TransportError
@@ -31,8 +32,12 @@ from .loop.model_check import ModelCheck
 from .loop.report import save_peer_model
 from .loop.signals import SignalHandling
 from .loop.telemetry import Loss, Telemetry
-from .model import require_own_process, state_dict
+from .model import state_dict
 from .runtime import shutdown
+from .runtime.group.detection import ranks_of
+from .runtime.group.rank_files import RankFiles, SpreadState
+from .runtime.group.rank_group import RankGroup, meet
+from .runtime.group.shared_model import Parts, Place, SharedModel, open_part
 from .runtime.opening import open_runtime, open_transport
 from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime
@@ -41,8 +46,9 @@ from .runtime.script.environment import environment, peers_before, resolve_confi
 from .runtime.search import join_swarm, showing
 from .runtime.shutdown import MergeResult
 from .runtime.telling.counters import Counters
-from .runtime.telling.stats import PeerStats, protocol_stats
+from .runtime.telling.stats import PeerStats, protocol_stats, swarm_figures
 from .storage.checkpoint import Stateful
+from .tensors.state import ExtraState, pack_state, unpack_state
 from .tensors.vector import Vector
 
 __all__ = ["Peer"]
@@ -52,8 +58,37 @@ _log = logging.getLogger("rumor")
 # Assumed duration of a step, until the first two are over.
 _PACE_S: Final = 0.05
 
+# Steps between two checks of the frozen parameters of each process of a group.
+_LOOK_EVERY_STEPS: Final = 100
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 _running: "list[Peer]" = []
 """Peers of this process that are started and not closed."""
+
+
+def _on_all_ranks(
+    method: "Callable[Concatenate[Peer, _P], _T]",
+) -> "Callable[Concatenate[Peer, _P], _T]":
+    """Make a method one that the processes of a group call together, see `RankGroup.call`.
+
+    It finds the group's whole model current.
+    """
+
+    @wraps(method)
+    def together(self: "Peer", /, *args: _P.args, **given: _P.kwargs) -> _T:
+        group = self._group
+        if group is None:
+            return method(self, *args, **given)
+
+        def act() -> _T:
+            group.refresh()
+            return method(self, *args, **given)
+
+        return group.call(method.__name__, act)
+
+    return together
 
 
 class Peer:
@@ -91,10 +126,14 @@ class Peer:
         evaluate_every: Steps between evaluations; requires *evaluate*, and vice versa.
         checkpoints: True to write checkpoints into *out*; False if the caller keeps its
             `state_dict`.
+        group: Process group of all processes that train the model together; default: that of its
+            `DistributedDataParallel`, or the mesh of its DTensors (FSDP2, tensor parallel). They
+            are one peer: each makes it, and makes the same calls of it.
 
     Raises:
         ConfigError: A setting is out of range, or a logger's package is not installed.
-        TrainingError: The model has nothing to share, or its steps span several processes.
+        TrainingError: The model has nothing to share; or the processes that train it are on several
+            machines, or do not all make the peer.
     """
 
     def __init__(
@@ -112,6 +151,7 @@ class Peer:
         evaluate: Evaluate | None = None,
         evaluate_every: int | None = None,
         checkpoints: bool = True,
+        group: Any = None,
     ) -> None:
         if isinstance(rule, str):
             raise ConfigError(
@@ -119,9 +159,12 @@ class Peer:
             )
         given: dict[str, Any] = {"id": name, "join": join, "bind": bind, "topology": topology}
         given |= {"rule": rule, "out": out}
-        told = environment()
+        ranks = ranks_of(model, group)
+        told = environment(ranks=max(1, len(ranks)))
         before = peers_before(told)
         told, swarm = told.of_swarm(swarm, before)
+        self.environment = told
+        """Settings from outside; with a group, those of its machine's peer, not of each process."""
         self.config = resolve_config(config, given, told)
         """All settings, including those from the environment."""
         if checkpoints:
@@ -129,9 +172,45 @@ class Peer:
         self.id = self.config.named()
         """Name of the peer; after `resume`, the one in the checkpoint."""
         self._rule = self.config.make_rule()
-        require_own_process(model)
         self._model = model
+        self._stop = threading.Event()
+        """Set on any thread to end all waiting: for a swarm, or for members in a step or at the
+        end."""
+        self._counters = Counters()
+        self._runtime: PeerRuntime | None = None
+        self.merged: MergeResult | None = None
+        """Result of the last `merge`, including that at the end of the block; None before."""
+        self._left, self._pace_s = False, _PACE_S
+        self._leaving = threading.Lock()
+        self._stepped_s: float | None = None
+        self._signals = SignalHandling(self._stop)
+        self._on_start: list[Callable[[], object]] = []
+        self._has_begun = False
+        self._pid = os.getpid()
+        self._group: RankGroup | None = None
+        if not ranks:
+            self._prepare(model, evaluate, evaluate_every)
+        else:
+            if evaluate is not None or requirements_of(self._rule).overlaps:
+                what = "evaluate=" if evaluate is not None else "a rule with layers="
+                raise ConfigError(f"{what} needs a whole model, and {len(ranks)} processes hold it")
+            self._group = meet(ranks, model)
+            self._share_model(self._group)
+        before.append(swarm)
+
+    def _prepare(
+        self,
+        model: nn.Module,
+        evaluate: Evaluate | None = None,
+        evaluate_every: int | None = None,
+        empty: Callable[[int, torch.dtype], Tensor] | None = None,
+    ) -> None:
+        """Set up what the process has that runs the protocol, over a whole model.
+
+        *empty* allocates the vector, see `Layout.lay_out`.
+        """
         wire, requirements = self.config.protocol.wire, requirements_of(self._rule)
+        self._whole = model
         self._vector = Vector(
             model,
             self._rule.registers,
@@ -142,35 +221,77 @@ class Peer:
             keeps_anchor=requirements.needs_anchor(wire),
             sends_topk=requirements.notes_sent(wire),
             memory_models_max=math.inf if requirements.waits else self.config.memory_models,
+            empty=empty,
         )
         self._check = ModelCheck(self._vector, wire, self.config.frozen_may_differ)
         # rumor's own loops, not scripts, set the attributes from here to `_opens` before the start.
-        self._stop = threading.Event()
-        """Set on any thread to end all waiting: for a swarm, or for members in a step or at the
-        end."""
         self._journaled: Mapping[str, Any] | None = None
         """Training settings that a replay needs, for a peer that keeps a journal."""
         self._notes: Mapping[str, Any] = {}
         """JSON values to write into its folder at its start, by file name."""
         self._opens: Callable[[PeerConfig], Transport] = partial(
-            open_transport, network_faults=told.network_faults
+            open_transport, network_faults=self.environment.network_faults
         )
         """Opens its sockets."""
-        self._counters = Counters()
-        self._folder = PeerFolder(self.config, model, self._vector, self._check.require_constant)
-        self._runtime: PeerRuntime | None = None
-        self.merged: MergeResult | None = None
-        """Result of the last `merge`, including that at the end of the block; None before."""
-        self._left, self._pace_s, self._told = False, _PACE_S, told
-        self._stepped_s: float | None = None
-        self._telemetry = Telemetry(
-            *(self.config, model, self._vector, evaluate, evaluate_every, told.ready)
+        self._folder = PeerFolder(
+            self.config, model, self._vector, self._check.require_constant, self._save_ranks
         )
-        self._signals = SignalHandling(self._stop)
-        self._on_start: list[Callable[[], object]] = []
-        self._has_begun = False
-        self._pid = os.getpid()
-        before.append(swarm)
+        self._telemetry = Telemetry(
+            *(self.config, model, self._vector, evaluate, evaluate_every, self.environment.ready)
+        )
+
+    def _share_model(self, group: RankGroup) -> None:
+        """Let the leader of a group set up a whole model in memory that all its processes share."""
+        segments: list[Tensor] = []
+
+        def make() -> tuple[str, list[Place], list[tuple[str, int]]]:
+            shared = SharedModel(self._model, self.config.local)
+            self._prepare(shared.module, empty=shared.empty)
+            segments.extend(shared.segments)
+            self._vector.refresh = group.refresh
+            group.version, group.outlook = lambda: self._vector.version, self.stats
+            group.on_failure, group.on_stuck = self._stop.set, self._give_up
+            group.stuck_s = self.config.stuck_s
+            return self.id, shared.places(self._vector.layout), shared.names()
+
+        self.id, places, names = group.call("Peer()", make)
+        segments = segments or [open_part(*name) for name in names]
+        self._parts = Parts(self._model, places, segments, leads=group.leads)
+        checkpoint = self.config.checkpoint
+        folder, kept = (checkpoint.folder, checkpoint.kept) if checkpoint else (None, 1)
+        self._files = RankFiles(None if group.leads else folder, group.rank, kept)
+        group.handlers |= {
+            "write": lambda everything: self._parts.write(everything=everything),
+            "read": lambda everything: self._parts.read(everything=everything),
+            "extra": self._take_extra,
+            "kept": lambda _: self._files.kept(),
+        }
+        if not group.leads:
+            group.handlers |= {"save": self._files.save, "load": self._files.load}
+
+    def _take_extra(self, packed: bytes) -> None:
+        """Give this process's modules the extra state of the leader's."""
+        if self._is_follower:
+            ExtraState(self._model).restore(unpack_state(packed))
+
+    def _save_ranks(self, number: int, steps: int, waits: bool) -> None:
+        if self._group is not None and self._group.is_whole:
+            self._group.ask("save", (number, steps, waits))
+
+    @property
+    def _is_follower(self) -> bool:
+        """True for a process of a group that does not run the protocol."""
+        return self._group is not None and not self._group.leads
+
+    @property
+    def rank(self) -> int:
+        """Number of this process among those that train the model together, from 0."""
+        return 0 if self._group is None else self._group.rank
+
+    @property
+    def is_leader(self) -> bool:
+        """True for the process that runs the protocol: the only one, or the first of a group."""
+        return not self._is_follower
 
     def register(self, **objects: Stateful) -> None:
         """Save the state of these objects in checkpoints, by these names.
@@ -182,7 +303,12 @@ class Peer:
             ConfigError: One has no state, or the checkpoint has nothing by its name.
             LocalProtocolError: No checkpoints are kept.
         """
-        self._folder.register(objects)
+        if self._group is not None:
+            objects = {name: SpreadState(each, self._model) for name, each in objects.items()}
+        if self._is_follower:
+            self._files.register(objects)
+        else:
+            self._folder.register(objects)
 
     def resume(self) -> bool:
         """Load the last checkpoint: the model, all registered objects, and the known peers.
@@ -197,12 +323,29 @@ class Peer:
             TrainingError: No checkpoint can be read; the message says why.
             LocalProtocolError: The peer is already running, or keeps no checkpoints.
         """
+        found, self.id = self._resume()
+        return found
+
+    @_on_all_ranks
+    def _resume(self) -> tuple[bool, str]:
+        group = self._group
         if self._runtime is not None:
             raise LocalProtocolError("the peer is running: resume before `with`")
-        self._check.begin()
-        past = self._folder.resume(self.config.id)
-        self.id = self._folder.owner or self.id
-        return past is not None
+        if group is None:
+            self._check.begin()
+            number = self._folder.resume(self.config.id)
+        else:
+            group.refresh(everything=True)
+            self._check.begin()
+            _, *kept = group.ask("kept")
+            number = self._folder.resume(
+                self.config.id,
+                lambda number, found: all(k.get(number) == found.head["steps"] for k in kept),
+            )
+            if number is not None:
+                group.ask("load", number)
+                group.ask("read", True)
+        return number is not None, self._folder.owner or self.id
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state to keep in your own checkpoints next to the model.
@@ -210,6 +353,13 @@ class Peer:
         It has the id, incarnation, steps, swarm and known peers; and the weight, for information
         only. Values are JSON values, except ``anchor``: tensors, which some wires need.
         """
+        group = self._group
+        if group is None:
+            return self._state()
+        return group.call("state_dict", self._state, lambda state: state | {"anchor": []})
+
+    def _state(self) -> dict[str, Any]:
+        self._vector.refresh()
         if self._runtime is None:
             return {"id": self.id, "steps": self.steps}
         return self._folder.state(self._runtime) | {"weight": self.weight}
@@ -224,10 +374,15 @@ class Peer:
             TrainingError: It is not the state of a peer; nothing was changed.
             LocalProtocolError: The peer is already running.
         """
+        self.id = self._take_up(state)
+
+    @_on_all_ranks
+    def _take_up(self, state: Mapping[str, Any]) -> str:
         if self._runtime is not None:
             raise LocalProtocolError("the peer is running: resume before `with`")
-        self.id = self._folder.take_up(state, self.config.id) or self.id
+        return self._folder.take_up(state, self.config.id) or self.id
 
+    @_on_all_ranks
     def save_checkpoint(self, *, wait: bool = False) -> bool:
         """Write a checkpoint now, in addition to the scheduled ones.
 
@@ -256,7 +411,7 @@ class Peer:
                 script that started it.
             SystemExit: A signal came, see `PeerConfig.signals`.
         """
-        if self._runtime is not None:
+        if self._runtime is not None or self._has_begun:
             raise LocalProtocolError("the peer was started before: make a new one with Peer(model)")
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise LocalProtocolError(
@@ -266,6 +421,8 @@ class Peer:
         if self.config.signals:
             self._signals = SignalHandling(self._stop)
             self._signals.install()
+            if self._group is not None:
+                self._group.signals = self._signals
         self._pid = os.getpid()
         _running.append(self)
         try:
@@ -292,36 +449,59 @@ class Peer:
 
     def _begin(self) -> None:
         try:
-            if self._told.resume and self._folder.may_resume:
-                self.resume()
-            self._check.begin()
-            self._folder.require_ready(self._rule)
-            self._telemetry.serve(self.stats)
-            if (meet := self.config.rendezvous) is not None and self._folder.past is None:
-                of_mine = self._model, self._vector.schema, meet
-                if self._told.index:
-                    initial_model.adopt(*of_mine, self._stop, self.config.join_timeout_s)
-                elif self._told.count > 1:
-                    initial_model.leave(*of_mine)
-            # Fixed members found together once, and never come back.
-            goes_on = self._told.resume and not requirements_of(self._rule).fixed_members
-            with showing(self.config):
-                join_swarm(
-                    *(self._open, self.config, self._folder, self.id, self._stop), goes_on=goes_on
-                )
-            # The network thread's mixing must finish before training touches the vector.
-            self._vector.follow()
-            if self._vector.extra_state is not None:
-                self._vector.extra_state.unpack()
-            self._folder.entered()
+            self._enter()
+            if self._is_follower:
+                self._files.enter()
             self._has_begun = True
             for callback in self._on_start:
                 callback()
-            self._telemetry.begin(self.stats)
-        except BaseException:
-            self._close()
+            if not self._is_follower:
+                self._telemetry.begin(self.stats)
+        except BaseException as error:
+            self._has_begun = False
+            if self._group is not None:
+                self._group.fail(error)
+            if not self._is_follower:
+                self._close()
+            self._close_group()
             self._runtime = None
             raise
+
+    @_on_all_ranks
+    def _enter(self) -> None:
+        """Found or join a swarm."""
+        group, told = self._group, self.environment
+        if group is not None:
+            group.refresh(everything=True)
+            self._vector.forget_sent()
+        if told.resume and self._folder.may_resume:
+            self.id = self._resume()[1]
+        self._check.begin()
+        self._folder.require_ready(self._rule)
+        self._telemetry.serve(self.stats)
+        if (meet := self.config.rendezvous) is not None and self._folder.past is None:
+            of_mine = self._whole, self._vector.schema, meet
+            if told.index:
+                initial_model.adopt(*of_mine, self._stop, self.config.join_timeout_s)
+            elif told.count > 1:
+                initial_model.leave(*of_mine)
+        # Fixed members found together once, and never come back.
+        goes_on = told.resume and not requirements_of(self._rule).fixed_members
+        with showing(self.config):
+            join_swarm(
+                *(self._open, self.config, self._folder, self.id, self._stop), goes_on=goes_on
+            )
+        # The network thread's mixing must finish before training touches the vector.
+        self._vector.follow()
+        extra = self._vector.extra_state
+        if extra is not None:
+            extra.unpack()
+        self._folder.entered()
+        if group is not None:
+            group.ask("read", True)
+            group.note_version()
+            if extra is not None:
+                group.ask("extra", pack_state(extra.state()))
 
     def _open(self, incarnation: Incarnation) -> PeerRuntime:
         self._runtime = None  # an earlier one is closed
@@ -330,7 +510,7 @@ class Peer:
             id=self.id,
             config=self.config,
             rule=self._rule,
-            model=self._model,
+            model=self._whole,
             vector=self._vector,
             counters=self._counters,
             stats=self.stats,
@@ -364,6 +544,26 @@ class Peer:
             return
         _running.remove(self)
         atexit.unregister(self._abandon)
+        group, has_failed = self._group, error is not None
+        try:
+            if group is None or (has_failed and group.leads):
+                if group is not None and error is not None:
+                    group.fail(error)
+                self._finish(error)
+            elif error is None:
+                self.merged = group.call("close", self._finish)
+            else:
+                group.fail(error)
+        finally:
+            # The traceback refers to this frame: a reference back would be a cycle.
+            del error
+            self._close_group()
+            self._signals.remove()
+        if not has_failed:
+            self._signals.pass_on()
+
+    def _finish(self, error: BaseException | None = None) -> MergeResult | None:
+        """Merge, unless training ended with an error, and leave; return the last merge's result."""
         went_early, has_failed = self._left, error is not None
         try:
             if not has_failed and not self._left:
@@ -380,11 +580,8 @@ class Peer:
                 self._telemetry.end(
                     *(self.stats, error, self.merged), caught=caught, left=self._left, early=early
                 )
-                # The traceback refers to this frame: a reference back would be a cycle.
                 del error
-                self._signals.remove()
-        if not has_failed:
-            self._signals.pass_on()
+        return self.merged
 
     def _abandon(self) -> None:
         """Close the peer at the end of the interpreter, if the script did not."""
@@ -400,10 +597,11 @@ class Peer:
         """Leave, if still needed, and close; *quietly* hides no earlier error."""
         runtime = self._running()
         try:
-            # After a failure, send nothing, so that peers see a crash.
-            is_over = self._left or not runtime.is_sound
-            if not is_over and not runtime.look(lambda protocol: protocol.done):
-                self._leave()
+            with self._leaving:
+                # After a failure, send nothing, so that peers see a crash.
+                is_over = self._left or not runtime.is_sound
+                if not is_over and not runtime.look(lambda protocol: protocol.done):
+                    self._leave()
         except RumorError as failure:
             if not quietly:
                 raise
@@ -414,10 +612,22 @@ class Peer:
     @property
     def steps(self) -> int:
         """Optimizer steps of this peer, including those before the checkpoint it resumed from."""
-        return self._folder.steps
+        return self._shown.steps if self._is_follower else self._folder.steps
+
+    @property
+    def _shown(self) -> PeerStats:
+        """Figures that all processes of a group have, of the leader's last call."""
+        assert self._group is not None
+        shown: PeerStats = self._group.shown
+        return shown
 
     def stats(self) -> PeerStats:
-        """Current figures; available on any thread, before the start and after the end."""
+        """Current figures; available on any thread, before the start and after the end.
+
+        In a group, those of other processes than the leader are of the last exchange.
+        """
+        if self._is_follower:
+            return self._shown
         stats = PeerStats(
             id=self.id,
             rule=self._rule.name,
@@ -435,12 +645,14 @@ class Peer:
         if (runtime := self._runtime) is None:
             return stats
         known = self._running().look(protocol_stats)
-        known |= {"addresses": runtime.addresses, "met": runtime.met, "ended_by": self.ended_by}
+        known |= {"addresses": runtime.addresses, "met": runtime.met, "ended_by": runtime.ended_by}
         return replace(stats, **known)
 
     @property
     def swarm_steps(self) -> int:
         """Optimizer steps of all peers that were ever in the swarm, as known at the last turn."""
+        if self._group is not None:
+            return self._shown.swarm_steps
         runtime = self._runtime
         return 0 if runtime is None else runtime.look(lambda p: p.state.swarm_steps)
 
@@ -448,22 +660,30 @@ class Peer:
     def ended_by(self) -> str:
         """Id of the peer whose end should also end this loop, under a rule such as
         ``seasgd:progress=fastest``, or ``rumor stop``; empty while the loop should continue."""
+        if self._group is not None:
+            return self._shown.ended_by
         return "" if self._runtime is None else self._runtime.ended_by
 
     @property
     def weight(self) -> float:
         """Averaging weight of this peer, in founders; with shards, the mean over them."""
+        if self._group is not None:
+            return self._shown.weight
         held = 0 if self._runtime is None else self._running().look(lambda p: p.state.weight)
         return founders(held) / self.config.shards
 
     @property
     def members(self) -> tuple[str, ...]:
         """Sorted ids of all members that are considered alive, this peer included."""
+        if self._group is not None:
+            return self._shown.members
         return self._running().look(lambda p: tuple(member.id for member in p.table.live()))
 
     @property
     def address(self) -> str | None:
         """First of `PeerStats.addresses`, for others to dial; None if this peer only dials out."""
+        if self._is_follower:
+            return self._shown.address
         return None if self._runtime is None else next(iter(self._runtime.addresses), None)
 
     def step(
@@ -491,13 +711,27 @@ class Peer:
             LocalProtocolError: The peer has finished or left.
             SystemExit: A signal, or `rumor stop`, has ended the peer; see `PeerConfig.signals`.
         """
+        group = self._group
+        if group is None:
+            self._step(loss, samples, lr)
+        else:
+            if (self.steps + 1) % _LOOK_EVERY_STEPS == 0 and not self.config.frozen_may_differ:
+                self._parts.require_constant()
+            told = group.call("step", partial(self._step, loss, samples, lr))
+            group.shown = replace(group.shown, **told)
+        if self._signals.caught is not None:
+            self._signals.pass_on()
+
+    def _step(self, loss: Loss | None, samples: int | None, lr: float | None) -> dict[str, Any]:
+        """Take a step; return the figures by which a loop may decide to end."""
         runtime = self._running()
         if self._left and self._signals.caught is not None:
             # The script's own signal handler ran, and the loop continued.
             self._signals.exit()
+        slow = self.environment.slow
         # If a process runs several peers, only the first slows their steps down.
-        if self._told.slow > 1 and self._stepped_s is not None and _running[:1] == [self]:
-            self._stop.wait((self._told.slow - 1) * (time.monotonic() - self._stepped_s))
+        if slow > 1 and self._stepped_s is not None and _running[:1] == [self]:
+            self._stop.wait((slow - 1) * (time.monotonic() - self._stepped_s))
         require_samples(self._rule, samples)
         require_lr(lr)
         now = time.monotonic()
@@ -512,12 +746,13 @@ class Peer:
         apart_s = self._telemetry.stepped(
             *(self.steps, loss, exchange_s), lr=lr, stats=self.stats, average=self.average
         )
-        self._stepped_s = now + apart_s if self._told.slow == 1 else time.monotonic()
+        self._stepped_s = now + apart_s if slow == 1 else time.monotonic()
         if self._signals.caught is not None:
             self.leave()
-            self._signals.pass_on()
-        elif self.config.signals and self.ended_by == STOPPED:
+        elif self.config.signals and runtime.ended_by == STOPPED:
             self._stop_early()
+        found = {"steps": self.steps, "ended_by": runtime.ended_by}
+        return found if self._group is None else found | runtime.look(swarm_figures)
 
     def overlap(self, optimizer: Optimizer) -> BackwardSteps:
         """Take *optimizer*'s steps within the backward pass.
@@ -525,6 +760,8 @@ class Peer:
         A rule such as ``gosgd:layers=8`` can then push each shard as soon as its step is done. Call
         ``finish()`` of the result in place of ``optimizer.step()``.
         """
+        if self._group is not None:
+            raise ConfigError("overlap() needs a whole model, and several processes hold it")
         return BackwardSteps(self._model, optimizer, self._vector.schema, self._trained_shard)
 
     def _trained_shard(self, shard: int) -> None:
@@ -533,18 +770,26 @@ class Peer:
     def log(self, *, accuracy: float | None = None, loss: float | None = None) -> None:
         """Record accuracy (a fraction) and mean loss on held-out data, for metrics, loggers and
         `stats`; the loss of a training batch goes to `step`."""
-        self._running()
-        self._telemetry.evaluated(accuracy, loss)
+        if not self._is_follower:
+            self._running()
+            self._telemetry.evaluated(accuracy, loss)
 
     def model_state_dict(self) -> dict[str, Any]:
         """Return the model's state dict, of detached tensors that each own their memory.
 
         While a peer runs, its model's parameters are views into one flat tensor, and `torch.save`
         of one of them would write all of it. Names omit the prefixes of `torch.compile` and
-        `DistributedDataParallel`, so an unwrapped model can load it.
+        `DistributedDataParallel`, so an unwrapped model can load it. In a group, the leader gets
+        whole tensors, and the other processes an empty dictionary.
         """
-        return state_dict(self._model)
+        self._refresh()
+        return {} if self._is_follower else state_dict(self._whole)
 
+    @_on_all_ranks
+    def _refresh(self) -> None:
+        """Make the group's whole model current."""
+
+    @_on_all_ranks
     def save_model(self, path: Path | str) -> None:
         """Write the model and the peer's weight, as a safetensors file that `rumor merge` reads.
 
@@ -556,7 +801,7 @@ class Peer:
         path = Path(path)
         # Peers that write to the same path need drafts of different names.
         own, with_frozen = path.with_name(f"{path.name}.{self.id}"), self.config.save_frozen
-        save_peer_model(self.stats(), self._model, self._vector, own, with_frozen=with_frozen)
+        save_peer_model(self.stats(), self._whole, self._vector, own, with_frozen=with_frozen)
         own.replace(path)
 
     def merge(self, timeout_s: float = 30.0) -> MergeResult:
@@ -571,12 +816,15 @@ class Peer:
             TrainingError: A parameter is not finite, and was not sent; the model's tensors were
                 replaced; or the ledger cannot be written.
         """
-        if self._left:
-            self.merged = MergeResult(complete=False)
-        else:
-            self._check.require_sound()
-            self.merged = shutdown.merge(self._running(), timeout_s, self._pace_s, self._stop)
+        self.merged = self._merge(timeout_s)
         return self.merged
+
+    @_on_all_ranks
+    def _merge(self, timeout_s: float) -> MergeResult:
+        if self._left:
+            return MergeResult(complete=False)
+        self._check.require_sound()
+        return shutdown.merge(self._running(), timeout_s, self._pace_s, self._stop)
 
     def average(self, timeout_s: float = 10.0) -> Average:
         """Return the current weighted average of all live peers' models, for evaluation.
@@ -586,18 +834,27 @@ class Peer:
         and training continues, except under a synchronous rule. Shares that move in the meantime
         count twice or not at all. It transfers one model per peer, and needs two to three models of
         memory here. Call it between two steps, not after `merge`. The timeout for each of the
-        others is *timeout_s* seconds; the result names those that do not answer.
+        others is *timeout_s* seconds; the result names those that do not answer. In a group, the
+        leader alone gets its state.
 
         Raises:
             LocalProtocolError: The peer has left, or is not running.
             TransportError: The network thread failed.
             TrainingError: The ledger cannot be written.
         """
+        read = partial(self._average, timeout_s)
+        if self._group is None:
+            return read()
+        return self._group.call("average", read, lambda average: replace(average, state={}))
+
+    def _average(self, timeout_s: float) -> Average:
+        self._vector.refresh()
         runtime = self._running()
         if self._left:
             raise LocalProtocolError("the peer has left: read the average before")
         return average(runtime, self._vector, timeout_s, self._stop)
 
+    @_on_all_ranks
     def leave(self) -> None:
         """Leave the swarm while others train on, without waiting for them to finish.
 
@@ -625,6 +882,19 @@ class Peer:
         runtime, self._left = self._running(), True
         shutdown.leave(runtime, self.config.leave_s, self._pace_s)
 
+    def _give_up(self, is_stuck: bool) -> None:
+        """Leave with the model as it was last read, as this process may hang in an operation with
+        others; end it if it *is_stuck*."""
+        with self._leaving:
+            runtime = self._runtime
+            if runtime is not None and not self._left and runtime.is_sound:
+                try:
+                    self._leave()
+                except RumorError as failure:
+                    _log.warning("could not leave in good order: %s", failure)
+        if is_stuck:
+            os._exit(1)
+
     def _running(self) -> PeerRuntime:
         if self._runtime is None:
             raise LocalProtocolError(
@@ -646,3 +916,9 @@ class Peer:
             self._vector.layout.part()
             self._folder.close()
             self._telemetry.stop_serving()
+
+    def _close_group(self) -> None:
+        if self._group is not None:
+            if self._is_follower:
+                self._files.close()
+            self._group.close()

@@ -2,14 +2,13 @@
 
 import copy
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.two_tensor import TwoTensor
 
@@ -20,7 +19,6 @@ from rumor.train.model import (
     memory_order,
     named_tensors,
     plain_names,
-    require_own_process,
     sort_out,
     state_dict,
     travelling,
@@ -256,19 +254,6 @@ def test_a_tensor_on_several_processes_is_refused(processes: int) -> None:
     model.weight = nn.Parameter(spread)
     with pytest.raises(TrainingError, match=r"weight is a DTensor.*without FSDP"):
         sort_out(model)
-
-
-@pytest.mark.parametrize("processes", [1, 2], indirect=True)
-@pytest.mark.parametrize("wrap", [DistributedDataParallel, nn.SyncBatchNorm.convert_sync_batchnorm])
-def test_a_model_in_whose_steps_other_processes_take_part_is_refused(
-    processes: int, wrap: Callable[[nn.Module], nn.Module]
-) -> None:
-    model = nn.Sequential(wrap(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))))
-    if processes == 1:
-        require_own_process(model)
-        return
-    with pytest.raises(TrainingError, match="over 2 processes, which wait for one another"):
-        require_own_process(model)
 
 
 class Teaching(nn.Module):

@@ -78,6 +78,7 @@ class ModelCheck:
         if self._is_new or steps % _LOOK_EVERY_STEPS == 0:
             self.require_constant()
         if steps % _LOOK_EVERY_STEPS == 0:
+            self._vector.refresh()
             self._vector.require_finite()
         self._is_new = False
 

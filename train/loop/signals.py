@@ -99,13 +99,18 @@ class SignalHandling:
         """
         raise SystemExit(self.status)
 
-    def _handle(self, number: int, frame: object) -> None:
-        now = time.monotonic()
-        if self.caught is None:
-            self.caught, self._caught_s = number, now
+    def note(self, number: int) -> None:
+        """Record a signal that another process of this peer has received, as if it came here."""
+        if self.caught is None and number in self._before:
+            self.caught, self._caught_s = number, time.monotonic()
             # A handler runs between any two instructions of this thread, which may already hold the
             # locks of the event and the log.
             threading.Thread(target=self._tell, daemon=True).start()
+
+    def _handle(self, number: int, frame: object) -> None:
+        now = time.monotonic()
+        if self.caught is None:
+            self.note(number)
         elif number == self.caught and now - self._caught_s >= _SAME_S:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)

@@ -303,6 +303,8 @@ class Telemetry:
         began_s = time.perf_counter()
         is_turn = step % (_ROWS_PER_SKETCH * (self._config.log_every or 1)) == 0
         sketched = sketched or (is_turn and began_s >= self._sketch_due_s)
+        if sketched:
+            self._vector.refresh()
         evaluation = None if self._is_noted else self._evaluation
         count, counters = self._losses_count, stats.counters
         mixed = counters.mixed - self._mixed

@@ -50,11 +50,17 @@ _JOB: Final = "the checkpoint"
 class PeerFolder:
     """The files in a peer's folder for its next incarnation.
 
-    *look* raises a `TrainingError` if a checkpoint would not contain the whole model.
+    *look* raises a `TrainingError` if a checkpoint would not contain the whole model. *on_save* is
+    called with the number of a checkpoint, its steps, and whether the caller waits for it.
     """
 
     def __init__(
-        self, config: PeerConfig, model: nn.Module, vector: Vector, look: Callable[[], None]
+        self,
+        config: PeerConfig,
+        model: nn.Module,
+        vector: Vector,
+        look: Callable[[], None],
+        on_save: Callable[[int, int, bool], object] | None = None,
     ) -> None:
         self.past: Past | None = None
         """Earlier incarnations, from the last checkpoint, if the peer resumes."""
@@ -64,7 +70,7 @@ class PeerFolder:
         """Addresses of the peers that it knew at that checkpoint."""
         self._path = config.incarnation_folder
         self._ahead_ms_max = config.protocol.incarnation_ahead_max
-        self._vector, self._look = vector, look
+        self._vector, self._look, self._on_save = vector, look, on_save
         self._tensors = travelling_tensors(model, vector.schema)
         self._constants = vector.constants
         self._writer = WriterThread()
@@ -119,10 +125,14 @@ class PeerFolder:
                 _give_back(name, each, self._loaded)
             self._registered[name] = each
 
-    def resume(self, id: PeerId | None = None) -> Past | None:
+    def resume(
+        self,
+        id: PeerId | None = None,
+        is_usable: Callable[[int, Checkpoint], bool] | None = None,
+    ) -> int | None:
         """Load the checkpoint of an earlier incarnation of peer *id*, or of any peer by default.
 
-        Returns None without a checkpoint.
+        Returns its number, None without a checkpoint. *is_usable* may refuse one.
 
         Raises:
             ConfigError: Another process uses the folder, which is unchanged; or the folder is
@@ -134,8 +144,8 @@ class PeerFolder:
             # Without the lock, a draft may belong to a live process, not to a killed one.
             self._keep_others_out(self._path)
         try:
-            if (checkpoint := checkpoints.latest()) is not None:
-                self.past = self._load(checkpoint)
+            if (latest := checkpoints.latest(is_usable)) is not None:
+                self.past = self._load(latest[1])
             owner = self.owner
             if owner is not None and id not in (None, owner):
                 raise ConfigError(f"id is {id}: the checkpoint is of peer {owner}")
@@ -150,7 +160,7 @@ class PeerFolder:
             _log.info("resuming %s after %d steps", owner, self.steps)
         elif owner is not None:
             _log.warning("no checkpoint was left by %s: it begins at step 0", owner)
-        return self.past
+        return latest[0] if latest else None
 
     @torch.no_grad()
     def _load(self, checkpoint: Checkpoint) -> Past:
@@ -337,19 +347,23 @@ class PeerFolder:
 
     def save(self, runtime: PeerRuntime, *, wait: bool = False) -> bool:
         """Write a checkpoint; see `Peer.save_checkpoint`."""
-        self._required()
+        checkpoints = self._required()
         if wait:
             self._writer.wait()
         head, phase, _ = self._glance(runtime)
         # A peer that is joining another swarm has given up its own, and lacks the new model.
         if self._writer.is_busy(_JOB) or phase < Phase.TRAINING:
             return False
+        self._vector.refresh()
         self._look()
-        self._copy_and_write(head)
+        number = checkpoints.next_number()
+        if self._on_save is not None:
+            self._on_save(number, self.steps, wait)
+        self._copy_and_write(head, number)
         self._save.done(self.steps)
         return not wait or (self._writer.wait() and self._is_written)
 
-    def _copy_and_write(self, head: Mapping[str, Any]) -> None:
+    def _copy_and_write(self, head: Mapping[str, Any], number: int) -> None:
         """Copy the state; a thread writes it while training continues."""
         constants, extra = self._constants, self._vector.extra_state
         changed = constants.changed(constants.buffers() | constants.frozen())
@@ -384,16 +398,16 @@ class PeerFolder:
         }
         checkpoint = Checkpoint(head=whole, tensors=tensors)
         self._is_written = False
-        self._writer.add(_JOB, lambda: self._write(checkpoint))
+        self._writer.add(_JOB, lambda: self._write(checkpoint, number))
 
-    def _write(self, checkpoint: Checkpoint) -> None:
+    def _write(self, checkpoint: Checkpoint, number: int) -> None:
         for spec in self._vector.schema.tensors:
             if spec.shared and not is_finite_tensor(
                 checkpoint.tensors[f"model.{spec.name}"].reshape(-1)
             ):
                 _log.warning("%s is not finite: no checkpoint was written", spec.name)
                 return
-        self._required().write(checkpoint)
+        self._required().write(checkpoint, number)
         self._is_written = True
 
     def end(self, runtime: PeerRuntime, *, wait: bool = False) -> None:

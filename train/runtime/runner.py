@@ -147,6 +147,11 @@ _IN_BETWEEN: Final = (Offer, Chunk, Grant, Query, Pending)
 _T = TypeVar("_T")
 
 
+def _touches(effect: Effect | Event) -> bool:
+    """True if an effect reads or changes the model."""
+    return isinstance(effect, Snapshot | Measure | TakeSketch | Mix | Combine | Exchange | Reclaim)
+
+
 class PeerRuntime:
     """Runs the protocol of one incarnation of a peer over real sockets and a real vector.
 
@@ -406,6 +411,8 @@ class PeerRuntime:
             frame: Frame of the message that caused them; empty if the store has it already.
         """
         waits, store = False, self.store
+        if threading.current_thread() is not self.thread and any(map(_touches, effects)):
+            self.vector.refresh()
         for effect in effects:
             try:
                 match effect:

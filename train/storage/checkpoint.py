@@ -8,7 +8,7 @@ import json
 import logging
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, runtime_checkable
@@ -196,28 +196,38 @@ class CheckpointFolder:
         named = ((_NAME.fullmatch(path.name), path) for path in self.path.glob("checkpoint-*"))
         return sorted((int(match[1]), path) for match, path in named if match)
 
-    def write(self, checkpoint: Checkpoint) -> Path:
+    def next_number(self) -> int:
+        """Return the number of the next checkpoint."""
+        before = self._numbered()
+        return before[-1][0] + 1 if before else 1
+
+    def write(self, checkpoint: Checkpoint, number: int | None = None) -> Path:
         """Write a checkpoint, remove excess old ones, and return its path.
+
+        *number* is `next_number` by default.
 
         Raises:
             OSError: It cannot be written; all earlier ones are kept.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         before = self._numbered()
-        number = before[-1][0] + 1 if before else 1
+        number = number or self.next_number()
         path = self.path / f"checkpoint-{number:06}.safetensors"
         write_checkpoint(checkpoint, path)
         sound = [each for _, each in before if each not in self._refused]
         kept = sound[-(self._kept - 1) :] if self._kept > 1 else []
         for _, each in before:
-            if each not in kept:
+            if each not in kept and each != path:
                 each.unlink(missing_ok=True)
         return path
 
-    def latest(self) -> Checkpoint | None:
-        """Return the last readable checkpoint, with a warning if later ones are unreadable.
+    def latest(
+        self, is_usable: Callable[[int, Checkpoint], bool] | None = None
+    ) -> tuple[int, Checkpoint] | None:
+        """Return number and content of the last readable checkpoint, with a warning if later ones
+        are unreadable.
 
-        Returns None without any checkpoint.
+        Returns None without any checkpoint. *is_usable* may refuse one.
 
         Raises:
             TrainingError: No checkpoint can be read; the message has the reason for each.
@@ -225,9 +235,11 @@ class CheckpointFolder:
         if self.path.is_dir():
             remove_drafts(self.path)
         reasons = []
-        for path in reversed(self.paths()):
+        for number, path in reversed(self._numbered()):
             try:
                 checkpoint = read_checkpoint(path)
+                if is_usable is not None and not is_usable(number, checkpoint):
+                    raise TrainingError(f"{path} is of no use: not all ranks of the peer have it")
             except TrainingError as error:
                 _log.warning("%s", error)
                 self._refused.add(path)
@@ -235,10 +247,18 @@ class CheckpointFolder:
                 continue
             if reasons:
                 _log.warning("going back to the one before it, %s", path)
-            return checkpoint
+            return number, checkpoint
         if reasons:
             raise TrainingError(f"no checkpoint can be used: {'; '.join(reasons)}")
         return None
+
+    def readable(self) -> Iterator[tuple[int, Checkpoint]]:
+        """Iterate over number and content of the readable checkpoints, the oldest first."""
+        for number, path in self._numbered():
+            try:
+                yield number, read_checkpoint(path)
+            except TrainingError as error:
+                _log.warning("%s", error)
 
 
 def _checksum(head: str, tensors: Mapping[str, Tensor]) -> str:

@@ -1,7 +1,7 @@
 """How a module's tensors lie in flat memory: which are sent, in what order and at which offset; and
 whether the others have changed."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
 from types import MappingProxyType
@@ -37,12 +37,14 @@ from .blocks import blocks, scratch
 
 __all__ = [
     "EXTRA_STATE",
+    "Bits",
     "Constants",
     "Layout",
     "Part",
     "Placed",
     "Plan",
     "Segment",
+    "bits_of",
     "flatten",
     "plan",
     "segment_of",
@@ -155,9 +157,12 @@ class Layout:
         carries."""
         return *self._within, *(placed.tensor for placed in self.local)
 
-    def lay_out(self) -> tuple[Tensor, ...]:
-        """Move each segment's tensors into one flat tensor, of which they become views."""
-        flats = tuple(flatten(segment.tensors) for segment in self.segments)
+    def lay_out(self, empty: Callable[[int, torch.dtype], Tensor] | None) -> tuple[Tensor, ...]:
+        """Move each segment's tensors into one flat tensor, of which they become views.
+
+        *empty* allocates host memory of zeros for it, if not torch.
+        """
+        flats = tuple(flatten(segment.tensors, empty) for segment in self.segments)
         self._flats, self._places = flats, list(map(Tensor.data_ptr, self._within))
         return flats
 
@@ -258,12 +263,18 @@ def _where(tensor: Tensor) -> tuple[object, ...]:
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
-def flatten(tensors: tuple[Placed, ...]) -> Tensor:
-    """Move tensors into one flat tensor, of which they become views with the same strides."""
+def flatten(
+    tensors: tuple[Placed, ...], empty: Callable[[int, torch.dtype], Tensor] | None = None
+) -> Tensor:
+    """Move tensors into one flat tensor, of which they become views with the same strides; see
+    `Layout.lay_out`."""
     whole = segment_of(tensors)
     size = whole.dtype.itemsize
     room = (whole.stop_bytes - whole.start_bytes) // size
-    flat = torch.zeros(room, dtype=whole.dtype, device=whole.device)
+    if empty is not None:
+        flat = empty(room, whole.dtype)
+    else:
+        flat = torch.zeros(room, dtype=whole.dtype, device=whole.device)
     for placed in tensors:
         view = placed.view(flat, (placed.offset_bytes - whole.start_bytes) // size)
         view.copy_(placed.tensor.detach())
@@ -429,7 +440,8 @@ def _parts(
 
 _WORD_BYTES = 8
 
-_Bits = tuple[object, ...]
+Bits = tuple[object, ...]
+"""Shape, dtype and a hash of a tensor's bytes."""
 
 
 class Constants:
@@ -442,7 +454,7 @@ class Constants:
     def __init__(self, layout: Layout) -> None:
         self._module = layout.module
         self._travelling = {id(tensor) for tensor in layout.travelling}
-        self._first: dict[str, _Bits] = {}
+        self._first: dict[str, Bits] = {}
 
     def frozen(self) -> dict[str, Tensor]:
         """Return the parameters that have values, by plain name."""
@@ -457,7 +469,7 @@ class Constants:
         them all."""
         found = {}
         for name, tensor in tensors.items():
-            bits = _bits(tensor)
+            bits = bits_of(tensor)
             if self._first.setdefault(name, bits) != bits:
                 found[name] = tensor
         return found
@@ -484,7 +496,7 @@ class Constants:
         return not (is_trained or has_none or id(tensor) in self._travelling)
 
 
-def _bits(tensor: Tensor) -> _Bits:
+def bits_of(tensor: Tensor) -> Bits:
     """Return a hash of a tensor, computed as fast as its device reads it."""
     sums, tail = [], []
     for part in parts_of(tensor):

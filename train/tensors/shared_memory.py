@@ -24,7 +24,15 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["NAME", "TOKEN_BYTES", "Attachments", "Segments", "host_id", "sealed_file"]
+__all__ = [
+    "NAME",
+    "TOKEN_BYTES",
+    "Attachments",
+    "Segments",
+    "host_id",
+    "open_segment",
+    "sealed_file",
+]
 
 _log = logging.getLogger("rumor")
 
@@ -205,7 +213,7 @@ class Attachments:
         with self._lock:
             mapped = self._kept.get(name)
             if mapped is None or mapped.buffer.numel() < size_bytes:
-                mapped = _attach(name, size_bytes)
+                mapped = _attach(name, size_bytes, writable=False)
                 if mapped is None:
                     return None
             self._kept[name] = mapped._replace(used_s=time.monotonic())
@@ -226,7 +234,14 @@ class Attachments:
             self._kept.clear()
 
 
-def _attach(name: str, size_bytes: int) -> _Mapped | None:
+def open_segment(name: str, size_bytes: int, *, pinned: bool = False) -> Tensor | None:
+    """Return a segment of another process, for reading and writing; see `Segments.make` and
+    `Attachments.open`."""
+    mapped = _attach(name, size_bytes, writable=True, pinned=pinned and torch.cuda.is_available())
+    return None if mapped is None else mapped.buffer[:size_bytes]
+
+
+def _attach(name: str, size_bytes: int, *, writable: bool, pinned: bool = False) -> _Mapped | None:
     match, length = NAME.fullmatch(name), _HEAD_BYTES + size_bytes
     if match is None or size_bytes < 1:
         return None
@@ -236,7 +251,8 @@ def _attach(name: str, size_bytes: int) -> _Mapped | None:
         # Check before opening, because opening a pipe or a device may have side effects.
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             return None
-        opened = os.open(_path(pid, fd), os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+        mode = os.O_RDWR if writable else os.O_RDONLY
+        opened = os.open(_path(pid, fd), mode | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
         try:
             found = os.fstat(opened)
             # Only files in memory have seals: this raises for any other.
@@ -245,13 +261,16 @@ def _attach(name: str, size_bytes: int) -> _Mapped | None:
                 return None
             # Private and writable: torch has no read-only tensors. What this process does not write
             # stays the owner's memory, and follows its changes.
-            mapping = mmap.mmap(opened, length, access=mmap.ACCESS_COPY)
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_COPY
+            mapping = (_PinnedMapping if pinned else mmap.mmap)(opened, length, access=access)
         finally:
             os.close(opened)
     except (OSError, ValueError) as error:
         _log.debug("segment %s of another process cannot be read: %s", name, error)
         return None
     buffer = torch.frombuffer(mapping, dtype=torch.uint8, offset=_HEAD_BYTES)
+    if isinstance(mapping, _PinnedMapping):
+        mapping.pin(buffer)
     return _Mapped(buffer, pid, fd, found.st_ino, time.monotonic())
 
 

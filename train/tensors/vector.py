@@ -83,6 +83,7 @@ class Vector:
         sends_topk: Whether to record the value last sent of each number.
         memory_models_max: Memory that shares may take in addition to the vector, in vectors.
         queues: Returns the queues of a device; None for host memory.
+        empty: Allocates the flat tensors, see `Layout.lay_out`.
 
     Raises:
         ConfigError: There are more shards than cache lines, a name in *local* matches nothing in
@@ -104,7 +105,13 @@ class Vector:
         sends_topk: bool = False,
         memory_models_max: float = math.inf,
         queues: Callable[[torch.device], CudaQueue | None] = queue_of,
+        empty: Callable[[int, torch.dtype], Tensor] | None = None,
     ) -> None:
+        self.refresh: Callable[[], object] = lambda: None
+        """Called on the training thread before ``x`` is read or changed, and under no lock: if
+        ``x`` is a copy of a model in several processes, this makes it current."""
+        self.version = 0
+        """Number of changes of ``x`` by shares, copies and centers."""
         extra = ExtraState(module) if carries_extra_state else None
         self.extra_state = extra if extra else None
         """Extra state that copies carry; None if the module has none or it stays local."""
@@ -122,7 +129,7 @@ class Vector:
         placed = *self.layout.placed, *self.layout.local
         devices = {each.tensor.device for each in placed}
         self._queues = {each: queue for each in devices if (queue := queues(each)) is not None}
-        self.flats: Flats = self.layout.lay_out()
+        self.flats: Flats = self.layout.lay_out(empty)
         """The vector itself."""
         self._registers = OnDemand(registers, partial(_zeros, self.flats))
         self._registers[X] = self.flats
@@ -345,7 +352,7 @@ class Vector:
             if fraction == 1.0 and form.copy:
                 self._take_over(payload, form, shard)
             marks = [queue.note() for queue in self._queues.values()]
-        self.layout.note_change(shard)
+        self._note_change(shard)
         return marks
 
     def numbers_in(
@@ -392,7 +399,7 @@ class Vector:
                 target.copy_(total)
             marks = [queue.note() for queue in self._queues.values()]
         if register == X:
-            self.layout.note_change()
+            self._note_change()
         return marks
 
     def flats_of(self, register: str) -> Flats:
@@ -408,7 +415,11 @@ class Vector:
         if not exchange(self._registers[register], shared, taken=taken, given=given):
             raise not_finite(_WHOLE)
         if register == X and taken:
-            self.layout.note_change()
+            self._note_change()
+
+    def _note_change(self, shard: int | None = None) -> None:
+        self.version += 1
+        self.layout.note_change(shard)
 
     def _write(
         self, name: str, rng: np.random.Generator | None, part: Part, room: Tensor, numbers: Tensor

@@ -30,6 +30,7 @@ __all__ = [
     "expand",
     "expand_counts",
     "joins",
+    "of_peers",
     "port_of",
 ]
 
@@ -160,6 +161,13 @@ class Scheduler(NamedTuple):
     """Variables that together identify one of its tasks."""
     read: Callable[[Variables], ClusterTask]
     """Reads a task; raises `ConfigError` if a variable is missing or invalid."""
+    place: tuple[tuple[str, ...], tuple[str, ...]]
+    """Variables with the number of tasks, and with that of this one; the first that is set
+    counts."""
+    numbers: tuple[str, ...]
+    """All variables that count tasks."""
+    lists: tuple[str, ...] = ()
+    """Variables with the number of tasks on each host, see `expand_counts`."""
 
 
 def cluster_task(variables: Variables, scheduler: str | None = None) -> ClusterTask | None:
@@ -189,6 +197,43 @@ def cluster_task(variables: Variables, scheduler: str | None = None) -> ClusterT
             _warn_of_swarms_apart(task, variables)
             return task if task.size > 1 else None
     return None
+
+
+def of_peers(variables: Variables, ranks: int) -> tuple[Variables, int]:
+    """Return the variables of a task that is a peer of *ranks* processes, from those of a process.
+
+    Numbers and counts of processes become those of peers. The variables of a scheduler that has
+    started one peer are left out: another scheduler, or `rumor run`, has started the others.
+
+    Returns:
+        The variables, and the number of this process in its peer.
+
+    Raises:
+        ConfigError: The scheduler has started other than a multiple of *ranks* processes.
+
+    >>> torchrun = {"TORCHELASTIC_RUN_ID": "1", "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}
+    >>> found, rank = of_peers(torchrun, 2)
+    >>> found["RANK"], found["WORLD_SIZE"], rank
+    ('2', '4', 1)
+    """
+    found = dict(variables)
+    for name, scheduler in SCHEDULERS.items() if ranks > 1 else ():
+        if not all(mark in variables for mark in scheduler.marks):
+            continue
+        numbers = [each for each in scheduler.numbers if variables.get(each)]
+        size, rank = (_number(variables, *names) for names in scheduler.place)
+        if size % ranks:
+            raise ConfigError(f"{name} has started {size} processes, and a peer has {ranks}")
+        if size == ranks:
+            for mark in scheduler.marks:
+                del found[mark]
+        else:
+            found |= {each: str(int(variables[each]) // ranks) for each in numbers}
+            for each in scheduler.lists:
+                if text := variables.get(each):
+                    found[each] = ",".join(str(count // ranks) for count in expand_counts(text))
+        return found, rank % ranks
+    return found, 0
 
 
 @cache
@@ -318,12 +363,18 @@ def _read_torchrun(variables: Variables) -> ClusterTask:
 SCHEDULERS: Final[Mapping[str, Scheduler]] = {
     # First, since a step of Slurm may run torchrun.
     "torchrun": Scheduler(
-        marks=("TORCHELASTIC_RUN_ID", "RANK", "LOCAL_RANK", "WORLD_SIZE"), read=_read_torchrun
+        marks=("TORCHELASTIC_RUN_ID", "RANK", "LOCAL_RANK", "WORLD_SIZE"),
+        read=_read_torchrun,
+        place=(("WORLD_SIZE",), ("RANK",)),
+        numbers=("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     ),
     # A batch script also has SLURM_PROCID but is not a step: it may run `rumor run -n 4` itself.
     "slurm": Scheduler(
         marks=("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID"),
         read=_read_slurm,
+        place=(("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), ("SLURM_PROCID",)),
+        numbers=("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"),
+        lists=("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"),
     ),
 }
 """Schedulers by name, in the order in which they are tried."""

@@ -15,7 +15,7 @@ from ....gossip.specs.parameter import settings_of
 from ....gossip.wire.messages import is_name
 from ...config import CHECKPOINTS, PeerConfig
 from ...tensors.cuda import find_device
-from .cluster import ClusterTask, cluster_task, port_of
+from .cluster import ClusterTask, cluster_task, of_peers, port_of
 from .place import take_place
 
 __all__ = ["Environment", "environment", "peers_before", "resolve_config"]
@@ -35,6 +35,11 @@ class Environment:
     local_index: int = 0
     """Number of this process on its machine, from 0: with device ``auto``, each takes a GPU of its
     own as long as there are some."""
+    ranks: int = 1
+    """Number of processes that make one peer: if there are several, the three numbers above count
+    peers, and not processes."""
+    rank: int = 0
+    """Number of this process in its peer."""
     seed: int = 0
     """The seed, the same in all processes."""
     out: Path | None = None
@@ -114,7 +119,8 @@ class Environment:
         """
         name = self.device_name
         if name == "auto" and torch.cuda.is_available():
-            name = f"cuda:{self.local_index % torch.cuda.device_count()}"
+            number = self.local_index * self.ranks + self.rank
+            name = f"cuda:{number % torch.cuda.device_count()}"
         return find_device(name)
 
     def fill(self, config: PeerConfig) -> PeerConfig:
@@ -167,7 +173,7 @@ _PLACES: Final = ("id", "bind", "join", "founders", "rendezvous")
 """Fields that each determine the peer's place in a swarm."""
 
 
-def environment(variables: Mapping[str, str] | None = None) -> Environment:
+def environment(variables: Mapping[str, str] | None = None, *, ranks: int = 1) -> Environment:
     """Read the settings of this process from the variables that `rumor run` sets.
 
     They may also be set by hand. Without them, settings follow from those of Slurm or torchrun if
@@ -175,15 +181,20 @@ def environment(variables: Mapping[str, str] | None = None) -> Environment:
 
     Args:
         variables: Default: the environment of the process.
+        ranks: Number of processes that torchrun or Slurm has started for each peer, see *group* of
+            `Peer`.
 
     Raises:
-        ConfigError: A variable has an invalid value; the message names it.
+        ConfigError: A variable has an invalid value; the message names it. Or the scheduler's
+            processes are not a multiple of *ranks*.
 
     >>> environment({"RUMOR_INDEX": "2", "RUMOR_COUNT": "4", "RUMOR_RULE": "sgp"}).index
     2
     """
     variables = os.environ if variables is None else variables
+    variables, rank = of_peers(variables, ranks)
     own, told = _understood(variables)
+    own |= {"ranks": ranks, "rank": rank}
     if not told.keys().isdisjoint(_PLACES) or (task := cluster_task(variables)) is None:
         return Environment(**own, fields=told)
     found, placed = _understood(task.variables())

@@ -1,0 +1,168 @@
+"""Which processes form one peer, and which part of the whole model each of them has."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from itertools import product
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed import fake_pg  # registers the backend "fake"
+
+from rumor.gossip import ConfigError, GoSGD, TrainingError
+from rumor.train import Peer
+from rumor.train.runtime.group.detection import ranks_of, require_placed
+from rumor.train.runtime.group.rank_group import meet
+from rumor.train.runtime.group.shared_model import Parts, SharedModel
+from rumor.train.tensors.vector import Vector
+
+
+@contextmanager
+def make_believe(size: int, rank: int = 0) -> Iterator[None]:
+    """A process group, of which all but this process are make-believe."""
+    assert fake_pg
+    dist.init_process_group("fake", store=HashStore(), rank=rank, world_size=size)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+class Holder(nn.Module):
+    """One parameter, frozen one and buffer."""
+
+    def __init__(self, trained: Tensor, frozen: Tensor) -> None:
+        super().__init__()
+        self.trained = nn.Parameter(trained)
+        self.frozen = nn.Parameter(frozen, requires_grad=False)
+        self.seen: Tensor
+        self.register_buffer("seen", torch.tensor(7))
+
+
+def part_of(whole: Tensor, placements: tuple[Placement, ...], sizes: Any, at: Any) -> Tensor:
+    """Return the numbers of one process, which are all that it has."""
+    for placement, size, index in zip(placements, sizes, at, strict=True):
+        if isinstance(placement, Shard):
+            chunks = whole.chunk(size, placement.dim)
+            empty = whole.narrow(placement.dim, 0, 0)
+            whole = chunks[index] if index < len(chunks) else empty
+    return whole.clone(memory_format=torch.contiguous_format)
+
+
+MESHES = [(2,), (3,), (2, 2), (3, 2)]
+
+
+@st.composite
+def placed(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Placement, ...]]:
+    shape = tuple(draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))
+    mesh = draw(st.sampled_from(MESHES))
+    kinds = st.sampled_from([Replicate(), *map(Shard, range(len(shape)))])
+    return shape, mesh, tuple(draw(kinds) for _ in mesh)
+
+
+@settings(max_examples=25)
+@given(placed())
+def test_parts_of_all_processes_make_the_whole_and_come_back(
+    drawn: tuple[tuple[int, ...], tuple[int, ...], tuple[Placement, ...]],
+) -> None:
+    shape, sizes, placements = drawn
+    trained = torch.arange(float(torch.Size(shape).numel())).view(shape)
+    shared: SharedModel | None = None
+    places, models = [], []
+    for rank, at in enumerate(product(*map(range, sizes))):
+        with make_believe(torch.Size(sizes).numel(), rank):
+            mesh = init_device_mesh("cpu", sizes)
+
+            def spread(whole: Tensor, mesh: Any = mesh, at: Any = at) -> Tensor:
+                made: Tensor = DTensor.from_local(
+                    part_of(whole, placements, sizes, at),
+                    *(mesh, placements),
+                    run_check=False,
+                    shape=whole.shape,
+                    stride=whole.stride(),
+                )
+                return made
+
+            model = Holder(spread(trained), spread(-trained))
+            if shared is None:
+                shared = SharedModel(model, ())
+                vector = Vector(shared.module, empty=shared.empty)
+                places = shared.places(vector.layout)
+            parts = Parts(model, places, shared.segments, leads=rank == 0)
+            with patch.object(DeviceMesh, "get_coordinate", lambda _, at=at: at):
+                parts.write(everything=True)
+            models.append((model, parts, at))
+    assert shared is not None
+    whole: Any = shared.module
+    assert torch.equal(whole.trained, trained) and torch.equal(whole.frozen, -trained)
+    assert {place.name: place.use for place in places} == {
+        "trained": "shared",
+        "frozen": "constant",
+        "seen": "local",
+    }
+    with torch.no_grad():
+        whole.trained.mul_(2)
+        whole.frozen.zero_()
+    for rank, (model, parts, at) in enumerate(models):
+        with make_believe(torch.Size(sizes).numel(), rank):
+            with patch.object(DeviceMesh, "get_coordinate", lambda _, at=at: at):
+                parts.read()
+            mine: Any = model.trained
+            assert torch.equal(mine.to_local(), part_of(2 * trained, placements, sizes, at))
+            fixed: Any = model.frozen
+            assert torch.equal(fixed.to_local(), part_of(-trained, placements, sizes, at))
+
+
+def test_placements_that_are_no_blocks_are_refused() -> None:
+    with make_believe(2):
+        spread = DTensor.from_local(
+            torch.zeros(2), init_device_mesh("cpu", (2,)), [Partial()], run_check=False
+        )
+        with pytest.raises(TrainingError, match=r"w is placed as .*Shard.*Replicate"):
+            require_placed("w", spread)
+
+
+def test_a_group_is_found_from_the_model() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    assert ranks_of(model) == ()
+    for size in (1, 2):
+        with make_believe(size):
+            assert ranks_of(model) == ()
+            wrapped = nn.Sequential(DistributedDataParallel(model))
+            assert ranks_of(wrapped) == tuple(range(size))[: 2 * (size - 1)]
+            assert ranks_of(model, dist.group.WORLD) == ranks_of(wrapped)
+            statistics = nn.SyncBatchNorm.convert_sync_batchnorm(deepcopy(model))
+            if size > 1:
+                with pytest.raises(TrainingError, match=r"waits for 2 processes in each step"):
+                    ranks_of(statistics)
+    with make_believe(4):
+        whole = DistributedDataParallel(model)
+        pair = dist.new_group([0, 1])
+        with pytest.raises(TrainingError, match=r"processes 0, 1, 2, 3, and the model by 0, 1: "):
+            ranks_of(whole, pair)
+        assert ranks_of(DistributedDataParallel(model, process_group=pair)) == (0, 1)
+
+
+def test_what_needs_a_whole_model_is_refused() -> None:
+    with make_believe(2):
+        model = DistributedDataParallel(nn.Linear(2, 2))
+        with pytest.raises(ConfigError, match=r"evaluate= needs a whole model"):
+            Peer(model, evaluate=lambda _: {}, evaluate_every=1)
+        with pytest.raises(ConfigError, match=r"layers= needs a whole model"):
+            Peer(model, rule=GoSGD(layers=2))
+
+
+def test_processes_that_make_no_peer_are_named() -> None:
+    with make_believe(3):
+        with pytest.raises(TrainingError, match=r"ranks 1, 2 made no Peer within 0 s"):
+            meet((0, 1, 2), nn.Linear(2, 2), timeout_s=0)

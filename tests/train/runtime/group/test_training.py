@@ -1,0 +1,157 @@
+"""Peers of several processes train as one process would, and together with any others."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy
+from torch.distributed.tensor import DTensor
+
+from rumor.gossip import GoSGD
+from rumor.gossip.weight import ONE
+from rumor.train import Peer, PeerConfig
+
+from .processes import KINDS, layers, nodes, numbers, spread
+
+pytestmark = pytest.mark.live
+
+Tell = Callable[[Any], None]
+
+
+def batch(step: int, kind: str, rank: int) -> Tensor:
+    """Return the rank's part of a batch of 12."""
+    whole = torch.randn(12, 6, generator=torch.Generator().manual_seed(step))
+    size = 1 if kind in ("plain", "tp") else KINDS[kind]
+    return whole.chunk(size)[rank % size]
+
+
+def descend(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tensor) -> None:
+    optimizer.zero_grad()
+    model(inputs).square().mean().backward()
+    optimizer.step()
+
+
+def train_alone(rank: int, tell: Tell, *, kind: str, policy: str) -> None:
+    policies: dict[str, dict[str, Any]] = {
+        "offload": {"offload_policy": CPUOffloadPolicy(pin_memory=False)},
+        "bfloat16": {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16)},
+        "kept": {"reshard_after_forward": False},
+    }
+    given = policies.get(policy, {})
+    ours, model = spread(layers(0), kind, **given), spread(layers(0), kind, **given)
+    one, other = (torch.optim.AdamW(each.parameters(), lr=0.01) for each in (ours, model))
+    whole = layers(0)
+    alone = torch.optim.AdamW(whole.parameters(), lr=0.01)
+    with Peer(ours, PeerConfig(rule=GoSGD(p=0.0))) as peer:
+        for step in range(8):
+            descend(ours, one, batch(step, kind, rank))
+            descend(model, other, batch(step, kind, rank))
+            descend(whole, alone, batch(step, "plain", 0))
+            ours(batch(0, kind, rank))  # leaves parameters gathered
+            peer.step()
+        found = numbers(ours)
+    tell((found, numbers(model), numbers(whole), numbers(ours)))
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    ("kind", "policy"),
+    [("ddp", ""), ("fsdp3", ""), ("hsdp", ""), ("tp", "")]
+    + [("fsdp", policy) for policy in ("offload", "bfloat16", "kept")],
+)
+def test_without_exchange_a_group_trains_as_it_would_without_a_peer(
+    tmp_path: Path, kind: str, policy: str
+) -> None:
+    with nodes() as make:
+        node = make(kind, train_alone, tmp_path / "meet", policy=policy)
+        for found, without, alone, left in node.all_told():
+            assert found == without == left
+            if policy != "bfloat16":  # one process computes in float32
+                assert found == pytest.approx(alone, abs=1e-6)
+        assert set(node.end()) == {0}
+
+
+def take_part(
+    rank: int, tell: Tell, *, kind: str, index: int, join: str = "", lr: float = 0.05
+) -> None:
+    model = spread(layers(index), kind)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    config = PeerConfig(id=f"{index}-{kind}", rule=GoSGD(p=0.5), join=join or ())
+    steps = mixed = 0
+    with Peer(model, config) as peer:
+        tell((peer.address, numbers(model)))
+        plain = layers(9)
+        while steps < 10 or mixed < 3:
+            steps += len(peer.members) > 1
+            descend(model, optimizer, batch(peer.steps, kind, rank))
+            before = numbers(model)
+            peer.step()
+            now = numbers(model)
+            mixed += before != now and len(peer.members) > 1
+            # What the model computes is of the numbers that peers average.
+            for own, parameter in zip(
+                torch.tensor(now).split([p.numel() for p in plain.parameters()]),
+                plain.parameters(),
+                strict=True,
+            ):
+                parameter.data = own.view(parameter.shape)
+            inputs = batch(0, "plain", 0)
+            assert torch.allclose(model(inputs), plain(inputs), atol=1e-5)
+            if rank == 0:
+                flat = peer.model_state_dict()
+                kept = [n for t in flat.values() for n in t.reshape(-1).tolist()]
+                assert kept == now
+            else:
+                assert not peer.model_state_dict()
+            parts = [p.to_local() if isinstance(p, DTensor) else p for p in model.parameters()]
+            mine = [part.tolist() for part in parts]
+        merged = peer.merge()
+        tell((bool(merged), peer.stats().weights, numbers(model), mine))
+
+
+NEWCOMERS = dict(zip(KINDS, [*KINDS][1:] + [*KINDS][:1], strict=True))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.extended] if kind != "ddp" else []) for kind in KINDS],
+)
+def test_peers_of_two_kinds_train_together(tmp_path: Path, kind: str) -> None:
+    with nodes() as make:
+        first = make(kind, take_part, tmp_path / "a", index=0, lr=0.0)
+        (address, start), *_ = first.all_told()
+        second = make(NEWCOMERS[kind], take_part, tmp_path / "b", index=1, join=address)
+        # A newcomer begins with the whole model, whichever its parts.
+        assert all(told[1] == start for told in second.all_told())
+        one, two = first.all_told(), second.all_told()
+        assert all(told[0] for told in (*one, *two))
+        assert sum(one[0][1]) + sum(two[0][1]) == ONE
+        for ranks in (one, two):
+            assert all(told[2] == ranks[0][2] for told in ranks)
+        assert one[0][2] == pytest.approx(two[0][2], abs=1e-4)
+        assert {*first.end(), *second.end()} == {0}
+
+
+def stay(rank: int, tell: Tell, *, kind: str) -> None:
+    model = spread(layers(rank if kind == "ddp" else 0), kind)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Peer(model, PeerConfig(rule=GoSGD(p=0.0))) as peer:
+        for step in range(3):
+            descend(model, optimizer, batch(step, kind, rank))
+            peer.step()
+        before = numbers(model)
+        peer.merge()
+        tell(numbers(model) == before)
+    tell(numbers(model) == before)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "tp"])
+def test_a_merge_without_an_exchange_leaves_the_model_as_it_is(tmp_path: Path, kind: str) -> None:
+    with nodes() as make:
+        node = make(kind, stay, tmp_path / "meet")
+        assert node.all_told() + node.all_told() == [True] * 4
+        assert node.end() == [0, 0]
