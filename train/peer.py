@@ -233,8 +233,10 @@ class Peer:
             open_transport, network_faults=self.environment.network_faults
         )
         """Opens its sockets."""
+        # Not a method of this peer, which would be a cycle of references.
+        on_save = None if self._group is None else self._group.save
         self._folder = PeerFolder(
-            self.config, model, self._vector, self._check.require_constant, self._save_ranks
+            self.config, model, self._vector, self._check.require_constant, on_save
         )
         self._telemetry = Telemetry(
             *(self.config, model, self._vector, evaluate, evaluate_every, self.environment.ready)
@@ -265,18 +267,14 @@ class Peer:
             "read": lambda everything: self._parts.read(everything=everything),
             "extra": self._take_extra,
             "kept": lambda _: self._files.kept(),
+            "save": self._files.save,
+            "load": self._files.load,
         }
-        if not group.leads:
-            group.handlers |= {"save": self._files.save, "load": self._files.load}
 
     def _take_extra(self, packed: bytes) -> None:
         """Give this process's modules the extra state of the leader's."""
         if self._is_follower:
             ExtraState(self._model).restore(unpack_state(packed))
-
-    def _save_ranks(self, number: int, steps: int, waits: bool) -> None:
-        if self._group is not None and self._group.is_whole:
-            self._group.ask("save", (number, steps, waits))
 
     @property
     def _is_follower(self) -> bool:
@@ -719,7 +717,8 @@ class Peer:
                 self._parts.require_constant()
             told = group.call("step", partial(self._step, loss, samples, lr))
             group.shown = replace(group.shown, **told)
-        if self._signals.caught is not None:
+        # A signal that has come since then ends the next step, at all processes of a group.
+        if self._signals.caught is not None and (group is None or self._shown.has_left):
             self._signals.pass_on()
 
     def _step(self, loss: Loss | None, samples: int | None, lr: float | None) -> dict[str, Any]:
@@ -751,7 +750,7 @@ class Peer:
             self.leave()
         elif self.config.signals and runtime.ended_by == STOPPED:
             self._stop_early()
-        found = {"steps": self.steps, "ended_by": runtime.ended_by}
+        found = {"steps": self.steps, "ended_by": runtime.ended_by, "has_left": self._left}
         return found if self._group is None else found | runtime.look(swarm_figures)
 
     def overlap(self, optimizer: Optimizer) -> BackwardSteps:

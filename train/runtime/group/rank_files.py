@@ -1,4 +1,4 @@
-"""What each process of a group keeps of its own in checkpoints, such as its part of an optimizer."""
+"""What each process of a group keeps in checkpoints, such as its part of an optimizer."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -104,7 +104,7 @@ class RankFiles:
     """Checkpoints of one follower: the states of its registered objects, and its random streams.
 
     They have the numbers of the leader's checkpoints, which are written at the same steps. *folder*
-    is None if no checkpoints are kept.
+    is None if no checkpoints are kept, and on the leader, whose checkpoints have all of this.
     """
 
     def __init__(self, folder: Path | None, rank: int, kept: int) -> None:
@@ -122,8 +122,9 @@ class RankFiles:
     def save(self, place: tuple[int, int, bool]) -> None:
         """Write checkpoint *number* at *steps*, and wait for it if the third of *place* is true."""
         number, steps, waits = place
-        assert self._folder is not None
-        folder, kept = self._folder, dict[str, Any]()
+        if (folder := self._folder) is None:
+            return
+        kept: dict[str, Any] = {}
         kept["rng"], tensors = flatten_state(rng_state(), "rng")
         for name, each in self._registered.items():
             kept[name], more = flatten_state(each.state_dict(), name)
@@ -141,8 +142,8 @@ class RankFiles:
 
     def load(self, number: int) -> None:
         """Restore the checkpoint of this number, see `kept`."""
-        assert self._folder is not None
-        self._loaded = dict(self._folder.readable())[number]
+        if self._folder is not None:
+            self._loaded = dict(self._folder.readable())[number]
         for name in self._registered:
             self._restore(name)
 

@@ -99,6 +99,7 @@ class RankGroup:
         self._connections = list(connections)
         self._calls: list[str] = []
         self._is_current = self._has_asked = self._is_over = self._gave_up = False
+        self._has_told_signal = False
         self._seen = 0
         self._failure = ""
         self._told: BaseException | None = None
@@ -115,11 +116,6 @@ class RankGroup:
     def size(self) -> int:
         """Number of processes; on the leader only."""
         return 1 + len(self._connections)
-
-    @property
-    def is_whole(self) -> bool:
-        """True as long as no process has failed."""
-        return not self._failure
 
     def call(
         self, name: str, act: Callable[[], _T], for_followers: Callable[[_T], _T] | None = None
@@ -151,8 +147,8 @@ class RankGroup:
                 self.ask("read")
                 self._seen = self.version()
         except BaseException as error:
-            self._told = error
-            self._tell(_Message(_FAILED, name, _portable(error), self._caught))
+            self._told, self.shown = error, self.outlook()
+            self._tell(_Message(_FAILED, name, (_portable(error), self.shown), self._caught))
             raise
         finally:
             self._calls.clear()
@@ -197,6 +193,11 @@ class RankGroup:
         self._require_all()
         return replies
 
+    def save(self, number: int, steps: int, waits: bool) -> None:
+        """Have followers write their part of a checkpoint, unless a process has failed."""
+        if not self._failure:
+            self.ask("save", (number, steps, waits))
+
     def fail(self, error: BaseException) -> None:
         """Report that this process ends by an error, which the others then raise, unless it has
         that from them."""
@@ -204,7 +205,7 @@ class RankGroup:
         with self._news:
             self._failure = self._failure or "this process has failed"
         if not is_known:
-            self._tell(_Message(_FAILED, "", _portable(error)))
+            self._tell(_Message(_FAILED, "", (_portable(error), None)))
 
     def close(self) -> None:
         """End all communication; a second call does nothing."""
@@ -217,6 +218,10 @@ class RankGroup:
             self._thread.join()
         for each in self._connections:
             each.close()
+        # They refer to the peer, which refers to this.
+        self.handlers = {}
+        self.version, self.outlook, self.on_stuck = lambda: 0, lambda: None, lambda _: None
+        self.on_failure = lambda: None
 
     @property
     def _caught(self) -> int | None:
@@ -251,9 +256,12 @@ class RankGroup:
             message = self._next(leader)
             if message.caught is not None and self.signals is not None:
                 self.signals.note(message.caught)
+            if message.kind in (_DONE, _FAILED):
+                result, shown = message.content
+                self.shown = self.shown if shown is None else shown
             if message.kind == _FAILED:
-                self._told = message.content
-                raise self._told
+                self._told = result
+                raise result
             if message.call != name:
                 raise self._failed(
                     TrainingError(
@@ -262,8 +270,6 @@ class RankGroup:
                     )
                 )
             if message.kind == _DONE:
-                result, shown = message.content
-                self.shown = self.shown if shown is None else shown
                 return result
             try:
                 reply = self.handlers[message.kind](message.content)
@@ -277,10 +283,12 @@ class RankGroup:
 
     def _next(self, leader: Connection) -> _Message:
         try:
-            while not leader.poll(_POLL_S):
-                if self._caught is not None and not self._gave_up:
-                    self._gave_up = True
+            while True:
+                if self._caught is not None and not self._has_told_signal:
+                    self._has_told_signal = True
                     leader.send(_Message(_SIGNAL, "", self._caught))
+                if leader.poll(_POLL_S):
+                    break
             message: _Message = leader.recv()
         except (EOFError, OSError):
             self._failure = "rank 0 of this peer, its leader, has ended"
@@ -309,7 +317,7 @@ class RankGroup:
             if self.signals is not None:
                 self.signals.note(message.content)
         elif message.kind == _FAILED:
-            self._note_failure(f"rank {rank} of this peer has failed: {message.content}")
+            self._note_failure(f"rank {rank} of this peer has failed: {message.content[0]}")
         else:
             with self._news:
                 self._replies[rank] = message.content

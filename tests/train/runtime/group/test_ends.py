@@ -1,0 +1,196 @@
+"""How a peer of several processes ends: by a death, a signal, an error, or a request."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from rumor.gossip import GoSGD, ProtocolConfig, TrainingError
+from rumor.gossip.weight import ONE
+from rumor.train import Peer, PeerConfig
+from rumor.train.observe.observer import Observer
+from rumor.train.observe.stop import SwarmStop
+
+from ....waiting import LIMIT_S
+from .processes import layers, nodes, numbers, spread
+
+pytestmark = [pytest.mark.live, pytest.mark.extended]
+
+Tell = Callable[[Any], None]
+
+
+def until_stopped(
+    rank: int,
+    tell: Tell,
+    *,
+    kind: str,
+    name: str,
+    join: str = "",
+    p: float = 0.5,
+    steps: int = 100_000,
+    fails: int = -1,
+) -> None:
+    """Train until something ends this peer; tell its steps, the error and the weights."""
+    model = spread(layers(0), kind)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    quick = ProtocolConfig(gossip_s=0.2, suspect_s=60.0, dead_s=120.0)
+    config = PeerConfig(id=name, rule=GoSGD(p=p), join=join or (), signals=True, protocol=quick)
+    peer = Peer(model, config)
+    try:
+        with peer:
+            tell((peer.address, os.getpid()))
+            has_shared = False
+            while peer.steps < steps:
+                optimizer.zero_grad()
+                model(torch.ones(4, 6)).square().mean().backward()
+                optimizer.step()
+                peer.step()
+                if peer.steps == 5:
+                    tell("trains")
+                if rank == fails and peer.steps >= 20:
+                    raise ValueError("bad luck")
+                weight = sum(peer.stats().weights)
+                if kind == "plain" and has_shared and weight == ONE:
+                    tell("has all")
+                    has_shared = False
+                has_shared |= weight < ONE
+                time.sleep(0.002)
+    except BaseException as error:
+        tell((peer.steps, f"{type(error).__name__}: {error}", peer.stats().weights))
+        if not isinstance(error, SystemExit):
+            os._exit(1)  # others may wait for this process
+        raise
+    tell((peer.steps, "", peer.stats().weights))
+
+
+def pair(make: Callable[..., Any], path: Path, **given: Any) -> tuple[Any, Any, list[Any]]:
+    """Return a group and a plain peer that train together, and what the group's ranks told."""
+    plain = make("plain", until_stopped, path / "plain", name="plain")
+    (address, _), *_ = plain.all_told()
+    node = make("fsdp", until_stopped, path / "node", name="node", join=address, **given)
+    first = node.all_told()
+    for each in (plain, node):
+        assert each.all_told() == ["trains"] * len(each.processes)
+    return node, plain, first
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_signal_to_any_process_ends_all_at_one_step(tmp_path: Path, rank: int) -> None:
+    with nodes() as make:
+        node, plain, first = pair(make, tmp_path)
+        os.kill(first[rank][1], signal.SIGTERM)
+        told = node.all_told()
+        assert [error for _, error, _ in told] == ["SystemExit: 143"] * 2
+        assert told[0][0] == told[1][0]
+        assert sum(told[0][2]) == 0
+        assert node.end() == [143, 143]
+        assert plain.told() == "has all"
+
+
+def test_a_request_to_stop_ends_all_processes_at_one_step(tmp_path: Path) -> None:
+    with nodes() as make:
+        node, plain, first = pair(make, tmp_path)
+        with Observer(first[0][0]) as observer:
+            for _ in SwarmStop(observer, timeout_s=LIMIT_S).run(LIMIT_S):
+                pass
+        told = node.all_told()
+        assert [error for _, error, _ in told] == ["SystemExit: 0"] * 2
+        assert told[0][0] == told[1][0]
+        assert node.end() == [0, 0] and plain.end() == [0]
+
+
+def test_a_killed_follower_loses_no_weight(tmp_path: Path) -> None:
+    with nodes() as make:
+        node, plain, first = pair(make, tmp_path)
+        os.kill(first[1][1], signal.SIGKILL)
+        _, error, weights = node.told(0)
+        assert error and sum(weights) == 0
+        assert plain.told() == "has all"
+
+
+def test_a_killed_leader_ends_the_others(tmp_path: Path) -> None:
+    with nodes() as make:
+        node, _, first = pair(make, tmp_path)
+        os.kill(first[0][1], signal.SIGKILL)
+        _, error, _ = node.told(1)
+        assert error
+
+
+@pytest.mark.parametrize("fails", [0, 1])
+def test_an_error_of_one_process_ends_all(tmp_path: Path, fails: int) -> None:
+    with nodes() as make:
+        node, plain, _ = pair(make, tmp_path, fails=fails)
+        told = node.all_told()
+        assert told[fails][1] == "ValueError: bad luck"
+        assert told[1 - fails][1]
+        assert sum(told[0][2]) == 0
+        assert plain.told() == "has all"
+
+
+def hang(rank: int, tell: Tell, *, kind: str, join: str) -> None:
+    model = spread(layers(0), kind)
+    config = PeerConfig(id="node", rule=GoSGD(p=0.5), join=join, stuck_s=2.0, leave_s=60.0)
+    with Peer(model, config) as peer:
+        peer.step()
+        tell("trains")
+        if rank == 1:
+            time.sleep(1000)
+        numbers(model)  # waits for the other rank
+
+
+def test_a_collective_operation_that_hangs_is_noticed(tmp_path: Path) -> None:
+    with nodes() as make:
+        plain = make("plain", until_stopped, tmp_path / "plain", name="plain")
+        (address, _), *_ = plain.all_told()
+        node = make("fsdp", hang, tmp_path / "node", join=address)
+        assert node.all_told() == ["trains"] * 2
+        node.processes[0].join()
+        assert node.processes[0].exitcode == 1
+        assert [plain.told(), plain.told()] == ["trains", "has all"]
+
+
+def differ(rank: int, tell: Tell, *, kind: str, how: str) -> None:
+    model: nn.Module = spread(layers(0), kind)
+    if how == "machine" and rank:
+        patch = pytest.MonkeyPatch()
+        patch.setattr("rumor.train.runtime.group.rank_group.host_id", lambda: b"elsewhere")
+    if how == "model" and rank:
+        model = nn.Linear(3, 3)
+    try:
+        with Peer(model, group=dist.group.WORLD) as peer:
+            peer.step()
+            if rank:
+                peer.merge()
+            else:
+                peer.step()
+                numbers(model)
+                peer.step()
+    except (TrainingError, RuntimeError) as error:
+        tell(str(error))
+        return
+    tell("no error")
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("machine", "the processes of one peer share memory, and those on"),
+        ("model", "rank 1 has other tensors than rank 0"),
+        ("calls", "rank 1 calls _merge where rank 0 calls step"),
+    ],
+)
+def test_processes_that_do_not_fit_together_are_refused(
+    tmp_path: Path, how: str, message: str
+) -> None:
+    with nodes() as make:
+        node = make("ddp", differ, tmp_path / "meet", how=how)
+        told = node.all_told()
+        assert message in told[1] and "no error" not in told
+        node.end()
