@@ -160,7 +160,8 @@ class Peer:
         given: dict[str, Any] = {"id": name, "join": join, "bind": bind, "topology": topology}
         given |= {"rule": rule, "out": out}
         ranks = ranks_of(model, group)
-        told = environment(ranks=max(1, len(ranks)))
+        rank = ranks.index(torch.distributed.get_rank()) if ranks else 0
+        told = replace(environment(ranks=max(1, len(ranks))), rank=rank)
         before = peers_before(told)
         told, swarm = told.of_swarm(swarm, before)
         self.environment = told

@@ -7,6 +7,8 @@ founds, with a model of seed 0, the other joins, with a model of seed 1.
 
 import logging
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
@@ -79,7 +82,8 @@ class Kind:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of both peers."""
     processes: int = 0
-    """Size of the process group in which both are made, with one real process; 0 for none."""
+    """Number of processes that train the newcomer; 1 if they are a process group of one, 0 for no
+    group."""
 
 
 class LoRALinear(nn.Module):
@@ -295,12 +299,23 @@ def _checkpointed() -> Model:
 
 
 def _sharded() -> Model:
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    model = layers()
-    fully_shard(model[0])
-    fully_shard(model)
+    model, mesh = layers(), init_device_mesh("cpu", (dist.get_world_size(),))
+    fully_shard(model[0], mesh=mesh)
+    fully_shard(model, mesh=mesh)
     return model
+
+
+def _parallel() -> Model:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import parallel
+
+    plan = {"0": parallel.ColwiseParallel(), "2": parallel.RowwiseParallel()}
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    made: Model = parallel.parallelize_module(layers(), mesh, plan)
+    return made
 
 
 def _replaced(model: Model) -> None:
@@ -361,7 +376,14 @@ KINDS = (
         make=_checkpointed,
         founder=layers,
     ),
-    Kind(name="`fully_shard` (FSDP2)", make=_sharded, founder=layers, processes=2),
+    *(
+        Kind(name=f"{name} over two processes", make=make, founder=layers, processes=2)
+        for name, make in (
+            ("`DistributedDataParallel`", lambda: nn.parallel.DistributedDataParallel(layers())),
+            ("`fully_shard` (FSDP2)", _sharded),
+            ("tensor parallel", _parallel),
+        )
+    ),
     Kind(
         name="tied weights",
         make=lambda: Tied(lambda m: setattr(m.second, "weight", m.first.weight)),
@@ -444,10 +466,10 @@ def row(kind: Kind) -> str:
 
 def outcome(kind: Kind) -> str:
     """Let two peers train a kind of model; return the outcome in words."""
-    with warnings.catch_warnings(), _processes(kind.processes):
+    with warnings.catch_warnings(), _group_of_one(kind.processes == 1):
         warnings.simplefilter("ignore")
         try:
-            return _train(kind)
+            return _train_group(kind) if kind.processes > 1 else _train(kind)
         except RumorError as error:
             name, _, text = f"{type(error).__name__}: {error}".partition("cannot join")
             return f"`{name}{text.partition(': ')[2] if text else ''}`".replace("|", "\\|")
@@ -485,6 +507,42 @@ def _train(kind: Kind) -> str:
     return "trains with others"
 
 
+def _train_group(kind: Kind) -> str:
+    """Train with a newcomer of several processes, each of which runs this script."""
+    torch.manual_seed(0)
+    founder = Peer((kind.founder or kind.make)(), _config(kind, "founder"))
+    with tempfile.TemporaryDirectory() as folder, founder, _stepping(founder):
+        command = [sys.executable, __file__, kind.name, f"{folder}/meet", str(founder.address)]
+        ranks = [
+            subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True)
+            for rank in range(kind.processes)
+        ]
+        said = {each.communicate(timeout=10 * PATIENCE_S)[0].strip() for each in ranks}
+        assert _exchanged(founder)
+    (outcome,) = said
+    return outcome
+
+
+def _be_rank(name: str, meet: str, address: str, rank: str) -> None:
+    """Be one process of a newcomer; print the outcome."""
+    kind = next(each for each in KINDS if each.name == name)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{meet}", rank=int(rank), world_size=kind.processes
+    )
+    torch.manual_seed(1)
+    model = kind.make()
+    optimizer = kind.optimizer(model)
+    with Peer(model, _config(kind, "newcomer", join=(address,))) as newcomer:
+        going = torch.tensor(1)
+        while going:
+            kind.train(model, optimizer, kind.inputs())
+            newcomer.step()
+            going.fill_(newcomer.steps < STEPS or not _exchanged(newcomer))
+            dist.broadcast(going, 0)
+    dist.destroy_process_group()
+    print("trains with others")
+
+
 def _shared(peer: Peer) -> dict[str, Tensor]:
     names = {tensor.name for tensor in peer._vector.schema.tensors if tensor.shared}
     return {
@@ -517,21 +575,14 @@ def _stepping(peer: Peer) -> Iterator[None]:
 
 
 @contextmanager
-def _processes(count: int) -> Iterator[None]:
-    """Make a process group of *count* in which this process is the first."""
-    if not count:
+def _group_of_one(is_made: bool) -> Iterator[None]:
+    """Make a process group of this process alone."""
+    if not is_made:
         yield
         return
-    import torch.distributed as dist
-
     with tempfile.TemporaryDirectory() as folder:
-        if count == 1:
-            store = dist.FileStore(os.path.join(folder, "store"), 1)
-            dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-        else:
-            from torch.testing._internal.distributed.fake_pg import FakeStore
-
-            dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=count)
+        store = dist.FileStore(os.path.join(folder, "store"), 1)
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
         try:
             yield
         finally:
@@ -539,4 +590,7 @@ def _processes(count: int) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:]:
+        _be_rank(*sys.argv[1:])
+    else:
+        main()

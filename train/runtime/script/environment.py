@@ -254,7 +254,9 @@ def resolve_config(
         ConfigError: A setting is out of range or invalid.
     """
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return take_place(told.fill(replace(config or PeerConfig(), **changes)))
+    filled = told.fill(replace(config or PeerConfig(), **changes))
+    # Of several processes of one peer, the first listens.
+    return filled if told.rank else take_place(filled)
 
 
 def _read(key: str, text: str, read: Callable[[str], Any]) -> Any:
