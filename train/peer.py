@@ -339,7 +339,7 @@ class Peer:
             _, *kept = group.ask("kept")
             number = self._folder.resume(
                 self.config.id,
-                lambda number, found: all(k.get(number) == found.head["steps"] for k in kept),
+                lambda found: all(each.get(found.number) == found.head["steps"] for each in kept),
             )
             if number is not None:
                 group.ask("load", number)

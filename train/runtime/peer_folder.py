@@ -128,7 +128,7 @@ class PeerFolder:
     def resume(
         self,
         id: PeerId | None = None,
-        is_usable: Callable[[int, Checkpoint], bool] | None = None,
+        is_usable: Callable[[Checkpoint], bool] | None = None,
     ) -> int | None:
         """Load the checkpoint of an earlier incarnation of peer *id*, or of any peer by default.
 
@@ -145,7 +145,7 @@ class PeerFolder:
             self._keep_others_out(self._path)
         try:
             if (latest := checkpoints.latest(is_usable)) is not None:
-                self.past = self._load(latest[1])
+                self.past = self._load(latest)
             owner = self.owner
             if owner is not None and id not in (None, owner):
                 raise ConfigError(f"id is {id}: the checkpoint is of peer {owner}")
@@ -160,7 +160,7 @@ class PeerFolder:
             _log.info("resuming %s after %d steps", owner, self.steps)
         elif owner is not None:
             _log.warning("no checkpoint was left by %s: it begins at step 0", owner)
-        return latest[0] if latest else None
+        return latest.number if latest else None
 
     @torch.no_grad()
     def _load(self, checkpoint: Checkpoint) -> Past:

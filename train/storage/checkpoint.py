@@ -9,7 +9,7 @@ import logging
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, runtime_checkable
 
@@ -65,6 +65,9 @@ class Checkpoint:
 
     tensors: Mapping[str, Tensor]
     """Tensors by name: contiguous, in host memory, no two of them sharing memory."""
+
+    number: int = 0
+    """Its number in its folder, see `CheckpointFolder.latest`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,11 +224,8 @@ class CheckpointFolder:
                 each.unlink(missing_ok=True)
         return path
 
-    def latest(
-        self, is_usable: Callable[[int, Checkpoint], bool] | None = None
-    ) -> tuple[int, Checkpoint] | None:
-        """Return number and content of the last readable checkpoint, with a warning if later ones
-        are unreadable.
+    def latest(self, is_usable: Callable[[Checkpoint], bool] | None = None) -> Checkpoint | None:
+        """Return the last readable checkpoint, with a warning if later ones are unreadable.
 
         Returns None without any checkpoint. *is_usable* may refuse one.
 
@@ -237,8 +237,8 @@ class CheckpointFolder:
         reasons = []
         for number, path in reversed(self._numbered()):
             try:
-                checkpoint = read_checkpoint(path)
-                if is_usable is not None and not is_usable(number, checkpoint):
+                checkpoint = replace(read_checkpoint(path), number=number)
+                if is_usable is not None and not is_usable(checkpoint):
                     raise TrainingError(f"{path} is of no use: not all ranks of the peer have it")
             except TrainingError as error:
                 _log.warning("%s", error)
@@ -247,16 +247,16 @@ class CheckpointFolder:
                 continue
             if reasons:
                 _log.warning("going back to the one before it, %s", path)
-            return number, checkpoint
+            return checkpoint
         if reasons:
             raise TrainingError(f"no checkpoint can be used: {'; '.join(reasons)}")
         return None
 
-    def readable(self) -> Iterator[tuple[int, Checkpoint]]:
-        """Iterate over number and content of the readable checkpoints, the oldest first."""
+    def readable(self) -> Iterator[Checkpoint]:
+        """Iterate over the readable checkpoints, the oldest first."""
         for number, path in self._numbered():
             try:
-                yield number, read_checkpoint(path)
+                yield replace(read_checkpoint(path), number=number)
             except TrainingError as error:
                 _log.warning("%s", error)
 

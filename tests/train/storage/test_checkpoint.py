@@ -31,7 +31,7 @@ def checkpoint(step: int = 0) -> Checkpoint:
 def step_of(folder: CheckpointFolder) -> int:
     found = folder.latest()
     assert found is not None
-    return int(found[1].head["step"])
+    return int(found.head["step"])
 
 
 def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -138,12 +138,12 @@ class RankFiles:
         """Return the steps of each readable checkpoint, by its number."""
         if self._folder is None:
             return {}
-        return {number: each.head["steps"] for number, each in self._folder.readable()}
+        return {each.number: each.head["steps"] for each in self._folder.readable()}
 
     def load(self, number: int) -> None:
         """Restore the checkpoint of this number, see `kept`."""
         if self._folder is not None:
-            self._loaded = dict(self._folder.readable())[number]
+            self._loaded = next(c for c in self._folder.readable() if c.number == number)
         for name in self._registered:
             self._restore(name)
 
