@@ -28,16 +28,16 @@ from ..gossip.weight import founders
 from .config import PeerConfig
 from .loop.average import Average, Evaluate, average
 from .loop.backward import BackwardSteps
+from .loop.group.detection import ranks_of
+from .loop.group.rank_files import RankFiles, SpreadState
+from .loop.group.rank_group import RankGroup, meet
+from .loop.group.shared_model import Parts, Place, SharedModel, open_part
 from .loop.model_check import ModelCheck
 from .loop.report import save_peer_model
 from .loop.signals import SignalHandling
 from .loop.telemetry import Loss, Telemetry
 from .model import state_dict
 from .runtime import shutdown
-from .runtime.group.detection import ranks_of
-from .runtime.group.rank_files import RankFiles, SpreadState
-from .runtime.group.rank_group import RankGroup, meet
-from .runtime.group.shared_model import Parts, Place, SharedModel, open_part
 from .runtime.opening import open_runtime, open_transport
 from .runtime.peer_folder import PeerFolder
 from .runtime.runner import PeerRuntime

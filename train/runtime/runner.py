@@ -348,6 +348,7 @@ class PeerRuntime:
             )
             # Without weight, a shard counts nothing yet.
             if all(held) and has_room:
+                self.vector.refresh()
                 self._model_copy.take(held, step)
         return waits
 

@@ -21,9 +21,9 @@ from torch.testing._internal.distributed import fake_pg  # registers the backend
 
 from rumor.gossip import ConfigError, GoSGD, TrainingError
 from rumor.train import Peer
-from rumor.train.runtime.group.detection import ranks_of, require_placed
-from rumor.train.runtime.group.rank_group import meet
-from rumor.train.runtime.group.shared_model import Parts, SharedModel
+from rumor.train.loop.group.detection import ranks_of, require_placed
+from rumor.train.loop.group.rank_group import meet
+from rumor.train.loop.group.shared_model import Parts, SharedModel
 from rumor.train.tensors.vector import Vector
 
 

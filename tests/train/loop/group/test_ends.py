@@ -160,7 +160,7 @@ def differ(rank: int, tell: Tell, *, kind: str, how: str) -> None:
     model: nn.Module = spread(layers(0), kind)
     if how == "machine" and rank:
         patch = pytest.MonkeyPatch()
-        patch.setattr("rumor.train.runtime.group.rank_group.host_id", lambda: b"elsewhere")
+        patch.setattr("rumor.train.loop.group.rank_group.host_id", lambda: b"elsewhere")
     if how == "model" and rank:
         model = nn.Linear(3, 3)
     try:

@@ -24,9 +24,9 @@ import torch
 from torch import nn
 
 from ....gossip.errors import TrainingError
-from ...loop.signals import SignalHandling
 from ...model import named_tensors
 from ...tensors.shared_memory import host_id
+from ..signals import SignalHandling
 
 __all__ = ["MEET_S", "RankGroup", "meet"]
 
