@@ -30,10 +30,7 @@ def marks(name: str) -> list[pytest.MarkDecorator]:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(each, marks=marks(each)) for each in TINY],
-)
+@pytest.mark.parametrize("name", [pytest.param(each, marks=marks(each)) for each in TINY])
 def test_a_benchmark_prints_its_table(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,10 +18,7 @@ from .zeromq_post import ZeroMQPost
 FRAME = 256 * 1024
 NAMES = ("here", "there", "hidden", "other")
 
-CALM: dict[str, Callable[[], Post]] = {
-    "zeromq": ZeroMQPost,
-    "fleet": lambda: FleetPost(NAMES),
-}
+CALM: dict[str, Callable[[], Post]] = {"zeromq": ZeroMQPost, "fleet": lambda: FleetPost(NAMES)}
 HARSH: dict[str, Callable[[], Post]] = {
     "zeromq": ZeroMQPost,
     "fleet": lambda: FleetPost(NAMES, fleet_post.WORST),

@@ -116,10 +116,7 @@ class Stranger:
         self.swarm, self.schema, self.victim, self.incarnation = heard[:4]
 
     def hello(
-        self,
-        *members: Sequence[Any],
-        clock: Sequence[tuple[str, int]] = (),
-        reply: bool = True,
+        self, *members: Sequence[Any], clock: Sequence[tuple[str, int]] = (), reply: bool = True
     ) -> list[Any]:
         """The body of a HELLO."""
         return [list(members), [list(row) for row in clock], True, reply]

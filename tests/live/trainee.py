@@ -114,12 +114,7 @@ def train(orders: Orders) -> None:
             slept_s, slept_cpu_s = time.monotonic(), time.thread_time()
             peer.step()
             log.write(
-                _row(
-                    peer,
-                    began_s,
-                    time.monotonic() - slept_s,
-                    time.thread_time() - slept_cpu_s,
-                )
+                _row(peer, began_s, time.monotonic() - slept_s, time.thread_time() - slept_cpu_s)
             )
             if abandon.is_set():
                 os._exit(0)

@@ -75,14 +75,7 @@ def run_bare(
     width = len(str(workers - 1))
     ids = tuple(f"peer-{index:0{width}d}" for index in range(workers))
     protocol = protocol or ProtocolConfig()
-    values = VectorRows(
-        task,
-        ids,
-        seed,
-        rule().registers,
-        counts="after the step",
-        shards=shards,
-    )
+    values = VectorRows(task, ids, seed, rule().registers, counts="after the step", shards=shards)
     plan = FleetPlan(
         ids=ids,
         schema=values.schema,

@@ -16,15 +16,7 @@ from rumor.sim.models.step_time import make_step_time
 from rumor.sim.models.topology import LiveWorkerTopology
 from rumor.train.faults.schedule import check_faults, faults_of, resolve
 
-__all__ = [
-    "LARGE",
-    "SMALL",
-    "Fault",
-    "fault",
-    "fleet_of",
-    "live_on",
-    "plan_of",
-]
+__all__ = ["LARGE", "SMALL", "Fault", "fault", "fleet_of", "live_on", "plan_of"]
 
 SMALL = Schema((TensorSpec("x", (8,), "float32"),))
 LARGE = Schema((TensorSpec("x", (1 << 19,), "float32"),))

@@ -151,13 +151,7 @@ def test_peers_train_and_agree_in_a_network_that_loses_messages() -> None:
     assert swarm.loss() < 0.05
 
 
-@pytest.mark.parametrize(
-    ("wire", "shards"),
-    [
-        ("int8", 2),
-        ("topk:0.3", 2),
-    ],
-)
+@pytest.mark.parametrize(("wire", "shards"), [("int8", 2), ("topk:0.3", 2)])
 def test_peers_train_and_agree_on_shares_of_any_format(wire: str, shards: int) -> None:
     swarm = swarm_of(4, wide(), protocol=replace(QUICK, wire=wire), shards=shards)
     swarm.run(5.0)

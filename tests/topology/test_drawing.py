@@ -26,14 +26,7 @@ def test_every_family_has_a_picture(tmp_path: Path, spec: str) -> None:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize(
-    ("spec", "n"),
-    [
-        ("ring", 1),
-        ("erdos-renyi", 300),
-        ("base-k", 61),
-    ],
-)
+@pytest.mark.parametrize(("spec", "n"), [("ring", 1), ("erdos-renyi", 300), ("base-k", 61)])
 def test_small_large_and_odd_ones_have_one_too(tmp_path: Path, spec: str, n: int) -> None:
     topology = parse(spec, n)
     draw([(topology, facts(topology))], tmp_path / "graph.png", dpi=30)

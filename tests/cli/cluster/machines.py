@@ -127,7 +127,4 @@ class Machines:
     def wait_until_training(self, run: str, ids: Sequence[str]) -> None:
         """Wait until the launcher has a row of metrics of each."""
         paths = [self.folder / run / "peers" / id / "metrics.jsonl" for id in ids]
-        until(
-            lambda: all(path.exists() and read_metrics(path) for path in paths),
-            "all train",
-        )
+        until(lambda: all(path.exists() and read_metrics(path) for path in paths), "all train")

@@ -83,12 +83,7 @@ def started(desk: Desk, script: str, *, models: bool = False) -> Path:
     """Have one peer started; where it writes."""
     peers = [{"index": 4, "id": "ada", "folder": "run/ada", "variables": {"RUMOR_ID": "ada"}}]
     desk.say(
-        start={
-            "command": ["sh", "-c", script],
-            "leave_s": 0.0,
-            "models": models,
-            "peers": peers,
-        }
+        start={"command": ["sh", "-c", script], "leave_s": 0.0, "models": models, "peers": peers}
     )
     return Path("run/ada")
 

@@ -93,10 +93,7 @@ def test_what_peers_print_is_shown_by_lines_and_commands_no_terminal(tmp_path: P
 
 def test_a_copy_that_cannot_be_written_stops_nobody_and_is_named(tmp_path: Path) -> None:
     fleet = fleet_of(
-        tmp_path / "run",
-        piece("peer.json", b"{"),
-        piece("peer.json", b"}"),
-        {"peer": 0, "exit": 0},
+        tmp_path / "run", piece("peer.json", b"{"), piece("peer.json", b"}"), {"peer": 0, "exit": 0}
     )
     (tmp_path / "run/peers/peer-0/peer.json").mkdir(parents=True)
     (tmp_path / "run/peers").rename(tmp_path / "aside")
@@ -143,5 +140,5 @@ def test_a_machine_that_does_not_answer_is_given_up_after_a_second_interrupt(
     fleet.close()
     assert fleet.processes[0].poll() == -9
     assert [each for each in connection.told if "ping" not in each][1:] == [
-        *({"leave": signal.SIGTERM}, {"kill": True}, {"kill": True}),
+        *({"leave": signal.SIGTERM}, {"kill": True}, {"kill": True})
     ]

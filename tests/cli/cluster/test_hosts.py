@@ -98,7 +98,7 @@ def test_each_peer_is_told_of_others_on_other_machines(tmp_path: Path) -> None:
         *("tcp://0.0.0.0:7701", "tcp://node-a:7701"),
     )
     assert told[1]["RUMOR_JOIN"].split(",") == [
-        *("tcp://10.0.0.2:9000", "tcp://[fd00::3]:7700", "tcp://node-a:7700"),
+        *("tcp://10.0.0.2:9000", "tcp://[fd00::3]:7700", "tcp://node-a:7700")
     ]
     assert (told[2]["RUMOR_ADVERTISE"], told[3]["RUMOR_BIND"]) == (
         *("tcp://10.0.0.2:9000", "tcp://[::]:7700"),
@@ -117,7 +117,7 @@ def test_loopback_addresses_are_bound_themselves(tmp_path: Path) -> None:
     made = stations(hosts(tmp_path, "localhost\n127.0.0.2 listen=9000\n"), 8000)
     told = told_by_machine(LaunchConfig(peers=2), Path("x"), made)
     assert [told[index]["RUMOR_BIND"] for index in range(2)] == [
-        *("tcp://127.0.0.1:8000", "tcp://127.0.0.2:9000"),
+        *("tcp://127.0.0.1:8000", "tcp://127.0.0.2:9000")
     ]
 
 

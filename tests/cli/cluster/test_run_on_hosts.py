@@ -195,9 +195,7 @@ def lost(machines: Machines, lose: Callable[[], None], more: str = "--json") -> 
 
 
 @pytest.mark.extended
-def test_peers_whose_connection_is_lost_leave_and_no_weight_is_counted(
-    machines: Machines,
-) -> None:
+def test_peers_whose_connection_is_lost_leave_and_no_weight_is_counted(machines: Machines) -> None:
     result = lost(machines, lambda: machines.cut("127.0.0.2"), "--set=models=false")
     assert result.exit_code == 1
     error = result.stderr.splitlines()[-1]

@@ -216,11 +216,7 @@ def test_a_script_that_a_fault_kills_comes_back_and_a_newcomer_joins(
     summary = json.loads(result.stdout)
     assert result.exit_code == 0, result.stderr
     ends = {peer["id"]: (peer["state"], peer["lives"]) for peer in summary["peers_detail"]}
-    assert ends == {
-        "peer-0": ("finished", 1),
-        "peer-1": ("finished", 2),
-        "join-1": ("finished", 1),
-    }
+    assert ends == {"peer-0": ("finished", 1), "peer-1": ("finished", 2), "join-1": ("finished", 1)}
     assert summary["weight_units_total"] == summary["weight_units_expected"]
     done = {fault["kind"]: fault["done"][0]["what"] for fault in summary["faults"]}
     assert done["crash"] == "peer-1 is killed" and done["join"] == "join-1 starts"

@@ -45,12 +45,7 @@ class Fake:
         self.error: BaseException | None = None
         monkeypatch.setattr(rumor.sim, "simulate", self)
 
-    def __call__(
-        self,
-        config: SimulationConfig,
-        *,
-        progress: Callable[[Progress], None],
-    ) -> Run:
+    def __call__(self, config: SimulationConfig, *, progress: Callable[[Progress], None]) -> Run:
         self.asked.append(config)
         for one in self.tell:
             progress(one)

@@ -289,20 +289,8 @@ def run_of(stage: Stage, since_s: float, until_s: float) -> float:
             [2, 8],
         ),
         # Of two at once the one that ends last counts, whichever began first.
-        (
-            [
-                {"at_s": 1, "kind": "pause", "for_s": 2},
-                {"at_s": 2, "kind": "pause", "for_s": 5},
-            ],
-            [7],
-        ),
-        (
-            [
-                {"at_s": 1, "kind": "pause", "for_s": 6},
-                {"at_s": 2, "kind": "pause", "for_s": 1},
-            ],
-            [7],
-        ),
+        ([{"at_s": 1, "kind": "pause", "for_s": 2}, {"at_s": 2, "kind": "pause", "for_s": 5}], [7]),
+        ([{"at_s": 1, "kind": "pause", "for_s": 6}, {"at_s": 2, "kind": "pause", "for_s": 1}], [7]),
         # A peer that is told to go on does, however often it was paused.
         (
             [
@@ -339,7 +327,7 @@ def test_of_two_slows_the_larger_counts_and_each_ends_by_itself(tmp_path: Path) 
     stage = Stage(tmp_path, faults).train()
     stage.play(10.0)
     assert [round(1 / run_of(stage, k + 0.1, k + 0.9)) for k in (1, 2, 3, 4, 5, 7, 8)] == [
-        *(3, 5, 3, 3, 1, 2, 2),
+        *(3, 5, 3, 3, 1, 2, 2)
     ]
     assert [word.partition("peer-1 ")[2] for word in stage.news] == [
         *("runs 1/3 of the time", "runs 1/5 of the time", "runs 1/3 of the time"),

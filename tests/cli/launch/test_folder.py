@@ -19,10 +19,7 @@ def run_folder_of(folder: Path, **settings: Any) -> tuple[RunFolder, list[Place]
     return run_folder, run_folder.found()
 
 
-@pytest.mark.parametrize(
-    ("port", "told"),
-    [(None, []), (0, [0, 0, 0]), (9100, [9100, 9101, 9102])],
-)
+@pytest.mark.parametrize(("port", "told"), [(None, []), (0, [0, 0, 0]), (9100, [9100, 9101, 9102])])
 def test_each_peer_serves_metrics_at_a_port_of_its_own(
     tmp_path: Path, port: int | None, told: list[int]
 ) -> None:

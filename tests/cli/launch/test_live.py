@@ -153,9 +153,7 @@ def is_exact(summary: dict[str, Any]) -> bool:
 
 @pytest.mark.extended
 @pytest.mark.usefixtures("await_checkpoint")
-def test_a_peer_that_is_killed_and_resumes_trains_on_and_no_unit_is_missing(
-    tmp_path: Path,
-) -> None:
+def test_a_peer_that_is_killed_and_resumes_trains_on_and_no_unit_is_missing(tmp_path: Path) -> None:
     summary = run(
         *(tmp_path, "--steps", "250", "--set", "checkpoint_every=5steps"),
         faults=[

@@ -41,14 +41,11 @@ def test_a_peer_starts_trains_and_finishes(tmp_path: Path) -> None:
     assert monitor.update() == [] and monitor.over
 
 
-def test_rows_are_handed_on_once_but_for_those_of_lives_before_the_launcher(
-    tmp_path: Path,
-) -> None:
+def test_rows_are_handed_on_once_but_for_those_of_lives_before_the_launcher(tmp_path: Path) -> None:
     handed: list[tuple[str, int]] = []
     (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
     monitor = Monitor(
-        *([place(tmp_path)], [Ended()], 20),
-        on_row=lambda id, row: handed.append((id, row["step"])),
+        *([place(tmp_path)], [Ended()], 20), on_row=lambda id, row: handed.append((id, row["step"]))
     )
     assert (monitor.views[0].step, monitor.began) == (10, False)
     for step in (11, 12):

@@ -9,14 +9,7 @@ import pytest
 
 from rumor.cli.launch.config import Place
 from rumor.cli.launch.monitor import LifeEnd, PeerView, State
-from rumor.cli.launch.summary import (
-    FIGURES,
-    Outcome,
-    balance,
-    estimate,
-    read_outcome,
-    summarize,
-)
+from rumor.cli.launch.summary import FIGURES, Outcome, balance, estimate, read_outcome, summarize
 from rumor.gossip.effects.ledger import Account, Entry, Kind
 from rumor.gossip.weight import ONE, UNIT
 
@@ -68,10 +61,7 @@ def test_without_deaths_all_that_was_founded_is_there() -> None:
 
 @pytest.mark.parametrize("state", [State.KILLED, State.FAILED, State.LEFT])
 def test_weight_dies_with_a_peer_that_did_not_hand_it_on(state: State) -> None:
-    outcomes = [
-        outcome(0, State.FINISHED, account("peer-0")),
-        outcome(1, state, account("peer-1")),
-    ]
+    outcomes = [outcome(0, State.FINISHED, account("peer-0")), outcome(1, state, account("peer-1"))]
     result = balance(outcomes)
     assert result.weight_total == result.weight_expected == ONE
     (death,) = result.deaths
@@ -80,10 +70,7 @@ def test_weight_dies_with_a_peer_that_did_not_hand_it_on(state: State) -> None:
 
 def test_what_a_dead_peer_pushed_and_nobody_accepted_died_with_it() -> None:
     dead = account("peer-1", pushed(ONE // 2, "peer-0"))
-    outcomes = [
-        outcome(0, State.FINISHED, account("peer-0")),
-        outcome(1, State.KILLED, dead),
-    ]
+    outcomes = [outcome(0, State.FINISHED, account("peer-0")), outcome(1, State.KILLED, dead)]
     result = balance(outcomes)
     assert result.deaths[0].weight == ONE
     assert result.weight_total == result.weight_expected == ONE
@@ -101,10 +88,7 @@ def test_escrow_toward_a_dead_peer_is_stranded_and_counts_as_there() -> None:
     stuck = account(
         "peer-0", pushed(ONE // 4, "peer-1"), Entry(Kind.STRANDED, ONE // 4, "peer-1", 1, 1)
     )
-    outcomes = [
-        outcome(0, State.FINISHED, stuck),
-        outcome(1, State.KILLED, account("peer-1")),
-    ]
+    outcomes = [outcome(0, State.FINISHED, stuck), outcome(1, State.KILLED, account("peer-1"))]
     result = balance(outcomes)
     assert result.audit.stranded == ONE // 4
     assert result.weight_total == result.weight_expected == ONE
@@ -138,10 +122,7 @@ def test_weight_from_nowhere_shows() -> None:
 
 
 def test_a_peer_that_never_opened_a_ledger_took_nothing_with_it() -> None:
-    outcomes = [
-        outcome(0, State.FINISHED, account("peer-0")),
-        outcome(1, State.FAILED, None),
-    ]
+    outcomes = [outcome(0, State.FINISHED, account("peer-0")), outcome(1, State.FAILED, None)]
     result = balance(outcomes)
     assert [(death.outcome.id, death.weight) for death in result.deaths] == [("peer-1", 0)]
     assert result.weight_total == result.weight_expected == ONE

@@ -99,12 +99,7 @@ def a_view(count: int = 4, seed: int = 0, **fields: Any) -> SwarmView:
         "peers": tuple(peers),
         "links": tuple(a_link(a, b) for a in names[:8] for b in names[:8] if a != b),
         "events": tuple(
-            EventView(
-                time_s=1_794_999_000.0 + number,
-                event="founded",
-                peer=name,
-                told_by=(name,),
-            )
+            EventView(time_s=1_794_999_000.0 + number, event="founded", peer=name, told_by=(name,))
             for number, name in enumerate(names[:6])
         ),
     }

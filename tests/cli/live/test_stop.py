@@ -123,10 +123,7 @@ def test_a_swarm_ends_and_goes_on_from_its_checkpoints(run: Run) -> None:
     assert found["stopped"] and {peer["state"] for peer in found["peers"]} == {"gone"}
     assert {
         peer["id"]: peer["steps"] >= before[peer["id"]]["steps"] for peer in found["peers"]
-    } == {
-        "a": True,
-        "b": True,
-    }
+    } == {"a": True, "b": True}
     assert sum(peer["weight_units"] for peer in found["peers"]) == 2**40
 
 

@@ -42,8 +42,7 @@ def test_a_spoilt_file_costs_one_line(name: str, corpus: Corpus, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["[" * 100_000, "1e999", "NaN", "9" * 400, "9" * 5000, "", "\xff", '{"a": -Infinity}'],
+    "text", ["[" * 100_000, "1e999", "NaN", "9" * 400, "9" * 5000, "", "\xff", '{"a": -Infinity}']
 )
 def test_json_that_would_harm_its_reader_is_no_json(text: str) -> None:
     with pytest.raises(ValueError):

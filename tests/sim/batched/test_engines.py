@@ -70,11 +70,7 @@ def workshop(small: Task, n: int = 5, partition: str = "shared", threads: int = 
 
 
 def steps(
-    shop: Workshop,
-    way: Way,
-    count: int = 4,
-    failures: Failures | None = None,
-    groups: int = 2,
+    shop: Workshop, way: Way, count: int = 4, failures: Failures | None = None, groups: int = 2
 ) -> ParameterMatrix:
     """Let every worker take some steps, in groups that change from step to step."""
     rows = shop.make_rows(len(shop.ids))

@@ -56,14 +56,7 @@ def plain() -> dict[str, Run]:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"window": 1},
-        {"threads": 2, "window": 7},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("change", [{"window": 1}, {"threads": 2, "window": 7}], ids=str)
 @pytest.mark.parametrize("rule", RULES)
 def test_how_a_run_is_computed_changes_no_bit(
     rule: str, change: dict[str, Any], plain: dict[str, Run]

@@ -143,9 +143,7 @@ def test_chance_of_numpy_and_python_is_drawn_by_worker_and_step() -> None:
     [{"slow": ("0:100",)}, {"network": "wan", "rule": "dpsgd", "latency_s": 5.0}],
     ids=["straggler", "barrier over slow links"],
 )
-def test_measurements_grow_rarer_as_a_run_grows_long(
-    settings: dict[str, Any],
-) -> None:
+def test_measurements_grow_rarer_as_a_run_grows_long(settings: dict[str, Any]) -> None:
     run = simulate(task="consensus", workers=4, topology="ring", steps=40, **settings)
     assert 15 <= len(run.series["time_s"]) <= 300
 

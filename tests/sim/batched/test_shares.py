@@ -83,11 +83,7 @@ def test_a_worker_sends_and_mixes_what_a_live_peer_does_to_the_last_bit(
         payload = sender.snapshot("x", form, shard, stream(SEED, "bob", f"rounding:{id}"))
         receiver.mix(payload, 0.3, form, shard)
         unfit = workers.shares.carry_out(
-            [
-                Snapshot(1, number, Cut("x", form, shard), id),
-                Mix(2, number, 0.3),
-                Release(number),
-            ]
+            [Snapshot(1, number, Cut("x", form, shard), id), Mix(2, number, 0.3), Release(number)]
         )
         assert not unfit
         assert bits(workers.row(2)) == bits(receiver.flats)

@@ -60,13 +60,7 @@ def plain() -> dict[str, Run]:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"threads": 2, "window": 5},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("change", [{"threads": 2, "window": 5}], ids=str)
 @pytest.mark.parametrize("case", CASES)
 def test_how_a_run_is_computed_changes_no_bit(
     case: str, change: dict[str, Any], plain: dict[str, Run]

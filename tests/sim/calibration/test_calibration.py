@@ -76,10 +76,7 @@ def test_steps_vary_as_they_did_and_not_at_all_where_that_is_next_to_nothing() -
         ({"settings": {"topology": ["ring"]}}, r"topology is \['ring'\]: it must be a string"),
         ({"settings": {"exact": "no"}}, "exact is 'no': it must be true or false"),
         ({"settings": {"time_s": 10**400}}, "a number of 401 digits, is too large"),
-        (
-            {"peers": [{"id": "a", "step_s": 10**400}]},
-            "a number of 401 digits, is too large",
-        ),
+        ({"peers": [{"id": "a", "step_s": 10**400}]}, "a number of 401 digits, is too large"),
         ({"network": {"latncy_s": 1}}, "did you mean 'latency_s'"),
         ({"network": "lann"}, "unknown network 'lann', did you mean 'lan'"),
         ({"network": 3}, "network is 3: it must be an object, or the name of a network"),

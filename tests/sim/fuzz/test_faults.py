@@ -132,8 +132,7 @@ def hoard(peer: FuzzPeer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "invariant"),
-    [(mint, "order"), (miscount, "order"), (hoard, "leak"), (wander, "I4")],
+    ("damage", "invariant"), [(mint, "order"), (miscount, "order"), (hoard, "leak"), (wander, "I4")]
 )
 def test_what_is_wrong_is_seen_within_a_second(
     damage: Callable[[FuzzPeer], None], invariant: str

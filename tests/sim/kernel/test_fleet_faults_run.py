@@ -76,14 +76,7 @@ def test_a_run_tells_what_became_of_its_faults(busy: Run) -> None:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"window": 7},
-        {"threads": 2, "window": 11},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("change", [{"window": 7}, {"threads": 2, "window": 11}], ids=str)
 def test_how_a_run_is_computed_changes_no_bit(busy: Run, change: dict[str, Any]) -> None:
     run = simulate(**SETTINGS | change)
     assert run.summary["digest"] == busy.summary["digest"]

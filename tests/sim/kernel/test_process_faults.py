@@ -33,20 +33,8 @@ def lost_s(*faults: Fault, until_s: float = 16.0) -> float:
             7.0,
         ),
         # Of two at once the one that ends last counts, whichever began first.
-        (
-            [
-                fault(3.0, "pause", peer=1, for_s=2.0),
-                fault(4.0, "pause", peer=1, for_s=5.0),
-            ],
-            6.0,
-        ),
-        (
-            [
-                fault(3.0, "pause", peer=1, for_s=6.0),
-                fault(4.0, "pause", peer=1, for_s=1.0),
-            ],
-            6.0,
-        ),
+        ([fault(3.0, "pause", peer=1, for_s=2.0), fault(4.0, "pause", peer=1, for_s=5.0)], 6.0),
+        ([fault(3.0, "pause", peer=1, for_s=6.0), fault(4.0, "pause", peer=1, for_s=1.0)], 6.0),
         # A worker that is told to go on does, however often it was paused.
         (
             [

@@ -8,13 +8,7 @@ from pathlib import Path
 import pytest
 
 from rumor.gossip.errors import ConfigError
-from rumor.sim.models.network import (
-    PRESETS,
-    Host,
-    Link,
-    NetworkConfig,
-    read_network,
-)
+from rumor.sim.models.network import PRESETS, Host, Link, NetworkConfig, read_network
 from rumor.sim.models.tables import as_table
 
 FULL = NetworkConfig(

@@ -25,10 +25,7 @@ SCHEDULE = "cosine:warmup=0.1,floor=0.05"
 def configs(folder: Path, index: int) -> tuple[RunConfig, PeerConfig]:
     """Of a peer."""
     run_config = RunConfig(
-        total_steps=TOTAL,
-        lr_schedule=SCHEDULE,
-        journal=True,
-        step_s_min=0.004 * (1 + index),
+        total_steps=TOTAL, lr_schedule=SCHEDULE, journal=True, step_s_min=0.004 * (1 + index)
     )
     peer_config = PeerConfig(
         id=f"p{index}",

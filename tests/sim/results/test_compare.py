@@ -36,9 +36,7 @@ def simulated(**changes: Any) -> Run:
     }
     summary = {"workers": 4, "accuracy": 0.96, "loss": 0.1, "task": "digits", "seed": 1}
     return Run(
-        summary=summary,
-        series=series | changes,
-        workers={"steps": np.array([300, 300, 300, 100])},
+        summary=summary, series=series | changes, workers={"steps": np.array([300, 300, 300, 100])}
     )
 
 

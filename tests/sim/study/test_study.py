@@ -6,13 +6,7 @@ import pytest
 
 from rumor.sim.study.study import holds
 
-SETTINGS = {
-    "topology": "random-regular:d=4",
-    "workers": 512,
-    "p": 0.1,
-    "lr": 1.0,
-    "exact": True,
-}
+SETTINGS = {"topology": "random-regular:d=4", "workers": 512, "p": 0.1, "lr": 1.0, "exact": True}
 
 
 @pytest.mark.parametrize(

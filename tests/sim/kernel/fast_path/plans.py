@@ -50,9 +50,7 @@ def plan_of(
     """What such a swarm is made of."""
     ids = worker_names(n)
     network = network or NetworkConfig(
-        latency_s=latency_s,
-        bandwidth_mbit=bandwidth_mbit,
-        downlink_mbit=downlink_mbit,
+        latency_s=latency_s, bandwidth_mbit=bandwidth_mbit, downlink_mbit=downlink_mbit
     )
     named = partial(make_rule, str(rule), p if str(rule).startswith("gosgd") else None)
     return FleetPlan(

@@ -9,13 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rumor.sim.study.analysis.ranking import (
-    SIGNIFICANT,
-    Verdict,
-    by_metric,
-    compare,
-    comparisons,
-)
+from rumor.sim.study.analysis.ranking import SIGNIFICANT, Verdict, by_metric, compare, comparisons
 from rumor.sim.study.analysis.verdicts import detectable_words, verdict_words
 from rumor.sim.study.metrics import METRICS, values_of
 from rumor.sim.study.results import Result, Results

@@ -149,16 +149,9 @@ def test_only_an_axis_can_be_tuned(tune: str, why: str) -> None:
 
 def test_a_seed_that_a_place_has_only_begun_is_left_out_where_another_is_finished() -> None:
     grid = {"topology": ("ring", "star"), "rule": ("gosgd", "sgp")}
-    kept = [
-        ("ring", "gosgd", 0),
-        ("star", "gosgd", 0),
-        ("ring", "gosgd", 1),
-        ("ring", "sgp", 0),
-    ]
+    kept = [("ring", "gosgd", 0), ("star", "gosgd", 0), ("ring", "gosgd", 1), ("ring", "sgp", 0)]
     stopped = results_of(
-        grid,
-        seeds=2,
-        leave_out=lambda trial: (*trial.group, trial.seed) not in kept,
+        grid, seeds=2, leave_out=lambda trial: (*trial.group, trial.seed) not in kept
     )
     found, _ = searched(stopped)
     # Of gosgd one seed is finished, so that the begun one goes; of sgp only a begun one is there.

@@ -13,12 +13,7 @@ from rumor.sim.study.study import Axis, Point, Study
 
 from ..small import small_study
 
-RECORD: dict[str, Any] = {
-    "summary": {},
-    "series": {},
-    "facts": {},
-    "wall_s": 7.0,
-}
+RECORD: dict[str, Any] = {"summary": {}, "series": {}, "facts": {}, "wall_s": 7.0}
 
 
 def two_sizes() -> Study:

@@ -56,8 +56,7 @@ def test_only_what_all_seeds_cover_is_shown() -> None:
     found = known(
         band(
             trials(
-                {"time_s": (1, 2, 5), "loss": (1, 1, 1)},
-                {"time_s": (0, 2, 3), "loss": (2, 2, 2)},
+                {"time_s": (1, 2, 5), "loss": (1, 1, 1)}, {"time_s": (0, 2, 3), "loss": (2, 2, 2)}
             ),
             "loss",
         )

@@ -63,10 +63,7 @@ def read(results: Results) -> Reader:
     [
         (results_of({"topology": GRAPHS}), ["curves", "ranking"]),
         (results_of({"topology": GRAPHS, "data": DATA}), ["curves", "ranking"] * 2),
-        (
-            results_of({"p": [0.01, 0.1, 1.0], "rule": ["gosgd"]}),
-            ["curves", "ranking", "response"],
-        ),
+        (results_of({"p": [0.01, 0.1, 1.0], "rule": ["gosgd"]}), ["curves", "ranking", "response"]),
         (results_of({"topology": GRAPHS}, task="noise"), ["curves", "ranking"]),
         (
             results_of({"rule": ["gosgd", "sgp"]}, lambda labels: Course(ceiling=0.6)),
