@@ -1,10 +1,12 @@
 """Where the layers are, in a checkout and in an installed wheel alike."""
 
 import pkgutil
-from importlib.util import find_spec
+import sys
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
-__all__ = ["LAYERS", "modules"]
+__all__ = ["LAYERS", "loaded", "modules"]
 
 LAYERS = ("gossip", "topology", "train", "sim", "cli")
 
@@ -31,3 +33,14 @@ def _inside(package: str, folder: Path) -> dict[str, Path]:
         else:
             files[name] = folder / f"{module.name}.py"
     return files
+
+
+def loaded(path: Path) -> ModuleType:
+    """A script as a module."""
+    spec = spec_from_file_location(f"script_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    # Dataclasses look their module up.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module

@@ -1,6 +1,5 @@
 """What users read: links resolve, snippets compile, generated pages are those of the code."""
 
-import importlib.util
 import pkgutil
 import re
 import sys
@@ -15,7 +14,7 @@ import pytest
 
 from rumor.sim import simulate
 
-from .layout import LAYERS, modules
+from .layout import LAYERS, loaded, modules
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -34,13 +33,7 @@ def name(page: Path) -> str:
 
 
 def script(stem: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"docs_{stem}", DOCS / "scripts" / f"{stem}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return loaded(DOCS / "scripts" / f"{stem}.py")
 
 
 def anchors(page: Path) -> set[str]:

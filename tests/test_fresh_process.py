@@ -17,7 +17,7 @@ from rumor.sim import simulate
 from rumor.train.storage.jsonl import read_metrics
 
 from .sim import test_testing
-from .sim.batched import test_exactness, test_wires
+from .sim.batched import test_exactness
 from .sim.kernel import test_fleet_faults_run
 from .waiting import LIMIT_S
 
@@ -32,7 +32,7 @@ SIMULATED: Final[list[dict[str, Any]]] = [
         for rule, engine in zip(RULES, itertools.cycle(["dense", "loop", "vmap"]))
     ),
     *(
-        test_wires.SETTINGS | test_wires.CASES[name]
+        test_exactness.SETTINGS | test_exactness.CASES[name]
         for name in ("bfloat16", "topk shards", "exact", "pairs")
     ),
     test_fleet_faults_run.SETTINGS,

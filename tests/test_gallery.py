@@ -1,6 +1,5 @@
 """The page of topologies shows what the code gives now, and every family's picture."""
 
-import importlib.util
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -10,6 +9,8 @@ import pytest
 
 from rumor.topology import FAMILIES
 
+from .layout import loaded
+
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "docs" / "scripts" / "gallery.py"
 
@@ -18,11 +19,7 @@ pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="docs are not beside
 
 @pytest.fixture(scope="module")
 def gallery() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gallery", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(SCRIPT)
 
 
 @pytest.fixture

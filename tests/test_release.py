@@ -1,6 +1,5 @@
 """What makes README.md and pyproject.toml ready for PyPI, and what CI and releases run."""
 
-import importlib.util
 import re
 import shutil
 import tomllib
@@ -11,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from .layout import loaded
+
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / ".ci" / "release.py"
 URL = "https://example.org/owner/rumor"
@@ -20,11 +21,7 @@ pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason=".ci is not beside t
 
 @pytest.fixture
 def release() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("release", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(SCRIPT)
 
 
 def test_links_of_the_readme_become_those_of_the_repository(

@@ -1,6 +1,5 @@
 """Pages of docs/studies/ are made from results, and say what is in them."""
 
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
@@ -11,6 +10,7 @@ import pytest
 
 from rumor.sim.study import Results
 
+from .layout import loaded
 from .sim.study.made_up import Course, results_of
 
 SCRIPT = Path(__file__).parents[1] / "docs" / "studies.py"
@@ -22,14 +22,15 @@ RING, ROUNDS, MEAN = "D-PSGD on a ring", "SGP in rounds", "all-reduce"
 
 @pytest.fixture(scope="module")
 def studies() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("studies", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
         # As for a script, which finds its neighbors.
         patch.syspath_prepend(SCRIPT.parent)
-        spec.loader.exec_module(module)
-    return module
+        return loaded(SCRIPT)
+
+
+def page_of(studies: ModuleType, results: Results) -> str:
+    text: str = studies.page(results, [], machine="", date="")
+    return text
 
 
 def test_a_page_says_what_was_asked_found_and_typed(studies: ModuleType) -> None:
@@ -48,13 +49,14 @@ def test_a_page_says_what_was_asked_found_and_typed(studies: ModuleType) -> None
     )
 
 
-def test_a_page_names_what_others_are_held_against(studies: ModuleType) -> None:
+def test_a_page_names_what_others_are_held_against_and_what_failed(studies: ModuleType) -> None:
     results = results_of({"topology": ["ring", "complete"]})
-    page = studies.page(results, [], machine="", date="")
-    assert "reference" not in page
+    assert "reference" not in page_of(studies, results)
     named = replace(results, study=replace(results.study, reference="complete"))
-    page = studies.page(named, [], machine="", date="")
-    assert "#a-reference-named-beforehand) is **complete**." in page
+    assert "#a-reference-named-beforehand) is **complete**." in page_of(studies, named)
+    failures = {f"ring, seed {seed}": "it fell over: no luck" for seed in (7, 8)}
+    page = page_of(studies, replace(results, failures=failures))
+    assert "**2 trials failed:**\n\n- ring, 2 seeds: it fell over\n" in page
 
 
 def test_who_never_arrives_has_no_time(studies: ModuleType) -> None:
@@ -67,39 +69,28 @@ def test_who_never_arrives_has_no_time(studies: ModuleType) -> None:
     assert rows["complete"][0] == "3 of 3" and rows["complete"][-1] == "the best"
 
 
-def test_failed_cells_are_told_of(studies: ModuleType) -> None:
-    failures = {f"ring, seed {seed}": "it fell over: no luck" for seed in (7, 8)}
-    results = results_of({"topology": ["ring"]}, failures=failures)
-    page = studies.page(results, [], machine="", date="")
-    assert "**2 trials failed:**\n\n- ring, 2 seeds: it fell over\n" in page
-
-
 @pytest.mark.parametrize(
     ("ceilings", "verdict"),
     [
-        (
-            {RING: 0.5, ROUNDS: 0.87, MEAN: 0.87},
-            "**It comes out as far as these seeds tell: the ring is behind",
-        ),
-        ({RING: 0.5, ROUNDS: 0.7, MEAN: 0.9}, "is behind SGP in rounds, but that is behind all"),
-        ({RING: 0.87, ROUNDS: 0.87, MEAN: 0.87}, "but nor is the ring"),
-        ({RING: 0.8, ROUNDS: 0.6, MEAN: 0.9}, "**It does not come out"),
+        ((0.5, 0.87, 0.87), "**It comes out as far as these seeds tell: the ring is behind"),
+        ((0.5, 0.7, 0.9), "is behind SGP in rounds, but that is behind all"),
+        ((0.87, 0.87, 0.87), "but nor is the ring"),
+        ((0.8, 0.6, 0.9), "**It does not come out"),
     ],
 )
 def test_the_order_of_the_table_is_judged_by_the_data(
-    studies: ModuleType, ceilings: Mapping[str, float], verdict: str
+    studies: ModuleType, ceilings: tuple[float, ...], verdict: str
 ) -> None:
+    made = dict(zip((RING, ROUNDS, MEAN), ceilings, strict=True))
     results = results_of(
-        {"method": list(ceilings), "data": ["Dirichlet 0.01"]},
-        lambda labels: Course(ceiling=ceilings[labels["method"]], rate_s=1.0),
+        {"method": list(made), "data": ["Dirichlet 0.01"]},
+        lambda labels: Course(ceiling=made[labels["method"]], rate_s=1.0),
         seeds=6,
     )
     assert verdict in " ".join(studies.relay_order(results).split())
-
-
-def test_without_some_of_it_nothing_is_said_of_the_order(studies: ModuleType) -> None:
-    results = results_of({"method": [RING, MEAN], "data": ["Dirichlet 0.01"]})
-    assert "Trials are missing" in studies.relay_order(results)
+    # Without some of it nothing is said.
+    some = results_of({"method": [RING, MEAN], "data": ["Dirichlet 0.01"]})
+    assert "Trials are missing" in studies.relay_order(some)
 
 
 def test_the_list_of_pages_has_what_each_asks(studies: ModuleType, tmp_path: Path) -> None:
@@ -107,8 +98,7 @@ def test_the_list_of_pages_has_what_each_asks(studies: ModuleType, tmp_path: Pat
         {"topology": ["ring", "complete"]}, title="Two graphs", question="Is a ring enough?"
     )
     (tmp_path / "two").mkdir()
-    page = studies.page(results, [], machine="", date="")
-    (tmp_path / "two" / "README.md").write_text(page, encoding="utf-8")
+    (tmp_path / "two" / "README.md").write_text(page_of(studies, results), encoding="utf-8")
     assert "\n- [Two graphs](two/README.md): Is a ring enough?\n" in studies.index(tmp_path)
 
 
@@ -129,10 +119,8 @@ def of_proof(leave_out: str = "seed 9") -> Results:
     )
     named = ("time_to_loss_s", "loss", "goodput", "tokens", "utilization")
     study = replace(found.study, metrics=named, target=1.0)
-    with_goodput = [
-        replace(one, summary={**one.summary, "goodput": 0.625}) for one in found.results
-    ]
-    return replace(found, study=study, results=tuple(with_goodput))
+    known = (replace(one, summary={**one.summary, "goodput": 0.625}) for one in found.results)
+    return replace(found, study=study, results=tuple(known))
 
 
 def test_a_study_of_many_metrics_has_these_as_columns_and_empty_cells(studies: ModuleType) -> None:
@@ -145,8 +133,8 @@ def test_a_study_of_many_metrics_has_these_as_columns_and_empty_cells(studies: M
 def test_a_place_that_did_not_fit_is_shown_as_empty(studies: ModuleType) -> None:
     results = of_proof(leave_out="torchft-60s")
     assert ["torchft-60s", "GoSGD", "not computed", *[""] * 5] in studies.points(results)
-    page = studies.page(results, [], machine="", date="")
-    assert "6 trials did not fit into the time. [trials.tar.xz](trials.tar.xz) has the" in page
+    told = "6 trials did not fit into the time. [trials.tar.xz](trials.tar.xz) has the"
+    assert told in page_of(studies, results)
 
 
 def test_published_figures_stand_beside_those_that_were_computed(studies: ModuleType) -> None:

@@ -60,6 +60,8 @@ def test_help_lists_every_command_with_the_first_sentence_of_its_own_help() -> N
         (["launch", "--peers", "many"], "--peers", "rumor launch --help"),
         (["merge", "-o", "m.safetensors"], "DIR", "rumor merge --help"),
         (["peer", "--steps"], "--steps", "rumor peer --help"),
+        (["top"], "Missing argument", "rumor top --help"),
+        (["doctor"], "Missing argument", "rumor doctor --help"),
         (["run", "--dead-s", "3"], "No such option: --dead-s", "--set dead_s=VALUE"),
         (["keys", "add", "roster"], "NAME KEY", "rumor keys add --help"),
     ],

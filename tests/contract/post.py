@@ -4,7 +4,7 @@ A message is either bulk (a frame of a share) or control (an answer); both carry
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from rumor.gossip.wire.messages import Ack, Chunk, Envelope
 
@@ -33,18 +33,11 @@ def letter(
     source: str, to: str, number: int, *, frame: bytes | None = None, life: int = 1
 ) -> Letter:
     """A message: bulk where there is a frame, else control."""
+    ends: Any = {"source": source, "source_incarnation": 1}
+    ends |= {"destination": to, "destination_incarnation": life}
     body = Ack(number, 0) if frame is None else Chunk(number, 0, 0)
-    envelope = Envelope(
-        swarm=bytes(16),
-        schema=bytes(16),
-        source=source,
-        source_incarnation=1,
-        destination=to,
-        destination_incarnation=life,
-        body=body,
-        frame_bytes=len(frame or b""),
-    )
-    return Letter(envelope, frame or b"")
+    swarm = {"swarm": bytes(16), "schema": bytes(16), "frame_bytes": len(frame or b"")}
+    return Letter(Envelope(**swarm, **ends, body=body), frame or b"")
 
 
 CONNECTS: Final = 10**9

@@ -46,17 +46,13 @@ def container_of(name: str) -> dict[str, Any]:
     return dict(container)
 
 
-def test_the_stateful_set_and_its_service_are_valid() -> None:
-    for document in documents("kubernetes/statefulset.yaml"):
-        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
-
-
-def test_the_job_of_the_job_set_is_valid() -> None:
+def test_the_stateful_set_its_service_and_the_job_of_the_job_set_are_valid() -> None:
     (job_set,) = documents("kubernetes/jobset.yaml")
     (replicated,) = job_set["spec"]["replicatedJobs"]
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}}
     job["spec"] = replicated["template"]["spec"]
-    kubernetes_validate.validate(job, kubernetes_validate.latest_version(), strict=True)
+    for document in (*documents("kubernetes/statefulset.yaml"), job):
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
 
 
 # Of JobSet's API v1alpha2: the fields that may be there, and their types.

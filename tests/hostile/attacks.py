@@ -7,29 +7,12 @@ it was meant to.
 
 import struct
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rumor.gossip.weight import FOUNDERS_MAX
 
 from ..waiting import LIMIT_S
-from .client import (
-    ACK,
-    CHUNK,
-    FOUNDER,
-    GRANT,
-    HELLO,
-    LEAVE,
-    LEFT,
-    PENDING,
-    PUSH,
-    QUERY,
-    READ,
-    REFER,
-    STOP,
-    U63,
-    member,
-    offer,
-)
+from . import client as c
 from .victims import SOON_S, Run, Victim
 
 __all__ = ["ATTACKS", "Attack"]
@@ -55,8 +38,15 @@ def _share_bytes(victim: Victim) -> int:
     return victim.look(lambda protocol: protocol.state.schema.share_bytes)
 
 
-def _names(run: Run, victim: Victim) -> tuple[str, ...]:
-    return victim.look(lambda protocol: tuple(m.id for m in protocol.table.live()))
+def _other(run: Run) -> Any:
+    """What the first victim knows of the second."""
+    known = run.v.look(lambda protocol: protocol.state.table.member(run.w.peer.id))
+    assert known is not None
+    return known
+
+
+def _names(run: Run) -> tuple[str, ...]:
+    return run.v.look(lambda protocol: tuple(m.id for m in protocol.table.live()))
 
 
 def _soon_with_keys(run: Run) -> float:
@@ -67,7 +57,7 @@ def _soon_with_keys(run: Run) -> float:
 def clock(run: Run) -> bool:
     stranger = run.stranger()
     rows = [("dead", 2**62), (run.w.peer.id, 2**62)]
-    stranger.say(HELLO, stranger.hello(member(stranger.name, step=2**62), clock=rows))
+    stranger.say(c.HELLO, stranger.hello(c.member(stranger.name, step=2**62), clock=rows))
     run.heard(stranger)
     run.exchange()
     return run.v.look(lambda protocol: protocol.table.clock.total) >= 1_000_000
@@ -76,18 +66,18 @@ def clock(run: Run) -> bool:
 def weight(run: Run) -> bool:
     stranger, size = run.stranger(), _share_bytes(run.v)
     stranger.introduce()
-    stranger.say(PUSH, offer(1, U63 >> 1, size), bytes(size))
-    accepted = stranger.hear(ACK)[10][1]
+    stranger.say(c.PUSH, c.offer(1, c.U63 >> 1, size), bytes(size))
+    accepted = stranger.hear(c.ACK)[10][1]
     run.exchange()
-    return bool(accepted > FOUNDERS_MAX * FOUNDER)
+    return bool(accepted > FOUNDERS_MAX * c.FOUNDER)
 
 
 def values(run: Run) -> bool:
     stranger, size = run.stranger(), _share_bytes(run.v)
     stranger.introduce()
     before = run.v.norm
-    stranger.say(PUSH, offer(1, FOUNDER, size), _HUGE * (size // 4))
-    stranger.hear(ACK)
+    stranger.say(c.PUSH, c.offer(1, c.FOUNDER, size), _HUGE * (size // 4))
+    stranger.hear(c.ACK)
     run.exchange()
     return max(run.v.norm, run.w.norm) >= 10 * before
 
@@ -95,44 +85,42 @@ def values(run: Run) -> bool:
 def not_finite(run: Run) -> bool:
     stranger, size = run.stranger(), _share_bytes(run.v)
     stranger.introduce()
-    stranger.say(PUSH, offer(1, FOUNDER, size), b"\xff" * size)
-    accepted = stranger.hear(ACK)[10][1]
+    stranger.say(c.PUSH, c.offer(1, c.FOUNDER, size), b"\xff" * size)
+    accepted = stranger.hear(c.ACK)[10][1]
     run.exchange()
     return accepted > 0 or run.v.norm >= 100
 
 
 def later_life(run: Run) -> bool:
     stranger = run.stranger()
-    mine = member(stranger.name)
-    later = member(run.v.peer.id, incarnation=stranger.incarnation + 1000)
+    mine = c.member(stranger.name)
+    later = c.member(run.v.peer.id, incarnation=stranger.incarnation + 1000)
     for _ in range(20):
-        stranger.say(HELLO, stranger.hello(mine, later, reply=False))
+        stranger.say(c.HELLO, stranger.hello(mine, later, reply=False))
     run.heard(stranger)
     run.exchange()
-    return not run.v.is_well or run.w.peer.id not in _names(run, run.v)
+    return not run.v.is_well or run.w.peer.id not in _names(run)
 
 
 def obituary(run: Run) -> bool:
     stranger = run.stranger()
-    known = run.v.look(lambda protocol: protocol.state.table.member(run.w.peer.id))
-    assert known is not None
-    gone = member(known.id, incarnation=known.incarnation, heartbeat=2**61, phase=LEFT)
+    known = _other(run)
+    gone = c.member(known.id, incarnation=known.incarnation, heartbeat=2**61, phase=c.LEFT)
     for _ in range(20):
-        stranger.say(HELLO, stranger.hello(member(stranger.name), gone))
+        stranger.say(c.HELLO, stranger.hello(c.member(stranger.name), gone))
     run.heard(stranger)
     run.exchange()
-    return known.id not in _names(run, run.v)
+    return known.id not in _names(run)
 
 
 def forged_ack(run: Run) -> bool:
     """Settle in another's name what that one has accepted: its weight is there twice."""
     stranger = run.stranger()
-    other = run.v.look(lambda protocol: protocol.state.table.member(run.w.peer.id))
-    assert other is not None
+    other = _other(run)
     for _ in range(40):
         first = run.v.peer.stats().counters.pushes
         for seq in range(first, first + 60):  # numbers of pushes are easily guessed
-            stranger.say(ACK, [seq, 0, 0], name=other.id, incarnation=other.incarnation)
+            stranger.say(c.ACK, [seq, 0, 0], name=other.id, incarnation=other.incarnation)
         run.heard(stranger)
     return not run.books().balanced
 
@@ -140,22 +128,20 @@ def forged_ack(run: Run) -> bool:
 def goodbye(run: Run) -> bool:
     """Say goodbye in another's name."""
     stranger = run.stranger()
-    other = run.v.look(lambda protocol: protocol.state.table.member(run.w.peer.id))
-    assert other is not None
-    stranger.say(LEAVE, [True], name=other.id, incarnation=other.incarnation)
+    other = _other(run)
+    stranger.say(c.LEAVE, [True], name=other.id, incarnation=other.incarnation)
     run.heard(stranger)
-    gone = run.happens(lambda: other.id not in _names(run, run.v), _soon_with_keys(run))
-    return gone and not run.happens(lambda: other.id in _names(run, run.v), SOON_S)
+    gone = run.happens(lambda: other.id not in _names(run), _soon_with_keys(run))
+    return gone and not run.happens(lambda: other.id in _names(run), SOON_S)
 
 
 def stop(run: Run) -> bool:
     """Ask for the end of both, as `rumor stop` does, under no signature and under a made-up one."""
     stranger = run.stranger()
-    other = run.v.look(lambda protocol: protocol.state.table.member(run.w.peer.id))
-    assert other is not None
+    other = _other(run)
     lives = [[stranger.victim, stranger.incarnation], [other.id, other.incarnation]]
     for signature in (b"", bytes(range(64))):
-        stranger.say(STOP, [lives, signature])
+        stranger.say(c.STOP, [lives, signature])
     run.heard(stranger)
     return run.happens(
         lambda: bool(run.v.peer.ended_by and run.w.peer.ended_by), _soon_with_keys(run)
@@ -165,11 +151,10 @@ def stop(run: Run) -> bool:
 def fence(run: Run) -> bool:
     """Ask in another's name about a share that it will only send in a year."""
     stranger = run.stranger()
-    other = run.v.look(lambda protocol: protocol.state.table.member(run.w.peer.id))
-    assert other is not None
+    other = _other(run)
     for _ in range(30):
         # While one of its shares lies there to be mixed, a question about the next is out of order.
-        stranger.say(QUERY, [2**62], name=other.id, incarnation=other.incarnation)
+        stranger.say(c.QUERY, [2**62], name=other.id, incarnation=other.incarnation)
         run.heard(stranger)
     # What had come before is mixed still.
     return not all(_goes_on_mixing(run) for _ in range(5))
@@ -185,25 +170,25 @@ def copy(run: Run) -> bool:
     """Ask to read the model."""
     stranger = run.stranger()
     stranger.introduce()
-    stranger.say(READ, [])
-    return run.happens(lambda: any(m[9] == PUSH for m in stranger.drain()))
+    stranger.say(c.READ, [])
+    return run.happens(lambda: any(m[9] == c.PUSH for m in stranger.drain()))
 
 
 def replays(run: Run) -> bool:
     stranger, size = run.stranger(), _share_bytes(run.v)
     stranger.introduce()
-    push = stranger.parts(PUSH, offer(1, FOUNDER, size), bytes(size))
+    push = stranger.parts(c.PUSH, c.offer(1, c.FOUNDER, size), bytes(size))
     for _ in range(500):
         stranger.send(push)
     run.heard(stranger)
     run.exchange()
-    return run.accepted(run.v, stranger.name) != [FOUNDER]
+    return run.accepted(run.v, stranger.name) != [c.FOUNDER]
 
 
 def no_messages(run: Run) -> bool:
     """Whatever is no message: other magic, nests of arrays, numbers that nothing can hold."""
     stranger = run.stranger()
-    whole = stranger.parts(HELLO, stranger.hello(member(stranger.name)))[0]
+    whole = stranger.parts(c.HELLO, stranger.hello(c.member(stranger.name)))[0]
     errors = run.v.peer.stats().counters.errors
     for parts in (
         *([b""], [b"", b"", b""], [b"RMR"], [b"GET / HTTP/1.1\r\n\r\n"], [b"\0" * 2_000_000]),
@@ -227,12 +212,12 @@ def unasked(run: Run) -> bool:
     """Answers to what nobody asked, about shares that there never were."""
     stranger, size = run.stranger(), _share_bytes(run.v)
     stranger.introduce()
-    for seq in (1, 2, 2**32, U63):
-        stranger.say(GRANT, [seq, U63])
-        stranger.say(PENDING, [seq])
-        stranger.say(ACK, [seq, 0, U63])
-        stranger.say(CHUNK, [seq, 0, 0], bytes(size))
-    stranger.say(REFER, [[member(run.w.peer.id, incarnation=U63)]])
+    for seq in (1, 2, 2**32, c.U63):
+        stranger.say(c.GRANT, [seq, c.U63])
+        stranger.say(c.PENDING, [seq])
+        stranger.say(c.ACK, [seq, 0, c.U63])
+        stranger.say(c.CHUNK, [seq, 0, 0], bytes(size))
+    stranger.say(c.REFER, [[c.member(run.w.peer.id, incarnation=c.U63)]])
     run.heard(stranger)
     run.exchange()
     return not run.books().balanced
@@ -242,7 +227,7 @@ def far_future(run: Run) -> bool:
     """A life that begins in a hundred years, so that no other of that name is ever heard again."""
     stranger = run.stranger()
     far = stranger.incarnation + 100 * 365 * 86_400_000
-    stranger.say(HELLO, stranger.hello(member(stranger.name, incarnation=far)), incarnation=far)
+    stranger.say(c.HELLO, stranger.hello(c.member(stranger.name, incarnation=far)), incarnation=far)
     run.heard(stranger)
     known = run.v.look(lambda protocol: protocol.state.table.incarnation(stranger.name))
     return known >= far
@@ -261,8 +246,8 @@ def impostor(run: Run) -> bool:
     """Speak to the victim in its own name."""
     stranger = run.stranger()
     errors = run.v.peer.stats().counters.errors
-    stranger.say(HELLO, stranger.hello(member(run.v.peer.id, phase=LEFT)), name=run.v.peer.id)
-    stranger.say(LEAVE, [True], name=run.v.peer.id, incarnation=stranger.incarnation)
+    stranger.say(c.HELLO, stranger.hello(c.member(run.v.peer.id, phase=c.LEFT)), name=run.v.peer.id)
+    stranger.say(c.LEAVE, [True], name=run.v.peer.id, incarnation=stranger.incarnation)
     run.heard(stranger)
     run.exchange()
     return run.v.peer.stats().counters.errors < errors + 2 or not run.v.is_well

@@ -7,29 +7,8 @@ import pytest
 
 from rumor.gossip.weight import ONE
 
-from .client import (
-    ACK,
-    ASK,
-    CHUNK,
-    FOUNDER,
-    GRANT,
-    HELLO,
-    JOINING,
-    LEFT,
-    OFFER,
-    PENDING,
-    PUSH,
-    QUERY,
-    READ,
-    REFER,
-    SEEKING,
-    TRAINING,
-    U63,
-    Parts,
-    Stranger,
-    member,
-    offer,
-)
+from . import client as c
+from .client import Parts, Stranger
 from .victims import Run
 
 pytestmark = pytest.mark.live
@@ -78,38 +57,38 @@ class Forger:
         return f"{self._stranger.name}.{self._chance.randrange(300)}"
 
     def _number(self) -> int:
-        return self._chance.choice([0, 1, 2, 2**31, 2**53, 2**62, U63, -1, 2**64 - 1])
+        return self._chance.choice([0, 1, 2, 2**31, 2**53, 2**62, c.U63, -1, 2**64 - 1])
 
     def _valid(self) -> Parts:
         """Well formed, but for numbers that are out of range; nothing that can bring weight."""
         chance, size = self._chance, self._size_bytes
         name, number, seq = self._name(), self._number(), chance.randrange(1, 10_000)
-        entry = member(
+        entry = c.member(
             name,
-            incarnation=chance.choice([1, 1, 1, 2, U63]),
+            incarnation=chance.choice([1, 1, 1, 2, c.U63]),
             heartbeat=abs(number) >> 2,
-            phase=chance.choice([SEEKING, JOINING, LEFT]),
+            phase=chance.choice([c.SEEKING, c.JOINING, c.LEFT]),
             step=abs(number) >> 2,
             addresses=chance.choice([[], ["tcp://127.0.0.1:9"], ["ipc:///tmp/x", "junk"]]),
         )
-        told = member(self._name(), heartbeat=chance.randrange(9), phase=TRAINING)
+        told = c.member(self._name(), heartbeat=chance.randrange(9), phase=c.TRAINING)
         rows = [(self._name(), abs(number) >> 2)]
         bodies = {
-            HELLO: self._stranger.hello(entry, told, clock=rows, reply=chance.random() < 0.5),
-            PUSH: offer(seq, FOUNDER, size),
-            OFFER: offer(seq, number, size, frame_bytes=chance.choice([0, 1, size, 1 << 20])),
-            CHUNK: [seq, chance.choice([0, 1, 2**32 - 1]), number],
-            GRANT: [seq, number],
-            ACK: [seq, number, number],
-            QUERY: [seq],
-            PENDING: [seq],
-            REFER: [[entry]],
-            ASK: [chance.random() < 0.5],
-            READ: [],
+            c.HELLO: self._stranger.hello(entry, told, clock=rows, reply=chance.random() < 0.5),
+            c.PUSH: c.offer(seq, c.FOUNDER, size),
+            c.OFFER: c.offer(seq, number, size, frame_bytes=chance.choice([0, 1, size, 1 << 20])),
+            c.CHUNK: [seq, chance.choice([0, 1, 2**32 - 1]), number],
+            c.GRANT: [seq, number],
+            c.ACK: [seq, number, number],
+            c.QUERY: [seq],
+            c.PENDING: [seq],
+            c.REFER: [[entry]],
+            c.ASK: [chance.random() < 0.5],
+            c.READ: [],
         }
-        kind = chance.choice([*bodies, HELLO, OFFER, ASK, QUERY])
+        kind = chance.choice([*bodies, c.HELLO, c.OFFER, c.ASK, c.QUERY])
         # Not a number, all of it: what is finite would be mixed, and is weight that nobody founded.
-        frame = b"\xff" * size if kind in (PUSH, CHUNK) else b""
+        frame = b"\xff" * size if kind in (c.PUSH, c.CHUNK) else b""
         return self._stranger.parts(kind, bodies[kind], frame, name=name)
 
 

@@ -16,18 +16,13 @@ from rumor.sim.models.step_time import make_step_time
 from rumor.sim.models.topology import LiveWorkerTopology
 from rumor.train.faults.schedule import check_faults, faults_of, resolve
 
-__all__ = ["LARGE", "SMALL", "Fault", "fault", "fleet_of", "live_on", "plan_of"]
+from ..faults import Fault
+
+__all__ = ["LARGE", "SMALL", "fleet_of", "live_on", "plan_of"]
 
 SMALL = Schema((TensorSpec("x", (8,), "float32"),))
 LARGE = Schema((TensorSpec("x", (1 << 19,), "float32"),))
 """2 MiB: too much for one message."""
-
-Fault = dict[str, Any]
-
-
-def fault(at_s: float, kind: str, **fields: Any) -> Fault:
-    """One fault, as a file has it."""
-    return {"at_s": at_s, "kind": kind, **fields}
 
 
 def plan_of(

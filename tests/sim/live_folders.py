@@ -27,16 +27,11 @@ def rows_of(step_s: float, steps: int = 100, *, since_s: float = 0.0) -> list[di
     """
     return [
         {
-            "step": step,
-            "time_s": step * step_s,
+            **{"step": step, "time_s": step * step_s},
             "unix_s": BEGAN_UNIX_S + since_s + step * step_s,
             "accuracy": min(0.95, step / 100) if step % 10 == 0 else None,
-            "bytes_sent": 1100 * step,
-            "membership_bytes": 100 * step,
-            "step_s": step_s,
-            "step_s_sd": 0.0,
-            "own_s": step_s / 2,
-            "own_s_sd": 0.0,
+            **{"bytes_sent": 1100 * step, "membership_bytes": 100 * step},
+            **{"step_s": step_s, "step_s_sd": 0.0, "own_s": step_s / 2, "own_s_sd": 0.0},
             "sketch": [1.0, float(step)] if step % 10 == 0 else None,
         }
         for step in (1, *range(10, steps + 1, 10))

@@ -10,14 +10,15 @@ from rumor.gossip.rules.registry import RULES, read_rule
 from rumor.gossip.specs.parameter import parameters_of
 from rumor.sim import simulate
 
+from ..faults import fault
+
 WAITING = [name for name in RULES if requirements_of(read_rule(name).make()).waits]
 MEMBERS_CHANGE = [n for n in WAITING if not requirements_of(read_rule(n).make()).fixed_members]
 
 TOPOLOGIES = {"relaysgd": "path", "swap": "random-matching", "noloco": "random-matching"}
 
-# Workers decide by gossip where anything may go wrong, and see one another's steps where not.
-HARMLESS = ({"at_s": 0.0, "kind": "heal"},)
-PAUSED = ({"at_s": 0.4, "kind": "pause", "peer": 1, "for_s": 0.5},)
+HARMLESS = (fault(0.0, "heal"),)
+PAUSED = (fault(0.4, "pause", 1, for_s=0.5),)
 
 WORKERS, TOTAL, EACH = 4, 86, 22
 
@@ -51,13 +52,13 @@ def test_all_end_after_the_same_step_however_they_decide(name: str) -> None:
 @pytest.mark.extended
 @pytest.mark.parametrize("name", MEMBERS_CHANGE)
 def test_those_who_go_on_take_what_the_dead_have_left(name: str) -> None:
-    run = simulated(name, faults=({"at_s": 0.6, "kind": "crash", "peer": 1},), total_steps=240)
+    run = simulated(name, faults=(fault(0.6, "crash", 1),), total_steps=240)
     died_after = int(run.workers["steps"][1])
     assert set(run.workers["steps"].tolist()) == {died_after, -(-(240 - died_after) // 3)}
 
 
 def test_a_newcomer_ends_with_the_others() -> None:
-    run = simulated("local-sgd", faults=({"at_s": 0.6, "kind": "join"},), total_steps=240)
+    run = simulated("local-sgd", faults=(fault(0.6, "join"),), total_steps=240)
     *founders, newcomer = run.workers["steps"].tolist()
     assert 240 <= sum(founders) + newcomer < 260
     # They may know of its latest steps or not.

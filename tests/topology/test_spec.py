@@ -61,7 +61,10 @@ def test_topologies_are_equal_that_were_asked_for_alike() -> None:
 
 @pytest.mark.parametrize(
     ("spec", "n"),
-    [("hosts:sizes=4x4x8", 16), ("torus:rows=3,cols=4", 12), ("grid:rows=1,cols=4", 4)],
+    [
+        *(("hosts:sizes=4x4x8", 16), ("torus:rows=3,cols=4", 12), ("grid:rows=1,cols=4", 4)),
+        ("spanning-tree:of=hosts:sizes=2x3", 5),
+    ],
 )
 def test_a_size_may_be_left_out_where_the_spec_says_it(spec: str, n: int) -> None:
     assert parse(spec).n == n
@@ -76,11 +79,6 @@ def test_a_family_needs_nothing_but_what_it_says_it_needs(name: str) -> None:
             read(name)
     else:
         assert str(read(name)) == name
-
-
-def test_a_spec_inside_another_tells_its_size() -> None:
-    assert parse("spanning-tree:of=hosts:sizes=2x3").n == 5
-    assert parse("spanning-tree:of=torus", 6).n == 6
 
 
 @pytest.mark.parametrize("n", [2.5, "4"])

@@ -24,6 +24,7 @@ from rumor.train import Peer, environment
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int)
 parser.add_argument("--pause", type=float, default=0.01)
+parser.add_argument("--fails", type=int, default=-1)  # the peer that raises after 30 steps
 parser.add_argument("--until", default=os.devnull)  # a file: it trains at least until that is there
 arguments = parser.parse_args()
 torch.manual_seed(environment().index)  # each draws another model
@@ -35,6 +36,8 @@ with Peer(model) as peer:
             model.weight.add_(0.01)
         time.sleep(arguments.pause)
         peer.step(loss=1.0 / (peer.steps + 1))
+        if peer.steps == 30 and environment().index == arguments.fails:
+            raise RuntimeError("out of ideas")
 """
 
 # Like ssh's, its end closes the pipes of what it runs, which goes on.

@@ -131,19 +131,18 @@ def test_it_tells_all_of_a_peer_before_it_tells_its_end(
     assert {*files} == {"log.txt", "peer.json", "model.safetensors"}
 
 
-def test_it_ends_peers_when_it_is_told(desk: Desk) -> None:
+@pytest.mark.parametrize(
+    ("script", "order", "status"),
+    [(STUBBORN, {"kill": True}, -9), (POLITE, {"leave": int(signal.SIGTERM)}, 0)],
+)
+def test_it_ends_peers_or_lets_them_leave_when_it_is_told(
+    desk: Desk, script: str, order: dict[str, Any], status: int
+) -> None:
     desk.say(leave=15, dead=[], kill=True, ping=True)  # there are none yet
-    folder = started(desk, STUBBORN)
-    when(is_here(folder), lambda: desk.say(kill=True))
+    folder = started(desk, script)
+    when(is_here(folder), lambda: desk.say(**order))
     assert desk.agent.run() == 0
-    assert list(desk.news())[-1] == {"peer": 4, "exit": -9}
-
-
-def test_it_lets_peers_leave_when_it_is_told(desk: Desk) -> None:
-    folder = started(desk, POLITE)
-    when(is_here(folder), lambda: desk.say(leave=signal.SIGTERM))
-    assert desk.agent.run() == 0
-    assert list(desk.news())[-1] == {"peer": 4, "exit": 0}
+    assert list(desk.news())[-1] == {"peer": 4, "exit": status}
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from rumor.cli.app import app
 from rumor.cli.cluster import fleet
 from rumor.train.storage.incarnation import is_locked
 
 from ...hosts import HostsError, hosts
 from ...waiting import LIMIT_S, until
+from ..called import called
 from ..launch.fakes import draw_nothing
 from .machines import Machines
 
@@ -32,10 +32,6 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
     monkeypatch.chdir(tmp_path)
     draw_nothing(monkeypatch)
     return Machines(tmp_path, ["127.0.0.1", "127.0.0.2"])
-
-
-def called(arguments: list[str]) -> Result:
-    return CliRunner().invoke(app, arguments)
 
 
 @contextmanager
@@ -62,7 +58,7 @@ def test_a_script_is_trained_on_all_machines_and_what_they_left_comes_back(
     machines: Machines,
 ) -> None:
     arguments = machines.arguments(*QUICK, "--json", lines=["slots=2", "env:COLOR=red"])
-    result = called([*arguments, "--", "mine.py", "--steps", "60"])
+    result = called(*arguments, "--", "mine.py", "--steps", "60")
     assert result.exit_code == 0, result.stderr
     summary = json.loads(result.stdout)
     assert [peer["state"] for peer in summary["peers_detail"]] == ["finished"] * 3
@@ -81,7 +77,7 @@ def test_a_script_is_trained_on_all_machines_and_what_they_left_comes_back(
 @pytest.mark.extended
 def test_models_can_stay_where_they_are(machines: Machines) -> None:
     arguments = machines.arguments(*QUICK, "--set=models=false", lines=["", "listen=7750"])
-    result = called([*arguments, "--", "python", "mine.py", "--steps", "5"])
+    result = called(*arguments, "--", "python", "mine.py", "--steps", "5")
     assert result.exit_code == 0, result.stderr
     assert not (machines.folder / "run" / "peers" / "peer-0" / "model.safetensors").exists()
     assert (machines.folder_of("127.0.0.1", "run", "peer-0") / "model.safetensors").exists()
@@ -105,7 +101,7 @@ def test_models_can_stay_where_they_are(machines: Machines) -> None:
 def test_what_is_missing_on_a_machine_is_named_before_anything_starts(
     machines: Machines, lines: list[str], arguments: list[str], messages: list[str]
 ) -> None:
-    result = called([*machines.arguments("--out", "run", lines=lines), *arguments])
+    result = called(*machines.arguments("--out", "run", lines=lines), *arguments)
     assert (result.exit_code, result.stdout) == (2, ""), result.stderr
     for message in messages:
         assert message in result.stderr
@@ -118,25 +114,23 @@ def test_other_versions_a_folder_that_is_taken_and_a_wrong_ssh_are_named(
 ) -> None:
     machines.folder_of("127.0.0.2", "run", "peer-1").mkdir(parents=True)
     monkeypatch.setattr(fleet, "versions", lambda: {"python": "2.7", "rumor": "0.0.1"})
-    result = called([*machines.arguments("--out", "run"), "--", "mine.py"])
-    assert result.exit_code == 2
-    assert "127.0.0.1: python is 3." in result.stderr and "there and 2.7 here" in result.stderr
-    assert "127.0.0.2: run/hosts/127.0.0.2/peer-1 is there already" in result.stderr
-    for ssh, message in (
-        ("nowhere -F x", "--ssh: nowhere: No such file"),
-        ("false", "false ended"),
-    ):
-        result = called(["run", "--hosts", machines.file(), "--set", f"ssh={ssh}", "--", "mine.py"])
-        assert result.exit_code == 2 and message in result.stderr
+    words = (*machines.arguments("--out", "run"), "--", "mine.py")
+    error = called(*words, status=2).stderr
+    assert "127.0.0.1: python is 3." in error and "there and 2.7 here" in error
+    assert "127.0.0.2: run/hosts/127.0.0.2/peer-1 is there already" in error
+    told = {"nowhere -F x": "--ssh: nowhere: No such file", "false": "false ended"}
+    for ssh, message in told.items():
+        hosts_file = ("--hosts", machines.file(), "--set", f"ssh={ssh}")
+        assert message in called("run", *hosts_file, "--", "mine.py", status=2).stderr
     machines.is_cut_off()
-    result = called([*machines.arguments("--out", "run"), "--", "mine.py"])
-    assert "127.0.0.1: ssh: connect to host 127.0.0.1: No route to host" in result.stderr
+    error = called(*machines.arguments("--out", "run"), "--", "mine.py").stderr
+    assert "127.0.0.1: ssh: connect to host 127.0.0.1: No route to host" in error
 
 
 def test_a_dry_run_shows_what_would_be_run_where_and_reaches_nobody(machines: Machines) -> None:
     machines.is_cut_off()
     arguments = machines.arguments("--out", "run", "--dry-run", lines=["slots=2"])
-    result = called([*arguments, "--", "mine.py", "--steps", "9"])
+    result = called(*arguments, "--", "mine.py", "--steps", "9")
     assert result.exit_code == 0, result.stderr
     assert "command: python mine.py --steps 9\n" in result.stdout
     assert f"127.0.0.1 (peer-0, peer-1): {machines.ssh} -T " in result.stdout
@@ -152,7 +146,7 @@ def test_one_interrupt_lets_all_leave_in_order_everywhere(machines: Machines) ->
 
     arguments = machines.arguments(*QUICK, "--json", lines=["slots=2"])
     with meanwhile(interrupt):
-        result = called([*arguments, "--", "mine.py", "--steps", "100000"])
+        result = called(*arguments, "--", "mine.py", "--steps", "100000")
     summary = json.loads(result.stdout)
     assert [peer["state"] for peer in summary["peers_detail"]] == ["left"] * 3
     assert summary["weight_units_total"] == summary["weight_units_expected"]
@@ -173,7 +167,7 @@ def test_a_second_interrupt_ends_all_at_once(machines: Machines) -> None:
 
     arguments = machines.arguments(*QUICK, "--set", "log_every=1", "--json", lines=["slots=2"])
     with meanwhile(interrupt):
-        result = called([*arguments, "--", "mine.py", "--steps", "100000", "--pause", "8"])
+        result = called(*arguments, "--", "mine.py", "--steps", "100000", "--pause", "8")
     states = {peer["state"] for peer in json.loads(result.stdout)["peers_detail"]}
     assert "killed" in states and "finished" not in states
     assert result.exit_code == 1
@@ -191,7 +185,7 @@ def lost(machines: Machines, lose: Callable[[], None], more: str = "--json") -> 
 
     arguments = machines.arguments(*QUICK, more, lines=["slots=2"])
     with meanwhile(act):
-        return called([*arguments, "--", "mine.py", "--steps", "100", "--until", str(over)])
+        return called(*arguments, "--", "mine.py", "--steps", "100", "--until", str(over))
 
 
 @pytest.mark.extended
@@ -227,7 +221,7 @@ def test_two_machines_of_a_network_train_together(
         names = dict(zip(laid.addresses, laid.names, strict=True))
         machines = Machines(tmp_path, laid.addresses, names)
         arguments = machines.arguments(*QUICK, "--json", lines=["slots=2"])
-        result = called([*arguments, "--", "mine.py", "--steps", "60"])
+        result = called(*arguments, "--", "mine.py", "--steps", "60")
     finally:
         network.__exit__(None, None, None)
     assert result.exit_code == 0, result.stderr

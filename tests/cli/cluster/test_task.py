@@ -13,15 +13,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from rumor.cli.app import app
 from rumor.gossip import audit
 from rumor.train.runtime.script.cluster import cluster_task
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledgers
 
 from ...waiting import LIMIT_S, until
+from .. import called as command_line
 from .machines import SCRIPT
 
 RUMOR = (sys.executable, "-P", "-m", "rumor.cli")
@@ -69,7 +69,7 @@ def in_a_folder_with_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def called(monkeypatch: pytest.MonkeyPatch, told: Mapping[str, str], *words: str) -> Result:
     for name, value in told.items():
         monkeypatch.setenv(name, value)
-    return CliRunner().invoke(app, ["run", *words])
+    return command_line.called("run", *words)
 
 
 def test_a_task_shows_what_its_peer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,17 +166,8 @@ def test_a_job_goes_on_without_tasks_that_are_killed_and_no_weight_is_lost(
 ) -> None:
     job = job_with_free_ports()
     run = Path(f"runs/slurm-{job}")
-    words = (
-        *RUMOR,
-        "run",
-        "--timing",
-        "local",
-        "--rule",
-        "gosgd:p=0.3",
-        "--set",
-        "log_every=5",
-        "--",
-    )
+    options = "run --timing local --rule gosgd:p=0.3 --set log_every=5 --"
+    words = (*RUMOR, *options.split())
     script = ("mine.py", "--steps", "400", "--until", "over")
     for rank in range(TASKS):
         processes.append(start(slurm(rank, job), *words, *script))
@@ -191,10 +182,8 @@ def test_a_job_goes_on_without_tasks_that_are_killed_and_no_weight_is_lost(
     for rank in killed:
         assert processes[rank].wait() == -signal.SIGKILL
     accounts = [account for folder in folders(run) for account in read_ledgers(folder)]
-    dead = {
-        account.life for account in accounts if account.life[0] in {f"peer-{r}" for r in killed}
-    }
-    found = audit(accounts, dead)
+    names = {f"peer-{rank}" for rank in killed}
+    found = audit(accounts, {each.life for each in accounts if each.life[0] in names})
     assert (
         found.founded == found.held + found.in_flight + found.stranded + found.burned + found.died
     )

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 from torch import nn
-from typer.testing import CliRunner
 
 import rumor.sim
-from rumor.cli.app import app
 from rumor.cli.commands.calibrate import network_between
 from rumor.sim import SimulationConfig
 from rumor.sim.calibration import read_calibration
@@ -26,13 +24,12 @@ from ...live.relay import Network
 from ...sim.live_folders import leave_run
 from ...sim.made_up import made_up
 from ...waiting import LIMIT_S
+from ..called import called
 
 PACES = (0.1, 0.1, 0.1, 0.3)
 
 
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 @pytest.fixture
@@ -49,7 +46,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[SimulationConfig]:
 
 
 def run(*arguments: str) -> Any:
-    return CliRunner().invoke(app, [*arguments], env={"COLUMNS": "140"})
+    return called(*arguments)
 
 
 def sounding(**changes: Any) -> LinkProbe:
@@ -78,22 +75,6 @@ def test_as_json_it_prints_the_file_and_where_it_is(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere"], "which does not exist, is not the folder of a live run"),
-        (["run", "--join", "x:"], "address 'x:' is malformed"),
-        (["run", "--join", "a:1", "--probe-mb", "0"], "probe_mb is 0"),
-    ],
-)
-def test_wrong_arguments_are_refused(tmp_path: Path, arguments: list[str], message: str) -> None:
-    leave_run(tmp_path / "run", PACES)
-    shown = run("calibrate", *arguments)
-    assert shown.exit_code == 2
-    assert message in shown.stderr
-    assert not Path("calibration.json").exists()
-
-
 def test_half_of_a_round_trip_is_the_latency() -> None:
     fast, slow = sounding(), sounding(bytes_s=5e5)
     network = network_between([fast, slow, fast])
@@ -117,19 +98,11 @@ def test_a_simulation_takes_all_that_was_measured(
     assert config.network == PRESETS["ideal"]
 
 
-def test_what_is_typed_overrides_it(tmp_path: Path, asked: list[SimulationConfig]) -> None:
-    leave_run(tmp_path / "run", PACES)
-    run("calibrate", "run")
-    options = ["--network", "wan", "--seed", "5", "--set", "step_s=0.2", "-n", "8"]
-    run("simulate", "--from", "run/calibration.json", "--set=plot=false", *options)
-    (config,) = asked
-    assert (config.network, config.seed, config.step_s) == ("wan", 5, 0.2)
-    assert (config.workers, config.slow) == (8, ("3:3", "7:3"))
-
-
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
+        (["--network", "wan", "--seed", "5"], {"network": "wan", "seed": 5, "p": 0.5}),
+        (["--set", "step_s=0.2", "-n", "8"], {"step_s": 0.2, "slow": ("3:3", "7:3")}),
         (["--steps", "10"], {"steps": 10, "total_steps": None}),
         (["--time-s", "10"], {"time_s": 10.0, "total_steps": None}),
         (["--speeds", "1x:50%,2x:50%"], {"slow": ()}),
@@ -146,14 +119,6 @@ def test_what_is_typed_takes_the_place_of_what_is_of_its_kind(
     run("simulate", "--from", "run/calibration.json", "--set=plot=false", *typed)
     (config,) = asked
     assert {name: getattr(config, name) for name in expected} == expected
-
-
-def test_a_file_that_is_no_calibration_is_refused(asked: list[SimulationConfig]) -> None:
-    Path("x.json").write_text("{}")
-    shown = run("simulate", "--from", "x.json")
-    assert shown.exit_code == 2
-    assert "x.json is no calibration: `rumor calibrate -o FILE` writes one" in shown.stderr
-    assert not asked
 
 
 @pytest.fixture
@@ -205,24 +170,6 @@ def test_links_of_running_peers_go_with_the_paces_of_a_folder(tmp_path: Path, pe
     assert found.network.latency_s > 0 and found.network.bandwidth_mbit is not None
     assert "link to" in shown.stdout
     assert found.notes == ()
-
-
-@pytest.mark.parametrize(
-    ("out", "message"),
-    [
-        ("nowhere/x.json", "name a file in a folder that exists"),
-        ("run", "name a file in a folder that exists"),
-    ],
-)
-def test_where_the_file_cannot_go_nothing_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str, message: str
-) -> None:
-    leave_run(tmp_path / "run", PACES)
-    monkeypatch.setattr(
-        "rumor.cli.commands.calibrate._measure", lambda *_: pytest.fail("it was measured")
-    )
-    shown = run("calibrate", "run", "-o", out)
-    assert shown.exit_code == 2 and message in shown.stderr
 
 
 def test_what_was_measured_is_shown_where_it_cannot_be_kept(

@@ -1,26 +1,23 @@
 """``rumor keys``: what it makes, and what it refuses in one line."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from rumor.cli.app import app
+from ..called import called
 
 
 def rumor(*words: object, status: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == status, result.output
-    return result.output
+    return called(*words, status=status).output
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def folder(in_empty_folder: Path) -> Path:
     rumor("keys", "make", "m1.key")
     rumor("keys", "init", "roster", "--key", "m1.key")
-    return tmp_path
+    return in_empty_folder
 
 
 def listed() -> list[str]:
@@ -55,37 +52,29 @@ def test_an_owner_that_is_revoked_still_signs(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("keys", "init", "roster", "--key", "m1.key"), "is there already"),
-        (("keys", "init", "other", "--key", "nobody.key"), "cannot be read"),
-        (("keys", "add", "roster", "m2", "--key", "m1.key"), "needs NAME KEY, as `rumor"),
-        (("keys", "add", "roster", "m2", "x", "--key", "m1.key"), "is not a public key"),
-        (("keys", "revoke", "roster", "m2", "--key", "m1.key"), "no machine is called 'm2'"),
-        (("keys", "show", "nowhere"), "cannot be read"),
-        (("keys", "show", "m1.key"), "is no roster"),
-        (("keys", "make", "m1.key"), "never overwritten"),
-        (("keys", "make", "a.key", "b.key", "--name", "m"), "--name is for one"),
-        (("keys", "make", "m.key", "--name", "a b"), "no peer can be called 'a b'"),
-        (("peer", "--key", "m1.key"), "key and roster belong together"),
-        (("peer", "--key", "roster", "--roster", "roster"), "run chmod 600"),
+        ("keys init roster --key m1.key", "is there already"),
+        ("keys init other --key nobody.key", "cannot be read"),
+        ("keys add roster m2 --key m1.key", "needs NAME KEY, as `rumor"),
+        ("keys add roster m2 x --key m1.key", "is not a public key"),
+        ("keys revoke roster m2 --key m1.key", "no machine is called 'm2'"),
+        ("keys show nowhere", "cannot be read"),
+        ("keys show m1.key", "is no roster"),
+        ("keys make m1.key", "never overwritten"),
+        ("keys make a.key b.key --name m", "--name is for one"),
+        ("keys make m.key --name 'a b'", "no peer can be called 'a b'"),
+        ("peer --key m1.key", "key and roster belong together"),
+        ("peer --key roster --roster roster", "run chmod 600"),
+        ("keys init other m2 --key m1.key", "unexpected extra argument"),
+        ("keys add roster --key m1.key", "Missing argument 'NAME KEY'"),
+        ("keys revoke roster --key m1.key", "Missing argument 'NAME'"),
+        ("keys revoke roster m1", "Missing option '--key'"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(folder: Path, words: tuple[str, ...], said: str) -> None:
-    told = rumor(*words, status=2)
-    assert said in told and told.startswith("error: ") and len(told.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("init", "other", "m2", "--key", "m1.key"), "unexpected extra argument"),
-        (("add", "roster", "--key", "m1.key"), "Missing argument 'NAME KEY'"),
-        (("revoke", "roster", "--key", "m1.key"), "Missing argument 'NAME'"),
-        (("revoke", "roster", "m1"), "Missing option '--key'"),
-    ],
-)
-def test_what_is_missing_is_named(folder: Path, words: tuple[str, ...], said: str) -> None:
-    told = rumor("keys", *words, status=2)
+def test_what_is_wrong_is_said_in_one_line(folder: Path, words: str, said: str) -> None:
+    told = rumor(*shlex.split(words), status=2)
     assert said in told
+    if "Missing" not in said and "extra" not in said:  # those are asked for in click's words
+        assert told.startswith("error: ") and len(told.splitlines()) == 1
 
 
 def test_a_roster_that_cannot_be_written_is_status_1(folder: Path) -> None:

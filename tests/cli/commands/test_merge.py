@@ -3,13 +3,12 @@
 import json
 from pathlib import Path
 
-import pytest
 import torch
 from safetensors.torch import load_file
-from typer.testing import CliRunner
 
-from rumor.cli.app import app
 from rumor.train.storage.merge import save_model
+
+from ..called import called
 
 
 def peer(folder: Path, value: float, units: int, state: str = "finished", n: int = 3) -> Path:
@@ -21,7 +20,7 @@ def peer(folder: Path, value: float, units: int, state: str = "finished", n: int
 
 
 def merge(*arguments: Path | str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["merge", *map(str, arguments)])
+    result = called("merge", *arguments)
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -88,13 +87,12 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     assert load_file(out)["x"][0] == 1
 
 
-@pytest.mark.parametrize("where", ["nowhere/m.safetensors", "."])
-def test_an_output_that_cannot_be_written_is_refused(tmp_path: Path, where: str) -> None:
+def test_folders_without_a_model_and_an_output_that_cannot_be_written_are_refused(
+    tmp_path: Path,
+) -> None:
     one = peer(tmp_path / "a", 1.0, 1)
-    assert merge(one, "-o", tmp_path / where, "--force")[0] == 2
-
-
-def test_folders_without_a_model_are_refused(tmp_path: Path) -> None:
+    for where in ("nowhere/m.safetensors", "."):
+        assert merge(one, "-o", tmp_path / where, "--force")[0] == 2
     (tmp_path / "run" / "peers" / "a").mkdir(parents=True)
     for folder in (tmp_path / "run", tmp_path, tmp_path / "nowhere"):
         status, _, stderr = merge(folder, "-o", tmp_path / "m.safetensors")

@@ -4,11 +4,11 @@ import json
 from typing import Annotated
 
 import pytest
-from typer.testing import CliRunner
 
-from rumor.cli.app import app
 from rumor.gossip.rules.registry import RULES
 from rumor.gossip.specs.parameter import Parameter, parameters_of
+
+from ..called import called
 
 
 class Mine:
@@ -18,10 +18,8 @@ class Mine:
         self.hour = hour
 
 
-def rumor(*arguments: str, status: int = 0) -> str:
-    result = CliRunner().invoke(app, ["rules", *arguments], env={"COLUMNS": "80"})
-    assert result.exit_code == status, result.output
-    return result.output
+def rumor(*arguments: str) -> str:
+    return called("rules", *arguments, status=0, columns=80).stdout
 
 
 def test_the_table_names_every_rule_its_paper_and_who_waits() -> None:
@@ -53,7 +51,3 @@ def test_a_rule_of_ones_own_is_told_likewise() -> None:
     text = rumor(f"{__name__}:Mine")
     assert "Pushes on Sundays." in text and "waits" not in text
     assert "hour=" in text and "an integer in [0, 23]; must be given" in text
-
-
-def test_the_nearest_name_is_offered() -> None:
-    assert "unknown rule 'gosdg', did you mean 'gosgd'?" in rumor("gosdg", status=2)

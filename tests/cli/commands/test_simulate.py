@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import rumor.sim
-from rumor.cli.app import app
 from rumor.cli.commands.simulate import complaint
 from rumor.cli.reports.console import time_left
 from rumor.cli.reports.simulation import part, reached
@@ -24,15 +22,13 @@ from rumor.sim.results.run import Run
 from rumor.sim.storm import STORMS
 
 from ...sim.made_up import made_up
+from ..called import called
 
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 def simulate(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["simulate", *arguments], env={"COLUMNS": "140"})
+    return called("simulate", *arguments)
 
 
 class Fake:
@@ -70,14 +66,10 @@ def test_storms_are_listed(fake: Fake) -> None:
     assert all(f"{name} " in done.stdout for name in STORMS)
 
 
-def test_without_options_the_settings_are_those_of_python(fake: Fake) -> None:
-    assert simulate("--set=plot=false").exit_code == 0
-    assert fake.asked == [SimulationConfig()]
-
-
-def test_exactness_can_be_asked_for(fake: Fake) -> None:
-    assert simulate("--set=exact", "--set=plot=false").exit_code == 0
-    assert fake.asked == [SimulationConfig(exact=True)]
+@pytest.mark.parametrize("settings", [{}, {"exact": True}])
+def test_settings_are_those_of_python(fake: Fake, settings: dict[str, Any]) -> None:
+    assert simulate("--set=plot=false", *(f"--set={name}" for name in settings)).exit_code == 0
+    assert fake.asked == [SimulationConfig(**settings)]
 
 
 @pytest.mark.extended
@@ -102,33 +94,6 @@ def test_json_is_the_last_line_and_alone_on_stdout(fake: Fake) -> None:
     assert not Path("run/training.png").exists()
 
 
-def test_a_folder_is_made_up_where_none_is_named(fake: Fake) -> None:
-    for _ in range(2):
-        assert simulate("--set=plot=false", "--task", "a:b").exit_code == 0
-    folders = sorted(path.name for path in Path("runs").iterdir())
-    assert len(folders) == 2 and all(name.startswith("sim-a-b-") for name in folders)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--workers", "0"], "workers is 0"),
-        (["--out", "file"], "is a file"),
-        (["--out", "file/run"], "takes no new files"),
-        (["--out", "."], "holds another run (series.npz)"),
-    ],
-)
-def test_what_cannot_be_kept_is_refused_before_anything_is_computed(
-    fake: Fake, arguments: list[str], message: str
-) -> None:
-    Path("file").touch()
-    Path("series.npz").touch()
-    result = simulate(*arguments)
-    assert (result.exit_code, result.stdout, fake.asked) == (2, "", [])
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("error: ") and message in line
-
-
 def test_what_the_simulation_refuses_is_an_error_in_a_line_or_two(fake: Fake) -> None:
     fake.tell, fake.error = [], ConfigError("this needs 90 GiB and 8 GiB are free:\ntake fewer")
     result = simulate()
@@ -146,30 +111,23 @@ def test_ctrl_c_keeps_nothing(fake: Fake) -> None:
     assert not Path("runs").exists()
 
 
-def test_ctrl_c_while_files_are_written_leaves_none(
-    fake: Fake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("rumor.sim.results.run.save_model", interrupt)
-    result = simulate("--out", "run", "--set=plot=false")
-    assert result.exit_code == 130 and "while the files were written" in result.stderr
-    assert not Path("run").exists()
-
-
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (KeyboardInterrupt(), 130, "while the files were written"),
+        (OSError(28, "No space"), 1, "error: run cannot be written: No space; no file was kept\n"),
+    ],
+)
 def test_a_run_that_cannot_be_written_is_shown_even_so(
-    fake: Fake, monkeypatch: pytest.MonkeyPatch
+    fake: Fake, monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int, said: str
 ) -> None:
-    def no_disk(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    def fail(*_: object) -> None:
+        raise error
 
-    monkeypatch.setattr("rumor.sim.results.run.save_model", no_disk)
+    monkeypatch.setattr("rumor.sim.results.run.save_model", fail)
     result = simulate("--out", "run", "--set=plot=false", "--json")
-    assert result.exit_code == 1 and json.loads(result.stdout)["out"] is None
-    assert result.stderr.endswith(
-        "error: run cannot be written: No space left on device; no file was kept\n"
-    )
+    assert result.exit_code == status and said in result.stderr and not Path("run").exists()
+    assert status == 130 or json.loads(result.stdout)["out"] is None
 
 
 def test_lost_weight_is_a_failure_that_is_kept(fake: Fake) -> None:
@@ -263,21 +221,8 @@ PROMISED = {
 
 
 def test_a_real_run_has_the_promised_keys_and_can_be_loaded() -> None:
-    result = simulate(
-        *(
-            "--task",
-            "quadratic",
-            "-n",
-            "4",
-            "--steps",
-            "40",
-            "--set",
-            "p=0.5",
-            "--set",
-            "eval_every=10",
-        ),
-        *("--topology", "ring", "--out", "run", "--json"),
-    )
+    words = "--task quadratic -n 4 --steps 40 --set p=0.5 --set eval_every=10 --topology ring"
+    result = simulate(*words.split(), "--out", "run", "--json")
     assert result.exit_code == 0, result.stderr
     summary = json.loads(result.stdout)
     assert set(summary) >= PROMISED
@@ -288,35 +233,6 @@ def test_a_real_run_has_the_promised_keys_and_can_be_loaded() -> None:
     assert run.series["loss"][-1] == summary["loss"] < run.series["loss"][0]
     assert run.model is not None and run.workers["steps"].tolist() == [40] * 4
     assert Path("run/training.png").exists()
-
-
-@pytest.mark.extended
-def test_a_real_run_without_a_model_is_told_and_drawn() -> None:
-    result = simulate("--task", "noise", "-n", "8", "--steps", "50", "--out", "run")
-    assert result.exit_code == 0, result.stderr
-    assert "stationary" in result.stdout and "loss" not in result.stdout
-    assert Path("run/training.png").exists() and not Path("run/model.safetensors").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--task", "nope"], "nope"),
-        (["--set", "latency_s=-1"], "latency_s is -1"),
-        (["--speeds", "fast"], "0.5x:25%"),
-        (["--set", "slow=9:2"], "9"),
-        (["--partition", "iid", "-n", "5000"], "use fewer, or partition shared"),
-        (["--set", "memory_gib=0.000001"], "GiB"),
-    ],
-)
-def test_a_setting_that_is_wrong_is_status_2_a_line_or_two_and_no_file(
-    arguments: list[str], message: str, tmp_path: Path
-) -> None:
-    result = simulate("--task", "quadratic", "-n", "4", *arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    error = result.stderr[result.stderr.index("error: ") :]
-    assert message in error and error.count("\n") <= 2
-    assert list(tmp_path.iterdir()) == []
 
 
 # Who runs the tests in the background may have made processes deaf to Ctrl-C.

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from rumor.cli.app import app
 from rumor.cli.reports.topology import describe
 from rumor.topology import FAMILIES, facts, parse
 from rumor.topology.schedules.mixing import MIXINGS
+
+from ..called import called
 
 KEYS = {
     *("spec", "n", "directed", "degree_max", "diameter", "doubly_stochastic", "period"),
@@ -21,7 +21,7 @@ KEYS = {
 
 
 def topology(*arguments: str | Path) -> Any:
-    return CliRunner().invoke(app, ["topology", *map(str, arguments)], env={"COLUMNS": "200"})
+    return called("topology", *arguments, columns=200)
 
 
 def answer(*arguments: str | Path) -> Any:
@@ -83,38 +83,6 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["torus", "-n", "7"], "n=6 or n=8"),
-        (["ring"], "say how many nodes"),
-        (["rign", "-n", "8"], "did you mean 'ring'?"),
-        (["ring", "-n", "8", "--mixing", "fair"], "unknown mixing 'fair'"),
-        (["ring", "-n", "8", "--gamma", "1"], "gamma is 1.0"),
-        (["ring", "-n", "8", "--draw", "nowhere/ring.png"], "a folder that exists"),
-        (["ring", "-n", "8", "--draw", "ring.bmp"], "that ends in"),
-        (["ring", "-n", "2001", "--draw", "ring.png"], "at most 2,000"),
-        (["complete", "-n", "300", "--draw", "ring.png"], "89,700 edges"),
-        (["ring", "-n", "8", "--gamma", "nan"], "gamma is nan"),
-        (["ring", "-n", "8", "--draw", "/"], "name a file in a folder that exists"),
-        (["ring", "-n", "10000001"], "at most 10,000,000"),
-        (["grid:rows=4000,cols=4000"], "16,000,000 nodes is too large"),
-        (["spanning-tree:of=hosts:sizes=9999999x2"], "10,000,001 nodes is too large"),
-        (["file:path=none.json"], "path=none.json: No such file"),
-        (["ring", "--list"], "only one of them"),
-        ([], "give a topology"),
-        (["--advise", "--degree", "2"], "needs -n"),
-        (["--advise", "-n", "8"], "and --degree"),
-        (["--advise", "-n", "8", "--degree", "0"], "degree=0"),
-    ],
-)
-def test_wrong_arguments_are_answered_in_a_line(arguments: list[str], message: str) -> None:
-    result = topology(*arguments)
-    assert (result.exit_code, result.stdout) == (2, "")
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("error: ") and message in line
-
-
 def test_the_list_shows_every_family_with_its_parameters_and_its_paper() -> None:
     shown = topology("--list").stdout
     for name, family in FAMILIES.items():
@@ -137,10 +105,6 @@ def test_advice_shows_the_best_first_and_what_does_not_fit_last() -> None:
     first, last = shown.split("These do not fit:")
     assert first.index("base-k:k=2") < first.index("ring")
     assert "hypercube" in last and "n must be a power of 2" in last
-
-
-@pytest.mark.extended
-def test_advice_for_programs_has_facts_and_reasons() -> None:
     given = answer("--advise", "-n", "9", "--degree", "2")
     assert (given["n"], given["degree"]) == (9, 2)
     best, worst = given["advice"][0], given["advice"][-1]

@@ -11,31 +11,28 @@ from rumor.gossip.errors import ConfigError
 from .fakes import checked, places_of
 
 
-@pytest.mark.parametrize(
-    ("texts", "factors"),
-    [([], {}), (["3:10"], {3: 10.0}), (["0:1.5", "peer-2:4"], {0: 1.5, 2: 4.0})],
-)
-def test_slow_peers_are_named_by_index_with_a_factor(
-    texts: list[str], factors: dict[int, float]
-) -> None:
-    assert LaunchConfig(slow=tuple(texts)).slowness() == factors
+def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
+    assert LaunchConfig().slowness() == {}
+    config = LaunchConfig(slow=("0:1.5", "peer-2:4"))
+    assert config.slowness() == {0: 1.5, 2: 4.0}
+    places = places_of(tmp_path, step_s_min=0.5, slow=("3:10",))
+    assert variables(places, "STEP_S_MIN") == ["0.5", "0.5", "0.5", "5.0"]
+    # Slow alone gives all steps a length to be slow against.
+    places = RunFolder(checked(out=tmp_path / "new", slow=("0:10",))).found()
+    assert variables(places, "STEP_S_MIN")[:2] == ["0.2", "0.02"]
 
 
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["3"], "PEER:FACTOR"),
-        (["a:2"], "there is no worker a"),
-        (["1:0.5"], "FACTOR >= 1"),
-        (["1:-2"], "PEER:FACTOR"),
-        (["1:nan"], "PEER:FACTOR"),
-        (["4:2"], "only 0 to 3"),
-        (["1:2", "1:3"], "twice"),
+        *((text, "PEER:FACTOR") for text in ("3", "1:-2", "1:nan")),
+        *(("a:2", "there is no worker a"), ("1:0.5", "FACTOR >= 1")),
+        *(("4:2", "only 0 to 3"), ("1:2 1:3", "twice")),
     ],
 )
-def test_a_slow_peer_that_makes_no_sense_is_refused(texts: list[str], message: str) -> None:
+def test_a_slow_peer_that_makes_no_sense_is_refused(texts: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        LaunchConfig(slow=tuple(texts))
+        LaunchConfig(slow=tuple(texts.split()))
 
 
 def test_each_peer_is_told_its_place(tmp_path: Path) -> None:
@@ -52,30 +49,14 @@ def variables(places: list[Place], name: str) -> list[str | None]:
     return [place.variables.get(f"RUMOR_{name}") for place in places]
 
 
-def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
-    places = places_of(tmp_path, step_s_min=0.5, slow=("3:10",))
-    assert variables(places, "STEP_S_MIN") == ["0.5", "0.5", "0.5", "5.0"]
-
-
-def test_slow_alone_gives_all_steps_a_length_to_be_slow_against(tmp_path: Path) -> None:
-    places = RunFolder(checked(out=tmp_path, slow=("0:10",))).found()
-    assert variables(places, "STEP_S_MIN")[:2] == ["0.2", "0.02"]
-
-
-def test_a_run_without_a_folder_gets_a_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_run_without_a_folder_gets_a_new_one(in_empty_folder: Path) -> None:
     first = checked().out
     assert not first.exists()
     first.mkdir(parents=True)
     second = checked().out
     assert first != second and first.parent == second.parent == Path("runs")
-
-
-def test_a_folder_that_is_there_and_holds_no_run_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").touch()
-    assert checked(out=tmp_path).out == tmp_path
+    (second.parent / "notes.txt").touch()
+    assert checked(out=second.parent).out == second.parent  # it holds no run of its own
 
 
 def test_peers_are_called_as_the_nodes_of_a_file(tmp_path: Path) -> None:

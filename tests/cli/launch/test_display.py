@@ -3,6 +3,7 @@
 import io
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from rumor.cli.launch.display import complaint, display_on, render, report, summarize
@@ -86,22 +87,68 @@ def report_text_of(**changes: Any) -> str:
     return console.export_text()
 
 
-def test_it_says_how_good_the_model_is_and_where_it_lies() -> None:
-    text = report_text_of()
-    assert "accuracy 0.9600 and loss 0.15 on held-out data" in text
-    assert "differ by 0.01 of their norm" in text
-    assert "runs/x/training.png" in text and "runs/x/model.safetensors" in text
-    assert "Weight is exact: 2199023255552 units" in text
+DIED = "peer-1 killed at step 120 (SIGKILL); a weight of 0.5000 died with it"
+UNSEEN = {"state": None, "why": "", "step": None, "life": 1, "weight": 0.5, "weight_units": 7}
+FAILED = {"state": "failed", "why": "the loss is nan", "weight": 0.0, "weight_units": 0}
+LATE = {"complete": False, "unfinished": {"peer-0": 500}, "missing": {}, "distance": None}
+EARLY = "peer-1 ended before its model was the average, without peer-0."
+NO_MODEL = dict.fromkeys(("digest", "accuracy", "loss", "consensus_distance"))
 
 
-def test_figures_that_peers_told_are_no_figures_of_the_merged_model() -> None:
-    head = report_text_of().split("peer-0")[0]
+@pytest.mark.parametrize(
+    ("changes", "said", "unsaid"),
+    [
+        (
+            {},
+            [
+                *("accuracy 0.9600 and loss 0.15 on held-out data", "differ by 0.01 of their norm"),
+                *("runs/x/training.png", "runs/x/model.safetensors"),
+                "Weight is exact: 2199023255552 units",
+            ],
+            ["ended before"],
+        ),
+        ({"consensus_distance": 0.002}, ["more than the 0.001"], []),
+        ({"consensus_distance": 0.0009}, [], ["more than"]),
+        ({"consensus_distance": 0.0}, ["are identical"], []),
+        (
+            {
+                "peers_detail": [detail(0), detail(1, state="killed", accuracy=None)],
+                "dead": [DEAD | {"weight": 0.5, "weight_units": 2**39}],
+            },
+            *([DIED], []),
+        ),
+        ({"peers_detail": [detail(0), detail(1, merge=LATE)]}, [EARLY], []),
+        ({"peers_detail": [detail(0, merge=None), detail(1)]}, [], ["ended before"]),
+        # Nobody saw how it ended: no signal is named.
+        (
+            {"dead": [DEAD | UNSEEN]},
+            *(["was started again after incarnation 1; a weight of 0.5000 died with it"], []),
+        ),
+        (
+            {"unwritten": ["training.png (No space left on device)"]},
+            *(["runs/x/model.safetensors"], ["training.png"]),
+        ),
+        (
+            {"dead": [DEAD | FAILED]},
+            *(
+                ["peer-1 failed at step 120 (the loss is nan); a weight of 0.0000 died with i"],
+                [],
+            ),
+        ),
+        ({"weight_units_total": 5}, ["WEIGHT IS NOT EXACT"], []),
+        (NO_MODEL, ["there is no merged one", "log.txt"], ["training.png"]),
+        ({"accuracy": None}, ["has loss 0.15 on held-out"], []),
+    ],
+)
+def test_a_report_says_how_good_the_model_is_where_it_lies_and_what_went_wrong(
+    changes: dict[str, Any], said: list[str], unsaid: list[str]
+) -> None:
+    text = report_text_of(**changes)
+    assert [words for words in said if words not in text] == []
+    assert [words for words in unsaid if words in text] == []
+    head = text.split("peer-0")[0]
+    # What peers told are no figures of the merged model.
     assert head.count("reported") == 2 and "accuracy" in head
-
-
-def test_models_that_peers_have_not_agreed_on_are_said_to_differ() -> None:
-    assert "more than the 0.001" in report_text_of(consensus_distance=0.002)
-    assert "more than" not in report_text_of(consensus_distance=0.0009)
 
 
 def test_peers_of_two_swarms_are_named() -> None:
@@ -110,56 +157,3 @@ def test_peers_of_two_swarms_are_named() -> None:
     why = complaint(told)
     assert "2 swarms" in why and "peer-0; peer-1" in why
     assert "`rumor merge`" in why
-
-
-def test_it_names_the_dead_and_what_died_with_them() -> None:
-    text = report_text_of(
-        peers_detail=[detail(0), detail(1, state="killed", accuracy=None)],
-        dead=[DEAD | {"weight": 0.5, "weight_units": 2**39}],
-    )
-    assert "peer-1 killed at step 120 (SIGKILL); a weight of 0.5000 died with it" in text
-
-
-def test_it_names_whom_a_peer_did_not_wait_for() -> None:
-    late = {"complete": False, "unfinished": {"peer-0": 500}, "missing": {}, "distance": None}
-    text = report_text_of(peers_detail=[detail(0), detail(1, merge=late)])
-    assert "peer-1 ended before its model was the average, without peer-0." in text
-    assert "ended before" not in report_text_of(peers_detail=[detail(0, merge=None), detail(1)])
-
-
-def test_of_a_life_whose_end_nobody_saw_no_signal_is_named() -> None:
-    unseen = {"state": None, "why": "", "step": None, "life": 1, "weight": 0.5, "weight_units": 7}
-    text = report_text_of(dead=[DEAD | unseen])
-    assert "peer-1 was started again after incarnation 1; a weight of 0.5000 died with it" in text
-
-
-def test_files_that_were_not_written_are_not_named() -> None:
-    text = report_text_of(unwritten=["training.png (No space left on device)"])
-    assert "training.png" not in text and "runs/x/model.safetensors" in text
-
-
-def test_a_failed_peer_whose_weight_was_burned_is_named_with_its_error() -> None:
-    failed = DEAD | {"state": "failed", "why": "the loss is nan", "weight": 0.0, "weight_units": 0}
-    text = report_text_of(dead=[failed])
-    assert (
-        "peer-1 failed at step 120 (the loss is nan); a weight of 0.0000 died with it (0 units)."
-        in text
-    )
-
-
-def test_weight_that_does_not_add_up_cannot_be_overlooked() -> None:
-    assert "WEIGHT IS NOT EXACT" in report_text_of(weight_units_total=5)
-
-
-def test_without_a_model_it_points_to_the_logs() -> None:
-    text = report_text_of(digest=None, accuracy=None, loss=None, consensus_distance=None)
-    assert "there is no merged one" in text and "log.txt" in text
-    assert "training.png" not in text
-
-
-def test_a_task_without_accuracy_reports_its_loss_alone() -> None:
-    assert "has loss 0.15 on held-out" in report_text_of(accuracy=None)
-
-
-def test_models_that_agree_in_every_bit_are_called_identical() -> None:
-    assert "are identical" in report_text_of(consensus_distance=0.0)

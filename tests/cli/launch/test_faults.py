@@ -19,6 +19,7 @@ from rumor.gossip.errors import ConfigError
 from rumor.train.faults.schedule import LIVE_KINDS, read_faults
 from rumor.train.faults.transport import NetworkPlan
 
+from ...faults import Fault, fault
 from .fakes import checked, job_of
 
 STEP_S = 0.001
@@ -112,11 +113,14 @@ class Stage:
 
 
 def test_times_count_from_when_all_peers_train(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, [{"at_s": 0, "kind": "crash", "peer": "peer-1"}])
+    stage = Stage(tmp_path, [fault(0, "crash", "peer-1")])
     assert stage.play(1.0) == [] and stage.injector.next_s == float("inf")
     stage.train()
     assert stage.play(2.0) == [(1.0, "kill peer-1")]
     assert stage.news == ["fault at 0.0 s: peer-1 is killed"]
+
+
+ALL = ("peer-0", "peer-1", "peer-2")
 
 
 @pytest.mark.extended
@@ -124,48 +128,32 @@ def test_times_count_from_when_all_peers_train(tmp_path: Path) -> None:
     ("faults", "done"),
     [
         (
-            [
-                {"at_s": 1, "kind": "crash", "peer": "peer-1"},
-                {"at_s": 2, "kind": "restart", "peer": "peer-1"},
-            ],
+            [fault(1, "crash", "peer-1"), fault(2, "restart", "peer-1")],
             [(1, "kill peer-1"), (2, "resume peer-1")],
         ),
         (
             [
-                {"at_s": 1, "kind": "crash", "peer": "peer-1"},
-                {"at_s": 1, "kind": "crash", "peer": "peer-1"},
-                {"at_s": 2, "kind": "restart", "peer": "peer-1", "state": "lost"},
-                {"at_s": 3, "kind": "restart", "peer": "peer-1"},
-                {"at_s": 3, "kind": "crash", "peer": "peer-1"},
+                *(fault(1, "crash", "peer-1"), fault(1, "crash", "peer-1")),
+                *(fault(2, "restart", "peer-1", state="lost"), fault(3, "restart", "peer-1")),
+                fault(3, "crash", "peer-1"),
             ],
             [(1, "kill peer-1"), (2, "renew peer-1"), (3, "kill peer-1")],
         ),
         (
-            [{"at_s": 1, "kind": "mass-restart", "for_s": 0.5}],
-            [
-                *((1, f"kill peer-{index}") for index in range(3)),
-                *((1.5, f"resume peer-{index}") for index in range(3)),
-            ],
+            [fault(1, "mass-restart", for_s=0.5)],
+            [*((1, f"kill {id}") for id in ALL), *((1.5, f"resume {id}") for id in ALL)],
         ),
         (
             [
-                {"at_s": 1, "kind": "crash", "peer": "peer-0"},
-                {
-                    "at_s": 1,
-                    "kind": "mass-restart",
-                    "peers": ["peer-0", "peer-2"],
-                    "for_s": 0.5,
-                    "state": "lost",
-                },
+                fault(1, "crash", "peer-0"),
+                fault(1, "mass-restart", peers=["peer-0", "peer-2"], for_s=0.5, state="lost"),
             ],
             [(1, "kill peer-0"), (1, "kill peer-2"), (1.5, "renew peer-2")],
         ),
         (
             [
-                {"at_s": 1, "kind": "pause", "peer": "peer-2", "for_s": 1},
-                {"at_s": 3, "kind": "pause", "peer": "peer-2"},
-                {"at_s": 3.5, "kind": "continue", "peer": "peer-2"},
-                {"at_s": 3.5, "kind": "continue", "peer": "peer-2"},
+                *(fault(1, "pause", "peer-2", for_s=1), fault(3, "pause", "peer-2")),
+                *(fault(3.5, "continue", "peer-2"), fault(3.5, "continue", "peer-2")),
             ],
             [
                 *((1, "hold peer-2"), (2, "release peer-2")),
@@ -174,68 +162,56 @@ def test_times_count_from_when_all_peers_train(tmp_path: Path) -> None:
         ),
         (
             [
-                {"at_s": 1, "kind": "join", "count": 2},
-                {"at_s": 2, "kind": "join"},
-                {"at_s": 3, "kind": "leave", "peer": "join-3"},
-                {"at_s": 3, "kind": "crash", "peer": "join-1"},
+                *(fault(1, "join", count=2), fault(2, "join")),
+                *(fault(3, "leave", "join-3"), fault(3, "crash", "join-1")),
             ],
             [
                 *((1, "start join-1"), (1, "start join-2"), (2, "start join-3")),
                 *((3, "leave join-3"), (3, "kill join-1")),
             ],
         ),
-        (
-            [{"at_s": 1, "kind": "leave", "peer": "join-1"}, {"at_s": 2, "kind": "join"}],
-            [(2, "start join-1")],
-        ),
+        ([fault(1, "leave", "join-1"), fault(2, "join")], [(2, "start join-1")]),
     ],
 )
 def test_each_fault_is_done_at_its_time(
-    tmp_path: Path, faults: list[dict[str, Any]], done: list[tuple[float, str]]
+    tmp_path: Path, faults: list[Fault], done: list[tuple[float, str]]
 ) -> None:
-    stage = Stage(tmp_path, faults).train()
-    noted = [(at_s, what) for at_s, what in stage.play(5.0)]
+    noted = Stage(tmp_path, faults).train().play(5.0)
     assert [what for _, what in noted] == [what for _, what in done]
     assert [at_s for at_s, _ in noted] == pytest.approx([at_s for at_s, _ in done], abs=0.01)
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize(
-    ("fault", "about"),
+    ("struck", "about"),
     [
         (
-            {"kind": "cut", "peer": "peer-0", "to": "peer-1", "one_way": True},
+            fault(1, "cut", "peer-0", to="peer-1", one_way=True),
             "for_s 2, peer peer-0, to peer-1, one_way True",
         ),
         (
-            {"kind": "partition", "groups": [["peer-0", "peer-2"], ["peer-1"]]},
+            fault(1, "partition", groups=[["peer-0", "peer-2"], ["peer-1"]]),
             "for_s 2, groups [['peer-0', 'peer-2'], ['peer-1']]",
         ),
-        ({"kind": "reset", "peer": "peer-1", "every_s": 0.2}, "for_s 2, peer peer-1, every_s 0.2"),
+        (fault(1, "reset", "peer-1", every_s=0.2), "for_s 2, peer peer-1, every_s 0.2"),
     ],
 )
-def test_what_peers_do_to_their_network_is_told(
-    tmp_path: Path, fault: dict[str, Any], about: str
-) -> None:
-    stage = Stage(tmp_path, [{"at_s": 1, "for_s": 2} | fault]).train()
+def test_what_peers_do_to_their_network_is_told(tmp_path: Path, struck: Fault, about: str) -> None:
+    stage = Stage(tmp_path, [struck | {"for_s": 2}]).train()
     assert stage.play(5.0) == []
     begun, over = (each.partition(": ")[2] for each in stage.news)
     kind, told = begun.split(": ")
-    assert kind == f"{fault['kind']} begins" and over == f"{fault['kind']} ends"
+    assert kind == f"{struck['kind']} begins" and over == f"{struck['kind']} ends"
     assert sorted(told.split(", ")) == sorted(about.split(", "))
     assert [done["what"] for done in stage.injector.records[0]["done"]] == [begun, over]
 
 
 def test_peers_are_told_what_happens_to_the_network_and_then_since_when(tmp_path: Path) -> None:
-    faults: list[dict[str, Any]] = [
-        {"at_s": 1, "kind": "crash", "peer": "peer-1"},
-        {"at_s": 1, "kind": "join", "count": 2},
-        {"at_s": 2, "kind": "cut", "peer": "join-2"},
-    ]
+    faults = [fault(1, "crash", "peer-1"), fault(1, "join", count=2), fault(2, "cut", "join-2")]
     stage = Stage(tmp_path, faults)
     stage.play(1.0)
     plan = NetworkPlan.read(tmp_path / "network-faults.json")
-    assert plan.ids == ("peer-0", "peer-1", "peer-2", "join-1", "join-2")
+    assert plan.ids == (*ALL, "join-1", "join-2")
     assert [fault.kind for fault in plan.faults] == ["cut"]
     assert (plan.seed, plan.began_unix_s) == (5, None)
     before_s = time.time()
@@ -246,20 +222,18 @@ def test_peers_are_told_what_happens_to_the_network_and_then_since_when(tmp_path
 
 
 def test_a_slowed_peer_runs_a_part_of_the_time(tmp_path: Path) -> None:
-    fault = {"at_s": 1, "kind": "slow", "peer": "peer-1", "factor": 4, "for_s": 2}
-    noted = Stage(tmp_path, [fault]).train().play(4.0)
+    noted = Stage(tmp_path, [fault(1, "slow", "peer-1", factor=4, for_s=2)]).train().play(4.0)
     holds = [at_s for at_s, what in noted if what == "hold peer-1"]
     releases = [at_s for at_s, what in noted if what == "release peer-1"]
     assert len(holds) == len(releases) > 20 and holds[0] == pytest.approx(1.0, abs=0.01)
-    stood_s = sum(releases) - sum(holds)
-    assert stood_s == pytest.approx(2 * 3 / 4, rel=0.1)
+    assert sum(releases) - sum(holds) == pytest.approx(2 * 3 / 4, rel=0.1)
     assert releases[-1] == pytest.approx(3.0, abs=0.05)
 
 
 def test_a_slowed_peer_that_is_paused_goes_on_only_when_both_are_over(tmp_path: Path) -> None:
-    faults: list[dict[str, Any]] = [
-        {"at_s": 1, "kind": "slow", "peer": "peer-1", "factor": 2, "for_s": 1},
-        {"at_s": 1.2, "kind": "pause", "peer": "peer-1", "for_s": 3},
+    faults = [
+        fault(1, "slow", "peer-1", factor=2, for_s=1),
+        fault(1.2, "pause", "peer-1", for_s=3),
     ]
     stage = Stage(tmp_path, faults).train()
     stage.play(3.0)
@@ -280,32 +254,22 @@ def run_of(stage: Stage, since_s: float, until_s: float) -> float:
     ("faults", "released_s"),
     [
         # The end of a pause that was over before is not the end of the next one.
-        (
-            [
-                {"at_s": 1, "kind": "pause", "for_s": 3},
-                {"at_s": 2, "kind": "continue"},
-                {"at_s": 3, "kind": "pause", "for_s": 5},
-            ],
-            [2, 8],
-        ),
+        ([(1, "pause", 3), (2, "continue", None), (3, "pause", 5)], [2, 8]),
         # Of two at once the one that ends last counts, whichever began first.
-        ([{"at_s": 1, "kind": "pause", "for_s": 2}, {"at_s": 2, "kind": "pause", "for_s": 5}], [7]),
-        ([{"at_s": 1, "kind": "pause", "for_s": 6}, {"at_s": 2, "kind": "pause", "for_s": 1}], [7]),
+        ([(1, "pause", 2), (2, "pause", 5)], [7]),
+        ([(1, "pause", 6), (2, "pause", 1)], [7]),
         # A peer that is told to go on does, however often it was paused.
-        (
-            [
-                {"at_s": 1, "kind": "pause", "for_s": 6},
-                {"at_s": 2, "kind": "pause"},
-                {"at_s": 3, "kind": "continue"},
-            ],
-            [3],
-        ),
+        ([(1, "pause", 6), (2, "pause", None), (3, "continue", None)], [3]),
     ],
 )
 def test_the_end_of_a_pause_ends_no_other(
-    tmp_path: Path, faults: list[dict[str, Any]], released_s: list[float]
+    tmp_path: Path, faults: list[tuple[float, str, float | None]], released_s: list[float]
 ) -> None:
-    stage = Stage(tmp_path, [fault | {"peer": "peer-1"} for fault in faults]).train()
+    given = [
+        fault(at_s, kind, "peer-1", **({"for_s": for_s} if for_s else {}))
+        for at_s, kind, for_s in faults
+    ]
+    stage = Stage(tmp_path, given).train()
     goes_on: list[float] = []
     for now_s in range(1, 10):
         before = stage.group.holds(1)
@@ -313,21 +277,17 @@ def test_the_end_of_a_pause_ends_no_other(
         if before and not stage.group.holds(1):
             goes_on.append(now_s)
     assert goes_on == released_s
-    told = [word for word in stage.news if word.endswith("goes on")]
-    assert len(told) == len(released_s)
+    assert len([word for word in stage.news if word.endswith("goes on")]) == len(released_s)
 
 
 @pytest.mark.extended
 def test_of_two_slows_the_larger_counts_and_each_ends_by_itself(tmp_path: Path) -> None:
-    faults: list[dict[str, Any]] = [
-        {"at_s": 1, "kind": "slow", "peer": "peer-1", "factor": 3, "for_s": 4},
-        {"at_s": 2, "kind": "slow", "peer": "peer-1", "factor": 5, "for_s": 1},
-        {"at_s": 7, "kind": "slow", "peer": "peer-1", "factor": 2, "for_s": 2},
-    ]
+    rows = [(1, 3, 4), (2, 5, 1), (7, 2, 2)]
+    faults = [fault(at_s, "slow", "peer-1", factor=f, for_s=for_s) for at_s, f, for_s in rows]
     stage = Stage(tmp_path, faults).train()
     stage.play(10.0)
     assert [round(1 / run_of(stage, k + 0.1, k + 0.9)) for k in (1, 2, 3, 4, 5, 7, 8)] == [
-        *(3, 5, 3, 3, 1, 2, 2)
+        *(3, 5, 3, 3, 1, 2, 2),
     ]
     assert [word.partition("peer-1 ")[2] for word in stage.news] == [
         *("runs 1/3 of the time", "runs 1/5 of the time", "runs 1/3 of the time"),
@@ -338,22 +298,15 @@ def test_of_two_slows_the_larger_counts_and_each_ends_by_itself(tmp_path: Path) 
 
 @pytest.mark.extended
 def test_a_slow_machine_is_slow_in_the_next_life_of_its_peer(tmp_path: Path) -> None:
-    faults: list[dict[str, Any]] = [
-        {"at_s": 1, "kind": "slow", "peer": "peer-1", "factor": 4},
-        {"at_s": 2, "kind": "crash", "peer": "peer-1"},
-        {"at_s": 3, "kind": "restart", "peer": "peer-1"},
-    ]
-    stage = Stage(tmp_path, faults).train()
+    stage = Stage(tmp_path, [fault(1, "slow", "peer-1", factor=4), *KILLED]).train()
     stage.play(6.0)
     assert run_of(stage, 3.5, 5.5) == pytest.approx(1 / 4, abs=0.05)
 
 
 def test_what_was_done_is_recorded_with_its_time_and_step(tmp_path: Path) -> None:
-    faults: list[dict[str, Any]] = [
-        {"at_s": 1, "kind": "crash", "peer": "peer-1"},
-        {"at_s": 2, "kind": "heal"},
-        {"at_s": 2, "kind": "reset", "every_s": 0.1, "for_s": 0.25},
-        {"at_s": 90, "kind": "heal"},
+    faults = [
+        *(fault(1, "crash", "peer-1"), fault(2, "heal")),
+        *(fault(2, "reset", every_s=0.1, for_s=0.25), fault(90, "heal")),
     ]
     stage = Stage(tmp_path, faults).train()
     stage.play(0.5)
@@ -361,23 +314,18 @@ def test_what_was_done_is_recorded_with_its_time_and_step(tmp_path: Path) -> Non
         stage.measure(index, step)
     stage.play(5.0)
     crash, heal, reset, never = stage.injector.records
-    assert crash.items() >= {"at_s": 1, "kind": "crash", "peer": "peer-1"}.items()
+    assert crash.items() >= faults[0].items()
     assert [(done["step"], done["what"]) for done in crash["done"]] == [(30, "peer-1 is killed")]
     assert crash["done"][0]["at_s"] == pytest.approx(1.0, abs=0.01)
     assert [(done["step"], done["what"]) for done in heal["done"]] == [(50, "heal begins")]
     assert [done["what"] for done in reset["done"]] == [
-        "reset begins: for_s 0.25, every_s 0.1",
-        "reset ends",
+        *("reset begins: for_s 0.25, every_s 0.1", "reset ends")
     ]
     assert never["done"] == []
 
 
 def test_who_is_down_and_will_come_back_is_waited_for(tmp_path: Path) -> None:
-    faults: list[dict[str, Any]] = [
-        {"at_s": 1, "kind": "mass-restart", "for_s": 1},
-        {"at_s": 9, "kind": "join"},
-    ]
-    stage = Stage(tmp_path, faults).train()
+    stage = Stage(tmp_path, [fault(1, "mass-restart", for_s=1), fault(9, "join")]).train()
     stage.play(0.5)
     assert not stage.injector.will_revive
     stage.play(1.5)
@@ -387,8 +335,7 @@ def test_who_is_down_and_will_come_back_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_who_has_finished_is_not_started_again(tmp_path: Path) -> None:
-    faults: list[dict[str, Any]] = [{"at_s": 1, "kind": "restart", "peer": "peer-0"}]
-    stage = Stage(tmp_path, faults).train()
+    stage = Stage(tmp_path, [fault(1, "restart", "peer-0")]).train()
     (stage.group.places[0].folder / "peer.json").write_text('{"state":"finished"}')
     stage.group.processes[0].status = 0
     stage.monitor.update()
@@ -398,16 +345,12 @@ def test_who_has_finished_is_not_started_again(tmp_path: Path) -> None:
 
 
 def test_a_later_life_is_seen_apart_from_those_before_it(tmp_path: Path) -> None:
-    faults: list[dict[str, Any]] = [
-        {"at_s": 1, "kind": "crash", "peer": "peer-1"},
-        {"at_s": 2, "kind": "restart", "peer": "peer-1"},
-    ]
-    stage = Stage(tmp_path, faults).train()
-    stage.play(1.5)
+    stage = Stage(tmp_path, KILLED).train()
+    stage.play(2.5)
     assert stage.monitor.views[1].state is State.KILLED
     ledger = stage.group.places[1].folder / "ledger.jsonl"
     ledger.write_text('{"kind":"opened","id":"peer-1","incarnation":7}\n{"kind":"fou')
-    stage.play(3.0)
+    stage.play(4.0)
     view = stage.monitor.views[1]
     assert view.state is State.TRAINING
     (end,) = view.earlier
@@ -418,32 +361,29 @@ def test_a_later_life_is_seen_apart_from_those_before_it(tmp_path: Path) -> None
 PEERS = ("peer-0", "peer-1")
 
 
-def schedule(folder: Path, *faults: dict[str, Any]) -> Path:
+def schedule(folder: Path, *faults: Fault) -> Path:
     path = folder / "faults.json"
     path.write_text(json.dumps(faults))
     return path
 
 
-def fault(kind: str, **fields: Any) -> dict[str, Any]:
-    return {"at_s": 1, "kind": kind} | fields
+KILLED = [fault(2, "crash", "peer-1"), fault(3, "restart", "peer-1")]
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (fault("clock-jump", peer=0, by_s=5), "clock-jump cannot be done here"),
-        (fault("diverge", peer=0), "diverge cannot be done here"),
-        (fault("crash", peer=0, after=2), r"fault 1 \(crash\): after is for simulations alone"),
-        (fault("crash", peer=0, accepting=True), "accepting is for simulations alone"),
-        (fault("slow", peer=0, factor=0.5), "a real process is no faster"),
-        (fault("crash", peer=2), "no peer's index in this run"),
-        (fault("crash", peer="peer-9"), "'peer-9' is no peer of this run"),
-        (fault("crush", peer=0), "did you mean 'crash'"),
-        (fault("loss", rate=2), "must be a probability"),
+        (fault(1, "clock-jump", 0, by_s=5), "clock-jump cannot be done here"),
+        (fault(1, "diverge", 0), "diverge cannot be done here"),
+        (fault(1, "crash", 0, after=2), r"fault 1 \(crash\): after is for simulations alone"),
+        (fault(1, "crash", 0, accepting=True), "accepting is for simulations alone"),
+        (fault(1, "slow", 0, factor=0.5), "a real process is no faster"),
+        (fault(1, "crash", 2), "no peer's index in this run"),
+        (fault(1, "crash", "peer-9"), "'peer-9' is no peer of this run"),
     ],
 )
 def test_what_real_processes_cannot_be_done_to_is_refused(
-    tmp_path: Path, row: dict[str, Any], message: str
+    tmp_path: Path, row: Fault, message: str
 ) -> None:
     path = schedule(tmp_path, row)
     with pytest.raises(ConfigError, match=message) as refused:
@@ -452,16 +392,15 @@ def test_what_real_processes_cannot_be_done_to_is_refused(
 
 
 def test_a_run_with_journals_restarts_nobody_from_what_it_kept(tmp_path: Path) -> None:
-    for kind, more in (("restart", {"peer": 0}), ("mass-restart", {"for_s": 1})):
-        path = schedule(tmp_path, fault(kind, **more))
+    for row in (fault(1, "restart", 0), fault(1, "mass-restart", for_s=1)):
         with pytest.raises(ConfigError, match='state must be "lost"'):
-            read_live_faults(path, PEERS, journal=True)
-        path = schedule(tmp_path, fault(kind, **more, state="lost"))
+            read_live_faults(schedule(tmp_path, row), PEERS, journal=True)
+        path = schedule(tmp_path, row | {"state": "lost"})
         assert read_live_faults(path, PEERS, journal=True)
 
 
 def test_peers_are_named_and_faults_ordered(tmp_path: Path) -> None:
-    path = schedule(tmp_path, fault("leave", peer=1), fault("crash", peer=0) | {"at_s": 0})
+    path = schedule(tmp_path, fault(1, "leave", 1), fault(0, "crash", 0))
     faults = read_live_faults(path, PEERS, journal=False)
     assert [(each.kind, each.peer) for each in faults] == [("crash", "peer-0"), ("leave", "peer-1")]
 
@@ -469,16 +408,13 @@ def test_peers_are_named_and_faults_ordered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "needed"),
     [
-        (fault("crash", peer=0), False),
-        (fault("join"), False),
-        (fault("cut", peer=0), True),
-        (fault("reset"), True),
-        (fault("duplicate", rate=0.1), True),
-        (fault("replay", rate=0.1), True),
+        *((row, False) for row in (fault(1, "crash", 0), fault(1, "join"))),
+        *((row, True) for row in (fault(1, "cut", 0), fault(1, "reset"))),
+        *((fault(1, kind, rate=0.1), True) for kind in ("duplicate", "replay")),
     ],
 )
 def test_with_faults_of_the_network_nothing_goes_through_shared_memory(
-    tmp_path: Path, row: dict[str, Any], needed: bool
+    tmp_path: Path, row: Fault, needed: bool
 ) -> None:
     job = checked(peers=2, out=tmp_path / "run", faults=schedule(tmp_path, row))
     assert job.network_fails is needed

@@ -1,7 +1,8 @@
-"""Where peers write, and how the next life of one is started."""
+"""Where the peers of a task and of a script write, and how the next life of one is started."""
 
 import os
 import socket as sockets
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from rumor.cli.launch.config import Place
 from rumor.cli.launch.folder import RunFolder
+from rumor.train import environment
 from rumor.train.faults.schedule import Fault
 
 from .fakes import job_of
@@ -17,6 +19,13 @@ from .fakes import job_of
 def run_folder_of(folder: Path, **settings: Any) -> tuple[RunFolder, list[Place]]:
     run_folder = RunFolder(job_of(folder, peers=3, **settings))
     return run_folder, run_folder.found()
+
+
+@pytest.fixture(params=["task", "script"])
+def run_folder(request: pytest.FixtureRequest, tmp_path: Path) -> RunFolder:
+    """Of three peers that train a task, or in which a script of the user trains."""
+    job = job_of(tmp_path, peers=3, slow=("0:5",), device="cuda:{i}")
+    return RunFolder(job if request.param == "task" else replace(job, training=None))
 
 
 @pytest.mark.parametrize(("port", "told"), [(None, []), (0, [0, 0, 0]), (9100, [9100, 9101, 9102])])
@@ -42,25 +51,28 @@ def free_port() -> int:
 
 
 def test_a_life_that_kept_all_resumes_its_folder_at_the_same_port(
-    tmp_path: Path, free_port: int
+    tmp_path: Path, free_port: int, run_folder: RunFolder
 ) -> None:
-    run_folder, (_, one, _) = run_folder_of(tmp_path)
+    _, one, _ = run_folder.found()
     listens(tmp_path, "peer-1", free_port)
     for name in ("options.json", "peer.json", "model.safetensors", "ledger.jsonl"):
         (one.folder / name).touch()
     after = run_folder.next_life(one, kept=True)
-    assert after.variables["RUMOR_RESUME"] == "1" and after.command == one.command
+    told = environment(after.variables)
+    assert told.resume and told.index == 1 and told.fields["founders"] == 1
+    assert told.fields["id"] == after.id == "peer-1" and after.command == one.command
     assert after.variables["RUMOR_BIND"] == f"tcp://127.0.0.1:{free_port}"
-    assert (after.id, after.folder, after.earlier) == ("peer-1", one.folder, ())
+    assert (after.folder, after.earlier) == (one.folder, ())
     # What tells of an end would tell it of this life.
     kept = {"options.json", "former.peer.json", "former.model.safetensors", "ledger.jsonl"}
     assert {path.name for path in one.folder.iterdir()} == kept
 
 
 def test_a_life_that_lost_all_begins_in_a_new_folder_under_the_same_name(
-    tmp_path: Path, free_port: int
+    tmp_path: Path, free_port: int, run_folder: RunFolder
 ) -> None:
-    run_folder, (_, one, _) = run_folder_of(tmp_path)
+    _, one, _ = run_folder.found()
+    assert environment(one.variables).fields["founders"] == 3
     listens(tmp_path, "peer-1", free_port)
     second = run_folder.next_life(one, kept=False)
     third = run_folder.next_life(second, kept=False)
@@ -83,31 +95,31 @@ def test_a_port_that_another_has_taken_is_not_insisted_on(tmp_path: Path) -> Non
     assert run_folder.next_life(one, kept=True).variables["RUMOR_BIND"] == "tcp://127.0.0.1:*"
 
 
-def test_newcomers_found_nothing_and_share_the_data_of_others(tmp_path: Path) -> None:
-    run_folder, _ = run_folder_of(tmp_path)
-    newcomers = [run_folder.newcomer(number) for number in (1, 2, 3, 4)]
-    assert [place.id for place in newcomers] == ["join-1", "join-2", "join-3", "join-4"]
-    assert [place.index for place in newcomers] == [3, 4, 5, 6]
-    for place, part in zip(newcomers, (0, 1, 2, 0), strict=True):
-        told = [place.variables[f"RUMOR_{name}"] for name in ("FOUNDERS", "INDEX", "COUNT")]
-        assert told == ["1", str(part), "3"]
+def test_newcomers_share_the_data_of_others_on_a_device_of_their_own_at_full_speed(
+    run_folder: RunFolder,
+) -> None:
+    run_folder.found()
+    for number, part in zip((1, 2, 3, 4), (0, 1, 2, 0), strict=True):
+        place = run_folder.newcomer(number)
+        told = environment(place.variables)
+        assert place.id == told.fields["id"] == place.folder.name == f"join-{number}"
+        assert (told.index, told.count, told.fields["founders"]) == (part, 3, 1)
+        assert place.index == told.local_index == 2 + number
+        assert (told.device_name, told.slow) == (f"cuda:{2 + number}", 1.0)
 
 
 @pytest.mark.parametrize("network_fails", [True, False])
+@pytest.mark.parametrize("script", [True, False])
 def test_each_life_is_told_where_the_faults_of_its_network_are(
-    tmp_path: Path, network_fails: bool
+    tmp_path: Path, network_fails: bool, script: bool
 ) -> None:
     fault = Fault(at_s=1.0, kind="heal" if network_fails else "join")
-    run_folder = RunFolder(job_of(tmp_path, peers=2, faults=(fault,)))
+    job = job_of(tmp_path, peers=2, faults=(fault,))
+    run_folder = RunFolder(replace(job, training=None) if script else job)
     one, other = run_folder.found()
     (one.folder / "options.json").touch()
-    lives = [
-        one,
-        other,
-        run_folder.newcomer(1),
-        *(run_folder.next_life(p, kept=True) for p in (one, other)),
-    ]
-    lives.append(run_folder.next_life(one, kept=False))
+    lives = [one, other, run_folder.newcomer(1), run_folder.next_life(one, kept=False)]
+    lives += [run_folder.next_life(p, kept=True) for p in (one, other)]
     told = str(tmp_path / "network-faults.json") if network_fails else None
     assert [place.variables.get("RUMOR_NETWORK_FAULTS") for place in lives] == [told] * 6
 

@@ -20,6 +20,7 @@ from rumor.train.observe.stop import SwarmStop
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger
 
+from ...faults import fault
 from ...forked import forked_peers
 from ...waiting import LIMIT_S, until
 
@@ -60,16 +61,7 @@ def lessened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The summary of a swarm of three; in the middle one was killed, and one was told to stop."""
     run = tmp_path_factory.mktemp("lessened") / "run"
     # On the path the two are no neighbors: the one that leaves hands its weight to one that lives.
-    options = (
-        "--topology",
-        "path",
-        "--rule",
-        "gosgd:p=0.5",
-        "--steps",
-        "200",
-        "--set",
-        "step_s_min=0.02",
-    )
+    options = "--topology path --rule gosgd:p=0.5 --steps 200 --set step_s_min=0.02".split()
     ends = ("--timing", "local", "--set", "linger_s=1", "--set", f"leave_s={LIMIT_S}")
     measured = ("--set=journal", "--set", "eval_average_every=10")
 
@@ -119,17 +111,6 @@ def test_a_killed_peer_is_repeated_as_far_as_anybody_knows(lessened: dict[str, A
     assert all(peer.compared for peer in found.peers if peer is not dead)
 
 
-QUICK = ("--set", "step_s_min=0.01", "--timing", "local", "--set", f"leave_s={LIMIT_S}")
-
-
-def run(folder: Path, *options: str, faults: list[dict[str, Any]]) -> dict[str, Any]:
-    """The summary of a run to which this is done."""
-    path = folder / "faults.json"
-    path.write_text(json.dumps(faults))
-    common = ("--peers", "3", "--out", str(folder / "run"), *QUICK)
-    return launched(*common, *options, "--faults", str(path))
-
-
 @pytest.fixture
 def await_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the time of faults begin once the second peer has a checkpoint."""
@@ -153,43 +134,21 @@ def is_exact(summary: dict[str, Any]) -> bool:
 
 @pytest.mark.extended
 @pytest.mark.usefixtures("await_checkpoint")
-def test_a_peer_that_is_killed_and_resumes_trains_on_and_no_unit_is_missing(tmp_path: Path) -> None:
-    summary = run(
-        *(tmp_path, "--steps", "250", "--set", "checkpoint_every=5steps"),
-        faults=[
-            {"at_s": 0.0, "kind": "crash", "peer": 1},
-            {"at_s": 0.1, "kind": "restart", "peer": 1},
-        ],
-    )
-    assert is_exact(summary)
-    again = summary["peers_detail"][1]
-    assert (again["state"], again["lives"], again["steps"]) == ("finished", 2, 250)
-    assert [(dead["id"], dead["life"]) for dead in summary["dead"]] == [("peer-1", 1)]
-    log = (tmp_path / "run" / "peers" / "peer-1" / "log.txt").read_text()
-    assert "resuming peer-1 after" in log
-    assert summary["accuracy"] > 0.85
-
-
-@pytest.mark.extended
-def test_whatever_happens_to_the_network_no_unit_is_missing(tmp_path: Path) -> None:
-    faults: list[dict[str, Any]] = [
-        {"at_s": 0, "kind": "loss", "rate": 0.1, "for_s": 2},
-        {"at_s": 0, "kind": "duplicate", "rate": 0.2},
-        {"at_s": 0, "kind": "replay", "rate": 0.2, "peer": 2},
-        {"at_s": 0, "kind": "delay", "by_s": 0.005, "for_s": 2},
-        {"at_s": 0.1, "kind": "reset", "every_s": 0.2, "for_s": 1},
-        {"at_s": 0.2, "kind": "cut", "peer": 0, "to": 1, "one_way": True, "for_s": 0.5},
-        {"at_s": 0.5, "kind": "join"},
-        {"at_s": 0.8, "kind": "partition", "groups": [[0, 1]]},
-        {"at_s": 1.6, "kind": "heal"},
-        {"at_s": 1.8, "kind": "crash", "peer": 1},
-        {"at_s": 2.0, "kind": "restart", "peer": 1},
+def test_whatever_happens_to_network_and_peers_no_unit_is_missing(tmp_path: Path) -> None:
+    faults = [
+        *(fault(0, "loss", rate=0.1, for_s=2), fault(0, "duplicate", rate=0.2)),
+        *(fault(0, "replay", 2, rate=0.2), fault(0, "delay", by_s=0.005, for_s=2)),
+        *(fault(0.1, "reset", every_s=0.2, for_s=1),),
+        *(fault(0.2, "cut", 0, to=1, one_way=True, for_s=0.5), fault(0.5, "join")),
+        *(fault(0.8, "partition", groups=[[0, 1]]), fault(1.6, "heal")),
+        *(fault(1.8, "crash", 1), fault(2.0, "restart", 1)),
     ]
     assert {each["kind"] for each in faults} > {*NETWORK_KINDS}
+    peers = tmp_path / "run" / "peers"
 
     def stop() -> None:
         """End the swarm once all faults are over, and all that were started train."""
-        logs = [tmp_path / "run" / "peers" / id / "log.txt" for id in ("peer-1", "join-1")]
+        logs = [peers / id / "log.txt" for id in ("peer-1", "join-1")]
         until(lambda: all(log.exists() and "joined: " in log.read_text() for log in logs))
         until(lambda: sum(steps_of(tmp_path / "run")) >= 1200)
         (address,) = (tmp_path / "run").glob("rendezvous/peer-0.addr")
@@ -199,13 +158,21 @@ def test_whatever_happens_to_the_network_no_unit_is_missing(tmp_path: Path) -> N
 
     thread = threading.Thread(target=stop)
     thread.start()
-    summary = run(tmp_path, "--steps", "1000000", "--set", "checkpoint_every=5steps", faults=faults)
+    path = tmp_path / "faults.json"
+    path.write_text(json.dumps(faults))
+    summary = launched(
+        *("--peers", "3", "--out", str(tmp_path / "run"), "--faults", str(path)),
+        *("--set", "step_s_min=0.01", "--timing", "local", "--set", f"leave_s={LIMIT_S}"),
+        *("--steps", "1000000", "--set", "checkpoint_every=5steps"),
+    )
     thread.join()
     assert is_exact(summary)
     assert all(fault["done"] for fault in summary["faults"])
-    peers = summary["peers_detail"]
-    assert [peer["id"] for peer in peers] == ["peer-0", "peer-1", "peer-2", "join-1"]
-    assert {peer["state"] for peer in peers} == {"finished"} and peers[1]["lives"] == 2
+    details = summary["peers_detail"]
+    assert [peer["id"] for peer in details] == ["peer-0", "peer-1", "peer-2", "join-1"]
+    assert {peer["state"] for peer in details} == {"finished"} and details[1]["lives"] == 2
+    assert [(dead["id"], dead["life"]) for dead in summary["dead"]] == [("peer-1", 1)]
+    assert "resuming peer-1 after" in (peers / "peer-1" / "log.txt").read_text()
     assert not summary["exchange"]["shared_memory"] and summary["accuracy"] > 0.85
 
 

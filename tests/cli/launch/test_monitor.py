@@ -56,48 +56,36 @@ def test_rows_are_handed_on_once_but_for_those_of_lives_before_the_launcher(tmp_
     assert handed == [("peer-0", 11), ("peer-0", 12)]
 
 
+FINISHED, LEFT, NAN = {"state": "finished"}, {"state": "left"}, {"state": "failed", "error": "NaN"}
+AFTERWARDS = "peer-0: its script failed afterwards: "
+NOT_REACHED = (
+    "peer-0 failed at step 10: its process ended with exit status 0, and no peer trained "
+    "to its end in it: see that it reaches the end of a `with Peer(model)` block"
+)
+
+
 @pytest.mark.parametrize(
     ("status", "report", "state", "news"),
     [
         (-9, None, State.KILLED, "peer-0 killed at step 10: SIGKILL"),
         # A real-time signal, which has no name.
         (-40, None, State.KILLED, "peer-0 killed at step 10: signal 40"),
-        (0, {"state": "left"}, State.LEFT, "peer-0 left at step 10"),
-        (1, {"state": "failed", "error": "NaN"}, State.FAILED, "peer-0 failed at step 10: NaN"),
+        (0, LEFT, State.LEFT, "peer-0 left at step 10"),
+        (1, NAN, State.FAILED, "peer-0 failed at step 10: NaN"),
         (1, None, State.FAILED, "peer-0 failed at step 10: no such device"),
         # It had written its report: nothing of its training is lost.
-        (
-            -9,
-            {"state": "finished"},
-            State.FINISHED,
-            "peer-0: its script failed afterwards: ended by SIGKILL",
+        (-9, FINISHED, State.FINISHED, f"{AFTERWARDS}ended by SIGKILL"),
+        (1, FINISHED, State.FINISHED, f"{AFTERWARDS}no such device"),
+        (1, LEFT, State.LEFT, f"peer-0 left at step 10; {AFTERWARDS}no such device"),
+        *((status, LEFT, State.LEFT, "peer-0 left at step 10") for status in (-2, 143)),
+        *(
+            (n, None, State.FAILED, "peer-0 failed at step 10: ended by SIGSEGV")
+            for n in (-11, 139)
         ),
-        (
-            1,
-            {"state": "finished"},
-            State.FINISHED,
-            "peer-0: its script failed afterwards: no such device",
-        ),
-        (
-            1,
-            {"state": "left"},
-            State.LEFT,
-            "peer-0 left at step 10; peer-0: its script failed afterwards: no such device",
-        ),
-        (-2, {"state": "left"}, State.LEFT, "peer-0 left at step 10"),
-        (143, {"state": "left"}, State.LEFT, "peer-0 left at step 10"),
-        (-11, None, State.FAILED, "peer-0 failed at step 10: ended by SIGSEGV"),
-        (139, None, State.FAILED, "peer-0 failed at step 10: ended by SIGSEGV"),
+        (0, None, State.FAILED, NOT_REACHED),
         (
             0,
-            None,
-            State.FAILED,
-            "peer-0 failed at step 10: its process ended with exit status 0, and no peer trained "
-            "to its end in it: see that it reaches the end of a `with Peer(model)` block",
-        ),
-        (
-            0,
-            {"state": "finished", "ended_by": "ada"},
+            FINISHED | {"ended_by": "ada"},
             State.FINISHED,
             "peer-0 finished at step 10: ended by ada",
         ),
@@ -180,16 +168,16 @@ def test_a_limit_of_the_system_comes_with_what_to_do(
     assert error in told and advice in told
 
 
-def test_lives_that_end_without_a_word_are_told_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_lives_that_end_without_a_word_are_told_once_unless_they_are_started_again(
+    tmp_path: Path, again: bool
+) -> None:
     (tmp_path / "ledger.jsonl").write_text('{"kind":"opened","id":"peer-0","incarnation":7}\n')
     monitor = Monitor([place(tmp_path)], [Ended(-9)], steps=20)
-    monitor.update()
-    assert (monitor.take_deaths(), monitor.take_deaths()) == ([("peer-0", 7)], [])
-
-
-def test_of_a_peer_that_is_started_again_no_death_is_told(tmp_path: Path) -> None:
-    (tmp_path / "ledger.jsonl").write_text('{"kind":"opened","id":"peer-0","incarnation":7}\n')
-    monitor = Monitor([place(tmp_path)], [Ended(-9)], steps=20)
-    monitor.ended(0)
-    monitor.reborn(0)
+    if again:
+        monitor.ended(0)
+        monitor.reborn(0)
+    else:
+        monitor.update()
+        assert monitor.take_deaths() == [("peer-0", 7)]
     assert monitor.take_deaths() == []

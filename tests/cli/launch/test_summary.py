@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,160 +26,127 @@ def account(id: str, *entries: Entry, life: int = 1) -> Account:
 
 
 def outcome(index: int, state: State, account: Account | None) -> Outcome:
-    return Outcome(
-        index=index,
-        id=f"peer-{index}",
-        state=state,
-        why="",
-        script_error="",
-        steps=10,
-        figures=FIGURES,
-        accounts=() if account is None else (account,),
-        model=None,
-        rows=(),
-    )
+    told: Any = {"why": "", "script_error": "", "steps": 10, "figures": FIGURES, "model": None}
+    accounts = () if account is None else (account,)
+    return Outcome(index=index, id=f"peer-{index}", state=state, accounts=accounts, rows=(), **told)
 
 
-def pushed(weight: int, to: str) -> Entry:
-    return Entry(Kind.PUSHED, weight, to, 1, 1)
+def peer(index: int, state: State, *entries: Entry) -> Outcome:
+    return outcome(index, state, account(f"peer-{index}", *entries))
 
 
-def accepted(weight: int, of: str) -> Entry:
-    return Entry(Kind.ACCEPTED, weight, of, 1, 1)
+def entry(kind: Kind, weight: int, other: str, number: int = 1) -> Entry:
+    return Entry(kind, weight, other, number, 1)
 
 
-def settled(weight: int, by: str) -> Entry:
-    return Entry(Kind.SETTLED, weight, by, 1, 1)
+pushed, accepted, settled = (partial(entry, k) for k in (Kind.PUSHED, Kind.ACCEPTED, Kind.SETTLED))
 
 
-def test_without_deaths_all_that_was_founded_is_there() -> None:
-    half = ONE // 2
-    one = account("peer-0", pushed(half, "peer-1"), settled(half, "peer-1"))
-    two = account("peer-1", accepted(half, "peer-0"))
-    result = balance([outcome(0, State.FINISHED, one), outcome(1, State.FINISHED, two)])
-    assert result.weight_total == result.weight_expected == 2 * ONE
-    assert result.deaths == ()
+HALF, QUARTER = ONE // 2, ONE // 4
+DONE, KILLED, LEFT, FAILED = State.FINISHED, State.KILLED, State.LEFT, State.FAILED
+A, B = "peer-0", "peer-1"
 
 
-@pytest.mark.parametrize("state", [State.KILLED, State.FAILED, State.LEFT])
-def test_weight_dies_with_a_peer_that_did_not_hand_it_on(state: State) -> None:
-    outcomes = [outcome(0, State.FINISHED, account("peer-0")), outcome(1, state, account("peer-1"))]
-    result = balance(outcomes)
-    assert result.weight_total == result.weight_expected == ONE
-    (death,) = result.deaths
-    assert (death.outcome.id, death.weight) == ("peer-1", ONE)
-
-
-def test_what_a_dead_peer_pushed_and_nobody_accepted_died_with_it() -> None:
-    dead = account("peer-1", pushed(ONE // 2, "peer-0"))
-    outcomes = [outcome(0, State.FINISHED, account("peer-0")), outcome(1, State.KILLED, dead)]
-    result = balance(outcomes)
-    assert result.deaths[0].weight == ONE
-    assert result.weight_total == result.weight_expected == ONE
-
-
-def test_what_a_dead_peer_pushed_and_another_accepted_lives_on() -> None:
-    dead = account("peer-1", pushed(ONE // 2, "peer-0"))
-    other = account("peer-0", accepted(ONE // 2, "peer-1"))
-    result = balance([outcome(0, State.FINISHED, other), outcome(1, State.KILLED, dead)])
-    assert result.deaths[0].weight == ONE // 2
-    assert result.weight_total == result.weight_expected == ONE + ONE // 2
-
-
-def test_escrow_toward_a_dead_peer_is_stranded_and_counts_as_there() -> None:
-    stuck = account(
-        "peer-0", pushed(ONE // 4, "peer-1"), Entry(Kind.STRANDED, ONE // 4, "peer-1", 1, 1)
-    )
-    outcomes = [outcome(0, State.FINISHED, stuck), outcome(1, State.KILLED, account("peer-1"))]
-    result = balance(outcomes)
-    assert result.audit.stranded == ONE // 4
-    assert result.weight_total == result.weight_expected == ONE
-
-
-def test_each_death_is_counted_by_itself() -> None:
-    outcomes = [
-        outcome(0, State.KILLED, account("peer-0", pushed(ONE // 2, "peer-1"))),
-        outcome(1, State.KILLED, account("peer-1", accepted(ONE // 2, "peer-0"))),
-        outcome(2, State.FINISHED, account("peer-2")),
-    ]
-    result = balance(outcomes)
-    assert [death.weight for death in result.deaths] == [ONE // 2, ONE + ONE // 2]
-    assert result.audit.died == 2 * ONE
-    assert result.weight_total == result.weight_expected == ONE
-
-
-def test_weight_that_a_leaver_handed_on_or_burned_is_no_death() -> None:
-    gave = account("peer-0", pushed(ONE, "peer-1"), settled(ONE, "peer-1"))
-    burned = account("peer-1", accepted(ONE, "peer-0"), Entry(Kind.BURNED, 2 * ONE))
-    result = balance([outcome(0, State.LEFT, gave), outcome(1, State.LEFT, burned)])
-    assert result.deaths == ()
-    assert result.audit.burned == 2 * ONE
-    assert result.weight_total == result.weight_expected == 0
-
-
-def test_weight_from_nowhere_shows() -> None:
-    forged = account("peer-0", accepted(5, "peer-9"))
-    result = balance([outcome(0, State.FINISHED, forged)])
-    assert (result.weight_total, result.weight_expected) == (ONE + 5, ONE)
-
-
-def test_a_peer_that_never_opened_a_ledger_took_nothing_with_it() -> None:
-    outcomes = [outcome(0, State.FINISHED, account("peer-0")), outcome(1, State.FAILED, None)]
-    result = balance(outcomes)
-    assert [(death.outcome.id, death.weight) for death in result.deaths] == [("peer-1", 0)]
-    assert result.weight_total == result.weight_expected == ONE
-
-
-def with_former(
-    last: Outcome, *earlier: Account, state: State = State.KILLED, step: int = 5
-) -> Outcome:
-    """The same peer with lives before it, one for each account."""
-    ends = tuple(
-        LifeEnd(state=state, why="SIGKILL", step=step, lives=frozenset({each.life}))
-        for each in earlier
-    )
+def with_former(last: Outcome, *earlier: Account) -> Outcome:
+    """The same peer with lives before it that were killed, one for each account."""
+    killed: Any = {"state": State.KILLED, "why": "SIGKILL", "step": 5}
+    ends = tuple(LifeEnd(**killed, lives=frozenset({each.life})) for each in earlier)
     return replace(last, earlier=ends, earlier_accounts=earlier)
 
 
-def test_each_life_that_was_killed_is_a_death_of_its_own() -> None:
-    first = account("peer-1", pushed(ONE // 2, "peer-0"))
-    second = account("peer-1", Entry(Kind.ACCEPTED, ONE // 4, "peer-0", 1, 1), life=2)
-    third = account("peer-1", life=3)
-    gave = (
-        Entry(Kind.PUSHED, ONE // 4, "peer-1", 2, 1),
-        Entry(Kind.SETTLED, ONE // 4, "peer-1", 2, 1),
-    )
-    zero = account("peer-0", accepted(ONE // 2, "peer-1"), *gave)
-    one = with_former(outcome(1, State.FINISHED, third), first, second)
-    result = balance([outcome(0, State.FINISHED, zero), one])
-    assert [(death.life, death.weight, death.end.step) for death in result.deaths] == [
-        (1, ONE // 2, 5),
-        (2, ONE // 4, 5),
-    ]
-    assert result.audit.died == ONE // 2 + ONE // 4 and result.audit.balanced
-    assert result.weight_total == result.weight_expected == 2 * ONE - ONE // 2 - ONE // 4
+CASES: dict[str, tuple[list[Outcome], int, list[tuple[str, int, int, int]], dict[str, int]]] = {
+    "nobody died": (
+        [
+            peer(0, DONE, pushed(HALF, B), settled(HALF, B)),
+            peer(1, DONE, accepted(HALF, A)),
+        ],
+        *(2 * ONE, [], {}),
+    ),
+    **{
+        f"{state.value} with all it held": (
+            [peer(0, DONE), peer(1, state)],
+            ONE,
+            [(B, 1, ONE, 10)],
+            {},
+        )
+        for state in (KILLED, FAILED, LEFT)
+    },
+    "what it pushed and nobody accepted died with it": (
+        [peer(0, DONE), peer(1, KILLED, pushed(HALF, A))],
+        *(ONE, [(B, 1, ONE, 10)], {}),
+    ),
+    "what it pushed and another accepted lives on": (
+        [peer(0, DONE, accepted(HALF, B)), peer(1, KILLED, pushed(HALF, A))],
+        *(ONE + HALF, [(B, 1, HALF, 10)], {}),
+    ),
+    "escrow toward the dead is stranded and counts as there": (
+        [
+            peer(0, DONE, pushed(QUARTER, B), entry(Kind.STRANDED, QUARTER, B)),
+            peer(1, KILLED),
+        ],
+        *(ONE, [(B, 1, ONE, 10)], {"stranded": QUARTER}),
+    ),
+    "each death for itself": (
+        [
+            peer(0, KILLED, pushed(HALF, B)),
+            *(peer(1, KILLED, accepted(HALF, A)), peer(2, DONE)),
+        ],
+        *(ONE, [(A, 1, HALF, 10), (B, 1, ONE + HALF, 10)], {"died": 2 * ONE}),
+    ),
+    "what leavers handed on or burned is no death": (
+        [
+            peer(0, LEFT, pushed(ONE, B), settled(ONE, B)),
+            peer(1, LEFT, accepted(ONE, A), Entry(Kind.BURNED, 2 * ONE)),
+        ],
+        *(0, [], {"burned": 2 * ONE}),
+    ),
+    "who never opened a ledger took nothing with it": (
+        [peer(0, DONE), outcome(1, FAILED, None)],
+        *(ONE, [(B, 1, 0, 10)], {}),
+    ),
+    "each life that was killed is a death of its own": (
+        [
+            peer(0, DONE, accepted(HALF, B), pushed(QUARTER, B, 2), settled(QUARTER, B, 2)),
+            with_former(
+                outcome(1, DONE, account(B, life=3)),
+                account(B, pushed(HALF, A)),
+                account(B, accepted(QUARTER, A), life=2),
+            ),
+        ],
+        *(2 * ONE - HALF - QUARTER, [(B, 1, HALF, 5), (B, 2, QUARTER, 5)]),
+        {"died": HALF + QUARTER},
+    ),
+    "the last life is a death beside those before it": (
+        [with_former(outcome(1, KILLED, account(B, Entry(Kind.FOUNDED, 7), life=2)), account(B))],
+        *(0, [(B, 1, ONE, 5), (B, 2, 7, 10)], {}),
+    ),
+    "a last life that opened no ledger takes nothing with it": (
+        [with_former(outcome(1, FAILED, None), account(B))],
+        *(0, [(B, 1, ONE, 5), (B, 2, 0, 10)], {}),
+    ),
+    "escrow toward a life that is over is burned as far as it was not accepted": (
+        [
+            peer(0, DONE, pushed(HALF, B), entry(Kind.WRITTEN_OFF, HALF, B)),
+            with_former(outcome(1, DONE, account(B, life=2)), account(B, accepted(QUARTER, A))),
+        ],
+        *(HALF, [(B, 1, ONE + QUARTER, 5)], {"burned": QUARTER, "died": ONE + QUARTER}),
+    ),
+}
 
 
-def test_the_last_life_is_a_death_beside_those_before_it() -> None:
-    one = outcome(1, State.KILLED, account("peer-1", Entry(Kind.FOUNDED, 7), life=2))
-    result = balance([with_former(one, account("peer-1"))])
-    assert [(death.life, death.weight) for death in result.deaths] == [(1, ONE), (2, 7)]
-    assert result.weight_total == result.weight_expected == 0
+@pytest.mark.parametrize("case", CASES)
+def test_all_weight_that_was_founded_is_there_or_died(case: str) -> None:
+    outcomes, total, deaths, parts = CASES[case]
+    result = balance(outcomes)
+    assert result.weight_total == result.weight_expected == total
+    died = [(death.outcome.id, death.life, death.weight, death.end.step) for death in result.deaths]
+    assert died == deaths and result.audit.balanced
+    assert {name: getattr(result.audit, name) for name in parts} == parts
 
 
-def test_a_last_life_that_opened_no_ledger_takes_nothing_with_it() -> None:
-    result = balance([with_former(outcome(1, State.FAILED, None), account("peer-1"))])
-    assert [(death.life, death.weight) for death in result.deaths] == [(1, ONE), (2, 0)]
-
-
-def test_escrow_toward_a_life_that_is_over_is_burned_as_far_as_it_was_not_accepted() -> None:
-    first = account("peer-1", accepted(ONE // 4, "peer-0"))
-    written = Entry(Kind.WRITTEN_OFF, ONE // 2, "peer-1", 1, 1)
-    zero = account("peer-0", pushed(ONE // 2, "peer-1"), written)
-    one = with_former(outcome(1, State.FINISHED, account("peer-1", life=2)), first)
-    result = balance([outcome(0, State.FINISHED, zero), one])
-    assert (result.audit.burned, result.audit.died) == (ONE // 4, ONE + ONE // 4)
-    assert result.audit.balanced and result.weight_total == result.weight_expected == ONE // 2
+def test_weight_from_nowhere_shows() -> None:
+    result = balance([peer(0, DONE, accepted(5, "peer-9"))])
+    assert (result.weight_total, result.weight_expected) == (ONE + 5, ONE)
 
 
 def test_the_files_of_all_lives_are_read_and_the_last_one_told_apart(tmp_path: Path) -> None:
@@ -212,18 +181,14 @@ def rows(sketches: dict[float, list[float]], steps_per_s: float = 10) -> list[di
     return made
 
 
-def test_it_is_the_spread_around_the_mean_over_the_norm_of_the_mean() -> None:
+def test_it_is_the_spread_around_the_mean_over_the_norm_of_the_mean_at_the_nearest_time() -> None:
     instants, distances = estimate([rows({1: [3.0, 1.0]}), rows({1: [3.0, -1.0]})])
-    assert instants.tolist() == [1]
-    assert distances == pytest.approx([1 / 3])
-
-
-def test_sketches_are_paired_by_the_nearest_time() -> None:
-    one = rows({0.0: [1.0], 1.0: [1.0], 2.0: [1.0]})
-    two = rows({0.1: [1.0], 1.1: [3.0]})
+    assert instants.tolist() == [1] and distances == pytest.approx([1 / 3])
+    one, two = rows({t: [1.0] for t in (0.0, 1.0, 2.0)}), rows({0.1: [1.0], 1.1: [3.0]})
     instants, distances = estimate([one, two])
-    assert instants.tolist() == [0, 1, 2]
-    assert distances == pytest.approx([0, 0.5, 0.5])
+    assert instants.tolist() == [0, 1, 2] and distances == pytest.approx([0, 0.5, 0.5])
+    _, distances = estimate([rows({1: [1.0]}), rows({1: [-1.0]})])
+    assert np.isfinite(distances).all()
 
 
 def test_a_dead_peer_counts_until_its_death() -> None:
@@ -240,11 +205,6 @@ def test_one_peer_has_nobody_to_disagree_with() -> None:
     for peers in (nobody[:0], nobody, [rows({1: [1.0]})], [rows({1: [1.0]}), []]):
         instants, distances = estimate(peers)
         assert len(instants) == len(distances) == 0
-
-
-def test_a_mean_of_zero_is_no_division_by_zero() -> None:
-    _, distances = estimate([rows({1: [1.0]}), rows({1: [-1.0]})])
-    assert np.isfinite(distances).all()
 
 
 @pytest.mark.parametrize(("typed", "cut", "told"), [(1, 10, 10), (4, 4, 4), (4, 0, 4), (1, 1, 1)])

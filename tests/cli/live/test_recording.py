@@ -49,11 +49,11 @@ def test_of_long_courses_every_other_sample_is_left_out() -> None:
 
 def test_a_lane_is_a_list_of_changes() -> None:
     recording = Recording()
-    recording.add(at(0, a_peer("a")))
-    recording.add(at(1, a_peer("a")))
+    for second in range(2):
+        recording.add(at(second, a_peer("a")))
     recording.add(at(2, a_peer("a", state="dead", source="others")))
-    recording.add(at(3))
-    recording.add(at(4))
+    for second in (3, 4):
+        recording.add(at(second))
     lanes = recording.add(at(5, a_peer("a", state="joining")))["lanes"]
     assert lanes == [["a", [(T0, "training"), (T0 + 2, "dead"), (T0 + 3, ""), (T0 + 5, "joining")]]]
 

@@ -1,43 +1,25 @@
-"""``rumor stop``: what it refuses, and real swarms that end and go on from their checkpoints."""
+"""``rumor stop``: real swarms that end and go on from their checkpoints."""
 
 import json
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from rumor.cli.app import app
 from rumor.sim.replay.replay import replay
 
 from ...forked import Forked, forked
 from ...gossip.transport.keyrings import Swarm
 from ...waiting import LIMIT_S, until
+from ..called import called
 
 
 def stop(*words: object, status: int = 0) -> tuple[str, str]:
-    result = CliRunner().invoke(app, ["stop", *map(str, words)])
-    assert result.exit_code == status, result.output
+    result = called("stop", *words, status=status)
     return result.stdout, result.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["node a"], "write HOST or HOST:PORT"),
-        (["node-a:1", "--timeout", "0"], "--timeout is 0: it must be above 0"),
-        (["node-a:1", "--timeout", "90000"], "at most 86400 seconds"),
-        (["node-a:1", "--key", "m1.key"], "give both or neither"),
-    ],
-)
-def test_a_wrong_argument_is_status_2(words: list[str], message: str) -> None:
-    told, error = stop(*words, status=2)
-    assert not told and error.startswith("error: ") and message in " ".join(error.split())
 
 
 def test_a_key_that_does_not_own_the_roster_is_refused(tmp_path: Path) -> None:
@@ -170,8 +152,11 @@ def test_with_keys_the_owner_stops_a_swarm(run: Run) -> None:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_where_nobody_answers_it_is_status_1() -> None:
-    words = [sys.executable, "-P", "-m", "rumor.cli", "stop", f"127.0.0.1:{free_port()}"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "does not answer" in done.stderr
-    assert "`rumor doctor" in done.stderr
+@pytest.mark.parametrize("command", ["stop", "top --once", "top --web"])
+def test_where_nobody_answers_it_is_status_1_and_a_line(command: str) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    done = called(*command.split(), address, status=1)
+    *_, line = done.stderr.splitlines()
+    assert line.startswith("error: ") and f"{address} does not answer" in line
+    assert "is a peer listening there?" in line or "`rumor doctor" in line
+    assert done.stdout == ""

@@ -4,49 +4,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from rumor.cli.app import app
-from rumor.cli.commands import peer as peer_command
 from rumor.cli.settings.exchange import ExchangeConfig, parse_rate
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.specs.parameter import typed
 from rumor.train import PeerConfig
 from rumor.train.config import RunConfig
 
+from ..called import called
 from ..launch.fakes import places_of
 
 GIVEN: dict[str, Any] = {
-    "shards": 8,
-    "shards_per_push": 2,
-    "shard_order": "random",
-    "exact": True,
-    "bandwidth": "200mbit",
-    "memory_models": 2.5,
-    "shared_memory": False,
-    "dead_s": 77.0,
-    "frozen_may_differ": True,
-    "timing": "wan",
+    **{"shards": 8, "shards_per_push": 2, "shard_order": "random", "exact": True},
+    **{"bandwidth": "200mbit", "memory_models": 2.5, "shared_memory": False, "dead_s": 77.0},
+    **{"frozen_may_differ": True, "timing": "wan"},
 }
 TYPED = [f"--set={name}={typed(value)}" for name, value in GIVEN.items()]
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RunConfig, PeerConfig]]:
-    """What ``rumor peer`` would have run."""
-    taken: list[tuple[RunConfig, PeerConfig]] = []
-
-    def note(run_config: RunConfig, peer_config: PeerConfig, *_: object) -> dict[str, Any]:
-        taken.append((run_config, peer_config))
-        return {}
-
-    monkeypatch.setattr(peer_command, "_run", note)
-    return taken
-
-
 def test_options_reach_the_peer(asked: list[tuple[RunConfig, PeerConfig]]) -> None:
-    result = CliRunner().invoke(app, ["peer", *TYPED, "--set=eval_every=3"])
-    assert result.exit_code == 0, result.stderr
+    called("peer", *TYPED, "--set=eval_every=3", status=0)
     [(run_config, peer_config)] = asked
     protocol = peer_config.protocol
     assert (peer_config.shards, protocol.shards_per_push, protocol.shard_order) == (8, 2, "random")
@@ -69,8 +46,7 @@ def test_what_a_launch_hands_on_is_read_by_the_peer_as_it_was_meant(
     place = places_of(tmp_path, peers=2, exchange=exchange, eval_every=3)[1]
     for name, value in place.variables.items():
         monkeypatch.setenv(name, value)
-    result = CliRunner().invoke(app, list(place.command))
-    assert result.exit_code == 0, result.stderr
+    called(*place.command, status=0)
     [(run_config, peer_config)] = asked
     for name, value in exchange.settings().items():
         assert getattr(peer_config, name) == value
@@ -85,25 +61,11 @@ def test_what_is_as_by_default_is_not_handed_on() -> None:
 @pytest.mark.parametrize(
     ("text", "bytes_s"),
     [
-        ("200mbit", 25e6),
-        ("200Mbit/s", 25e6),
-        ("200 Mbit/s", 25e6),
-        (" 200mbit ", 25e6),
-        ("1gbit", 125e6),
-        ("1.5Gbit", 187.5e6),
-        (".5gbit", 62.5e6),
-        ("64kbit", 8000.0),
-        ("8bit", 1.0),
-        ("100mbitps", 12.5e6),
-        ("25MB/s", 25e6),
-        ("25MB", 25e6),
-        ("25mB/s", 25e6),
-        ("1GB/s", 1e9),
-        ("500kB/s", 5e5),
-        ("1MiB/s", 1024.0**2),
-        ("1GiB", 1024.0**3),
-        ("800B/s", 800.0),
-        ("12KiB", 12288.0),
+        *((text, 25e6) for text in ("200mbit", "200Mbit/s", "200 Mbit/s", " 200mbit ")),
+        *((text, 25e6) for text in ("25MB/s", "25MB", "25mB/s")),
+        *(("1gbit", 125e6), ("1.5Gbit", 187.5e6), (".5gbit", 62.5e6), ("100mbitps", 12.5e6)),
+        *(("64kbit", 8000.0), ("8bit", 1.0), ("1GB/s", 1e9), ("500kB/s", 5e5), ("800B/s", 800.0)),
+        *(("1MiB/s", 1024.0**2), ("1GiB", 1024.0**3), ("12KiB", 12288.0)),
     ],
 )
 def test_a_rate_is_a_number_and_a_unit(text: str, bytes_s: float) -> None:
@@ -113,25 +75,9 @@ def test_a_rate_is_a_number_and_a_unit(text: str, bytes_s: float) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "200",
-        "mbit",
-        "fast",
-        "25mb",
-        "25mb/s",
-        "200mbps",
-        "-5mbit",
-        "0mbit",
-        "0.0MB/s",
-        "nanmbit",
-        "infmbit",
-        "1e3mbit",
-        "1,5gbit",
-        "1tbit",
-        "200mbit/h",
-        "200 m bit",
-        "\u0662mbit",
-        "9" * 400 + "gbit",
+        *("", "200", "mbit", "fast", "25mb", "25mb/s", "200mbps", "-5mbit", "0mbit", "0.0MB/s"),
+        *("nanmbit", "infmbit", "1e3mbit", "1,5gbit", "1tbit", "200mbit/h", "200 m bit"),
+        *("\u0662mbit", "9" * 400 + "gbit"),
     ],
 )
 def test_what_could_mean_two_things_or_none_is_refused_with_examples(text: str) -> None:

@@ -43,32 +43,16 @@ def by_number(model: Stateful) -> float:
     return model.calls
 
 
-def by_list(model: Stateful) -> float:
-    model.log.append(1)
-    return len(model.log)
-
-
-def by_iterator(model: Stateful) -> float:
-    return next(model.iterator)
-
-
-def by_unsaved_buffer(model: Stateful) -> float:
-    model.unsaved.add_(1)
-    return float(model.unsaved)
-
-
-def by_saved_buffer(model: Stateful) -> float:
-    model.saved += model.training
-    return float(model.saved)
-
-
-def by_generator(model: Stateful) -> float:
-    return float(model.draws.random())
-
-
 def by_new_buffer(model: Stateful) -> float:
     model.saved = model.saved + 1
     return 0.0
+
+
+by_list: Callable[[Any], float] = lambda model: model.log.append(1) or len(model.log)  # noqa: E731
+by_iterator: Callable[[Any], float] = lambda model: next(model.iterator)  # noqa: E731
+by_unsaved_buffer: Callable[[Any], float] = lambda model: float(model.unsaved.add_(1))  # noqa: E731
+by_saved_buffer: Callable[[Any], float] = lambda m: float(m.saved.add_(m.training))  # noqa: E731
+by_generator: Callable[[Any], float] = lambda model: float(model.draws.random())  # noqa: E731
 
 
 class CountingSGD(torch.optim.SGD):
@@ -92,6 +76,7 @@ def simulated(
     optimizer: type[torch.optim.SGD] = torch.optim.SGD,
     **settings: Any,
 ) -> Run:
+    given: dict[str, Any] = {"lr": 0.5, "batch_size": 5, "steps": 24}
     task = Task(
         name="stateful",
         model=lambda: Stateful(count),
@@ -99,12 +84,9 @@ def simulated(
         test=(INPUTS[120:], TARGETS[120:]),
         loss=loss,
         optimizer=lambda parameters, lr: optimizer(parameters, lr=lr),
-        lr=0.5,
-        batch_size=5,
-        steps=24,
+        **given,
     )
-    given: dict[str, Any] = {"workers": 4, "steps": 24, "seed": 3, "window": 12}
-    return simulate(task=task, **given | settings)
+    return simulate(task=task, **{"workers": 4, "steps": 24, "seed": 3, "window": 12} | settings)
 
 
 @pytest.mark.extended

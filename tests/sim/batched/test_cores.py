@@ -17,8 +17,19 @@ from rumor.sim.kernel.gc import paused
 from ...waiting import LIMIT_S
 
 
-def fleet(workers: int, memory_gib: float | None = None) -> SimulationConfig:
-    return SimulationConfig(workers=workers, memory_gib=memory_gib)
+def test_a_run_that_fits_is_estimated_and_another_refused_with_how_many_would() -> None:
+    fleet = SimulationConfig
+    wanted_gib = check_memory(fleet(workers=1000, memory_gib=1.0), row_bytes=10_000, registers=2)
+    assert 0.05 < wanted_gib < 0.2
+    with pytest.raises(ConfigError, match=r"about 2[0-9]{2} workers fit") as caught:
+        large = fleet(workers=10_000, memory_gib=1.25)
+        check_memory(large, row_bytes=1_000_000, registers=0)
+    assert "memory_gib allows" in str(caught.value)
+    with pytest.raises(ConfigError, match="this machine has free"):
+        check_memory(fleet(workers=10**9), row_bytes=10**9, registers=0)
+    # Before anything is made for them.
+    with pytest.raises(ConfigError, match="1,000,000,000 workers"):
+        simulate(task="consensus", workers=10**9)
 
 
 def test_torch_has_one_thread_inside_and_those_it_had_before_outside() -> None:
@@ -40,27 +51,6 @@ def test_garbage_collection_is_paused_inside_and_as_it_was_outside() -> None:
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
-
-
-def test_a_run_that_fits_is_estimated() -> None:
-    wanted_gib = check_memory(fleet(1000, 1.0), row_bytes=10_000, registers=2)
-    assert 0.05 < wanted_gib < 0.2
-
-
-def test_a_run_that_does_not_fit_is_refused_with_how_many_would() -> None:
-    with pytest.raises(ConfigError, match=r"about 2[0-9]{2} workers fit") as caught:
-        check_memory(fleet(10_000, 1.25), row_bytes=1_000_000, registers=0)
-    assert "memory_gib allows" in str(caught.value)
-
-
-def test_no_machine_holds_a_billion_large_models() -> None:
-    with pytest.raises(ConfigError, match="this machine has free"):
-        check_memory(fleet(10**9), row_bytes=10**9, registers=0)
-
-
-def test_a_billion_workers_are_refused_before_anything_is_made_for_them() -> None:
-    with pytest.raises(ConfigError, match="1,000,000,000 workers"):
-        simulate(task="consensus", workers=10**9)
 
 
 def test_parts_are_each_done_once_whoever_is_free() -> None:

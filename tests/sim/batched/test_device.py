@@ -22,19 +22,13 @@ from rumor.sim.config import SimulationConfig
 from rumor.train.tasks.registry import load_task
 from rumor.train.tasks.task import Task
 
+from ...faults import fault
 from ...rules import fitting
 from .foreign_device import NAME, ForeignDevice
 
 SETTINGS: dict[str, Any] = {
-    "task": "digits",
-    "workers": 6,
-    "topology": "exponential",
-    "steps": 5,
-    "pace": "lognormal:cv=0.5",
-    "latency_s": 0.03,
-    "eval_every": 3,
-    "seed": 4,
-    "threads": 1,
+    **{"task": "digits", "workers": 6, "topology": "exponential", "steps": 5, "eval_every": 3},
+    **{"pace": "lognormal:cv=0.5", "latency_s": 0.03, "seed": 4, "threads": 1},
 }
 
 
@@ -57,14 +51,8 @@ CASES: dict[str, dict[str, Any]] = {
     "topk": {"p": 0.7, "wire": "topk:0.1"},
     "shards": {"p": 0.7, "shards": 3},
     "crash": {
-        "p": 0.7,
-        "steps": 60,
-        "timing": "local",
-        "faults": [
-            {"at_s": 2, "kind": "crash", "peer": 2},
-            {"at_s": 3, "kind": "restart", "peer": 2},
-        ],
-        "checkpoint_every_s": 1.0,
+        **{"p": 0.7, "steps": 60, "timing": "local", "checkpoint_every_s": 1.0},
+        "faults": [fault(2, "crash", 2), fault(3, "restart", 2)],
     },
 }
 

@@ -1,6 +1,5 @@
 """The same settings give the same bits, and the simplest settings give what plain training does."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.sim import Run, simulate
+from rumor.sim.batched.vector_tasks import consensus
 from rumor.train.tasks.data import Sampler
 from rumor.train.tasks.registry import load_task
 from rumor.train.tasks.task import Task
@@ -30,20 +30,34 @@ from ...rules import (
 )
 
 SETTINGS: dict[str, Any] = {
-    "task": "digits",
-    "workers": 6,
-    "topology": "exponential",
-    "steps": 5,
-    "batch_size": 4,
-    "pace": "lognormal:cv=0.5",
-    "latency_s": 0.03,
-    "eval_every": 3,
-    "engine": "loop",
-    "seed": 4,
+    **{"task": "digits", "workers": 6, "topology": "exponential", "steps": 5, "batch_size": 4},
+    **{"pace": "lognormal:cv=0.5", "latency_s": 0.03, "eval_every": 3, "engine": "loop", "seed": 4},
+}
+
+OF_RULES: dict[str, dict[str, Any]] = {rule: fitting(rule) for rule in RULES}
+OF_RULES["gosgd"]["p"] = 0.7
+OF_RULES["hybrid"]["topology"] = "hosts:sizes=3x3"
+"""Settings of each rule, so that there is much to mix."""
+
+OFTEN = {"p": 0.8, "steps": 6}
+CASES: dict[str, dict[str, Any]] = OF_RULES | {
+    **{wire: OFTEN | {"wire": wire} for wire in ("bfloat16", "float16", "int8", "topk:0.05")},
+    "shards": OFTEN | {"shards": 8},
+    "shards at random": OFTEN | {"shards": 8, "shards_per_push": 3, "shard_order": "random"},
+    "all shards": {"shards": 5, "shards_per_push": 5, "rule": "sgp"},
+    "int8 shards": OFTEN | {"shards": 4, "shards_per_push": 2, "wire": "int8"},
+    "topk shards": OFTEN | {"shards": 4, "wire": "topk:0.05"},
+    "exact": OFTEN | {"exact": True, "loss": 0.2, "shards": 2},
+    "slow": OFTEN | {"push_mbit": 0.5},
+    "pairs": {"rule": "adpsgd", "wire": "int8"},
+    "tree": {"rule": "relaysgd", "wire": "int8", "topology": "tree"},
+    "rounds": {"rule": "sparseloco:h=3", "wire": "topk2bit:0.1", "steps": 6},
+    "differences, int8": {"rule": "choco", "wire": "int8", "topology": "ring"},
+    "differences, topk": {"rule": "choco", "wire": "topk:0.05", "topology": "ring"},
+    "clipped": {"rule": "gosgd:p=0.7,robust=clip:tau=0.05", "steps": 8},
 }
 
 
-CASES: dict[str, dict[str, Any]] = {rule: fitting(rule) for rule in RULES}
 CASES["gosgd"]["p"] = 0.7
 CASES["hybrid"]["topology"] = "hosts:sizes=3x3"
 """Settings of each rule, so that there is much to mix."""
@@ -51,23 +65,23 @@ CASES["hybrid"]["topology"] = "hosts:sizes=3x3"
 
 @pytest.fixture(scope="module")
 def plain() -> dict[str, Run]:
-    """Each rule's run, as it is to be found again."""
-    return {rule: simulate(**SETTINGS | CASES[rule]) for rule in RULES}
+    """A run of each case, as it is to be found again."""
+    return {name: simulate(**SETTINGS | case) for name, case in CASES.items()}
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("change", [{"window": 1}, {"threads": 2, "window": 7}], ids=str)
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("case", CASES)
 def test_how_a_run_is_computed_changes_no_bit(
-    rule: str, change: dict[str, Any], plain: dict[str, Run]
+    case: str, change: dict[str, Any], plain: dict[str, Run]
 ) -> None:
-    check_same(simulate(**SETTINGS | CASES[rule] | change), plain[rule])
+    check_same(simulate(**SETTINGS | CASES[case] | change), plain[case])
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("rule", RULES)
 def test_how_steps_are_taken_at_once_changes_no_bit(rule: str) -> None:
-    settings = SETTINGS | CASES[rule] | {"engine": "dense"}
+    settings = SETTINGS | OF_RULES[rule] | {"engine": "dense"}
     check_same(simulate(**settings, threads=2, window=11), simulate(**settings, threads=1))
 
 
@@ -85,15 +99,15 @@ def test_other_settings_give_another_digest(plain: dict[str, Run]) -> None:
     settings = SETTINGS | CASES["gosgd"]
     digests = {simulate(**settings | change).summary["digest"] for change in changes}
     digests |= {run.summary["digest"] for run in plain.values()}
-    assert len(digests) == len(changes) + len(RULES)
+    assert len(digests) == len(changes) + len(CASES)
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("task", ["consensus", "noise"])
 @pytest.mark.parametrize("rule", RULES)
 def test_vectors_are_the_same_for_any_window(rule: str, task: str) -> None:
-    vectors = vectors_of(task, rule)
-    settings = SETTINGS | CASES[rule] | {"task": vectors, "steps": 20, "batch_size": None}
+    settings = SETTINGS | OF_RULES[rule] | {"steps": 20, "batch_size": None}
+    settings["task"] = vectors_of(task, rule)
     digests = {simulate(**settings, window=window).summary["digest"] for window in (1, 7, None)}
     assert len(digests) == 1
 
@@ -120,13 +134,6 @@ def test_what_is_measured_and_within_the_bound_is_mixed_as_ever(case: str) -> No
     assert [plain[name] for name in same] == [bounded[name] for name in same]
     assert clipped["digest"] != plain["digest"]
     assert case == "faults" or clipped["weight_units_total"] == plain["weight_units_total"]
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("change", [{"window": 1}, {"threads": 2}], ids=str)
-def test_how_measured_values_are_computed_changes_no_bit(change: dict[str, Any]) -> None:
-    settings = SETTINGS | {"rule": "gosgd:p=0.7,robust=clip:tau=0.05", "steps": 8}
-    check_same(simulate(**settings | change), simulate(**settings))
 
 
 def test_two_levels_of_all_reduce_agree_and_come_to_what_one_does() -> None:
@@ -184,25 +191,43 @@ def test_an_average_of_all_is_training_on_larger_batches(n: int, task: str) -> N
     assert run.summary["idle"] == 0
 
 
+UNCUT = [
+    rule for rule in RULES if not requirements_of(make_rule(rule)).whole and rule not in CUTTING
+]
+
+
 @pytest.mark.extended
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("rule", RULES)
-def test_no_unit_of_weight_is_lost_or_made(rule: str, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("rule", "cut"),
+    [
+        *((rule, {"seed": seed}) for rule in RULES for seed in range(2)),
+        *(
+            (rule, {"shards": 5, "shards_per_push": per_push, "wire": wire})
+            for rule in UNCUT
+            for per_push in (1, 3, 5)
+            for wire in ("float32", "int8")
+        ),
+    ],
+    ids=str,
+)
+def test_no_unit_of_weight_is_lost_or_made(rule: str, cut: dict[str, Any]) -> None:
     """Where messages are lost, come twice, and overtake one another."""
+    task = consensus(dim=40) if "shards" in cut else vectors_of("consensus", rule)
     settings: dict[str, Any] = {
-        "task": vectors_of("consensus", rule), "workers": 10, "topology": "random-regular:d=4",
-        "steps": 30,
-        "pace": "pareto:shape=1.8", "speeds": "1x:50%,4x:50%", "network": "lossy",
-        "duplicates": 0.2, "seed": seed,
-    }  # fmt: skip
-    run = simulate(**settings | fitting(rule))
+        **{"task": task, "workers": 10, "topology": "random-regular:d=4", "steps": 30},
+        **{"pace": "pareto:shape=1.8", "speeds": "1x:50%,4x:50%", "network": "lossy"},
+        "duplicates": 0.2,
+    }
+    run = simulate(**settings | fitting(rule) | cut)
     summary = run.summary
     whole = 10 * summary["shards"] * 2**40
     assert summary["weight_units_total"] == summary["weight_units_expected"] == whole
+    assert summary["weight_total"] == summary["weight_expected"] == 10
     assert summary["weight_units_burned"] == 0
     held = int(run.workers["weight_units"].sum())
     assert 0 < held <= whole - summary["weight_units_in_flight"]
     assert (summary["mixed"] + summary["pushes"] > 0) == (rule not in IN_MEMORY)
+    assert summary["mixed"] > 10 or "shards" not in cut
 
 
 class Mixture(nn.Module):
@@ -221,14 +246,11 @@ class Mixture(nn.Module):
         return outputs
 
 
-def adam(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-    return torch.optim.Adam(parameters, lr=lr)
-
-
 def mixture() -> Task:
     rng = np.random.default_rng(0)
     inputs = torch.from_numpy(rng.standard_normal((96, 6)).astype(np.float32))
     targets = inputs[:, :3].argmax(dim=1)
+    given: dict[str, Any] = {"lr": 0.01, "batch_size": 16, "steps": 12}
     return Task(
         name="mixture",
         model=Mixture,
@@ -236,17 +258,15 @@ def mixture() -> Task:
         test=(inputs, targets),
         loss=functional.cross_entropy,
         accuracy=lambda outputs, targets: float((outputs.argmax(1) == targets).double().mean()),
-        optimizer=adam,
-        lr=0.01,
-        batch_size=16,
-        steps=12,
+        optimizer=lambda parameters, lr: torch.optim.Adam(parameters, lr=lr),
+        **given,
     )
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("rule", ANY_OPTIMIZER)
 def test_any_model_and_optimizer_will_do(rule: str) -> None:
-    settings = SETTINGS | CASES[rule] | {"task": mixture(), "steps": 12, "batch_size": None}
+    settings = SETTINGS | OF_RULES[rule] | {"task": mixture(), "steps": 12, "batch_size": None}
     run = simulate(**settings)
     assert run.summary["engine"] == "loop"
     assert run.model is not None
@@ -273,23 +293,15 @@ def test_a_learning_rate_that_is_far_too_high_is_an_error(workers: int, engine: 
 POISONED = 3
 
 
-def poisoned(optimizer_lr: float = 0.01) -> Task:
+def poisoned() -> Task:
     """Least squares of 8 parts; one sample of the fourth is not fit for any learning rate."""
     rng = np.random.default_rng(1)
     inputs = torch.from_numpy(rng.standard_normal((160, 4)).astype(np.float32))
     targets = torch.arange(160, dtype=torch.float32)[:, None] / 160
     inputs[POISONED * 20 + 5] = 1e30
-    clean = inputs[:40], targets[:40]
-    return Task(
-        name="poisoned",
-        model=lambda: nn.Linear(4, 1),
-        train=(inputs, targets),
-        test=clean,
-        loss=functional.mse_loss,
-        lr=optimizer_lr,
-        batch_size=4,
-        steps=40,
-    )
+    sides: Any = {"train": (inputs, targets), "test": (inputs[:40], targets[:40])}
+    given: dict[str, Any] = {"lr": 0.01, "batch_size": 4, "steps": 40, "loss": functional.mse_loss}
+    return Task(name="poisoned", model=lambda: nn.Linear(4, 1), **sides, **given)
 
 
 @pytest.mark.extended
@@ -313,27 +325,15 @@ def test_a_worker_that_diverges_stops_alone(rule: str) -> None:
     assert run.model is not None and all(torch.isfinite(t).all() for t in run.model.values())
 
 
-def stopping(**change: Any) -> Run:
-    settings: dict[str, Any] = {
-        "task": poisoned(), "workers": 8, "partition": "shards:1", "p": 0.8, "engine": "loop",
-        "steps": 10,
-    }  # fmt: skip
-    return simulate(**settings | change)
-
-
-@pytest.fixture(scope="module")
-def stopped() -> Run:
-    return stopping()
-
-
 @pytest.mark.extended
-@pytest.mark.parametrize("change", [{"window": 3}, {"engine": "dense"}, {"threads": 2}], ids=str)
-def test_where_it_stops_does_not_depend_on_how_it_is_computed(
-    stopped: Run, change: dict[str, Any]
-) -> None:
-    other = stopping(**change)
-    assert stopped.summary["stopped"] == other.summary["stopped"] != []
-    assert (stopped.workers["steps"] == other.workers["steps"]).all()
+def test_where_it_stops_does_not_depend_on_how_it_is_computed() -> None:
+    settings: dict[str, Any] = {
+        **{"task": poisoned(), "workers": 8, "partition": "shards:1", "p": 0.8, "steps": 10},
+    }
+    changes: Any = ({}, {"window": 3}, {"engine": "dense"}, {"threads": 2})
+    runs = [simulate(**settings | {"engine": "loop"} | change) for change in changes]
+    ends = {(*run.summary["stopped"], *run.workers["steps"].tolist()) for run in runs}
+    assert len(ends) == 1 and runs[0].summary["stopped"] != []
 
 
 @pytest.mark.parametrize("rule", ["allreduce", "dpsgd"])

@@ -15,6 +15,8 @@ from rumor.train.loop.learner import Learner
 from rumor.train.tasks.registry import load_task
 from rumor.train.tasks.task import Task
 
+from ...faults import fault
+
 SCHEDULE = "cosine:warmup=0.2,floor=0.1"
 
 
@@ -72,10 +74,7 @@ def test_by_the_time_where_nothing_else_ends_the_run() -> None:
 
 
 def test_one_that_starts_again_follows_the_clock_of_the_swarm() -> None:
-    faults = [
-        {"at_s": 1.0, "kind": "crash", "peer": 1},
-        {"at_s": 2.0, "kind": "restart", "peer": 1},
-    ]
+    faults = [fault(1.0, "crash", 1), fault(2.0, "restart", 1)]
     settings = {"workers": 3, "total_steps": 100, "step_s": 0.1, "checkpoint_every_s": 0.1}
     rates = rates_of(**settings, faults=faults, topology="complete")
     assert len(rates) >= 100 and sorted(rates, reverse=True) == pytest.approx(rates, abs=0.2)

@@ -90,20 +90,6 @@ def test_a_worker_sends_and_mixes_what_a_live_peer_does_to_the_last_bit(
         assert bits(workers.row(1)) == bits(sender.flats)
 
 
-@pytest.mark.parametrize("wire", ["float32", "int8"])
-def test_a_combination_takes_what_the_format_says(wire: str) -> None:
-    workers = rows(registers=("y",))
-    vector = live(1, wire, workers.row(0))
-    form = Form(wire)
-    payload = vector.snapshot("x", form, 0, stream(SEED, "ada", "rounding:3"))
-    other = live(1, wire, workers.row(1))
-    other.combine("x", [(0.25, "x"), (0.75, (payload, form))])
-    workers.shares.carry_out(
-        [Snapshot(0, 0, Cut("x", form), 3), Combine(1, "x", ((0.25, "x"), (0.75, 0)))]
-    )
-    assert bits(workers.row(1)) == bits(other.flats)
-
-
 @pytest.mark.parametrize("wire", [wire for wire in WIRES if not wire.startswith("topk")])
 def test_several_registers_in_one_share_are_those_of_a_live_peer_to_the_last_bit(wire: str) -> None:
     workers = rows(registers=("y",))
@@ -147,10 +133,7 @@ def test_a_copy_may_bring_registers_along() -> None:
     assert bits(workers.row(1)) == bits(workers.row(0)) != bits(workers.row(2))
 
 
-SCATTERED = pytest.mark.parametrize("scattered", [False, True])
-
-
-@SCATTERED
+@pytest.mark.parametrize("scattered", [False, True])
 def test_the_shards_of_a_vector_are_all_of_it_and_do_not_overlap(scattered: bool) -> None:
     workers = rows(7, scattered=scattered)
     seen = [torch.zeros(part.shape[1]) for part in workers.x]
@@ -160,35 +143,6 @@ def test_the_shards_of_a_vector_are_all_of_it_and_do_not_overlap(scattered: bool
             count += 1
             span.put(seen[span.part], count)
     assert all(bool((count == 1).all()) for count in seen)
-
-
-@SCATTERED
-def test_mixing_a_shard_leaves_the_rest_of_the_vector_alone(scattered: bool) -> None:
-    workers = rows(5, scattered=scattered)
-    before = [part.clone() for part in workers.row(2)]
-    workers.shares.carry_out([Snapshot(0, 0, Cut("x", shard=3), 1), Mix(2, 0, 1.0)])
-    moved = [row != old for row, old in zip(workers.row(2), before, strict=True)]
-    expected = [torch.zeros(len(old), dtype=torch.bool) for old in before]
-    for span in workers.spans(3):
-        part = span.part
-        differs = span.of(expected[part])
-        differs.copy_(span.of(before[part]) != span.of(workers.row(0)[part]))
-        span.put(expected[part], differs)
-    assert all(torch.equal(found, wanted) for found, wanted in zip(moved, expected, strict=True))
-    assert any(bool(found.any()) for found in moved)
-
-
-def test_what_was_rounded_by_chance_follows_from_names_and_not_from_order() -> None:
-    first, second = rows(), rows()
-    cut = Cut("x", Form("int8"))
-    ada, bob = Snapshot(0, 0, cut, 4), Snapshot(1, 1, cut, 4)
-    takes: list[Operation] = [Mix(2, 0, 0.5), Mix(2, 1, 0.5)]
-    first.shares.carry_out([ada, bob, *takes])
-    second.shares.carry_out([bob, ada, *takes])
-    assert bits(first.row(2)) == bits(second.row(2))
-    third = rows()
-    third.shares.carry_out([Snapshot(0, 0, cut, 5), bob, *takes])
-    assert bits(third.row(2)) != bits(first.row(2))
 
 
 @pytest.mark.extended

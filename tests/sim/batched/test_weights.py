@@ -9,7 +9,7 @@ from rumor.gossip.weight import ONE, UNIT, from_units
 from rumor.sim import simulate
 from rumor.sim.batched.weights import as_units, in_proportion
 
-from ..fleets import fault
+from ...faults import fault
 
 
 def test_whole_units_are_integers_and_enter_means_as_they_are() -> None:

@@ -1,5 +1,4 @@
-"""Formats and shards in simulated swarms: the same bits however computed, weights kept, and what
-they do to agreement and training."""
+"""Formats and shards in simulated swarms: what they do to agreement and training."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,90 +9,23 @@ import pytest
 from rumor.gossip import GoSGD, ProtocolConfig, RuleContext, TrainingError
 from rumor.gossip.effects.effects import Wait
 from rumor.gossip.errors import ConfigError
-from rumor.gossip.protocol.rule import requirements_of
-from rumor.gossip.rules.registry import RULES, make_rule
-from rumor.sim import Run, simulate
+from rumor.sim import simulate
 from rumor.sim.batched.vector_tasks import consensus
 from rumor.sim.models.network import NetworkConfig
 
-from ...rules import CUTTING
 from ..bare import Point, run_bare
 
-LOSSY = ("bfloat16", "float16", "int8", "topk:0.05")
-
 SETTINGS: dict[str, Any] = {
-    "task": "digits",
-    "workers": 6,
-    "steps": 6,
-    "batch_size": 4,
-    "p": 0.8,
-    "pace": "lognormal:cv=0.5",
-    "latency_s": 0.03,
-    "eval_every": 3,
-    "engine": "loop",
-    "seed": 4,
+    **{"task": "digits", "workers": 6, "batch_size": 4, "p": 0.8, "pace": "lognormal:cv=0.5"},
+    **{"eval_every": 3, "engine": "loop", "seed": 4, "network": "ideal", "steps": 20},
 }
-
-CASES: dict[str, dict[str, Any]] = {
-    **{wire: {"wire": wire} for wire in LOSSY},
-    "shards": {"shards": 8},
-    "shards at random": {"shards": 8, "shards_per_push": 3, "shard_order": "random"},
-    "all shards": {"shards": 5, "shards_per_push": 5, "rule": "sgp", "p": None},
-    "int8 shards": {"shards": 4, "shards_per_push": 2, "wire": "int8"},
-    "topk shards": {"shards": 4, "wire": "topk:0.05"},
-    "exact": {"exact": True, "loss": 0.2, "shards": 2},
-    "slow": {"push_mbit": 0.5},
-    "pairs": {"rule": "adpsgd", "p": None, "wire": "int8"},
-    "tree": {"rule": "relaysgd", "p": None, "wire": "int8", "topology": "tree"},
-    "rounds": {"rule": "sparseloco:h=3", "p": None, "wire": "topk2bit:0.1"},
-    **{
-        f"differences, {wire}": {"rule": "choco", "p": None, "wire": wire, "topology": "ring"}
-        for wire in ("int8", "topk:0.05")
-    },
-}
-
-
-@pytest.fixture(scope="module")
-def plain() -> dict[str, Run]:
-    """A run of each case, as it is to be found again."""
-    return {name: simulate(**SETTINGS | case) for name, case in CASES.items()}
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("change", [{"threads": 2, "window": 5}], ids=str)
-@pytest.mark.parametrize("case", CASES)
-def test_how_a_run_is_computed_changes_no_bit(
-    case: str, change: dict[str, Any], plain: dict[str, Run]
-) -> None:
-    found, expected = simulate(**SETTINGS | CASES[case] | change).summary, plain[case].summary
-    for name in ("digest", "model_digest"):
-        assert found[name] == expected[name]
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("wire", ["float32", "int8"])
-@pytest.mark.parametrize("per_push", [1, 3, 5])
-@pytest.mark.parametrize(
-    "rule",
-    [name for name in RULES if not requirements_of(make_rule(name)).whole and name not in CUTTING],
-)
-def test_no_unit_of_any_shard_is_lost_or_made(rule: str, per_push: int, wire: str) -> None:
-    summary = simulate(
-        task=consensus(dim=40), workers=10, topology="random-regular:d=4", rule=rule, steps=30,
-        shards=5, shards_per_push=per_push, wire=wire, pace="pareto:shape=1.8",
-        network="lossy", duplicates=0.2,
-    ).summary  # fmt: skip
-    assert summary["weight_units_total"] == summary["weight_units_expected"] == 10 * 5 * 2**40
-    assert summary["weight_total"] == summary["weight_expected"] == 10
-    assert summary["mixed"] > 10
 
 
 @pytest.mark.extended
 def test_a_push_of_all_shards_does_what_a_push_of_the_whole_does() -> None:
     """Where no message is lost, each shard's weight goes the way that the whole one's went."""
-    settings = SETTINGS | {"network": "ideal", "latency_s": None, "steps": 20}
-    whole = simulate(**settings)
-    cut = simulate(**settings, shards=8, shards_per_push=8)
+    whole = simulate(**SETTINGS)
+    cut = simulate(**SETTINGS, shards=8, shards_per_push=8)
     assert cut.summary["model_digest"] == whole.summary["model_digest"]
     assert cut.summary["shards"] == 8 and whole.summary["shards"] == 1
     assert (cut.workers["weight_units"] == 8 * whole.workers["weight_units"]).all()
@@ -114,16 +46,14 @@ class Early(GoSGD):
 
 def settled(exact: bool, shards: int = 1) -> Iterator[Point]:
     """Vectors that are pushed at each step, of which three in ten get lost, and what is left."""
+    settings: dict[str, Any] = {"workers": 8, "topology": "complete", "steps": 1200, "every": 1200}
     yield from run_bare(
         consensus(dim=8 * shards),
         lambda: Early(40),
-        workers=8,
-        topology="complete",
-        steps=1200,
-        every=1200,
         network=NetworkConfig(latency_s=0.01, loss=0.3),
         protocol=ProtocolConfig(exact=exact, shards_per_push=shards),
         shards=shards,
+        **settings,
     )
 
 
@@ -151,12 +81,6 @@ def test_the_mean_of_each_shard_is_kept_where_the_exchange_is_exact() -> None:
         before = points[0].x[:, part].sum(axis=0)
         after = (units[:, shard] / 2**40) @ points[-1].x[:, part]
         assert np.abs(after - before).max() < 1e-12 * np.abs(points[0].x[:, part]).sum()
-
-
-@pytest.fixture(scope="module")
-def digits() -> dict[str, Any]:
-    """What training on the digits comes to as usual."""
-    return simulate(task="digits", workers=8, steps=80, p=0.5).summary
 
 
 @pytest.mark.extended

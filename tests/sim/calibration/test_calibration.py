@@ -92,19 +92,15 @@ def test_a_file_that_is_wrong_is_refused_by_file_and_key(
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("{", "cannot be read"), ("[]", "is no JSON object"), ("{}", "rumor calibrate -o FILE")],
-)
-def test_what_is_no_calibration_is_said_to_be_none(tmp_path: Path, text: str, message: str) -> None:
+def test_what_is_no_calibration_is_said_to_be_none_and_a_network_may_be_named(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a.json"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=message):
-        read_calibration(path)
-
-
-def test_a_network_may_be_named(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
+    wrong = {"{": "cannot be read", "[]": "is no JSON object", "{}": "rumor calibrate -o FILE"}
+    for text, message in wrong.items():
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=message):
+            read_calibration(path)
     path.write_text(json.dumps(measured().as_json() | {"network": "wan"}))
     assert read_calibration(path).network == PRESETS["wan"]
 

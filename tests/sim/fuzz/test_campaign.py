@@ -20,13 +20,6 @@ from rumor.train.faults.schedule import Fault
 from ...waiting import until
 from .mutants import MUTANTS
 
-PLANT = "no-deduplication"
-
-
-def digest(seed: int) -> str:
-    return run(draw(seed, 3)).invariants.digest
-
-
 SEEDS = (3, 14, 16)
 
 
@@ -36,15 +29,10 @@ def test_the_same_seed_gives_the_same_digest_under_another_hash_seed() -> None:
         "from rumor.sim.fuzz import draw; from rumor.sim.fuzz.trial import run\n"
         f"for seed in {SEEDS}: print(run(draw(seed, 3)).invariants.digest)"
     )
-    expected = [digest(seed) for seed in SEEDS]
-    hash_seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        check=True,
-        text=True,
-    )
+    expected = [run(draw(seed, 3)).invariants.digest for seed in SEEDS]
+    env = os.environ | {"PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=env, capture_output=True, check=True, text=True)
     assert done.stdout.split() == expected
 
 
@@ -107,9 +95,8 @@ def test_a_planted_bug_is_found_within_a_thousand_seeds_and_shrunk_to_three_faul
 
 @pytest.mark.extended
 def test_a_failure_says_what_happened_last_at_whom_it_concerns() -> None:
-    config = CampaignConfig(
-        seeds=tuple(range(1000)), mutant=MUTANTS[PLANT], shrink=False, failures_max=1
-    )
+    given: dict[str, Any] = {"mutant": MUTANTS["no-deduplication"], "shrink": False}
+    config = CampaignConfig(seeds=tuple(range(1000)), failures_max=1, **given)
     (broken,) = run_campaign(config).failed
     failure = broken.failure
     assert failure.invariant == "I3" and "accepted" in failure.trace[-1]
@@ -119,21 +106,15 @@ def test_a_failure_says_what_happened_last_at_whom_it_concerns() -> None:
 
 
 def test_a_campaign_ends_when_too_many_seeds_have_failed_and_shrinks_one_of_a_kind() -> None:
-    config = CampaignConfig(
-        seeds=tuple(range(50)), workers=2, mutant=broken_everywhere, failures_max=4
-    )
-    campaign = run_campaign(config)
+    config = CampaignConfig(seeds=tuple(range(50)), mutant=broken_everywhere, failures_max=4)
+    campaign = run_campaign(replace(config, workers=2))
     assert campaign.seeds == len(campaign.failed) == 4
     assert [broken.shrunk for broken in campaign.failed] == [True, False, False, False]
     assert campaign.failed[0].spec.faults == () and campaign.failed[0].spec.workers == 2
-
-
-def test_an_error_that_the_core_raises_is_a_violation_and_names_its_place() -> None:
-    (broken,) = run_campaign(
-        CampaignConfig(seeds=(0,), mutant=broken_everywhere, shrink=False)
-    ).failed
-    assert broken.failure.invariant == "error"
-    assert broken.failure.what.startswith("KeyError: 'x' (test_campaign.py:")
+    # An error that the core raises is a violation, and names its place.
+    failure = campaign.failed[0].failure
+    assert failure.invariant == "error"
+    assert failure.what.startswith("KeyError: 'x' (test_campaign.py:")
 
 
 def test_a_full_campaign_says_what_it_never_met(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,14 +36,11 @@ class Two:
         self.weighted_sum.entry(life, entry)
 
 
-def test_what_comes_back_brings_its_values() -> None:
+def test_what_comes_back_brings_its_values_and_is_a_violation_without_them() -> None:
     two = Two()
     two.vectors[A].x[:] = (1.5 * ONE + 1.0 * HALF) / (ONE + HALF)
     two.write(A, Entry(Kind.SETTLED, 0, *B, 1))
     two.weighted_sum.check()
-
-
-def test_what_comes_back_without_them_is_a_violation() -> None:
     two = Two()
     two.write(A, Entry(Kind.SETTLED, 0, *B, 1))
     with pytest.raises(Violation, match="the weighted sum of shard 0 is off"):

@@ -40,13 +40,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, steps: int) -> int:
 
     with monkeypatch.context() as patch:
         patch.setattr(Fleet, "run", noted)
-        made = simulate(
-            task="consensus",
-            workers=60,
-            topology="random-regular:d=6",
-            p=1.0,
-            steps=steps,
-            decide="protocol",
-        )
+        given: Any = {"topology": "random-regular:d=6", "p": 1.0, "decide": "protocol"}
+        made = simulate(task="consensus", workers=60, steps=steps, **given)
     assert made.summary["steps"] == 60 * steps and n_calls > 0
     return n_calls

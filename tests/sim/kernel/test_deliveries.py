@@ -43,60 +43,47 @@ def arrivals(config: NetworkConfig, messages: Sequence[Message], n: int = 5) -> 
     return found
 
 
-def test_one_message_is_not_held_up_by_a_downlink_as_fast_as_its_uplink() -> None:
-    config = NetworkConfig(latency_s=0.25, bandwidth_mbit=ONE_MB_S)
-    assert arrivals(config, [(0.0, 0, 1, MB)]) == [1.25]
+FROM_ALL = [(0.0, source, 4, MB) for source in range(4)]
+LINE = Link(source=("0", "1"), to=("2", "3"), bandwidth_mbit=ONE_MB_S / 4, shared=True)
+SHARED = {"latency_s": 0.5, "links": (LINE,)}
+OVER = [(0.0, 0, 2, MB), (0.0, 1, 3, MB)]
+HALF = {"hosts": (Host(workers=("3", "4"), downlink_mbit=ONE_MB_S / 2),)}
 
 
-def test_what_comes_from_several_sides_at_once_shares_the_downlink() -> None:
-    config = NetworkConfig(latency_s=0.25, bandwidth_mbit=ONE_MB_S)
-    sent = [(0.0, source, 4, MB) for source in range(4)]
-    assert arrivals(config, sent) == [1.25, 2.25, 3.25, 4.25]
-    # Those to others are none of its business.
-    assert arrivals(config, [*sent[:2], (0.0, 2, 3, MB)]) == [1.25, 2.25, 1.25]
-
-
-def test_without_a_limit_they_all_come_at_once() -> None:
-    config = NetworkConfig(bandwidth_mbit=ONE_MB_S, downlink_mbit=float("inf"))
-    assert arrivals(config, [(0.0, source, 4, MB) for source in range(4)]) == [1.0] * 4
-
-
-@pytest.mark.parametrize("jitter", [0.0, 1e-12], ids=["in constant time", "with a little chance"])
-def test_bytes_go_on_as_they_come_and_the_slower_end_decides(jitter: float) -> None:
-    slow_down = NetworkConfig(bandwidth_mbit=ONE_MB_S, downlink_mbit=ONE_MB_S / 2, jitter=jitter)
-    assert arrivals(slow_down, [(0.0, 0, 1, MB)]) == pytest.approx([2.0])
-    slow_up = NetworkConfig(bandwidth_mbit=ONE_MB_S, downlink_mbit=ONE_MB_S * 2, jitter=jitter)
-    assert arrivals(slow_up, [(0.0, 0, 2, MB), (0.0, 1, 2, MB)]) == pytest.approx([1.0, 1.5])
-
-
-def test_a_short_message_passes_a_long_one_that_still_comes_in() -> None:
-    config = NetworkConfig(bandwidth_mbit=ONE_MB_S)
-    long, short = arrivals(config, [(0.0, 0, 2, MB), (0.1, 1, 2, MB // 10)])
-    assert short == pytest.approx(0.2) and long == pytest.approx(1.1)
-
-
-def test_a_long_message_that_waits_for_a_short_one_waits_for_that_alone() -> None:
-    config = NetworkConfig(bandwidth_mbit=ONE_MB_S)
-    long, short = arrivals(config, [(0.0, 0, 2, MB), (0.98, 1, 2, MB // 100)])
-    assert short == pytest.approx(0.99) and long == pytest.approx(1.01)
-
-
-def test_workers_of_a_host_share_its_downlink_and_nothing_among_themselves() -> None:
-    host = Host(workers=("3", "4"), downlink_mbit=ONE_MB_S / 2)
-    config = NetworkConfig(bandwidth_mbit=ONE_MB_S, hosts=(host,))
-    sent = [(0.0, 0, 3, MB), (0.0, 1, 4, MB), (0.0, 3, 4, MB)]
-    assert arrivals(config, sent) == [2.0, 4.0, 0.0]
-
-
-def test_links_that_are_shared_are_one_line_for_all() -> None:
-    line = Link(source=("0", "1"), to=("2", "3"), bandwidth_mbit=ONE_MB_S / 4, shared=True)
-    config = NetworkConfig(latency_s=0.5, bandwidth_mbit=ONE_MB_S, links=(line,))
-    sent = [(0.0, 0, 2, MB), (0.0, 1, 3, MB)]
-    assert arrivals(config, sent) == [4.5, 8.5]
-    # The way back, and that to others, is another.
-    assert arrivals(config, [*sent, (0.0, 2, 1, MB), (0.0, 3, 4, MB)])[2:] == [1.5, 1.5]
-    # Nobody waits for a port of his own before the line has let him through.
-    assert arrivals(config, [*sent, (6.0, 4, 3, MB)])[2] == 7.5
+@pytest.mark.parametrize(
+    ("changes", "sent", "expected"),
+    [
+        # One message is not held up by a downlink as fast as its uplink.
+        ({"latency_s": 0.25}, [(0.0, 0, 1, MB)], [1.25]),
+        # What comes from several sides at once shares it; those to others are none of its business.
+        ({"latency_s": 0.25}, FROM_ALL, [1.25, 2.25, 3.25, 4.25]),
+        ({"latency_s": 0.25}, [*FROM_ALL[:2], (0.0, 2, 3, MB)], [1.25, 2.25, 1.25]),
+        ({"downlink_mbit": float("inf")}, FROM_ALL, [1.0] * 4),
+        # Bytes go on as they come, and the slower end decides.
+        ({"downlink_mbit": ONE_MB_S / 2}, [(0.0, 0, 1, MB)], [2.0]),
+        ({"downlink_mbit": ONE_MB_S / 2, "jitter": 1e-12}, [(0.0, 0, 1, MB)], [2.0]),
+        ({"downlink_mbit": ONE_MB_S * 2}, [(0.0, 0, 2, MB), (0.0, 1, 2, MB)], [1.0, 1.5]),
+        (
+            {"downlink_mbit": ONE_MB_S * 2, "jitter": 1e-12},
+            *([(0.0, 0, 2, MB), (0.0, 1, 2, MB)], [1.0, 1.5]),
+        ),
+        # A short one passes a long one that still comes in, which waits for that alone.
+        ({}, [(0.0, 0, 2, MB), (0.1, 1, 2, MB // 10)], [1.1, 0.2]),
+        ({}, [(0.0, 0, 2, MB), (0.98, 1, 2, MB // 100)], [1.01, 0.99]),
+        # Workers of a host share its downlink, and nothing among themselves.
+        (HALF, [(0.0, 0, 3, MB), (0.0, 1, 4, MB), (0.0, 3, 4, MB)], [2.0, 4.0, 0.0]),
+        # Links that are shared are one line for all; the way back, and that to others, is another.
+        (SHARED, OVER, [4.5, 8.5]),
+        (SHARED, [*OVER, (0.0, 2, 1, MB), (0.0, 3, 4, MB)], [4.5, 8.5, 1.5, 1.5]),
+        # Nobody waits for a port of his own before the line has let him through.
+        (SHARED, [*OVER, (6.0, 4, 3, MB)], [4.5, 8.5, 7.5]),
+    ],
+)
+def test_each_message_comes_when_its_ports_and_lines_have_carried_it(
+    changes: dict[str, Any], sent: list[Message], expected: list[float]
+) -> None:
+    config = NetworkConfig(bandwidth_mbit=ONE_MB_S, **changes)
+    assert arrivals(config, sent) == pytest.approx(expected, rel=1e-12)
 
 
 @given(

@@ -11,7 +11,8 @@ from rumor.gossip.wire.messages import Phase
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.program import Keep, Start
 
-from ..fleets import LARGE, fault, fleet_of, live_on
+from ...faults import fault
+from ..fleets import LARGE, fleet_of, live_on
 
 
 def phase(fleet: Fleet, index: int) -> Phase:

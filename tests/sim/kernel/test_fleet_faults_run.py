@@ -15,7 +15,7 @@ from rumor.sim.batched.batches import Batches
 from rumor.sim.batched.vector_tasks import consensus
 from rumor.sim.results.plots import fault_labels
 
-from ..fleets import fault
+from ...faults import fault
 from ..test_simulate import tiny
 
 ROOT = Path(__file__).parents[3]
@@ -32,17 +32,8 @@ BUSY = [
     fault(12.0, "restart", peer="join-1", state="lost"),
 ]
 SETTINGS: dict[str, Any] = {
-    "task": "digits",
-    "workers": 5,
-    "steps": 150,
-    "batch_size": 8,
-    "p": 0.3,
-    "network": "lossy",
-    "timing": "local",
-    "checkpoint_every_s": 1.0,
-    "faults": BUSY,
-    "engine": "loop",
-    "seed": 2,
+    **{"task": "digits", "workers": 5, "steps": 150, "batch_size": 8, "p": 0.3, "network": "lossy"},
+    **{"timing": "local", "checkpoint_every_s": 1.0, "faults": BUSY, "engine": "loop", "seed": 2},
 }
 
 
@@ -90,11 +81,8 @@ def test_one_that_crashed_alone_gets_to_the_very_bits_of_one_that_did_not(
     engine: str, state: str
 ) -> None:
     settings: dict[str, Any] = {
-        "task": tiny(lr=0.02, steps=120),
-        "workers": 1,
-        "topology": "complete",
-        "engine": engine,
-        "checkpoint_every_s": 1.0,
+        **{"task": tiny(lr=0.02, steps=120), "workers": 1, "topology": "complete"},
+        **{"engine": engine, "checkpoint_every_s": 1.0},
     }
     faults = [fault(5.07, "crash", peer=0), fault(6.0, "restart", peer=0, state=state)]
     again, plain = simulate(**settings, faults=faults), simulate(**settings)
@@ -106,18 +94,11 @@ def test_one_that_crashed_alone_gets_to_the_very_bits_of_one_that_did_not(
 
 
 def test_vectors_start_again_from_their_own_values() -> None:
-    values = np.arange(12.0).reshape(4, 3)
-    faults = [fault(1.0, "mass-restart", for_s=1.0, state="lost")]
-    run = simulate(
-        task=consensus(values),
-        workers=4,
-        topology="complete",
-        p=1.0,
-        time_s=20.0,
-        timing="local",
-        faults=faults,
-        eval_every=5,
-    )
+    settings: dict[str, Any] = {
+        **{"task": consensus(np.arange(12.0).reshape(4, 3)), "workers": 4, "topology": "complete"},
+        **{"p": 1.0, "time_s": 20.0, "timing": "local", "eval_every": 5},
+    }
+    run = simulate(**settings, faults=[fault(1.0, "mass-restart", for_s=1.0, state="lost")])
     time_s, found = run.series["time_s"], run.series["disagreement"]
     # Nobody is there in between; then one founds with its own vector, and all become copies.
     assert np.isnan(found[(time_s > 1.1) & (time_s < 1.9)]).all()
@@ -129,18 +110,12 @@ def test_vectors_start_again_from_their_own_values() -> None:
 @pytest.mark.extended
 def test_parts_of_a_partition_train_apart_and_merge_to_what_neither_had_alone() -> None:
     """Section by section: before, 500 steps apart, and after."""
-    run = simulate(
-        task="digits",
-        workers=8,
-        steps=750,
-        p=0.2,
-        partition="dirichlet:0.1",
-        timing="local",
-        seed=3,
-        faults=[fault(10.0, "partition", groups=[[0, 1, 2, 3]], for_s=50.0)],
-        engine="dense",
-        eval_every=50,
-    )
+    settings: dict[str, Any] = {
+        **{"task": "digits", "workers": 8, "steps": 750, "p": 0.2, "partition": "dirichlet:0.1"},
+        **{"timing": "local", "seed": 3, "engine": "dense", "eval_every": 50},
+    }
+    cut = fault(10.0, "partition", groups=[[0, 1, 2, 3]], for_s=50.0)
+    run = simulate(**settings, faults=[cut])
     series, summary = run.series, run.summary
     apart = np.isfinite(series["accuracy_of_groups"]).all(axis=1)
     steps = series["steps"][apart]
@@ -189,19 +164,10 @@ def test_values_that_are_spoilt_in_a_later_life_end_that_life() -> None:
     assert step > 3
     # All have started half a second after the first.
     crash_s = 0.1 * step + 0.45
-    run = simulate(
-        task=bad,
-        workers=3,
-        topology="complete",
-        partition="iid",
-        seed=5,
-        p=0.2,
-        timing="local",
-        faults=[
-            fault(crash_s, "crash", peer=owner),
-            fault(crash_s + 1, "restart", peer=owner, state="lost"),
-        ],
-    )
+    settings: dict[str, Any] = {"topology": "complete", "partition": "iid", "seed": 5, "p": 0.2}
+    again = fault(crash_s + 1, "restart", owner, state="lost")
+    faults = [fault(crash_s, "crash", owner), again]
+    run = simulate(task=bad, workers=3, timing="local", **settings, faults=faults)
     assert run.summary["stopped"] == [ids[owner]]
     # Some steps of the life that crashed, and then all up to the one that spoils it.
     assert step < run.workers["steps"][owner] < 2 * step

@@ -2,7 +2,8 @@
 
 import pytest
 
-from ..fleets import Fault, fault, fleet_of, live_on
+from ...faults import Fault, fault
+from ..fleets import fleet_of, live_on
 
 STEP_S = 0.1
 
@@ -24,49 +25,31 @@ def lost_s(*faults: Fault, until_s: float = 16.0) -> float:
     ("faults", "stands_s"),
     [
         # The end of a pause that was over before is not the end of the next one.
-        (
-            [
-                fault(3.0, "pause", peer=1, for_s=4.0),
-                fault(4.0, "continue", peer=1),
-                fault(5.0, "pause", peer=1, for_s=6.0),
-            ],
-            7.0,
-        ),
+        ([(3.0, "pause", 4.0), (4.0, "continue", None), (5.0, "pause", 6.0)], 7.0),
         # Of two at once the one that ends last counts, whichever began first.
-        ([fault(3.0, "pause", peer=1, for_s=2.0), fault(4.0, "pause", peer=1, for_s=5.0)], 6.0),
-        ([fault(3.0, "pause", peer=1, for_s=6.0), fault(4.0, "pause", peer=1, for_s=1.0)], 6.0),
+        ([(3.0, "pause", 2.0), (4.0, "pause", 5.0)], 6.0),
+        ([(3.0, "pause", 6.0), (4.0, "pause", 1.0)], 6.0),
         # A worker that is told to go on does, however often it was paused.
-        (
-            [
-                fault(3.0, "pause", peer=1, for_s=9.0),
-                fault(4.0, "pause", peer=1),
-                fault(5.0, "continue", peer=1),
-            ],
-            2.0,
-        ),
+        ([(3.0, "pause", 9.0), (4.0, "pause", None), (5.0, "continue", None)], 2.0),
     ],
 )
-def test_the_end_of_a_pause_ends_no_other(faults: list[Fault], stands_s: float) -> None:
-    assert lost_s(*faults) == pytest.approx(stands_s, abs=0.3)
+def test_the_end_of_a_pause_ends_no_other(
+    faults: list[tuple[float, str, float | None]], stands_s: float
+) -> None:
+    given = [fault(s, kind, 1, **({"for_s": lasts} if lasts else {})) for s, kind, lasts in faults]
+    assert lost_s(*given) == pytest.approx(stands_s, abs=0.3)
 
 
 def test_a_pause_of_a_life_that_has_ended_does_not_hold_the_next_one() -> None:
-    faults = [
-        fault(3.0, "pause", peer=1),
-        fault(4.0, "crash", peer=1),
-        fault(4.5, "pause", peer=1, for_s=9.0),
-        fault(5.0, "restart", peer=1),
-    ]
-    assert lost_s(*faults) < 6.0
+    before, again = fault(3.0, "pause", 1), fault(4.5, "pause", 1, for_s=9.0)
+    assert lost_s(before, fault(4.0, "crash", 1), again, fault(5.0, "restart", 1)) < 6.0
 
 
 def test_of_two_slows_the_larger_counts_and_each_ends_by_itself() -> None:
-    faults = [
-        fault(2.0, "slow", peer=1, factor=2.0, for_s=12.0),
-        fault(6.0, "slow", peer=1, factor=4.0, for_s=4.0),
-    ]
+    long = fault(2.0, "slow", 1, factor=2.0, for_s=12.0)
+    short = fault(6.0, "slow", 1, factor=4.0, for_s=4.0)
     # For eight seconds half of its steps are lost, for four three quarters.
-    assert lost_s(*faults) == pytest.approx(8 / 2 + 4 * 3 / 4, abs=0.5)
+    assert lost_s(long, short) == pytest.approx(8 / 2 + 4 * 3 / 4, abs=0.5)
 
 
 @pytest.mark.extended
@@ -85,10 +68,9 @@ def test_a_slow_worker_is_slow_in_its_next_life(for_s: float | None, state: str)
 @pytest.mark.parametrize(
     "late",
     [
-        fault(1.0, "slow", peer="join-1", factor=10.0),
-        fault(1.0, "clock-jump", peer="join-1", by_s=500.0),
-        fault(1.0, "diverge", peer="join-1"),
-        fault(1.0, "pause", peer="join-1"),
+        *(fault(1.0, kind, "join-1") for kind in ("diverge", "pause")),
+        fault(1.0, "slow", "join-1", factor=10.0),
+        fault(1.0, "clock-jump", "join-1", by_s=500.0),
     ],
 )
 def test_a_fault_of_a_worker_that_does_not_run_does_nothing(late: Fault) -> None:

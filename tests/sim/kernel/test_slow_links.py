@@ -10,7 +10,8 @@ from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.program import Slot
 from rumor.sim.models.network import NetworkConfig
 
-from ..fleets import LARGE, SMALL, fault, fleet_of, live_on
+from ...faults import fault
+from ..fleets import LARGE, SMALL, fleet_of, live_on
 
 NETWORK = NetworkConfig(latency_s=0.001, bandwidth_mbit=10.0)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,58 +34,66 @@ def sent(
     return [network.deliveries(number * every_s, 0, to, 1000) for number in range(n)]
 
 
-def test_a_message_takes_its_bytes_over_the_bandwidth_and_then_the_latency() -> None:
-    network = links(NetworkConfig(latency_s=0.25, bandwidth_mbit=8))
-    # 8 Mbit/s are 10^6 bytes/s.
-    assert network.deliveries(1.0, 0, 1, 500_000) == approx([1.75])
+LOST = Link(to=("1",), loss=1.0)
+SLOW = Link(source=("0",), to=("1",), bandwidth_mbit=2)
+FIRST = Link(source=("0",), latency_s=1.0, loss=1.0)
+SECOND = Link(source=("0",), to=("1", "2"), loss=0.0)
+HOST = Host(workers=("peer-0", "1"), bandwidth_mbit=4)
+MB, HALF = 1_000_000, 500_000
 
 
-@pytest.mark.parametrize("jitter", [0.0, 1e-12], ids=["in constant time", "with a little chance"])
-def test_all_links_of_a_worker_share_its_uplink_in_order_of_sending(jitter: float) -> None:
-    network = links(NetworkConfig(latency_s=0.25, bandwidth_mbit=8, jitter=jitter))
-    assert network.deliveries(0.0, 0, 1, 1_000_000) == approx([1.25])
-    assert network.deliveries(0.5, 0, 2, 1_000_000) == approx([2.25])
-    assert network.deliveries(0.5, 3, 1, 1_000_000) == approx([1.75])
-    assert network.deliveries(9.0, 0, 2, 1_000_000) == approx([10.25])
-
-
-def test_lost_messages_keep_the_uplink_busy_too() -> None:
-    network = links(NetworkConfig(bandwidth_mbit=8, links=(Link(to=("1",), loss=1.0),)))
-    assert network.deliveries(0.0, 0, 1, 1_000_000) == ()
-    assert network.deliveries(0.0, 0, 2, 1_000_000) == approx([2.0])
-
-
-def test_workers_of_a_host_share_its_uplink_but_not_among_themselves() -> None:
-    host = Host(workers=("peer-0", "1"), bandwidth_mbit=4)
-    network = links(NetworkConfig(latency_s=0.25, bandwidth_mbit=8, loss=0.0, hosts=(host,)))
-    assert network.deliveries(0.0, 0, 2, 500_000) == approx([1.25])
-    assert network.deliveries(0.0, 1, 3, 500_000) == approx([2.25])
-    assert network.deliveries(0.0, 1, 0, 500_000) == (0.0,)
-    # Its downlink is as slow as its uplink.
-    assert network.deliveries(0.0, 3, 1, 500_000) == approx([1.25])
+@pytest.mark.parametrize(
+    ("changes", "messages"),
+    [
+        # Its bytes over the bandwidth, and then the latency: 8 Mbit/s are 10^6 bytes/s.
+        ({"latency_s": 0.25, "bandwidth_mbit": 8}, [(1.0, 0, 1, HALF, [1.75])]),
+        # All links of a worker share its uplink in order of sending, with and without chance.
+        *(
+            (
+                {"latency_s": 0.25, "bandwidth_mbit": 8, "jitter": jitter},
+                [
+                    *((0.0, 0, 1, MB, [1.25]), (0.5, 0, 2, MB, [2.25]), (0.5, 3, 1, MB, [1.75])),
+                    (9.0, 0, 2, MB, [10.25]),
+                ],
+            )
+            for jitter in (0.0, 1e-12)
+        ),
+        # Lost messages keep the uplink busy, too.
+        (
+            {"bandwidth_mbit": 8, "links": (LOST,)},
+            [(0.0, 0, 1, MB, []), (0.0, 0, 2, MB, [2.0])],
+        ),
+        # Workers of a host share its uplink, but not among themselves; its downlink is as slow.
+        (
+            {"latency_s": 0.25, "bandwidth_mbit": 8, "loss": 0.0, "hosts": (HOST,)},
+            [
+                *((0.0, 0, 2, HALF, [1.25]), (0.0, 1, 3, HALF, [2.25]), (0.0, 1, 0, HALF, [0.0])),
+                (0.0, 3, 1, HALF, [1.25]),
+            ],
+        ),
+        # The uplink is free again after a second, a link of its own speed after four.
+        (
+            {"bandwidth_mbit": 8, "links": (SLOW,)},
+            [(0.0, 0, 1, MB, [4.0]), (0.0, 0, 2, MB, [2.0]), (0.0, 0, 1, MB, [8.0])],
+        ),
+        # The last exception that fits a link holds for what it gives.
+        (
+            {"latency_s": 0.5, "links": (FIRST, SECOND)},
+            [(0.0, 0, 1, 1, [1.0]), (0.0, 0, 3, 1, []), (0.0, 1, 0, 1, [0.5])],
+        ),
+    ],
+)
+def test_a_message_arrives_when_uplink_and_link_have_carried_it(
+    changes: dict[str, Any], messages: list[tuple[float, int, int, int, list[float]]]
+) -> None:
+    network = links(NetworkConfig(**changes))
+    for time_s, source, to, size_bytes, expected in messages:
+        assert network.deliveries(time_s, source, to, size_bytes) == approx(expected)
 
 
 def test_inside_a_host_nothing_is_lost_or_doubled() -> None:
     config = replace(BAD, loss=1.0, duplicates=1.0, hosts=(Host(workers=("*",)),))
     assert sent(config, 3) == [(0.0,), (0.05,), (0.1,)]
-
-
-def test_a_link_of_its_own_speed_limits_behind_the_uplink() -> None:
-    slow = Link(source=("0",), to=("1",), bandwidth_mbit=2)
-    network = links(NetworkConfig(bandwidth_mbit=8, links=(slow,)))
-    assert network.deliveries(0.0, 0, 1, 1_000_000) == approx([4.0])
-    # The uplink is free again after a second, the link after four.
-    assert network.deliveries(0.0, 0, 2, 1_000_000) == approx([2.0])
-    assert network.deliveries(0.0, 0, 1, 1_000_000) == approx([8.0])
-
-
-def test_the_last_exception_that_fits_a_link_holds_for_what_it_gives() -> None:
-    first = Link(source=("0",), latency_s=1.0, loss=1.0)
-    second = Link(source=("0",), to=("1", "2"), loss=0.0)
-    network = links(NetworkConfig(latency_s=0.5, links=(first, second)))
-    assert network.deliveries(0.0, 0, 1, 1) == (1.0,)
-    assert network.deliveries(0.0, 0, 3, 1) == ()
-    assert network.deliveries(0.0, 1, 0, 1) == (0.5,)
 
 
 @given(seed=st.integers(0, 99), loss=RATES, duplicates=RATES)

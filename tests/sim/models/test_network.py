@@ -12,13 +12,8 @@ from rumor.sim.models.network import PRESETS, Host, Link, NetworkConfig, read_ne
 from rumor.sim.models.tables import as_table
 
 FULL = NetworkConfig(
-    latency_s=0.02,
-    jitter=0.3,
-    bandwidth_mbit=100.5,
-    downlink_mbit=math.inf,
-    loss=0.01,
-    duplicates=0.02,
-    reorder=0.03,
+    **{"latency_s": 0.02, "jitter": 0.3, "bandwidth_mbit": 100.5, "downlink_mbit": math.inf},
+    **{"loss": 0.01, "duplicates": 0.02, "reorder": 0.03},
     hosts=(
         Host(workers=("0", "1"), bandwidth_mbit=50.0, downlink_mbit=70.0),
         Host(workers=("peer-3",)),
@@ -57,16 +52,13 @@ def test_a_file_says_all_that_a_network_is(config: NetworkConfig, tmp_path: Path
     assert read_network(write(tmp_path / "net.json", as_table(config))) == config
 
 
-def test_a_file_starts_from_a_preset_and_null_means_no_limit(tmp_path: Path) -> None:
+def test_changes_and_files_leave_alone_what_is_not_given(tmp_path: Path) -> None:
     content = {"preset": "wan", "loss": 0.5, "bandwidth_mbit": None}
     found = read_network(write(tmp_path / "net.json", content))
     assert found == replace(PRESETS["wan"], loss=0.5, bandwidth_mbit=None)
-
-
-def test_changes_leave_alone_what_is_not_given() -> None:
     assert FULL.with_changes() == FULL
-    changed = FULL.with_changes(latency_s=0.0, loss=0.0, duplicates=0.5, bandwidth_mbit=2.0)
-    assert changed == replace(FULL, latency_s=0.0, loss=0.0, duplicates=0.5, bandwidth_mbit=2.0)
+    changes = {"latency_s": 0.0, "loss": 0.0, "duplicates": 0.5, "bandwidth_mbit": 2.0}
+    assert FULL.with_changes(**changes) == replace(FULL, **changes)  # type: ignore[arg-type]
     assert FULL.with_changes(bandwidth_mbit=math.inf).bandwidth_mbit is None
 
 

@@ -18,19 +18,15 @@ def factors(
     return slowdowns(IDS[:n], speeds=speeds, slow=slow, seed=seed)
 
 
-def test_classes_are_as_large_as_they_say() -> None:
-    counts = Counter(factors("0.5x:25%,1x:50%,4x:25%"))
-    assert counts == {2.0: 10, 1.0: 20, 0.25: 10}
-
-
 @pytest.mark.parametrize(
-    ("n", "counts"), [(1, [0, 1, 0]), (2, [1, 1, 0]), (3, [1, 1, 1]), (7, [2, 3, 2])]
+    ("n", "counts"),
+    [(1, [0, 1, 0]), (2, [1, 1, 0]), (3, [1, 1, 1]), (7, [2, 3, 2]), (40, [10, 20, 10])],
 )
-def test_sizes_are_rounded_by_largest_remainder_the_first_of_equals_first(
+def test_classes_are_as_large_as_they_say_rounded_the_first_of_equals_first(
     n: int, counts: list[int]
 ) -> None:
     found = Counter(factors("0.5x:25%,1x:50%,4x:25%", n))
-    assert [found[2.0], found[1.0], found[0.25]] == counts
+    assert [found[2.0], found[1.0], found[0.25]] == counts and sum(counts) == n
 
 
 @given(
@@ -47,21 +43,12 @@ def test_everybody_is_in_a_class_and_none_is_off_by_a_worker(n: int, parts: list
         assert abs(found[1 / speed] - n * share / 100) < 1
 
 
-def test_who_is_in_which_class_is_drawn_from_the_seed() -> None:
+def test_who_is_in_which_class_is_drawn_from_the_seed_and_stragglers_are_slower() -> None:
     spec = "1x:50%,2x:50%"
     assert factors(spec) == factors(spec) != factors(spec, seed=1)
     assert factors(spec) != sorted(factors(spec))
-
-
-def test_without_classes_everybody_is_alike_but_stragglers() -> None:
     assert factors(None, 4, slow=("3:10", "peer-01:2.5")) == [1.0, 2.5, 1.0, 10.0]
-
-
-def test_a_straggler_is_slower_than_its_class() -> None:
     assert factors("4x:100%", 2, slow=("1:10",)) == [0.25, 2.5]
-
-
-def test_percentages_are_added_exactly() -> None:
     assert sum(percent for _, percent in parse_speeds("1x:33.3%, 2x:33.3%, .5x:33.4%")) == 100
 
 
@@ -80,23 +67,24 @@ def test_what_is_no_class_is_answered_with_the_form(text: str) -> None:
     assert repr(text) in str(caught.value) and FORM in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "3", "3:", ":10", "3:0.5", "3:-1", "3:nan", "3:inf", "3:1e3"])
-def test_what_is_no_straggler_is_answered_with_the_form(text: str) -> None:
-    with pytest.raises(ConfigError, match="is not WORKER:FACTOR: write 3:10"):
-        parse_slow([text], IDS)
+NO_FORM = "is not WORKER:FACTOR: write 3:10"
 
 
-@pytest.mark.parametrize("name", ["40", "peer-40", "-1", "x"])
-def test_a_straggler_that_is_nobody_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"there is no worker {name}, only 0 to 39, called peer"):
-        parse_slow([f"{name}:2"], IDS)
-
-
-def test_a_straggler_named_twice_is_refused_whatever_it_is_called() -> None:
-    with pytest.raises(ConfigError, match="slow names worker 3 twice"):
-        parse_slow(["3:2", "peer-03:4"], IDS)
-
-
-def test_an_id_is_meant_before_an_index() -> None:
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        *(([text], NO_FORM) for text in ("", "3", "3:", ":10", "3:0.5", "3:-1", "3:nan", "3:inf")),
+        (["3:1e3"], NO_FORM),
+        *(
+            ([f"{name}:2"], rf"there is no worker {name}, only 0 to 39, called peer")
+            for name in ("40", "peer-40", "-1", "x")
+        ),
+        (["3:2", "peer-03:4"], "slow names worker 3 twice"),
+    ],
+)
+def test_what_is_no_straggler_is_refused(texts: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_slow(texts, IDS)
+    # An id is meant before an index.
     assert parse_slow(["1:2"], ["1", "0"]) == {0: 2.0}
     assert parse_slow(["a:b:2"], ["x", "a:b"]) == {1: 2.0}

@@ -9,21 +9,21 @@ from rumor.sim import NetworkConfig, simulate
 from rumor.sim.models.network import Host, Link
 from rumor.sim.models.stand_in import slowed_network, smaller_exchange
 
+from ...faults import fault
+
 SHARE_BYTES = 460_032
 FACTOR = SHARE_BYTES / (4 * 30.8e6)
 
 
-def test_every_bandwidth_of_a_network_is_made_smaller() -> None:
-    network = NetworkConfig(
-        bandwidth_mbit=100.0,
-        hosts=(Host(workers=("0", "1"), bandwidth_mbit=10.0),),
-        links=(Link(source=("0",), to=("2",), bandwidth_mbit=1.0),),
-    )
-    found = slowed_network(network, FACTOR)
-    assert found.bandwidth_mbit == 100.0 * FACTOR
-    assert found.downlink_mbit is None
+def test_every_bandwidth_of_a_network_and_the_rate_of_pushes_are_made_smaller() -> None:
+    hosts = (Host(workers=("0", "1"), bandwidth_mbit=10.0),)
+    links = (Link(source=("0",), to=("2",), bandwidth_mbit=1.0),)
+    found = slowed_network(NetworkConfig(bandwidth_mbit=100.0, hosts=hosts, links=links), FACTOR)
+    assert found.bandwidth_mbit == 100.0 * FACTOR and found.downlink_mbit is None
     assert found.hosts[0].bandwidth_mbit == 10.0 * FACTOR
     assert found.links[0].bandwidth_mbit == 1.0 * FACTOR
+    config = ProtocolConfig(bandwidth_bytes_s=1e6)
+    assert smaller_exchange(config, FACTOR, SHARE_BYTES).bandwidth_bytes_s == 1e6 * FACTOR
 
 
 @pytest.mark.parametrize(("stands_for", "frames"), [(30.8e6, 32), (0.8e6, 13)])
@@ -40,29 +40,14 @@ def test_a_share_comes_in_frames_if_that_of_the_large_model_does(
     assert found.window_bytes >= found.frame_bytes_max
 
 
-def test_the_rate_of_pushes_is_made_smaller_too() -> None:
-    config = ProtocolConfig(bandwidth_bytes_s=1e6)
-    assert smaller_exchange(config, FACTOR, SHARE_BYTES).bandwidth_bytes_s == 1e6 * FACTOR
-
-
 @pytest.mark.extended
 def test_beside_a_large_model_member_tables_hold_up_no_copy() -> None:
     # 8 numbers stand for 3.2 MB, which take 2.6 s at 10 Mbit/s. If the bytes of a hello were made
     # as slow it would take 20 s: no push would ever get through, and who restarts would found.
     asked: dict[str, Any] = {
-        "task": "consensus",
-        "workers": 8,
-        "topology": "exponential",
-        "rule": "gosgd:p=1",
-        "step_s": 3.0,
-        "time_s": 200.0,
-        "bandwidth_mbit": 10.0,
-        "stands_for": 0.8e6,
-        "faults": [
-            {"at_s": 20.0, "kind": "crash", "peer": 3},
-            {"at_s": 60.0, "kind": "restart", "peer": 3},
-        ],
-        "threads": 1,
+        **{"task": "consensus", "workers": 8, "topology": "exponential", "rule": "gosgd:p=1"},
+        **{"step_s": 3.0, "time_s": 200.0, "bandwidth_mbit": 10.0, "stands_for": 0.8e6},
+        **{"faults": [fault(20.0, "crash", 3), fault(60.0, "restart", 3)], "threads": 1},
     }
     found = simulate(**asked).summary
     assert found["restart_s_median"] < 5.0 and found["mixed"] > 300

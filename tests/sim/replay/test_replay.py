@@ -171,19 +171,11 @@ def verdicts(found: Replay) -> dict[str, str]:
     return {peer.id: str(peer.verdict) for peer in found.peers}
 
 
-@pytest.mark.extended
-@pytest.mark.live
-def test_own_datasets_augmentation_and_mixed_precision_are_repeated(place: Path) -> None:
-    options = ("--peers", "2", "--partition", "iid", "--out", "loaded")
-    launched(*options, settings=(*RULE, "--task", "noisytask:loaded", "--set=journal"))
-    found = replay(place / "loaded")
-    assert found.identical and found.difference is None
-    assert [peer.steps for peer in found.peers] == [40, 40]
-
-
 @pytest.mark.live
 def test_a_live_swarm_is_repeated_bit_for_bit(swarm: Path) -> None:
+    threads = torch.get_num_threads()
     found = replay(swarm)
+    assert torch.get_num_threads() == threads
     assert found.identical and found.difference is None and found.warnings == ()
     assert [peer.id for peer in found.peers] == ["peer-0", "peer-1", "peer-2"]
     assert all(peer.closed and peer.compared and peer.steps == 60 for peer in found.peers)
@@ -195,6 +187,7 @@ LARGE = ("--task", "noisytask:large", *JOURNALED[2:])
 TRACKING = ("--rule", "gradient-tracking", "--lr", "0.00001", "--set", "momentum=0")
 SHARDS = ("--set=exact", "--set=shards=3", "--set=shards_per_push=2", "--set=shard_order=random")
 COSINE = "--set=lr_schedule=cosine:warmup=0.2"
+LOADED = ("--partition", "iid", "--set=journal")
 
 
 @pytest.mark.extended
@@ -202,6 +195,8 @@ COSINE = "--set=lr_schedule=cosine:warmup=0.2"
 @pytest.mark.parametrize(
     ("peers", "settings", "told"),
     [
+        # Datasets of one's own, augmentation and mixed precision.
+        (2, (*RULE, "--task", "noisytask:loaded", *LOADED), ("mix ",)),
         (3, (*LARGE, "--rule", "diloco:h=3"), ("combine ",)),
         (3, (*DIGITS, "--rule", "gosgd:p=0.5,robust=clip:tau=1"), ("mix ",)),
         (3, (*DIGITS, "--rule", "gosgd:p=0.5,layers=3"), ("snapshot x of shard 2",)),
@@ -258,18 +253,8 @@ def test_exchanges_with_a_shared_segment_are_repeated_in_their_order(
 ) -> None:
     """Of four peers; a journal has the number of each exchange, and no values."""
     run = tmp_path / "run"
-    given = (
-        "--task",
-        "digits",
-        "--steps",
-        "60",
-        "--rule",
-        "seasgd",
-        "--peers",
-        "4",
-        "--set=journal",
-    )
-    launched(*given, "--out", str(run), settings=())
+    given = "--task digits --steps 60 --rule seasgd --peers 4 --set=journal --out"
+    launched(*given.split(), str(run), settings=())
     found = replay(run)
     assert found.identical, [found.difference, *(peer.why for peer in found.peers)]
     assert all(peer.compared and peer.steps == 60 for peer in found.peers)
@@ -317,14 +302,6 @@ def test_large_shares_are_repeated_however_they_travelled(
 def records_of(journal: Path) -> list[object]:
     with closing(JournalFile(journal)) as file:
         return [entry.record for entry in file]
-
-
-@pytest.mark.extended
-@pytest.mark.live
-def test_a_replay_leaves_the_number_of_threads_as_it_was(swarm: Path) -> None:
-    before = torch.get_num_threads()
-    replay(swarm)
-    assert torch.get_num_threads() == before
 
 
 @pytest.mark.extended
@@ -452,17 +429,8 @@ def test_other_versions_are_a_warning(copy: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.live
 def test_a_newcomer_becomes_the_same_copy_again_shard_by_shard(place: Path) -> None:
     # In the same run: shares in another format, and of a part of the model only.
-    settings = (
-        "--set",
-        "wire=int8",
-        "--set",
-        "shards=3",
-        "--set",
-        "linger_s=0.2",
-        "--set",
-        "step_s_min=0.05",
-    )
-    common = ("rumor", "peer", *QUICK, *settings, "--set", "rendezvous=meet")
+    settings = "--set=wire=int8 --set=shards=3 --set=linger_s=0.2 --set=step_s_min=0.05"
+    common = ("rumor", "peer", *QUICK, *settings.split(), "--set", "rendezvous=meet")
     log = place / "log.txt"
     founder = forked(log, *common, "--id", "old", "--steps", "1000000", "--out", "two/old")
     until(lambda: founder.poll() is not None or steps_of(place / "two" / "old" / JOURNAL) >= 10)
@@ -483,11 +451,7 @@ def steps_of(journal: Path) -> int:
     """Optimizer steps in a journal that is still being written; 0 where there is none yet."""
     if not journal.exists() or journal.stat().st_size < 1000:
         return 0
-    file = JournalFile(journal)
-    try:
-        return sum(isinstance(entry.record, Trained) for entry in file)
-    finally:
-        file.close()
+    return sum(isinstance(record, Trained) for record in records_of(journal))
 
 
 ADA, BOB = Life("ada", 1), Life("bob", 2)
@@ -513,20 +477,16 @@ def test_models_are_compared_by_bits(tmp_path: Path) -> None:
     state = {"a": torch.tensor([0.0, float("nan")]), "n": torch.tensor(3)}
     save_file(state, path, metadata={"weight_units": "7"})
     assert first_difference(path, state, 7 * UNIT) is None
-    assert "weight at the end is 8 units here, and 7" in str(
-        first_difference(path, state, 8 * UNIT)
-    )
-    negative = state | {"a": torch.tensor([-0.0, float("nan")])}
-    assert "tensor a[0] is -0.0 here, and 0.0" in str(first_difference(path, negative, 7 * UNIT))
-    assert "tensor n[] is 4 here, and 3" in str(
-        first_difference(path, state | {"n": torch.tensor(4)}, 7 * UNIT)
-    )
-    shorter = state | {"a": torch.zeros(1)}
-    assert "tensor a is (1,) torch.float32 here" in str(first_difference(path, shorter, 7 * UNIT))
-    assert "replay has no tensor n" in str(first_difference(path, {"a": state["a"]}, 7 * UNIT))
-    assert "saved model has no tensor b" in str(
-        first_difference(path, state | {"b": state["n"]}, 7 * UNIT)
-    )
+    wrong: list[tuple[dict[str, torch.Tensor], int, str]] = [
+        (state, 8, "weight at the end is 8 units here, and 7"),
+        (state | {"a": torch.tensor([-0.0, float("nan")])}, 7, "tensor a[0] is -0.0 here, and 0.0"),
+        (state | {"n": torch.tensor(4)}, 7, "tensor n[] is 4 here, and 3"),
+        (state | {"a": torch.zeros(1)}, 7, "tensor a is (1,) torch.float32 here"),
+        ({"a": state["a"]}, 7, "replay has no tensor n"),
+        (state | {"b": state["n"]}, 7, "saved model has no tensor b"),
+    ]
+    for found, units, message in wrong:
+        assert message in str(first_difference(path, found, units * UNIT))
 
 
 @pytest.mark.parametrize("content", [None, b"something else"])

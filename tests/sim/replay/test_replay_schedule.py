@@ -1,6 +1,7 @@
 """Learning rates that follow the clock of the swarm are the same ones in a replay."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,18 +25,12 @@ SCHEDULE = "cosine:warmup=0.1,floor=0.05"
 
 def configs(folder: Path, index: int) -> tuple[RunConfig, PeerConfig]:
     """Of a peer."""
+    own: Any = {"id": f"p{index}", "out": folder / f"p{index}", "rendezvous": folder / "r"}
+    protocol = ProtocolConfig(gossip_s=0.05, seek_s=0.05)
     run_config = RunConfig(
         total_steps=TOTAL, lr_schedule=SCHEDULE, journal=True, step_s_min=0.004 * (1 + index)
     )
-    peer_config = PeerConfig(
-        id=f"p{index}",
-        out=folder / f"p{index}",
-        log_every=1,
-        founders=2,
-        rendezvous=folder / "r",
-        protocol=ProtocolConfig(gossip_s=0.05, seek_s=0.05),
-    )
-    return run_config, peer_config
+    return run_config, PeerConfig(**own, log_every=1, founders=2, protocol=protocol)
 
 
 @pytest.fixture(scope="module")

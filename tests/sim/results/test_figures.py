@@ -4,30 +4,16 @@ from typing import Any
 
 from rumor.sim.results.figures import describe_faults
 
+from ...faults import fault
+
 SUMMARY: dict[str, Any] = {
-    "faults": [{"at_s": 1.0, "kind": "crash", "peer": "a"}, {"at_s": 2.0, "kind": "join"}],
-    "faults_after_end": 0,
-    "crashes": 1,
-    "detect_s_first": 30.0,
-    "detect_s_last": 31.5,
-    "undetected": 0,
-    "joins": 1,
-    "join_s_median": 0.5,
-    "join_s_most": 0.75,
-    "joins_failed": 0,
-    "restarts": 0,
-    "restart_s_median": None,
-    "restart_s_most": None,
-    "restarts_failed": 0,
-    "heal_s": None,
-    "unhealed": 0,
-    "accuracy_of_groups": None,
-    "weight_units_died": 2**39,
-    "weight_units_burned": 2**38,
-    "weight_expected": 4.0,
-    "weight_units_expected": 2**42,
-    "stranded": [],
-    "membership_bytes_s": 1234.0,
+    **{"faults": [fault(1.0, "crash", "a"), fault(2.0, "join")], "faults_after_end": 0},
+    **{"crashes": 1, "detect_s_first": 30.0, "detect_s_last": 31.5, "undetected": 0},
+    **{"joins": 1, "join_s_median": 0.5, "join_s_most": 0.75, "joins_failed": 0},
+    **{"restarts": 0, "restart_s_median": None, "restart_s_most": None, "restarts_failed": 0},
+    **{"heal_s": None, "unhealed": 0, "accuracy_of_groups": None, "stranded": []},
+    **{"weight_units_died": 2**39, "weight_units_burned": 2**38, "weight_expected": 4.0},
+    **{"weight_units_expected": 2**42, "membership_bytes_s": 1234.0},
 }
 
 
@@ -52,25 +38,17 @@ def test_crashes_newcomers_and_what_was_lost_have_a_row_each() -> None:
 
 def test_what_did_not_come_about_is_said() -> None:
     found = rows(
-        faults_after_end=1,
-        detect_s_first=None,
-        detect_s_last=None,
-        undetected=1,
-        join_s_median=None,
-        join_s_most=None,
-        joins_failed=1,
-        unhealed=1,
+        **dict.fromkeys(("faults_after_end", "undetected", "joins_failed", "unhealed"), 1),
+        **dict.fromkeys(("detect_s_first", "detect_s_last", "join_s_median", "join_s_most")),
         stranded=[f"peer-{k}" for k in range(7)],
-        weight_units_died=0,
-        weight_units_burned=0,
+        **{"weight_units_died": 0, "weight_units_burned": 0},
     )
     assert "1 of them after the end of the run" in found["faults"][1]
     assert found["crashes"][1] == "no survivor has noticed"
     assert "none was admitted" in found["joins"][1]
     assert found["healed"][0] == "no"
-    assert (
-        found["stranded"][0] == "7" and "peer-4 and 2 more: found no swarm" in found["stranded"][1]
-    )
+    stranded, whom = found["stranded"]
+    assert stranded == "7" and "peer-4 and 2 more: found no swarm" in whom
     assert "weight lost" not in found
 
 

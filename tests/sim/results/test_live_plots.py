@@ -18,18 +18,13 @@ from ...cli.launch.fakes import detail, summary
 
 
 def rows(n: int, accuracy: float | None = 0.9) -> list[dict[str, Any]]:
-    return [
-        {
-            "step": 10 * index,
-            "unix_s": 100.0 + index,
-            "time_s": 1.0 + index,
-            "loss": 1 / (index + 1),
-            "accuracy": accuracy if index % 5 == 0 else None,
-            "test_loss": 0.2 if index % 5 == 0 else None,
-            "sketch": [1.0, index / 100, 0.3] if index % 5 == 0 else None,
-        }
-        for index in range(n)
-    ]
+    made: list[dict[str, Any]] = []
+    for index in range(n):
+        told = {"accuracy": accuracy, "test_loss": 0.2, "sketch": [1.0, index / 100, 0.3]}
+        now = {"step": 10 * index, "unix_s": 100.0 + index, "time_s": 1.0 + index}
+        row = now | {"loss": 1 / (index + 1)}
+        made.append(row | (dict.fromkeys(told) if index % 5 else told))
+    return made
 
 
 def averaged(peer: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -94,13 +89,8 @@ def drawn_axes(
     return figures[0].axes
 
 
-@pytest.fixture
-def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.mark.extended
-@pytest.mark.usefixtures("in_a_folder")
+@pytest.mark.usefixtures("in_empty_folder")
 def test_ticks_of_a_logarithmic_axis_are_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     for rows_of in (rows(3), rows(60)):
         for axes in drawn_axes(monkeypatch, [rows_of, rows_of]):
@@ -118,7 +108,7 @@ def test_ticks_of_a_logarithmic_axis_are_plain_numbers(monkeypatch: pytest.Monke
         (2, None, "nothing was measured"),
     ],
 )
-@pytest.mark.usefixtures("in_a_folder")
+@pytest.mark.usefixtures("in_empty_folder")
 def test_without_distances_there_are_words_and_no_scale(
     monkeypatch: pytest.MonkeyPatch, count: int, distance: float | None, words: str
 ) -> None:
@@ -136,7 +126,7 @@ def lines_of(axes: Axes) -> list[np.ndarray]:
     return [places for places in found if len(places) > 2]
 
 
-@pytest.mark.usefixtures("in_a_folder")
+@pytest.mark.usefixtures("in_empty_folder")
 def test_a_slow_and_a_restarted_peer_are_drawn_at_the_time_of_their_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -151,7 +141,7 @@ def test_a_slow_and_a_restarted_peer_are_drawn_at_the_time_of_their_steps(
         np.testing.assert_array_equal(broken, expected)
 
 
-@pytest.mark.usefixtures("in_a_folder")
+@pytest.mark.usefixtures("in_empty_folder")
 def test_faults_stand_at_their_moments_and_their_labels_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

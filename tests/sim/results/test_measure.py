@@ -16,21 +16,16 @@ from rumor.sim.results.measure import participation, targets_of, time_figures, t
 from rumor.train.tasks.registry import build_task
 from rumor.train.tasks.task import Task
 
+from ...faults import Fault, fault
 from ..fleets import plan_of
 
 NOISE: dict[str, Any] = {"task": "noise", "topology": "complete", "threads": 1, "seed": 3}
 
 
 def reading(time_s: float, steps: list[int], exchanges: list[int], **more: Any) -> Reading:
-    return Reading(
-        time_s=time_s,
-        steps=np.array(steps),
-        weight_units=np.ones((len(steps), 1)),
-        idle_s=0.0,
-        traffic=Traffic(),
-        exchanges=np.array(exchanges),
-        **more,
-    )
+    given: dict[str, Any] = {"steps": np.array(steps), "exchanges": np.array(exchanges), **more}
+    units = np.ones((len(steps), 1))
+    return Reading(time_s=time_s, weight_units=units, idle_s=0.0, traffic=Traffic(), **given)
 
 
 def test_who_never_waits_uses_all_the_time() -> None:
@@ -53,24 +48,17 @@ def test_whose_partner_is_three_times_as_slow_waits_for_two_thirds_of_the_time()
     assert summary["idle"] == pytest.approx(1 - summary["utilization"])
 
 
-def test_who_crashes_for_good_leaves_half_of_the_goodput_and_all_of_the_utilization() -> None:
-    # The second one is gone for the last 60 of 120 s, and both begin within a second.
-    summary = simulate(
-        workers=2,
-        time_s=120.0,
-        step_s=1.0,
-        faults=[{"at_s": 60, "kind": "crash", "peer": 1}],
-        **NOISE,
-    ).summary
+@pytest.mark.parametrize(
+    ("struck", "utilization"),
+    # The second one is gone for the last 60 of 120 s, or stands still; both begin within a second.
+    [(fault(60, "crash", 1), 1.0), (fault(30, "pause", 1, for_s=60), (120 + 60) / 240)],
+)
+def test_who_crashes_or_stands_still_leaves_half_of_the_goodput(
+    struck: Fault, utilization: float
+) -> None:
+    summary = simulate(workers=2, time_s=120.0, step_s=1.0, faults=[struck], **NOISE).summary
     assert summary["goodput"] == pytest.approx((120 + 60) / 240, abs=0.02)
-    assert summary["utilization"] == pytest.approx(1.0, abs=0.02)
-
-
-def test_who_stands_still_does_not_compute() -> None:
-    pause = {"at_s": 30, "kind": "pause", "peer": 1, "for_s": 60}
-    summary = simulate(workers=2, time_s=120.0, step_s=1.0, faults=[pause], **NOISE).summary
-    assert summary["utilization"] == pytest.approx((120 + 60) / 240, abs=0.02)
-    assert summary["goodput"] == pytest.approx((120 + 60) / 240, abs=0.02)
+    assert summary["utilization"] == pytest.approx(utilization, abs=0.02)
 
 
 def test_who_decides_makes_no_difference() -> None:
@@ -126,15 +114,9 @@ def test_where_nobody_exchanges_anything_nobody_takes_part() -> None:
 def test_time_that_is_lost_in_faults_is_taken_from_the_founders_time() -> None:
     report = FaultReport()
     times = Times(until_s=25.0, lived_s=80.0, unused_s=20.0, computed_s=50.0, waited_s_most=3.0)
-    ending = Ending(
-        workers={"steps": np.array([50])},
-        weight_units=np.ones((1, 1)),
-        audit=audit([], set()),
-        halts={},
-        decided="",
-        fault_report=report,
-        times=times,
-    )
+    given: Any = {"audit": audit([], set()), "halts": {}, "decided": "", "fault_report": report}
+    steps, units = {"steps": np.array([50])}, np.ones((1, 1))
+    ending = Ending(workers=steps, weight_units=units, times=times, **given)
     figures = time_figures(ending, end_s=30.0, founders=4, means_s=[1.0])
     assert figures == {"utilization": 0.75, "goodput": 0.5, "wait_s_longest": 3.0}
     none = time_figures(ending, end_s=0.0, founders=4, means_s=[1.0])
@@ -145,9 +127,8 @@ def test_time_that_is_lost_in_faults_is_taken_from_the_founders_time() -> None:
 
 def test_what_comes_after_the_last_of_all_steps_is_not_counted() -> None:
     # One of four is gone for good at 50 s: 200 steps are taken by then, and 3 a second afterwards.
-    crash = {"at_s": 50, "kind": "crash", "peer": 1}
-    given: dict[str, Any] = {"workers": 4, "total_steps": 500, "step_s": 1.0, "faults": [crash]}
-    summary = simulate(**given, **NOISE).summary
+    given: dict[str, Any] = {"workers": 4, "total_steps": 500, "step_s": 1.0}
+    summary = simulate(**given, faults=[fault(50, "crash", 1)], **NOISE).summary
     assert summary["goodput"] == pytest.approx(500 / (4 * 150), abs=0.01)
     assert summary["utilization"] == pytest.approx(1.0, abs=0.01)
 

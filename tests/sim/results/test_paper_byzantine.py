@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from rumor.sim import simulate
 from rumor.train.tasks.task import Task
 
+from ...faults import fault
+
 DIM, SAMPLES = 64, 4096
 
 TABLE: dict[str, list[dict[str, Any]]] = {
@@ -39,31 +41,17 @@ def least_squares() -> Task:
         tuple(torch.from_numpy(side.astype(np.float32)) for side in pair)
         for pair in ((inputs, targets), (rows, rows @ optimum))
     )
-    return Task(
-        name="least-squares",
-        model=partial(nn.Linear, DIM, 1, bias=False),
-        train=train,
-        test=test,
-        loss=half_square,
-        lr=0.02,
-        batch_size=32,
-        steps=300,
-    )
+    model = partial(nn.Linear, DIM, 1, bias=False)
+    given: dict[str, Any] = {"loss": half_square, "lr": 0.02, "batch_size": 32, "steps": 300}
+    return Task(name="least-squares", model=model, train=train, test=test, **given)
 
 
 def distance(attack: str = "", *, robust: str = "none", seed: int = 0) -> float:
     """How far the honest model in the middle is from the optimum, once that is stationary."""
     faults = [{"at_s": 0, "peers": [14, 15], **each} for each in TABLE.get(attack, [])]
+    settings: dict[str, Any] = {"topology": "complete", "p": 0.5, "engine": "dense", "threads": 1}
     run = simulate(
-        task=least_squares(),
-        workers=16,
-        topology="complete",
-        p=0.5,
-        robust=robust,
-        seed=seed,
-        faults=faults,
-        engine="dense",
-        threads=1,
+        task=least_squares(), workers=16, robust=robust, seed=seed, faults=faults, **settings
     )
     found = np.sqrt(2 * run.series["loss_quantiles"][:, 2])
     return float(found[len(found) // 2 :].mean())
@@ -97,18 +85,12 @@ def test_two_liars_of_sixteen_cost_next_to_nothing_and_defence_costs_nothing() -
 @pytest.mark.parametrize("robust", ["clip", "nna:byzantine=1"])
 def test_halves_that_were_parted_come_together_again_with_clipping_on(robust: str) -> None:
     """Refused distances vote: where most are far away, far is what is usual."""
-    run = simulate(
-        task="consensus",
-        workers=8,
-        topology="complete",
-        p=0.5,
-        time_s=80,
-        seed=1,
-        robust=robust,
-        faults=[{"at_s": 2, "kind": "partition", "groups": [[0, 1, 2, 3]], "for_s": 40}],
-        timing="local",
-        eval_every=50,
-    )
+    settings: dict[str, Any] = {
+        **{"task": "consensus", "workers": 8, "topology": "complete", "p": 0.5, "time_s": 80},
+        **{"seed": 1, "timing": "local", "eval_every": 50},
+    }
+    faults = [fault(2, "partition", groups=[[0, 1, 2, 3]], for_s=40)]
+    run = simulate(**settings, robust=robust, faults=faults)
     apart, time_s = run.series["disagreement"], run.series["time_s"]
     # Long before the end of the partition each half agrees, to the last bits.
     parted = apart[(time_s > 15) & (time_s < 42)]

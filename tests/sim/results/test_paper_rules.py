@@ -131,22 +131,22 @@ def test_a_round_of_allreduce_takes_a_step_and_the_latency_of_each_stage(n: int)
     assert run.summary["virtual_time_s"] == 20 * (STEP_S + stages * STEP_S / 4)
 
 
-@pytest.mark.parametrize("topology", ["ring", "complete", "one-peer-exponential"])
-def test_a_round_of_dpsgd_takes_a_step_and_one_latency(topology: str) -> None:
-    """Lian et al., NeurIPS 2017: neighbors only, all at once."""
-    run = consensus_run(
-        "dpsgd", workers=8, topology=topology, steps=20, network=NetworkConfig(latency_s=STEP_S / 4)
-    )
-    assert run.summary["virtual_time_s"] == 20 * (STEP_S + STEP_S / 4)
-
-
-@pytest.mark.parametrize("rule", ASYNCHRONOUS)
-def test_who_never_waits_takes_a_step_per_step_whatever_the_latency(rule: str) -> None:
-    run = consensus_run(
-        rule, workers=8, topology="ring", steps=20, network=NetworkConfig(latency_s=3 * STEP_S)
-    )
-    assert run.summary["virtual_time_s"] == 20 * STEP_S
-    assert run.summary["idle"] == 0
+@pytest.mark.parametrize(
+    ("rule", "topology", "waits"),
+    [
+        # Lian et al., NeurIPS 2017: neighbors only, all at once.
+        *(("dpsgd", topology, 1) for topology in ("ring", "complete", "one-peer-exponential")),
+        *((rule, "ring", 0) for rule in ASYNCHRONOUS),
+    ],
+)
+def test_a_round_takes_a_step_and_the_latency_of_those_who_wait(
+    rule: str, topology: str, waits: int
+) -> None:
+    latency_s = STEP_S / 4 if waits else 3 * STEP_S
+    network = NetworkConfig(latency_s=latency_s)
+    run = consensus_run(rule, workers=8, topology=topology, steps=20, network=network)
+    assert run.summary["virtual_time_s"] == 20 * (STEP_S + waits * latency_s)
+    assert waits or run.summary["idle"] == 0
 
 
 def test_a_barrier_waits_for_the_slowest_of_each_round() -> None:
@@ -163,24 +163,18 @@ def test_a_barrier_waits_for_the_slowest_of_each_round() -> None:
     assert run.summary["idle"] == pytest.approx(1 - trained_s / expected_s, abs=1e-3)
 
 
-@pytest.mark.parametrize("rule", ASYNCHRONOUS)
-def test_a_slow_worker_does_not_change_the_step_rate_of_the_others(rule: str) -> None:
+@pytest.mark.parametrize("rule", ASYNCHRONOUS + SYNCHRONOUS)
+def test_a_slow_worker_holds_up_those_who_wait_for_it_alone(rule: str) -> None:
     """Kuehn et al. 2017 (CaffeGPI); Blot et al. 2016."""
-    run = consensus_run(
-        rule, workers=8, topology="exponential", steps=None, time_s=80 * STEP_S, slow=("3:10",)
-    )
-    assert run.workers["steps"].tolist() == [80, 80, 80, 8, 80, 80, 80, 80]
-
-
-@pytest.mark.parametrize("rule", SYNCHRONOUS)
-def test_a_slow_worker_holds_up_all_who_wait_for_it(rule: str) -> None:
-    run = consensus_run(
-        rule, workers=8, topology="exponential", steps=None, time_s=80 * STEP_S, slow=("3:10",),
-        network="ideal",
-    )  # fmt: skip
+    network: dict[str, Any] = {"network": "ideal"} if rule in SYNCHRONOUS else {}
+    given: dict[str, Any] = {"topology": "exponential", "time_s": 80 * STEP_S, "slow": ("3:10",)}
+    steps = consensus_run(rule, workers=8, steps=None, **given, **network).workers["steps"]
+    if rule in ASYNCHRONOUS:
+        assert steps.tolist() == [80, 80, 80, 8, 80, 80, 80, 80]
+        return
     # Neighbors of neighbors may be some rounds ahead, but no further than they are apart.
-    assert run.workers["steps"].min() == 8
-    assert run.workers["steps"].max() <= 8 + (3 if rule == "dpsgd" else 1)
+    assert steps.min() == 8
+    assert steps.max() <= 8 + (3 if rule == "dpsgd" else 1)
 
 
 def test_staleness_grows_with_latency_and_is_bounded_by_the_steps_in_it() -> None:

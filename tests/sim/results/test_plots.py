@@ -113,11 +113,8 @@ def test_the_end_is_written_beside_the_curve() -> None:
 def test_a_rate_over_next_to_no_time_is_not_drawn() -> None:
     series = ended_at_once()
     series["bytes_sent"][-1] += 1000
-    (axes,) = [
-        axes
-        for axes in replace(made_up(points=5), series=series).plot().axes
-        if axes.get_title(loc="left").startswith("Traffic")
-    ]
+    drawn = replace(made_up(points=5), series=series).plot().axes
+    (axes,) = [each for each in drawn if each.get_title(loc="left").startswith("Traffic")]
     assert axes.get_ylabel() == "MB/s"
 
 
@@ -131,13 +128,8 @@ def test_drawing_leaves_matplotlib_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("values", "scale"),
     [
-        ([1.0, 100.0], "log"),
-        ([1.0, 1e9], "log"),
-        ([1.0, 2.0], "linear"),
-        ([0.0, 100.0], "linear"),
-        ([-1.0, 100.0], "linear"),
-        ([np.nan], "linear"),
-        ([1.0, np.nan, np.inf, 100.0], "log"),
+        *((values, "log") for values in ([1.0, 100.0], [1.0, 1e9], [1.0, np.nan, np.inf, 100.0])),
+        *((values, "linear") for values in ([1.0, 2.0], [0.0, 100.0], [-1.0, 100.0], [np.nan])),
     ],
 )
 def test_a_scale_is_logarithmic_where_positive_values_are_far_apart(

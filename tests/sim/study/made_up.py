@@ -26,32 +26,20 @@ class Course:
 
     rate_s: float = 2.0
     """Virtual seconds in which the accuracy comes nearer to its ceiling by a factor of e."""
-
     ceiling: float = 0.97
     """Accuracy that it comes near."""
-
     noise: float = 0.04
     """Spread of rates between seeds, as a fraction; a tenth of it of ceilings and distances."""
-
     consensus_distance: float = 0.1
-    """At the end."""
-
     bytes_s: float = 2e6
     """Bytes sent in a virtual second, by all workers together."""
-
     time_s: float = 20.0
     """Virtual seconds that the run takes."""
-
-    facts: Mapping[str, Any] | None = None
-    """In place of those of the trial's topology, key by key."""
 
 
 def axis_of(name: str, values: Sequence[str | float | Point]) -> Axis:
     """An axis as `read_study` makes it: a value that is not a point yet sets the field *name*."""
-    points = [
-        value if isinstance(value, Point) else Point(_label(value), {name: value})
-        for value in values
-    ]
+    points = (v if isinstance(v, Point) else Point(f"{v}", {name: v}) for v in values)
     return Axis(name, tuple(points))
 
 
@@ -59,10 +47,9 @@ def results_of(
     grid: Mapping[str, Sequence[str | float | Point]],
     course: Callable[[Mapping[str, str]], Course | None] | None = None,
     *,
-    seeds: int | Sequence[int] = 3,
+    seeds: int = 3,
     points: int = 41,
     target: float = 0.9,
-    failures: Mapping[str, str] | None = None,
     leave_out: Callable[[Trial], bool] | None = None,
     title: str = "A study that nobody ran",
     question: str = "Which graph is the fastest?",
@@ -74,10 +61,9 @@ def results_of(
         grid: Points of each axis: values of the field that it is named after, or points.
         course: Says for the labels of a trial how it fares; unless given, the better its graph
             mixes the sooner it arrives. None for a trial that failed.
-        seeds: How many, or which.
+        seeds: How many.
         points: Evaluations of each trial.
         target: Of the study.
-        failures: More of them, in words.
         leave_out: Trials that are missing without having failed: the study was interrupted.
         title: Of the study.
         question: Of the study.
@@ -86,15 +72,9 @@ def results_of(
     axes = tuple(axis_of(name, values) for name, values in grid.items())
     varied = {name for axis in axes for point in axis.points for name in point.settings}
     usual = {"task": "digits", "workers": 16}
-    study = Study(
-        name="made-up",
-        title=title,
-        question=question,
-        settings={name: usual[name] for name in usual if name not in varied} | settings,
-        axes=axes,
-        seeds=tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds),
-        target=target,
-    )
+    given = {name: usual[name] for name in usual if name not in varied} | settings
+    words: dict[str, Any] = {"name": "made-up", "title": title, "question": question}
+    study = Study(**words, settings=given, axes=axes, seeds=tuple(range(seeds)), target=target)
     found: list[Result] = []
     failed: dict[str, str] = {}
     for trial in study.trials():
@@ -105,37 +85,33 @@ def results_of(
             failed[str(trial)] = "4 workers of 16 diverged: the learning rate (10) is too high"
         else:
             found.append(_result(trial, course_of_cell, points))
-    return Results(study=study, results=tuple(found), failures=failed | dict(failures or {}))
+    return Results(study=study, results=tuple(found), failures=failed)
 
 
 def _usual(trial: Trial) -> Course:
     facts = _facts(trial)
     slowness = 2.0 + 6.0 * facts["contraction"] ** 4
+    # Whether all workers have data alike.
+    is_even = str(trial.settings.get("partition", "shared")) in ("shared", "iid")
     return Course(
-        rate_s=slowness * (1 if _is_even(trial) else 1.5),
-        ceiling=0.97 if _is_even(trial) else 0.93,
+        rate_s=slowness * (1 if is_even else 1.5),
+        ceiling=0.97 if is_even else 0.93,
         consensus_distance=0.02 + 0.5 * facts["contraction"],
         bytes_s=2e5 * facts["degree_mean"],
     )
-
-
-def _is_even(trial: Trial) -> bool:
-    """Whether all workers have data alike."""
-    return str(trial.settings.get("partition", "shared")) in ("shared", "iid")
 
 
 def _result(trial: Trial, course: Course, points: int) -> Result:
     key = hashlib.blake2b(str(trial).encode(), digest_size=16).hexdigest()
     rng = np.random.default_rng(int(key[:8], 16))
     series = dict(_series(trial, course, points, rng))
-    kept = {name: tuple(map(_value, values)) for name, values in series.items()}
+    kept = {
+        name: tuple(float(value) if math.isfinite(value) else None for value in values)
+        for name, values in series.items()
+    }
+    summary = _summary(trial, series, key)
     return Result(
-        trial=trial,
-        key=key,
-        summary=_summary(trial, series, key),
-        series=kept,
-        facts=_facts(trial) | dict(course.facts or {}),
-        wall_s=2.5,
+        trial=trial, key=key, summary=summary, series=kept, facts=_facts(trial), wall_s=2.5
     )
 
 
@@ -173,19 +149,12 @@ def _series(
 
 def _summary(trial: Trial, series: Mapping[str, NDArray[np.float64]], key: str) -> dict[str, Any]:
     settings = trial.settings
-    workers = int(settings["workers"])
     ends = {name: float(values[-1]) for name, values in series.items()}
-    counts = ("messages", "bytes_sent", "pushes", "skipped", "mixed")
     found = {
-        "steps": int(ends["steps"] * workers),
-        "accuracy": ends.get("accuracy"),
-        "loss": ends.get("loss"),
-        "consensus_distance": ends["consensus_distance"],
-        **{name: int(ends[name]) for name in counts},
-        "staleness_steps": 1.2,
-        "idle": 0.0,
-        "virtual_time_s": ends["time_s"],
-        "digest": key,
+        "steps": int(ends["steps"] * int(settings["workers"])),
+        **{name: ends.get(name) for name in ("accuracy", "loss", "consensus_distance")},
+        **{n: int(ends[n]) for n in ("messages", "bytes_sent", "pushes", "skipped", "mixed")},
+        **{"staleness_steps": 1.2, "idle": 0.0, "virtual_time_s": ends["time_s"], "digest": key},
     }
     if "disagreement" in ends:
         noisy = settings["task"] == "noise"
@@ -202,11 +171,3 @@ def _facts(trial: Trial) -> dict[str, Any]:
 @cache
 def _facts_of(spec: str, workers: int, seed: int) -> dict[str, Any]:
     return facts_of(parse(spec, workers, seed=seed)).as_json()
-
-
-def _value(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
-def _label(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value}"

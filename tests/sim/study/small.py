@@ -5,7 +5,7 @@ from typing import Any
 
 from rumor.sim.study.study import Axis, Point, Study
 
-__all__ = ["TOML", "small_study", "tables_of"]
+__all__ = ["TOML", "grid_of", "small_study", "tables_of"]
 
 TOML = """
 title = "A small one"
@@ -27,15 +27,23 @@ topology = ["ring", "complete"]
 def small_study(*, seeds: int = 2, topology: Any = ("ring", "complete"), **settings: Any) -> Study:
     """A study of averaging: what is compared is the topology."""
     usual = {"task": "consensus", "workers": 8, "steps": 20, "p": 0.5}
-    points = tuple(Point(spec, {"topology": spec}) for spec in topology)
-    return Study(
-        name="small",
-        title="A small one",
-        question="",
+    return grid_of(
+        {"topology": {spec: {"topology": spec} for spec in topology}},
         settings=usual | settings,
-        axes=(Axis("topology", points),),
-        seeds=tuple(range(seeds)),
+        seeds=seeds,
     )
+
+
+def grid_of(
+    axes: dict[str, dict[str, dict[str, Any]]], *, settings: dict[str, Any], seeds: int = 2
+) -> Study:
+    """A study of these points: axis by axis, by their labels."""
+    made = (
+        Axis(name, tuple(Point(label, given) for label, given in points.items()))
+        for name, points in axes.items()
+    )
+    words: Any = {"name": "small", "title": "A small one", "question": ""}
+    return Study(**words, settings=settings, axes=tuple(made), seeds=tuple(range(seeds)))
 
 
 def tables_of(folder: Path) -> tuple[bytes, ...]:

@@ -1,6 +1,7 @@
 """Studies of points that are all alike, really simulated: how often some is called worse."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from scipy import stats
@@ -8,7 +9,9 @@ from scipy import stats
 from rumor.sim.study.analysis.ranking import Verdict, compare
 from rumor.sim.study.execution.trial import compute, config_of
 from rumor.sim.study.results import Result, Results
-from rumor.sim.study.study import Axis, Point, Study
+from rumor.sim.study.study import Study
+
+from .small import grid_of
 
 POINTS, SEEDS = 5, 3
 SETTINGS = {
@@ -31,16 +34,9 @@ def repetition(number: int) -> Results:
     An axis must have points that differ: these set how much memory may be taken, on which no result
     depends. Each trial has a seed of its own.
     """
-    axis = Axis("way", tuple(Point(f"way {n}", {"memory_gib": 64.0 + n}) for n in range(POINTS)))
-    study = Study(
-        name="null",
-        title="Five ways that are one",
-        question="Which is worse?",
-        settings=SETTINGS,
-        axes=(axis,),
-        seeds=tuple(range(SEEDS)),
-        target=TARGET,
-    )
+    points = {f"way {n}": {"memory_gib": 64.0 + n} for n in range(POINTS)}
+    study = grid_of({"way": points}, settings=SETTINGS, seeds=SEEDS)
+    study = replace(study, target=TARGET)
     return Results(study=study, results=tuple(computed(study, number)), failures={})
 
 

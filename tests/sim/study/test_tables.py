@@ -2,30 +2,27 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rumor.sim.study.results import CURVES
+from rumor.sim.study.study import Point
 from rumor.sim.study.tables import axis_columns, write_tables
 
 from .made_up import Course, results_of
 
 
-def rows(folder: Path) -> list[dict[str, str]]:
-    with open(folder / "summary.csv", newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def curves(folder: Path) -> list[dict[str, str]]:
-    with open(folder / "curves.csv", newline="", encoding="utf-8") as file:
+def rows(folder: Path, name: str = "summary") -> list[dict[str, str]]:
+    with open(folder / f"{name}.csv", newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def test_there_is_a_row_for_each_trial_and_evaluation(tmp_path: Path) -> None:
     results = results_of({"topology": ["ring", "complete"], "p": [0.1, 1.0]}, points=5)
     write_tables(results, tmp_path)
-    table = curves(tmp_path)
+    table = rows(tmp_path, "curves")
     assert len(table) == 2 * 2 * 3 * 5
     columns = list(table[0])
     assert columns[:5] == ["topology", "p", "seed", "trial", "evaluation"]
@@ -59,7 +56,6 @@ def test_a_target_that_was_not_reached_is_left_empty(tmp_path: Path) -> None:
 def test_an_axis_that_is_called_like_a_curve_has_a_column_of_its_own(
     tmp_path: Path, name: str
 ) -> None:
-    from rumor.sim.study.study import Point
 
     points = [Point("none", {"network": "lan"}), Point("much", {"network": "lossy"})]
     results = results_of({"topology": ["ring"], name: points}, points=3)
@@ -71,32 +67,24 @@ def test_an_axis_that_is_called_like_a_curve_has_a_column_of_its_own(
 
 
 def test_the_order_of_computing_does_not_show(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     results = results_of({"topology": ["ring", "complete"]})
     later = tuple(replace(r, wall_s=99.0) for r in results.results)
     written = []
-    for number, found in enumerate((results, replace(results, results=later))):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        write_tables(found, folder)
-        written.append([path.read_bytes() for path in sorted(folder.iterdir())])
+    for found in (results, replace(results, results=later)):
+        write_tables(found, tmp_path)
+        written.append([path.read_bytes() for path in sorted(tmp_path.iterdir())])
     assert written[0] == written[1]
 
 
 def test_failures_have_a_file_as_long_as_there_are_any(tmp_path: Path) -> None:
-    failed = results_of(
-        {"topology": ["ring", "complete"]},
-        lambda at: None if at["topology"] == "ring" else Course(),
-    )
+    grid = {"topology": ["ring", "complete"]}
+    failed = results_of(grid, lambda at: None if at["topology"] == "ring" else Course())
     write_tables(failed, tmp_path)
     told = json.loads((tmp_path / "failures.json").read_text())
     assert list(told) == ["ring, seed 0", "ring, seed 1", "ring, seed 2"]
     assert {row["topology"] for row in rows(tmp_path)} == {"complete"}
-    write_tables(results_of({"topology": ["ring", "complete"]}), tmp_path)
+    write_tables(results_of(grid), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.csv", "summary.csv"]
-
-
-def test_a_study_without_any_result_has_empty_tables(tmp_path: Path) -> None:
+    # Of a study without any result tables are empty.
     write_tables(results_of({"topology": ["ring"]}, lambda at: None), tmp_path)
-    assert rows(tmp_path) == [] == curves(tmp_path)
+    assert rows(tmp_path) == [] == rows(tmp_path, "curves")

@@ -10,7 +10,8 @@ from rumor.sim import NetworkConfig
 from rumor.train.faults.network import REPLAY_S_MAX, NetworkFaults
 from rumor.train.faults.schedule import faults_of
 
-from ...sim.fleets import LARGE, Fault, fault, fleet_of, live_on
+from ...faults import Fault, fault
+from ...sim.fleets import LARGE, fleet_of, live_on
 
 IDS = ("a", "b", "c", "d")
 

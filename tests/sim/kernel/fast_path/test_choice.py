@@ -44,13 +44,8 @@ def test_no_bit_depends_on_who_decides(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("task", ["consensus", "digits"])
 def test_a_run_goes_on_by_the_protocols_where_the_fast_path_cannot(task: str) -> None:
     settings: dict[str, Any] = {
-        "task": task,
-        "workers": 40,
-        "topology": "complete",
-        "latency_s": 4.0,
-        "rule": "gosgd:outstanding_max=36",
-        "steps": 45,
-        "window": 300,
+        **{"task": task, "workers": 40, "topology": "complete", "latency_s": 4.0},
+        **{"rule": "gosgd:outstanding_max=36", "steps": 45, "window": 300},
     }
     slow, fast = run_of("protocol", **settings), run_of("compiled", **settings)
     assert fast.summary["decided"] == "the fast path, then the protocols"
@@ -77,9 +72,11 @@ def test_the_same_decisions_are_none() -> None:
     verify_against_protocol(lost, 90.0, 10**9)
 
 
-def test_compiled_is_refused_where_it_cannot_be() -> None:
+def test_compiled_is_refused_where_it_cannot_be_before_anything_is_told() -> None:
+    told: list[object] = []
     with pytest.raises(ConfigError, match="cannot take this run: the rule is adpsgd"):
-        run_of("compiled", rule="adpsgd", p=None)
+        run_of("compiled", rule="adpsgd", p=None, progress=told.append)
+    assert not told
     with pytest.raises(ConfigError, match="decide is 'quickly': it must be"):
         run_of("quickly")
 

@@ -53,16 +53,38 @@ def test_fifty_thousand_random_runs_are_decided_alike(drawn: dict[str, Any]) -> 
     compare(drawn)
 
 
-@pytest.mark.parametrize(("p", "pace"), [(1.0, PACES[1]), (9.0, PACES[1]), (40.0, PACES[0])])
-def test_pushes_by_the_second_are_decided_alike(p: float, pace: str) -> None:
-    """Some turns have no push, others several, of which some are skipped for want of credit."""
-    rule = "gosgd:emission=per-second,outstanding_max=6"
-    assert compare({"n": 12, "rule": rule, "p": p, "pace": pace, "steps": 60})
+TIMED = {"n": 12, "rule": "gosgd:emission=per-second,outstanding_max=6", "steps": 60}
+LATE = {"n": 12, "latency_s": 0.7, "steps": 60, "staged_max": 1}
+OFFERED = {"n": 24, "inline_bytes_max": 1, "numbers": 2400}
 
 
-@pytest.mark.parametrize("topology", ["star", "one-peer-exponential", "random-regular:d=4"])
-def test_late_answers_are_asked_for_alike(topology: str) -> None:
-    settings = {"n": 12, "topology": topology, "latency_s": 0.7, "steps": 60, "staged_max": 1}
+@pytest.mark.parametrize(
+    "settings",
+    [
+        # Some turns have no push, others several, of which some are skipped for want of credit.
+        *(TIMED | {"p": p, "pace": pace} for p, pace in ((1.0, PACES[1]), (9.0, PACES[1]))),
+        TIMED | {"p": 40.0, "pace": PACES[0]},
+        *(LATE | {"topology": t} for t in ("star", "one-peer-exponential", "random-regular:d=4")),
+        # Columns grow as the run needs them.
+        {"n": 100, "steps": 30, "latency_s": 0.5},
+        *(
+            pytest.param(settings, marks=pytest.mark.extended)
+            for settings in (
+                # Steps of 2 s outlast how long an answer is waited for at first.
+                *(
+                    OFFERED | {"rule": rule, "step_s": step_s}
+                    for rule in ("gosgd", "sgp", "sgp:outstanding_max=5")
+                    for step_s in (0.1, 2.0)
+                ),
+                OFFERED
+                | {"n": 34, "rule": "sgp", "steps": 30, "numbers": 8}
+                | {"pace": PACES[1], "staged_max": 64},
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_runs_of_every_kind_are_decided_alike(settings: dict[str, Any]) -> None:
     assert compare(settings)
 
 
@@ -89,29 +111,10 @@ def test_random_numbers_are_those_of_numpy() -> None:
         assert draw(fleet._tables, n) == (rng.random(), rng.integers(n))
 
 
-def test_columns_grow_as_the_run_needs_them() -> None:
-    assert compare({"n": 100, "steps": 30, "latency_s": 0.5})
-
-
 def test_a_question_that_overtakes_its_share_is_left_to_the_protocols() -> None:
     """A share takes 1.6 s to come out of a downlink, and is asked for after one."""
     rates = {"bandwidth_mbit": 1000.0, "downlink_mbit": 1.0}
     assert not compare({"n": 8, "numbers": 50_000, **rates})
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("step_s", [0.1, 2.0])
-@pytest.mark.parametrize("rule", ["gosgd", "sgp", "sgp:outstanding_max=5"])
-def test_shares_that_are_offered_first_are_decided_alike(rule: str, step_s: float) -> None:
-    """Steps of 2 s outlast how long an answer is waited for at first."""
-    settings = {"n": 24, "rule": rule, "step_s": step_s, "inline_bytes_max": 1, "numbers": 2400}
-    assert compare(settings)
-
-
-@pytest.mark.extended
-def test_it_decides_many_offers_and_frames_alike() -> None:
-    settings = {"n": 34, "rule": "sgp", "steps": 30, "inline_bytes_max": 1, "pace": PACES[1]}
-    assert compare(settings | {"staged_max": 64})
 
 
 def test_columns_hold_what_many_refusals_ask_for_between_two_steps() -> None:

@@ -8,15 +8,11 @@ import pytest
 
 from rumor.gossip import ConfigError
 from rumor.sim import Run, simulate
+from rumor.sim.batched.vector_tasks import consensus
 from rumor.train.faults.schedule import ATTACKS
 
 VECTORS: dict[str, Any] = {
-    "task": "consensus",
-    "workers": 6,
-    "topology": "complete",
-    "steps": 40,
-    "p": 0.5,
-    "seed": 3,
+    **{"task": "consensus", "workers": 6, "topology": "complete", "steps": 40, "p": 0.5, "seed": 3}
 }
 MODELS: dict[str, Any] = VECTORS | {"task": "digits", "steps": 12, "batch_size": 8}
 
@@ -32,7 +28,6 @@ def run(settings: dict[str, Any], *faults: dict[str, Any], **more: Any) -> Run:
 def test_nobody_counts_who_lies() -> None:
     values = np.zeros((6, 3))
     values[4:] = 1e9
-    from rumor.sim.batched.vector_tasks import consensus
 
     found = run(VECTORS | {"task": consensus(values)}, attack("sign-flip", strength=1e-9), steps=1)
     assert found.summary["liars"] == ["peer-4", "peer-5"]
@@ -70,7 +65,6 @@ def test_a_flooder_pushes_more_often() -> None:
 def test_a_lie_is_told_to_each_receiver_alone_and_not_to_liars() -> None:
     """With dissensus of strength 1, a round of averaging leaves honest peers where they are."""
     values = np.random.default_rng(2).normal(size=(5, 4))
-    from rumor.sim.batched.vector_tasks import consensus
 
     settings = VECTORS | {"task": consensus(values), "workers": 5, "rule": "dpsgd", "p": None}
     found = run(settings, attack("dissensus", 3, 4, strength=1), steps=1)

@@ -13,28 +13,25 @@ from rumor.sim.study.analysis.ranking import SIGNIFICANT, Verdict, by_metric, co
 from rumor.sim.study.analysis.verdicts import detectable_words, verdict_words
 from rumor.sim.study.metrics import METRICS, values_of
 from rumor.sim.study.results import Result, Results
-from rumor.sim.study.study import Point
+from rumor.sim.study.study import Point, Trial
 
 from ..made_up import Course, results_of
 
 Ends = Mapping[str, float | tuple[float, ...]]
 
-RULES = ["gosgd", "sgp", "dpsgd", "allreduce"]
 
-
-def courses(**found: Course | None) -> Callable[[Mapping[str, str]], Course | None]:
-    return lambda labels: found[labels["rule"]]
+def of_rules(leave_out: Callable[[Trial], bool] | None = None, **found: Course | None) -> Results:
+    """A study of rules that fare like that."""
+    return results_of(
+        {"rule": list(found)}, lambda labels: found[labels["rule"]], leave_out=leave_out
+    )
 
 
 def test_the_soonest_at_the_target_is_first() -> None:
-    results = results_of(
-        {"rule": ["gosgd", "sgp", "dpsgd"]},
-        courses(gosgd=Course(rate_s=5), sgp=Course(rate_s=2), dpsgd=Course(rate_s=3)),
-    )
-    found = compare(results)
+    paces = {"gosgd": 5, "sgp": 2, "dpsgd": 3}
+    found = compare(of_rules(**{rule: Course(rate_s=rate_s) for rule, rate_s in paces.items()}))
     assert [row.label for row in found.rows] == ["sgp", "dpsgd", "gosgd"]
-    assert found.metric.name == "time_to_target_s"
-    assert found.axis == "rule"
+    assert (found.metric.name, found.axis) == ("time_to_target_s", "rule")
     best, *others = found.rows
     assert best.verdict is Verdict.FIRST and best.gap is None
     assert all(row.verdict is Verdict.WORSE for row in others)
@@ -43,7 +40,7 @@ def test_the_soonest_at_the_target_is_first() -> None:
 
 
 def test_figures_are_means_over_seeds() -> None:
-    results = results_of({"rule": ["gosgd"]}, courses(gosgd=Course()))
+    results = of_rules(gosgd=Course())
     (row,) = compare(results).rows
     times = values_of(results.results, METRICS["time_to_target_s"], 0.9).values()
     assert len(times) == 3
@@ -53,23 +50,14 @@ def test_figures_are_means_over_seeds() -> None:
     assert "disagreement" not in row.figures
 
 
-def test_a_gap_in_time_is_a_factor() -> None:
-    found = compare(_exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (8.0, 10.0, 12.0)}))
-    gap = found.rows[1].gap
-    assert gap is not None
-    assert gap.mean == pytest.approx(2.0)
+def test_a_gap_in_time_is_a_factor_and_in_accuracy_a_difference() -> None:
+    gap = compare(_exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (8.0, 10.0, 12.0)})).rows[1].gap
+    assert gap is not None and gap.mean == pytest.approx(2.0)
     assert gap.low < 2.0 < gap.high
-
-
-def test_a_gap_in_accuracy_is_a_difference() -> None:
-    results = results_of(
-        {"rule": ["gosgd", "sgp"]}, courses(gosgd=Course(ceiling=0.8), sgp=Course(ceiling=0.7))
-    )
-    found = compare(results)
-    assert found.metric.name == "accuracy"
+    found = compare(of_rules(gosgd=Course(ceiling=0.8), sgp=Course(ceiling=0.7)))
     gap = found.rows[1].gap
-    assert gap is not None
-    assert gap.mean == pytest.approx(-0.1, abs=0.02)
+    assert found.metric.name == "accuracy"
+    assert gap is not None and gap.mean == pytest.approx(-0.1, abs=0.02)
 
 
 def test_what_differs_by_less_than_the_noise_is_not_told_apart() -> None:
@@ -133,11 +121,9 @@ def test_a_reference_without_results_is_none() -> None:
 
 
 def test_another_metric_has_verdicts_of_its_own() -> None:
-    results = results_of(
-        {"rule": ["gosgd", "sgp"]},
-        courses(gosgd=Course(rate_s=3, bytes_s=9e6), sgp=Course(rate_s=3, bytes_s=1e6)),
+    found = compare(
+        of_rules(gosgd=Course(rate_s=3, bytes_s=9e6), sgp=Course(rate_s=3, bytes_s=1e6))
     )
-    found = compare(results)
     assert {row.verdict for row in found.rows} == {Verdict.FIRST, Verdict.UNDECIDED}
     by_bytes = by_metric(found, METRICS["bytes_to_target"])
     assert [row.label for row in by_bytes.rows] == ["sgp", "gosgd"]
@@ -197,18 +183,14 @@ def test_who_reaches_the_target_with_some_seeds_only_has_no_mean_time() -> None:
 
 
 def test_behind_those_that_always_do_come_the_more_often_then_the_more_accurate() -> None:
-    times = {
-        "never, poor": (None, None, None),
-        "once": (3.0, None, None),
-        "never, good": (None, None, None),
-        "twice": (9.0, 9.0, None),
-        "always": (9.0, 9.1, 9.2),
+    never = (None, None, None)
+    times: dict[str, tuple[float | None, ...]] = {
+        **{"never, poor": never, "once": (3.0, None, None), "never, good": never},
+        **{"twice": (9.0, 9.0, None), "always": (9.0, 9.1, 9.2)},
     }
-    results = _exact(times, accuracy={"never, poor": 0.3, "never, good": 0.8})
-    found = compare(results)
-    assert [row.label for row in found.rows] == [
-        *("always", "twice", "once", "never, good", "never, poor")
-    ]
+    found = compare(_exact(times, accuracy={"never, poor": 0.3, "never, good": 0.8}))
+    order = ["always", "twice", "once", "never, good", "never, poor"]
+    assert [row.label for row in found.rows] == order
 
 
 def test_tasks_without_accuracy_are_compared_by_disagreement() -> None:
@@ -228,17 +210,11 @@ def test_one_seed_says_nothing_about_noise() -> None:
 
 
 def test_failed_trials_are_counted_and_points_without_results_named() -> None:
-    results = results_of(
-        {"rule": ["gosgd", "sgp", "dpsgd"]},
-        courses(gosgd=Course(), sgp=Course(), dpsgd=None),
-        leave_out=lambda trial: trial.labels["rule"] == "sgp" and trial.seed == 2,
-    )
-    found = compare(results)
+    left_out = lambda trial: trial.labels["rule"] == "sgp" and trial.seed == 2  # noqa: E731
+    found = compare(of_rules(left_out, gosgd=Course(), sgp=Course(), dpsgd=None))
     assert found.missing == ("dpsgd",)
-    assert {row.label: (row.n, row.missing) for row in found.rows} == {
-        "gosgd": (3, 0),
-        "sgp": (2, 1),
-    }
+    counts = {row.label: (row.n, row.missing) for row in found.rows}
+    assert counts == {"gosgd": (3, 0), "sgp": (2, 1)}
 
 
 def test_every_place_of_the_further_axes_is_compared_by_itself() -> None:
@@ -257,30 +233,31 @@ def test_every_place_of_the_further_axes_is_compared_by_itself() -> None:
 
 
 def test_without_results_there_is_nobody_and_no_place() -> None:
-    results = results_of({"rule": RULES}, lambda labels: None)
+    results = of_rules(gosgd=None, sgp=None)
     assert comparisons(results) == ()
     found = compare(results)
     assert (found.rows, found.ranked, found.late) == ((), (), ())
-    assert found.missing == tuple(RULES)
+    assert found.missing == ("gosgd", "sgp")
 
 
 def test_a_point_with_no_figure_of_a_measure_is_last_and_held_by_how_far_it_came() -> None:
-    results = _exact({"gosgd": (None, None), "sgp": (4.0, 5.0)})
-    found = by_metric(compare(results), METRICS["bytes_to_target"])
+    metric = METRICS["bytes_to_target"]
+    found = by_metric(compare(_exact({"gosgd": (None, None), "sgp": (4.0, 5.0)})), metric)
     assert found.rows[1].label == "gosgd"
     assert found.rows[1].gap is None and found.rows[1].end_gap is not None
-    never = by_metric(
-        compare(_exact({"gosgd": (None, None), "sgp": (None, None)})), METRICS["bytes_to_target"]
-    )
+    never = by_metric(compare(_exact({"gosgd": (None, None), "sgp": (None, None)})), metric)
     assert all(row.verdict is Verdict.NOT_COMPARED for row in never.rows)
     assert verdict_words(never.rows[1], never) == "target not always reached"
 
 
 def test_a_survivor_is_not_the_most_accurate_either() -> None:
-    results = _surviving(diverged=(2,))
-    found = by_metric(
-        compare(_with(results, "accuracy", {"gosgd": 0.99, "sgp": 0.9})), METRICS["accuracy"]
-    )
+    # gosgd is sooner, as far as it does not diverge.
+    results = _exact({"gosgd": (1.0, 1.1, 1.2), "sgp": (4.0, 5.0, 6.0)})
+    (gone,) = (t for t in results.study.trials() if t.group == ("gosgd",) and t.seed == 2)
+    kept = tuple(result for result in results.results if result.trial != gone)
+    results = replace(results, results=kept, failures={str(gone): "diverged"})
+    ends: Ends = {"gosgd": 0.99, "sgp": 0.9}
+    found = by_metric(compare(_with(results, "accuracy", ends)), METRICS["accuracy"])
     assert [row.label for row in found.rows] == ["sgp", "gosgd"]
     assert found.rows[1].figures["accuracy"].mean == 0.99
     assert found.rows[1].gap is None and found.rows[1].verdict is Verdict.NOT_COMPARED
@@ -288,12 +265,8 @@ def test_a_survivor_is_not_the_most_accurate_either() -> None:
 
 
 def test_a_seed_that_nobody_has_run_yet_counts_for_nobody() -> None:
-    results = results_of(
-        {"rule": ["gosgd", "sgp"]},
-        courses(gosgd=Course(rate_s=2), sgp=Course(rate_s=4)),
-        leave_out=lambda trial: trial.seed == 2,
-    )
-    found = compare(results)
+    paces = {"gosgd": Course(rate_s=2), "sgp": Course(rate_s=4)}
+    found = compare(of_rules(lambda trial: trial.seed == 2, **paces))
     assert [row.missing for row in found.rows] == [0, 0]
     assert found.metric.name == "time_to_target_s"
     assert found.rows[0].figures["time_to_target_s"].n == 2
@@ -321,18 +294,6 @@ def test_agreement_that_is_perfect_but_for_rounding_is_not_told_apart() -> None:
     assert found.rows[2].p < SIGNIFICANT
 
 
-def _surviving(diverged: tuple[int, ...]) -> Results:
-    """gosgd is sooner, as far as it does not diverge."""
-    results = _exact({"gosgd": (1.0, 1.1, 1.2), "sgp": (4.0, 5.0, 6.0)})
-    failed = {
-        str(trial): "diverged"
-        for trial in results.study.trials()
-        if trial.group == ("gosgd",) and trial.seed in diverged
-    }
-    kept = tuple(result for result in results.results if str(result.trial) not in failed)
-    return replace(results, results=kept, failures=failed)
-
-
 def _with(results: Results, name: str, values: Ends) -> Results:
     """With other figures at the end, by point, or by point and seed."""
 
@@ -348,36 +309,25 @@ def _exact(
     times: Mapping[str, tuple[float | None, ...]], accuracy: Mapping[str, float] | None = None
 ) -> Results:
     """Results that reach accuracy 0.9 exactly then; evaluated often, so that nothing is rough."""
-    seeds = len(next(iter(times.values())))
-    results = results_of(_axis(times), seeds=seeds)
-    accuracy = accuracy or {}
-    return replace(
-        results,
-        results=tuple(
-            _at(result, times[result.trial.group[0]], accuracy.get(result.trial.group[0]))
-            for result in results.results
-        ),
-    )
+    points = [Point(label, {"p": 0.1 + n / 100}) for n, label in enumerate(times)]
+    results = results_of({"way": points}, seeds=len(next(iter(times.values()))))
+
+    def at(result: Result) -> Result:
+        (way,) = result.trial.group
+        at_s = times[way][result.trial.seed]
+        end = (accuracy or {}).get(way, 0.95 if at_s is not None else 0.85)
+        time_s = (0.0, 20.0, 20.0) if at_s is None else (at_s - 1e-6, at_s, 20.0)
+        series = {
+            **{"time_s": time_s, "accuracy": (0.1, 0.2 if at_s is None else 0.9, end)},
+            **{"steps": tuple(10 * s for s in time_s)},
+            **{"bytes_sent": tuple(1e6 * s for s in time_s)},
+        }
+        return replace(result, series=series, summary={**result.summary, "accuracy": end})
+
+    return replace(results, results=tuple(map(at, results.results)))
 
 
 def _drawn_times(rng: np.random.Generator, noise: float, factor: float) -> Results:
     """Two ways on three seeds, of which the second takes so many times as long."""
     draws = np.exp(noise * rng.standard_normal((2, 3)))
     return _exact({"gosgd": tuple(5 * draws[0]), "sgp": tuple(5 * factor * draws[1])})
-
-
-def _axis(times: Mapping[str, object]) -> Mapping[str, list[Point]]:
-    return {"way": [Point(label, {"p": 0.1 + n / 100}) for n, label in enumerate(times)]}
-
-
-def _at(result: Result, times: tuple[float | None, ...], accuracy: float | None) -> Result:
-    at_s = times[result.trial.seed]
-    end = (0.95 if at_s is not None else 0.85) if accuracy is None else accuracy
-    time_s = (0.0, 20.0, 20.0) if at_s is None else (at_s - 1e-6, at_s, 20.0)
-    series = {
-        "time_s": time_s,
-        "steps": tuple(10 * at for at in time_s),
-        "bytes_sent": tuple(1e6 * at for at in time_s),
-        "accuracy": (0.1, 0.2 if at_s is None else 0.9, end),
-    }
-    return replace(result, series=series, summary={**result.summary, "accuracy": end})

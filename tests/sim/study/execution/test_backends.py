@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,13 +46,10 @@ def test_a_backend_is_read(
     assert (found.kind, found.address, found.is_local) == (kind, address, kind == "loky")
 
 
-@pytest.mark.parametrize("text", ["", "dask", "dask:", "ray:", "loky:2", "threads", "Dask:tcp://x"])
-def test_what_is_no_backend_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"backend is .*: it must be loky"):
-        read_backend(text)
-
-
-def test_what_is_not_installed_is_said_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_backend_or_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("", "dask", "dask:", "ray:", "loky:2", "threads", "Dask:tcp://x"):
+        with pytest.raises(ConfigError, match=r"backend is .*: it must be loky"):
+            read_backend(text)
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"needs distributed, .*: pip install -e '\.\[dask\]'"):
         read_backend("dask:tcp://10.0.0.1:8786")
@@ -65,6 +63,7 @@ def pid_of(order: str) -> str:
 def test_one_job_needs_no_process() -> None:
     found = list(answers(read_backend("loky"), pid_of, ["a", "b"], 1))
     assert found == [f"a {os.getpid()}", f"b {os.getpid()}"]
+    assert list(answers(read_backend("loky"), pid_of, [], 1)) == []
 
 
 def cannot_fork(*arguments: object, **settings: object) -> str:
@@ -92,27 +91,28 @@ def test_processes_of_this_machine_give_the_same_bytes(
     assert tables_of(folder) == expected
 
 
+SHORT_LIVED = """
+import os, sys
+def deadly(order):
+    if order == 'die':
+        os.kill(os.getpid(), 9)
+    return order
+"""
+MAIN = """
+from deadly import deadly
+from rumor.sim.study.execution.backends import answers, read_backend
+if __name__ == '__main__':
+    print(list(answers(read_backend('loky'), deadly, ['die'], 2)))
+    print(*sorted(map(str, answers(read_backend('loky'), deadly, ['a', 'die', 'b', 'c'], 2))))
+"""
+
+
 @pytest.mark.extended
 @pytest.mark.live
 def test_a_process_that_is_killed_is_told_and_the_next_study_has_new_ones(tmp_path: Path) -> None:
-    (tmp_path / "deadly.py").write_text(
-        "import os\n"
-        "def deadly(order):\n"
-        "    if order == 'die':\n"
-        "        os.kill(os.getpid(), 9)\n"
-        "    return order\n"
-    )
-    (tmp_path / "main.py").write_text(
-        "from deadly import deadly\n"
-        "from rumor.sim.study.execution.backends import answers, read_backend\n"
-        "if __name__ == '__main__':\n"
-        "    print(list(answers(read_backend('loky'), deadly, ['die'], 2)))\n"
-        "    found = answers(read_backend('loky'), deadly, ['a', 'die', 'b', 'c'], 2)\n"
-        "    print(*sorted(map(str, found)))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "main.py"], cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S
-    )
+    (tmp_path / "deadly.py").write_text(SHORT_LIVED)
+    (tmp_path / "main.py").write_text(MAIN)
+    done = called("main.py", cwd=tmp_path)
     lost, found = done.stdout.splitlines()
     assert lost == "[Lost(order='die')]", done.stderr
     # One beside it may be lost with it, whichever that is; the others have new processes.
@@ -120,17 +120,23 @@ def test_a_process_that_is_killed_is_told_and_the_next_study_has_new_ones(tmp_pa
     assert len(found.split()) == 4, found
 
 
+def called(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    """A Python of its own: what has other processes leaves threads, sockets and handlers behind."""
+    command = [sys.executable, *words]
+    given: Any = {"capture_output": True, "text": True, "timeout": LIMIT_S, "check": False}
+    return subprocess.run(command, cwd=cwd, **given)
+
+
+RAY = ("--backend", "ray", "--jobs", "2", "--no-report")
+
+
 @pytest.fixture
 def dask_cluster() -> Iterator[str]:
     """Address of a Dask cluster of two processes on this machine."""
     distributed = pytest.importorskip("distributed", reason="distributed is not installed")
-    with distributed.LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        dashboard_address=None,
-        silence_logs="ERROR",
-        host="127.0.0.1",
-    ) as cluster:
+    given = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    quiet = {"silence_logs": "ERROR", "host": "127.0.0.1"}
+    with distributed.LocalCluster(**given, **quiet) as cluster:
         yield cluster.scheduler_address
 
 
@@ -221,17 +227,8 @@ def test_a_dask_scheduler_that_is_not_there_is_said(
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -> None:
     folder = tmp_path / "ray"
-    # In a process of its own: it leaves threads, sockets and handlers behind.
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "rumor.cli", "study", "mine.toml", "--out", str(folder)),
-            *("--backend", "ray", "--jobs", "2", "--no-report"),
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
+    words = ("-m", "rumor.cli", "study", "mine.toml", "--out", str(folder), *RAY)
+    done = called(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert tables_of(folder) == expected
 
@@ -241,15 +238,7 @@ def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 @pytest.mark.slow
 def test_a_trial_that_kills_its_process_of_ray_fails_alone(deadly: Path) -> None:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "rumor.cli", "study", "deadly.toml", "--out", "a"),
-            *("--backend", "ray", "--jobs", "2", "--no-report"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
+    done = called("-m", "rumor.cli", "study", "deadly.toml", "--out", "a", *RAY, cwd=Path.cwd())
     assert done.returncode == 1 and "1 trial failed" in done.stderr, done.stderr
     assert_only_the_second_failed(load_results(Path("a")))
 
@@ -262,7 +251,3 @@ def test_a_ray_cluster_that_is_not_there_is_said_at_once(monkeypatch: pytest.Mon
     monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
     with pytest.raises(TransportError, match=r"there is no Ray cluster at 127\.0\.0\.1:1"):
         list(answers(read_backend("ray:127.0.0.1:1"), pid_of, ["a"], None))
-
-
-def test_without_any_order_there_are_no_answers() -> None:
-    assert list(answers(read_backend("loky"), pid_of, [], 1)) == []

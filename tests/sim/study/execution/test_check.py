@@ -13,16 +13,13 @@ from rumor.gossip.rules.registry import RULES
 from rumor.sim import simulate
 from rumor.sim.study.execution.plan import check_trials, plan_study
 from rumor.sim.study.execution.trial import config_of
-from rumor.sim.study.study import Axis, Point, Study
+from rumor.sim.study.study import Study
 from rumor.sim.study.study_file import SETTINGS
 
 from ....rules import BOTH_WAYS, CUTTING, TREES, spec_of
-from ..small import small_study
+from ..small import grid_of, small_study
 
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 DATE = date(2026, 11, 21)
@@ -46,10 +43,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 def study_with(**settings: Any) -> Study:
     usual = {"task": "consensus", "workers": 8, "steps": 20}
-    point = Point("only", usual | settings)
-    return Study(
-        name="one", title="", question="", settings={}, axes=(Axis("x", (point,)),), seeds=(0,)
-    )
+    return grid_of({"x": {"only": usual | settings}}, settings={}, seeds=1)
 
 
 @pytest.mark.parametrize(("settings", "why"), BAD, ids=[why for _, why in BAD])
@@ -122,49 +116,25 @@ def test_what_can_run_is_good_under_every_rule(rule: str) -> None:
 
 
 def test_steps_are_known_where_time_or_a_total_ends_a_run() -> None:
-    trials: list[dict[str, Any]] = [
-        {"steps": None, "time_s": 3.0},
-        {"steps": None, "total_steps": 80},
-        {"steps": None},
-    ]
-    studies = [study_with(**settings) for settings in trials]
+    ends: list[dict[str, Any]] = [{"time_s": 3.0}, {"total_steps": 80}, {}]
+    studies = [study_with(**settings, steps=None) for settings in ends]
     assert [check_trials(study.trials())[0][0].work for study in studies] == [240, 80, 1600]
 
 
-def told(study: Study) -> list[str]:
+def test_bad_trials_are_listed_by_their_reasons_a_few_of_each() -> None:
+    graphs = {"ring": "ring", "cube": "hypercube", "x": "x"}
+    study = grid_of(
+        {
+            "graph": {label: {"topology": spec} for label, spec in graphs.items()},
+            "size": {"small": {"workers": 8}, "odd": {"workers": 12}},
+        },
+        settings={"task": "consensus", "steps": 5},
+    )
     with pytest.raises(ConfigError) as caught:
         plan_study(study, Path("nowhere")).require_runnable()
-    return str(caught.value).splitlines()
-
-
-def grid(**axes: dict[str, dict[str, Any]]) -> Study:
-    return Study(
-        name="grid",
-        title="",
-        question="",
-        settings={"task": "consensus", "steps": 5},
-        axes=tuple(
-            Axis(name, tuple(Point(label, settings) for label, settings in points.items()))
-            for name, points in axes.items()
-        ),
-        seeds=(0, 1),
-    )
-
-
-def test_bad_trials_are_listed_by_their_reasons_a_few_of_each() -> None:
-    study = grid(
-        graph={
-            "ring": {"topology": "ring"},
-            "cube": {"topology": "hypercube"},
-            "x": {"topology": "x"},
-        },
-        size={"small": {"workers": 8}, "odd": {"workers": 12}},
-    )
-    headline, *lines = told(study)
-    assert headline == (
-        "6 of 12 trials cannot run, and nothing was started. Change them, or leave them out by "
-        "[[skip]]:"
-    )
+    headline, *lines = str(caught.value).splitlines()
+    cannot = "6 of 12 trials cannot run, and nothing was started. Change them, or leave them out by"
+    assert headline == f"{cannot} [[skip]]:"
     assert lines[0].startswith("- topology 'hypercube' with n=12: n must be a power of 2")
     assert lines[1:3] == ["    cube, odd, seed 0", "    cube, odd, seed 1"]
     assert lines[3].startswith("- unknown topology 'x'")

@@ -9,32 +9,21 @@ import rumor.sim.study.execution.plan as module
 from rumor.gossip import ConfigError
 from rumor.sim.study.execution.plan import check_trials, plan_study
 from rumor.sim.study.execution.store import Store
-from rumor.sim.study.study import Axis, Point, Study
+from rumor.sim.study.study import Study
 
-from ..small import small_study
+from ..small import grid_of, small_study
 
 RECORD: dict[str, Any] = {"summary": {}, "series": {}, "facts": {}, "wall_s": 7.0}
 
 
 def two_sizes() -> Study:
-    points = tuple(Point(str(n), {"workers": n}) for n in (4, 16))
-    return Study(
-        name="sizes",
-        title="",
-        question="",
-        settings={"task": "consensus", "steps": 20},
-        axes=(Axis("size", points),),
-        seeds=(0, 1, 2),
-    )
+    sizes = {str(n): {"workers": n} for n in (4, 16)}
+    return grid_of({"size": sizes}, settings={"task": "consensus", "steps": 20}, seeds=3)
 
 
-def test_nothing_is_written_by_planning(tmp_path: Path) -> None:
+def test_the_longest_trials_come_first_and_nothing_is_written_by_planning(tmp_path: Path) -> None:
     plan = plan_study(two_sizes(), tmp_path / "a", jobs=1)
     assert plan.shape == "size: 2, seeds: 3" and not (tmp_path / "a").exists()
-
-
-def test_the_longest_trials_come_first(tmp_path: Path) -> None:
-    plan = plan_study(two_sizes(), tmp_path)
     assert [trial.trial.labels["size"] for trial in plan.to_do] == ["16"] * 3 + ["4"] * 3
     assert [trial.trial.labels["size"] for trial in plan.trials] == ["4"] * 3 + ["16"] * 3
 

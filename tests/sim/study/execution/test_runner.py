@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import rumor.sim.study.execution.runner as module
+import rumor.sim.study.execution.trial as compute
 from rumor.gossip import ConfigError
 from rumor.sim.study import (
     Results,
@@ -30,12 +31,9 @@ from rumor.sim.study.execution.trial import run_trial
 
 from ....forked import forked
 from ....waiting import LIMIT_S
-from ..small import TOML, small_study, tables_of
+from ..small import TOML, grid_of, small_study, tables_of
 
-
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 @pytest.fixture
@@ -130,8 +128,6 @@ def test_a_file_that_changes_while_its_trial_is_computed_gives_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("net.json").write_text('{"loss": 0.0}')
-    import rumor.sim.study.execution.trial as compute
-
     original = compute.compute
 
     def changing(config: Any) -> Any:
@@ -173,66 +169,63 @@ def test_a_torn_trial_is_computed_again(tmp_path: Path, computed: list[str]) -> 
 def test_points_that_come_to_the_same_arguments_are_computed_once(
     tmp_path: Path, computed: list[str]
 ) -> None:
-    study = small_study(p=None)
-    axis = replace(
-        study.axes[0],
-        name="p",
-        points=tuple(
-            replace(study.axes[0].points[0], label=label, settings=settings)
-            for label, settings in (("usual", {"rule": "gosgd"}), ("none", {}))
-        ),
-    )
+    settings = {"task": "consensus", "workers": 8, "steps": 20, "p": None}
+    study = grid_of({"p": {"usual": {"rule": "gosgd"}, "none": {}}}, settings=settings)
     told: list[StudyProgress] = []
-    results = run(tmp_path / "a", study=replace(study, axes=(axis,)), progress=told.append)
+    results = run(tmp_path / "a", study=study, progress=told.append)
     assert len(computed) == 2 and len(results.results) == 4
     assert [p.done for p in told] == [0, 2, 4]
+
+
+FAILING = """
+import os, torch
+from rumor.train.tasks.task import Task
+def make(seed):
+    x = torch.ones(32, 2)
+    def loss(outputs, targets):
+        if seed == 1 and not os.path.exists('mended'):
+            raise ValueError('a bug of the user')
+        return ((outputs - targets) ** 2).mean()
+    return Task(name='mine', model=lambda: torch.nn.Linear(2, 1), train=(x, x[:, :1]),
+                test=(x, x[:, :1]), loss=loss, lr=0.01, batch_size=4, steps=5)
+"""
 
 
 def test_a_trial_that_fails_stops_no_other_and_is_tried_again(
     tmp_path: Path, computed: list[str]
 ) -> None:
-    Path("failing_task.py").write_text(
-        "import os, torch\n"
-        "from rumor.train.tasks.task import Task\n"
-        "def make(seed):\n"
-        "    x = torch.ones(32, 2)\n"
-        "    def loss(outputs, targets):\n"
-        "        if seed == 1 and not os.path.exists('mended'):\n"
-        "            raise ValueError('a bug of the user')\n"
-        "        return ((outputs - targets) ** 2).mean()\n"
-        "    return Task(name='mine', model=lambda: torch.nn.Linear(2, 1), train=(x, x[:, :1]),\n"
-        "                test=(x, x[:, :1]), loss=loss, lr=0.01, batch_size=4, steps=5)\n"
-    )
+    Path("failing_task.py").write_text(FAILING)
     study = small_study(task="failing_task:make", workers=2, steps=3, topology=("ring",))
     results = run(tmp_path / "a", study=study)
     assert [result.trial.seed for result in results.results] == [0]
     ((trial, why),) = results.failures.items()
-    assert (
-        trial == "ring, seed 1"
-        and "ValueError: a bug of the user" in why
-        and "failing_task.py:7" in why
-    )
+    assert trial == "ring, seed 1"
+    assert "ValueError: a bug of the user" in why and "failing_task.py:8" in why
     Path("mended").touch()
     mended = run(tmp_path / "a", study=study, resume=True)
     assert len(computed) == 3 and mended.failures == {} and len(mended.results) == 2
 
 
-def test_bad_trials_are_told_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="2 of 4 trials cannot run"):
-        run(tmp_path / "a", study=small_study(topology=("ring", "nowhere")))
-    assert not (tmp_path / "a").exists()
-
-
-def test_a_study_without_trials_is_refused(tmp_path: Path) -> None:
+def test_a_study_that_cannot_run_is_told_before_anything_is_written(tmp_path: Path) -> None:
     empty = replace(small_study(), skip=({"topology": [*small_study().axes[0].labels]},))
-    with pytest.raises(ConfigError, match=r"has no trials: its .*skip.* leaves out all of them"):
-        run(tmp_path / "a", study=empty)
-
-
-def test_a_folder_that_holds_a_study_is_refused_unless_it_is_to_go_on(tmp_path: Path) -> None:
+    for study, message in (
+        (small_study(topology=("ring", "nowhere")), "2 of 4 trials cannot run"),
+        (empty, r"has no trials: its .*skip.* leaves out all of them"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            run(tmp_path / "a", study=study)
+    assert not (tmp_path / "a").exists()
     run(tmp_path / "a")
     with pytest.raises(ConfigError, match="holds a study: go on with it by --resume"):
         run(tmp_path / "a")
+
+
+def test_a_folder_that_is_no_studys_cannot_be_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is not the folder of a study"):
+        load_results(tmp_path)
+    (tmp_path / "study.json").write_text('{"format": 1}')
+    with pytest.raises(ConfigError, match="is not what a study writes"):
+        load_results(tmp_path)
 
 
 def test_the_folder_is_taken_until_what_is_made_of_the_results_is_written(tmp_path: Path) -> None:
@@ -246,14 +239,6 @@ def test_the_folder_is_taken_until_what_is_made_of_the_results_is_written(tmp_pa
     assert met == [run(tmp_path / "a", finish=write)]
     with locked(tmp_path / "a"):
         pass
-
-
-def test_a_folder_that_is_no_studys_cannot_be_loaded(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not the folder of a study"):
-        load_results(tmp_path)
-    (tmp_path / "study.json").write_text('{"format": 1}')
-    with pytest.raises(ConfigError, match="is not what a study writes"):
-        load_results(tmp_path)
 
 
 def test_a_full_disk_ends_the_study_and_keeps_what_was_finished(

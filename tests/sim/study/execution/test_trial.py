@@ -17,47 +17,39 @@ from rumor.sim.study.execution.trial import (
     versions,
 )
 
+from ....faults import fault
 
-@pytest.fixture(autouse=True)
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def test_a_default_that_is_given_makes_no_other_trial() -> None:
-    assert trial_key({"seed": 1}) == trial_key(
-        {"seed": 1, "workers": 64, "rule": "gosgd", "slow": []}
-    )
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"seed": 1},
-        {"workers": 32},
-        {"topology": "ring"},
-        {"rule": "sgp"},
-        {"p": 0.1},
-        {"lr": 0.3},
-        {"eval_every": 7},
-        {"engine": "dense"},
-        {"slow": ("3:10",)},
-        {"partition": "iid"},
-        {"faults": [{"at_s": 1.0, "kind": "crash", "peer": 2}]},
+        # What is so by default, and what changes no bit.
+        {"workers": 64, "rule": "gosgd", "slow": []},
+        *({"threads": 2}, {"window": 10}, {"memory_gib": 3.0}),
+    ],
+)
+def test_what_changes_nothing_makes_no_other_trial(
+    change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = trial_key({})
+    assert trial_key(change) == before
+    # Other code does.
+    monkeypatch.setattr(module, "code_version", lambda: "other")
+    assert trial_key({}) != before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"seed": 1}, {"workers": 32}, {"topology": "ring"}, {"rule": "sgp"}, {"p": 0.1}),
+        *({"lr": 0.3}, {"eval_every": 7}, {"engine": "dense"}, {"slow": ("3:10",)}),
+        *({"partition": "iid"}, {"faults": [fault(1.0, "crash", 2)]}),
     ],
 )
 def test_another_argument_makes_another_trial(change: dict[str, Any]) -> None:
     assert trial_key(change) != trial_key({})
-
-
-@pytest.mark.parametrize("change", [{"threads": 2}, {"window": 10}, {"memory_gib": 3.0}])
-def test_what_changes_no_bit_makes_no_other_trial(change: dict[str, Any]) -> None:
-    assert trial_key(change) == trial_key({})
-
-
-def test_other_code_makes_another_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = trial_key({})
-    monkeypatch.setattr(module, "code_version", lambda: "other")
-    assert trial_key({}) != before
 
 
 @pytest.mark.parametrize(
@@ -90,6 +82,8 @@ def test_a_task_or_partition_of_the_users_own_counts_with_its_module(what: str) 
     assert trial_key({what: "mine:make"}) == before
     Path("mine.py").write_text("def make(): return 1\n")
     assert trial_key({what: "mine:make"}) != before
+    with pytest.raises(ConfigError, match=f"{what} nowhere_at_all: there is no such module"):
+        trial_key({what: "nowhere_at_all:make"})
 
 
 def test_a_task_in_a_package_counts_with_all_modules_of_it() -> None:
@@ -100,12 +94,6 @@ def test_a_task_in_a_package_counts_with_all_modules_of_it() -> None:
     before = trial_key({"task": "parts.task:make"})
     Path("parts/model.py").write_text("def make(): return 1\n")
     assert trial_key({"task": "parts.task:make"}) != before
-
-
-@pytest.mark.parametrize("what", ["task", "partition"])
-def test_a_module_that_is_nowhere_is_named(what: str) -> None:
-    with pytest.raises(ConfigError, match=f"{what} nowhere_at_all: there is no such module"):
-        trial_key({what: "nowhere_at_all:make"})
 
 
 def test_settings_survive_being_written_down() -> None:

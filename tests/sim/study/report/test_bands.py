@@ -38,29 +38,15 @@ def test_where_all_are_evaluated_together_the_mean_is_that_of_each_evaluation() 
     assert found.n == 3
 
 
-def test_between_evaluations_curves_are_straight() -> None:
-    found = known(
-        band(
-            trials(
-                {"time_s": (0, 1, 2, 3, 4), "loss": (0, 2, 4, 6, 8)},
-                {"time_s": (0, 4), "loss": (0, 16)},
-            ),
-            "loss",
-        )
-    )
+def test_between_evaluations_curves_are_straight_and_only_what_all_seeds_cover_is_shown() -> None:
+    often = {"time_s": (0, 1, 2, 3, 4), "loss": (0, 2, 4, 6, 8)}
+    found = known(band(trials(often, {"time_s": (0, 4), "loss": (0, 16)}), "loss"))
     assert found.x.tolist() == [0, 1, 2, 3, 4]
     assert found.mean == pytest.approx((0, 3, 6, 9, 12))
-
-
-def test_only_what_all_seeds_cover_is_shown() -> None:
-    found = known(
-        band(
-            trials(
-                {"time_s": (1, 2, 5), "loss": (1, 1, 1)}, {"time_s": (0, 2, 3), "loss": (2, 2, 2)}
-            ),
-            "loss",
-        )
+    one, other = (
+        {"time_s": times, "loss": (n, n, n)} for n, times in ((1, (1, 2, 5)), (2, (0, 2, 3)))
     )
+    found = known(band(trials(one, other), "loss"))
     assert (found.x[0], found.x[-1]) == (1, 3)
 
 

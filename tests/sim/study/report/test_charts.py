@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,22 +95,24 @@ def test_models_that_a_merge_makes_alike_leave_no_empty_decades() -> None:
     assert after.get_ylim()[0] == pytest.approx(plain.get_ylim()[0], rel=0.5)
 
 
+def varied(name: str, values: list[Any], key: str, **courses: Any) -> Results:
+    """A study in which one field of the course hangs on the label."""
+    return results_of(
+        {name: values}, lambda labels: Course(**{key: courses.get(labels[name], courses["other"])})
+    )
+
+
 @pytest.mark.parametrize(("longest_s", "scale"), [(205.0, "log"), (20.0, "linear")])
 def test_lines_of_very_different_length_are_drawn_over_a_logarithmic_axis(
     longest_s: float, scale: str
 ) -> None:
-    def course(labels: Mapping[str, str]) -> Course:
-        return Course(time_s=3.2 if labels["workers"] == "1024" else longest_s)
-
-    found = curves(results_of({"workers": [16, 1024]}, course))
+    found = curves(varied("workers", [16, 1024], "time_s", **{"1024": 3.2, "other": longest_s}))
     assert {axes.get_xscale() for axes in found} == {scale}
 
 
 def test_workers_that_are_all_alike_have_a_word_in_place_of_a_line() -> None:
-    def course(labels: Mapping[str, str]) -> Course:
-        return Course(consensus_distance=0.0 if labels["rule"] == "allreduce" else 0.1)
-
-    _, distance = curves(results_of({"rule": ["gosgd", "allreduce"]}, course))
+    alike = varied("rule", ["gosgd", "allreduce"], "consensus_distance", allreduce=0.0, other=0.1)
+    _, distance = curves(alike)
     assert len(distance.lines) == 1 and texts(distance) == ["0, all alike: allreduce"]
 
 

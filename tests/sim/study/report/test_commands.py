@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from rumor.cli.app import app, load
+from rumor.cli.app import load
 from rumor.cli.settings.options import settings_of_command
 from rumor.sim import SimulationConfig, simulate
 from rumor.sim.study.report.page import command
 from rumor.sim.study.study import Trial
 from rumor.sim.study.study_file import SETTINGS
+
+from ....cli.called import called
+from ....faults import fault
 
 
 def words_of(**settings: Any) -> list[str]:
@@ -46,7 +48,7 @@ def test_a_shell_reads_what_was_meant(settings: dict[str, Any], words: list[str]
 
 
 def test_faults_that_stand_in_the_study_stand_in_the_command_as_json() -> None:
-    faults = ({"at_s": 1.5, "kind": "crash", "peer": 2},)
+    faults = (fault(1.5, "crash", 2),)
     found = words_of(faults=faults)
     assert found[2] == "--set" and found[3].startswith("faults=")
     assert json.loads(found[3].removeprefix("faults=")) == list(faults)
@@ -54,18 +56,10 @@ def test_faults_that_stand_in_the_study_stand_in_the_command_as_json() -> None:
 
 def test_a_repeated_trial_is_the_same_to_the_bit(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
-        "task": "noise",
-        "workers": 6,
-        "steps": 30,
-        "topology": "ring",
-        "slow": ("3:4",),
-        "faults": ({"at_s": 0.5, "kind": "crash", "peer": 1},),
-        "seed": 7,
+        **{"task": "noise", "workers": 6, "steps": 30, "topology": "ring", "slow": ("3:4",)},
+        **{"faults": (fault(0.5, "crash", 1),), "seed": 7},
     }
-    config = replace(SimulationConfig(**settings), threads=1)
-    wanted = simulate(config).summary["digest"]
-    words = words_of(**settings)[1:]
-    where = ["--out", str(tmp_path / "run"), "--set=plot=false", "--json", "--set", "threads=1"]
-    found = CliRunner().invoke(app, [*words, *where])
-    assert found.exit_code == 0, found.output
+    wanted = simulate(replace(SimulationConfig(**settings), threads=1)).summary["digest"]
+    where = ["--out", tmp_path / "run", "--set=plot=false", "--json", "--set", "threads=1"]
+    found = called(*words_of(**settings)[1:], *where, status=0)
     assert json.loads(found.stdout)["digest"] == wanted

@@ -1,0 +1,20 @@
+"""The command line, called in this process."""
+
+from typer.testing import CliRunner, Result
+
+from rumor.cli.app import app
+
+__all__ = ["called"]
+
+
+def called(*words: object, status: int | None = None, columns: int = 140) -> Result:
+    """Call ``rumor``.
+
+    Args:
+        words: After its name.
+        status: With which it must end; None where the test looks at that itself.
+        columns: Width of the terminal.
+    """
+    done = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": str(columns)})
+    assert status in (None, done.exit_code), done.output
+    return done

@@ -1,0 +1,175 @@
+"""Wrong arguments: each command answers in a line or two, with status 2, and leaves no file."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..sim.live_folders import leave_run
+from ..sim.study.small import TOML
+from .called import called
+
+REFUSED = {
+    "peer": [
+        ("--join a/b", "such as 10.0.0.5"),
+        ("--join node-a:99999", "from 1 to 65535"),
+        ("--join ::1:7700", "[::1]:7700"),
+        ("--bind tcp://", "malformed"),
+        ("--set advertise=node-a:", "malformed"),
+        ("--task nope", "digits, mnist, quadratic"),
+        ("--index 2 --count 2", "from 0 to 1"),
+        ("--id 'a b'", "id is 'a b'"),
+        ("--device abacus", "device"),
+        ("--set=wire=int8 --rule allreduce", "needs numbers as they are"),
+        ("--set=wire=int8 --set=exact", "with exact it must be float32"),
+        ("--set=shards=4 --rule dpsgd", "mixes by weight, such as gosgd"),
+        ("--set=shards=2 --set shards_per_push=3", "from 1 to shards, 2"),
+        ("--set bandwidth=200", "as in 200mbit, 1gbit or 25MB/s"),
+        ("--resume", "name it with --out"),
+    ],
+    "run": [
+        ("", "there is nothing to run"),
+        ("-- python nowhere.py", "there is no script 'nowhere.py'"),
+        ("-- no-such-program", "there is no program 'no-such-program'"),
+        ("--rule gosdg -- mine.py", "did you mean 'gosgd'?"),
+        ("--device cuda:{k} -- mine.py", "cuda:{i}"),
+        ("--wire int8 --rule allreduce -- mine.py", "needs numbers as they are"),
+        ("--out mine.py -- mine.py", "mine.py is a file"),
+        ("--faults nowhere.json -- mine.py", "--faults nowhere.json: "),
+        ("--hosts hosts.txt --faults faults.json -- mine.py", "and not on other machines"),
+        ("--config nowhere.toml", "nowhere.toml: No such file"),
+        ("--resume -- mine.py", "name it with --out"),
+        ("--resume --out x --rule dpsgd -- mine.py", "takes nobody in"),
+    ],
+    "launch": [
+        ("--peers 0", "peers is 0"),
+        ("--task nope", "digits, mnist, quadratic"),
+        ("--task nowhere:task", "no module 'nowhere'"),
+        ("--task broken_task:task", "broken_task.py:2: ZeroDivisionError"),
+        ("--partition iid --peers 5000", "use fewer, or partition shared"),
+        ("--slow 7:2", "only 0 to 3"),
+        ("--wire float64", "unknown wire 'float64'"),
+        ("--wire int8 --rule allreduce", "needs numbers as they are"),
+        ("--set loggers=csv", "known are tensorboard, trackio, wandb, mlflow"),
+        ("--set metrics_port=65533", "metrics_port is 65533 for 4 peers"),
+    ],
+    "simulate": [
+        ("--workers 0", "workers is 0"),
+        ("--out mine.py", "is a file"),
+        ("--out mine.py/run", "takes no new files"),
+        ("--out old", "holds another run (series.npz)"),
+        ("--task nope", "nope"),
+        ("--set latency_s=-1", "latency_s is -1"),
+        ("--speeds fast", "0.5x:25%"),
+        ("--set slow=99:2", "99"),
+        ("--partition iid -n 5000", "use fewer, or partition shared"),
+        ("--set memory_gib=0.000001", "GiB"),
+        ("--from none.json", "none.json is no calibration: `rumor calibrate -o FILE` writes one"),
+    ],
+    "study": [
+        ("", "say which study: a file that ends in .toml, or a name of --list"),
+        ("graphz", "unknown study 'graphz', did you mean 'graphs'"),
+        ("gone.toml", "gone.toml cannot be read: No such file"),
+        ("mine.toml --jobs 0", "jobs is 0: it must be at least 1"),
+        ("mine.toml --backend spark", "backend is 'spark': it must be loky"),
+        ("mine.toml --target 7", "target is 7.0: it must be an accuracy"),
+        ("mine.toml --out mine.toml", "mine.toml is a file: name a new folder"),
+        ("mine.toml --list --json", "--json is for what a study came to"),
+        ("mine.toml --dry-run --json", "--json is for what a study came to"),
+        ("graphs --copy mine.toml", "mine.toml: File exists"),
+        ("graphs --copy mine.txt", "mine.txt must end in .toml"),
+        ("gone.toml --copy new.toml", "gone.toml: No such file"),
+        ("graphs --copy no/new.toml", "no/new.toml: No such file"),
+    ],
+    "topology": [
+        ("ring", "say how many nodes"),
+        ("rign -n 8", "did you mean 'ring'?"),
+        ("ring -n 8 --mixing fair", "unknown mixing 'fair'"),
+        ("ring -n 8 --gamma 1", "gamma is 1.0"),
+        ("ring -n 8 --draw nowhere/ring.png", "a folder that exists"),
+        ("ring -n 8 --draw /", "name a file in a folder that exists"),
+        ("ring -n 8 --draw ring.bmp", "that ends in"),
+        ("ring -n 2001 --draw ring.png", "at most 2,000"),
+        ("ring -n 10000001", "at most 10,000,000"),
+        ("grid:rows=4000,cols=4000", "16,000,000 nodes is too large"),
+        ("spanning-tree:of=hosts:sizes=9999999x2", "10,000,001 nodes is too large"),
+        ("ring --list", "only one of them"),
+        ("", "give a topology"),
+        ("--advise --degree 2", "needs -n"),
+        ("--advise -n 8", "and --degree"),
+        ("--advise -n 8 --degree 0", "degree=0"),
+    ],
+    "calibrate": [
+        ("nowhere", "which does not exist, is not the folder of a live run"),
+        ("live --join x:", "address 'x:' is malformed"),
+        ("live --join a:1 --probe-mb 0", "probe_mb is 0"),
+        ("live -o nowhere/x.json", "name a file in a folder that exists"),
+        ("live -o live", "name a file in a folder that exists"),
+    ],
+    "doctor": [
+        ("node-a", "write HOST:PORT"),
+        ("node-a:1 --key m1.key", "belong together"),
+        ("node-a:1 --timeout-s 0", "timeout_s is 0"),
+        ("node-a:1 --task nope", "digits, mnist, quadratic"),
+        ("node-a:1 --rule nope", "gosgd"),
+        ("node-a:1 --shards 2", "is of a model: give --task, too"),
+    ],
+    "stop": [
+        ("node-a", "write HOST:PORT"),
+        ("node-a:1 --timeout 0", "--timeout is 0: it must be above 0"),
+        ("node-a:1 --timeout 90000", "at most 86400 seconds"),
+        ("node-a:1 --key m1.key", "give both or neither"),
+    ],
+    "top": [
+        ("a/b", "address 'a/b' is malformed"),
+        ("a:1 --every-s 0.01", "every_s is 0.01: it must be in [0.2, 3600]"),
+        ("a:1 --every-s 7200", "it must be in [0.2, 3600]"),
+        ("a:1 --every-s nan", "it must be in [0.2, 3600]"),
+        ("a:1 --sort weigth", "did you mean 'weight'"),
+        ("a:1 --key m1.key", "key and roster belong together"),
+        ("a:1 --listen 127.0.0.1:0", "--listen says where the page is: give --web, too"),
+        ("--web a:1 --once", "--web shows a page: leave --once and --json out"),
+        ("--web a:1 --json", "--web shows a page: leave --once and --json out"),
+        *(
+            (f"--web a:1 --listen '{listen}'", f"--listen is {listen!r}: write HOST:PORT, such as")
+            for listen in ("8000", ":8000", "node-a:", "node-a:x", "node-a:65536", "")
+        ),
+    ],
+    "rules": [("gosdg", "unknown rule 'gosdg', did you mean 'gosgd'?")],
+    "config": [("lingers", "did you mean 'linger_s'?")],
+}
+
+
+def listing(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "message"),
+    [(command, *row) for command, rows in REFUSED.items() for row in rows],
+)
+def test_a_wrong_argument_is_status_2_a_line_or_two_and_no_file(
+    in_empty_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    words: str,
+    message: str,
+) -> None:
+    monkeypatch.setattr("sys.path", [*sys.path, str(in_empty_folder)])
+    monkeypatch.delitem(sys.modules, "broken_task", raising=False)
+    for name, text in {
+        **{"mine.py": "", "mine.toml": TOML, "hosts.txt": "there\n", "faults.json": "[]"},
+        **{"none.json": "{}", "old/series.npz": ""},
+        "broken_task.py": "def task():\n    return 1 / 0\n",
+    }.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+    leave_run(Path("live"), (0.1, 0.3))
+    before = listing(in_empty_folder)
+    done = called(command, *shlex.split(words))
+    assert (done.exit_code, done.stdout) == (2, "")
+    # What begins with a line on what it is about has that before.
+    error = done.stderr[done.stderr.index("error: ") :]
+    assert message in error and error.count("\n") <= 2
+    assert listing(in_empty_folder) == before
