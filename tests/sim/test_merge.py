@@ -28,7 +28,7 @@ SPECS = {"sparta": "sparta:fraction=0.2", "divshare": "divshare:fraction=0.2"}
 TOPOLOGIES = {"relaysgd": "star", "d2": "complete", "decentlam": "complete", "choco": "complete"}
 TOPOLOGIES["swap"] = "random-matching"
 PLAIN = ("d2", "gradient-tracking", "momentum-tracking", "qg-dsgdm", "decentlam")
-QUICK_ONES = ("gosgd", "adpsgd", "allreduce")
+QUICK_ONES = ("gosgd",)
 RULE_NAMES = [
     name if name in QUICK_ONES else pytest.param(name, marks=pytest.mark.extended) for name in RULES
 ]

@@ -279,6 +279,7 @@ def test_a_task_may_be_the_function_that_makes_it(
 CALM: dict[str, Any] = {"task": "noise", "workers": 8, "threads": 1, "step_s": 1.0}
 
 
+@pytest.mark.extended
 def test_a_storm_is_the_faults_that_it_draws_for_this_run() -> None:
     asked = {"time_s": 90.0, "seed": 4, "checkpoint_every_s": 5.0, **CALM}
     drawn = draw_storm("torchft-15s", 8, 90.0, 4, scale=2.0)

@@ -140,6 +140,7 @@ def test_peers_train_and_agree_in_a_network_that_loses_messages() -> None:
     assert swarm.loss() < 0.05
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("wire", "shards"), [("int8", 2), ("topk:0.3", 2)])
 def test_peers_train_and_agree_on_shares_of_any_format(wire: str, shards: int) -> None:
     swarm = swarm_of(4, wide(), protocol=replace(QUICK, wire=wire), shards=shards)
@@ -221,6 +222,7 @@ def test_no_more_join_than_there_is_room_for() -> None:
         swarm.join()
 
 
+@pytest.mark.extended
 def test_whatever_goes_wrong_escrow_settles_and_models_agree_in_the_end() -> None:
     rng = stream(0, "test", "faults")
     swarm = swarm_of(4, pace="lognormal:cv=0.5")

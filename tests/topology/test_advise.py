@@ -51,6 +51,7 @@ def test_one_push_a_round_suffices_for_the_exact_average_of_a_power_of_two() -> 
     assert best.why.startswith("exact after 4 rounds with 1 message per node and round")
 
 
+@pytest.mark.extended
 def test_the_best_parameter_of_a_family_is_taken() -> None:
     assert named(advice_on(12, 3))["base-k"].spec == "base-k:k=3"
 
@@ -68,6 +69,7 @@ def test_what_does_not_fit_says_why(family: str, reason: str) -> None:
     assert not advice.fits and advice.why.startswith(reason)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("family", "reason"),
     [

@@ -113,6 +113,7 @@ def test_what_changes_is_each_workers_own_however_it_is_computed(changes: dict[s
     assert one.summary["digest"] != simulated(engine="loop").summary["digest"]
 
 
+@pytest.mark.extended
 def test_a_buffer_that_is_assigned_anew_is_an_error_as_live() -> None:
     with pytest.raises(TrainingError, match="assigns saved anew: write into it with copy_"):
         simulated(by_new_buffer, engine="loop")

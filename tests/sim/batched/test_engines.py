@@ -328,7 +328,10 @@ def test_a_learning_rate_that_falls_and_crashes_do_as_in_the_loop(optimizer: str
         torch.testing.assert_close(dense.model[name], tensor, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["relu", "batch norm", "dropout"])
+@pytest.mark.parametrize(
+    "name",
+    ["relu", *(pytest.param(n, marks=pytest.mark.extended) for n in ("batch norm", "dropout"))],
+)
 def test_a_run_has_one_digest_whatever_the_window_and_threads(name: str) -> None:
     case = CASES.get(name, Case(dropped))
     settings: dict[str, Any] = {"task": case.task(), "workers": 11, "steps": 6, "p": 0.5}

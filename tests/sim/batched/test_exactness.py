@@ -176,7 +176,7 @@ def test_one_worker_is_plain_training_to_the_last_bit(rule: str) -> None:
 
 
 @pytest.mark.parametrize("task", ["digits", "quadratic"])
-@pytest.mark.parametrize("n", [2, 5, 8])
+@pytest.mark.parametrize("n", [5, *(pytest.param(n, marks=pytest.mark.extended) for n in (2, 8))])
 def test_an_average_of_all_is_training_on_larger_batches(n: int, task: str) -> None:
     """At equal speeds and without latency, momentum and all."""
     run = simulate(

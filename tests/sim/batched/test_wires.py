@@ -72,6 +72,7 @@ def test_lost_shares_move_the_mean_unless_the_exchange_is_exact() -> None:
     assert loose > 1e-4
 
 
+@pytest.mark.extended
 def test_the_mean_of_each_shard_is_kept_where_the_exchange_is_exact() -> None:
     points = list(settled(True, shards=3))
     units = points[-1].reading.weight_units

@@ -75,12 +75,15 @@ def test_the_result_hangs_on_no_number_of_processes() -> None:
     assert one.failed and one.failed[0].shrunk
 
 
-QUICK = ("accepts-more", "partial-as-whole", "first-shard-asked")
+QUICK, LATER = ("accepts-more",), ("partial-as-whole", "first-shard-asked")
 
 
 @pytest.mark.parametrize(
     "plant",
-    [plant if plant in QUICK else pytest.param(plant, marks=pytest.mark.slow) for plant in MUTANTS],
+    [
+        *(*QUICK, *(pytest.param(plant, marks=pytest.mark.extended) for plant in LATER)),
+        *(pytest.param(p, marks=pytest.mark.slow) for p in MUTANTS if p not in QUICK + LATER),
+    ],
 )
 def test_a_planted_bug_is_found_within_a_thousand_seeds_and_shrunk_to_three_faults(
     plant: str,

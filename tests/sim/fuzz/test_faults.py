@@ -78,7 +78,13 @@ def test_one_that_dials_out_is_reached_only_by_those_it_has_spoken_to() -> None:
     assert workers["p1"].protocol.phase is Phase.TRAINING
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - set(ATTACKS)))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if kind in ("crash", "join") else pytest.param(kind, marks=pytest.mark.extended)
+        for kind in sorted(set(KINDS) - set(ATTACKS))
+    ],
+)
 def test_every_kind_can_fall_on_a_swarm_and_everything_settles(kind: str) -> None:
     given = {"peer": "p1", "for_s": 2.0, "factor": 3.0, "by_s": 0.5, "rate": 0.2, "count": 2}
     given |= {"groups": [["p0"]]}

@@ -175,7 +175,8 @@ def test_noise_leaves_nothing_after_an_exact_average(network: str, steps: int) -
     assert network != "ideal" or run.summary["disagreement_stationary"] < EXACT
 
 
-FIXED = ["ring", "path", "star", "torus", "hypercube", "exponential", "grid", "tree"]
+LATER = ("path", "star", "torus", "hypercube", "grid", "tree")
+FIXED = ["ring", "exponential", *(pytest.param(t, marks=pytest.mark.extended) for t in LATER)]
 
 
 @pytest.mark.parametrize("n", [8, pytest.param(16, marks=pytest.mark.slow)])

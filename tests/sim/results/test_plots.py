@@ -68,13 +68,15 @@ RUNS = {
 }
 
 
-QUICK = {"one worker", "a hundred thousand", "never finite", "infinite", "no points", "a long name"}
+QUICK = ("a hundred thousand", "never finite", "no points")
+LATER = ("one worker", "infinite", "a long name")
+MARKS = dict.fromkeys(LATER, pytest.mark.extended) | {name: () for name in QUICK}
 
 
 @pytest.mark.parametrize(
     "run",
     [
-        pytest.param(run, id=name, marks=() if name in QUICK else pytest.mark.slow)
+        pytest.param(run, id=name, marks=MARKS.get(name, pytest.mark.slow))
         for name, run in RUNS.items()
     ],
 )

@@ -65,11 +65,11 @@ OFFERED = {"n": 24, "inline_bytes_max": 1, "numbers": 2400}
         *(TIMED | {"p": p, "pace": pace} for p, pace in ((1.0, PACES[1]), (9.0, PACES[1]))),
         TIMED | {"p": 40.0, "pace": PACES[0]},
         *(LATE | {"topology": t} for t in ("star", "one-peer-exponential", "random-regular:d=4")),
-        # Columns grow as the run needs them.
-        {"n": 100, "steps": 30, "latency_s": 0.5},
         *(
             pytest.param(settings, marks=pytest.mark.extended)
             for settings in (
+                # Columns grow as the run needs them.
+                {"n": 100, "steps": 30, "latency_s": 0.5},
                 # Steps of 2 s outlast how long an answer is waited for at first.
                 *(
                     OFFERED | {"rule": rule, "step_s": step_s}

@@ -99,6 +99,7 @@ def test_no_bit_depends_on_how_it_is_computed(change: dict[str, Any]) -> None:
     assert run(MODELS, *faults, steps=6, **change).summary["digest"] == plain.summary["digest"]
 
 
+@pytest.mark.extended
 def test_an_attack_lasts_as_long_as_it_says() -> None:
     lie = attack("far", strength=1e6)
     late = run(VECTORS, lie | {"at_s": 1000.0})
@@ -109,6 +110,7 @@ def test_an_attack_lasts_as_long_as_it_says() -> None:
     assert brief.workers["pushes"][5] < long.workers["pushes"][5] / 2
 
 
+@pytest.mark.extended
 def test_attacks_go_with_other_faults() -> None:
     crash = {"at_s": 2.0, "kind": "crash", "peer": 0}
     join = {"at_s": 1.0, "kind": "join"}

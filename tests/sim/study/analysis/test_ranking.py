@@ -69,6 +69,7 @@ def test_what_differs_by_less_than_the_noise_is_not_told_apart() -> None:
     assert verdict_words(other, found) == "no significant difference (detectable: 100 %)"
 
 
+@pytest.mark.extended
 def test_what_would_have_been_seen_is_seen_in_four_of_five_studies() -> None:
     rng, noise, told, least = np.random.default_rng(3), 0.1, 0, []
     one = compare(_drawn_times(rng, noise, 1.0)).rows[1]

@@ -11,6 +11,7 @@ from rumor.sim.study import Axis, Point, Trial, run_study
 from ..small import small_study
 
 
+@pytest.mark.extended
 def test_when_time_is_over_seeds_are_missing_then_places_never_a_hole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

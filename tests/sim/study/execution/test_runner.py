@@ -102,6 +102,7 @@ def test_a_grid_that_changed_runs_only_what_is_new(tmp_path: Path, computed: lis
     assert tables_of(tmp_path / "a") == tables_of(tmp_path / "b")
 
 
+@pytest.mark.extended
 def test_other_code_uses_nothing_of_what_was_finished(
     tmp_path: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +114,7 @@ def test_other_code_uses_nothing_of_what_was_finished(
     assert len(computed) == 8
 
 
+@pytest.mark.extended
 def test_a_changed_file_is_another_trial(tmp_path: Path, computed: list[str]) -> None:
     Path("net.json").write_text('{"loss": 0.0}')
     study = small_study(network="net.json")
@@ -241,6 +243,7 @@ def test_the_folder_is_taken_until_what_is_made_of_the_results_is_written(tmp_pa
         pass
 
 
+@pytest.mark.extended
 def test_a_full_disk_ends_the_study_and_keeps_what_was_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def test_faults_that_stand_in_the_study_stand_in_the_command_as_json() -> None:
     assert json.loads(found[3].removeprefix("faults=")) == list(faults)
 
 
+@pytest.mark.extended
 def test_a_repeated_trial_is_the_same_to_the_bit(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         **{"task": "noise", "workers": 6, "steps": 30, "topology": "ring", "slow": ("3:4",)},

@@ -139,6 +139,7 @@ def test_a_study_may_be_called_anything() -> None:
     assert hostile in read(results_of({"rule": [hostile, "sgp"]}, title=hostile)).text
 
 
+@pytest.mark.extended
 def test_the_command_of_every_trial_is_there() -> None:
     results = results_of({"topology": GRAPHS, "data": DATA}, lr=0.05)
     text = read(results).text
