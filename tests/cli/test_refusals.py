@@ -46,7 +46,7 @@ REFUSED = {
         ("--peers 0", "peers is 0"),
         ("--task nope", "digits, mnist, quadratic"),
         ("--task nowhere:task", "no module 'nowhere'"),
-        ("--task broken_task:task", "broken_task.py:2: ZeroDivisionError"),
+        ("--task broken_task:task", "broken_task.py:2\n"),
         ("--partition iid --peers 5000", "use fewer, or partition shared"),
         ("--slow 7:2", "only 0 to 3"),
         ("--wire float64", "unknown wire 'float64'"),

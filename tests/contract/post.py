@@ -36,7 +36,7 @@ def letter(
     ends: Any = {"source": source, "source_incarnation": 1}
     ends |= {"destination": to, "destination_incarnation": life}
     body = Ack(number, 0) if frame is None else Chunk(number, 0, 0)
-    swarm = {"swarm": bytes(16), "schema": bytes(16), "frame_bytes": len(frame or b"")}
+    swarm: Any = {"swarm": bytes(16), "schema": bytes(16), "frame_bytes": len(frame or b"")}
     return Letter(Envelope(**swarm, **ends, body=body), frame or b"")
 
 

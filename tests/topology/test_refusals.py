@@ -1,6 +1,7 @@
 """What is refused, and in which words: each names the family, the parameter and what is allowed."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -137,5 +138,5 @@ def test_mixing_that_there_is_not_or_that_does_not_fit_is_answered_with_what_wou
     )
     reason = "mixing 'metropolis' needs undirected edges; 'uniform' would do"
     for spec in ("exponential", "one-peer-exponential", "epidemic"):
-        told = refusal(lambda spec=spec: parse(spec, 8, mixing="metropolis"))
+        told = refusal(partial(parse, spec, 8, mixing="metropolis"))
         assert told == f"topology {spec!r} with n=8: {reason}"

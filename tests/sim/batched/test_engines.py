@@ -191,7 +191,8 @@ CASES = {
         lambda: classifier(
             *(nn.Linear(64, 33, bias=False), nn.Tanh(), nn.Identity(), nn.Linear(33, 10))
         ),
-        **{"engine": "dense", "batch": 7},
+        engine="dense",
+        batch=7,
     ),
     "gelu": Case(
         lambda: classifier(nn.Linear(64, 7), nn.GELU(), nn.Linear(7, 10)), engine="dense", batch=3

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_one_that_dials_out_is_reached_only_by_those_it_has_spoken_to() -> None:
 def test_every_kind_can_fall_on_a_swarm_and_everything_settles(kind: str) -> None:
     given = {"peer": "p1", "for_s": 2.0, "factor": 3.0, "by_s": 0.5, "rate": 0.2, "count": 2}
     given |= {"groups": [["p0"]]}
-    takes = {name: given[name] for name in KINDS[kind].takes if name in given}
+    takes: Any = {name: given[name] for name in KINDS[kind].takes if name in given}
     faults = read_faults(json.dumps([fault(6.0, kind, **takes)]))
     trial = attempt(draw(1, 3, OPTIONS, faults))
     assert trial.failure is None

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,8 @@ def of_rules(leave_out: Callable[[Trial], bool] | None = None, **found: Course |
 
 def test_the_soonest_at_the_target_is_first() -> None:
     paces = {"gosgd": 5, "sgp": 2, "dpsgd": 3}
-    found = compare(of_rules(**{rule: Course(rate_s=rate_s) for rule, rate_s in paces.items()}))
+    courses: Any = {rule: Course(rate_s=rate_s) for rule, rate_s in paces.items()}
+    found = compare(of_rules(**courses))
     assert [row.label for row in found.rows] == ["sgp", "dpsgd", "gosgd"]
     assert (found.metric.name, found.axis) == ("time_to_target_s", "rule")
     best, *others = found.rows
