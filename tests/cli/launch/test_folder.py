@@ -12,6 +12,7 @@ from rumor.cli.launch.config import Place
 from rumor.cli.launch.folder import RunFolder
 from rumor.train import environment
 from rumor.train.faults.schedule import Fault
+from rumor.train.runtime.script.environment import Environment
 
 from .fakes import job_of
 
@@ -26,6 +27,12 @@ def run_folder(request: pytest.FixtureRequest, tmp_path: Path) -> RunFolder:
     """Of three peers that train a task, or in which a script of the user trains."""
     job = job_of(tmp_path, peers=3, slow=("0:5",), device="cuda:{i}")
     return RunFolder(job if request.param == "task" else replace(job, training=None))
+
+
+def told_to(place: Place) -> Environment:
+    """What a script reads of that; of a task there is more, which is for ``rumor peer``."""
+    more = ("RUMOR_TASK", "RUMOR_STEPS")
+    return environment({k: v for k, v in place.variables.items() if k not in more})
 
 
 @pytest.mark.parametrize(("port", "told"), [(None, []), (0, [0, 0, 0]), (9100, [9100, 9101, 9102])])
@@ -58,7 +65,7 @@ def test_a_life_that_kept_all_resumes_its_folder_at_the_same_port(
     for name in ("options.json", "peer.json", "model.safetensors", "ledger.jsonl"):
         (one.folder / name).touch()
     after = run_folder.next_life(one, kept=True)
-    told = environment(after.variables)
+    told = told_to(after)
     assert told.resume and told.index == 1 and told.fields["founders"] == 1
     assert told.fields["id"] == after.id == "peer-1" and after.command == one.command
     assert after.variables["RUMOR_BIND"] == f"tcp://127.0.0.1:{free_port}"
@@ -72,7 +79,7 @@ def test_a_life_that_lost_all_begins_in_a_new_folder_under_the_same_name(
     tmp_path: Path, free_port: int, run_folder: RunFolder
 ) -> None:
     _, one, _ = run_folder.found()
-    assert environment(one.variables).fields["founders"] == 3
+    assert told_to(one).fields["founders"] == 3
     listens(tmp_path, "peer-1", free_port)
     second = run_folder.next_life(one, kept=False)
     third = run_folder.next_life(second, kept=False)
@@ -101,7 +108,7 @@ def test_newcomers_share_the_data_of_others_on_a_device_of_their_own_at_full_spe
     run_folder.found()
     for number, part in zip((1, 2, 3, 4), (0, 1, 2, 0), strict=True):
         place = run_folder.newcomer(number)
-        told = environment(place.variables)
+        told = told_to(place)
         assert place.id == told.fields["id"] == place.folder.name == f"join-{number}"
         assert (told.index, told.count, told.fields["founders"]) == (part, 3, 1)
         assert place.index == told.local_index == 2 + number
