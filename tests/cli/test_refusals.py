@@ -108,7 +108,7 @@ REFUSED = {
         ("live -o live", "name a file in a folder that exists"),
     ],
     "doctor": [
-        ("node-a", "write HOST:PORT"),
+        ("a/b", "write HOST or HOST:PORT"),
         ("node-a:1 --key m1.key", "belong together"),
         ("node-a:1 --timeout-s 0", "timeout_s is 0"),
         ("node-a:1 --task nope", "digits, mnist, quadratic"),
@@ -116,7 +116,7 @@ REFUSED = {
         ("node-a:1 --shards 2", "is of a model: give --task, too"),
     ],
     "stop": [
-        ("node-a", "write HOST:PORT"),
+        ("a/b", "write HOST or HOST:PORT"),
         ("node-a:1 --timeout 0", "--timeout is 0: it must be above 0"),
         ("node-a:1 --timeout 90000", "at most 86400 seconds"),
         ("node-a:1 --key m1.key", "give both or neither"),
