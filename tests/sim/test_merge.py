@@ -48,8 +48,6 @@ def test_a_complete_merge_is_one_model_whatever_the_paces_and_links(name: str) -
     swarm.slow("peer-3", 7)
     swarm.run(5.0)
     # Only the stall of a rule that waits could hold this up; no number of turns is asserted.
-    taken = [swarm.steps(peer) for peer in swarm.peers]
-    assert name not in ("allreduce", "dpsgd") or max(taken) - min(taken) <= 1
     assert swarm.finish(1000.0)
     assert swarm.audit().balanced
     models = {peer: parameters(swarm, peer) for peer in swarm.peers}

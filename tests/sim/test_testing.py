@@ -289,6 +289,18 @@ def test_a_peer_that_starts_from_its_checkpoint_has_what_it_had(optimizer: Any) 
 # Rules
 
 
+@pytest.mark.parametrize("rule", ["allreduce", "dpsgd"])
+def test_a_synchronous_rule_waits_in_virtual_time(rule: str) -> None:
+    swarm = swarm_of(3, rule=rule, network="wan")
+    swarm.slow("peer-2", 4.0)
+    swarm.run(5.0)
+    steps = [swarm.steps(id) for id in swarm.peers]
+    assert max(steps) - min(steps) <= 1 and 8 <= min(steps) <= 12
+    assert swarm.finish()
+    assert len({swarm.steps(id) for id in swarm.peers}) == 1
+    assert swarm.consensus_distance() < (1e-6 if rule == "allreduce" else 0.1)
+
+
 class Flood:
     """A rule of one's own: every peer pushes after every step."""
 
