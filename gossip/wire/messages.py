@@ -445,7 +445,8 @@ class Fetch:
     """Requests part of one shard of the model; the sender need not be a peer."""
 
     snapshot: _Count = 0
-    """Number of the snapshot to continue; 0 for a new one, taken at the next step boundary."""
+    """Number of the snapshot to read; 0 for a new one, taken at the next step boundary, of which
+    the answer has the number and no bytes yet."""
     offset_bytes: _Count = 0
     done: bool = False
     """True to release the snapshot."""

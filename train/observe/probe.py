@@ -53,10 +53,11 @@ _NAP_S: Final = 0.005
 _NO_MODEL: Final = b"\xff" * 16
 
 
-# Requests for a copy that is not taken yet are repeated often; those for excerpts, which only a
-# lost connection loses, ever less often.
+# Requests for a copy that is not taken yet are repeated often. Those for excerpts, which only a
+# lost connection loses, are repeated ever less often, and on a slow link hardly at all.
 _WANTED_AGAIN_S: Final = 0.1
 _EXCERPT_AGAIN_S: Final = 4.0
+_TIMES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -163,17 +164,20 @@ class Probe:
         if not places:
             raise RemoteProtocolError("its model has no numbers")
         payloads = [torch.empty(size, dtype=torch.uint8) for size in sizes]
-        weights, snapshot, time_s = [0] * schema.shards, 0, 0.0
+        weights, took_s = [0] * schema.shards, 0.0
+        _, told, _ = self._excerpt(Fetch(), 0, wait_s, _WANTED_AGAIN_S)
+        snapshot, time_s = told.snapshot, time.time()
         for number, (shard, start) in enumerate(places, 1):
-            envelope, told, frame = self._excerpt(snapshot, shard, start, wait_s)
+            began_s, fetch = time.perf_counter(), Fetch(snapshot=snapshot, offset_bytes=start)
+            again_s = max(_EXCERPT_AGAIN_S, _TIMES * took_s)
+            envelope, told, frame = self._excerpt(fetch, shard, wait_s, again_s)
             if envelope.schema != schema.hash:
                 raise IncompatiblePeer("it trains another model than the others", envelope.source)
             room = payloads[shard][start : start + EXCERPT_BYTES]
             if len(frame) != len(room):
                 raise RemoteProtocolError(f"an excerpt of {len(frame)} bytes", envelope.source)
             room.numpy()[:] = np.frombuffer(frame, np.uint8)
-            weights[shard], snapshot = told.held, told.snapshot
-            time_s = time_s or time.time()
+            weights[shard], took_s = told.held, time.perf_counter() - began_s
             tell(number / len(places))
         self._send(question(self._id, Fetch(snapshot=snapshot, done=True)))
         return ModelRead(
@@ -187,18 +191,16 @@ class Probe:
         )
 
     def _excerpt(
-        self, snapshot: int, shard: int, start: int, wait_s: float
+        self, fetch: Fetch, shard: int, wait_s: float, again_s: float
     ) -> tuple[Envelope, Excerpt, Buffer]:
-        """Request an excerpt until it arrives; of a new snapshot if the number is 0."""
-        request = question(self._id, Fetch(snapshot=snapshot, offset_bytes=start))
-        request = replace(request, shard=shard)
-        again_s = _EXCERPT_AGAIN_S if snapshot else _WANTED_AGAIN_S
-        sent_s = -math.inf
-        give_up_s = time.perf_counter() + wait_s
+        """Return the excerpt that answers a request, with its frame; repeat the request at
+        intervals, the first of *again_s* seconds."""
+        request = replace(question(self._id, fetch), shard=shard)
+        sent_s, give_up_s = -math.inf, time.perf_counter() + wait_s
         while (now := time.perf_counter()) < give_up_s:
             if now >= sent_s + again_s:
                 self._send(request)
-                again_s *= 2 if snapshot else 1
+                again_s *= 2 if fetch.snapshot else 1
                 sent_s = time.perf_counter()
             for received in self._transport.poll(min(sent_s + again_s, give_up_s) - now):
                 envelope, check = decode_header(received.header)
@@ -207,14 +209,14 @@ class Probe:
                     continue
                 if told.why:
                     raise TransportError(told.why)
-                if not told.snapshot or (snapshot and told.snapshot != snapshot):
-                    continue
-                if (envelope.shard, told.offset_bytes) != (shard, start):
-                    continue
-                frame = received.frame()
-                if len(frame) != envelope.frame_bytes or checksum(frame) != check:
-                    raise DecodeError("an excerpt was damaged", envelope.source)
-                return envelope, told, frame
+                wanted = fetch.snapshot or told.snapshot, shard, fetch.offset_bytes
+                # The last answer before a copy was read has its number, too, and no bytes.
+                is_one = told.snapshot > 0 and (envelope.frame_bytes > 0) is (fetch.snapshot > 0)
+                if is_one and (told.snapshot, envelope.shard, told.offset_bytes) == wanted:
+                    frame = received.frame()
+                    if len(frame) != envelope.frame_bytes or checksum(frame) != check:
+                        raise DecodeError("an excerpt was damaged", envelope.source)
+                    return envelope, told, frame
         raise TransportError(f"it has shown no model for {wait_s:g} s")
 
     def _bytes_s(self, roundtrip_s: float, bytes_max: int) -> float:

@@ -200,7 +200,7 @@ def honest(question: Envelope, **changes: Any) -> tuple[Envelope, bytes]:
     """The answer of a peer, with other values for some fields of the excerpt."""
     fetch = question.body
     assert isinstance(fetch, Fetch)
-    size = min(EXCERPT_BYTES, SIZE - fetch.offset_bytes)
+    size = min(EXCERPT_BYTES, SIZE - fetch.offset_bytes) if fetch.snapshot else 0
     told: dict[str, Any] = {"snapshot": 7, "offset_bytes": fetch.offset_bytes, "held": ONE}
     envelope = replace(
         question,
@@ -257,12 +257,16 @@ def test_a_peer_that_shows_no_model_is_given_up(
         read(monkeypatch, lambda question: [honest(question, **changes)])
 
 
-@pytest.mark.parametrize("frame", [b"", bytes(64), bytes(EXCERPT_BYTES + 1)], ids=len)
+@pytest.mark.parametrize("frame", [bytes(64), bytes(EXCERPT_BYTES + 1)], ids=len)
 def test_an_excerpt_of_another_size_is_refused(
     monkeypatch: pytest.MonkeyPatch, frame: bytes
 ) -> None:
+    def other(question: Envelope) -> list[tuple[Envelope, bytes]]:
+        envelope, right = honest(question)
+        return [(envelope, frame if right else right)]
+
     with pytest.raises(RumorError, match=f"an excerpt of {len(frame)} bytes"):
-        read(monkeypatch, lambda question: [(honest(question)[0], frame)])
+        read(monkeypatch, other)
 
 
 def test_an_excerpt_of_another_model_or_that_was_damaged_is_refused(

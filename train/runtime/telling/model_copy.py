@@ -102,7 +102,9 @@ class ModelCopy:
     def _excerpt(self, copy: _Copy, question: Envelope, fetch: Fetch) -> tuple[Excerpt, Buffer]:
         shard, start, why = question.shard, fetch.offset_bytes, copy.why
         room = max(0, COPIED.size_bytes(self._store.schema, shard) - start)
-        message = replace(question, frame_bytes=min(EXCERPT_BYTES, room))
+        # A request for a new copy is repeated often, so its answer is short.
+        size_bytes = min(EXCERPT_BYTES, room) if fetch.snapshot else 0
+        message = replace(question, frame_bytes=size_bytes)
         send = Send(message, _id_of(copy.number, shard), start)
         if not why and self._store.awaits_device(send.snapshot):
             return Excerpt(), b""
