@@ -58,11 +58,6 @@ CASES: dict[str, dict[str, Any]] = OF_RULES | {
 }
 
 
-CASES["gosgd"]["p"] = 0.7
-CASES["hybrid"]["topology"] = "hosts:sizes=3x3"
-"""Settings of each rule, so that there is much to mix."""
-
-
 @pytest.fixture(scope="module")
 def plain() -> dict[str, Run]:
     """A run of each case, as it is to be found again."""

@@ -16,7 +16,7 @@ from rumor.gossip.effects.effects import Halt, Wait, X
 from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
 from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.rules.synchronous.allreduce import AllReduce
-from rumor.sim import NetworkConfig, simulate
+from rumor.sim import NetworkConfig, Run, simulate
 from rumor.sim.batched.vector_tasks import consensus, noise
 from rumor.topology import parse
 
@@ -210,6 +210,32 @@ def test_noise_of_one_peer_exponential(n: int) -> None:
         network="ideal", eval_every=1,
     )  # fmt: skip
     assert found == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 4])
+@pytest.mark.parametrize("topology", ["one-peer-exponential", "hypercube-matching", "base-k"])
+def test_pairs_are_exact_after_log2_n_rounds_and_not_before(topology: str, rounds: int) -> None:
+    """Ying et al., NeurIPS 2021; at n = 2^k."""
+    run = rounds_of(topology, 2**rounds, steps=2 * rounds)
+    disagreement = run.series["disagreement"]
+    assert run.series["steps"].tolist() == list(range(2 * rounds + 1))
+    assert (disagreement[:rounds] > 1e-3).all() and (disagreement[rounds:] < EXACT).all()
+
+
+@pytest.mark.parametrize("n", [6, 7, 12])
+def test_elsewhere_one_peer_exponential_is_never_exact_and_base_k_is(n: int) -> None:
+    """Takezawa et al., NeurIPS 2023: within 2 log2(n) + 2 rounds."""
+    never = rounds_of("one-peer-exponential", n, steps=10).series["disagreement"]
+    assert (never > 1e-9).all()
+    exact = rounds_of("base-k", n, steps=int(2 * np.log2(n) + 2)).series["disagreement"]
+    assert exact[0] > 1 and exact[-1] < EXACT
+
+
+def rounds_of(topology: str, n: int, steps: int) -> Run:
+    return simulate(
+        task=consensus(dim=4), rule="dpsgd", topology=topology, workers=n, steps=steps,
+        network="ideal", eval_every=1, step_s=STEP_S,
+    )  # fmt: skip
 
 
 class Unweighted:
