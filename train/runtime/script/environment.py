@@ -195,6 +195,9 @@ def environment(variables: Mapping[str, str] | None = None, *, ranks: int = 1) -
     variables, rank = of_peers(variables, ranks)
     own, told = _understood(variables)
     own |= {"ranks": ranks, "rank": rank}
+    if ranks > 1 and variables.get("TORCHELASTIC_RESTART_COUNT", "0") != "0":
+        # torchrun has started all processes of this peer again.
+        own.setdefault("resume", True)
     if not told.keys().isdisjoint(_PLACES) or (task := cluster_task(variables)) is None:
         return Environment(**own, fields=told)
     found, placed = _understood(task.variables())

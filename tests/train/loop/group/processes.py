@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -60,6 +60,9 @@ def spread(model: nn.Sequential, kind: str, **given: Any) -> nn.Module:
 
 def numbers(model: nn.Module) -> list[float]:
     """Return all whole parameters of a model in one list; all ranks take part."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
     whole = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
     return [number for each in whole for number in each.detach().reshape(-1).tolist()]
 

@@ -72,3 +72,9 @@ def test_hosts_of_slurm_have_as_many_ports_as_peers() -> None:
 def test_processes_that_make_no_whole_number_of_peers_are_refused() -> None:
     with pytest.raises(ConfigError, match="torchrun has started 6 processes, and a peer has 4"):
         environment(JOB_RANKS[0], ranks=4)
+
+
+def test_a_peer_that_torchrun_has_started_again_resumes() -> None:
+    again = {"TORCHELASTIC_RESTART_COUNT": "1"}
+    assert [environment(each | again, ranks=2).resume for each in STANDALONE_RANKS] == [True, True]
+    assert not environment(STANDALONE_RANKS[0], ranks=2).resume
