@@ -17,7 +17,7 @@ from ..gossip.rules.registry import make_rule, rules_help
 from ..gossip.specs.parameter import check_settings, setting
 from ..gossip.specs.spec import described
 from ..gossip.transport.addresses import (
-    is_loopback,
+    PORT,
     key_in,
     parse_address,
     parse_seed,
@@ -526,16 +526,12 @@ class PeerConfig(
         if (keyring := self.keyring()) is not None:
             names = keyring.names
             return f"{names[:-1]}{os.urandom(6).hex()}" if names.endswith("*") else names
-        listed = [split_address(each) for each in self.join]
-        for address in self.advertise:
-            host, port = split_address(address)
-            same = [place for place in listed if place[0] == host]
-            if same:
-                # Another machine may have the same name for itself, but not the same address.
-                own = gethostname() if is_loopback(address) else host
-                is_alone = same == [(host, port)] and own == host
-                return _name_of(own if is_alone else f"{own}-{port}")
-        return _name_of(f"{gethostname().partition('.')[0]}-{os.urandom(3).hex()}")
+        name = f"{gethostname().partition('.')[0]}-{os.urandom(3).hex()}"
+        for host, port in map(split_address, self.advertise):
+            # Another machine may have the same name for itself, but not the same address.
+            if host in {split_address(each)[0] for each in self.join}:
+                name = f"{host}-{port}".removesuffix(f"-{PORT}")
+        return re.sub(r"[^A-Za-z0-9_.-]", "-", name)[-64:]
 
     def keyring(self) -> Keyring | None:
         """Read the peer's key and the roster from their files; return None without keys.
@@ -639,11 +635,6 @@ class RunConfig(TrainingSettings):
                 "a journal begins with its peer, so that one that resumes cannot keep one: resume "
                 "without it"
             )
-
-
-def _name_of(text: str) -> str:
-    """Return the end of a text as a name for a peer."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[-64:]
 
 
 def _parse_binds(bind: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:

@@ -24,8 +24,12 @@ from ..launch.folder import variables
 
 __all__ = ["execute", "find_task", "listed_variables", "task_folder", "task_variables"]
 
-# Places of peers on one machine, as a launcher gives them.
-_OF_LAUNCHER: Final = ("COUNT", "FOUNDERS", "INDEX", "LOCAL_INDEX", "RENDEZVOUS")
+# What a launcher gives the peers of one machine.
+_OF_LAUNCHER: Final = tuple(
+    f"RUMOR_{name}" for name in ("COUNT", "FOUNDERS", "ID", "INDEX", "LOCAL_INDEX", "RENDEZVOUS")
+)
+# What determines a peer's place in a list, and its name.
+_OF_PLACE: Final = ("id", "bind", "advertise", "join", "founders", "key", "roster", "rule")
 
 
 def find_task(config: MachinesConfig, *, launches: bool) -> ClusterTask | None:
@@ -80,23 +84,16 @@ def listed_variables(config: LaunchConfig, out: Path) -> dict[str, str]:
     config = replace(config, peers=os.environ["RUMOR_JOIN"].count(",") + 1)
     check_settings(config, out)
     told = variables(config, out, 0)
-    texts = {**os.environ, **told, "RUMOR_ID": os.environ.get("RUMOR_ID", "")}
-    known = settings_of(PeerConfig)
-    names = ("id", "bind", "advertise", "join", "key", "roster", "rule")
-    given = {name: known[name].read_all(t) for name in names if (t := texts.get(_key(name)))}
-    peer = take_place(PeerConfig(**given))
-    told = {name: told[name] for name in told if name.removeprefix("RUMOR_") not in _OF_LAUNCHER}
-    id = peer.named()
-    told |= {"RUMOR_ID": id, "RUMOR_OUT": str((out / "peers" / id).absolute())}
-    if isinstance(peer.bind, str) and "bind" not in given and peer.is_given("bind"):
-        told |= {"RUMOR_BIND": peer.bind, "RUMOR_ADVERTISE": ",".join(peer.advertise)}
-        if peer.founders > 1:
-            told |= {"RUMOR_FOUNDERS": os.environ.get("RUMOR_FOUNDERS") or str(peer.founders)}
-    return told | {"PYTHONUNBUFFERED": "1"}
-
-
-def _key(name: str) -> str:
-    return f"RUMOR_{name.upper()}"
+    told = {name: text for name, text in told.items() if name not in _OF_LAUNCHER}
+    known, texts = settings_of(PeerConfig), {**os.environ, **told}
+    given = {name: text for name in _OF_PLACE if (text := texts.get(f"RUMOR_{name.upper()}"))}
+    before = PeerConfig(**{name: known[name].read_all(text) for name, text in given.items()})
+    peer = take_place(before)
+    if peer is not before:
+        told["RUMOR_BIND"], told["RUMOR_FOUNDERS"] = str(peer.bind), str(peer.founders)
+        told["RUMOR_ADVERTISE"] = ",".join(peer.advertise)
+    own = out.absolute() / "peers" / (id := peer.named())
+    return told | {"RUMOR_ID": id, "RUMOR_OUT": str(own), "PYTHONUNBUFFERED": "1"}
 
 
 def execute(command: Sequence[str], told: Mapping[str, str]) -> None:

@@ -15,14 +15,10 @@ __all__ = ["MemberSampler"]
 class MemberSampler(Sampler[int]):
     """Divides a data set among the members of a swarm, anew at the start of each epoch.
 
-    From the seed and the number of the epoch, all members draw the same order of all samples, and
-    each takes every n-th of them, where n is the number of members that it considers alive. So
-    members that see the same ones, in the same epoch, train on disjoint parts of equal size, but
-    for some samples that occur twice to fill up the last parts. Members that see different ones,
-    or are in different epochs, train on parts that overlap; each sample remains as likely as any
-    other.
-
-    Its state, for `Peer.register`, is the number of the epoch.
+    From the seed and the number of the epoch, all draw the same order of all samples, and each
+    takes every n-th of them, where n is the number of members that it considers alive. Members that
+    see the same members in the same epoch have disjoint parts, filled up to equal size. Others have
+    parts that overlap; each sample remains as likely as any other.
 
     Args:
         data: The data set, the same for all members.

@@ -115,7 +115,7 @@ def test_before_it_is_in_a_swarm_a_peer_has_but_a_name() -> None:
         {"steps": "many"},
         {"steps": 1, "swarm": "xyz"},
         {"steps": 1, "clock": [1]},
-        {"steps": 1, "addresses": ["nowhere"]},
+        {"steps": 1, "addresses": ["no where"]},
         {"steps": 1, "incarnation": None},
     ],
 )

@@ -42,28 +42,27 @@ def take_place(config: PeerConfig) -> PeerConfig:
     """
     if config.is_given("bind") or config.rendezvous is not None:
         return config
-    listed = [address for address in config.join if not is_name_of_many(address)]
-    hosts = {host: is_own(host) for host in {split_address(each)[0] for each in listed}}
-    own = [split_address(each) for each in listed if hosts[split_address(each)[0]]]
-    # Behind a router that forwards the port, no address of the list is one of this machine's.
-    own += [split_address(each) for each in config.advertise if each in listed]
+    listed = [each for each in config.join if not is_name_of_many(each)]
+    # Behind a router that forwards the port, the listed address is not one of this machine's.
+    own = [each for each in listed if each in config.advertise or is_own(split_address(each)[0])]
     # A single address on this machine is that of a founder, which may start later.
-    if not own or (len(config.join) == 1 and is_loopback(listed[0])):
+    if not own or (len(config.join) == 1 and is_loopback(own[0])):
         return config
-    host, first = own[0]
-    is_fixed = bool(config.advertise) or is_loopback(join_address(host, first))
-    last = int(first) if is_fixed else min(int(first) + _FURTHER_MAX, PORT_MAX)
-    further = [(host, str(port)) for port in range(int(first) + 1, last + 1)]
-    for host, port in (*own, *further):
-        if _is_claimed(int(port)) and not (bind := bind_at(host, int(port))).endswith("*"):
-            if (host, port) not in own:
-                text = "port %s is in use here, perhaps by another peer: this one takes %s"
-                _log.warning(text, first, port)
-            advertise = config.advertise or join_address(host, port)
-            founders = config.founders
-            if requirements_of(config.make_rule()).fixed_members and founders == 1:
-                founders = len(listed)  # such a rule admits no newcomer
-            return replace(config, bind=bind, advertise=advertise, founders=founders)
+    host, first = split_address(own[0])
+    if not (config.advertise or is_loopback(own[0])):
+        ports = range(int(first) + 1, min(int(first) + _FURTHER_MAX, PORT_MAX) + 1)
+        own += [join_address(host, str(port)) for port in ports]
+    for address in own:
+        host, port = split_address(address)
+        if not _is_claimed(int(port)) or (bind := bind_at(host, int(port))).endswith("*"):
+            continue
+        if address not in listed:
+            _log.warning("port %s is in use, perhaps by a peer: this one takes %s", first, port)
+        founders = config.founders
+        if requirements_of(config.make_rule()).fixed_members and founders == 1:
+            founders = len(listed)  # such a rule admits no newcomer
+        advertise = config.advertise or address
+        return replace(config, bind=bind, advertise=advertise, founders=founders)
     return config
 
 
@@ -73,14 +72,13 @@ def _is_claimed(port: int) -> bool:
     The claim is the UDP port of the same number: nothing else needs it, and it ends with the
     process.
     """
-    if port in _claimed:
-        return True
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as claim:
-        try:
-            claim.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        # It stays open, also in the script that `rumor run` becomes.
-        os.set_inheritable(claim.detach(), True)
-    _claimed.add(port)
+    if port not in _claimed:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as claim:
+            try:
+                claim.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+            # It stays open, also in the script that `rumor run` becomes.
+            os.set_inheritable(claim.detach(), True)
+        _claimed.add(port)
     return True
