@@ -80,10 +80,10 @@ _PANELS: Final = {
             "commands.study:study", "Compare topologies, rules, sizes or networks on one page."
         ),
         "calibrate": Command(
-            "commands.calibrate:calibrate", "Measure real peers, for `rumor simulate --from FILE`."
+            "live.calibrate:calibrate", "Measure real peers, for `rumor simulate --from FILE`."
         ),
         "advise": Command(
-            "commands.calibrate:advise", "Rank rules, topologies and wires for your machines."
+            "commands.advise:advise", "Say which rule, topology and wire suit your machines."
         ),
     },
     "Look up": {

@@ -112,7 +112,12 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         "Under ``gosgd:samples=32`` its weight grows accordingly.",
         metavar="WORKER:N",
     )
-    step_s: float = setting(0.1, "Mean virtual time of a step at speed 1x, seconds.", above=0)
+    step_s: float = setting(
+        0.1,
+        "Mean virtual time of a step at speed 1x, seconds.",
+        brief="Time of a step at speed 1x.",
+        above=0,
+    )
     pace: str = setting(
         "constant",
         f"How steps of one worker vary: {described(PACES)}.",
@@ -163,6 +168,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         "Parameters of a larger model that this one stands for: bandwidths and frames are "
         "scaled down, so that a share takes as long as that model's would, and other messages "
         "take no longer.",
+        brief="Parameters of the model it stands for.",
         above=0,
         otherwise="none",
     )

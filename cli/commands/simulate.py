@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -234,18 +234,6 @@ def _folder_of(out: Path | None, task: str) -> Iterator[Path]:
         yield folder
 
 
-# Typing a key here makes the measured values of its entries obsolete: the first three end a run,
-# speed is set by speeds or by slow, and the rest belongs to a rule or to a task.
-_DISPLACED: Final = {
-    "steps": ("total_steps",),
-    "total_steps": ("steps",),
-    "time_s": ("steps", "total_steps"),
-    "speeds": ("slow",),
-    "rule": ("p", "emission", "robust"),
-    "task": ("lr", "optimizer", "momentum", "precision", "batch_size"),
-}
-
-
 def start_from(path: Path, config: SimulationConfig, typed: Collection[str]) -> SimulationConfig:
     """Take all settings that were not typed from a file of `rumor calibrate`.
 
@@ -259,6 +247,6 @@ def start_from(path: Path, config: SimulationConfig, typed: Collection[str]) -> 
     found = read_calibration(path)
     for note in found.notes:
         print(f"note: {note}", file=sys.stderr)
-    kept = {*typed, *(name for option in typed for name in _DISPLACED.get(option, ()))}
-    measured = found.simulation(config.workers if "workers" in typed else None)
-    return replace(config, **{name: measured[name] for name in measured if name not in kept})
+    names = {entry.name for entry in fields(config)} & {*typed}
+    given = {name: getattr(config, name) for name in names}
+    return replace(config, **found.simulation_with(given))

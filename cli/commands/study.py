@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     from ...sim.study import Results, StudyPlan, StudyProgress
     from ...sim.study.analysis.ranking import Comparison
 
-__all__ = ["StudyConfig", "display_on", "outline", "progress_words", "study"]
+__all__ = [
+    "StudyConfig",
+    "compute",
+    "display_on",
+    "outline",
+    "print_comparison",
+    "progress_words",
+    "study",
+]
 
 PLACES_MAX = 3
 """Maximum rankings, one for each place of the further axes; the report has all of them."""
@@ -162,7 +170,7 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
     if config.dry_run:
         _print_plan(plan)
         return
-    results = _run(plan, folder, config, stop_s)
+    results = compute(plan, folder, config, stop_s)
     report = folder / "report.html" if config.report else None
     _print_results(results, folder, Console(stderr=as_json), report)
     if as_json:
@@ -223,8 +231,10 @@ def _print_plan(plan: "StudyPlan") -> None:
     Console().print(table)
 
 
-def _run(plan: "StudyPlan", folder: Path, config: StudyConfig, stop_s: float | None) -> "Results":
-    """Compute it, report progress on stderr, and write the results."""
+def compute(
+    plan: "StudyPlan", folder: Path, config: StudyConfig, stop_s: float | None
+) -> "Results":
+    """Compute a study, report progress on stderr, and write the results."""
     from ...sim.study import run_study, write_tables
 
     last: StudyProgress | None = None
@@ -312,7 +322,7 @@ def _print_results(results: "Results", folder: Path, console: Console, report: P
     if not found:
         console.print("no trial has a result")
     for comparison in found[:PLACES_MAX]:
-        _print_comparison(comparison, console)
+        print_comparison(comparison, console)
     if len(found) > PLACES_MAX:
         console.print(f"\nand {len(found) - PLACES_MAX} more such rankings", highlight=False)
     console.print()
@@ -323,19 +333,28 @@ def _print_results(results: "Results", folder: Path, console: Console, report: P
             print_path(what, path, console)
 
 
-def _print_comparison(comparison: "Comparison", console: Console) -> None:
+def print_comparison(
+    comparison: "Comparison", console: Console, whys: Mapping[str, str] | None = None
+) -> None:
+    """Print a ranking with its verdicts; *whys* says by label why points have no result."""
     from ...sim.study.analysis.verdicts import verdict_words
     from ...sim.study.format import spread
+    from ...sim.study.metrics import METRICS
 
     at = ", ".join(f"{axis} {label}" for axis, label in comparison.at.items())
     metric = comparison.metric
+    others = [METRICS[name] for name in comparison.study.metrics if name != metric.name]
     title = f"{comparison.axis} by {metric.words}{at and f', {at}'}"
-    table = plain_table(comparison.axis, f">{fill(metric.words, 14)}", "", title=title)
+    heads = [f">{fill(each.words, 14)}" for each in (metric, *others)]
+    table = plain_table(comparison.axis, *heads, "", title=title)
     table.columns[0].style, table.columns[0].no_wrap = "bold", False
     table.columns[0].overflow = "fold"
     for row in comparison.rows:
-        figure = spread(row.figures.get(metric.name), metric.unit)
-        table.add_row(*map(Text, (row.label, figure, verdict_words(row, comparison))))
+        figures = [spread(row.figures.get(each.name), each.unit) for each in (metric, *others)]
+        table.add_row(*map(Text, (row.label, *figures, verdict_words(row, comparison))))
+    for label in comparison.missing:
+        why = f"failed: {whys[label]}" if whys and label in whys else "no result"
+        table.add_row(*map(Text, (label, *["–"] * len(heads), why)))
     console.print()
     console.print(table)
 

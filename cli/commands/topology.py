@@ -61,7 +61,12 @@ class TopologyConfig:
 
     list_all: bool = setting(False, "Show all families and their parameters.", flags=("--list",))
 
-    advise: bool = setting(False, "Rank families for N and a degree.")
+    advise: bool = setting(
+        False,
+        "Rank families for N and a degree by synchronous averaging: all nodes average in rounds, "
+        "as under dpsgd. For other rules, and for your machines, use `rumor advise`.",
+        brief="Rank families by synchronous averaging.",
+    )
 
     degree: int | None = setting(None, "Pushes of a node in a round, at most.", low=1, metavar="D")
 
@@ -78,7 +83,9 @@ def topology(
 ) -> None:
     """Say who pushes to whom in a topology, and how fast it mixes.
 
-    With --list, show which topologies there are; with --advise, which one to take.
+    With --list, show which topologies there are; with --advise, which one averages fastest in
+    synchronous rounds. `rumor advise` compares topologies under the rule and on the machines
+    that you have.
     """
     config = TopologyConfig(**settings)
     if [spec is not None, config.list_all, config.advise].count(True) != 1:
@@ -159,7 +166,7 @@ def _show_advice(config: TopologyConfig, *, as_json: bool) -> None:
         ]
         print_json({"n": n, "degree": degree, "advice": advice})
     else:
-        _print_advice(f"n = {n}, at most {degree} pushes of a node in a round", several)
+        _print_advice(n, degree, several)
 
 
 def _print_families(console: Console) -> None:
@@ -201,14 +208,18 @@ def _families_as_json() -> dict[str, Any]:
     return {"families": families, "mixings": dict(MIXINGS)}
 
 
-def _print_advice(title: str, several: Sequence[Advice]) -> None:
+def _print_advice(n: int, degree: int, several: Sequence[Advice]) -> None:
     """Print families that fit, best first, then the others."""
     console = Console()
     fitting = [advice for advice in several if advice.facts is not None]
     console.print()
+    title = f"n = {n}, at most {degree} pushes of a node in a round"
     console.print(Text(title, style="bold"))
     if fitting:
-        legend = "rounds until disagreement is down to a thousandth; messages of a node until then"
+        legend = (
+            "rounds of synchronous averaging until disagreement is down to a thousandth; messages "
+            "of a node until then"
+        )
         console.print(Text(legend, style="dim"))
         console.print(_ranked(fitting))
     if len(fitting) < len(several):
@@ -217,6 +228,8 @@ def _print_advice(title: str, several: Sequence[Advice]) -> None:
         for advice in several[len(fitting) :]:
             rest.add_row(Text(advice.spec), Text(advice.why))
         console.print(rest)
+    hosts = f'rumor advise --hosts "{n}x machine" --rule gosgd'
+    console.print(Text(f"\nFor a rule that does not average in rounds: {hosts}"))
 
 
 def _ranked(fitting: Sequence[Advice]) -> Table:

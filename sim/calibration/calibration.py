@@ -16,7 +16,7 @@ from ...gossip.rules.registry import read_rule
 from ...gossip.transport.addresses import is_loopback
 from ...train.storage.files import write_json
 from ..config import FLOAT_MAX, SimulationConfig
-from ..models.network import PRESETS, NetworkConfig, network_of, read_network
+from ..models.network import PRESETS, NetworkConfig, network_of, network_text, read_network
 from ..models.tables import as_table, from_table
 from ..results.files import read_object
 from ..results.live_run import LivePeer, LiveRun, Row
@@ -30,6 +30,17 @@ FORMAT: Final = 1
 _SAID_APART: Final = (
     *("workers", "step_s", "exchange_s", "pace", "speeds", "slow", "network", "faults"),
 )
+
+# Giving a key here makes the measured values of its entries obsolete: the first three end a run,
+# speed is set by speeds or by slow, and the rest belongs to a rule or to a task.
+_DISPLACED: Final[Mapping[str, Sequence[str]]] = {
+    "steps": ("total_steps",),
+    "total_steps": ("steps",),
+    "time_s": ("steps", "total_steps"),
+    "speeds": ("slow",),
+    "rule": ("p", "emission", "robust"),
+    "task": ("lr", "optimizer", "momentum", "precision", "batch_size", "stands_for"),
+}
 
 # A smaller variation changes no barrier by more than a step's measurement does.
 _CV_MIN: Final = 0.005
@@ -116,8 +127,21 @@ class Calibration:
                 for worker, factor in enumerate(factors)
                 if factor >= 1 + 1e-6
             ),
-            "network": self.network,
+            "network": network_text(self.network),
         }
+
+    def simulation_with(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a simulation in which those *given* take precedence.
+
+        >>> paces = (PeerPace(id="a", step_s=0.1),)
+        >>> found = Calibration(source="a test", peers=paces, settings={"steps": 9, "p": 0.5})
+        >>> both = found.simulation_with({"workers": 3, "rule": "adpsgd"})
+        >>> both["steps"], both["workers"], both["rule"], "p" in both
+        (9, 3, 'adpsgd', False)
+        """
+        gone = {name for key in given for name in _DISPLACED.get(key, ())}
+        measured = self.simulation(given.get("workers"))
+        return {name: measured[name] for name in measured if name not in gone} | dict(given)
 
     def write(self, path: Path) -> None:
         """Write the file atomically, in place of an existing one."""

@@ -1,5 +1,6 @@
-"""Networks of the simulator: presets, or a file."""
+"""Networks of the simulator: presets, a file, or JSON."""
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import plain_numbers
 from ...gossip.specs.spec import find
 from ...train.storage.files import read_user_json
-from .tables import fields_given
+from .tables import as_table, fields_given
 
 __all__ = [
     "ALL",
@@ -21,6 +22,7 @@ __all__ = [
     "Link",
     "NetworkConfig",
     "network_of",
+    "network_text",
     "read_network",
 ]
 
@@ -212,22 +214,27 @@ PRESETS: Mapping[str, NetworkConfig] = MappingProxyType(
 
 
 def read_network(text: str) -> NetworkConfig:
-    """Find a network by name, or read it from a file.
+    """Find a network by name, or read it from JSON or a file.
 
     A file is a JSON object with the fields of `NetworkConfig` and ``preset``, its starting point;
     docs/reference/files.md shows one.
 
     Args:
-        text: A key of `PRESETS`, or the path of a file.
+        text: A key of `PRESETS`, a JSON object, or the path of a file with one.
 
     Raises:
-        ConfigError: It is neither, or the file is malformed; the message names file and key.
+        ConfigError: It is none of these, or malformed; the message names file and key.
 
-    >>> read_network("wan").latency_s
-    0.04
+    >>> read_network("wan").latency_s, read_network('{"preset": "wan", "loss": 0.1}').loss
+    (0.04, 0.1)
     """
     if text in PRESETS:
         return PRESETS[text]
+    if text.lstrip().startswith("{"):
+        try:
+            return network_of(json.loads(text))
+        except (ConfigError, ValueError, RecursionError) as error:
+            raise ConfigError(f"network {text}: {error}") from None
     path = Path(text)
     if not text.endswith(".json") and not isfile(path):
         find("network", text, PRESETS, ", or a .json file")
@@ -236,6 +243,16 @@ def read_network(text: str) -> NetworkConfig:
         return network_of(content)
     except ConfigError as error:
         raise ConfigError(f"network {path}: {error}") from None
+
+
+def network_text(network: NetworkConfig) -> str:
+    """Return the text that `read_network` reads as this network: a name if it has one, else JSON.
+
+    >>> network_text(PRESETS["wan"]), network_text(NetworkConfig(loss=0.1))
+    ('wan', '{"loss": 0.1}')
+    """
+    names = [name for name, preset in PRESETS.items() if preset == network]
+    return names[0] if names else json.dumps(as_table(network))
 
 
 def network_of(content: Mapping[str, Any]) -> NetworkConfig:

@@ -282,6 +282,8 @@ def _settings(
         usual = SimulationConfig()
         return {f"{prefix}{k}": v for k, v in found.items() if v != getattr(usual, k)}
 
+    network = config.network
+
     return {
         "task": config.task_name,
         "rule": rule.name,
@@ -291,7 +293,7 @@ def _settings(
         "workers": config.workers,
         "seed": config.seed,
         "partition": config.partition if isinstance(values, Models) else None,
-        "network": config.network if isinstance(config.network, str) else "its own",
+        "network": network if isinstance(network, str) and "{" not in network else "its own",
         **given(_NETWORK, "network_"),
         "pace": config.pace,
         "speeds": config.speeds,

@@ -108,8 +108,8 @@ def _at_end(name: str, words: str, unit: str = "", **more: Any) -> Metric:
     )
 
 
-def _to_loss(name: str, words: str, curve: str, unit: str) -> Metric:
-    return _to_target(name, words, curve, unit, "loss", is_shown=False)
+def _to_loss(name: str, words: str, curve: str, unit: str, goal: str = "loss") -> Metric:
+    return _to_target(name, words, curve, unit, goal, is_shown=False)
 
 
 def _bytes_per_token(result: Result, _: float) -> float | None:
@@ -123,14 +123,14 @@ def _back_s(result: Result, _: float) -> Any:
     return next((time_s for time_s in found if time_s is not None), None)
 
 
-def _of_worker(name: str, words: str) -> Metric:
-    """Return a metric of single workers at the end: a quantile of their accuracies."""
+def _of_worker(name: str, words: str, unit: str = "%", **more: Any) -> Metric:
+    """Return a metric of single workers at the end: a quantile of their figures."""
 
     def source(result: Result, _: float) -> Any:
         return (result.series.get(name) or (None,))[-1]
 
-    return Metric(name=name, words=words, source=source, unit="%", lower_is_better=False,
-                  is_ratio=False, is_shown=False)  # fmt: skip
+    return Metric(name=name, words=words, source=source, unit=unit, is_ratio=False, is_shown=False,
+                  **({"lower_is_better": False} | more))  # fmt: skip
 
 
 def _of_graph(name: str, words: str) -> Metric:
@@ -153,6 +153,7 @@ METRICS: Final[dict[str, Metric]] = {
                    "time_s", "s", "accuracy_least", is_shown=False),
         _of_worker("accuracy_median", "final accuracy of the median worker"),
         _of_worker("accuracy_least", "final accuracy of the worst worker"),
+        _of_worker("loss_median", "final loss, median worker", "", lower_is_better=True),
         _at_end("loss", "final loss", preference=4, curve="of the merged model",
                 hidden_by="accuracy"),
         _at_end("consensus_distance", "final consensus distance", preference=5, curve=_GAP,
@@ -171,6 +172,10 @@ METRICS: Final[dict[str, Metric]] = {
         _at_end("idle", "time spent waiting", "%", is_ratio=False),
         _to_loss("time_to_loss_s", "virtual time to the loss", "time_s", "s"),
         _to_loss("bytes_to_loss", "bytes to the loss", "bytes_sent", "bytes"),
+        _to_loss("time_to_loss_median_s", "time to the loss, median worker",
+                 "time_s", "s", "loss_median"),
+        _to_loss("bytes_to_loss_median", "bytes to the loss, median worker",
+                 "bytes_sent", "bytes", "loss_median"),
         _at_end("tokens", "tokens", is_shown=False),
         Metric(name="bytes_per_token", words="bytes a token", source=_bytes_per_token,
                unit="bytes", is_shown=False),

@@ -35,10 +35,11 @@ class Result:
     """Time to compute it, seconds."""
 
     def reached(self, target: float, goal: str = "accuracy") -> int | None:
-        """Return the first evaluation at which a curve reached the target; None if never. A
-        ``loss`` reaches it from above, every other curve from below."""
+        """Return the first evaluation at which a curve reached the target; None if never. A loss
+        reaches it from above, every other curve from below."""
+        is_loss = goal.startswith("loss")
         for index, value in enumerate(self.series.get(goal, ())):
-            if value is not None and (value <= target if goal == "loss" else value >= target):
+            if value is not None and (value <= target if is_loss else value >= target):
                 return index
         return None
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ...gossip.errors import ConfigError, did_you_mean
 from ...train.storage.files import read_bytes
+from ..calibration import read_calibration
 from ..config import SimulationConfig
 from ..models.tables import check_keys
 from .metrics import METRICS
@@ -37,7 +38,7 @@ SETTINGS: Final = tuple(
 """Arguments of `rumor.sim.simulate` that a study may set or vary."""
 
 _KEYS: Final = (
-    *("title", "question", "seeds", "target", "metrics", "tune", "reference", "source"),
+    *("title", "question", "from", "seeds", "target", "metrics", "tune", "reference", "source"),
     *("settings", "grid", "skip"),
 )
 _SEEDS: Final = 3
@@ -74,6 +75,8 @@ def _study(name: str, content: Mapping[str, Any]) -> Study:
     check_keys(settings, SETTINGS, "settings")
     grid = _given(content, "grid", {}, "a table, [grid]")
     axes = tuple(_axis(axis, values) for axis, values in grid.items())
+    if path := _given(content, "from", "", "the file of a calibration"):
+        settings = _measured(path, settings, axes)
     return Study(
         name=name,
         title=_given(content, "title", name, "a string").strip(),
@@ -88,6 +91,15 @@ def _study(name: str, content: Mapping[str, Any]) -> Study:
         reference=_given(content, "reference", "", "the name of a point").strip(),
         source=_given(content, "source", "", "a string").strip(),
     )
+
+
+def _measured(path: str, settings: Mapping[str, Any], axes: Iterable[Axis]) -> dict[str, Any]:
+    """Add the settings of a calibration that neither the study's own nor its axes replace."""
+    varied = {name for axis in axes for point in axis.points for name in point.settings}
+    if "workers" in varied:
+        raise ConfigError(f"grid varies workers, whose paces {path} says: leave one of them out")
+    measured = read_calibration(path).simulation_with({**settings, **dict.fromkeys(varied)})
+    return {name: value for name, value in measured.items() if name in {*SETTINGS} - varied}
 
 
 def _axis(name: str, values: object) -> Axis:

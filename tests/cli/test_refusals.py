@@ -106,6 +106,16 @@ REFUSED = {
         ("live --join a:1 --probe-mb 0", "probe_mb is 0"),
         ("live -o nowhere/x.json", "name a file in a folder that exists"),
         ("live -o live", "name a file in a folder that exists"),
+        ("", "name the folder of a run, or give --join"),
+    ],
+    "advise": [
+        ("", "say which machines"),
+        ("none.json", "none.json does not exist"),
+        ("--hosts a --join b:1", "not both"),
+        ("--hosts a --out mine.toml", "mine.toml is a file: name a new folder"),
+        ("--hosts a --seeds 0", "seeds is 0"),
+        ("--hosts a@fast", "bandwidth is 'fast'"),
+        ("--hosts '8 a'", "--hosts has '8 a': each group must be as in"),
     ],
     "doctor": [
         ("a/b", "write HOST or HOST:PORT"),

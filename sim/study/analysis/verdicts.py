@@ -95,7 +95,8 @@ def _end_words(row: Row, comparison: Comparison) -> str:
     scale, unit = _unit_of(end)
     less = sorted(abs(value) * scale for value in (gap.low, gap.high))
     shown = f"{number(abs(gap.mean) * scale)} {unit}".strip()
-    return f"ends {shown} lower ({number(less[0])} to {number(less[1])})"
+    way = "higher" if end.lower_is_better else "lower"
+    return f"ends {shown} {way} ({number(less[0])} to {number(less[1])})"
 
 
 def detectable_words(row: Row, comparison: Comparison) -> str:

@@ -156,8 +156,9 @@ def _files_of(config: SimulationConfig) -> Iterator[tuple[str, Path]]:
     if isinstance(config.faults, str | Path) and not str(config.faults).lstrip().startswith("["):
         yield "faults", Path(config.faults)
     # As in `read_network`, a name that is not a file's is a preset's.
-    network = config.network
-    if isinstance(network, str) and (network.endswith(".json") or Path(network).is_file()):
+    network = str(config.network)
+    is_json = network.lstrip().startswith("{")
+    if not is_json and (network.endswith(".json") or Path(network).is_file()):
         yield "network", Path(network)
     for graph in _graphs(read(config.topology)):
         yield "topology", Path(graph)

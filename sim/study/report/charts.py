@@ -147,7 +147,9 @@ def ranking(places: Sequence[Comparison]) -> "Figure":
     for one in places:
         traffic = "bytes_to_target" if one.metric.to_target else "bytes_sent"
         traffic = "bytes_to_loss" if one.study.goal == "loss" else traffic
-        names = [*dict.fromkeys((one.metric.name, *one.study.metrics, traffic))]
+        names = [*dict.fromkeys((one.metric.name, *one.study.metrics))]
+        if not any(name.startswith("bytes_to") for name in names):
+            names.append(traffic)
         # More panels side by side would be unreadable.
         names = [*names[: _PANELS_MAX - 1], names[-1]] if len(names) > _PANELS_MAX else names
         rows.append(

@@ -1,74 +1,90 @@
-"""``rumor advise``: what it prints of candidates, and how it ends."""
+"""``rumor advise``: the machines it takes, what it prints and keeps, and how it ends."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-import rumor.sim.calibration as calibration
-from rumor.cli.app import app
-from rumor.sim.calibration import Advice, Calibration, Candidate, PeerPace
+from rumor.cli.commands.advise import read_hosts
+from rumor.gossip.errors import ConfigError
+from rumor.sim.models.network import PRESETS, Host, NetworkConfig
 
-GOOD = Candidate(rule="gosgd:p=0.1")
-BAD = Candidate(rule="diloco:h=20", topology="complete")
-ODD = Candidate(rule="sgp", wire="topk2bit:0.1")
+from ...sim.live_folders import leave_run
+from ..called import called
 
-
-def told(*advice: Advice) -> tuple[float, list[Advice]]:
-    return 0.25, list(advice)
+ALONE = ("--rule", "gosgd:p=0.5", "--topology", "ring", "--wire", "float32")
+SMALL = ("--task", "quadratic", "--steps", "20", "--jobs", "1")
 
 
-def rumor(
-    file: Path, monkeypatch: pytest.MonkeyPatch, found: Any, *arguments: str
-) -> tuple[int, str, str]:
-    def fake(_: Calibration, **settings: Any) -> Any:
-        settings["tell"](1, 2, "--rule sgp")
-        return found
-
-    monkeypatch.setattr(calibration, "advise", fake)
-    result = CliRunner().invoke(app, ["advise", str(file), *arguments])
-    return result.exit_code, result.stdout, result.stderr
+@pytest.fixture(autouse=True)
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    peers = (PeerPace(id="a", step_s=0.1), PeerPace(id="b", step_s=0.1))
-    path = tmp_path / "measured.json"
-    Calibration(source="x", peers=peers, notes=("a note",)).write(path)
-    return path
+def advise(*arguments: str, status: int = 0) -> Any:
+    return called("advise", *arguments, status=status, columns=160)
 
 
-def test_the_best_come_with_their_commands(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Advice(candidate=GOOD, times_s=(2.0, 3.0), loss=0.2, bytes_sent=3e6)
-    second = Advice(candidate=GOOD, times_s=(3.0, 4.0), p=0.4, loss=0.2, bytes_sent=3e6)
-    late = Advice(candidate=BAD, loss=0.9, bytes_sent=1e6)
-    odd = Advice(candidate=ODD, why="only for rules that keep what was lost")
-    status, text, errors = rumor(file, monkeypatch, told(first, second, late, odd))
-    assert status == 0 and "note: a note" in errors
-    lines = text.splitlines()
-    assert "digits on 2 peers, until a loss of 0.25" in lines[0]
-    assert "2.5 s" in lines[2] and "never" in lines[4] and "only for rules" in text
-    command = "rumor launch -n 2 --task digits --rule gosgd:p=0.1 --topology exponential"
-    assert lines[-3:-1] == [command, command]
-    assert "0.4" in lines[3] and lines[-1].startswith("No significant difference from the best:")
+def test_groups_of_hosts_are_read() -> None:
+    found = read_hosts("2x a100@10Gbit, rtx*2.5 @ 100mbit,1 x cpu", step_s=0.2)
+    assert [(peer.id, peer.step_s) for peer in found.peers] == [
+        ("a100-0", 0.2),
+        ("a100-1", 0.2),
+        ("rtx-0", 0.5),
+        ("cpu-0", 0.2),
+    ]
+    hosts = tuple(
+        Host(workers=(str(i),), bandwidth_mbit=rate) for i, rate in enumerate((1e4, 1e4, 100.0))
+    )
+    lan = PRESETS["lan"]
+    assert found.network == NetworkConfig(
+        latency_s=lan.latency_s, bandwidth_mbit=lan.bandwidth_mbit, hosts=hosts
+    )
 
 
-def test_json_has_it_all(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Advice(candidate=GOOD, times_s=(2.0, 3.0), loss=0.2, bytes_sent=3e6)
-    _, text, _ = rumor(file, monkeypatch, told(first), "--json")
-    found = json.loads(text)
-    assert found["target"] == 0.25 and found["advice"][0]["candidate"]["rule"] == "gosgd:p=0.1"
-    assert found["advice"][0]["time_s"] == 2.5
+@pytest.mark.parametrize(
+    "text", ["", "8x", "0x a", "8 a100", "a@fast", "a*0", "a*x", "a,,b", "99999x a"]
+)
+def test_hosts_of_another_form_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        read_hosts(text, step_s=0.1)
 
 
-def test_nobody_gets_there(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    late = Advice(candidate=BAD, loss=0.9, bytes_sent=1e6)
-    status, _, errors = rumor(file, monkeypatch, told(late))
-    assert status == 1 and "no candidate came to a loss of 0.25" in errors
+@pytest.mark.extended
+def test_a_study_of_described_hosts_ends_with_the_line_to_start(tmp_path: Path) -> None:
+    options = (*ALONE[:2], *ALONE[4:], *SMALL, "--out", "a", "--target")
+    shown = advise("--hosts", "3x fast, slow*4", *options, "100")
+    assert "quadratic on 4 peers, until a loss of 100" in shown.stdout
+    assert "gosgd:p=0.5 on torus" in shown.stdout and "Topology: " in shown.stdout
+    line = "rumor run --hosts hosts.txt --rule gosgd:p=0.5 --topology "
+    assert line in shown.stdout.splitlines()[-1]
+    assert "rule: 3 trials (candidate: 1, seeds: 3)" in shown.stderr
+    assert Path("a/advice.png").is_file() and Path("a/report.html").is_file()
+    again = advise("--hosts", "3x fast, slow*4", *options, "100", "--resume", "--json")
+    assert "nothing is left to compute" in again.stderr
+    told = json.loads(again.stdout)
+    assert told["target"] == 100 and told["out"] == "a" and told["start"].startswith(line)
+    assert {each["topology"] for each in told["candidates"]} == {
+        *("ring", "torus", "exponential", "complete")
+    }
+    never = advise("--hosts", "2x fast", *ALONE, *SMALL, "--out", "b", "--target", "1e-9", status=1)
+    assert "no candidate always came to a loss of 1e-09" in never.stderr
 
 
-def test_a_file_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["advise", str(tmp_path / "none.json")])
-    assert result.exit_code == 2 and "none.json does not exist" in result.stderr
+@pytest.mark.extended
+def test_a_candidate_that_fails_is_in_the_table() -> None:
+    shown = advise("--hosts", "3x fast", *ALONE[:2], *ALONE[4:], *SMALL, "--target", "100")
+    (line,) = [line for line in shown.stdout.splitlines() if "torus" in line]
+    assert "failed: topology 'torus' with n=3" in line
+
+
+@pytest.mark.extended
+def test_a_measured_run_of_one_machine_is_launched(tmp_path: Path) -> None:
+    leave_run(tmp_path / "run", (0.1, 0.1, 0.3))
+    shown = advise("run", *ALONE, "--steps", "20", "--jobs", "1", "--target", "100")
+    assert "note: all peers ran on one machine" in shown.stderr
+    line = shown.stdout.splitlines()[-1]
+    assert line.endswith(
+        "rumor launch -n 3 --task digits --rule gosgd:p=0.5 --topology ring --wire float32"
+    )

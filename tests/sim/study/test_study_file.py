@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from rumor.gossip import ConfigError
+from rumor.sim.calibration import Calibration, PeerPace
+from rumor.sim.models.network import NetworkConfig
 from rumor.sim.study import read_study
 from rumor.sim.study.execution.plan import check_trials
 from rumor.sim.study.execution.store import read_folder, write_folder
@@ -143,3 +145,41 @@ def test_a_study_that_comes_with_this_project_can_run(study: Any) -> None:
 def test_a_file_says_in_a_comment_how_long_it_takes() -> None:
     assert time_told("graphs") in built_in_path("graphs").read_text(encoding="utf-8")
     assert re.fullmatch(r"[\d.]+ (s|min|h) on \d+ cores?", time_told("graphs"))
+
+
+def measured(folder: Path) -> Path:
+    peers = (PeerPace(id="a", step_s=0.1), PeerPace(id="b", step_s=0.3))
+    settings = {"task": "quadratic", "rule": "gosgd", "p": 0.5, "total_steps": 90, "lr": 0.2}
+    path = folder / "peers.json"
+    network = NetworkConfig(latency_s=0.02)
+    Calibration(source="x", peers=peers, settings=settings, network=network).write(path)
+    return path
+
+
+def test_a_study_starts_from_a_calibration(tmp_path: Path) -> None:
+    text = f"""
+from = "{measured(tmp_path)}"
+settings = {{ steps = 20, workers = 3 }}
+grid = {{ rule = ["sgp", "adpsgd"], lr = [0.1, 0.3] }}
+"""
+    study = read_study(written(tmp_path, text))
+    assert dict(study.settings) == {
+        "task": "quadratic",
+        "workers": 3,
+        "step_s": 0.1,
+        "exchange_s": 0.0,
+        "pace": "constant",
+        "slow": ("1:3",),
+        "network": '{"latency_s": 0.02}',
+        "steps": 20,
+    }
+    good, bad = check_trials(list(study.trials())[:1])
+    assert len(good) == 1 and not bad
+
+
+def test_a_calibration_says_which_workers_there_are(tmp_path: Path) -> None:
+    text = f'from = "{measured(tmp_path)}"\ngrid = {{ workers = [2, 4] }}\n'
+    with pytest.raises(ConfigError, match="grid varies workers"):
+        read_study(written(tmp_path, text))
+    with pytest.raises(ConfigError, match=r"none\.json does not exist"):
+        read_study(written(tmp_path, 'from = "none.json"\ngrid = { p = [0.1, 1] }\n'))

@@ -12,10 +12,9 @@ import pytest
 from torch import nn
 
 import rumor.sim
-from rumor.cli.commands.calibrate import network_between
+from rumor.cli.live.calibrate import network_between
 from rumor.sim import SimulationConfig
 from rumor.sim.calibration import read_calibration
-from rumor.sim.models.network import PRESETS
 from rumor.sim.results.run import Run
 from rumor.train import Peer, PeerConfig
 from rumor.train.observe.probe import LinkProbe, Probe
@@ -95,7 +94,7 @@ def test_a_simulation_takes_all_that_was_measured(
     assert (config.workers, config.slow, config.seed) == (4, ("3:3",), 1)
     assert config.step_s == pytest.approx(0.1)
     assert (config.p, config.lr, config.total_steps) == (0.5, 0.03, 900)
-    assert config.network == PRESETS["ideal"]
+    assert config.network == "ideal"
 
 
 @pytest.mark.parametrize(
@@ -170,6 +169,18 @@ def test_links_of_running_peers_go_with_the_paces_of_a_folder(tmp_path: Path, pe
     assert found.network.latency_s > 0 and found.network.bandwidth_mbit is not None
     assert "link to" in shown.stdout
     assert found.notes == ()
+
+
+@pytest.mark.live
+def test_running_peers_are_watched_where_there_is_no_folder(peer: Peer) -> None:
+    assert peer.address is not None
+    options = ["--probe-mb", "1", "--watch-s", "1"]
+    shown = run("calibrate", "--join", peer.address, *options)
+    assert shown.exit_code == 0, shown.stderr
+    found = read_calibration("calibration.json")
+    assert [each.id for each in found.peers] == ["ada"] and found.peers[0].steps > 0
+    assert found.settings["rule"] == "gosgd" and found.settings["stands_for"] == 32
+    assert "digits stands for 32 parameters" in shown.stdout
 
 
 def test_what_was_measured_is_shown_where_it_cannot_be_kept(

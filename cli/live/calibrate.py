@@ -1,7 +1,5 @@
-"""``rumor calibrate`` measures how fast real peers and their links are; ``rumor advise`` simulates
-which rule, topology and wire suit them."""
+"""``rumor calibrate``: how fast real peers and their links are."""
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,25 +14,22 @@ from ...gossip.errors import ConfigError, RumorError
 from ...gossip.specs.parameter import check_settings, setting
 from ...train.config import TrustSettings
 from ..errors import FAILED, fail, not_written, understanding
-from ..reports.console import counted, plain_table, print_json, progress_on
+from ..reports.console import plain_table, print_json
 from ..settings.exchange import parse_rate
 from ..settings.options import OUTPUT, Json, Source, options_of
 
 if TYPE_CHECKING:
-    from ...sim.calibration import Advice, Calibration
+    from ...sim.calibration import Calibration
     from ...sim.models.network import NetworkConfig
     from ...sim.results.live_run import LiveRun
     from ...train.observe.probe import LinkProbe
+    from ...train.observe.view import PeerView, SwarmView
 
-__all__ = ["AdviseConfig", "CalibrateConfig", "advise", "calibrate", "network_between"]
+__all__ = ["CalibrateConfig", "calibrate", "measure", "network_between"]
 
 FILE = "calibration.json"
 
-_SHOWN = 3
-"""Number of candidates with their commands."""
-
-_SIGNIFICANT = 0.05
-"""A difference with a larger p may be noise."""
+_NAP_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +52,14 @@ class CalibrateConfig(TrustSettings):
         high=1000,
     )
 
+    watch_s: float = setting(
+        10.0,
+        "How long the peers of ``join`` are watched for their pace, without a folder, seconds.",
+        brief="How long peers are watched for their pace.",
+        low=1,
+        high=3600,
+    )
+
     def __post_init__(self) -> None:
         check_settings(self)
 
@@ -64,13 +67,14 @@ class CalibrateConfig(TrustSettings):
 @options_of(Source(CalibrateConfig, "What is measured"))
 def calibrate(
     folder: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             metavar="LIVE_DIR",
             help="The folder of `rumor launch`, of one `rumor peer --out`, or one that holds "
             "several of these; the run may still go on.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     *,
     out: Annotated[
         Path | None,
@@ -90,7 +94,7 @@ def calibrate(
 
     From LIVE_DIR come the pace of each peer and all settings of the run. With --join, the links are
     measured, too: running peers answer questions that any stranger may ask. They keep training; no
-    models or weights are transferred.
+    models or weights are transferred. Without LIVE_DIR, paces come from watching these peers.
 
     Predict a run of 4 local peers with another rule:
 
@@ -101,15 +105,15 @@ def calibrate(
     wrong arguments.
     """
     config = CalibrateConfig(**settings)
-    path = out or folder / FILE
-    if folder.is_dir():
+    path = out or (folder or Path()) / FILE
+    if folder is None or folder.is_dir():
         from ...train.storage.files import check_writable
 
         if path.is_dir() or not path.parent.is_dir():
             raise ConfigError(f"{path} cannot be written: name a file in a folder that exists")
         check_writable(path.parent)
-    with understanding(folder):
-        found, links = _measure(folder, config)
+    with understanding(folder or ", ".join(config.join)):
+        found, links = measure(folder, config)
     if as_json:
         told = {"links": [asdict(link) for link in links], "out": str(path)}
         print_json({**found.as_json(), **told})
@@ -143,12 +147,21 @@ def network_between(links: "Sequence[LinkProbe]") -> "NetworkConfig":
     )
 
 
-def _measure(folder: Path, config: CalibrateConfig) -> "tuple[Calibration, list[LinkProbe]]":
+def measure(folder: Path | None, config: CalibrateConfig) -> "tuple[Calibration, list[LinkProbe]]":
+    """Read the folder of a run, if any, and measure the links to running peers, if any; without a
+    folder their paces, too.
+
+    Raises:
+        ConfigError: The folder cannot be read, or there is neither.
+        RumorError: The peers do not answer, or do not train.
+    """
     from ...sim.results.live_run import read_live_run
 
     # Before any peer is asked.
-    run = read_live_run(folder)
+    run = None if folder is None else read_live_run(folder)
     if not config.join:
+        if run is None:
+            raise ConfigError("name the folder of a run, or give --join with a running peer")
         return _of_run(run, None), []
     from ...gossip.transport.keys.keyring import read_keyring
     from ...train.observe.observer import Observer
@@ -156,16 +169,63 @@ def _measure(folder: Path, config: CalibrateConfig) -> "tuple[Calibration, list[
 
     keyring, bytes_max = read_keyring(config.key, config.roster), round(config.probe_mb * 1e6)
     with Observer(config.join, keyring=keyring) as observer:
-        states = ("training", "waiting")
-        told = [peer for peer in observer.poll().peers if peer.source == "self" and peer.address]
-        peers = [peer for peer in told if peer.state in states]
+        peers = _training(observer.poll())
         if not peers:
-            raise RumorError(f"nobody trains at {', '.join(config.join)} that could be asked")
+            raise RumorError(f"no peer that trains answers at {', '.join(config.join)}")
         links = []
         for peer in peers:
             with Probe(peer.address, keyring=keyring) as probe:
                 links.append(probe.sound(bytes_max=bytes_max))
-        return _of_run(run, network_between(links)), links
+        network = network_between(links)
+        if run is not None:
+            return _of_run(run, network), links
+        end_s = time.monotonic() + config.watch_s
+        first = {peer.id: peer for peer in _training(observer.poll())}
+        while time.monotonic() < end_s:
+            time.sleep(_NAP_S)
+            peers = _training(observer.poll())
+        return _watched(first, peers, network, ", ".join(config.join)), links
+
+
+def _training(view: "SwarmView") -> "list[PeerView]":
+    states = ("training", "waiting")
+    told = [peer for peer in view.peers if peer.source == "self" and peer.address]
+    return [peer for peer in told if peer.state in states]
+
+
+def _watched(
+    first: "dict[str, PeerView]", last: "list[PeerView]", network: "NetworkConfig", source: str
+) -> "Calibration":
+    """Derive paces and settings from two looks at peers."""
+    from ...gossip.protocol.rule import requirements_of
+    from ...gossip.rules.registry import read_rule
+    from ...sim.calibration import Calibration, PeerPace
+
+    paces = []
+    for peer in [peer for peer in last if peer.id in first]:
+        before = first[peer.id]
+        steps, seconds = peer.step - before.step, (peer.uptime_s or 0) - (before.uptime_s or 0)
+        if steps < 1 or seconds <= 0:
+            raise RumorError(f"{peer.id} took no step while it was watched: raise --watch-s")
+        paces.append(PeerPace(id=peer.id, step_s=seconds / steps, steps=steps))
+    if not paces:
+        raise RumorError(f"the peers at {source} ended while they were watched")
+    said = last[0].settings
+    if requirements_of(read_rule(said["rule"]).make()).waits:
+        raise ConfigError(
+            f"under {said['rule']} peers wait for one another, which hides their paces: name the "
+            "folder of the run"
+        )
+    settings: dict[str, Any] = {name: said[name] for name in ("rule", "topology", "wire")}
+    settings["stands_for"] = last[0].figures["model_bytes"] / 4
+    note = f"the task is not known: digits stands for {settings['stands_for']:,.0f} parameters"
+    return Calibration(
+        source=source,
+        peers=tuple(paces),
+        network=network,
+        settings=settings,
+        notes=(f"{note}, unless you name another by --task",),
+    )
 
 
 def _of_run(run: "LiveRun", network: "NetworkConfig | None") -> "Calibration":
@@ -198,119 +258,3 @@ def _print(found: "Calibration", links: "Sequence[LinkProbe]", console: Console)
         console.print("The network was not measured: give --join to do so.")
     for note in found.notes:
         console.print(Text(f"note: {note}"), style="dim", soft_wrap=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdviseConfig:
-    """How candidates are compared."""
-
-    steps: int | None = setting(
-        None, "Optimizer steps of each peer.", low=1, otherwise="those of the measured run"
-    )
-
-    seeds: int = setting(
-        2,
-        "Runs of each candidate; with more of them, smaller differences are significant.",
-        brief="Runs of each candidate.",
-        low=1,
-        metavar="N",
-    )
-
-    until_loss: float | None = setting(
-        None,
-        "The loss to rank by.",
-        otherwise="95 % of the way to the best one that any candidate ends with",
-        metavar="LOSS",
-    )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-
-@options_of(Source(AdviseConfig, "Options"))
-def advise(
-    measured: Annotated[
-        Path,
-        typer.Argument(
-            metavar="MEASURED",
-            help="The folder of a run of real peers, or what `rumor calibrate -o FILE` measured.",
-        ),
-    ],
-    *,
-    as_json: Json = False,
-    **settings: Any,
-) -> None:
-    """Rank rules, topologies and wires for your machines.
-
-    Candidates are simulated on the paces, the network and the task of real peers, and ranked by the
-    time until the median peer's own model has a loss. p says how often noise alone puts a candidate
-    as far behind the best one: above 0.05, the order of the two is not significant.
-
-    `rumor advise runs/digits`
-
-    With links that were measured, too:
-
-    `rumor calibrate runs/digits --join node-a:7700 -o measured.json`, then
-    `rumor advise measured.json`
-
-    Exit status: 0; 1 if no candidate gets to the loss; 2 for wrong arguments.
-    """
-    # Here, since torch takes a second to import.
-    from ...sim.calibration import advise as advise_on
-    from ...sim.calibration import read_calibration
-    from ...sim.results.live_run import read_live_run
-
-    config = AdviseConfig(**settings)
-    if measured.is_dir():
-        with understanding(measured):
-            calibration = _of_run(read_live_run(measured), None)
-    else:
-        calibration = read_calibration(measured)
-    for note in calibration.notes:
-        print(f"note: {note}", file=sys.stderr)
-    began_s = time.monotonic()
-    with progress_on(sys.stderr) as display:
-
-        def tell(done: int, total: int, words: str) -> None:
-            line = f"{done} of {counted(total, 'run')}" + (f", next {words}" if words else "")
-            display(time.monotonic() - began_s, done / total, line)
-
-        target, found = advise_on(
-            calibration, steps=config.steps, seeds=config.seeds, target=config.until_loss, tell=tell
-        )
-    if as_json:
-        advice = [asdict(each) | {"time_s": each.time_s} for each in found]
-        print_json({"target": target, "seeds": config.seeds, "advice": advice})
-    else:
-        _print_advice(calibration, target, found, Console())
-    if found[0].time_s is None:
-        fail(f"no candidate came to a loss of {target:.4g}: raise --until-loss or --steps", FAILED)
-
-
-def _print_advice(
-    calibration: "Calibration", target: float, found: "Sequence[Advice]", console: Console
-) -> None:
-    task = calibration.settings.get("task", "digits")
-    title = f"{task} on {counted(len(calibration.peers), 'peer')}, until a loss of {target:.4g}"
-    console.print(Text(title, style="bold"))
-    table = plain_table("candidate", ">time", ">p", ">loss", ">MB", "")
-    for advice in found:
-        words = [advice.candidate.name]
-        if advice.why:
-            table.add_row(*map(Text, words), *[Text("-")] * 4, Text(advice.why))
-            continue
-        assert advice.loss is not None and advice.bytes_sent is not None
-        words += ["never" if advice.time_s is None else f"{advice.time_s:.3g} s"]
-        words += ["" if advice.p is None else f"{advice.p:.2g}"]
-        words += [f"{advice.loss:.4g}", f"{advice.bytes_sent / 1e6:,.3g}", ""]
-        table.add_row(*map(Text, words))
-    console.print(table)
-    start = f"rumor launch -n {len(calibration.peers)} --task {task}"
-    for advice in [advice for advice in found if advice.time_s is not None][:_SHOWN]:
-        line = f"{start} {advice.candidate.options}"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if all(advice.p is None for advice in found[1:]):
-        console.print("One seed says nothing about noise: raise --seeds to see how sure this is.")
-    elif alike := [a.candidate.name for a in found if a.p is not None and a.p > _SIGNIFICANT]:
-        line = f"No significant difference from the best: {'; '.join(alike)}. Raise --seeds."
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
