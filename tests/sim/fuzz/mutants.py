@@ -3,9 +3,9 @@
 Each changes a single protocol object, as if its code had been written wrong.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from types import MappingProxyType
+from functools import wraps
 from typing import Any
 
 from rumor.gossip.effects.effects import Reclaim
@@ -20,6 +20,26 @@ from rumor.sim.fuzz.trial import Mutant
 from rumor.sim.fuzz.weighted_sum import Life
 
 __all__ = ["MUTANTS"]
+
+
+MUTANTS: dict[str, Mutant] = {}
+"""By the name that people type."""
+
+
+def _mutant(plant: Mutant) -> Mutant:
+    MUTANTS[plant.__name__.replace("_", "-")] = plant
+    return plant
+
+
+def _of_shard(plant: Callable[[ShardState], None]) -> Mutant:
+    """The same bug in every shard."""
+
+    @wraps(plant)
+    def planted(protocol: Protocol) -> None:
+        for shard_state in protocol.state.shard_states:
+            plant(shard_state)
+
+    return _mutant(planted)
 
 
 def _patch(owner: object, name: str, wrapped: Callable[..., Any]) -> None:
@@ -51,13 +71,9 @@ class _Forgetful(dict[Life, tuple[int, int]]):
 # Bugs in how shares go out and come in, are settled, and are let go.
 
 
-def _without_deduplication(protocol: Protocol) -> None:
+@_of_shard
+def no_deduplication(shard_state: ShardState) -> None:
     """A share that comes again after its decision is decided again."""
-    for shard_state in protocol.state.shard_states:
-        _decide_again(shard_state)
-
-
-def _decide_again(shard_state: ShardState) -> None:
     account = shard_state.log.account
     decided = account.decided = _Forgetful(account.decided)
 
@@ -73,13 +89,10 @@ def _decide_again(shard_state: ShardState) -> None:
     _patch(inbox, "offer", forgetting)
 
 
-def _without_fence(protocol: Protocol) -> None:
+@_of_shard
+def lost_fence(shard_state: ShardState) -> None:
     """A question about a share that never came is answered, and the share is let in later."""
-    for shard_state in protocol.state.shard_states:
-        _answer_only(shard_state)
 
-
-def _answer_only(shard_state: ShardState) -> None:
     def answer(query: Callable[..., None], share: ShareId, now: float) -> None:
         if share.seq > _last(shard_state, share) and shard_state.inbox._find(share) is None:
             shard_state.log.send(share.sender, share.incarnation, Ack(share.seq, 0))
@@ -94,17 +107,8 @@ def _last(shard_state: ShardState, share: ShareId) -> int:
     return shard_state.log.account.decided.get((share.sender, share.incarnation), (0, 0))[0]
 
 
-def _each(plant: Callable[[ShardState], None]) -> Mutant:
-    """The same bug in every shard."""
-
-    def planted(protocol: Protocol) -> None:
-        for shard_state in protocol.state.shard_states:
-            plant(shard_state)
-
-    return planted
-
-
-def _accepts_more(shard_state: ShardState) -> None:
+@_of_shard
+def accepts_more(shard_state: ShardState) -> None:
     """A receiver accepts a grain more than was sent."""
 
     def record(write: Callable[..., None], entry: Entry) -> None:
@@ -114,7 +118,8 @@ def _accepts_more(shard_state: ShardState) -> None:
     _patch(shard_state.log, "record", record)
 
 
-def _partial_as_whole(shard_state: ShardState) -> None:
+@_of_shard
+def partial_as_whole(shard_state: ShardState) -> None:
     """What comes back of a share that was accepted in part is forgotten."""
     outbox = shard_state.outbox
 
@@ -129,7 +134,8 @@ def _partial_as_whole(shard_state: ShardState) -> None:
     _patch(outbox, "ack", ack)
 
 
-def _impatient(shard_state: ShardState) -> None:
+@_of_shard
+def impatient(shard_state: ShardState) -> None:
     """A sender takes its escrow back when two questions were not answered."""
     outbox = shard_state.outbox
 
@@ -142,7 +148,8 @@ def _impatient(shard_state: ShardState) -> None:
     _patch(outbox, "query_due", query_due)
 
 
-def _snapshot_kept(protocol: Protocol) -> None:
+@_mutant
+def snapshot_kept(protocol: Protocol) -> None:
     """A snapshot that two pushes read is let go by neither."""
     refs = protocol.state.snapshot_refs
 
@@ -153,13 +160,15 @@ def _snapshot_kept(protocol: Protocol) -> None:
     _patch(refs, "remove", remove)
 
 
-def _exact_without_values(shard_state: ShardState) -> None:
+@_of_shard
+def exact_without_values(shard_state: ShardState) -> None:
     """In exact mode, weight comes back without the values that went with it."""
     outbox = shard_state.outbox
     outbox._config = replace(outbox._config, exact=False)
 
 
-def _wrong_part_back(shard_state: ShardState) -> None:
+@_of_shard
+def wrong_part_back(shard_state: ShardState) -> None:
     """In exact mode, values that come back are mixed in with twice their weight."""
 
     def ask(add: Callable[..., None], effect: object) -> None:
@@ -170,7 +179,8 @@ def _wrong_part_back(shard_state: ShardState) -> None:
     _patch(shard_state.log, "ask", ask)
 
 
-def _first_shard_asked(shard_state: ShardState) -> None:
+@_of_shard
+def first_shard_asked(shard_state: ShardState) -> None:
     """Questions are asked about the first shard, whatever shard it is."""
     log = shard_state.log
 
@@ -184,7 +194,8 @@ def _first_shard_asked(shard_state: ShardState) -> None:
     _patch(log, "send", send)
 
 
-def _unwritten_fence(shard_state: ShardState) -> None:
+@_of_shard
+def unwritten_fence(shard_state: ShardState) -> None:
     """A share that is fenced is decided in memory, and not in the ledger."""
     log, inbox = shard_state.log, shard_state.inbox
 
@@ -200,7 +211,8 @@ def _unwritten_fence(shard_state: ShardState) -> None:
 # Bugs in who is there: joining, leaving, the member table, and the clock of all steps.
 
 
-def _never_dead(protocol: Protocol) -> None:
+@_mutant
+def never_dead(protocol: Protocol) -> None:
     """Nobody is ever considered dead."""
     table = protocol.state.table
 
@@ -214,7 +226,8 @@ def _never_dead(protocol: Protocol) -> None:
     _patch(table, "tick", tick)
 
 
-def _later_life_ignored(protocol: Protocol) -> None:
+@_mutant
+def later_life_ignored(protocol: Protocol) -> None:
     """The next life of a peer that is known is taken for the last one."""
     table = protocol.state.table
 
@@ -224,7 +237,8 @@ def _later_life_ignored(protocol: Protocol) -> None:
     _patch(table, "_admit", admit)
 
 
-def _any_swarm(protocol: Protocol) -> None:
+@_mutant
+def any_swarm(protocol: Protocol) -> None:
     """Shares of another swarm are let in."""
 
     def check(asked: Callable[..., bool], envelope: Envelope, now: float) -> bool:
@@ -233,7 +247,8 @@ def _any_swarm(protocol: Protocol) -> None:
     _patch(protocol._filter, "_is_of_my_swarm", check)
 
 
-def _asks_once(protocol: Protocol) -> None:
+@_mutant
+def asks_once(protocol: Protocol) -> None:
     """A newcomer whose donor is lost asks no other."""
     joining = protocol._joining
 
@@ -244,7 +259,8 @@ def _asks_once(protocol: Protocol) -> None:
     _patch(joining, "_ask", ask)
 
 
-def _leaver_keeps_weight(protocol: Protocol) -> None:
+@_mutant
+def leaver_keeps_weight(protocol: Protocol) -> None:
     """A leaver that finds no heir goes with its weight."""
     leaving, table = protocol._leaving, protocol.table
 
@@ -257,7 +273,8 @@ def _leaver_keeps_weight(protocol: Protocol) -> None:
     _patch(leaving, "_hand_on", hand_on)
 
 
-def _steps_added(protocol: Protocol) -> None:
+@_mutant
+def steps_added(protocol: Protocol) -> None:
     """Steps of others are added up, where the larger number counts."""
     clock = protocol.state.table.clock
 
@@ -268,7 +285,8 @@ def _steps_added(protocol: Protocol) -> None:
     _patch(clock, "merge", merge)
 
 
-def _merge_by_count(protocol: Protocol) -> None:
+@_mutant
+def merge_by_count(protocol: Protocol) -> None:
     """Merging is complete after a number of pushes, however far apart the models are."""
     agreement = protocol.agreement
 
@@ -277,27 +295,3 @@ def _merge_by_count(protocol: Protocol) -> None:
         protocol.state.close("finished")
 
     _patch(agreement, "_compare", compare)
-
-
-MUTANTS: Mapping[str, Mutant] = MappingProxyType(
-    {
-        "no-deduplication": _without_deduplication,
-        "lost-fence": _without_fence,
-        "accepts-more": _each(_accepts_more),
-        "partial-as-whole": _each(_partial_as_whole),
-        "impatient": _each(_impatient),
-        "snapshot-kept": _snapshot_kept,
-        "exact-without-values": _each(_exact_without_values),
-        "wrong-part-back": _each(_wrong_part_back),
-        "first-shard-asked": _each(_first_shard_asked),
-        "unwritten-fence": _each(_unwritten_fence),
-        "never-dead": _never_dead,
-        "later-life-ignored": _later_life_ignored,
-        "any-swarm": _any_swarm,
-        "asks-once": _asks_once,
-        "leaver-keeps-weight": _leaver_keeps_weight,
-        "steps-added": _steps_added,
-        "merge-by-count": _merge_by_count,
-    }
-)
-"""By the name that people type."""
