@@ -222,10 +222,16 @@ def test_no_more_join_than_there_is_room_for() -> None:
         swarm.join()
 
 
-@pytest.mark.extended
-def test_whatever_goes_wrong_escrow_settles_and_models_agree_in_the_end() -> None:
-    rng = stream(0, "test", "faults")
-    swarm = swarm_of(4, pace="lognormal:cv=0.5")
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(0, marks=pytest.mark.extended),
+        *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2)),
+    ],
+)
+def test_whatever_goes_wrong_escrow_settles_and_models_agree_in_the_end(seed: int) -> None:
+    rng = stream(seed, "test", "faults")
+    swarm = swarm_of(4, seed=seed, pace="lognormal:cv=0.5")
 
     def strike() -> None:
         # The first peer is spared, so that there is always somebody to join.
@@ -234,9 +240,10 @@ def test_whatever_goes_wrong_escrow_settles_and_models_agree_in_the_end() -> Non
             swarm.restart(peer)
         else:
             faults: list[Callable[[], object]] = [
-                *(lambda: swarm.crash(peer), lambda: swarm.leave(peer), lambda: swarm.join()),
+                *(lambda: swarm.crash(peer), lambda: swarm.leave(peer)),
                 lambda: swarm.pause(peer, float(rng.exponential(3.0))),
                 lambda: swarm.cut(peer, one_way=bool(rng.random() < 0.3)),
+                lambda: swarm.join(),
             ]
             faults[int(rng.integers(len(faults)))]()
 
