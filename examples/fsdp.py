@@ -18,9 +18,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
-from rumor.train import Peer, environment
+from rumor.train import MemberSampler, Peer, environment
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--epochs", type=int, default=5)
@@ -47,12 +47,8 @@ fully_shard(model, mesh=mesh)
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
 
 with Peer(model) as peer:
-    node = peer.environment  # its index and count are those of nodes
-    sampler = DistributedSampler(
-        train, node.count * node.ranks, node.index * node.ranks + peer.rank
-    )
-    for epoch in range(arguments.epochs):
-        sampler.set_epoch(epoch)
+    sampler = MemberSampler(train, peer)
+    for _ in range(arguments.epochs):
         for inputs, targets in DataLoader(train, batch_size=16, sampler=sampler):
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(inputs.to(device)), targets.to(device))

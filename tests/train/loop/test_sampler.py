@@ -13,11 +13,12 @@ from rumor.gossip.errors import LocalProtocolError
 from rumor.train import MemberSampler, Peer
 
 
-def samplers(ids: str, size: int, seed: int = 0) -> dict[str, MemberSampler]:
-    """One sampler per member, where a letter is a member that knows all others."""
-    config = SimpleNamespace(seed=seed)
-    peers: Any = [SimpleNamespace(id=id, members=tuple(ids), config=config) for id in ids]
-    return {peer.id: MemberSampler(range(size), peer) for peer in peers}
+def samplers(ids: str, size: int, seed: int = 0, ranks: int = 1) -> dict[str, MemberSampler]:
+    """One sampler per process, where a letter is a member that knows all others."""
+    config, environment = SimpleNamespace(seed=seed), SimpleNamespace(ranks=ranks)
+    own: Any = {"members": tuple(ids), "config": config, "environment": environment}
+    peers: Any = [SimpleNamespace(id=id, rank=r, **own) for id in ids for r in range(ranks)]
+    return {f"{p.id}{p.rank or ''}": MemberSampler(range(size), p) for p in peers}
 
 
 @pytest.mark.parametrize(("members", "size"), [("a", 7), ("abc", 12), ("abc", 13), ("abcde", 3)])
@@ -27,6 +28,13 @@ def test_members_have_parts_of_one_size_that_make_the_whole(members: str, size: 
     counted = Counter(sample for part in parts for sample in part)
     assert counted.keys() == {*range(size)} and sum(counted.values()) - size < len(members)
     assert len(members) > size or max(counted.values()) <= 2
+
+
+def test_processes_of_one_peer_divide_its_part() -> None:
+    parts = [{*each} for each in samplers("ab", 24, ranks=3).values()]
+    assert [len(part) for part in parts] == [4] * 6 and set().union(*parts) == {*range(24)}
+    nodes = samplers("ab", 24)
+    assert set().union(*parts[:3]) == {*nodes["a"]}
 
 
 def test_each_epoch_has_another_order_and_a_member_that_returns_goes_on() -> None:
