@@ -1,197 +1,101 @@
 """Live peers in one process, over real ZeroMQ on the loopback interface."""
 
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from rumor.gossip import (
     ConfigError,
     GoSGD,
     IncompatiblePeer,
-    ProtocolConfig,
     TrainingError,
     TransportError,
     audit,
 )
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.weight import ONE
-from rumor.train import Peer, PeerConfig
+from rumor.train import Peer
 from rumor.train.runtime import peer_folder
-from rumor.train.storage.ledger_file import read_ledger
 
 from ..waiting import LIMIT_S, until
+from .members import Member, accounts, linear, settings, swarm
 
 pytestmark = pytest.mark.live
 
-QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.3)
 
-
-class Member:
-    """A peer with a training loop of its own on a thread, until it is told to end."""
-
-    def __init__(self, model: nn.Module, config: PeerConfig) -> None:
-        self.model = model
-        self.peer = Peer(model, config)
-        self.error: BaseException | None = None
-        self.halt = threading.Event()
-        self.inside = threading.Event()
-        self._thread = threading.Thread(target=self._train, daemon=True)
-        self._thread.start()
-
-    def _train(self) -> None:
-        try:
-            with self.peer:
-                self.inside.set()
-                while not self.halt.is_set():
-                    self.peer.step()
-                    time.sleep(0.001)
-        except BaseException as error:
-            self.error = error
-            self.inside.set()
-
-    def end(self) -> None:
-        self.halt.set()
-        self._thread.join(LIMIT_S)
-        assert not self._thread.is_alive()
-
-
-def linear(value: float, rows: int = 3) -> nn.Linear:
-    model = nn.Linear(4, rows)
-    nn.init.constant_(model.weight, value)
-    nn.init.constant_(model.bias, value)
-    return model
-
-
-def config(id: str, **changes: object) -> PeerConfig:
-    given = {"id": id, "protocol": QUICK, "rule": GoSGD(p=0.5), "linger_s": 20.0}
-    given |= {"leave_s": LIMIT_S} | changes
-    return PeerConfig(**given)  # type: ignore[arg-type]
-
-
-def end_all(members: Sequence[Member]) -> None:
-    for member in members:
-        member.halt.set()
-    for member in members:
-        member.end()
+def member(value: float, id: str, **changes: object) -> Member:
+    given: dict[str, Any] = {"rule": GoSGD(p=0.5), "linger_s": 20.0, **changes}
+    return Member(Peer(linear(value), settings(id, **given)))
 
 
 @pytest.fixture
 def founder(tmp_path: Path) -> Iterator[Member]:
-    member = Member(linear(1.0), config("a", out=tmp_path / "a"))
-    assert member.inside.wait(LIMIT_S)
-    yield member
-    member.end()
+    with swarm(member(1.0, "a", out=tmp_path / "a")) as (founder,):
+        yield founder
 
 
-def test_founders_agree_and_no_unit_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("n", "alike"), [(4, True), (2, False)])
+def test_founders_end_in_one_swarm_and_no_unit_is_lost(tmp_path: Path, n: int, alike: bool) -> None:
     members = [
-        Member(
-            linear(1.0),
-            config(f"p{i}", rendezvous=tmp_path / "r", founders=4, out=tmp_path / f"p{i}"),
+        member(
+            1.0 if alike else float(i),
+            f"p{i}",
+            rendezvous=tmp_path / "r",
+            founders=n,
+            rule=GoSGD(p=1.0),
+            out=tmp_path / f"p{i}",
         )
-        for i in range(4)
+        for i in range(n)
     ]
-    try:
-        until(lambda: all(member.peer.stats().counters.mixed > 0 for member in members))
-    finally:
-        end_all(members)
-    assert [member.error for member in members] == [None] * 4
-    account = audit(
-        account for i in range(4) for account in read_ledger(tmp_path / f"p{i}" / "ledger.jsonl")
-    )
-    assert account.balanced and account.held == account.founded == 4 * ONE
+    with swarm(*members):
+        until(lambda: all(member.mixed() > 3 for member in members))
+    assert [member.error for member in members] == [None] * n
+    account = audit(accounts(*(tmp_path / f"p{i}" for i in range(n))))
+    assert account.balanced and account.founded == n * ONE
+    # Escrow that was on its way when its owner gave up comes back later and is not burned.
+    assert account.held == account.founded if alike else account.burned > 0
 
 
 def test_a_newcomer_becomes_a_copy_and_takes_half(founder: Member, tmp_path: Path) -> None:
-    assert founder.peer.address is not None
-    newcomer = Member(linear(9.0), config("b", join=(founder.peer.address,), out=tmp_path / "b"))
-    assert newcomer.inside.wait(LIMIT_S)
-    assert newcomer.error is None
+    newcomer = member(9.0, "b", join=(founder.address,), out=tmp_path / "b").entered()
     assert torch.equal(newcomer.peer._vector.flats[0], founder.peer._vector.flats[0])
-    until(
-        lambda: founder.peer.stats().counters.mixed > 0 and newcomer.peer.stats().counters.mixed > 0
-    )
-    end_all([founder, newcomer])
-    account = audit(account for i in "ab" for account in read_ledger(tmp_path / i / "ledger.jsonl"))
+    until(lambda: founder.mixed() > 0 and newcomer.mixed() > 0)
+    founder.halt.set()
+    newcomer.end()
+    founder.end()
+    account = audit(accounts(tmp_path / "a", tmp_path / "b"))
     assert account.balanced and account.founded == 1 * ONE
 
 
-@pytest.mark.extended
-def test_a_large_model_travels_in_frames(tmp_path: Path) -> None:
-    members = [
-        Member(
-            linear(1.0, rows=200_000),
-            config(f"p{i}", rendezvous=tmp_path / "r", founders=2, rule=GoSGD(p=1.0)),
-        )
-        for i in range(2)
-    ]
-    try:
-        until(lambda: all(member.peer.stats().counters.mixed > 3 for member in members))
-    finally:
-        end_all(members)
-
-
-def test_founders_that_began_differently_end_in_one_swarm(tmp_path: Path) -> None:
-    members = [
-        Member(
-            linear(float(i)),
-            config(
-                f"p{i}",
-                rendezvous=tmp_path / "r",
-                founders=2,
-                rule=GoSGD(p=1.0),
-                out=tmp_path / f"p{i}",
-            ),
-        )
-        for i in range(2)
-    ]
-    try:
-        until(lambda: all(member.peer.stats().counters.mixed > 3 for member in members))
-    finally:
-        end_all(members)
-    account = audit(
-        account for i in range(2) for account in read_ledger(tmp_path / f"p{i}" / "ledger.jsonl")
-    )
-    # Escrow that was on its way when its owner gave up comes back later and is not burned.
-    assert account.balanced and account.founded == 2 * ONE and account.burned > 0
-
-
 def test_another_model_is_refused_with_the_first_difference(founder: Member) -> None:
-    assert founder.peer.address is not None
-    with (
-        pytest.raises(IncompatiblePeer, match=r"tensor 0 is weight \(5, 4\) .* \(3, 4\)"),
-        Peer(linear(1.0, rows=5), config("b", join=(founder.peer.address,))),
-    ):
+    told = r"tensor 0 is weight \(5, 4\) .* \(3, 4\)"
+    other = Peer(linear(rows=5), settings("b", join=(founder.address,)))
+    with pytest.raises(IncompatiblePeer, match=told), other:
         pass
     founder.peer.step()
 
 
 def test_a_peer_that_leaves_hands_its_weight_on(founder: Member, tmp_path: Path) -> None:
-    assert founder.peer.address is not None
-    with Peer(linear(0.0), config("b", join=(founder.peer.address,), out=tmp_path / "b")) as peer:
+    config = settings("b", join=(founder.address,), out=tmp_path / "b")
+    with Peer(linear(0.0), config) as peer:
         peer.leave()
         assert peer.stats().weight_units == 0
     until(lambda: founder.peer.members == ("a",))
     founder.end()
-    account = audit(account for i in "ab" for account in read_ledger(tmp_path / i / "ledger.jsonl"))
+    account = audit(accounts(tmp_path / "a", tmp_path / "b"))
     assert account.balanced and account.held == 1 * ONE
 
 
 def test_what_is_not_finite_is_never_pushed(founder: Member) -> None:
-    assert founder.peer.address is not None
     model = linear(0.0)
-    rule = GoSGD(p=1.0)
-    with (
-        pytest.raises(TrainingError, match="not finite"),
-        Peer(model, config("b", join=(founder.peer.address,), rule=rule)) as peer,
-    ):
+    peer = Peer(model, settings("b", join=(founder.address,), rule=GoSGD(p=1.0)))
+    with pytest.raises(TrainingError, match="not finite"), peer:
         with torch.no_grad():
             model.bias[0] = float("nan")
         while True:
@@ -206,12 +110,9 @@ def test_what_is_not_finite_is_never_pushed(founder: Member) -> None:
 def test_one_who_is_alone_notices_within_a_hundred_steps_or_at_the_end(
     steps: int, dtype: torch.dtype
 ) -> None:
-    model = linear(0.0).to(dtype)
-    taken = 0
-    with (
-        pytest.raises(TrainingError, match="a parameter is not finite"),
-        Peer(model, config("a")) as peer,
-    ):
+    model, taken = linear(0.0).to(dtype), 0
+    peer = Peer(model, settings("a"))
+    with pytest.raises(TrainingError, match="a parameter is not finite"), peer:
         peer.step()
         with torch.no_grad():
             model.bias[0] = float("nan")
@@ -224,13 +125,13 @@ def test_one_who_is_alone_notices_within_a_hundred_steps_or_at_the_end(
 
 def test_one_who_is_alone_does_not_wait_for_anybody_to_take_its_weight() -> None:
     """Waiting for ``leave_s`` here would take eleven days."""
-    with Peer(linear(0.0), config("a", leave_s=1e6)) as peer:
+    with Peer(linear(0.0), settings("a", leave_s=1e6, linger_s=20.0)) as peer:
         peer.step()
 
 
 def test_samples_of_a_step_are_told_to_a_rule_that_weighs_by_them_and_to_no_other() -> None:
     rule = GoSGD(p=0.5, samples=32)
-    with Peer(linear(0.0), config("a", rule=rule)) as peer:
+    with Peer(linear(0.0), settings("a", rule=rule)) as peer:
         with pytest.raises(ConfigError, match="say how many"):
             peer.step()
         for _ in range(3):
@@ -238,10 +139,8 @@ def test_samples_of_a_step_are_told_to_a_rule_that_weighs_by_them_and_to_no_othe
         assert rule._batch == 128
         # Users' may be of numpy or torch.
         peer.step(samples=np.int64(128), lr=torch.tensor(0.1))  # type: ignore[arg-type]
-    with (
-        Peer(linear(0.0), config("a")) as peer,
-        pytest.raises(ConfigError, match="samples is 8: rule 'gosgd' does not weigh"),
-    ):
+    told = "samples is 8: rule 'gosgd' does not weigh"
+    with Peer(linear(0.0), settings("a")) as peer, pytest.raises(ConfigError, match=told):
         peer.step(samples=8)
 
 
@@ -254,23 +153,20 @@ def test_a_peer_outside_of_its_block_is_a_mistake_that_is_named() -> None:
 def test_merge_ends_by_time_while_others_train_and_names_them(
     founder: Member, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert founder.peer.address is not None
-    with Peer(linear(0.0), config("b", join=(founder.peer.address,))) as peer:
+    with Peer(linear(0.0), settings("b", join=(founder.address,))) as peer:
         peer.step()
         with caplog.at_level("WARNING", "rumor"):
             result = peer.merge(timeout_s=0.3)
         assert not result and not result.complete and not result.missing
-        assert list(result.unfinished) == [founder.peer.id]
-        assert peer.merged is result
+        assert list(result.unfinished) == ["a"] and peer.merged is result
         peer.leave()
-    named = f"{founder.peer.id} (step "
-    assert "ended without the average" in caplog.text and named in caplog.text
+    assert "ended without the average" in caplog.text and "a (step " in caplog.text
 
 
 def test_a_merge_says_how_far_apart_models_were(founder: Member) -> None:
-    assert founder.peer.address is not None
     model = linear(0.0)
-    with Peer(model, config("b", join=(founder.peer.address,))) as peer:
+    config = settings("b", rule=GoSGD(p=0.5), linger_s=20.0, join=(founder.address,))
+    with Peer(model, config) as peer:
         founder.halt.set()
         with torch.no_grad():
             model.weight.fill_(100.0)
@@ -279,35 +175,37 @@ def test_a_merge_says_how_far_apart_models_were(founder: Member) -> None:
     assert result and not result.unfinished and not result.missing
     # Both halve the difference with each exchange.
     assert result.distance is not None and 0.0 <= result.distance < 0.1
-    alone = Peer(linear(0.0), config("c"))
-    with alone:
+    with Peer(linear(0.0), settings("c")) as alone:
         assert alone.merge()
     assert alone.merged is not None and alone.merged.distance is None
 
 
 def test_a_merge_names_members_that_died() -> None:
-    quick = {"protocol": ProtocolConfig(gossip_s=0.05, seek_s=0.05, suspect_s=0.2, dead_s=0.6)}
-    with Peer(linear(0.0), config("a", **quick)) as founder:
-        member = Member(linear(1.0), config("b", join=(founder.address or "",), **quick))
+    quick: dict[str, Any] = {
+        "times": {"gossip_s": 0.05, "suspect_s": 0.2, "dead_s": 0.6},
+        "rule": GoSGD(p=0.5),
+    }
+    with Peer(linear(0.0), settings("a", linger_s=20.0, **quick)) as founder:
+        late = Member(Peer(linear(), settings("b", join=(founder.address or "",), **quick)))
 
         def has_joined() -> bool:
             founder.step()
-            return member.inside.is_set()
+            return late.inside.is_set()
 
         until(has_joined)
-        runtime = member.peer._running()
-        member.peer._stop.set()
+        runtime = late.peer._running()
+        late.peer._stop.set()
         runtime.close()  # without a word, as a crash
         result = founder.merge(timeout_s=LIMIT_S)
     assert result and list(result.missing) == ["b"]
-    member.halt.set()
+    late.halt.set()
 
 
 def test_a_failing_network_thread_is_heard_of(caplog: pytest.LogCaptureFixture) -> None:
     def fail(reason: str) -> None:
         raise OSError(reason)
 
-    with pytest.raises(TransportError, match="gone"), Peer(linear(0.0), config("a")) as peer:
+    with pytest.raises(TransportError, match="gone"), Peer(linear(), settings("a")) as peer:
         runtime = peer._running()
         runtime.transport.poll = lambda timeout_s: fail("gone")  # type: ignore
         runtime.transport.wake()
@@ -320,7 +218,7 @@ def test_a_failing_network_thread_is_heard_of(caplog: pytest.LogCaptureFixture) 
 def test_a_ledger_that_cannot_be_closed_is_a_failure_as_any_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Peer(linear(0.0), config("a", out=tmp_path)) as peer:
+    with Peer(linear(0.0), settings("a", out=tmp_path)) as peer:
         runtime = peer._running()
         assert runtime._ledger is not None
         close = runtime._ledger.close
@@ -338,7 +236,7 @@ def test_a_ledger_that_cannot_be_closed_is_a_failure_as_any_other(
 
 
 def test_of_two_failures_that_end_a_session_the_first_is_told_and_a_lesser_one_gives_way() -> None:
-    with pytest.raises(TrainingError, match="a full disk"), Peer(linear(0.0), config("a")) as peer:
+    with pytest.raises(TrainingError, match="a full disk"), Peer(linear(), settings("a")) as peer:
         runtime = peer._running()
         runtime._fail(TrainingError("a rule gave up"), ends=False)
         runtime.require_sound()
@@ -358,6 +256,6 @@ def test_a_peer_whose_clock_is_far_ahead_says_so_itself(
 ) -> None:
     ahead = SimpleNamespace(time=lambda: time.time() + 2 * 86_400)
     monkeypatch.setattr(peer_folder, "time", ahead)
-    late = Peer(linear(1.0), config("b", join=(founder.peer.address,), join_timeout_s=60))
+    late = Peer(linear(1.0), settings("b", join=(founder.address,), join_timeout_s=60))
     with pytest.raises(IncompatiblePeer, match="the clock of this machine is far ahead"), late:
         pass

@@ -1,191 +1,103 @@
 """Real peers with keys: members train, everybody else is kept out, the revoked are cut off."""
 
-import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from rumor.cli.app import app
+from rumor.gossip import ConfigError, TransportError
 from rumor.gossip.effects.ledger import audit
-from rumor.gossip.weight import ONE, UNIT
-from rumor.train.storage.ledger_file import read_ledgers
+from rumor.gossip.weight import ONE
+from rumor.train import Peer
+from rumor.train.observe.probe import bare_address
 
+from ...gossip.transport.keyrings import Swarm
 from ...waiting import LIMIT_S, until
+from ..members import Member, accounts, linear, one_of, settings, swarm
 
-pytestmark = pytest.mark.live
-
-ENDLESS = "1000000"
-MEMBER = (
-    *("--task", "quadratic", "--steps", "40", "--set", "step_s_min=0.02", "--json"),
-    *("--set", f"leave_s={LIMIT_S}"),
-)
-
-
-def rumor(*words: object, status: int = 0) -> str:
-    """Run a command in this process; what it printed."""
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == status, result.output
-    return result.output
-
-
-class Run:
-    """Processes of peers in a folder with keys."""
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder = folder
-        self._stack = stack
-        rumor("keys", "make", folder / "m1.key")
-        self.owner = "--key", folder / "m1.key"
-        rumor("keys", "init", self.roster("m1"), *self.owner)
-
-    def roster(self, name: str) -> Path:
-        return self.folder / f"{name}.roster"
-
-    def machine(self, name: str) -> None:
-        """A key for a machine, which the first machine's roster lists."""
-        line = rumor("keys", "make", self.folder / f"{name}.key")
-        rumor("keys", "add", self.roster("m1"), *line.split(), *self.owner)
-
-    def start(self, name: str, *more: object, roster: str | None = None) -> "Started":
-        words = [*MEMBER, "--out", self.folder / f"out-{name}", *more]
-        if roster is not None:
-            words += ["--key", self.folder / f"{name}.key", "--roster", self.roster(roster)]
-        log = self.folder / f"{name}.log"
-        with log.open("w") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "rumor.cli", "peer", *map(str, words)],
-                stdout=subprocess.PIPE,
-                stderr=file,
-                text=True,
-            )
-        # Waits, and closes the pipe.
-        self._stack.enter_context(process)
-        self._stack.callback(process.kill)
-        return Started(process, log)
-
-
-class Started:
-    def __init__(self, process: "subprocess.Popen[str]", log: Path) -> None:
-        self.process = process
-        self._log = log
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text()
-
-    def says(self, words: str) -> None:
-        self.wait_for(lambda: words in self.log)
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        until(condition, lambda: self.log)
-
-    def report(self) -> dict[str, Any]:
-        told = self.process.communicate(timeout=LIMIT_S)[0]
-        assert self.process.returncode == 0, self.log
-        found: dict[str, Any] = json.loads(told.splitlines()[-1])
-        return found
+pytestmark = [pytest.mark.live, pytest.mark.extended]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    with ExitStack() as stack:
-        yield Run(tmp_path, stack)
+def keys(tmp_path: Path) -> Swarm:
+    made = Swarm(tmp_path)
+    for name in ("m1", "m2", "m3"):
+        made.machine(name)
+    return made
 
 
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("more", [(), ("--set=shared_memory=false",)], ids=str)
-def test_members_train_together_by_the_address_alone(run: Run, more: tuple[str, ...]) -> None:
-    run.machine("m2")
-    port = free_port()
-    both = ("--set", "founders=2", "--rule", "gosgd:p=1", *more)
-    one = run.start("m1", "--bind", f"127.0.0.1:{port}", *both, roster="m1")
-    two = run.start("m2", "--join", f"127.0.0.1:{port}", *both, roster="m1")
-    reports = [one.report(), two.report()]
-    assert [each["id"] for each in reports] == ["m1", "m2"]
-    assert sum(each["weight_units"] for each in reports) == 2 * ONE // UNIT
-    assert all(each["pushes"] and each["merge"]["complete"] for each in reports)
-    assert "met m1" in two.log
-    assert "without keys" not in one.log
+def machine(keys: Swarm, name: str, founders: int = 1, **changes: Any) -> Member:
+    """A peer with a key, and a roster of its own that is the newest one."""
+    key, roster = keys.folder / f"{name}.key", keys.file(f"{name}.roster")
+    given = {"rendezvous": None, "key": key, "roster": roster, "rule": "gosgd:p=1"}
+    return one_of(keys.folder, name, founders, **given | changes)
 
 
-@pytest.mark.extended
-def test_those_without_a_valid_key_stay_outside_and_training_goes_on(run: Run) -> None:
-    old = run.roster("m1").read_text()
-    run.machine("m4")
-    run.roster("m4").write_text(run.roster("m1").read_text())
-    run.roster("m1").write_text(old)
-    port = free_port()
-    one = run.start("m1", "--bind", f"127.0.0.1:{port}", "--steps", ENDLESS, roster="m1")
-    one.says("founded")
-    outside = ("--join", f"127.0.0.1:{port}", "--id")
-    unknown = run.start("m4", *outside, "m4", roster="m4")
+def address_of(member: Member) -> str:
+    """Where it listens, without its key."""
+    until(lambda: member.peer.address is not None)
+    return bare_address(member.address)
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_members_train_together_by_the_address_alone(
+    keys: Swarm, shared_memory: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    times = {"shared_memory": shared_memory}
+    one = machine(keys, "m1", 2, times=times)
+    two = machine(keys, "m2", 2, times=times, join=address_of(one))
+    with swarm(one, two) as both:
+        until(lambda: all(member.mixed() for member in both))
+    assert all(member.peer.merged and member.peer.merged.complete for member in both)
+    assert audit(accounts(keys.folder / "m1", keys.folder / "m2")).held == 2 * ONE
+    assert "without keys" not in caplog.text
+
+
+def test_those_without_a_valid_key_stay_outside_and_training_goes_on(
+    keys: Swarm, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = machine(keys, "m1").entered()
+    version = keys.roster.version
+    keys.machine("m4")
+    joins: dict[str, Any] = {"join": address_of(one), "rule": "gosgd"}
+    unknown = machine(keys, "m4", **joins)
     # Of refusals one line is written in ten seconds, whoever is refused.
-    one.says("is not in version 1 of the roster")
-    unknown.says("refuses this machine's key, which its roster does not list")
-    bare = run.start("bare", *outside, "m1", "--set", "join_timeout_s=3")
-    assert bare.process.wait(LIMIT_S) == 1
-    assert one.process.poll() is None and "met" not in one.log
+    until(lambda: f"is not in version {version} of the roster" in caplog.text)
+    until(lambda: "refuses this machine's key, which its roster does not list" in caplog.text)
+    bare = one_of(keys.folder / "bare", "m1", 1, rendezvous=None, join_timeout_s=1, **joins)
+    bare.thread.join(LIMIT_S)
+    assert isinstance(bare.error, TransportError)
+    unknown.end(at_once=True)
+    assert one.error is None and one.peer.members == ("m1",)
+    one.end()
 
 
-@pytest.mark.extended
-def test_a_key_for_another_name_is_refused_at_the_start(run: Run) -> None:
-    thief = run.start("m1", "--id", "m2", roster="m1")
-    assert thief.process.wait(LIMIT_S) == 2
-    assert "the roster lists this machine as m1" in thief.log
+def test_a_key_for_another_name_is_refused_at_the_start(keys: Swarm) -> None:
+    thief = settings("m2", key=keys.folder / "m1.key", roster=keys.file())
+    with pytest.raises(ConfigError, match="the roster lists this machine as m1"):
+        Peer(linear(), thief).__enter__()
 
 
-@pytest.mark.extended
-def test_weight_is_accounted_for_to_the_last_unit_after_a_revocation(run: Run) -> None:
-    names = ("m1", "m2", "m3")
-    for name in names[1:]:
-        run.machine(name)
-    for name in names[1:]:
-        run.roster(name).write_text(run.roster("m1").read_text())
-    port = free_port()
+def test_weight_is_accounted_for_to_the_last_unit_after_a_revocation(
+    keys: Swarm, caplog: pytest.LogCaptureFixture
+) -> None:
     # Each step pushes: something is in flight whenever somebody is cut off.
-    busy = (
-        "--steps",
-        ENDLESS,
-        "--rule",
-        "gosgd:p=1",
-        "--set",
-        "founders=3",
-        "--topology",
-        "complete",
-    )
-    one = run.start("m1", "--bind", f"127.0.0.1:{port}", *busy, roster="m1")
-    others = [
-        run.start(name, "--join", f"127.0.0.1:{port}", *busy, roster=name) for name in names[1:]
-    ]
-    for name in names[1:]:
-        one.says(f"met {name}")
-    ledger = run.folder / "out-m3" / "ledger.jsonl"
-    one.wait_for(lambda: ledger.exists() and ledger.stat().st_size > 20_000)
-    rumor("keys", "revoke", run.roster("m1"), "m3", *run.owner)
-    for member in (one, others[0]):
-        member.says("m3 is let in no more: its key was revoked")
+    one = machine(keys, "m1", 3, topology="complete")
+    joins: dict[str, Any] = {"join": address_of(one), "topology": "complete"}
+    others = [machine(keys, name, 3, **joins) for name in ("m2", "m3")]
+    for member in (one, *others):
+        member.entered()
+    until(lambda: others[1].mixed() > 20)
+    keys.revoke("m3")
+    keys.file("m1.roster")
+    until(lambda: caplog.text.count("m3 is let in no more: its key was revoked") == 2)
     # Nobody talks to it any more, not even to tell it why; what it still had is lost with it.
-    others[1].process.kill()
-    others[1].process.wait(LIMIT_S)
+    others[1].die()
+    others[1].end(at_once=True)
     for member in (one, others[0]):
-        member.process.terminate()
-        assert member.report()["state"] == "left"
-
-    accounts = [each for name in names for each in read_ledgers(run.folder / f"out-{name}")]
-    found = audit(accounts, dead=[each.life for each in accounts if each.life[0] == "m3"])
-    assert found.balanced and found.founded == 3 * ONE
-    assert found.died > 0 == found.in_flight
+        member.end(at_once=True)
+        assert member.peer.stats().has_left
+    found = accounts(*(keys.folder / name for name in ("m1", "m2", "m3")))
+    total = audit(found, dead=[each.life for each in found if each.life[0] == "m3"])
+    assert total.balanced and total.founded == 3 * ONE
+    assert total.died > 0 == total.in_flight

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, RuleContext, audit
+from rumor.gossip import ConfigError, GoSGD, RuleContext, audit
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.wire.messages import Phase
@@ -22,14 +22,12 @@ from rumor.train.loop.average import Average, AverageEvaluator
 from rumor.train.runtime.telling.counters import Counters
 from rumor.train.runtime.telling.stats import PeerStats
 from rumor.train.storage.jsonl import read_metrics
-from rumor.train.storage.ledger_file import read_ledger
 from rumor.train.tensors.buffers import MemoryUse
 
 from ...waiting import LIMIT_S, until
+from ..members import Member, accounts, linear, settings
 
 pytestmark = pytest.mark.live
-
-QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05)
 
 STILL = GoSGD(p=0.0)
 
@@ -64,32 +62,21 @@ class Net(nn.Module):
         self.frozen = nn.Linear(2, 2).requires_grad_(False)
 
 
-class Standing:
-    """A peer that takes turns on a thread of its own, and no steps of training."""
+class Standing(Member):
+    """A peer that takes turns, and no steps of training, on a model unlike the others'."""
 
     def __init__(self, model: nn.Module, config: PeerConfig) -> None:
-        self.model, self.peer = model, Peer(model, config)
-        self.error: BaseException | None = None
-        self.inside, self.over = threading.Event(), threading.Event()
+        self.model = model
         self.before: Callable[[], object] = lambda: None
-        self._thread = threading.Thread(target=self._stand)
-        self._thread.start()
+        peer = Peer(model, config)
+        peer.on_start(self.draw)
+        super().__init__(peer, self.stand)
 
-    def _stand(self) -> None:
-        try:
-            with self.peer:
-                self.draw()
-                self.inside.set()
-                while not self.over.wait(0.001):
-                    self.before()
-                    self.peer.step()
-                self.peer.leave()
-        except BaseException as error:
-            self.error = error
-            self.inside.set()
+    def stand(self) -> None:
+        self.before()
+        self.peer.step()
 
     def draw(self) -> None:
-        """Make its model differ from the others'."""
         generator = torch.Generator().manual_seed(sum(map(ord, self.peer.id)))
         with torch.no_grad():
             for name, tensor in self.model.named_parameters():
@@ -98,58 +85,45 @@ class Standing:
             statistics = dict(self.model.named_buffers())["norm.running_mean"]
             statistics.add_(torch.randn(statistics.shape, generator=generator))
 
-    def end(self) -> None:
-        self.over.set()
-        self._thread.join(LIMIT_S)
-        assert not self._thread.is_alive()
+    def trainers(self) -> int:
+        """How many peers train, as far as it knows."""
+        live = self.peer._running().look(lambda protocol: protocol.table.live())
+        return sum(member.phase is Phase.TRAINING for member in live)
+
+    def reads(self, timeout_s: float = LIMIT_S) -> Average:
+        """Let it average on its own thread, as a training loop does."""
+        found: list[Average] = []
+
+        def once() -> None:
+            self.before = lambda: None
+            found.append(self.peer.average(timeout_s))
+
+        self.before = once
+        until(lambda: bool(found) or self.error is not None)
+        assert self.error is None
+        return found[0]
 
 
 def config(id: str, **changes: Any) -> PeerConfig:
-    given: dict[str, Any] = {"protocol": QUICK, "rule": STILL, "linger_s": 0.0, "leave_s": LIMIT_S}
     # What each peer has of its own is to be seen in its averages.
-    given["frozen_may_differ"] = True
-    return PeerConfig(id=id, **given | changes)
+    given: dict[str, Any] = {"rule": STILL, "frozen_may_differ": True}
+    return settings(id, **given | changes)
 
 
 @contextmanager
-def swarm(
-    make: Callable[[int], nn.Module], others: Sequence[str] = "bcd", **changes: Any
-) -> Iterator[tuple[Standing, list[Standing]]]:
+def standing(others: Sequence[str] = "bcd", **changes: Any) -> Iterator[list[Standing]]:
     """A founder, and newcomers that have halved its weight one after another."""
-    first = Standing(make(0), config("a", **changes))
-    standing = [first]
+    every = [Standing(Net(0), config("a", **changes))]
     try:
-        assert first.inside.wait(LIMIT_S)
         for index, id in enumerate(others, 1):
-            joins = {"join": (first.peer.address or "",)}
-            standing.append(Standing(make(index), config(id, **changes | joins)))
-            assert standing[-1].inside.wait(LIMIT_S)
-            assert standing[-1].error is None
-        until(lambda: all(trainers(each) == len(standing) for each in standing))
-        yield first, standing[1:]
+            joins = {"join": (every[0].entered().address,)}
+            every.append(Standing(Net(index), config(id, **changes | joins)))
+            every[-1].entered()
+        until(lambda: all(each.trainers() == len(every) for each in every))
+        yield every
     finally:
-        for each in reversed(standing):
+        for each in reversed(every):
             each.end()
-
-
-def trainers(standing: Standing) -> int:
-    """How many peers train, as far as one of them knows."""
-    live = standing.peer._running().look(lambda protocol: protocol.table.live())
-    return sum(member.phase is Phase.TRAINING for member in live)
-
-
-def read_on(standing: Standing, timeout_s: float = LIMIT_S) -> Average:
-    """Let a peer average on its own thread, as a training loop does."""
-    found: list[Average] = []
-
-    def once() -> None:
-        standing.before = lambda: None
-        found.append(standing.peer.average(timeout_s))
-
-    standing.before = once
-    until(lambda: bool(found) or standing.error is not None)
-    assert standing.error is None
-    return found[0]
 
 
 def expected(standing: Sequence[Standing], name: str) -> Any:
@@ -162,28 +136,27 @@ def expected(standing: Sequence[Standing], name: str) -> Any:
     return (total / np.sum(weights)).astype(values[0].dtype)
 
 
+INLINE = {"inline_bytes_max": 1}
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize(
     "changes",
     [
         {},
         {"shards": 3},
-        {"protocol": ProtocolConfig(gossip_s=0.1, seek_s=0.05, inline_bytes_max=1, exact=True)},
-        {
-            "protocol": ProtocolConfig(
-                gossip_s=0.1, seek_s=0.05, inline_bytes_max=1, shared_memory=False, wire="int8"
-            )
-        },
+        {"times": INLINE | {"exact": True}},
+        {"times": INLINE | {"shared_memory": False, "wire": "int8"}},
         {"rule": Scattered()},
     ],
     ids=["whole", "shards", "memory", "frames", "scattered"],
 )
 def test_the_average_of_a_swarm_that_stands_still_is_exact(changes: dict[str, Any]) -> None:
-    with swarm(Net, **changes) as (first, others):
-        every = [first, *others]
+    with standing(**changes) as every:
+        first = every[0]
         before = [each.peer.stats().weight_units for each in every]
         states = [{n: v.clone() for n, v in each.model.state_dict().items()} for each in every]
-        found = read_on(first)
+        found = first.reads()
         assert found.missing == ()
         assert found.weights == {each.peer.id: each.peer.weight for each in every}
         assert [each.peer.stats().weight_units for each in every] == before
@@ -197,75 +170,68 @@ def test_the_average_of_a_swarm_that_stands_still_is_exact(changes: dict[str, An
         for each, state in zip(every, states, strict=True):
             assert all(torch.equal(v, state[n]) for n, v in each.model.state_dict().items())
             copies = 0 if each is first else each.peer._vector.schema.shards
-            assert (each.peer.stats().counters.mixed, each.peer.stats().counters.refusals) == (
-                copies,
-                0,
-            )
-            assert each.peer.stats().queue == 0
+            stats = each.peer.stats()
+            assert (stats.counters.mixed, stats.counters.refusals, stats.queue) == (copies, 0, 0)
 
 
 def test_peers_that_average_at_the_same_time_answer_one_another() -> None:
-    with swarm(Net, "b") as (first, others):
-        found: dict[str, Average] = {}
-        both = threading.Barrier(2)
+    with standing("b") as every:
+        found, both = list[Average](), threading.Barrier(2)
 
-        def once(standing: Standing) -> Callable[[], None]:
-            def read() -> None:
-                standing.before = lambda: None
+        def reading(each: Standing) -> Callable[[], None]:
+            def once() -> None:
+                each.before = lambda: None
                 both.wait(LIMIT_S)
-                found[standing.peer.id] = standing.peer.average(LIMIT_S)
+                found.append(each.peer.average(LIMIT_S))
 
-            return read
+            return once
 
-        for each in (first, *others):
-            each.before = once(each)
+        for each in every:
+            each.before = reading(each)
         until(lambda: len(found) == 2)
-        assert [each.missing for each in found.values()] == [(), ()]
-        one, other = found.values()
-        assert all(torch.equal(one.state[name], other.state[name]) for name in ("first.weight",))
+        assert [each.missing for each in found] == [(), ()]
+        assert torch.equal(found[0].state["first.weight"], found[1].state["first.weight"])
 
 
 @pytest.mark.extended
 def test_who_does_not_answer_in_time_is_named_and_counts_nothing() -> None:
-    with swarm(Net, "bc") as (first, others):
+    with standing("bc") as every:
+        first, b, c = every
         busy, halted = threading.Event(), threading.Event()
 
         def halt() -> None:
             halted.set()
             busy.wait(LIMIT_S)
 
-        others[0].before = halt
+        b.before = halt
         assert halted.wait(LIMIT_S)
         try:
-            found = Average(state={}, weights={})
+            found: list[Average] = []
 
             def has_answer_of_c() -> bool:
-                nonlocal found
-                found = read_on(first, timeout_s=0.5)
-                return "c" in found.weights
+                found.append(first.reads(timeout_s=0.5))
+                return "c" in found[-1].weights
 
             until(has_answer_of_c)
-            assert found.missing == ("b",) and set(found.weights) == {"a", "c"}
-            np.testing.assert_array_equal(
-                found.state["first.bias"].numpy(), expected([first, others[1]], "first.bias")
-            )
+            assert found[-1].missing == ("b",) and set(found[-1].weights) == {"a", "c"}
+            bias = found[-1].state["first.bias"].numpy()
+            np.testing.assert_array_equal(bias, expected([first, c], "first.bias"))
         finally:
             busy.set()
-        others[0].before = lambda: None
+        b.before = lambda: None
         # What it showed too late was sent back: it may be asked again.
-        until(lambda: not read_on(first).missing)
+        until(lambda: not first.reads().missing)
 
 
 def test_the_average_while_all_train_moves_no_weight(tmp_path: Path) -> None:
-    training = {"rule": GoSGD(p=0.5)}
-    folders = {id: tmp_path / id for id in "wxyz"}
-    first = Standing(Net(0), config("w", out=folders["w"], **training))
-    assert first.inside.wait(LIMIT_S)
-    joins = {"join": (first.peer.address or "",)}
-    others = [Standing(Net(0), config(i, out=folders[i], **training, **joins)) for i in "xyz"]
+    def training(id: str, **joins: Any) -> Standing:
+        return Standing(Net(0), config(id, out=tmp_path / id, rule=GoSGD(p=0.5), **joins))
+
+    first = training("w").entered()
+    others = [training(id, join=(first.address,)) for id in "xyz"]
     try:
         for _ in range(5):
-            found = read_on(first)
+            found = first.reads()
             assert set(found.weights) | set(found.missing) >= {"w"}
             # Not so their sum: what one has pushed since it was read, another may be read with.
             assert all(0 <= weight <= 1.0 for weight in found.weights.values())
@@ -273,7 +239,7 @@ def test_the_average_while_all_train_moves_no_weight(tmp_path: Path) -> None:
     finally:
         for each in (*others, first):
             each.end()
-    told = audit(read_ledger(folder / "ledger.jsonl")[0] for folder in folders.values())
+    told = audit(accounts(*(tmp_path / id for id in "wxyz")))
     assert told.balanced and told.in_flight == told.stranded == told.died == 0
 
 
@@ -291,46 +257,31 @@ def test_a_peer_that_has_left_has_no_average_and_one_alone_is_its_own() -> None:
 def test_the_average_is_measured_every_so_many_steps_by_the_first_alone(tmp_path: Path) -> None:
     measured: list[tuple[str, float]] = []
 
-    def evaluating(id: str) -> dict[str, Any]:
+    def made(id: str, value: float, join: tuple[str, ...] = ()) -> Peer:
         def evaluate(model: nn.Module) -> dict[str, float]:
-            value = float(model.state_dict()["bias"][0])
-            measured.append((id, value))
-            return {"loss": value}
+            found = float(model.state_dict()["bias"][0])
+            measured.append((id, found))
+            return {"loss": found}
 
-        return {"evaluate": evaluate, "evaluate_every": 3}
+        given = config(id, join=join, out=tmp_path / id, log_every=1000)
+        return Peer(linear(value), given, evaluate=evaluate, evaluate_every=3)
 
-    def linear(value: float) -> nn.Linear:
-        model = nn.Linear(2, 1)
-        nn.init.constant_(model.bias, value)
-        return model
-
-    over = threading.Event()
-
-    def second(join: str) -> None:
-        other = linear(0.0)
-        given = config("b", join=(join,), out=tmp_path / "b", log_every=1000)
-        with Peer(other, given, **evaluating("b")) as peer:
-            with torch.no_grad():
-                other.bias.fill_(4.0)
-            while not over.wait(0.001):
-                peer.step()
-            peer.leave()
-
-    given = config("a", out=tmp_path / "a", log_every=1000)
-    with Peer(linear(1.0), given, **evaluating("a")) as peer:
-        peer.step(loss=1.0)
-        thread = threading.Thread(target=second, args=(peer.address,))
-        thread.start()
+    first = made("a", 1.0)
+    with first:
+        first.step(loss=1.0)
+        second = made("b", 0.0, (first.address or "",))
+        second.on_start(lambda: second._vector.flats[0].fill_(4.0))
+        other = Member(second)
         while (1.0 + 4.0) / 2 not in [value for _, value in measured]:
-            peer.step(loss=1.0)
+            first.step(loss=1.0)
             time.sleep(0.001)
-        steps = peer.steps
-        averaged = peer.stats().averaged
+        steps = first.steps
+        averaged = first.stats().averaged
         assert averaged is not None and averaged.step == steps and steps % 3 == 0
         assert averaged.evaluation.loss == 2.5 and averaged.peers == 2
-        over.set()
-        while thread.is_alive():
-            peer.step()
+        other.halt.set()
+        while other.thread.is_alive():
+            first.step()
             time.sleep(0.001)
     assert {id for id, _ in measured} == {"a"}
     rows = read_metrics(tmp_path / "a" / "metrics.jsonl")

@@ -1,8 +1,10 @@
-"""Why a newcomer could not join: each cause is met for real."""
+"""Why a newcomer could not join: each cause is met for real, on the loopback interface."""
 
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -20,9 +22,9 @@ from rumor.train.observe.diagnosis import Diagnosis, described, diagnose
 from rumor.train.tensors.vector import Vector
 
 from ...forked import forked
-from ...gossip.transport.keyrings import Swarm
+from ...gossip.transport.keyrings import Swarm as Keys
 from ...waiting import LIMIT_S, until
-from .members import Member, model
+from ..members import Member, linear, one_of, swarm
 
 pytestmark = pytest.mark.live
 
@@ -33,12 +35,8 @@ SOON_S = 0.5
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
     """One that listens, and one that only dials out."""
     folder = tmp_path_factory.mktemp("swarm")
-    members = [Member(folder, "p0", 2), Member(folder, "p1", 2, bind=None)]
-    for member in members:
-        assert member.inside.wait(LIMIT_S)
-    yield members
-    for member in members:
-        member.end()
+    with swarm(one_of(folder, "p0", 2), one_of(folder, "p1", 2, bind=None), at_once=True) as two:
+        yield two
 
 
 def found_at(member: Member, schema: Schema | None = None) -> Diagnosis:
@@ -94,7 +92,7 @@ def test_another_model_and_which_tensor_differs(pair: list[Member]) -> None:
     )
     half = Vector(nn.Linear(4, 3).double()).schema
     assert "weight (3, 4) float64 here" in str(found_at(pair[0], half).findings[0])
-    cut = Vector(model(), shards=2).schema
+    cut = Vector(linear(), shards=2).schema
     assert "2 shards here and 1 there" in str(found_at(pair[0], cut).findings[0])
 
 
@@ -105,6 +103,11 @@ def test_a_member_whose_clock_is_far_ahead(
     monkeypatch.setattr("rumor.train.observe.diagnosis.time.time", lambda: now_s - 2 * 86_400)
     found = found_in_time(pair[0].address, "clock", words="days in the future")
     assert not found.can_join
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"tcp://127.0.0.1:{free.getsockname()[1]}"
 
 
 @pytest.mark.extended
@@ -119,41 +122,34 @@ def test_a_port_where_nobody_listens_and_one_of_another_program() -> None:
 
 @pytest.mark.extended
 def test_something_that_speaks_zeromq_and_is_no_peer() -> None:
-    other = Transport()
-    try:
-        assert other.address is not None
+    with closing(Transport()) as other:
         told = "speaks ZeroMQ and does not answer"
-        found_in_time(other.address, "foreign", words=told)
-    finally:
-        other.close()
+        found_in_time(other.address or "", "foreign", words=told)
 
 
+@contextmanager
 def answers(with_what: bytes) -> Iterator[str]:
     """A program that answers whatever comes with the same bytes."""
-    import threading
+    halt = threading.Event()
 
-    other, halt = Transport(), threading.Event()
-
-    def serve() -> None:
+    def serve(other: Transport) -> None:
         while not halt.is_set():
             for received in other.poll(0.05):
                 other.learn("asker", received.route, bulk=False)
                 other.send("asker", [with_what], bulk=False)
 
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    assert other.address is not None
-    yield other.address
-    halt.set()
-    thread.join(LIMIT_S)
-    other.close()
+    with closing(Transport()) as other:
+        thread = threading.Thread(target=serve, args=(other,), daemon=True)
+        thread.start()
+        yield other.address or ""
+        halt.set()
+        thread.join(LIMIT_S)
 
 
 def test_something_that_answers_what_is_no_message() -> None:
-    for address in answers(b"hello, who is there?"):
+    with answers(b"hello, who is there?") as address:
         found = diagnose(address, timeout_s=LIMIT_S)
-        assert causes(found) == ["foreign"]
-        assert "what answers is no peer" in found.findings[0].why
+    assert causes(found) == ["foreign"] and "what answers is no peer" in found.findings[0].why
 
 
 OTHER_VERSION = """
@@ -174,9 +170,7 @@ with Peer(nn.Linear(4, 3), PeerConfig(bind=os.environ["BIND"], linger_s=0)) as p
 def test_another_version_of_the_protocol(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    address = free_address()
     (tmp_path / "script.py").write_text(OTHER_VERSION)
     monkeypatch.setenv("BIND", address)
     monkeypatch.chdir(tmp_path)
@@ -185,10 +179,10 @@ def test_another_version_of_the_protocol(
         until((tmp_path / "there").exists, "it runs")
         found = diagnose(address, timeout_s=LIMIT_S)
         # One that joins is told the same.
-        joining = Member(tmp_path, "new", 1, join=address, rendezvous=None)
+        joining = one_of(tmp_path, "new", 1, join=address, rendezvous=None)
         told = f"{address} it speaks version 6, and this peer version 5"
         until(lambda: told in caplog.text)
-        joining.end()
+        joining.end(at_once=True)
         with pytest.raises(TransportError, match="does not answer: it speaks version 6"):
             pull(address)
     finally:
@@ -196,54 +190,40 @@ def test_another_version_of_the_protocol(
         process.wait(LIMIT_S)
     assert causes(found) == ["version"]
     assert found.findings[0].why == "it speaks version 6, and this peer version 5"
-    assert f"stopped while joining: {told}" in str(joining.failure)
+    assert f"stopped while joining: {told}" in str(joining.error)
 
 
 @pytest.fixture
-def keyed(tmp_path: Path) -> Iterator[tuple[Swarm, Member]]:
-    swarm = Swarm(tmp_path)
-    for name in ("m1", "m2", "m3"):
-        swarm.machine(name)
-    key, roster = tmp_path / "m1.key", swarm.file("m1.roster")
-    member = Member(tmp_path, "m1", 1, rendezvous=None, key=key, roster=roster)
-    assert member.inside.wait(LIMIT_S)
-    yield swarm, member
-    member.end()
-
-
-def where(member: Member) -> str:
-    return f"tcp://{member.address.rpartition('@')[2]}"
+def keyed(tmp_path: Path) -> Iterator[tuple[Keys, str]]:
+    """Keys of three machines, and the address of one of them, where it trains."""
+    keys = Keys(tmp_path)
+    key, *_ = (keys.machine(name) for name in ("m1", "m2", "m3"))
+    member = one_of(tmp_path, "m1", 1, rendezvous=None, key=key, roster=keys.file("m1.roster"))
+    with swarm(member, at_once=True):
+        yield keys, f"tcp://{member.address.rpartition('@')[2]}"
 
 
 @pytest.mark.extended
-def test_a_swarm_with_keys(keyed: tuple[Swarm, Member]) -> None:
-    swarm, member = keyed
-    without = diagnose(where(member), timeout_s=LIMIT_S)
+def test_a_swarm_with_keys(keyed: tuple[Keys, str]) -> None:
+    keys, address = keyed
+    without = diagnose(address, timeout_s=LIMIT_S)
     assert causes(without) == ["keys"] and "none" in without.findings[0].why
-    let_in = diagnose(where(member), keyring=swarm.keyring("m2"), timeout_s=LIMIT_S)
+    let_in = diagnose(address, keyring=keys.keyring("m2"), timeout_s=LIMIT_S)
     assert let_in.can_join and let_in.peer == "m1", let_in
     # One whom the newest roster here lets in, and the roster there does not know.
-    late = swarm.keyring("m4")
+    late = keys.keyring("m4")
     told_so = "it refuses this machine's key, which its roster does not list"
-    refused = found_in_time(where(member), "keys", keyring=late, words=told_so)
+    refused = found_in_time(address, "keys", keyring=late, words=told_so)
     assert not refused.can_join
     assert f"version {late.roster.version} is here" in refused.findings[0].advice
 
 
 @pytest.mark.extended
 def test_keys_where_there_are_none(pair: list[Member], tmp_path: Path) -> None:
-    keyring = Swarm(tmp_path).keyring("m1")
+    keyring = Keys(tmp_path).keyring("m1")
     told = "it has no keys, and this peer would have some"
     found_in_time(pair[0].address, "keys", keyring=keyring, words=told)
-
-
-@pytest.mark.extended
-def test_with_keys_a_closed_port_is_one(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-        keyring = Swarm(tmp_path).keyring("m1")
-        found_in_time(address, "closed", keyring=keyring)
+    found_in_time(free_address(), "closed", keyring=keyring)
 
 
 @pytest.mark.parametrize(
@@ -261,10 +241,85 @@ def test_a_swarm_that_finishes(phases: tuple[Phase, ...], words: str) -> None:
 
 
 def test_a_model_in_words() -> None:
-    two = Vector(model(), shards=2)
+    two = Vector(linear(), shards=2)
     assert described(two.schema).endswith("128 bytes, in 2 shards")
     frozen = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     frozen[0].requires_grad_(False)
     vector = Vector(frozen)
     vector.compare_frozen()
     assert described(vector.schema).endswith("2 frozen parameters")
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+def listener(stack: ExitStack, backlog: int = 8) -> tuple[socket.socket, str]:
+    opened = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=backlog))
+    return opened, f"tcp://127.0.0.1:{opened.getsockname()[1]}"
+
+
+def says(stack: ExitStack, act: Callable[[socket.socket], object]) -> str:
+    """The address of a server that does this with each connection."""
+    opened, address = listener(stack)
+
+    def serve() -> None:
+        with suppress(OSError):  # at the end
+            while True:
+                with closing(opened.accept()[0]) as connection, suppress(OSError):
+                    act(connection)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    stack.callback(thread.join, LIMIT_S)
+    stack.callback(opened.shutdown, socket.SHUT_RDWR)
+    return address
+
+
+def obstacle(address: str, timeout_s: float = LIMIT_S) -> tuple[str, str]:
+    finding = diagnosis._obstacle(address, None, timeout_s)
+    assert finding is not None
+    return finding.cause, finding.why
+
+
+def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    cause, why = obstacle("tcp://no-such-host.invalid:7700")
+    assert cause == "name"
+    assert why == "the name no-such-host.invalid does not resolve (Name or service not known)"
+
+
+def test_one_from_which_nothing_comes_back(stack: ExitStack) -> None:
+    # When the queue is full, a connection gets no answer, as behind a firewall that drops.
+    _, address = listener(stack, backlog=0)
+    host, port = address.removeprefix("tcp://").split(":")
+    for _ in range(4):
+        waiting = stack.enter_context(socket.socket())
+        waiting.setblocking(False)
+        waiting.connect_ex((host, int(port)))
+    told = ("silent", "nothing comes back from 127.0.0.1 within 0.5 s")
+    assert obstacle(address, SOON_S) == told
+
+
+def test_a_network_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: object) -> None:
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    told = "10.1.2.3 cannot be reached from this machine (Network is unreachable)"
+    assert obstacle("tcp://10.1.2.3:7700") == ("unreachable", told)
+
+
+@pytest.mark.parametrize("banner", [b"HTTP/1.0 400 Bad request\r\n", b"\xff" * 40, b""])
+def test_another_program(stack: ExitStack, banner: bytes) -> None:
+    def answer(connection: socket.socket) -> None:
+        connection.sendall(banner)
+        connection.recv(64)
+
+    told = ("foreign", "what listens there is no peer, or one that is stopped")
+    assert obstacle(says(stack, answer)) == told

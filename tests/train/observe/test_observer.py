@@ -14,8 +14,8 @@ from rumor.train.observe.probe import bare_address
 from rumor.train.observe.view import SwarmView
 
 from ...gossip.transport.keyrings import Swarm as Keys
-from ...waiting import LIMIT_S, until
-from .members import Member
+from ...waiting import until
+from ..members import Member, one_of, swarm
 
 pytestmark = pytest.mark.live
 
@@ -23,14 +23,8 @@ pytestmark = pytest.mark.live
 @pytest.fixture(scope="module")
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
     folder = tmp_path_factory.mktemp("swarm")
-    members = [Member(folder, f"p{number}", 3) for number in range(3)]
-    for member in members:
-        assert member.inside.wait(LIMIT_S)
-    yield members
-    for member in members:
-        member.halt.set()
-    for member in members:
-        member.end()
+    with swarm(*(one_of(folder, f"p{n}", 3) for n in range(3)), at_once=True) as members:
+        yield members
 
 
 def watched(observer: Observer, seen: Callable[[SwarmView], bool]) -> SwarmView:
@@ -127,31 +121,27 @@ def test_an_observer_leaves_no_trace(trio: list[Member]) -> None:
 def test_it_goes_on_when_the_one_it_was_told_of_dies_and_says_when_nobody_is_left(
     tmp_path: Path,
 ) -> None:
-    members = [Member(tmp_path, f"p{n}", 3, protocol={"dead_s": 2.0}) for n in range(3)]
-    for member in members:
-        assert member.inside.wait(LIMIT_S)
-    with Observer(members[0].address) as observer:
+    members = [one_of(tmp_path, f"p{n}", 3, times={"dead_s": 2.0}) for n in range(3)]
+    with swarm(*members, at_once=True), Observer(members[0].address) as observer:
         watched(observer, lambda view: view.answered == 3)
         members[0].die()
-        view = watched(observer, lambda view: view.answered == 2)
+        watched(observer, lambda view: view.answered == 2)
         view = watched(observer, lambda view: view.alive == 2)
         (gone,) = [peer for peer in view.peers if peer.id == "p0"]
         assert (gone.state, gone.source) == ("dead", "others")
         assert gone.dead_by == 2 and gone.step > 0
-        view = watched(
-            observer,
-            lambda view: any((e.event, e.peer) == ("died", "p0") for e in view.events),
-        )
-        assert sum((e.event, e.peer) == ("died", "p0") for e in view.events) == 1
+        view = watched(observer, lambda view: ("died", "p0") in events_of(view))
+        assert events_of(view).count(("died", "p0")) == 1
         for member in members[1:]:
             member.die()
         watched(observer, lambda view: view.answered == 0)
-        view = watched(
-            observer, lambda view: {peer.state for peer in view.peers} == {"dead", "silent"}
-        )
+        ends = {"dead", "silent"}
+        view = watched(observer, lambda view: {peer.state for peer in view.peers} == ends)
         assert len(view.peers) == 3
-    for member in members:
-        member.end()
+
+
+def events_of(view: SwarmView) -> list[tuple[str, str]]:
+    return [(event.event, event.peer) for event in view.events]
 
 
 def test_no_address_is_refused() -> None:
@@ -164,28 +154,14 @@ def test_no_address_is_refused() -> None:
 @pytest.mark.extended
 def test_a_swarm_with_keys_answers_whoever_has_one_and_nobody_else(tmp_path: Path) -> None:
     keys = Keys(tmp_path)
-    for name in ("p0", "p1", "o"):
-        keys.machine(name)
-    members = [
-        Member(
-            tmp_path,
-            f"p{number}",
-            founders=2,
-            key=tmp_path / f"p{number}.key",
-            roster=keys.file(f"r{number}.roster"),
-        )
-        for number in range(2)
-    ]
-    for member in members:
-        assert member.inside.wait(LIMIT_S)
-    address = bare_address(members[0].address)
-    with Observer(address, keyring=keys.keyring("o")) as observer:
-        view = watched(observer, lambda view: view.answered == 2)
-    assert [peer.id for peer in view.peers] == ["p0", "p1"]
-    assert view.peers[0].address == address
-    with Observer(address) as observer, pytest.raises(TransportError, match="does not answer"):
-        observer.poll(0.1)
-    for member in members:
-        member.halt.set()
-    for member in members:
-        member.end()
+    files = {name: keys.machine(name) for name in ("p0", "p1", "o")}
+    roster = keys.file()
+    members = [one_of(tmp_path, p, 2, key=files[p], roster=roster) for p in ("p0", "p1")]
+    with swarm(*members, at_once=True):
+        address = bare_address(members[0].address)
+        with Observer(address, keyring=keys.keyring("o")) as observer:
+            view = watched(observer, lambda view: view.answered == 2)
+        assert [peer.id for peer in view.peers] == ["p0", "p1"]
+        assert view.peers[0].address == address
+        with Observer(address) as observer, pytest.raises(TransportError, match="does not answer"):
+            observer.poll(0.1)

@@ -7,7 +7,7 @@ import pytest
 from rumor.train.observe.probe import Probe
 
 from ...waiting import LIMIT_S
-from .members import Member
+from ..members import Member, one_of, swarm
 
 pytestmark = pytest.mark.live
 
@@ -15,15 +15,8 @@ pytestmark = pytest.mark.live
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
     folder = tmp_path_factory.mktemp("swarm")
-    members = [Member(folder, f"p{number}", founders=2) for number in range(2)]
-    for member in members:
-        assert member.inside.wait(LIMIT_S)
-    yield members
-    for member in members:
-        member.halt.set()
-    for member in members:
-        member.thread.join(LIMIT_S)
-        assert not member.thread.is_alive()
+    with swarm(*(one_of(folder, f"p{n}", 2) for n in range(2)), at_once=True) as members:
+        yield members
 
 
 def test_a_link_is_measured_and_the_model_behind_it_named(pair: list[Member]) -> None:

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from torch import nn
 
-from rumor.gossip import DPSGD, ConfigError, GoSGD, ProtocolConfig, audit
+from rumor.gossip import DPSGD, ConfigError, GoSGD, audit
 from rumor.gossip.weight import ONE
-from rumor.train import Peer, PeerConfig
+from rumor.train import Peer
 from rumor.train.storage.jsonl import read_metrics
-from rumor.train.storage.ledger_file import read_ledger
 from rumor.train.tensors import buffers
 from rumor.train.tensors.buffers import Memory
 from rumor.train.tensors.vector import Vector
 
-from ...waiting import LIMIT_S, until
+from ...waiting import until
+from ..members import Member, accounts, settings, swarm
 
 pytestmark = pytest.mark.live
 
@@ -64,76 +64,28 @@ def peaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Peaks]:
     found.close()
 
 
-class Trained:
-    """Peers that take steps, each on a thread of its own, until the block ends."""
-
-    def __init__(self) -> None:
-        self._stop = threading.Event()
-        self._errors: list[BaseException] = []
-        self._threads: list[threading.Thread] = []
-
-    def enter(self, peer: Peer) -> Peer:
-        inside = threading.Event()
-        self._threads.append(threading.Thread(target=self._train, args=(peer, inside)))
-        self._threads[-1].start()
-        assert inside.wait(LIMIT_S) and not self._errors, self._errors
-        return peer
-
-    def _train(self, peer: Peer, inside: threading.Event) -> None:
-        try:
-            with peer:
-                inside.set()
-                while not self._stop.wait(0.002):
-                    peer.step()
-        except BaseException as error:
-            self._errors.append(error)
-            inside.set()
-
-    def __enter__(self) -> "Trained":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join(LIMIT_S)
-        assert self._errors == []
-
-
-def member(id: str, out: Path, join: str | None = None, **changes: Any) -> Peer:
-    protocol = ProtocolConfig(
-        gossip_s=0.1, seek_s=0.05, shared_memory=changes.pop("shared_memory", True)
-    )
-    config = PeerConfig(
-        id=id,
-        protocol=protocol,
-        rule=GoSGD(p=1.0),
-        topology="complete",
-        linger_s=5.0,
-        leave_s=LIMIT_S,
-        **changes,
-    )
-    return Peer(nn.Linear(100, ROWS), config, out=out / id, join=join or ())
+def peer(id: str, out: Path, join: str | None = None, *, shared_memory: bool = True) -> Peer:
+    given: dict[str, Any] = {"rule": GoSGD(p=1.0), "topology": "complete", "linger_s": 5.0}
+    times = {"shared_memory": shared_memory}
+    config = settings(id, times=times, out=out / id, join=join or (), **given)
+    return Peer(nn.Linear(100, ROWS), config)
 
 
 @pytest.mark.extended
 def test_the_bound_holds_while_peers_join_exchange_and_leave(tmp_path: Path, peaks: Peaks) -> None:
-    with Trained() as swarm:
-        founder = swarm.enter(peaks.watched(member("a", tmp_path)))
+    members = [Member(peaks.watched(peer("a", tmp_path))).entered()]
+    for id in "bcd":
         # One of them reads no memory of others, and all else is for sockets.
-        others = [
-            swarm.enter(
-                peaks.watched(member(id, tmp_path, founder.address, shared_memory=id != "b"))
-            )
-            for id in "bcd"
-        ]
-        peers = [founder, *others]
-        until(lambda: all(peer.stats().counters.mixed > 10 for peer in peers))
-        until(lambda: any(peer.stats().counters.no_memory for peer in peers))
+        late = peer(id, tmp_path, members[0].address, shared_memory=id != "b")
+        members.append(Member(peaks.watched(late)).entered())
+    with swarm(*members):
+        until(lambda: all(member.mixed() > 10 for member in members))
+        until(lambda: any(member.peer.stats().counters.no_memory for member in members))
+    assert [member.error for member in members] == [None] * 4
     assert all(0 < most <= 3.0 for most in peaks.models.values()), peaks.models
-    accounts = [each for id in "abcd" for each in read_ledger(tmp_path / id / "ledger.jsonl")]
-    account = audit(accounts)
+    account = audit(accounts(*(tmp_path / id for id in "abcd")))
     assert account.balanced and account.held == account.founded == ONE
-    assert [peer.stats().memory.total_bytes for peer in peers] == [0] * 4
+    assert [member.peer.stats().memory.total_bytes for member in members] == [0] * 4
     rows = [row for id in "abcd" for row in read_metrics(tmp_path / id / "metrics.jsonl")]
     assert 0 < max(row["memory_bytes"] / row["model_bytes"] for row in rows) <= 3.0
     assert max(row["no_memory"] for row in rows) > 0
@@ -149,22 +101,19 @@ def test_a_newcomer_hashes_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return anchor(vector)
 
     monkeypatch.setattr(Vector, "anchor", noted)
-    with Trained() as swarm:
-        founder = swarm.enter(member("a", tmp_path))
-        newcomer = swarm.enter(member("b", tmp_path, founder.address))
-        assert founder.stats().swarm == newcomer.stats().swarm
-    assert len(hashed) == 1 and hashed[0] is founder._vector
+    founder = Member(peer("a", tmp_path)).entered()
+    with swarm(founder, Member(peer("b", tmp_path, founder.address))) as members:
+        assert len({member.peer.stats().swarm for member in members}) == 1
+    assert len(hashed) == 1 and hashed[0] is founder.peer._vector
 
 
 @pytest.mark.extended
-def test_memory_that_was_not_used_for_a_while_is_freed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_was_not_used_for_a_while_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     given_back: list[None] = []
     monkeypatch.setattr(buffers, "_BOUNDED_BYTES_MIN", 0)
     monkeypatch.setattr(Memory.free_idle, "__defaults__", (0.2,))
     monkeypatch.setattr(buffers, "give_pages_back", lambda: given_back.append(None))
-    with Peer(nn.Linear(100, ROWS), PeerConfig(linger_s=0)) as peer:
+    with Peer(nn.Linear(100, ROWS), settings("a")) as peer:
         peer._vector.memory.lend(1 << 20, "snapshots")
         assert peer.stats().memory.idle_bytes == 1 << 20
         until(lambda: peer.stats().memory.idle_bytes == 0)
@@ -175,4 +124,4 @@ def test_a_rule_that_waits_has_all_the_memory_it_needs() -> None:
     assert not Peer(nn.Linear(2000, 2000), rule=DPSGD())._vector.memory.is_bounded
     assert Peer(nn.Linear(2000, 2000))._vector.memory.is_bounded
     with pytest.raises(ConfigError, match=r"memory_models is 1: it must be at least 2"):
-        PeerConfig(memory_models=1)
+        settings("a", memory_models=1)

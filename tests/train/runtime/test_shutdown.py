@@ -1,31 +1,41 @@
-"""Leaving, when those who should take the weight do not answer."""
+"""Leaving: told to stop, a peer goes at once, and its weight finds an heir, if there is one."""
 
 import logging
 import socket
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from torch import nn
 
-from rumor.gossip import GoSGD, ProtocolConfig
-from rumor.train import Peer, PeerConfig
+from rumor.gossip import GoSGD, TransportError, audit
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.weight import ONE
+from rumor.train import MergeResult, Peer, PeerConfig, load_task
+from rumor.train.config import RunConfig
+from rumor.train.loop.trainer import run
 
 from ...waiting import turning
+from ..members import accounts, linear, settings
 
 pytestmark = pytest.mark.live
 
-QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05)
-
 
 def config(id: str, **changes: Any) -> PeerConfig:
-    given: dict[str, Any] = {"protocol": QUICK, "rule": GoSGD(p=1e-9), "linger_s": 0.0}
-    return PeerConfig(id=id, leave_s=1e6, **given | changes)
+    """Whoever waits ``leave_s`` or a ``linger_s`` like that out waits for eleven days."""
+    given: dict[str, Any] = {"rule": GoSGD(p=1e-9), "leave_s": 1e6}
+    return settings(id, **given | changes)
+
+
+def founded() -> Peer:
+    return Peer(linear(), config("a"))
 
 
 def joined(founder: Peer, **changes: Any) -> Peer:
     """A second peer that has become a copy of the founder, and runs."""
-    peer = Peer(nn.Linear(2, 1), config("b", join=(founder.address or "",), **changes))
+    peer = Peer(linear(), config("b", join=(founder.address or "",), **changes))
     with turning(founder.step):
         peer.__enter__()
     return peer
@@ -33,8 +43,7 @@ def joined(founder: Peer, **changes: Any) -> Peer:
 
 @pytest.mark.extended
 def test_a_dead_neighbor_keeps_nobody_from_leaving(caplog: pytest.LogCaptureFixture) -> None:
-    """Who waits ``leave_s`` out here waits for eleven days."""
-    with Peer(nn.Linear(2, 1), config("a")) as founder:
+    with founded() as founder:
         joined(founder)._close()  # without a word, as a crash
         with caplog.at_level(logging.WARNING, "rumor"):
             founder.leave()
@@ -44,7 +53,7 @@ def test_a_dead_neighbor_keeps_nobody_from_leaving(caplog: pytest.LogCaptureFixt
 def test_who_has_handed_all_on_is_gone_at_once_and_has_nothing_to_say(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with Peer(nn.Linear(2, 1), config("a")) as founder:
+    with founded() as founder:
         peer = joined(founder)
         with turning(founder.step), caplog.at_level(logging.WARNING, "rumor"):
             peer.leave()
@@ -57,7 +66,7 @@ def test_who_has_handed_all_on_is_gone_at_once_and_has_nothing_to_say(
 @pytest.mark.extended
 def test_a_neighbor_that_takes_long_steps_is_waited_for() -> None:
     """It answers after its own step, long after the leaver's neighbors usually do."""
-    with Peer(nn.Linear(2, 1), config("a")) as founder:
+    with founded() as founder:
         peer = joined(founder)
         timer = threading.Timer(1.0, founder.step)
         timer.start()
@@ -79,12 +88,113 @@ def has_ipv6() -> bool:
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_a_peer_listens_at_several_addresses_and_is_found_at_each() -> None:
     several = ("tcp://127.0.0.1:*", "tcp://[::1]:*")
-    with Peer(nn.Linear(2, 1), config("a", bind=several)) as founder:
+    with Peer(linear(), config("a", bind=several)) as founder:
         addresses = founder.stats().addresses
         assert len(addresses) == 2 and founder.address == addresses[0]
         for address in addresses:
-            peer = Peer(nn.Linear(2, 1), config("b", bind="tcp://[::1]:*", join=(address,)))
+            peer = Peer(linear(), config("b", bind="tcp://[::1]:*", join=(address,)))
             with turning(founder.step), peer:
                 assert peer.weight == 0.5
                 peer.leave()
+        founder.leave()
+
+
+@pytest.mark.extended
+def test_a_finished_peer_that_waits_for_the_others_leaves_at_once() -> None:
+    with founded() as founder:
+        peer = Peer(linear(), config("b", join=(founder.address or "",), linger_s=1e6))
+        waiting, over = threading.Event(), threading.Event()
+
+        def take_part() -> None:
+            with peer:
+                peer.step()
+                waiting.set()
+            over.set()
+
+        thread = threading.Thread(target=take_part)
+        thread.start()
+        while not waiting.is_set():
+            founder.step()
+        for _ in range(20):
+            founder.step()
+            time.sleep(0.01)
+        assert not over.is_set() and not peer.stats().has_left
+        peer._stop.set()
+        while not over.wait(0.005):
+            founder.step()
+        thread.join()
+        assert peer.stats().has_left and peer.stats().weight_units == 0
+        assert founder.weight == 1.0
+        founder.leave()
+
+
+def test_a_run_that_is_told_to_stop_while_it_merges_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merges, merge = threading.Event(), Peer.merge
+
+    def merging(peer: Peer, timeout_s: float = 30.0) -> MergeResult:
+        merges.set()
+        return merge(peer, timeout_s)
+
+    monkeypatch.setattr(Peer, "merge", merging)
+    with Peer(load_task("digits", seed=0).model(), config("a")) as founder:
+        stop, reports = threading.Event(), list[Any]()
+        given = config("b", join=(founder.address or "",), linger_s=1e6, out=tmp_path / "b")
+        thread = threading.Thread(
+            target=lambda: reports.append(run(RunConfig(steps=2), given, stop=stop))
+        )
+        thread.start()
+        while thread.is_alive():
+            founder.step()
+            time.sleep(0.005)
+            if merges.is_set():
+                stop.set()
+        ended = reports[0].stats
+        assert (reports[0].state, ended.steps, ended.weight_units) == ("left", 2, 0)
+        assert founder.weight == 1.0
+        founder.leave()
+
+
+class OnceItHolds(threading.Event):
+    """Is set as soon as a peer that joins holds any weight."""
+
+    def __init__(self, peer: Peer) -> None:
+        super().__init__()
+        self._peer = peer
+        self.weight = 0.0
+
+    def is_set(self) -> bool:
+        self.weight = self._peer.weight
+        return self.weight > 0
+
+
+def test_a_newcomer_that_stops_while_it_joins_hands_on_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy comes in eight shards, one after the other."""
+    shares = RuleContext.shares
+    monkeypatch.setattr(RuleContext, "shares", lambda turn: shares(turn)[:1])  # one each turn
+    given: dict[str, Any] = {"times": {"shards_per_push": 1}, "shards": 8}
+    with Peer(nn.Linear(32, 32), config("a", out=tmp_path / "a", **given)) as founder:
+        join = (founder.address or "",)
+        newcomer = Peer(nn.Linear(32, 32), config("b", out=tmp_path / "b", join=join, **given))
+        newcomer._stop = stop = OnceItHolds(newcomer)
+        errors = list[BaseException]()
+
+        def enter() -> None:
+            try:
+                newcomer.__enter__()
+            except TransportError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=enter)
+        thread.start()
+        while thread.is_alive():
+            founder.step()
+            time.sleep(0.002)
+        assert 0 < stop.weight < 0.5 and "stopped while joining" in str(errors[0])
+        assert founder.weight == 1.0
+        assert sum(account.weight for account in accounts(tmp_path / "b")) == 0
+        assert audit(accounts(tmp_path / "a", tmp_path / "b")).held == 8 * ONE
         founder.leave()

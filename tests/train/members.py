@@ -1,0 +1,123 @@
+"""Real peers in threads of this process, that train until they are told to end."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+from torch import nn
+
+from rumor.gossip import ProtocolConfig, TransportError
+from rumor.gossip.effects.ledger import Account
+from rumor.train import Peer, PeerConfig
+from rumor.train.storage.ledger_file import read_ledgers
+
+from ..waiting import LIMIT_S
+
+__all__ = ["QUICK", "Member", "accounts", "linear", "one_of", "settings", "swarm"]
+
+QUICK: Mapping[str, Any] = MappingProxyType({"gossip_s": 0.1, "seek_s": 0.05, "found_s": 0.3})
+"""Times of a swarm that is there at once."""
+
+
+def linear(value: float = 1.0, rows: int = 3) -> nn.Linear:
+    """A model all of whose numbers are one and the same."""
+    made = nn.Linear(4, rows)
+    for parameter in made.parameters():
+        nn.init.constant_(parameter, value)
+    return made
+
+
+def settings(
+    id: str, *, times: Mapping[str, Any] = MappingProxyType({}), **changes: Any
+) -> PeerConfig:
+    """Settings of a peer that waits for nobody at its end, and whose protocol is `QUICK`."""
+    given: dict[str, Any] = {"linger_s": 0.0, "leave_s": LIMIT_S}
+    return PeerConfig(id=id, protocol=ProtocolConfig(**{**QUICK, **times}), **given | changes)
+
+
+class Member:
+    """A peer that steps every few milliseconds on a thread of its own.
+
+    Args:
+        peer: Which one.
+        turn: What it does in place of a plain step.
+        obeys: Whether its loop ends where it is told so.
+    """
+
+    def __init__(
+        self, peer: Peer, turn: Callable[[], object] | None = None, *, obeys: bool = True
+    ) -> None:
+        self.peer = peer
+        self.turn = turn or peer.step
+        self.error: BaseException | None = None
+        self.halt, self.inside = threading.Event(), threading.Event()
+        self._obeys = obeys
+        self.thread = threading.Thread(target=self._train, daemon=True)
+        self.thread.start()
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        assert self.peer.address is not None
+        return self.peer.address
+
+    def entered(self) -> Self:
+        """Itself, once it takes part."""
+        assert self.inside.wait(LIMIT_S) and self.error is None, self.error
+        return self
+
+    def mixed(self) -> int:
+        """How many shares it has mixed."""
+        return self.peer.stats().counters.mixed
+
+    def die(self) -> None:
+        """Fall silent, as one that was killed."""
+        self.halt.set()
+        self.peer._running()._fail(TransportError("killed"), ends=True)
+
+    def end(self, *, at_once: bool = False) -> None:
+        """Tell it to end, and wait until it has; *at_once* it waits for no other."""
+        self.halt.set()
+        if at_once:
+            self.peer._stop.set()
+        self.thread.join(LIMIT_S)
+        assert not self.thread.is_alive()
+
+    def _train(self) -> None:
+        try:
+            with self.peer:
+                self.inside.set()
+                while not (self.halt.is_set() or (self._obeys and self.peer.ended_by)):
+                    self.turn()
+                    self.halt.wait(0.002)
+        except BaseException as error:
+            self.error = error
+            self.inside.set()
+
+
+def one_of(folder: Path, id: str, founders: int, *, obeys: bool = True, **changes: Any) -> Member:
+    """One of so many that found together, alike, and wait for one another at their end."""
+    together = {"out": folder / id, "rendezvous": folder / "meeting", "founders": founders}
+    config = settings(id, **{**together, "linger_s": LIMIT_S, **changes})
+    peer = Peer(linear(), config)
+    return Member(peer, lambda: peer.step(loss=0.5), obeys=obeys)
+
+
+@contextmanager
+def swarm(*members: Member, at_once: bool = False) -> Iterator[list[Member]]:
+    """Members that take part, for as long as the block lasts; then they end."""
+    try:
+        yield [member.entered() for member in members]
+    finally:
+        for member in members:
+            member.halt.set()
+        for member in members:
+            member.end(at_once=at_once)
+
+
+def accounts(*folders: Path) -> list[Account]:
+    """What ledgers say in the end of all lives in these folders."""
+    return [account for folder in folders for account in read_ledgers(folder)]
