@@ -31,7 +31,7 @@ def linear(value: float = 1.0, rows: int = 3) -> nn.Linear:
 
 
 def settings(
-    id: str, *, times: Mapping[str, Any] = MappingProxyType({}), **changes: Any
+    id: str | None, *, times: Mapping[str, Any] = MappingProxyType({}), **changes: Any
 ) -> PeerConfig:
     """Settings of a peer that waits for nobody at its end, and whose protocol is `QUICK`."""
     given: dict[str, Any] = {"linger_s": 0.0, "leave_s": LIMIT_S}

@@ -5,7 +5,6 @@ import socket
 import threading
 import urllib.request
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from torch import nn
 
 from rumor.gossip import ConfigError, TransportError
-from rumor.gossip.transport.zmq_transport import Transport
 from rumor.train import Peer, PeerConfig
 from rumor.train.loop import exporter
 from rumor.train.loop.exporter import check_metrics_port, require_free_ports
 
-from ...waiting import LIMIT_S
+from ...waiting import LIMIT_S, until
+from ..members import Member, linear, settings, swarm
 
 
 def scraped(url: str) -> dict[str, Metric]:
@@ -46,9 +45,7 @@ def url_in(text: str) -> str:
 @pytest.fixture
 def taken() -> Iterator[int]:
     """A port on which somebody listens."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        holder.listen()
+    with socket.create_server(("127.0.0.1", 0)) as holder:
         yield holder.getsockname()[1]
 
 
@@ -95,31 +92,12 @@ def test_names_follow_the_conventions_of_prometheus(caplog: pytest.LogCaptureFix
 def test_a_peer_that_looks_for_a_swarm_is_scraped_and_one_that_gave_up_is_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    nobody = PeerConfig(id="late", join=("tcp://127.0.0.1:9",), metrics_port=0)
-    peer = Peer(nn.Linear(2, 1), nobody)
-    opened, usual = threading.Event(), peer._opens
-
-    def opens(config: PeerConfig) -> Transport:
-        opened.set()
-        return usual(config)
-
-    peer._opens = opens
-    errors: list[BaseException] = []
-
-    def enter() -> None:
-        try:
-            with peer:
-                pass
-        except TransportError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=enter)
-    thread.start()
-    assert opened.wait(LIMIT_S)
+    late = Member(Peer(linear(), settings("late", join=("tcp://127.0.0.1:9",), metrics_port=0)))
+    until(lambda: "metrics at" in caplog.text)
     found = scraped(url_in(caplog.text))
-    peer._stop.set()
-    thread.join(LIMIT_S)
-    assert errors and {name for name in found if name.startswith("rumor_")} == {"rumor_peer_info"}
+    late.end(at_once=True)
+    assert isinstance(late.error, TransportError)
+    assert {name for name in found if name.startswith("rumor_")} == {"rumor_peer_info"}
     with pytest.raises(OSError):
         scraped(url_in(caplog.text))
 
@@ -162,29 +140,20 @@ def test_metrics_are_served_to_this_machine_alone_unless_told_otherwise(host: st
 @pytest.mark.extended
 @pytest.mark.live
 def test_a_scrape_is_answered_while_a_peer_waits_within_a_round(tmp_path: Path) -> None:
-    urls: dict[str, str] = {}
-    may_step, done, model = threading.Event(), threading.Event(), nn.Linear(2, 1)
+    may_step = threading.Event()
+    given: dict[str, Any] = {"founders": 2, "rendezvous": tmp_path, "rule": "allreduce"}
+    early, late = (
+        Peer(linear(), settings(name, metrics_port=0, **given)) for name in ("early", "late")
+    )
 
-    def train(name: str) -> None:
-        given: dict[str, Any] = {"founders": 2, "rendezvous": tmp_path, "rule": "allreduce"}
-        with Peer(deepcopy(model), PeerConfig(id=name, metrics_port=0, **given)) as peer:
-            url = peer.stats().metrics_url
-            assert url is not None
-            urls[name] = url
-            if name == "late":
-                assert may_step.wait(LIMIT_S)
-            peer.step()
-            done.set()
+    def waits() -> None:
+        assert may_step.wait(LIMIT_S)
+        late.step()
 
-    threads = [threading.Thread(target=train, args=(name,)) for name in ("early", "late")]
-    for thread in threads:
-        thread.start()
-    # Under such a rule each peer counts as many steps of the others: after one, it waits.
-    while "early" not in urls or values(scraped(urls["early"])).get("rumor_swarm_steps") != 2:
-        assert all(thread.is_alive() for thread in threads)
-    assert not done.is_set()
-    assert values(scraped(urls["early"]))["rumor_live"] == 2
-    may_step.set()
-    for thread in threads:
-        thread.join(LIMIT_S)
-    assert done.is_set()
+    with swarm(Member(early), Member(late, waits), at_once=True):
+        url = early.stats().metrics_url or ""
+        # Under such a rule each peer counts as many steps of the others: after one, it waits.
+        until(lambda: values(scraped(url)).get("rumor_swarm_steps") == 2)
+        assert early.steps == 0 and values(scraped(url))["rumor_live"] == 2
+        may_step.set()
+        until(lambda: early.steps)

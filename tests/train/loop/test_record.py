@@ -3,13 +3,14 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from rumor.gossip import ConfigError, TrainingError
+from rumor.gossip import TrainingError
 from rumor.train import Peer, PeerConfig
 from rumor.train.storage import files
 from rumor.train.storage.jsonl import read_metrics
@@ -18,13 +19,13 @@ from rumor.train.storage.merge import open_model
 from ..loggers.fakes import Collected, Failing
 
 
-def config(**changes: object) -> PeerConfig:
-    usual = {"id": "solo", "linger_s": 0, "log_every": 2}
-    return PeerConfig(**{**usual, **changes})  # type: ignore[arg-type]
+def peer_of(out: Path | str | None = None, model: nn.Module | None = None, **changes: Any) -> Peer:
+    usual: dict[str, Any] = {"id": "solo", "linger_s": 0, "log_every": 2}
+    return Peer(model or nn.Linear(2, 1), PeerConfig(**usual | changes), out=out)
 
 
 def test_rows_have_step_weight_live_and_the_mean_of_the_losses(tmp_path: Path) -> None:
-    with Peer(nn.Linear(2, 1), config(), out=tmp_path) as peer:
+    with peer_of(tmp_path) as peer:
         for loss in (1.0, torch.tensor(2.0), 4.0, None):
             peer.step(loss=loss)
     rows = read_metrics(tmp_path / "metrics.jsonl")
@@ -34,17 +35,13 @@ def test_rows_have_step_weight_live_and_the_mean_of_the_losses(tmp_path: Path) -
 
 
 def test_the_end_is_told_with_the_last_evaluation_and_the_model(tmp_path: Path) -> None:
-    with Peer(nn.Linear(2, 1), config(), out=str(tmp_path)) as peer:
+    with peer_of(str(tmp_path)) as peer:
         peer.step(loss=torch.tensor(float("nan")))
         peer.log(accuracy=0.75)
     told = json.loads((tmp_path / "peer.json").read_text())
     assert (told["state"], told["steps"], told["accuracy"]) == ("finished", 1, 0.75)
-    assert told["merge"] == {
-        "complete": False,  # after linger_s=0
-        "unfinished": {},
-        "missing": {},
-        "distance": None,
-    }
+    merge = {"complete": False, "unfinished": {}, "missing": {}, "distance": None}
+    assert told["merge"] == merge, "after linger_s=0"
     assert (told["rule"], told["p"], told["topology"]) == ("gosgd", 0.1, "exponential")
     first, last = read_metrics(tmp_path / "metrics.jsonl")
     assert (first["loss"], last["accuracy"], last["test_loss"]) == (None, 0.75, None)
@@ -55,7 +52,7 @@ def test_several_peers_write_one_file_and_it_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "average.safetensors"
-    with Peer(nn.Linear(2, 1), config()) as ann, Peer(nn.Linear(2, 1), config(id="bob")) as bob:
+    with peer_of() as ann, peer_of(id="bob") as bob:
         publish, others = files.publish, [bob]
 
         def meanwhile(draft: Path, target: Path) -> None:
@@ -71,7 +68,7 @@ def test_several_peers_write_one_file_and_it_is_whole(
 
 
 def test_a_model_names_its_swarm_and_whom_its_peer_has_met(tmp_path: Path) -> None:
-    with Peer(nn.Linear(2, 1), config(), out=tmp_path) as peer:
+    with peer_of(tmp_path) as peer:
         peer.step()
         swarm = peer.stats().swarm
     (met,) = open_model(tmp_path / "model.safetensors").met
@@ -97,7 +94,7 @@ def test_frozen_parameters_are_left_out_of_the_model_on_demand(
     tmp_path: Path, save_frozen: bool
 ) -> None:
     model = Tied()
-    with Peer(model, config(save_frozen=save_frozen), out=tmp_path) as peer:
+    with peer_of(tmp_path, model, save_frozen=save_frozen) as peer:
         # What is frozen from now on is averaged all the same.
         model.norm.requires_grad_(False)
         peer.step()
@@ -115,12 +112,12 @@ def test_frozen_parameters_are_left_out_of_the_model_on_demand(
 
 
 def test_a_loop_that_raises_has_failed_and_one_that_leaves_has_left(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError), Peer(nn.Linear(2, 1), config(), out=tmp_path / "a"):
+    with pytest.raises(TrainingError), peer_of(tmp_path / "a"):
         raise TrainingError("no more")
-    with Peer(nn.Linear(2, 1), config(), out=tmp_path / "b") as peer:
+    with peer_of(tmp_path / "b") as peer:
         peer.leave()
         assert not peer.merge()
-    with pytest.raises(SystemExit), Peer(nn.Linear(2, 1), config(), out=tmp_path / "c"):
+    with pytest.raises(SystemExit), peer_of(tmp_path / "c"):
         sys.exit(0)
     told = [json.loads((tmp_path / name / "peer.json").read_text()) for name in "abc"]
     assert [each["state"] for each in told] == ["failed", "left", "left"]
@@ -128,34 +125,16 @@ def test_a_loop_that_raises_has_failed_and_one_that_leaves_has_left(tmp_path: Pa
     assert not (tmp_path / "a" / "model.safetensors").exists()
 
 
-def test_a_loop_begun_again_goes_on_from_the_checkpoint_in_its_folder(tmp_path: Path) -> None:
-    model = nn.Linear(2, 1)
-    with Peer(model, config(), out=tmp_path) as peer:
-        peer.step()
-        torch.nn.init.constant_(model.weight, 2.0)
-        peer.step()
-    assert list((tmp_path / "checkpoints").glob("*.safetensors"))
-    with pytest.raises(ConfigError, match="holds checkpoints of an earlier incarnation"):
-        Peer(nn.Linear(2, 1), config(), out=tmp_path).__enter__()
-    again = nn.Linear(2, 1)
-    peer = Peer(again, config(), out=tmp_path)
-    assert peer.resume()
-    with peer:
-        assert peer.steps == 2
-        assert again.weight.tolist() == [[2.0, 2.0]]
-
-
 def test_who_wants_no_rows_gets_the_ledger_alone(tmp_path: Path) -> None:
-    with Peer(nn.Linear(2, 1), config(log_every=None), out=tmp_path) as peer:
+    with peer_of(tmp_path, log_every=None) as peer:
         peer.step(loss=1.0)
-    assert {path.name for path in tmp_path.glob("*.json*")} == {
-        *("ledger.jsonl", "events.jsonl", "life.json"),
-    }
+    found = {path.name for path in tmp_path.glob("*.json*")}
+    assert found == {"ledger.jsonl", "events.jsonl", "life.json"}
 
 
 def test_loggers_get_the_rows_and_the_end_without_any_folder(tmp_path: Path) -> None:
     own = Collected()
-    with Peer(nn.Linear(2, 1), config(loggers=(own,), rule="sgp")) as peer:
+    with peer_of(loggers=(own,), rule="sgp") as peer:
         for loss in (1.0, 2.0, 4.0, 8.0):
             peer.step(loss=loss)
         peer.log(accuracy=0.75)
@@ -176,7 +155,7 @@ def test_a_logger_that_fails_changes_no_bit_of_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     failing = Failing("log", "close")
-    with Peer(nn.Linear(2, 1), config(loggers=(failing,)), out=tmp_path) as peer:
+    with peer_of(tmp_path, loggers=(failing,)) as peer:
         for _ in range(4):
             peer.step(loss=1.0)
     assert [row["step"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2, 4]
@@ -186,7 +165,7 @@ def test_a_logger_that_fails_changes_no_bit_of_training(
 
 def test_a_loop_that_raises_closes_its_loggers_with_what_went_wrong() -> None:
     own = Collected()
-    with pytest.raises(TrainingError), Peer(nn.Linear(2, 1), config(loggers=(own,))):
+    with pytest.raises(TrainingError), peer_of(loggers=(own,)):
         raise TrainingError("no more")
     (summary,) = own.summaries
     assert (summary["state"], summary["error"]) == ("failed", "no more")

@@ -100,17 +100,12 @@ def test_a_signal_makes_a_peer_leave_in_order_and_the_others_go_on(
     )
 
 
-def test_handlers_are_put_back_after_the_block() -> None:
+@pytest.mark.parametrize("asked", [True, False])
+def test_handlers_are_those_of_the_block_if_it_asks_and_put_back_after_it(asked: bool) -> None:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0, signals=True)):
-        assert signal.getsignal(signal.SIGTERM) != before[signal.SIGTERM]
+    with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0, signals=asked)):
+        assert (signal.getsignal(signal.SIGTERM) != before[signal.SIGTERM]) is asked
     assert {number: signal.getsignal(number) for number in before} == before
-
-
-def test_without_asking_no_signal_is_handled() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0)):
-        assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_an_ignored_signal_stays_ignored() -> None:

@@ -1,6 +1,7 @@
 """A task trained by one peer: exact, and a folder that tells all."""
 
 import json
+import socket
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger
 from rumor.train.tasks.data import Sampler
 
+from ...waiting import LIMIT_S
 from ..loggers.fakes import Collected
 
 
@@ -47,33 +49,31 @@ def tensors(path: Path) -> dict[str, Tensor]:
         return {name: file.get_tensor(name) for name in file.keys()}
 
 
-@pytest.mark.live
-@pytest.mark.parametrize("rule", ["gosgd", "gosgd:layers=4", "gosgd:robust=clip:tau=0.1"])
-def test_one_peer_equals_plain_sgd_bit_for_bit(rule: str, tmp_path: Path) -> None:
-    run(RunConfig(steps=80, seed=3), PeerConfig(id="solo", seed=3, rule=rule, out=tmp_path))
-    expected = plain_sgd(3, "solo", 80).state_dict()
-    found = tensors(tmp_path / "model.safetensors")
+def require_plain(folder: Path, steps: int) -> None:
+    expected = plain_sgd(3, "solo", steps).state_dict()
+    found = tensors(folder / "model.safetensors")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 @pytest.mark.live
-def test_the_folder_tells_what_happened(tmp_path: Path) -> None:
-    report = run(RunConfig(steps=60), PeerConfig(id="solo", log_every=20, out=tmp_path))
-    assert json.loads((tmp_path / "peer.json").read_text()) == report.as_json()
-    assert (report.state, report.stats.steps, report.stats.weight) == ("finished", 60, 1.0)
-    assert [row["step"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1, 20, 40, 50, 60]
-    assert read_ledger(tmp_path / "ledger.jsonl")[0].weight == ONE
+@pytest.mark.parametrize("rule", ["gosgd", "gosgd:layers=4", "gosgd:robust=clip:tau=0.1"])
+def test_one_peer_equals_plain_sgd_bit_for_bit(rule: str, tmp_path: Path) -> None:
+    run(RunConfig(steps=80, seed=3), PeerConfig(id="solo", seed=3, rule=rule, out=tmp_path))
+    require_plain(tmp_path, 80)
 
 
 @pytest.mark.live
-def test_loggers_get_the_rows_of_the_file_the_settings_and_the_end(tmp_path: Path) -> None:
+def test_the_folder_tells_what_happened_and_loggers_the_same(tmp_path: Path) -> None:
     own = Collected()
     config = PeerConfig(id="solo", loggers=(own,), out=tmp_path, log_every=20)
     report = run(RunConfig(steps=60), config)
+    assert json.loads((tmp_path / "peer.json").read_text()) == report.as_json()
+    assert (report.state, report.stats.steps, report.stats.weight) == ("finished", 60, 1.0)
+    assert read_ledger(tmp_path / "ledger.jsonl")[0].weight == ONE
     rows = read_metrics(tmp_path / "metrics.jsonl")
-    assert [(peer, x) for peer, x, _ in own.rows] == [("solo", row["swarm_steps"]) for row in rows]
-    assert [row for _, _, row in own.rows] == rows
+    assert [row["step"] for row in rows] == [1, 20, 40, 50, 60]
+    assert own.rows == [("solo", row["swarm_steps"], row) for row in rows]
     assert own.run is not None and own.run.folder == tmp_path
     assert (own.run.config["task"], own.run.config["steps"]) == ("digits", 60)
     assert own.summaries == [report.as_json()]
@@ -89,9 +89,7 @@ def test_the_average_of_one_is_its_own_and_measuring_it_changes_no_bit(tmp_path:
         assert (row["average_peers"], row["average_missing"]) == (1, [])
         assert row["average_accuracy"] == row["accuracy"]
         assert row["average_test_loss"] == row["test_loss"]
-    expected = plain_sgd(3, "solo", 60).state_dict()
-    found = tensors(tmp_path / "model.safetensors")
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    require_plain(tmp_path, 60)
 
 
 @pytest.mark.live
@@ -114,26 +112,22 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_burns_its_weight(tmp_path: P
 
 
 @pytest.mark.live
-def test_a_peer_that_is_told_to_stop_leaves(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "join", [(), pytest.param(("127.0.0.1:9",), marks=pytest.mark.extended)], ids=["", "joins"]
+)
+def test_a_peer_that_is_told_to_stop_leaves_or_gives_up_looking(
+    tmp_path: Path, join: tuple[str, ...]
+) -> None:
     stop = threading.Event()
-    stop.set()
-    report = run(RunConfig(), PeerConfig(out=tmp_path), stop=stop)
-    assert (report.state, report.stats.steps, report.stats.weight_units) == ("left", 0, 0)
-
-
-@pytest.mark.extended
-@pytest.mark.live
-def test_a_newcomer_that_is_told_to_stop_gives_up_looking(tmp_path: Path) -> None:
-    stop = threading.Event()
-    threading.Timer(0.5, stop.set).start()
-    report = run(RunConfig(), PeerConfig(join=("127.0.0.1:9",), out=tmp_path), stop=stop)
+    threading.Timer(0.5 if join else 0.0, stop.set).start()
+    if not join:
+        assert stop.wait(LIMIT_S)
+    report = run(RunConfig(), PeerConfig(join=join, out=tmp_path), stop=stop)
     assert (report.state, report.stats.steps, report.stats.weight_units) == ("left", 0, 0)
 
 
 @pytest.mark.live
 def test_a_port_in_use_is_bad_input_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         bind = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigError, match="Address already in use"):

@@ -24,7 +24,7 @@ from rumor.gossip.effects.events import (
 from rumor.train.runtime.telling.events import Events, is_told
 from rumor.train.storage.jsonl import read_metrics
 
-NOTED: list[tuple[Event, str, str | None, str]] = [
+NOTED: list[tuple[Event, str | None, str | None, str]] = [
     (Founded(), "founded", None, "founded a swarm"),
     (Joined("a"), "joined", "a", "a copy of a's"),
     (PeerMet("b"), "met", "b", "met b"),
@@ -33,47 +33,36 @@ NOTED: list[tuple[Event, str, str | None, str]] = [
     (PeerDied("b"), "died", "b", "b has fallen silent"),
     (PeerLeft("b"), "left", "b", "b has left"),
     (ViewFull(4097), "full", None, "4097 names are kept in mind"),
+    (
+        *(PeerRefused("x", "another model"), None, None),
+        "x cannot be one of this swarm: another model",
+    ),
+    (StaleIncarnation(7), None, None, "a later incarnation of this peer's own name"),
+    (SwarmGivenUp(), None, None, "met another swarm"),
 ]
 
 
 @pytest.mark.parametrize(("event", "name", "peer", "words"), NOTED)
 def test_an_event_is_a_line_for_people_and_a_row_for_programs(
     event: Event,
-    name: str,
+    name: str | None,
     peer: str | None,
     words: str,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """What is about nobody's life is only said."""
     before_s = time.time()
-    events = Events(tmp_path / "events.jsonl")
-    with caplog.at_level(logging.INFO, "rumor"):
-        events.tell(event)
-    events.close()
-    assert words in caplog.text
-    (row,) = read_metrics(tmp_path / "events.jsonl")
-    assert (row["event"], row["peer"]) == (name, peer)
-    assert before_s <= row["unix_s"] <= time.time() and row["t_s"] >= 0
-
-
-@pytest.mark.parametrize(
-    ("event", "words"),
-    [
-        (PeerRefused("x", "another model"), "x cannot be one of this swarm: another model"),
-        (StaleIncarnation(7), "a later incarnation of this peer's own name"),
-        (SwarmGivenUp(), "met another swarm"),
-    ],
-)
-def test_what_is_about_nobodys_life_is_only_said(
-    event: Event, words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
     events = Events(tmp_path / "events.jsonl")
     with caplog.at_level(logging.INFO, "rumor"):
         events.tell(event)
     events.close()
     assert words in caplog.text and len(caplog.records) == 1
     assert is_told(event) and not is_told(PushSkipped("no credit"))
-    assert read_metrics(tmp_path / "events.jsonl") == []
+    rows = read_metrics(tmp_path / "events.jsonl")
+    assert [(row["event"], row["peer"]) for row in rows] == ([(name, peer)] if name else [])
+    for row in rows:
+        assert before_s <= row["unix_s"] <= time.time() and row["t_s"] >= 0
 
 
 def test_a_second_life_goes_on_in_the_same_file(tmp_path: Path) -> None:

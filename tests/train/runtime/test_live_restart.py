@@ -1,7 +1,6 @@
 """All peers are killed in mid-run and come back from their checkpoints, each a process."""
 
 import json
-from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -34,50 +33,29 @@ QUICK: dict[str, Any] = timing("local") | {"found_s": 1.0}
 
 
 def started(folder: Path, steps: int, *, resume: bool) -> list[BaseProcess]:
+    given: dict[str, Any] = {"step_s_min": 0.004, "checkpoint_every": f"{EVERY}steps"}
+    swarm: dict[str, Any] = {"founders": len(IDS), "rendezvous": folder / "r"}
+    swarm |= {"rule": GoSGD(p=0.3), "protocol": ProtocolConfig(**QUICK)}
     processes: list[BaseProcess] = []
     for id in IDS:
-        config = RunConfig(
-            steps=steps,
-            step_s_min=0.004,
-            checkpoint_every=f"{EVERY}steps",
-            resume=resume,
-        )
-        peer_config = PeerConfig(
-            id=id,
-            out=folder / id,
-            founders=len(IDS),
-            rendezvous=folder / "r",
-            rule=GoSGD(p=0.3),
-            protocol=ProtocolConfig(**QUICK),
-        )
-        process = PROCESSES.Process(target=run, args=(config, peer_config))
-        process.start()
-        processes.append(process)
+        config = RunConfig(steps=steps, resume=resume, **given)
+        told = (config, PeerConfig(id=id, out=folder / id, **swarm))
+        processes.append(PROCESSES.Process(target=run, args=told))
+        processes[-1].start()
     return processes
 
 
-@dataclass(frozen=True, slots=True)
-class Restarted:
-    """What came of it."""
-
-    folder: Path
-    steps: int
-    """Of each peer, in both lives."""
-    killed: dict[str, int]
-    """How many rows of metrics each had written when it was killed."""
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return read_metrics(folder / "metrics.jsonl")
 
 
-def rows_of(folder: Path, id: str) -> list[dict[str, Any]]:
-    return read_metrics(folder / id / "metrics.jsonl")
-
-
-@pytest.fixture
-def restarted(tmp_path: Path) -> Restarted:
-    first = started(tmp_path, 10**9, resume=False)
+def killed(folder: Path) -> dict[str, int]:
+    """How many rows of metrics each peer had written when all were killed."""
+    first = started(folder, 10**9, resume=False)
 
     def have_checkpoints() -> bool:
         assert all(process.is_alive() for process in first), "one ended early"
-        return all([*(tmp_path / id).glob("checkpoints/*.safetensors")] for id in IDS)
+        return all([*(folder / id).glob("checkpoints/*.safetensors")] for id in IDS)
 
     try:
         until(have_checkpoints)
@@ -85,30 +63,29 @@ def restarted(tmp_path: Path) -> Restarted:
         for process in first:
             process.kill()
             process.join()
-    killed = {id: len(rows_of(tmp_path, id)) for id in IDS}
-    steps = MORE + max(rows_of(tmp_path, id)[-1]["step"] for id in IDS)
-    for process in started(tmp_path, steps, resume=True):
-        process.join(LIMIT_S)
-        assert process.exitcode == 0
-    return Restarted(tmp_path, steps, killed)
+    return {id: len(rows_of(folder / id)) for id in IDS}
 
 
 @pytest.mark.extended
-def test_a_swarm_whose_peers_all_died_goes_on_to_the_same_accuracy(restarted: Restarted) -> None:
-    folder, steps = restarted.folder, restarted.steps
+def test_a_swarm_whose_peers_all_died_goes_on_to_the_same_accuracy(tmp_path: Path) -> None:
+    written = killed(tmp_path)
+    steps = MORE + max(rows_of(tmp_path / id)[-1]["step"] for id in IDS)
+    for process in started(tmp_path, steps, resume=True):
+        process.join(LIMIT_S)
+        assert process.exitcode == 0
     accounts: list[Account] = []
     dead = set()
-    for id, n_rows in restarted.killed.items():
-        report: dict[str, Any] = json.loads((folder / id / "peer.json").read_text())
+    for id, n_rows in written.items():
+        report: dict[str, Any] = json.loads((tmp_path / id / "peer.json").read_text())
         assert (report["state"], report["steps"], report["lives"]) == ("finished", steps, 2)
         assert report["accuracy"] >= ACCURACY_MIN
-        rows = rows_of(folder, id)
+        rows = rows_of(tmp_path / id)
         last, first = rows[n_rows - 1]["step"], rows[n_rows]["step"]
         # A row each ten steps, a checkpoint each fifty, of which those that were being written may
         # be lost.
         assert first % EVERY == 10 and EVERY < first <= last + 10
         assert 3 * steps <= report["swarm_steps"] <= 6 * steps
-        lives = read_ledgers(folder / id)
+        lives = read_ledgers(tmp_path / id)
         assert len(lives) == 2
         accounts += lives
         dead.add(lives[0].life)

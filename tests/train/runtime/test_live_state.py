@@ -8,10 +8,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, TrainingError
-from rumor.train import CheckpointConfig, Peer, PeerConfig
+from rumor.gossip import ConfigError, GoSGD, TrainingError
+from rumor.train import CheckpointConfig, Peer
+from rumor.train.storage.merge import open_model
 
 from ...waiting import turning
+from ..members import settings
+
+pytestmark = pytest.mark.live
 
 LOCAL = ("teacher", "queue", "head")
 
@@ -70,35 +74,23 @@ def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> dict[str, bool]:
     return {name: torch.equal(tensor, other[name]) for name, tensor in one.items()}
 
 
-def config(id: str, **more: Any) -> PeerConfig:
-    protocol = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.05)
-    given: dict[str, Any] = {
-        "id": id,
-        "rule": GoSGD(p=0.5),
-        "linger_s": 0.0,
-        "local": LOCAL,
-        "protocol": protocol,
-    }
-    return PeerConfig(**(given | more))
-
-
-def peer_of(model: Everything, settings: PeerConfig) -> tuple[Peer, torch.optim.Optimizer]:
-    peer = Peer(model, settings)
+def peer_of(model: Everything, id: str, **changes: Any) -> tuple[Peer, torch.optim.Optimizer]:
+    given: dict[str, Any] = {"rule": GoSGD(p=0.5), "local": LOCAL} | changes
+    peer = Peer(model, settings(id, times={"found_s": 0.05}, **given))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=0.01)
-    if settings.checkpoint is not None:
+    if not {"checkpoint", "out"}.isdisjoint(changes):
         peer.register(optimizer=optimizer)
     return peer, optimizer
 
 
-@pytest.mark.live
 def test_a_lone_peer_that_resumes_ends_with_the_bits_of_one_that_never_stopped(
     tmp_path: Path,
 ) -> None:
     def run(name: str, stop: int, *, resumes: bool) -> dict[str, Tensor]:
         model = Everything(0)
         checkpoint = CheckpointConfig(folder=tmp_path / name, every="5steps")
-        peer, optimizer = peer_of(model, config("solo", checkpoint=checkpoint))
+        peer, optimizer = peer_of(model, "solo", checkpoint=checkpoint)
         assert peer.resume() is resumes
         with peer:
             while peer.steps < stop:
@@ -117,10 +109,9 @@ def test_a_lone_peer_that_resumes_ends_with_the_bits_of_one_that_never_stopped(
     assert kept.isdisjoint({"backbone.weight", "untouched"})
 
 
-@pytest.mark.live
 def test_a_newcomer_and_one_that_was_killed_begin_with_what_the_donor_has(tmp_path: Path) -> None:
     founder = Everything(0)
-    peer, optimizer = peer_of(founder, config("founder"))
+    peer, optimizer = peer_of(founder, "founder")
     with peer:
         for _ in range(8):
             founder.train_step(optimizer)
@@ -131,11 +122,9 @@ def test_a_newcomer_and_one_that_was_killed_begin_with_what_the_donor_has(tmp_pa
         with turning(lambda: peer._running().step(trained=False)):
             for resumes in (False, True):
                 checkpoint = CheckpointConfig(folder=tmp_path, every="1steps")
-                settings = config(
-                    "b", join=(peer.address,), join_timeout_s=60, checkpoint=checkpoint
-                )
+                given = {"join": (peer.address,), "join_timeout_s": 60, "checkpoint": checkpoint}
                 model = Everything(1)
-                newcomer, its_optimizer = peer_of(model, settings)
+                newcomer, its_optimizer = peer_of(model, "b", **given)
                 assert newcomer.resume() is resumes
                 mine = model.state()
                 with newcomer:
@@ -148,32 +137,27 @@ def test_a_newcomer_and_one_that_was_killed_begin_with_what_the_donor_has(tmp_pa
                     newcomer.save_checkpoint(wait=True)
                     newcomer.leave()
                 # What the leaver handed on is a share, and moves what is averaged alone.
-                donors |= {name: founder.state()[name] for name in ("student.weight",)}
-                donors |= {name: founder.state()[name] for name in ("student.bias",)}
+                averaged = ("student.weight", "student.bias")
+                donors |= {name: founder.state()[name] for name in averaged}
 
 
-@pytest.mark.live
 def test_a_teacher_that_is_not_named_ends_the_first_step_and_odd_state_the_start() -> None:
     model = Everything(0)
-    peer, optimizer = peer_of(model, config("solo", local=()))
+    peer, optimizer = peer_of(model, "solo", local=())
     with pytest.raises(TrainingError, match=r"teacher\.weight is frozen.*\('teacher"), peer:
         model.train_step(optimizer)
         peer.step()
     model = Everything(0)
     model.seen["sum"] = object()
     with pytest.raises(ConfigError, match=r"_extra_state\.sum is a builtins\.object"):
-        Peer(model, config("solo"))
+        peer_of(model, "solo")
 
 
-@pytest.mark.live
 def test_the_model_file_names_what_is_local_and_leaves_out_what_is_no_tensor(
     tmp_path: Path,
 ) -> None:
-    from rumor.train.storage.merge import open_model
-
     model = Everything(0)
-    peer, optimizer = peer_of(model, config("solo", out=tmp_path))
-    peer.register(optimizer=optimizer)
+    peer, optimizer = peer_of(model, "solo", out=tmp_path)
     with peer:
         model.train_step(optimizer)
         peer.step()

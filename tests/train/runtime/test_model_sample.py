@@ -10,13 +10,6 @@ from rumor.gossip.wire.messages import SAMPLE_NUMBERS_MAX
 from rumor.train.runtime.telling.model_sample import ModelSample, distances
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_of_a_small_model_all_numbers_are_told() -> None:
     flats = [torch.tensor([1.0, 2.0]), torch.tensor([0.5], dtype=torch.bfloat16)]
     assert ModelSample(flats)() == (1.0, 2.0, 0.5)
@@ -30,12 +23,12 @@ def test_of_a_large_one_the_same_ones_at_all_peers() -> None:
 
 
 def test_it_is_read_anew_after_a_while() -> None:
-    clock, flat = Clock(), torch.zeros(3)
-    sample = ModelSample([flat], clock)
+    now, flat = [0.0], torch.zeros(3)
+    sample = ModelSample([flat], lambda: now[-1])
     assert sample() == (0.0,) * 3
     flat.fill_(1.0)
     assert sample() == (0.0,) * 3
-    clock.now = 1.0
+    now.append(1.0)
     assert sample() == (1.0,) * 3
 
 

@@ -12,18 +12,16 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import ConfigError, GoSGD, ProtocolConfig
+from rumor.gossip import ConfigError, GoSGD
 from rumor.gossip.errors import LocalProtocolError
 from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.storage.incarnation import next_incarnation, note_incarnation
 from rumor.train.storage.jsonl import read_metrics
 
 from ...waiting import LIMIT_S, turning, until
+from ..members import settings
 
 pytestmark = pytest.mark.live
-
-# A peer that returns finds its swarm here, however long that takes.
-QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.3, found_alone_s=LIMIT_S)
 
 
 class Loop:
@@ -54,23 +52,13 @@ class Loop:
 
 def config(folder: Path, **changes: Any) -> PeerConfig:
     checkpoint = CheckpointConfig(folder=folder, every=f"{changes.pop('every', 5)}steps")
-    return PeerConfig(linger_s=0, leave_s=LIMIT_S, checkpoint=checkpoint, **changes)
+    return settings(changes.pop("id", None), checkpoint=checkpoint, **changes)
 
 
-@pytest.mark.extended
-def test_a_loop_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
-    with (whole := Loop(config(tmp_path / "whole"))).peer:
-        expected = whole.train(20)
-    with (first := Loop(config(tmp_path / "halves"))).peer:
-        losses = first.train(9)
-    second = Loop(config(tmp_path / "halves"))
-    assert second.peer.resume()
-    assert (second.peer.steps, second.peer.id) == (9, first.peer.id)
-    torch.manual_seed(77)
-    with second.peer:
-        losses += second.train(20)
-    assert losses == expected
-    assert torch.equal(whole.first.weight, second.first.weight)
+def unwritten(peer: Peer) -> None:
+    """Enter, and end without a word, as a crash."""
+    peer.__enter__()
+    peer._close()
 
 
 def test_after_a_crash_it_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
@@ -79,14 +67,21 @@ def test_after_a_crash_it_goes_on_from_the_last_checkpoint(tmp_path: Path) -> No
         loop.train(7)
         assert loop.peer._folder._writer.wait()
         raise ZeroDivisionError
+    told = "holds checkpoints of an earlier incarnation"
+    with pytest.raises(ConfigError, match=told), Loop(config(tmp_path)).peer:
+        pass
+    other = Peer(nn.Linear(3, 4), config(tmp_path))
+    with pytest.raises(ConfigError, match=r"0\.weight \(4, 3\) float32 in it"):
+        other.resume()
+    other._folder.close()
     again = Loop(config(tmp_path))
     assert again.peer.resume() and again.peer.steps == 5
+    assert again.scheduler.last_epoch == 5 and again.optimizer.param_groups[0]["lr"] == 0.025
 
 
 def test_who_was_killed_before_its_first_checkpoint_keeps_its_name(tmp_path: Path) -> None:
     first = Loop(config(tmp_path))
-    first.peer.__enter__()
-    first.peer._close()  # without a word, as a crash
+    unwritten(first.peer)
     second = Loop(config(tmp_path))
     assert not second.peer.resume()
     with second.peer:
@@ -126,33 +121,10 @@ def test_without_a_folder_nothing_is_kept() -> None:
             peer.save_checkpoint()
 
 
-def test_a_running_peer_does_not_resume(tmp_path: Path) -> None:
-    with (loop := Loop(config(tmp_path))).peer:
-        with pytest.raises(LocalProtocolError, match="before `with`"):
-            loop.peer.resume()
-
-
-def test_checkpoints_of_a_former_life_are_not_written_over(tmp_path: Path) -> None:
-    with (first := Loop(config(tmp_path))).peer:
-        first.train(4)
-    second = Loop(config(tmp_path))
-    with (
-        pytest.raises(ConfigError, match="holds checkpoints of an earlier incarnation"),
-        second.peer,
-    ):
-        pass
-
-
-def test_another_model_is_refused_with_the_first_difference(tmp_path: Path) -> None:
-    with (first := Loop(config(tmp_path))).peer:
-        first.train(1)
-    other = Peer(nn.Linear(3, 4), config(tmp_path))
-    with pytest.raises(ConfigError, match=r"0\.weight \(4, 3\) float32 in it"):
-        other.resume()
-
-
 def test_checkpoints_are_written_when_asked_for_and_by_the_count(tmp_path: Path) -> None:
     with (loop := Loop(config(tmp_path, every=4))).peer:
+        with pytest.raises(LocalProtocolError, match="before `with`"):
+            loop.peer.resume()
         for step in range(1, 9):
             loop.train(step)
             assert loop.peer._folder._writer.wait()
@@ -213,11 +185,10 @@ def test_a_model_that_is_not_finite_is_not_kept(
 @pytest.mark.extended
 @pytest.mark.parametrize("wire", ["int8", "topk:0.5"])
 def test_the_anchor_comes_back_with_the_checkpoint(tmp_path: Path, wire: str) -> None:
-    protocol = ProtocolConfig(wire=wire)
-    with (first := Loop(config(tmp_path, protocol=protocol))).peer:
+    with (first := Loop(config(tmp_path, times={"wire": wire}))).peer:
         swarm = first.peer._running().protocol.swarm
         first.train(6)
-    second = Loop(config(tmp_path, protocol=protocol))
+    second = Loop(config(tmp_path, times={"wire": wire}))
     second.peer.resume()
     with second.peer:
         protocol_now = second.peer._running().protocol
@@ -226,23 +197,26 @@ def test_the_anchor_comes_back_with_the_checkpoint(tmp_path: Path, wire: str) ->
             assert protocol_now.state.is_anchored and second.peer._vector.kept_anchor() == swarm
 
 
+FOUND = {"found_alone_s": LIMIT_S}
+"""A peer that returns finds its swarm here, however long that takes."""
+
+
 @contextmanager
-def a_member(folder: Path, **changes: Any) -> Iterator[Loop]:
-    """A founder that goes on taking turns, on a thread, without changing its model."""
-    given: dict[str, Any] = {"protocol": QUICK, "rule": GoSGD(p=1e-9)} | changes
-    loop = Loop(config(folder, **given))
+def a_member(folder: Path, **changes: Any) -> Iterator[tuple[Loop, dict[str, Any]]]:
+    """A founder that goes on taking turns without changing its model, and what joins it."""
+    given: dict[str, Any] = {"times": FOUND, "rule": GoSGD(p=1e-9), "every": 10**9}
+    loop = Loop(config(folder, id="a", **given | changes))
     with loop.peer:
         with turning(loop.peer.step):
-            yield loop
+            yield loop, {"id": "b", "times": FOUND, "join": (loop.peer.address or "",)}
         loop.peer.leave()
 
 
 @pytest.mark.extended
 def test_a_member_that_resumes_becomes_a_copy_and_keeps_its_place(tmp_path: Path) -> None:
     """Weight is never restored: half of the donor's comes with the copy."""
-    with a_member(tmp_path / "a", id="a", every=10**9) as donor:
-        given = {"id": "b", "protocol": QUICK, "rule": GoSGD(p=1e-9), "out": tmp_path / "b"}
-        given |= {"join": (donor.peer.address or "",)}
+    with a_member(tmp_path / "a") as (donor, joins):
+        given = joins | {"rule": GoSGD(p=1e-9), "out": tmp_path / "b"}
         with (first := Loop(config(tmp_path / "b", **given))).peer:
             first.train(5)
             first.peer.leave()
@@ -261,16 +235,12 @@ def test_a_name_that_others_know_a_later_life_of_begins_as_a_still_later_one(
     tmp_path: Path,
 ) -> None:
     """Its folder was lost, and its clock went back."""
-    with a_member(tmp_path / "a", id="a", every=10**9) as one:
-        given: dict[str, Any] = {"id": "b", "protocol": QUICK, "join": (one.peer.address or "",)}
+    with a_member(tmp_path / "a") as (_, joins):
         later = time.time_ns() // 10**6 + 3_600_000
         (tmp_path / "old").mkdir()
         note_incarnation(tmp_path / "old", "b", later)
-        first = Loop(config(tmp_path / "old", **given))
-        first.peer.__enter__()
-        first.peer._close()  # without a word, as a crash
-        second = Loop(config(tmp_path / "new", **given))
-        with second.peer:
+        unwritten(Loop(config(tmp_path / "old", **joins)).peer)
+        with (second := Loop(config(tmp_path / "new", **joins))).peer:
             assert second.peer._running().protocol.account.incarnation > later + 1
             assert second.peer.weight > 0
             second.peer.leave()
@@ -278,17 +248,14 @@ def test_a_name_that_others_know_a_later_life_of_begins_as_a_still_later_one(
 
 
 def test_members_are_noted_for_the_next_life(tmp_path: Path) -> None:
-    with a_member(tmp_path / "a", id="a", out=tmp_path / "a", every=10**9) as one:
-        join = (one.peer.address or "",)
-        other = config(tmp_path / "b", id="b", out=tmp_path / "b", protocol=QUICK, join=join)
-        with (two := Loop(other)).peer:
+    with a_member(tmp_path / "a", out=tmp_path / "a") as (one, joins):
+        with (two := Loop(config(tmp_path / "b", out=tmp_path / "b", **joins))).peer:
             folder = two.peer._folder
             folder._note._since_s -= 60
             two.train(1)
             assert folder._writer.wait()
             two.peer.leave()
         until(lambda: one.peer.members == ("a",))
-    noted = (tmp_path / "b" / "peers.json").read_text()
-    assert one.peer.address is not None and one.peer.address in noted
+    assert joins["join"][0] in (tmp_path / "b" / "peers.json").read_text()
     events = [row["event"] for row in read_metrics(tmp_path / "a" / "events.jsonl")]
     assert events[0] == "founded" and {"met", "left"} <= set(events)

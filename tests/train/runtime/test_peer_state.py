@@ -1,7 +1,6 @@
 """The state of a peer in checkpoints of somebody else's."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +8,22 @@ import pytest
 import torch
 from torch import nn
 
-from rumor.gossip import ProtocolConfig, TrainingError, audit
+from rumor.gossip import TrainingError, audit
 from rumor.gossip.errors import LocalProtocolError
-from rumor.train import Peer, PeerConfig
+from rumor.train import Peer
 from rumor.train.storage.ledger_file import read_ledgers
 
 from ...waiting import LIMIT_S, turning
+from ..members import settings
 
 pytestmark = pytest.mark.live
 
-QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.3, found_alone_s=0.3)
 
-
-def config(**changes: Any) -> PeerConfig:
-    given: dict[str, Any] = {"protocol": QUICK, "linger_s": 0.0} | changes
-    return PeerConfig(**given)
+def peer_of(
+    id: str | None = None, *, found_alone_s: float = 0.3, size: int = 2, **changes: Any
+) -> Peer:
+    times = {"found_alone_s": found_alone_s, **changes.pop("times", {})}
+    return Peer(nn.Linear(size, size), settings(id, times=times, **changes), checkpoints=False)
 
 
 def trained(peer: Peer, steps: int) -> dict[str, Any]:
@@ -34,11 +34,10 @@ def trained(peer: Peer, steps: int) -> dict[str, Any]:
 
 
 def test_a_peer_goes_on_as_its_next_incarnation(tmp_path: Path) -> None:
-    state = trained(Peer(nn.Linear(2, 2), config(out=tmp_path), checkpoints=False), 3)
     # Nothing else is in it than what JSON has.
-    state = json.loads(json.dumps(state))
+    state = json.loads(json.dumps(trained(peer_of(out=tmp_path), 3)))
     assert state["steps"] == 3 and state["weight"] == 1.0 and state["addresses"] == []
-    back = Peer(nn.Linear(2, 2), config(out=tmp_path), checkpoints=False)
+    back = peer_of(out=tmp_path)
     back.load_state_dict(state)
     assert (back.id, back.steps) == (state["id"], 3)
     after = trained(back, 2)
@@ -50,49 +49,43 @@ def test_a_peer_goes_on_as_its_next_incarnation(tmp_path: Path) -> None:
 
 
 def test_without_a_folder_incarnations_still_grow() -> None:
-    state = trained(Peer(nn.Linear(2, 2), config(id="a")), 1)
+    state = trained(peer_of("a"), 1)
     # A clock that went back by an hour.
     state["incarnation"] += 3_600_000
-    back = Peer(nn.Linear(2, 2), config(id="a"))
+    back = peer_of("a")
     back.load_state_dict(state)
     assert trained(back, 1)["incarnation"] == state["incarnation"] + 1
 
 
 def test_it_finds_the_others_by_what_it_knew() -> None:
-    one = Peer(nn.Linear(2, 2), config(id="one"))
-    with one, turning(one.step):
-        assert one.address is not None
-        two = Peer(nn.Linear(2, 2), config(id="two", join=one.address))
-        state = trained(two, 1)
+    with (one := peer_of("one")), turning(one.step):
+        state = trained(peer_of("two", join=one.address or ""), 1)
         assert state["addresses"] == [one.address] and 0 < state["weight"] < 1
         # It is not told where the others are.
-        patient = replace(QUICK, found_alone_s=LIMIT_S)
-        back = Peer(nn.Linear(2, 2), config(id="two", protocol=patient))
+        back = peer_of("two", found_alone_s=LIMIT_S)
         back.load_state_dict(state)
         with back:
             assert back.members == ("one", "two") and back.stats().swarm == one.stats().swarm
 
 
 def test_the_anchor_comes_back_where_the_wire_needs_it() -> None:
-    wired = config(id="a", protocol=ProtocolConfig(wire="int8", found_alone_s=0.3))
-    state = trained(Peer(nn.Linear(2, 2), wired), 2)
+    wired: dict[str, Any] = {"times": {"wire": "int8"}}
+    state = trained(peer_of("a", **wired), 2)
     (anchor,) = state["anchor"]
-    back = Peer(nn.Linear(2, 2), wired)
+    back = peer_of("a", **wired)
     back.load_state_dict(state)
     assert back._vector.anchor_flats is not None
     assert torch.equal(back._vector.anchor_flats[0], anchor)
     assert trained(back, 1)["swarm"] == state["swarm"]
-    other = Peer(nn.Linear(30, 30), wired)
+    other = peer_of("a", size=30, **wired)
     with pytest.raises(TrainingError, match="its anchor is another"):
         other.load_state_dict(state)
     assert other.steps == 0
 
 
-def test_the_state_of_another_peer_gives_its_steps_alone(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    state = trained(Peer(nn.Linear(2, 2), config(id="a")), 3)
-    other = Peer(nn.Linear(2, 2), config(id="b"))
+def test_the_state_of_another_peer_gives_its_steps_alone(caplog: pytest.LogCaptureFixture) -> None:
+    state = trained(peer_of("a"), 3)
+    other = peer_of("b")
     other.load_state_dict(state)
     assert (other.id, other.steps) == ("b", 3)
     assert "the state is of peer a: b joins as a newcomer" in caplog.text
@@ -100,9 +93,8 @@ def test_the_state_of_another_peer_gives_its_steps_alone(
 
 
 def test_before_it_is_in_a_swarm_a_peer_has_but_a_name() -> None:
-    peer = Peer(nn.Linear(2, 2), config(id="a"))
-    assert peer.state_dict() == {"id": "a", "steps": 0}
-    other = Peer(nn.Linear(2, 2), config())
+    assert peer_of("a").state_dict() == {"id": "a", "steps": 0}
+    other = peer_of()
     other.load_state_dict({"id": "a", "steps": 4})
     assert (other.id, other.steps) == ("a", 4)
     trained(other, 1)
@@ -111,22 +103,17 @@ def test_before_it_is_in_a_swarm_a_peer_has_but_a_name() -> None:
 @pytest.mark.parametrize(
     "state",
     [
-        {},
-        {"steps": "many"},
-        {"steps": 1, "swarm": "xyz"},
-        {"steps": 1, "clock": [1]},
-        {"steps": 1, "addresses": ["no where"]},
-        {"steps": 1, "incarnation": None},
+        *({}, {"steps": "many"}, {"steps": 1, "swarm": "xyz"}, {"steps": 1, "clock": [1]}),
+        *({"steps": 1, "addresses": ["no where"]}, {"steps": 1, "incarnation": None}),
     ],
 )
 def test_what_is_no_state_changes_nothing(state: dict[str, Any]) -> None:
-    peer = Peer(nn.Linear(2, 2), config())
+    peer = peer_of()
     with pytest.raises(TrainingError, match="this is no state of a peer"):
         peer.load_state_dict(state)
     assert peer.steps == 0
 
 
 def test_a_peer_that_runs_takes_up_no_state() -> None:
-    with Peer(nn.Linear(2, 2), config()) as peer:
-        with pytest.raises(LocalProtocolError, match="resume before"):
-            peer.load_state_dict({"steps": 1})
+    with peer_of() as peer, pytest.raises(LocalProtocolError, match="resume before"):
+        peer.load_state_dict({"steps": 1})

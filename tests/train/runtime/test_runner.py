@@ -5,16 +5,17 @@ from typing import Any, cast
 
 from torch import nn
 
-from rumor.gossip.effects.effects import Part, Release, Send, Snapshot
-from rumor.gossip.types import PeerId, SnapshotId
+from rumor.gossip.effects.effects import Part, Release, Snapshot
+from rumor.gossip.types import PeerId
 from rumor.gossip.wire.codec import Buffer, decode_header
-from rumor.gossip.wire.messages import Body, Chunk, Envelope, Grant, Query
+from rumor.gossip.wire.messages import Body, Envelope, Grant, Query
 from rumor.train.runtime.send_queue import SendQueue
 from rumor.train.runtime.telling.counters import Counters
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
 
 from ..fake_queue import FakeQueue
+from ..letters import send
 
 
 class Sockets:
@@ -32,46 +33,25 @@ class Sockets:
         self.sent.append((peer, "part"))
 
 
-def queue_of(store: TensorStore, sockets: Sockets) -> SendQueue:
-    return SendQueue(cast(Any, sockets), store, Counters())
+def sending(queue: FakeQueue, sockets: Sockets) -> tuple[SendQueue, TensorStore, int]:
+    """What the network thread sends, a store whose first snapshot a device copies, its size."""
+    vector = Vector(nn.Linear(30, 4), queues=lambda device: queue)
+    store = TensorStore(vector)
+    store.take(Snapshot(1, "x"))
+    size = vector.plan(Snapshot(1, "x").form).size_bytes
+    return SendQueue(cast(Any, sockets), store, Counters()), store, size
 
 
 def refused(envelope: Envelope) -> None:
     raise AssertionError(envelope)
 
 
-def send(peer: PeerId, body: Body, snapshot: SnapshotId | None = None, size: int = 0) -> Send:
-    envelope = Envelope(
-        swarm=bytes(16),
-        schema=bytes(16),
-        source="a",
-        source_incarnation=1,
-        destination=peer,
-        destination_incarnation=1,
-        body=body,
-        frame_bytes=size,
-    )
-    return Send(envelope, snapshot)
-
-
 def test_a_message_whose_snapshot_a_device_still_copies_holds_up_only_what_must_follow() -> None:
     queue, sockets = FakeQueue(), Sockets()
-    vector = Vector(nn.Linear(30, 4), queues=lambda device: queue)
-    store = TensorStore(vector)
-    jobs = queue_of(store, sockets)
-    store.take(Snapshot(1, "x"))
-    size = vector.plan(Snapshot(1, "x").form).size_bytes
-    jobs.jobs.extend(
-        [
-            send("b", Chunk(1, 0, 0), 1, size),
-            send("b", Query(1)),
-            send("b", Grant(5, 64)),
-            send("c", Query(2)),
-            Release(1),
-            Part("b"),
-            Part("c"),
-        ]
-    )
+    jobs, store, size = sending(queue, sockets)
+    said: list[tuple[PeerId, Body]] = [("b", Query(1)), ("b", Grant(5, 64)), ("c", Query(2))]
+    controls = [send(None, 0, to=to, body=body) for to, body in said]
+    jobs.jobs.extend([send(1, size), *controls, Release(1), Part("b"), Part("c")])
     for _ in range(2):
         jobs.flush(refused)
         assert sockets.sent == [("b", "Grant"), ("c", "Query"), ("c", "part")]
@@ -84,11 +64,7 @@ def test_a_message_whose_snapshot_a_device_still_copies_holds_up_only_what_must_
 
 def test_at_the_end_the_network_thread_waits_for_what_must_still_leave() -> None:
     queue, sockets = FakeQueue(), Sockets()
-    vector = Vector(nn.Linear(30, 4), queues=lambda device: queue)
-    store = TensorStore(vector)
-    jobs = queue_of(store, sockets)
-    store.take(Snapshot(1, "x"))
-    size = vector.plan(Snapshot(1, "x").form).size_bytes
-    jobs.jobs.extend([send("b", Chunk(1, 0, 0), 1, size)])
+    jobs, _, size = sending(queue, sockets)
+    jobs.jobs.extend([send(1, size)])
     jobs.flush(refused, wait=True)
     assert sockets.sent == [("b", "Chunk")] and queue.waited

@@ -4,23 +4,23 @@ import re
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from torch import nn
 
-from rumor.gossip import ConfigError, ProtocolConfig, TransportError
+from rumor.gossip import ConfigError, TransportError
 from rumor.gossip.config import timing
 from rumor.gossip.protocol.leave import STOPPED
 from rumor.gossip.transport.addresses import parse_seed
-from rumor.gossip.wire.messages import Member, Phase
+from rumor.gossip.wire.messages import Member as Entry
+from rumor.gossip.wire.messages import Phase
 from rumor.train import Peer, PeerConfig
 from rumor.train.runtime import search
 
-from ...waiting import LIMIT_S, until
+from ...waiting import until
+from ..members import Member, linear, settings, swarm
 
 NEW: Any = SimpleNamespace(past=None, seeds=())
 
@@ -33,7 +33,7 @@ def runtime_of(
 ) -> Any:
     """A runtime that has greeted these, and knows who listens at some of them."""
     members = [
-        Member(id=a, incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=0, addresses=(a,))
+        Entry(id=a, incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=0, addresses=(a,))
         for a in ("me", *live)
     ]
     phase = changes.pop("phase", Phase.SEEKING)
@@ -174,42 +174,16 @@ def test_all_addresses_of_a_name_but_the_own_one_are_found_as_they_change(names:
 
 @pytest.mark.live
 def test_peers_find_one_another_by_a_name(names: Names) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    quick = timing("local") | {"found_s": 0.5}
-    config = PeerConfig(
-        join=f"dns:{SWARM}:{port}",
-        linger_s=0,
-        protocol=ProtocolConfig(**quick),
-    )
-
-    def peer(index: int) -> Peer:
-        address = f"tcp://127.0.0.{index}:{port}"
-        own = replace(config, bind=address, advertise=address, seed=index)
-        return Peer(nn.Linear(2, 1), own)
-
-    def enter(each: Peer) -> None:
-        with each:
-            joined.release()
-            while not over.is_set():
-                each.step()
-                each._running().wait_for_share(0.01)
-
-    over, joined = threading.Event(), threading.Semaphore(0)
     names.hosts = ["127.0.0.2", "127.0.0.3"]
-    peers = [peer(2), peer(3)]
-    threads = [threading.Thread(target=enter, args=(each,)) for each in peers]
-    try:
-        for thread in threads:
-            thread.start()
-        # A peer that is stopped while it waits for its first share fails.
-        assert all(joined.acquire(timeout=LIMIT_S) for _ in peers)
-        until(lambda: all(len(each.members) == 2 for each in peers))
-        assert peers[0].stats().swarm == peers[1].stats().swarm != ""
-    finally:
-        over.set()
-        for each in peers:
-            each._stop.set()
-        for thread in threads:
-            thread.join(LIMIT_S)
+    times = timing("local") | {"found_s": 0.5}
+    members = []
+    for seed, host in enumerate(names.hosts):
+        at: Any = {"bind": f"tcp://{host}:{port}", "advertise": f"tcp://{host}:{port}"}
+        config = settings(None, join=f"dns:{SWARM}:{port}", seed=seed, times=times, **at)
+        members.append(Member(Peer(linear(), config)))
+    # A peer that is stopped while it waits for its first share fails.
+    with swarm(*members, at_once=True):
+        until(lambda: all(len(member.peer.members) == 2 for member in members))
+        assert members[0].peer.stats().swarm == members[1].peer.stats().swarm != ""

@@ -21,13 +21,7 @@ def test_names_of_other_tensors_are_refused(tmp_path: Path, name: str) -> None:
         peer.register(**{name: nn.Linear(2, 2)})
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        torch.zeros(2, 2).to_sparse(),
-        torch.zeros(2, device="meta"),
-    ],
-)
+@pytest.mark.parametrize("value", [torch.zeros(2, 2).to_sparse(), torch.zeros(2, device="meta")])
 def test_a_tensor_that_cannot_be_written_is_named(value: Any) -> None:
     with pytest.raises(ConfigError, match=r"sgd\.momentum is a Tensor of"):
         flatten_state({"momentum": value}, "sgd")

@@ -5,18 +5,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from rumor.gossip import ConfigError
-from rumor.train import CheckpointConfig, Peer, PeerConfig
+from rumor.train import CheckpointConfig, Peer
+from rumor.train.storage.environment import uptime_s
 from rumor.train.storage.incarnation import lock_folder
+
+from ..members import linear, settings
 
 pytestmark = pytest.mark.live
 
 
-def peer(folder: Path, id: str = "p") -> Peer:
-    checkpoint = CheckpointConfig(folder=folder, every="never")
-    return Peer(nn.Linear(4, 4), PeerConfig(id=id, linger_s=0, checkpoint=checkpoint))
+def peer(folder: Path) -> Peer:
+    return Peer(linear(), settings("p", checkpoint=CheckpointConfig(folder=folder, every="never")))
 
 
 def test_who_resumes_in_a_folder_in_use_changes_nothing(tmp_path: Path) -> None:
@@ -40,3 +41,18 @@ def test_who_has_resumed_and_never_runs_lets_go(tmp_path: Path) -> None:
     assert peer(tmp_path).resume()
     gc.collect()
     lock_folder(tmp_path).close()
+
+
+def test_the_clock_of_a_peer_is_one_that_goes_on_while_the_machine_sleeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[float] = []
+
+    def slept() -> float:
+        told.append(uptime_s() + 100_000.0 * len(told))
+        return told[-1]
+
+    with peer(tmp_path) as running:
+        monkeypatch.setattr("rumor.train.runtime.runner.uptime_s", slept)
+        running.step()
+        assert told

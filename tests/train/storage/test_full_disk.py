@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors import SafetensorError
-from torch import nn
 
-from rumor.gossip import GoSGD, ProtocolConfig, TrainingError
+from rumor.gossip import GoSGD, TrainingError
 from rumor.gossip.effects.ledger import Account, Entry, Kind
 from rumor.gossip.weight import ONE
 from rumor.train import Peer, PeerConfig
@@ -25,10 +24,35 @@ from rumor.train.storage.jsonl import JsonlLog, MetricsLog, read_metrics
 from rumor.train.storage.ledger_file import LedgerFile, read_ledger
 
 from ...waiting import turning, until
-from ..full_disk import FullDisk
+from ..members import linear, settings
 
 WHY = "ledger.jsonl cannot be written .No space left on device.: training ends here"
-QUICK = ProtocolConfig(gossip_s=0.1, seek_s=0.05, found_s=0.3)
+
+
+class FullDisk:
+    """Takes so many bytes more of files whose name is given, and then none.
+
+    Args:
+        monkeypatch: Puts all back at the end of the test.
+        name: Files that are called so are refused; others are written as ever.
+        room_bytes: What the disk still takes of them.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, room_bytes: int = 0) -> None:
+        self.is_full = True
+        self._name = name
+        self._room_bytes = room_bytes
+        self._write = os.write
+        monkeypatch.setattr(os, "write", self._take)
+
+    def _take(self, fd: int, data: bytes) -> int:
+        if not self.is_full or Path(os.readlink(f"/proc/self/fd/{fd}")).name != self._name:
+            return self._write(fd, data)
+        if not self._room_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = self._write(fd, data[: self._room_bytes])
+        self._room_bytes -= taken
+        return taken
 
 
 def test_of_a_row_that_did_not_fit_nothing_stays(
@@ -163,7 +187,7 @@ def rumor_threads() -> list[str]:
 def test_a_ledger_that_cannot_be_written_ends_the_peer_as_a_crash_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    peer = Peer(nn.Linear(2, 1), PeerConfig(id="a", out=tmp_path, linger_s=0))
+    peer = Peer(linear(), settings("a", out=tmp_path))
     with pytest.raises(TrainingError, match=WHY), peer:
         peer.step()
         FullDisk(monkeypatch, "ledger.jsonl")
@@ -180,11 +204,9 @@ def test_a_ledger_that_cannot_be_written_ends_the_peer_as_a_crash_would(
 def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given: dict[str, Any] = {"protocol": QUICK, "linger_s": 0, "leave_s": 2}
-    never = PeerConfig(id="a", rule=GoSGD(p=1e-9), **given)
-    eager = PeerConfig(id="b", rule=GoSGD(p=1.0), out=tmp_path, **given)
-    with Peer(nn.Linear(2, 1), never) as a:
-        b = Peer(nn.Linear(2, 1), eager, join=(a.address or "",))
+    with Peer(linear(), settings("a", rule=GoSGD(p=1e-9), leave_s=2)) as a:
+        eager = settings("b", rule=GoSGD(p=1.0), out=tmp_path, join=a.address or "", leave_s=2)
+        b = Peer(linear(), eager)
         with turning(a.step), pytest.raises(TrainingError, match=WHY), b:
             b._running().wait_for_share(0)
             FullDisk(monkeypatch, "ledger.jsonl", room_bytes=130)  # for a push, not for its end

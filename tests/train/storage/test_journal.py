@@ -31,7 +31,7 @@ from rumor.gossip.types import ShareId, SharePart
 from rumor.gossip.weight import UNIT
 from rumor.gossip.wire.codec import encode
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Envelope, Push
+from rumor.gossip.wire.messages import Ack, Push
 from rumor.train import PeerConfig
 from rumor.train.config import RunConfig
 from rumor.train.loop.trainer import run
@@ -52,21 +52,10 @@ from rumor.train.storage.journal import (
     unpack,
 )
 
+from ..letters import letter
+
 SHARE = ShareId("ada", 2**40 + 1, 3)
 TENSORS = [torch.arange(3.0), torch.tensor(7)]
-
-
-def envelope(body: Any, frame_bytes: int = 0) -> Envelope:
-    return Envelope(
-        swarm=bytes(16),
-        schema=bytes(range(16)),
-        source="ada",
-        source_incarnation=5,
-        destination="bob",
-        destination_incarnation=6,
-        body=body,
-        frame_bytes=frame_bytes,
-    )
 
 
 def push(size_bytes: int) -> Push:
@@ -74,7 +63,7 @@ def push(size_bytes: int) -> Push:
 
 
 def received(body: Any, frame: bytes = b"", method: str = "receive") -> Call:
-    message = envelope(body, len(frame))
+    message = letter(body, frame_bytes=len(frame))
     return Call(method, {"envelope": message}, bytes(encode(message, frame)[0]))
 
 
@@ -238,7 +227,7 @@ def test_what_led_to_a_message_is_on_disk_before_the_message_leaves(tmp_path: Pa
     journal = Journal(tmp_path / "j", {}, TENSORS)
     journal.called(STEP, 1.0)
     assert read(tmp_path / "j") == ([], False)  # nobody has heard of it yet
-    journal.decided([Send(envelope(Ack(1, 5)))], 7)
+    journal.decided([Send(letter(Ack(1, 5)))], 7)
     assert read(tmp_path / "j") == ([STEP], False)
     journal.called(STEP, 2.0)
     journal.decided([Record(LedgerEntry(Kind.FOUNDED, 7))], 7)

@@ -17,18 +17,14 @@ ROWS: list[dict[str, object]] = [
 ]
 
 
-def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
-    with MetricsLog(tmp_path / "metrics.jsonl") as log:
-        for row in ROWS:
+def test_rows_are_read_as_they_were_written_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    assert read_metrics(path) == []
+    with MetricsLog(path) as log:
+        for count, row in enumerate(ROWS, 1):
             log.write(row)
-    assert read_metrics(tmp_path / "metrics.jsonl") == ROWS
-    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
-
-
-def test_a_row_is_on_file_before_the_log_is_closed(tmp_path: Path) -> None:
-    with MetricsLog(tmp_path / "m") as log:
-        log.write(ROWS[0])
-        assert read_metrics(tmp_path / "m") == ROWS[:1]
+            assert read_metrics(path) == ROWS[:count]
+    assert len(path.read_text().splitlines()) == 2
 
 
 def test_numbers_that_are_not_finite_become_null_at_any_depth(tmp_path: Path) -> None:
@@ -52,10 +48,6 @@ def test_whatever_a_kill_leaves_is_read_and_written_on(
     with MetricsLog(path) as log:
         log.write({"step": 3})
     assert read_metrics(path) == [*ROWS[:whole], {"step": 3}]
-
-
-def test_a_file_that_is_not_there_yet_has_no_rows(tmp_path: Path) -> None:
-    assert read_metrics(tmp_path / "none") == []
 
 
 @pytest.mark.parametrize("line", ["nonsense", "[1]", "3", ""])

@@ -1,5 +1,6 @@
 """A peer's ledger on disk, also one that a kill cut short."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,32 +18,27 @@ ENTRIES = [
 ]
 
 
-def written(path: Path) -> Account:
+def written(path: Path, entries: Sequence[Entry] = ENTRIES) -> Account:
     account = Account("a", 42)
     ledger = LedgerFile(path, account)
-    for entry in ENTRIES:
+    for entry in entries:
         ledger.write(account.apply(entry))
     ledger.close()
     return account
 
 
-def test_what_is_read_equals_what_was_written(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.jsonl"
-    assert (written(path),) == read_ledger(path)
-
-
-def test_weights_below_a_unit_are_read_as_they_were(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.jsonl"
-    account, held = Account("a", 42), 2**53 - 1
-    ledger = LedgerFile(path, account)
-    for entry in (
-        Entry(Kind.ACCEPTED, held, "b", 7, 1),
-        Entry(Kind.PUSHED, held // 2, "b", 7, 1),
-        Entry(Kind.ACCEPTED, 3 * UNIT // 2, "c", 9, 1),
-        Entry(Kind.BURNED, 3 * UNIT // 2, "", 0, 0),
-    ):
-        ledger.write(account.apply(entry))
-    ledger.close()
+def test_what_is_read_equals_what_was_written_be_it_below_a_unit(tmp_path: Path) -> None:
+    assert (written(tmp_path / "whole"),) == read_ledger(tmp_path / "whole")
+    held, path = 2**53 - 1, tmp_path / "ledger.jsonl"
+    account = written(
+        path,
+        [
+            Entry(Kind.ACCEPTED, held, "b", 7, 1),
+            Entry(Kind.PUSHED, held // 2, "b", 7, 1),
+            Entry(Kind.ACCEPTED, 3 * UNIT // 2, "c", 9, 1),
+            Entry(Kind.BURNED, 3 * UNIT // 2, "", 0, 0),
+        ],
+    )
     assert (account,) == read_ledger(path) and account.weight == held - held // 2
     assert '"units":"3/2^1"' in path.read_text().replace(" ", "")
 

@@ -1,7 +1,6 @@
 """Peers' models on disk: merged, compared, named."""
 
 import json
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +35,21 @@ def ones(value: float, n: int = 3) -> Tensor:
     return torch.full((n,), value)
 
 
-def test_each_model_counts_by_the_weight_its_peer_holds(tmp_path: Path) -> None:
-    models = [saved(tmp_path, "a", 3, x=ones(1.0)), saved(tmp_path, "b", 1, x=ones(5.0))]
-    assert torch.equal(merge(models)["x"], ones(2.0))
+def two(folder: Path, units: tuple[int, int] = (1, 1), **more: Tensor) -> list[SavedModel]:
+    """Of 1 and of 5 everywhere."""
+    numbers = zip("ab", units, (1.0, 5.0), strict=True)
+    return [saved(folder, peer, held, x=ones(x), **more) for peer, held, x in numbers]
+
+
+@pytest.mark.parametrize(("units", "mean"), [((3, 1), 2.0), ((0, 1), 5.0), ((0, 0), 3.0)])
+def test_each_model_counts_by_the_weight_its_peer_holds(
+    tmp_path: Path, units: tuple[int, int], mean: float
+) -> None:
+    """Where nobody holds any, all count alike."""
+    models = two(tmp_path, units)
+    assert torch.equal(merge(models)["x"], ones(mean))
+    if units == (0, 1):
+        assert merging_weights(models) == {"b": UNIT}
 
 
 def test_the_mean_is_rounded_once_from_float64(tmp_path: Path) -> None:
@@ -55,29 +66,12 @@ def test_the_order_of_the_models_does_not_matter(tmp_path: Path) -> None:
     assert digest(merge(models)) == digest(merge(models[::-1]))
 
 
-def test_a_peer_without_weight_does_not_count(tmp_path: Path) -> None:
-    models = [saved(tmp_path, "a", 0, x=ones(1.0)), saved(tmp_path, "b", 1, x=ones(5.0))]
-    assert merging_weights(models) == {"b": UNIT}
-    assert torch.equal(merge(models)["x"], ones(5.0))
-
-
 def test_weights_far_below_a_unit_count_in_proportion(tmp_path: Path) -> None:
     whole = [saved(tmp_path, f"w{i}", i + 1, x=ones(0.1 + i)) for i in range(3)]
     units = ("1/2^940", "1/2^939", "3/2^940")
     fine = [saved(tmp_path, f"f{i}", told, x=ones(0.1 + i)) for i, told in enumerate(units)]
     assert list(merging_weights(fine).values()) == [2**20, 2**21, 3 * 2**20]
     assert digest(merge(fine)) == digest(merge(whole))
-
-
-@pytest.mark.parametrize("units", ["-1", "1.5", "2/2^1", "1/2^961", ""])
-def test_a_model_with_a_weight_that_is_none_cannot_be_read(tmp_path: Path, units: str) -> None:
-    with pytest.raises(TrainingError, match="cannot be read as a model"):
-        saved(tmp_path, "a", units, x=ones(1.0))
-
-
-def test_where_nobody_holds_weight_all_count_alike(tmp_path: Path) -> None:
-    models = [saved(tmp_path, "a", 0, x=ones(1.0)), saved(tmp_path, "b", 0, x=ones(5.0))]
-    assert torch.equal(merge(models)["x"], ones(3.0))
 
 
 def test_integer_tensors_are_those_of_the_heaviest_peer(tmp_path: Path) -> None:
@@ -112,13 +106,10 @@ def test_the_first_difference_of_two_models_is_named(
         merge(models)
 
 
-def test_one_peer_twice_is_refused(tmp_path: Path) -> None:
+def test_one_peer_twice_and_nothing_to_merge_are_refused(tmp_path: Path) -> None:
     model = saved(tmp_path, "a", 1, x=ones(0.0))
     with pytest.raises(ConfigError, match="peer a was given twice"):
         merge([model, model])
-
-
-def test_nothing_to_merge_is_refused() -> None:
     with pytest.raises(ConfigError, match="no model"):
         merge([])
 
@@ -136,6 +127,7 @@ def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> 
     [
         ({"weight_units": "-5"}, "'-5' is no weight"),
         ({"weight_units": "much"}, "'much' is no weight"),
+        *(({"weight_units": units}, "") for units in ("1.5", "2/2^1", "1/2^961", "")),
         ({"weight_units": "9" * 350}, "more than all peers can hold"),
         ({"weight_units": "9" * 9000}, r"'9{12}\.\.\.9{13}' is no weight"),
         ({"shard_units": "1,x"}, "'x' is no weight"),
@@ -173,27 +165,19 @@ def test_without_metadata_a_model_has_its_folders_name_and_no_weight(tmp_path: P
 def test_consensus_distance_is_the_spread_around_the_plain_mean_over_its_norm(
     tmp_path: Path,
 ) -> None:
-    models = [saved(tmp_path, "a", 99, x=ones(1.0)), saved(tmp_path, "b", 1, x=ones(3.0))]
-    # The mean is (2, 2, 2), and both are 1 away from it in each coordinate.
-    assert consensus_distance(models) == pytest.approx(sqrt(3) / sqrt(12))
+    # The mean is (3, 3, 3), and both are 2 away from it in each coordinate, whatever they weigh.
+    assert consensus_distance(two(tmp_path, (99, 1))) == pytest.approx(2 / 3)
+    # Masks and counters do not count, and where tensors are named, they alone.
+    masked = two(tmp_path, mask=ones(-torch.inf))
+    assert consensus_distance(masked) == pytest.approx(2 / 3)
+    counted = [saved(tmp_path, p, 1, x=ones(x), n=torch.tensor(n)) for p, x, n in COUNTERS]
+    assert consensus_distance(counted) == pytest.approx(2 / 3)
+    frozen = two(tmp_path, frozen=ones(100.0))
+    assert consensus_distance(frozen, {"x"}) == pytest.approx(2 / 3)
+    assert consensus_distance(frozen) == pytest.approx(2 / (3**2 + 100**2) ** 0.5)
 
 
-def test_only_named_tensors_count_for_consensus(tmp_path: Path) -> None:
-    frozen = ones(100.0)
-    models = [
-        saved(tmp_path, "a", 1, x=ones(1.0), frozen=frozen),
-        saved(tmp_path, "b", 1, x=ones(3.0), frozen=frozen),
-    ]
-    assert consensus_distance(models, {"x"}) == pytest.approx(0.5)
-    assert consensus_distance(models) < 0.01
-
-
-def test_masks_and_counters_do_not_count_for_consensus(tmp_path: Path) -> None:
-    models = [
-        saved(tmp_path, str(i), 1, x=ones(x), mask=ones(-torch.inf), n=torch.tensor(i))
-        for i, x in enumerate((1.0, 3.0))
-    ]
-    assert consensus_distance(models) == pytest.approx(0.5)
+COUNTERS = (("a", 1.0, 0), ("b", 5.0, 1))
 
 
 def test_the_digest_names_content_and_not_order() -> None:
@@ -230,10 +214,9 @@ def test_shards_are_merged_in_the_order_in_which_their_numbers_lay(
             peer.save_model(path)
         with safe_open(path, "pt") as file:
             header, state = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}
-        units = {"peer": f"p{index}", "weight_units": str(sum(weights[index]))}
-        save_model(
-            path, state, header | units | {"shard_units": ",".join(map(str, weights[index]))}
-        )
+        header |= {"peer": f"p{index}", "weight_units": str(sum(weights[index]))}
+        header |= {"shard_units": ",".join(map(str, weights[index]))}
+        save_model(path, state, header)
         models.append((open_model(path), peer._vector))
     (one, ours), (two, theirs) = models
     assert one.orders["0.weight"] == (0, 2, 3, 1) and one.orders["2.weight"] == (1, 0)
@@ -249,6 +232,7 @@ def test_shards_are_merged_in_the_order_in_which_their_numbers_lay(
 
 
 Lives = list[tuple[str, int]]
+K = (("k", 1),)
 
 
 def trained(folder: Path, peer: str, swarm: str = "", met: Lives | None = None) -> SavedModel:
@@ -266,14 +250,7 @@ def trained(folder: Path, peer: str, swarm: str = "", met: Lives | None = None) 
         ({"a": ("x", [("a", 1)]), "b": ("x", [("b", 1)])}, ["a", "b"]),
         ({"a": ("x", [("a", 1), ("b", 1)]), "b": ("x", [("b", 1)])}, ["ab"]),
         # One that left before the other came, and one that was killed, whom both have met.
-        (
-            {
-                "a": ("x", [("a", 1), ("k", 1)]),
-                "b": ("x", [("b", 1)]),
-                "c": ("x", [("c", 1), ("k", 1)]),
-            },
-            ["ac", "b"],
-        ),
+        ({p: ("x", [(p, 1), *k]) for p, k in (("a", K), ("b", ()), ("c", K))}, ["ac", "b"]),
         # An earlier life of a peer was in another swarm.
         ({"a": ("x", [("a", 1), ("b", 1)]), "b": ("x", [("b", 2)])}, ["a", "b"]),
     ],

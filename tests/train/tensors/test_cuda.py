@@ -11,16 +11,16 @@ import torch
 from torch import nn
 
 from rumor.gossip import TrainingError
-from rumor.gossip.effects.effects import Mix, Reclaim, Release, Send, Snapshot, Stage
+from rumor.gossip.effects.effects import Mix, Reclaim, Release, Snapshot, Stage
 from rumor.gossip.types import ShareId, stream
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Chunk, Envelope
 from rumor.train.tensors.buffers import Memory
 from rumor.train.tensors.cuda import CudaQueue, queue_of
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
 
 from ..fake_queue import FakeQueue
+from ..letters import send
 
 FORMS = ["float32", "bfloat16", "int8", "topk:0.2"]
 
@@ -41,26 +41,13 @@ def placed(module: nn.Module, queue: FakeQueue | None, anchor: nn.Module) -> Vec
     return vector
 
 
-def pair(queue: FakeQueue) -> tuple[Vector, Vector]:
-    """The same model on a device and in host memory."""
+def pair() -> tuple[FakeQueue, Vector, Vector, TensorStore]:
+    """The same model on a device and in host memory, and a store of the former."""
     torch.manual_seed(0)
-    start = nn.BatchNorm1d(40)
+    start, queue = nn.BatchNorm1d(40), FakeQueue()
     module = near(start)
-    return placed(module, queue, start), placed(copy.deepcopy(module), None, start)
-
-
-def send(snapshot: int, size_bytes: int) -> Send:
-    envelope = Envelope(
-        swarm=b"",
-        schema=b"",
-        source="a",
-        source_incarnation=1,
-        destination="b",
-        destination_incarnation=1,
-        body=Chunk(1, 0, 0),
-        frame_bytes=size_bytes,
-    )
-    return Send(envelope, snapshot)
+    there, here = placed(module, queue, start), placed(copy.deepcopy(module), None, start)
+    return queue, there, here, TensorStore(there, lambda id: stream(0, "a", f"rounding:{id}"))
 
 
 def on_another_thread(work: object) -> object:
@@ -75,8 +62,7 @@ def on_another_thread(work: object) -> object:
 
 @pytest.mark.parametrize("wire", FORMS)
 def test_a_device_takes_mixes_and_combines_as_host_memory_does(wire: str) -> None:
-    queue = FakeQueue()
-    there, here = pair(queue)
+    queue, there, here, _ = pair()
     form, both = Form(wire), Form(wire, registers=2)
     taken = [v.snapshot("x", form, rng=stream(0, "a", "r")).clone() for v in (there, here)]
     assert torch.equal(*taken)
@@ -97,8 +83,7 @@ def test_a_device_takes_mixes_and_combines_as_host_memory_does(wire: str) -> Non
 
 
 def test_a_copy_crosses_as_well() -> None:
-    queue = FakeQueue()
-    there, here = pair(queue)
+    _, there, here, _ = pair()
     form = Form(copy=True, anchor=True)
     share = here.snapshot("x", form)
     there.flats[0].zero_()
@@ -108,10 +93,8 @@ def test_a_copy_crosses_as_well() -> None:
 
 
 def test_a_snapshot_does_not_follow_what_training_does_before_it_has_left() -> None:
-    queue = FakeQueue()
-    there, here = pair(queue)
+    queue, there, here, store = pair()
     expected = here.snapshot()
-    store = TensorStore(there)
     for number in range(1, 6):
         store.take(Snapshot(number, "x"))
         there.flats[0].add_(1)
@@ -128,10 +111,8 @@ def test_a_snapshot_does_not_follow_what_training_does_before_it_has_left() -> N
 
 @pytest.mark.parametrize("wire", FORMS)
 def test_only_the_network_thread_waits(wire: str) -> None:
-    queue = FakeQueue()
-    there, here = pair(queue)
+    queue, _, here, store = pair()
     form = Form(wire)
-    store = TensorStore(there, lambda id: stream(0, "a", f"rounding:{id}"))
     share = here.snapshot("x", form, rng=stream(0, "b", "rounding"))
     store.take(Snapshot(1, "x", form))
     store.stage(Stage(ShareId("b", 1, 1), 0, share.numel(), form), share.numpy().data)
@@ -141,10 +122,8 @@ def test_only_the_network_thread_waits(wire: str) -> None:
 
 
 def test_a_staging_buffer_is_lent_again_only_when_the_device_has_read_it() -> None:
-    queue = FakeQueue()
-    there, here = pair(queue)
+    queue, _, here, store = pair()
     share = here.snapshot()
-    store = TensorStore(there)
 
     def come_and_go(seq: int) -> int:
         id = ShareId("b", 1, seq)
@@ -161,9 +140,7 @@ def test_a_staging_buffer_is_lent_again_only_when_the_device_has_read_it() -> No
 
 
 def test_memory_of_a_snapshot_is_not_used_again_while_the_device_writes_it() -> None:
-    queue = FakeQueue()
-    there, _ = pair(queue)
-    store = TensorStore(there)
+    queue, _, _, store = pair()
     store.take(Snapshot(1, "x"))
     place = store._snapshots[1].host.data_ptr()
     store.release(Release(1))
@@ -178,9 +155,7 @@ def test_memory_of_a_snapshot_is_not_used_again_while_the_device_writes_it() -> 
 
 @pytest.mark.parametrize("wire", FORMS)
 def test_the_network_thread_is_told_what_a_device_still_copies(wire: str) -> None:
-    queue = FakeQueue()
-    there, _ = pair(queue)
-    store = TensorStore(there, lambda id: stream(0, "a", f"rounding:{id}"))
+    queue, _, _, store = pair()
     store.take(Snapshot(1, "x", Form(wire)))
     assert store.awaits_device(1)
     queue.finish()
@@ -190,9 +165,7 @@ def test_the_network_thread_is_told_what_a_device_still_copies(wire: str) -> Non
 
 @pytest.mark.parametrize("wire", ["float32", "bfloat16"])
 def test_what_is_not_finite_is_not_sent_and_is_said_once(wire: str) -> None:
-    queue = FakeQueue()
-    there, _ = pair(queue)
-    store = TensorStore(there)
+    _, there, _, store = pair()
     there.flats[0][3] = float("nan")
     store.take(Snapshot(1, "x", Form(wire)))
     assert on_another_thread(lambda: store.frame_of(send(1, 64))) is None
@@ -212,9 +185,7 @@ def test_a_sum_that_overflows_on_the_device_is_looked_at_exactly() -> None:
 
 
 def test_a_kept_snapshot_is_mixed_back_from_host_memory() -> None:
-    queue = FakeQueue()
-    there, here = pair(queue)
-    store = TensorStore(there)
+    _, there, here, store = pair()
     store.take(Snapshot(1, "x"))
     for vector in (there, here):
         before = vector.flats[0].clone()

@@ -17,7 +17,6 @@ from rumor.gossip.effects.effects import (
     Mix,
     Reclaim,
     Release,
-    Send,
     Snapshot,
     Stage,
 )
@@ -25,10 +24,11 @@ from rumor.gossip.errors import DecodeError, LocalProtocolError
 from rumor.gossip.types import ShareId, SharePart, stream
 from rumor.gossip.wire.codec import checksum
 from rumor.gossip.wire.formats import Form, parse_wire
-from rumor.gossip.wire.messages import Chunk, Envelope
 from rumor.train.tensors.shared_memory import Attachments, host_id
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
+
+from ..letters import send
 
 SHARE = ShareId("b", 1, 1)
 WHOLE = Form()
@@ -41,25 +41,27 @@ def model(seed: int = 0, width: int = 100) -> nn.Module:
     return nn.Linear(width, 40)
 
 
-def send(snapshot: int | None, start_bytes: int, size_bytes: int) -> Send:
-    envelope = Envelope(
-        swarm=b"",
-        schema=b"",
-        source="a",
-        source_incarnation=1,
-        destination="b",
-        destination_incarnation=1,
-        body=Chunk(1, 0, 0),
-        frame_bytes=size_bytes,
-    )
-    return Send(envelope, snapshot, start_bytes)
+def rounding(id: int) -> Any:
+    return stream(0, "a", f"rounding:{id}")
 
 
-def land(store: TensorStore, payload: Tensor, form: Form = WHOLE, share: ShareId = SHARE) -> None:
+def drifted(vector: Vector, alpha: float = 0.01) -> Vector:
+    """One whose model has moved a little."""
+    vector.flats[0].add_(torch.randn_like(vector.flats[0]), alpha=alpha)
+    return vector
+
+
+def land(
+    store: TensorStore,
+    payload: Tensor,
+    form: Form = WHOLE,
+    share: ShareId = SHARE,
+    cut: int = 4096,
+) -> None:
     """Let a share arrive as the network thread does, in frames."""
     size = payload.numel()
-    for start in range(0, size, 4096):
-        stop = min(start + 4096, size)
+    for start in range(0, size, cut):
+        stop = min(start + cut, size)
         store.stage(Stage(share, start, size, form), payload[start:stop].numpy().data)
 
 
@@ -72,17 +74,15 @@ def staged_bytes(vector: Vector) -> int:
 def test_a_share_goes_from_bench_to_bench(wire: str, shards: int) -> None:
     given: dict[str, Any] = {"shards": shards, "keeps_anchor": True, "sends_topk": True}
     vectors = [Vector(model(), **given) for _ in range(2)]
-    sender, receiver = (
-        TensorStore(v, lambda id: stream(0, "a", f"rounding:{id}")) for v in vectors
-    )
-    vectors[0].flats[0].add_(torch.randn_like(vectors[0].flats[0]), alpha=0.01)
+    sender, receiver = (TensorStore(v, rounding) for v in vectors)
+    drifted(vectors[0])
     expected = Vector(model(), **given)
     form = Form(wire)
     for shard in range(shards):
         share = ShareId("b", 1, 1, shard)
         sender.take(Snapshot(shard, "x", form, shard))
         size = form.size_bytes(vectors[0].schema, shard)
-        frame = sender.frame_of(send(shard, 0, size))
+        frame = sender.frame_of(send(shard, size))
         assert frame is not None
         payload = torch.frombuffer(bytearray(frame), dtype=torch.uint8)
         land(receiver, payload, form, share)
@@ -90,26 +90,18 @@ def test_a_share_goes_from_bench_to_bench(wire: str, shards: int) -> None:
         receiver.mix(Mix(share, 0.25, form))
         expected.mix(payload, 0.25, form, shard)
         sender.release(Release(shard))
-        assert sender.frame_of(send(shard, 0, size)) is None
+        assert sender.frame_of(send(shard, size)) is None
     assert torch.equal(vectors[1].flats[0], expected.flats[0])
     assert not torch.equal(vectors[1].flats[0], Vector(model()).flats[0])
 
 
-@pytest.mark.parametrize("place", [0, 3000, -1])
-def test_a_frame_that_is_not_finite_spoils_the_share(place: int) -> None:
+@pytest.mark.parametrize(("place", "cut"), [(0, 4096), (3000, 4096), (-1, 4096), (25, 101)])
+def test_a_frame_that_is_not_finite_spoils_the_share(place: int, cut: int) -> None:
+    """Be a number cut apart by frames."""
     vector = Vector(model())
     store, payload = TensorStore(vector), vector.snapshot()
     payload.view(torch.float32)[: 40 * 100][place] = float("nan")
-    land(store, payload)
-    assert not store.is_sound(SHARE, b"")
-
-
-def test_frames_that_cut_numbers_apart_are_looked_at_together() -> None:
-    vector = Vector(model())
-    store, payload = TensorStore(vector), vector.snapshot()
-    payload.view(torch.float32)[25] = float("inf")
-    for start, stop in ((0, 101), (101, payload.numel())):
-        store.stage(Stage(SHARE, start, payload.numel()), payload[start:stop].numpy().data)
+    land(store, payload, cut=cut)
     assert not store.is_sound(SHARE, b"")
 
 
@@ -144,7 +136,7 @@ class Message:
 
 def receive(store: TensorStore, payload: Tensor, stage: Stage, *, damaged: bool = False) -> None:
     frame = payload.numpy().tobytes()
-    body = send(None, 0, len(frame)).envelope
+    body = send(None, len(frame)).envelope
     store.receive(stage, body, checksum(frame) ^ damaged, Message(frame))
 
 
@@ -191,7 +183,7 @@ def test_a_damaged_frame_does_not_count_and_may_come_again(pages: str) -> None:
     assert store.is_sound(SHARE, b"")
     short = Message(b"short")
     with pytest.raises(DecodeError, match="as long as the header says"):
-        store.receive(stage, send(None, 0, 6).envelope, 0, short)
+        store.receive(stage, send(None, 6).envelope, 0, short)
 
 
 def test_shares_of_other_formats_are_copied_from_their_messages(pages: str) -> None:
@@ -224,15 +216,11 @@ def test_shares_combine_and_stay_until_they_are_dropped() -> None:
 
 
 def test_the_parts_of_a_share_that_came_in_frames_combine_each_by_itself() -> None:
-    form = Form(registers=2)
-    sender = Vector(model(1), ("y",))
+    form, sender = Form(registers=2), Vector(model(1), ("y",))
     sender.combine("y", [(3.0, "x")])
-    payload = sender.snapshot(("x", "y"), form)
     vector = Vector(model(), ("y",))
-    store, size = TensorStore(vector), payload.numel()
-    for start in range(0, size, 4096):
-        frame = payload[start : start + 4096].numpy().data
-        store.stage(Stage(SHARE, start, size, form), frame)
+    store = TensorStore(vector)
+    land(store, sender.snapshot(("x", "y"), form), form)
     assert store.is_sound(SHARE, b"")
     store.combine(Combine("y", ((2.0, SHARE), (-1.0, SharePart(SHARE, 1)))))
     store.pop(SHARE)
@@ -255,9 +243,9 @@ def test_what_was_not_accepted_is_mixed_back_and_its_snapshot_stays() -> None:
     assert torch.equal(vector.flats[0], before)
     assert module.num_batches_tracked is not None
     assert module.num_batches_tracked.item() == 1
-    assert store.frame_of(send(1, 0, 64)) is not None
+    assert store.frame_of(send(1, 64)) is not None
     store.release(Release(1))
-    assert store.frame_of(send(1, 0, 64)) is None
+    assert store.frame_of(send(1, 64)) is None
 
 
 def test_a_snapshot_that_is_not_finite_has_no_frame_and_costs_no_buffer() -> None:
@@ -266,7 +254,7 @@ def test_a_snapshot_that_is_not_finite_has_no_frame_and_costs_no_buffer() -> Non
     vector.flats[0][7] = float("nan")
     with pytest.raises(TrainingError, match="not finite"):
         store.take(Snapshot(1, "x"))
-    assert store.frame_of(send(1, 0, 64)) is None
+    assert store.frame_of(send(1, 64)) is None
     before = vector.flats[0].clone()
     store.reclaim(Reclaim(1, 0.5))
     torch.testing.assert_close(vector.flats[0], before, equal_nan=True, rtol=0, atol=0)
@@ -274,31 +262,25 @@ def test_a_snapshot_that_is_not_finite_has_no_frame_and_costs_no_buffer() -> Non
 
 def test_a_snapshot_buffer_comes_back_with_its_last_frame() -> None:
     vector = Vector(model())
-    store, size = TensorStore(vector), vector.schema.share_bytes
+    store, size, use = TensorStore(vector), vector.schema.share_bytes, vector.memory.use
     store.take(Snapshot(1, "x"))
-    frames = [store.frame_of(send(1, start, 64)) for start in (0, 64)]
+    frames = [store.frame_of(send(1, 64, start)) for start in (0, 64)]
     store.release(Release(1))
-    assert vector.memory.use().snapshots_bytes == size
+    assert use().snapshots_bytes == size
     frames.clear()
-    use = vector.memory.use()
-    assert (use.snapshots_bytes, use.idle_bytes) == (0, size)
-
-
-def test_a_snapshot_that_was_released_before_it_was_taken_is_let_go() -> None:
-    vector = Vector(model())
-    store = TensorStore(vector)
-    store.release(Release(1))
-    store.take(Snapshot(1, "x"))
-    assert store.frame_of(send(1, 0, 64)) is None and not store._released
-    assert vector.memory.use().snapshots_bytes == 0
+    assert (use().snapshots_bytes, use().idle_bytes) == (0, size)
+    # One that was released before it was taken is let go.
+    store.release(Release(2))
+    store.take(Snapshot(2, "x"))
+    assert store.frame_of(send(2, 64)) is None and not store._released
+    assert use().snapshots_bytes == 0
 
 
 @readable
 @pytest.mark.parametrize("wire", ["float32", "int8"])
 def test_a_share_is_mixed_from_the_memory_of_its_sender(wire: str) -> None:
     vectors = [Vector(model(), keeps_anchor=True) for _ in range(3)]
-    vectors[0].flats[0].add_(torch.randn_like(vectors[0].flats[0]), alpha=0.01)
-    sender = TensorStore(vectors[0], lambda id: stream(0, "a", "rounding"), Attachments())
+    sender = TensorStore(drifted(vectors[0]), rounding, Attachments())
     receiver = TensorStore(vectors[1], attachments=Attachments())
     form = Form(wire)
     size = form.size_bytes(vectors[0].schema, 0)
@@ -306,7 +288,7 @@ def test_a_share_is_mixed_from_the_memory_of_its_sender(wire: str) -> None:
     assert receiver.attach(Attach(SHARE, sender.segment_of(1), size, form))
     assert receiver.is_sound(SHARE, b"")
     receiver.mix(Mix(SHARE, 0.5, form))
-    vectors[2].mix(vectors[0].snapshot("x", form, rng=stream(0, "a", "rounding")), 0.5, form)
+    vectors[2].mix(vectors[0].snapshot("x", form, rng=rounding(1)), 0.5, form)
     assert torch.equal(vectors[1].flats[0], vectors[2].flats[0])
     assert vectors[1].memory.use().total_bytes == 0
 
@@ -400,12 +382,12 @@ def test_a_copy_is_adopted_from_its_frames_unless_its_anchor_is_of_another_swarm
 def test_a_sender_reads_what_its_receivers_read(wire: str) -> None:
     """To the last bit, without an anchor, and with what was rounded by chance."""
     sender, receiver = (Vector(model(), ("y", "sum")) for _ in range(2))
-    here = TensorStore(sender, lambda id: stream(0, "a", f"rounding:{id}"))
+    here = TensorStore(sender, rounding)
     there = TensorStore(receiver)
     form, start = Form(wire, bare=True), sender.flats[0].clone()
-    sender.flats[0].add_(torch.randn_like(start), alpha=0.01)
+    drifted(sender)
     here.take(Snapshot(3, "x", form))
-    frame = here.frame_of(send(3, 0, form.size_bytes(sender.schema, 0)))
+    frame = here.frame_of(send(3, form.size_bytes(sender.schema, 0)))
     assert frame is not None
     land(there, torch.frombuffer(bytearray(frame), dtype=torch.uint8), form)
     assert there.is_sound(SHARE, b"")
@@ -433,7 +415,7 @@ def test_a_staged_share_is_measured_where_it_lies(shards: int, wire: str) -> Non
     form, shares = Form(wire), list[ShareId]()
     ours, theirs = (Vector(model(), shards=shards, keeps_anchor=True) for _ in range(2))
     store = TensorStore(ours)
-    theirs.flats[0].add_(torch.randn_like(theirs.flats[0]), alpha=0.1)
+    drifted(theirs, 0.1)
     for seq, shard in ((1, 0), *((2, shard) for shard in range(shards))):
         share = ShareId("b", 1, seq, shard)
         rng = stream(0, "b", f"rounding:{seq}")
