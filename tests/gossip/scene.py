@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Effect, Greet, Inspect, Send, TakeSketch, Wait
@@ -188,7 +188,7 @@ class Scene:
         keeps_anchor: bool = False,
         host: bytes = b"",
         outward: Container[PeerId] = (),
-    ) -> None:
+    ) -> Self:
         """Let these peers found together, each by its own rule if given; some only dial out."""
         schema = schema_of(8 * shards, shards) if shards > 1 else SCHEMA
         for id in ids:
@@ -202,6 +202,7 @@ class Scene:
                 host=host,
             )
         self.found(*ids)
+        return self
 
     def found(self, *ids: PeerId) -> None:
         """Let peers that have entered found together and know one another."""
@@ -217,7 +218,9 @@ class Scene:
         self.lines.clear()
 
     def join(self, id: PeerId, *seeds: str, founders: int = 1, returning: bool = False) -> Effects:
-        """Start a peer."""
+        """Start a peer, and make it first unless it was."""
+        if id not in self.peers:
+            self.enter(id)
         return self._do(
             id, "joins", lambda p, now: p.join(now, seeds, founders, returning=returning)
         )

@@ -11,25 +11,37 @@ from rumor.train import CheckpointConfig, PeerConfig
 from rumor.train.config import RunConfig
 from rumor.train.runtime.search import advertised
 
+HERE = {"folder": Path("x")}
+
 
 @pytest.mark.parametrize(
-    ("field", "value", "says"),
+    ("config", "settings", "says"),
     [
-        ("id", "a b", "letters, digits"),
-        ("bind", "a/b", "HOST:PORT"),
-        ("join", ("host:99999",), "port"),
-        ("bind", ("127.0.0.1:*", "a/b"), "HOST:PORT"),
-        ("advertise", ("host:*",), "port"),
-        ("founders", 0, "at least 1"),
-        ("topology", "rng", "ring"),
-        ("rule", "gossip", "gosgd"),
-        ("linger_s", -1.0, "at least 0"),
-        ("leave_s", -1.0, "at least 0"),
+        (PeerConfig, {"id": "a b"}, "letters, digits"),
+        (PeerConfig, {"bind": "a/b"}, "HOST:PORT"),
+        (PeerConfig, {"join": ("host:99999",)}, "port"),
+        (PeerConfig, {"bind": ("127.0.0.1:*", "a/b")}, "HOST:PORT"),
+        (PeerConfig, {"advertise": ("host:*",)}, "port"),
+        (PeerConfig, {"founders": 0}, "at least 1"),
+        (PeerConfig, {"topology": "rng"}, "ring"),
+        (PeerConfig, {"rule": "gossip"}, "gosgd"),
+        (PeerConfig, {"linger_s": -1.0}, "at least 0"),
+        (PeerConfig, {"leave_s": -1.0}, "at least 0"),
+        (CheckpointConfig, {**HERE, "kept": 0}, "kept is 0"),
+        (CheckpointConfig, {**HERE, "every": "0s"}, "interval '0s' is malformed"),
+        *(
+            (RunConfig, {field: 0}, f"{field} is")
+            for field in ("steps", "total_steps", "batch_size", "count", "lr")
+        ),
+        (RunConfig, {"eval_every": -1}, "eval_every is"),
+        (RunConfig, {"lr": float("nan")}, "lr is"),
+        (RunConfig, {"index": 1}, "index is"),
+        (RunConfig, {"step_s_min": -0.1}, "step_s_min is"),
     ],
 )
-def test_a_peer_setting_out_of_range_is_named(field: str, value: object, says: str) -> None:
+def test_a_setting_out_of_range_is_named(config: Any, settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        PeerConfig(**{field: value})  # type: ignore[arg-type]
+        config(**settings)
 
 
 def test_a_graph_that_the_rule_cannot_use_is_named() -> None:
@@ -37,32 +49,6 @@ def test_a_graph_that_the_rule_cannot_use_is_named() -> None:
     PeerConfig(rule="relaysgd", topology="star", founders=9)
     with pytest.raises(ConfigError, match="topology is 'ring': rule 'relaysgd' needs a tree"):
         PeerConfig(rule="relaysgd", topology="ring", founders=3)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("steps", 0),
-        ("total_steps", 0),
-        ("batch_size", 0),
-        ("eval_every", -1),
-        ("count", 0),
-        ("lr", 0.0),
-        ("lr", float("nan")),
-        ("index", 1),
-        ("step_s_min", -0.1),
-    ],
-)
-def test_a_run_setting_out_of_range_is_named(field: str, value: object) -> None:
-    with pytest.raises(ConfigError, match=f"{field} is"):
-        RunConfig(**{field: value})  # type: ignore[arg-type]
-
-
-def test_a_checkpoint_setting_out_of_range_is_named() -> None:
-    with pytest.raises(ConfigError, match="kept is 0"):
-        CheckpointConfig(folder=Path("x"), kept=0)
-    with pytest.raises(ConfigError, match="interval '0s' is malformed"):
-        CheckpointConfig(folder=Path("x"), every="0s")
 
 
 def test_where_lives_are_counted() -> None:
@@ -76,6 +62,7 @@ def test_an_id_is_drawn_where_none_is_given() -> None:
     config = PeerConfig()
     assert config.named() != config.named()
     assert PeerConfig(id="anna").named() == "anna"
+    assert PeerConfig(advertise="node-a:9").advertise == ("tcp://node-a:9",)
 
 
 LOOPBACK = "tcp://127.0.0.1:5"
@@ -99,10 +86,6 @@ def test_others_are_told_the_addresses_that_they_can_dial(
     settings: dict[str, Any], bound: tuple[str, ...], told: tuple[str, ...]
 ) -> None:
     assert advertised(PeerConfig(**settings), bound) == told
-
-
-def test_one_address_may_be_given_as_a_text() -> None:
-    assert PeerConfig(advertise="node-a:9").advertise == ("tcp://node-a:9",)
 
 
 def test_listening_to_all_without_keys_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:

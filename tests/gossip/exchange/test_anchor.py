@@ -45,8 +45,7 @@ def anchored(scene: Scene, peer: str, of: str) -> bool:
 
 
 def test_among_founders_shares_are_differences_from_what_they_began_with() -> None:
-    scene = Scene(HALVES)
-    scene.founded("a", "b", keeps_anchor=True)
+    scene = Scene(HALVES).founded("a", "b", keeps_anchor=True)
     effects = scene.push("a", "b", ONE // 2)
     assert forms(effects) == [Form("bfloat16")]
     (sent,) = scene.sent(effects, Push)
@@ -92,9 +91,7 @@ def test_a_share_in_a_format_that_is_of_no_use_is_refused(rule: str, wire: str, 
 @pytest.mark.parametrize("config", [HALVES, SPARSE])
 def test_while_merging_and_when_leaving_numbers_go_as_they_are(config: ProtocolConfig) -> None:
     def founders() -> Scene:
-        scene = Scene(config)
-        scene.founded("a", "b", keeps_anchor=True)
-        return scene
+        return Scene(config).founded("a", "b", keeps_anchor=True)
 
     whole = founders().act("a", lambda context: context.push("b", 5, whole=True))
     assert forms(whole) == forms(founders().leave("a")) == [Form()]
@@ -180,8 +177,7 @@ def test_of_several_shards_all_must_bring_their_part_of_the_anchor(
 
 
 def test_two_pushes_in_different_forms_take_two_snapshots() -> None:
-    scene = Scene(HALVES)
-    scene.founded("a", "b", "c", keeps_anchor=True)
+    scene = Scene(HALVES).founded("a", "b", "c", keeps_anchor=True)
 
     def push_both(context: RuleContext) -> None:
         context.push("b", 5)

@@ -26,8 +26,7 @@ def chunks(effects: Effects) -> list[tuple[str, int, int]]:
 
 
 def test_pushes_beyond_the_bandwidth_are_skipped_and_not_queued() -> None:
-    scene = Scene(SLOW)
-    scene.founded("a", "b", "c", "d", rules={peer: GoSGD(1.0) for peer in "abcd"})
+    scene = Scene(SLOW).founded("a", "b", "c", "d", rules={peer: GoSGD(1.0) for peer in "abcd"})
     pushes = skips = 0
     for _ in range(40):
         effects = scene.step("a")
@@ -42,8 +41,7 @@ def test_pushes_beyond_the_bandwidth_are_skipped_and_not_queued() -> None:
 
 
 def test_a_held_back_share_is_not_given_up() -> None:
-    scene = Scene(replace(SLOW_FRAMES, stall_s=0.5))
-    scene.founded("a", "b")
+    scene = Scene(replace(SLOW_FRAMES, stall_s=0.5)).founded("a", "b")
     scene.push("a", "b", ONE // 2)
     scene.receive(scene.letter("b", "a", Grant(1, 64)))
     scene.wait(0.75)
@@ -52,8 +50,7 @@ def test_a_held_back_share_is_not_given_up() -> None:
 
 
 def test_two_shares_go_out_one_after_the_other_each_offered_when_its_turn_has_come() -> None:
-    scene = Scene(SLOW_FRAMES)
-    scene.founded("a", "b", "c")
+    scene = Scene(SLOW_FRAMES).founded("a", "b", "c")
 
     offered = to(scene.push("a", "cb"), Offer)
     assert offered == ["c"]
@@ -71,8 +68,7 @@ def test_two_shares_go_out_one_after_the_other_each_offered_when_its_turn_has_co
 
 
 def test_shards_share_the_bandwidth() -> None:
-    scene = Scene(replace(SLOW_FRAMES, shards_per_push=2))
-    scene.founded("a", "b", shards=2)
+    scene = Scene(replace(SLOW_FRAMES, shards_per_push=2)).founded("a", "b", shards=2)
     effects = scene.act("a", lambda context: context.push_shards("b", {0: 5, 1: 5}))
     found, schema = [], schema_of(16, shards=2).hash
     for _ in range(9):
@@ -88,8 +84,7 @@ def test_shards_share_the_bandwidth() -> None:
 @pytest.mark.parametrize("how", ["refused", "exact", "dead", "restarted", "unsent"])
 def test_a_share_that_is_over_holds_nobody_up(how: str) -> None:
     slow: dict[str, Any] = {"bandwidth_bytes_s": 0.4, "stall_s": 1e9} if how == "dead" else {}
-    scene = Scene(replace(SLOW_FRAMES, exact=how == "exact", **slow))
-    scene.founded("a", "b", "c")
+    scene = Scene(replace(SLOW_FRAMES, exact=how == "exact", **slow)).founded("a", "b", "c")
 
     scene.push("a", "bc")
     scene.receive(scene.letter("b", "a", Grant(1, 64)))
@@ -112,8 +107,7 @@ def test_a_share_that_is_over_holds_nobody_up(how: str) -> None:
 
 
 def test_a_share_keeps_the_link_while_it_waits_for_credit() -> None:
-    scene = Scene(SLOW_FRAMES)
-    scene.founded("a", "b", "c")
+    scene = Scene(SLOW_FRAMES).founded("a", "b", "c")
 
     scene.push("a", "bc")
     found = chunks(scene.receive(scene.letter("b", "a", Grant(1, 32))))
@@ -127,8 +121,7 @@ def test_a_share_keeps_the_link_while_it_waits_for_credit() -> None:
 
 
 def test_nothing_new_is_begun_while_frames_wait() -> None:
-    scene = Scene(SLOW_FRAMES)
-    scene.founded("a", "b", "c", rules={peer: GoSGD(1.0) for peer in "abc"})
+    scene = Scene(SLOW_FRAMES).founded("a", "b", "c", rules={peer: GoSGD(1.0) for peer in "abc"})
     offer = scene.sent(scene.step("a"), Offer)
     peer = scene.mail[-1].destination
     scene.receive(scene.letter(peer, "a", Grant(1, 64)))

@@ -16,8 +16,7 @@ WHOLE = replace(WIDE, window_bytes=64)
 
 def settled(config: ProtocolConfig = WIDE, *, accept: bool = True) -> Scene:
     """One push of a to b is over; the mailbag is empty."""
-    scene = Scene(config)
-    scene.founded("a", "b")
+    scene = Scene(config).founded("a", "b")
     scene.push("a", "b", ONE // 4)
     scene.deliver()
     if accept:
@@ -40,8 +39,7 @@ def test_as_many_frames_follow_the_offer_as_the_last_answer_gave_credit_for() ->
 
 
 def test_whose_offer_came_with_credit_is_not_told_again_by_the_first_frame() -> None:
-    scene = Scene(WHOLE)
-    scene.founded("b")
+    scene = Scene(WHOLE).founded("b")
     scene.introduce("a", "b")
     scene.wait(100.0)
     offer = an_offer(eager_bytes=64)
@@ -77,8 +75,7 @@ def test_the_frames_of_a_share_that_is_refused_are_dropped() -> None:
 
 
 def test_one_who_has_no_room_for_another_share_gives_no_credit() -> None:
-    scene = Scene(replace(WIDE, staged_max=2))
-    scene.founded("a", "b")
+    scene = Scene(replace(WIDE, staged_max=2)).founded("a", "b")
     for name in ("c", "d"):
         scene.introduce(name, "b")
         offer = an_offer()
@@ -98,8 +95,7 @@ def test_credit_of_one_life_is_not_used_for_the_next() -> None:
 
 
 def test_nobody_is_sent_more_than_a_window_whatever_credit_was_given() -> None:
-    scene = Scene(WIDE)
-    scene.founded("a", "b")
+    scene = Scene(WIDE).founded("a", "b")
     scene.push("a", "b", ONE // 4)
     scene.deliver()
     scene.mix_all("b")

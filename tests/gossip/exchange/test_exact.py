@@ -32,8 +32,7 @@ HALF = ONE // 2
 
 def pushed(config: ProtocolConfig = EXACT, weight: int = HALF, host: bytes = b"") -> Scene:
     """A push of a to b; the mail stays in the bag."""
-    scene = Scene(config)
-    scene.founded("a", "b", "c", "d", "e", host=host)
+    scene = Scene(config).founded("a", "b", "c", "d", "e", host=host)
     assert not of(scene.push("a", "b", weight), Release)
     return scene
 
@@ -87,8 +86,7 @@ def test_what_was_accepted_whole_is_settled_at_once() -> None:
 
 
 def test_two_that_come_back_are_mixed_back_one_after_the_other() -> None:
-    scene = Scene(EXACT)
-    scene.founded("a", "b", "c")
+    scene = Scene(EXACT).founded("a", "b", "c")
 
     def push_both(context: RuleContext) -> None:
         context.push("b", ONE // 4)

@@ -25,7 +25,6 @@ PUSH = a_push(escrow=ONE // 2)
 def scene(config: ProtocolConfig = WIDE) -> Scene:
     """A peer b that holds weight, and somebody called a who writes what the test likes."""
     made = Scene(config)
-    made.enter("b")
     made.join("b")
     made.introduce("a", "b")
     return made
@@ -217,13 +216,11 @@ def test_a_share_of_another_swarm_is_refused_but_not_one_that_was_let_in() -> No
 
 def test_a_newcomer_takes_nothing_that_it_did_not_ask_for_and_then_a_copy_only() -> None:
     made = Scene()
-    made.enter("b")
     made.join("b", "a")
     made.introduce("a", "b", phase=Phase.SEEKING)
     copy = replace(PUSH, size_bytes=128, form=Form(copy=True))
     assert refusals(made, "a", copy) == ["not asked for"]
     made = Scene()
-    made.enter("a")
     made.join("a")
     made.ask("b", "a")
     assert made.peers["b"].phase is Phase.JOINING

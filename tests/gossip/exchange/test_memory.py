@@ -28,8 +28,7 @@ SHARE = ShareId("a", 1, 1)
 
 def shown() -> Scene:
     """A push of a to b, of which only the offer is on its way."""
-    scene = Scene(WIDE)
-    scene.founded("a", "b", host=HERE)
+    scene = Scene(WIDE).founded("a", "b", host=HERE)
     effects = scene.push("a", "b", ONE // 2)
     assert Snapshot(1, "x", shown=True) in effects and Release(1) not in effects
     assert shows(effects) == [True]
@@ -141,8 +140,7 @@ def test_of_an_abandoned_share_nothing_can_be_sent_any_more() -> None:
 
 
 def test_one_of_two_readers_being_dead_the_memory_is_abandoned_after_the_other() -> None:
-    scene = Scene(replace(WIDE, query_s_max=1e9, query_s_min=1e9))
-    scene.founded("a", "b", "c", host=HERE)
+    scene = Scene(replace(WIDE, query_s_max=1e9, query_s_min=1e9)).founded("a", "b", "c", host=HERE)
     scene.push("a", "bc")
     while not scene.peers["a"].account.outstanding["b", 1].stranded:
         scene.wait(1.0)
@@ -153,8 +151,9 @@ def test_one_of_two_readers_being_dead_the_memory_is_abandoned_after_the_other()
 
 
 def test_what_cannot_be_read_waits_for_its_turn_where_another_share_has_the_link() -> None:
-    scene = Scene(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64))
-    scene.founded("a", "b", "c", host=HERE)
+    scene = Scene(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64)).founded(
+        "a", "b", "c", host=HERE
+    )
     for peer in "bc":
         scene.push("a", peer, ONE // 4)
     granted = [scene.receive(scene.letter(peer, "a", Grant(1, 64))) for peer in "bc"]

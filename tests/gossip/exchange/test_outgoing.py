@@ -20,8 +20,7 @@ HALF = ONE // 2
 
 def pushed(config: ProtocolConfig = SMALL) -> Scene:
     """A push of a to b, of half of its weight; the mail stays in the bag."""
-    scene = Scene(config)
-    scene.founded("a", "b")
+    scene = Scene(config).founded("a", "b")
     scene.push("a", "b", HALF)
     return scene
 
@@ -36,8 +35,7 @@ def settled(weight: int) -> Record:
 
 
 def test_two_pushes_of_one_call_share_a_snapshot_that_outlives_both() -> None:
-    scene = Scene()
-    scene.founded("a", "b", "c")
+    scene = Scene().founded("a", "b", "c")
     effects = scene.push("a", "bc")
     assert of(effects, Snapshot) == [Snapshot(1, "x")]
     assert [send.snapshot for send in of(effects, Send)] == [1, 1]

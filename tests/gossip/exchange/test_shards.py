@@ -26,16 +26,14 @@ COPY = Form(copy=True)
 
 
 def founded(*ids: str, config: ProtocolConfig = SMALL) -> Scene:
-    scene = Scene(config)
-    scene.founded(*ids or "ab", shards=3)
-    return scene
+    return Scene(config).founded(*ids or "ab", shards=3)
 
 
 def gossiping(**config: Any) -> Scene:
     """Peers a and b, which push at every turn."""
-    scene = Scene(replace(SMALL, **config))
-    scene.founded("a", "b", shards=3, rules={peer: GoSGD(1.0) for peer in "ab"})
-    return scene
+    return Scene(replace(SMALL, **config)).founded(
+        "a", "b", shards=3, rules={peer: GoSGD(1.0) for peer in "ab"}
+    )
 
 
 def exchange(scene: Scene) -> list[tuple[int, int]]:
@@ -100,8 +98,9 @@ def test_a_push_of_all_shards_counts_as_one_and_carries_one_round() -> None:
 
 
 def test_sgp_shares_every_shard_out_by_its_own_weight() -> None:
-    scene = Scene(replace(SMALL, shards_per_push=3))
-    scene.founded("a", "b", "c", shards=3, rules={peer: SGP() for peer in "abc"})
+    scene = Scene(replace(SMALL, shards_per_push=3)).founded(
+        "a", "b", "c", shards=3, rules={peer: SGP() for peer in "abc"}
+    )
     third = coarse(ONE // 3)
     assert pushed(scene.step("a")) == [(shard, third) for _ in "bc" for shard in range(3)]
     assert weights(scene, "a") == [ONE - 2 * third] * 3

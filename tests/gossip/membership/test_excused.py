@@ -12,8 +12,7 @@ from ..scene import Scene, to
 
 def unanswered() -> Scene:
     """Both credits of a are with b and c, which do not answer; d would."""
-    scene = Scene()
-    scene.founded(*"abcd")
+    scene = Scene().founded(*"abcd")
     scene.push("a", "bc")
     scene.mail.clear()
     return scene

@@ -26,8 +26,7 @@ FORGED = [
 
 def together(*ids: str) -> Scene:
     """Founders; nothing of what they have said is on its way."""
-    scene = Scene(BRIEF)
-    scene.founded(*ids)
+    scene = Scene(BRIEF).founded(*ids)
     scene.mail.clear()
     return scene
 

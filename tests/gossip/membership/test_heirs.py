@@ -13,8 +13,7 @@ from ..scene import Effects, Scene, hello, member, of
 
 def left_alone(*ids: str) -> Scene:
     """Founders; a is about to leave, and nothing of what was said before is on its way."""
-    scene = Scene()
-    scene.founded(*ids)
+    scene = Scene().founded(*ids)
     scene.wait(0.5)
     scene.mail.clear()
     return scene
@@ -167,8 +166,7 @@ def test_where_the_only_heir_that_answers_is_busy_another_is_taken_after_a_while
 
 
 def test_of_several_shards_each_is_burned_as_far_as_there_is_any() -> None:
-    scene = Scene()
-    scene.founded("a", "b", shards=2)
+    scene = Scene().founded("a", "b", shards=2)
     scene.act("a", lambda context: context.push("b", ONE, shard=0))
     scene.leave("a", burn=True)
     a = scene.peers["a"]

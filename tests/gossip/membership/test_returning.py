@@ -72,8 +72,7 @@ def test_two_that_returned_apart_are_one_swarm_when_they_meet() -> None:
 
 @pytest.mark.parametrize("founders", [1, 3])
 def test_one_that_returns_to_a_living_swarm_joins_with_nothing(founders: int) -> None:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     c = scene.enter("c", incarnation=2, clock={"c": 9})
     scene.join("c", "a", founders=founders, returning=True)
     assert Founded() not in scene.go_on(5.0, step_s=0.2, turns=True)
@@ -138,7 +137,6 @@ def test_one_that_returned_once_and_then_without_its_checkpoint_keeps_nobody_wai
 def test_a_newcomer_with_a_part_of_a_copy_is_none_that_returns() -> None:
     """It has accepted something, but brings nothing that a swarm could be founded anew with."""
     scene = Scene()
-    scene.enter("a")
     scene.join("a", "b")
     for beat in range(1, 9):
         scene.says("a", member("b", Phase.JOINING, heartbeat=beat))

@@ -11,8 +11,7 @@ BRIEF = ProtocolConfig(suspect_s=4.0, dead_s=10.0, redial_s_max=8.0)
 
 
 def together(*ids: str, config: ProtocolConfig = BRIEF) -> Scene:
-    scene = Scene(config)
-    scene.founded(*ids)
+    scene = Scene(config).founded(*ids)
     scene.mail.clear()
     return scene
 
@@ -37,7 +36,6 @@ def test_steps_of_those_who_are_gone_count_for_newcomers_too() -> None:
     del scene.peers["b"]
     scene.go_on(15, "a")
     assert [m.id for m in scene.peers["a"].table.live()] == ["a"]
-    scene.enter("c")
     scene.join("c", "a")
     scene.go_on(3, "a", "c")
     assert scene.peers["c"].table.clock.rows() == {"b": 7, "c": 0}
@@ -104,8 +102,7 @@ def test_steps_never_grow_beyond_what_a_message_can_hold() -> None:
 
 
 def test_one_message_does_not_end_training() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     for _ in range(40):
         scene.wait(0.1)
         scene.step("a")

@@ -34,14 +34,12 @@ SMALLER, LARGER = b"\0" * 16, b"\xff" * 16
 def alone(config: ProtocolConfig = SMALL) -> Scene:
     """A founder a, which has accepted nothing yet."""
     scene = Scene(config)
-    scene.enter("a")
     scene.join("a")
     return scene
 
 
 def newcomer() -> Scene:
     scene = Scene()
-    scene.enter("a")
     scene.join("a", "b", "c")
     return scene
 
@@ -113,8 +111,7 @@ def test_between_two_swarms_without_roots_a_newcomer_does_not_go_to_and_fro() ->
 
 
 def test_two_swarms_that_have_taken_root_do_not_merge() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     scene.push("b", "a")
     scene.deliver()
     scene.mix_all("a")
@@ -151,8 +148,7 @@ def test_a_share_under_way_to_one_that_gives_its_swarm_up_is_waited_for_no_longe
     config: ProtocolConfig, kind: Kind, accepted: int
 ) -> None:
     """It is no member any more, so that nobody would ever notice its death."""
-    scene = Scene(config)
-    scene.founded("a", "b")
+    scene = Scene(config).founded("a", "b")
     scene.push("a", "b", ONE // 2)
     effects = scene.says("a", member("b", heartbeat=9), swarm=OTHER_ANCHOR)
     assert Record(Entry(kind, 0, "b", 1, 1)) in effects

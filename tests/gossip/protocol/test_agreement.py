@@ -17,8 +17,7 @@ FAR, NEAR, CLOSE = (1.0, 0.1), (1.0, 0.0101), (1.0, 0.01)
 
 def finished(*ids: str, outward: str = "", **sketches: tuple[float, ...]) -> Scene:
     """Peers that have all finished, and know it; some only dial out."""
-    scene = Scene(ProtocolConfig(merge_rounds=1))
-    scene.founded(*ids, outward=outward)
+    scene = Scene(ProtocolConfig(merge_rounds=1)).founded(*ids, outward=outward)
     scene.sketches = {id: CLOSE for id in ids} | sketches
     for id in ids:
         scene.finish(id)

@@ -22,8 +22,7 @@ BRIEF = ProtocolConfig(suspect_s=4.0, dead_s=10.0, redial_s_max=8.0)
 
 
 def together(*ids: str, config: ProtocolConfig = BRIEF) -> Scene:
-    scene = Scene(config)
-    scene.founded(*ids)
+    scene = Scene(config).founded(*ids)
     scene.mail.clear()
     return scene
 
@@ -83,7 +82,6 @@ def test_a_later_life_that_can_be_writes_off_what_the_earlier_one_had() -> None:
 
 def test_one_that_was_outlived_stops_unless_it_still_seeks() -> None:
     newcomer = Scene()
-    newcomer.enter("a")
     newcomer.join("a", "b")
     why = "another peer called a has started since: each needs a name of its own"
     for scene, reasons in ((newcomer, []), (together("a", "b"), [why])):
@@ -187,7 +185,6 @@ def test_a_peer_that_came_back_too_early_hears_of_its_later_life_and_joins_with_
 def crowd(count: int) -> Scene:
     """A peer a that has met so many."""
     scene = Scene(BRIEF)
-    scene.enter("a")
     scene.join("a")
     scene.says("a", *(member(f"p{index:03}") for index in range(count)))
     for index in range(count):
@@ -228,7 +225,6 @@ def test_who_is_only_asked_after_tells_of_itself_alone() -> None:
 
 def test_roots_of_another_swarm_are_none_of_ones_own() -> None:
     scene = Scene()
-    scene.enter("a")
     scene.join("a", "b", founders=2)
     scene.says("a", member("b", Phase.SEEKING), swarm=OTHER_ANCHOR)
     scene.passes("a", 4.0)

@@ -21,9 +21,7 @@ from ..scene import Scene, of, to
 
 def founded(*ids: PeerId, neighbors: Neighbors = complete) -> Scene:
     """Founders of one swarm, all on this topology."""
-    scene = Scene()
-    scene.founded(*ids or "ab", neighbors=neighbors)
-    return scene
+    return Scene().founded(*ids or "ab", neighbors=neighbors)
 
 
 def arrived() -> Scene:
@@ -253,8 +251,7 @@ def test_how_long_an_answer_takes_is_learnt_from_those_who_live() -> None:
 
 
 def test_a_synchronous_rule_halts_where_two_founders_only_dial_out() -> None:
-    scene = Scene()
-    scene.founded(*"abc", rules={id: DPSGD() for id in "abc"}, outward="ab")
+    scene = Scene().founded(*"abc", rules={id: DPSGD() for id in "abc"}, outward="ab")
     (halt,) = of(scene.step("c"), Halt)
     assert halt.reason == (
         "a and b only dial out, so that neither can reach the other, and dpsgd needs every link: "

@@ -44,8 +44,7 @@ def gathered(
     count: int, config: ProtocolConfig = PATIENT, donors: int = 1, host: bytes = b""
 ) -> Scene:
     """Founders a.., and newcomers n00.. that have asked a for a copy."""
-    scene = Scene(config)
-    scene.founded(*"abcd"[:donors], host=host)
+    scene = Scene(config).founded(*"abcd"[:donors], host=host)
     newcomers = [f"n{index:02}" for index in range(count)]
     for id in newcomers:
         scene.enter(id, host=host)
@@ -189,8 +188,7 @@ def test_half_of_those_who_wait_are_referred_once_to_one_that_has_joined() -> No
 
 def asked_by(*newcomers: Member) -> Scene:
     """A founder that these have asked for a copy."""
-    scene = Scene(PATIENT)
-    scene.founded("a")
+    scene = Scene(PATIENT).founded("a")
     for newcomer in newcomers:
         scene.says("a", newcomer)
         scene.receive(scene.letter(newcomer.id, "a", Ask()))
@@ -223,7 +221,6 @@ def test_one_that_has_joined_elsewhere_or_gone_is_given_nothing() -> None:
 def newcomer(config: ProtocolConfig = WIDE, *donors: str) -> Scene:
     """A newcomer n that knows donors and has asked b, the first of them."""
     scene = Scene(config)
-    scene.enter("n")
     scene.join("n", "b")
     assert to(scene.says("n", member("b")), Ask) == ["b"]
     for donor in donors:
@@ -323,8 +320,7 @@ def test_a_donor_that_dies_in_mid_transfer_is_replaced_by_another_and_nothing_is
 
 def test_so_many_newcomers_are_given_a_copy_at_a_time() -> None:
     """On the same machine they need no credit: all read one copy."""
-    scene = Scene(WIDE)
-    scene.founded("a", "b", host=HERE)
+    scene = Scene(WIDE).founded("a", "b", host=HERE)
     for index in range(200):
         scene.says("a", member(f"n{index}", Phase.JOINING, host=HERE))
         scene.receive(scene.letter(f"n{index}", "a", Ask()))

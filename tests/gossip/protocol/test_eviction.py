@@ -45,7 +45,6 @@ def passes(scene: Scene, seconds: int, *alive: Member) -> list[Effect | Event]:
 def seen(*dead: str, alive: str = "b") -> Scene:
     """A founder that has met these, which died a second apart, and one that lives."""
     scene = Scene(NARROW)
-    scene.enter("a")
     scene.join("a")
     for id in dead:
         scene.says("a", entry(id))
@@ -63,8 +62,7 @@ def test_of_the_dead_those_are_remembered_that_were_heard_last() -> None:
 
 
 def test_nobody_is_forgotten_with_whom_weight_is_to_be_settled() -> None:
-    scene = Scene(NARROW)
-    scene.founded("a", "b")
+    scene = Scene(NARROW).founded("a", "b")
     scene.push("a", "b", 5)
     scene.mail.clear()
     passes(scene, 1)

@@ -20,7 +20,6 @@ COPY = a_push(size_bytes=128, form=Form(copy=True))
 def seeking(config: ProtocolConfig = SMALL, *seeds: str) -> Scene:
     """A newcomer a, which looks for a swarm at b, unless told."""
     scene = Scene(config)
-    scene.enter("a")
     scene.join("a", *seeds or "b")
     return scene
 
@@ -51,7 +50,6 @@ def test_addresses_can_be_added_while_a_peer_looks_for_a_swarm_and_to_a_member()
     scene = seeking()
     scene.join("a", "c")
     assert greeted(scene.passes("a", 0.2, 0.2)) == ["b", "c"]
-    scene.enter("d")
     scene.join("d")
     assert Founded() not in scene.join("d", "e")
     assert scene.peers["d"].account.founded == ONE
@@ -79,7 +77,6 @@ def test_a_lonely_newcomer_never_founds() -> None:
 def test_of_newcomers_that_see_only_one_another_the_one_with_the_smallest_id_founds() -> None:
     for id, other, founds in (("a", "b", True), ("b", "a", False)):
         scene = Scene()
-        scene.enter(id)
         scene.join(id, other)
         entry = member(other, Phase.SEEKING, addresses=())
         scene.says(id, entry, rooted=False, swarm=b"")
@@ -156,8 +153,7 @@ def test_a_newcomer_that_has_asked_wakes_in_time_to_ask_again() -> None:
 
 def asked() -> Scene:
     """Newcomer c has asked a, which founded together with b."""
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     scene.says("a", member("c", Phase.JOINING, addresses=()), rooted=False)
     scene.receive(scene.letter("c", "a", Ask()))
     return scene
@@ -174,8 +170,7 @@ def test_a_donor_gives_to_those_that_asked_and_still_need_it() -> None:
 
 
 def test_a_donor_with_hardly_any_weight_waits_until_it_has_some() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     scene.push("a", "b", ONE - 2 * WEIGHT_MIN + 1)
     scene.says("a", member("c", Phase.JOINING, addresses=()), rooted=False)
     scene.receive(scene.letter("c", "a", Ask()))

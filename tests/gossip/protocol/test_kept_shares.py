@@ -26,9 +26,9 @@ def table(
     config: ProtocolConfig = ROUNDED, *, keeps_anchor: bool = False, host: bytes = b""
 ) -> Scene:
     """Peers whose rules write what they keep by itself."""
-    scene = Scene(config, Requirements(bare=True))
-    scene.founded("a", "b", "c", keeps_anchor=keeps_anchor, host=host)
-    return scene
+    return Scene(config, Requirements(bare=True)).founded(
+        "a", "b", "c", keeps_anchor=keeps_anchor, host=host
+    )
 
 
 def keep(scene: Scene, **how: bool) -> tuple[Kept, Effects]:
@@ -105,8 +105,7 @@ def test_one_that_leaves_keeps_nothing() -> None:
 def test_what_is_kept_has_the_form_that_was_asked_for(
     how: dict[str, bool], keeps_anchor: bool, form: Form
 ) -> None:
-    scene = Scene(ROUNDED)
-    scene.founded("a", "b", "c", keeps_anchor=keeps_anchor)
+    scene = Scene(ROUNDED).founded("a", "b", "c", keeps_anchor=keeps_anchor)
     assert keep(scene, **how)[0].form == form
 
 
@@ -125,8 +124,7 @@ def test_in_frames_and_from_memory_it_is_the_same_snapshot() -> None:
 
 @pytest.mark.parametrize("wire", ["float32", "int8"])
 def test_who_takes_none_refuses_a_share_that_is_written_by_itself(wire: str) -> None:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     form = Form(wire, bare=True)
     size = form.size_bytes(SCHEMA, 0)
     body = a_push(size_bytes=size, form=form)
@@ -136,9 +134,9 @@ def test_who_takes_none_refuses_a_share_that_is_written_by_itself(wire: str) -> 
 
 @pytest.mark.parametrize("bare", [False, True])
 def test_a_newcomer_asks_for_the_anchor_where_shares_refer_to_it(bare: bool) -> None:
-    scene = Scene(ROUNDED, Requirements(whole=False, bare=bare))
-    scene.founded("a", "b", keeps_anchor=True)
-    scene.enter("z")
+    scene = Scene(ROUNDED, Requirements(whole=False, bare=bare)).founded(
+        "a", "b", keeps_anchor=True
+    )
     scene.join("z", "a")
     asked = scene.sent(scene.go_on(10.0, "z", "a", step_s=0.5), Ask)
     assert asked and all(ask.anchor is not bare for ask in asked)

@@ -17,14 +17,11 @@ from ..scene import SMALL, Scene, member, of
 
 
 def founded(*ids: str, config: ProtocolConfig = SMALL) -> Scene:
-    scene = Scene(config)
-    scene.founded(*ids or "ab")
-    return scene
+    return Scene(config).founded(*ids or "ab")
 
 
 def alone() -> Scene:
     scene = Scene()
-    scene.enter("a")
     scene.join("a")
     return scene
 
@@ -74,7 +71,6 @@ def test_a_leaver_waits_for_an_heir_that_cannot_be_reached_just_now() -> None:
 
 def test_where_only_newcomers_are_left_one_becomes_a_copy() -> None:
     scene = founded("a")
-    scene.enter("b")
     scene.join("b", "a")
     scene.deliver(Hello)
     scene.passes("b", 0.5, 0.5)
@@ -154,8 +150,7 @@ class Halting:
     ("reason", "told"), [("b died", "b died"), ("b\n died\t", "b died"), ("x" * 600, "x" * 512)]
 )
 def test_who_leaves_because_its_rule_cannot_go_on_says_why(reason: str, told: str) -> None:
-    scene = Scene()
-    scene.founded("a", "c", rules={"a": Halting(reason), "c": DPSGD()})
+    scene = Scene().founded("a", "c", rules={"a": Halting(reason), "c": DPSGD()})
     assert not of(scene.step("c"), Halt)
     scene.step("a")
     farewells = scene.sent(scene.leave("a"), Leave)

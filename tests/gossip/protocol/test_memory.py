@@ -17,9 +17,7 @@ half = RuleContext.push_half
 
 
 def founded(*ids: str) -> Scene:
-    scene = Scene(WIDE)
-    scene.founded(*ids or "ab")
-    return scene
+    return Scene(WIDE).founded(*ids or "ab")
 
 
 def reads(scene: Scene, id: str, other: str) -> None:
@@ -54,8 +52,7 @@ def test_a_push_for_which_there_is_no_memory_is_skipped() -> None:
 )
 def test_each_rule_says_that_memory_is_why_it_skips_a_push(spec: str, shards: int) -> None:
     rules = {id: make_rule(spec) for id in "ab"}
-    scene = Scene(WIDE, requirements_of(rules["a"]))
-    scene.founded("a", "b", rules=rules, shards=shards)
+    scene = Scene(WIDE, requirements_of(rules["a"])).founded("a", "b", rules=rules, shards=shards)
     scene.fill("a")
     reasons = {why for _ in range(30) for why in skipped(scene.step("a"))}
     assert NO_MEMORY in reasons <= {NO_MEMORY, "an exchange is open"}
@@ -154,7 +151,6 @@ def test_what_a_peer_founds_with_is_asked_for_when_it_founds() -> None:
         return ANCHOR
 
     scene = Scene()
-    scene.enter("a")
     scene.join("a")
     for id in "nm":
         scene.enter(id, anchor=lambda id=id: anchor_of(id))  # type: ignore[misc]

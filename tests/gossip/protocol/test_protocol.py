@@ -14,9 +14,7 @@ from ..scene import ANCHOR, Scene, letters
 
 
 def founded(*ids: str) -> Scene:
-    scene = Scene()
-    scene.founded(*ids or "ab")
-    return scene
+    return Scene().founded(*ids or "ab")
 
 
 def live(scene: Scene) -> list[str]:
@@ -58,7 +56,6 @@ def test_it_tells_how_many_steps_it_has_taken_and_takes_none_that_has_finished()
 
 def test_whoever_is_only_heard_of_is_greeted() -> None:
     scene = founded()
-    scene.enter("c")
     scene.join("c", "b")
     effects = scene.deliver()
     hellos = [e for e in letters(effects, Hello) if (e.source, e.destination) == ("c", "a")]

@@ -25,9 +25,7 @@ def read(scene: Scene, id: str, other: str = "") -> Effects:
 
 
 def founded(config: ProtocolConfig = SMALL, shards: int = 1) -> Scene:
-    scene = Scene(config)
-    scene.founded(*"abc", shards=shards)
-    return scene
+    return Scene(config).founded(*"abc", shards=shards)
 
 
 def asked(config: ProtocolConfig = SMALL, shards: int = 1) -> Scene:
@@ -85,8 +83,7 @@ def test_a_rule_sees_neither_what_is_shown_nor_that_it_came_back() -> None:
 
 
 def test_what_is_under_way_to_a_reader_uses_up_no_credit() -> None:
-    scene = Scene()
-    scene.founded(*"abcde")
+    scene = Scene().founded(*"abcde")
     for reader in "ac":
         read(scene, reader, "b")
     scene.deliver()
@@ -183,8 +180,9 @@ def test_a_model_with_numbers_that_are_not_finite_is_not_there_to_be_read(
     fixed_members: bool,
 ) -> None:
     """Rules of rounds decide about such shares themselves, but see none that is to be read."""
-    scene = Scene(requirements=Requirements(whole=False, fixed_members=fixed_members))
-    scene.founded(*"abc")
+    scene = Scene(requirements=Requirements(whole=False, fixed_members=fixed_members)).founded(
+        *"abc"
+    )
     read(scene, "a", "b")
     scene.deliver(Read)
     scene.step("b")
@@ -234,8 +232,7 @@ def test_who_takes_part_and_is_heard_may_show_its_model_and_nobody_else() -> Non
         scene.passes("a", 1.0)
         seen.append(reading.may_show("b"))
     assert seen[0] and not seen[4] and not seen[-1]
-    scene = Scene()
-    scene.founded(*"abc", outward="bc")
+    scene = Scene().founded(*"abc", outward="bc")
     reading = scene.peers["b"].reading
     assert reading.may_show("a") and not reading.may_show("c"), "two that only dial out"
 

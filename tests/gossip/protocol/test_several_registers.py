@@ -31,9 +31,7 @@ def table(
     config: ProtocolConfig = SMALL, host: bytes = b"", *, keeps_anchor: bool = False
 ) -> Scene:
     """Peers whose rules push two registers at a time."""
-    scene = Scene(config, TWO)
-    scene.founded("a", "b", "c", host=host, keeps_anchor=keeps_anchor)
-    return scene
+    return Scene(config, TWO).founded("a", "b", "c", host=host, keeps_anchor=keeps_anchor)
 
 
 def push_pair(context: RuleContext) -> None:
@@ -97,8 +95,7 @@ def test_no_more_registers_are_pushed_than_the_rule_says(several: tuple[str, ...
 
 
 def test_a_rule_that_says_nothing_pushes_and_takes_one_at_a_time() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     with pytest.raises(LocalProtocolError, match=r"the rule's requirements\.share_registers is 1"):
         scene.act("a", push_pair)
     body = a_push(size_bytes=128, form=Form(registers=2))

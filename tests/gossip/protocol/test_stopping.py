@@ -32,8 +32,7 @@ def told(effects: Effects) -> list[tuple[str, Stop]]:
 
 
 def test_training_ends_once_however_often_it_is_asked_for() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     first, second = (asks(scene, "a", ("a", 1), ("b", 1)) for _ in range(2))
     assert ended(first) and not ended(second)
     assert scene.sent(first, Stopping) == scene.sent(second, Stopping)
@@ -42,15 +41,13 @@ def test_training_ends_once_however_often_it_is_asked_for() -> None:
 
 
 def test_a_request_that_names_an_earlier_life_stops_nobody() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     assert not asks(scene, "a", ("b", 1))
     assert not asks(scene, "a", ("a", 2), ("b", 1))
 
 
 def test_it_is_passed_on_to_whom_it_names_until_they_stop() -> None:
-    scene = Scene()
-    scene.founded("a", "b", "c")
+    scene = Scene().founded("a", "b", "c")
     request = Stop((("a", 1), ("b", 1)))
     assert told(asks(scene, "a", *request.lives)) == [("b", request)]
     assert told(scene.wake("a")) == []
@@ -66,8 +63,7 @@ def test_it_is_passed_on_to_whom_it_names_until_they_stop() -> None:
 
 
 def test_a_member_that_passes_it_on_is_not_answered() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     effects = asks(scene, "a", ("a", 1), ("b", 1), by="b")
     assert ended(effects) and not scene.sent(effects, Stopping)
 
@@ -113,15 +109,13 @@ AB, AC, ABC = (tuple((id, 1) for id in ids) for ids in ("ab", "ac", "abc"))
 def test_of_two_requests_each_goes_to_whom_it_names(
     first: Lives, second: Lives, passed_on: list[tuple[str, Lives]]
 ) -> None:
-    scene = Scene()
-    scene.founded("a", "b", "c")
+    scene = Scene().founded("a", "b", "c")
     assert told(asks(scene, "a", *first)) == [("b", Stop(first))]
     assert told(asks(scene, "a", *second)) == [(to, Stop(lives)) for to, lives in passed_on]
 
 
 def test_one_that_merges_already_goes_on_with_that() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     scene.finish("a")
     effects = asks(scene, "a", ("a", 1), ("b", 1))
     assert not ended(effects) and len(told(effects)) == 1
@@ -129,8 +123,7 @@ def test_one_that_merges_already_goes_on_with_that() -> None:
 
 
 def test_only_a_few_are_answered() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     answered = [
         bool(scene.sent(asks(scene, "a", ("a", 1), by=f"asker-{number}"), Stopping))
         for number in range(9)

@@ -18,8 +18,7 @@ FOLDER = Path(__file__).with_name("transcripts")
 
 def pushed(config: ProtocolConfig = SMALL, weight: int = ONE // 2, host: bytes = b"") -> Scene:
     """Let a push to b; the mail stays in the bag."""
-    scene = Scene(config)
-    scene.founded("a", "b", host=host)
+    scene = Scene(config).founded("a", "b", host=host)
     scene.push("a", "b", weight)
     return scene
 
@@ -70,8 +69,7 @@ def memory() -> Scene:
 
 
 def shards() -> Scene:
-    scene = Scene()
-    scene.founded("a", "b", shards=2)
+    scene = Scene().founded("a", "b", shards=2)
     scene.act("a", lambda context: context.push_shards("b", {0: ONE // 2, 1: ONE // 4}))
     scene.deliver()
     return mixed(scene)
@@ -116,7 +114,6 @@ def lost_ack() -> Scene:
 
 def join() -> Scene:
     scene = Scene()
-    scene.enter("a")
     scene.join("a")
     scene.ask("b", "a")
     scene.deliver()
@@ -128,8 +125,7 @@ def join() -> Scene:
 
 
 def leave() -> Scene:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     scene.leave("a")
     scene.deliver()
     return mixed(scene)

@@ -25,8 +25,7 @@ def alone(incarnation: int = 1) -> Scene:
 
 def rooted() -> Scene:
     """A peer a that has accepted a share of b."""
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     scene.push("b", "a")
     scene.deliver()
     scene.mix_all("a")

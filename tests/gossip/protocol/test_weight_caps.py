@@ -32,8 +32,7 @@ def offered(scene: Scene, weight: int) -> Effects:
 def test_of_a_share_no_more_weight_is_accepted_than_one_may_have(
     own: int, weight: int, accepted: int
 ) -> None:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     if own < ONE:
         scene.push("a", "b", ONE - own)
     scene.introduce("s", "a")
@@ -45,8 +44,7 @@ def test_of_a_share_no_more_weight_is_accepted_than_one_may_have(
 
 
 def test_a_leaver_may_outweigh_what_is_held_here_up_to_what_all_have_brought() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     scene.push("a", "b", ONE - ONE // 2**20)
     scene.introduce("s", "a")
     scene.receive(scene.letter("s", "a", Leave(gone=False)))
@@ -55,8 +53,7 @@ def test_a_leaver_may_outweigh_what_is_held_here_up_to_what_all_have_brought() -
 
 
 def test_rules_that_need_whole_shares_take_them_whole() -> None:
-    scene = Scene(requirements=Requirements())
-    scene.founded("a", "b")
+    scene = Scene(requirements=Requirements()).founded("a", "b")
     scene.introduce("s", "a")
     offered(scene, 99 * ONE)
     assert scene.peers["a"].state.weight == 100 * ONE
@@ -64,8 +61,7 @@ def test_rules_that_need_whole_shares_take_them_whole() -> None:
 
 def test_a_swarm_of_64_shrinks_to_2_and_strands_nothing() -> None:
     ids = tuple(f"p{index:02}" for index in range(64))
-    scene = Scene()
-    scene.founded(*ids)
+    scene = Scene().founded(*ids)
     for id in ids[2:]:
         scene.leave(id)
         for _ in range(6):

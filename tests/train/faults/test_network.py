@@ -25,51 +25,55 @@ def sent(found: NetworkFaults, source: int, to: int, n: int = 2000) -> list[tupl
     return [found.arrivals(k / 1000, source, to, ((k + 1) / 1000,)) for k in range(n)]
 
 
-def test_without_faults_of_the_network_messages_arrive_as_they_did() -> None:
-    found = weather(fault(1.0, "crash", peer="a"))
-    assert found.arrivals(0.5, 0, 1, (0.7,)) == (0.7,)
+Sent = tuple[float, int, int, float, bool]
+
+WAYS: dict[str, tuple[list[Fault], list[Sent]]] = {
+    "what is no fault of the network": ([fault(1.0, "crash", peer="a")], [(0.5, 0, 1, 0.7, True)]),
+    "a cut takes what is on its way and what follows until it ends": (
+        [fault(1.0, "cut", peer="a", to="b", for_s=2.0)],
+        [
+            *((0.5, 0, 1, 0.9, True), (0.5, 0, 1, 1.1, False), (2.0, 1, 0, 2.1, False)),
+            *((2.0, 1, 2, 2.1, True), (3.0, 0, 1, 3.1, True)),
+        ],
+    ),
+    "a cut may be of one direction and toward all others": (
+        [fault(1.0, "cut", peer="a", one_way=True)],
+        [*((5.0, 0, to, 5.1, False) for to in (1, 2, 3)), (5.0, 1, 0, 5.1, True)],
+    ),
+    "healing ends all cuts that have begun": (
+        [
+            *(fault(1.0, "cut", peer="a"), fault(2.0, "partition", groups=[["a", "b"]])),
+            *(fault(3.0, "heal"), fault(5.0, "cut", peer="a")),
+        ],
+        [(2.5, 0, 2, 2.6, False), (3.5, 0, 2, 3.6, True), (5.5, 0, 2, 5.6, False)],
+    ),
+    "a reset takes what is on its way at that moment": (
+        [fault(1.0, "reset", peer="a", every_s=0.5, for_s=1.0)],
+        [
+            *((0.9, 0, 1, 0.95, True), (0.9, 0, 1, 1.1, False), (1.1, 0, 1, 1.2, True)),
+            *((1.4, 0, 1, 1.6, False), (1.9, 0, 1, 2.1, False), (2.1, 0, 1, 9.0, True)),
+            (0.9, 1, 2, 1.1, True),
+        ],
+    ),
+    "a reset happens once unless it is to happen again": (
+        [fault(1.0, "reset")],
+        [(0.9, 2, 3, 1.1, False), (1.1, 2, 3, 7.0, True)],
+    ),
+    "what concerns one peer leaves links of others alone": (
+        [fault(0.0, "loss", rate=1.0, peer="a")],
+        [(1.0, 0, 1, 1.1, False), (1.0, 2, 0, 1.1, False), (1.0, 1, 2, 1.1, True)],
+    ),
+}
 
 
-def test_a_cut_takes_what_is_on_its_way_and_what_follows_until_it_ends() -> None:
-    found = weather(fault(1.0, "cut", peer="a", to="b", for_s=2.0))
-    assert found.arrivals(0.5, 0, 1, (0.9,)) == (0.9,)
-    assert found.arrivals(0.5, 0, 1, (1.1,)) == ()
-    assert found.arrivals(2.0, 1, 0, (2.1,)) == ()
-    assert found.arrivals(2.0, 1, 2, (2.1,)) == (2.1,)
-    assert found.arrivals(3.0, 0, 1, (3.1,)) == (3.1,)
-
-
-def test_a_cut_may_be_of_one_direction_and_toward_all_others() -> None:
-    found = weather(fault(1.0, "cut", peer="a", one_way=True))
-    assert [found.arrivals(5.0, 0, to, (5.1,)) for to in (1, 2, 3)] == [()] * 3
-    assert found.arrivals(5.0, 1, 0, (5.1,)) == (5.1,)
-
-
-def test_healing_ends_all_cuts_that_have_begun() -> None:
-    found = weather(
-        fault(1.0, "cut", peer="a"),
-        fault(2.0, "partition", groups=[["a", "b"]]),
-        fault(3.0, "heal"),
-        fault(5.0, "cut", peer="a"),
-    )
-    assert found.arrivals(2.5, 0, 2, (2.6,)) == ()
-    assert found.arrivals(3.5, 0, 2, (3.6,)) == (3.6,)
-    assert found.arrivals(5.5, 0, 2, (5.6,)) == ()
-    assert found.healed_s() == [3.0]
-
-
-def test_a_reset_takes_what_is_on_its_way_at_that_moment() -> None:
-    found = weather(fault(1.0, "reset", peer="a", every_s=0.5, for_s=1.0))
-    times = [(0.9, 0.95), (0.9, 1.1), (1.1, 1.2), (1.4, 1.6), (1.9, 2.1), (2.1, 9.0)]
-    arrived = [bool(found.arrivals(start, 0, 1, (stop,))) for start, stop in times]
-    assert arrived == [True, False, True, False, False, True]
-    assert found.arrivals(0.9, 1, 2, (1.1,)) == (1.1,)
-
-
-def test_a_reset_happens_once_unless_it_is_to_happen_again() -> None:
-    found = weather(fault(1.0, "reset"))
-    assert found.arrivals(0.9, 2, 3, (1.1,)) == ()
-    assert found.arrivals(1.1, 2, 3, (7.0,)) == (7.0,)
+@pytest.mark.parametrize(("faults", "messages"), WAYS.values(), ids=WAYS)
+def test_messages_arrive_as_they_did_or_not_at_all(
+    faults: list[Fault], messages: list[Sent]
+) -> None:
+    found = weather(*faults)
+    for start_s, source, to, stop_s, arrives in messages:
+        assert found.arrivals(start_s, source, to, (stop_s,)) == ((stop_s,) if arrives else ())
+    assert found.healed_s() == [3.0] * any(each["kind"] == "heal" for each in faults)
 
 
 def test_the_next_reset_is_the_first_after_a_time() -> None:
@@ -84,12 +88,6 @@ def test_the_next_reset_is_the_first_after_a_time() -> None:
 def test_as_many_messages_are_lost_as_was_asked_for() -> None:
     found = sent(weather(fault(0.0, "loss", rate=0.3)), 0, 1)
     assert np.mean([not times for times in found]) == pytest.approx(0.3, abs=0.04)
-
-
-def test_what_concerns_one_peer_leaves_links_of_others_alone() -> None:
-    found = weather(fault(0.0, "loss", rate=1.0, peer="a"))
-    assert found.arrivals(1.0, 0, 1, (1.1,)) == found.arrivals(1.0, 2, 0, (1.1,)) == ()
-    assert found.arrivals(1.0, 1, 2, (1.1,)) == (1.1,)
 
 
 def test_duplicates_come_soon_after_and_replays_up_to_minutes_later() -> None:

@@ -18,9 +18,10 @@ def test_the_cosine_falls_from_one_to_the_floor() -> None:
     assert schedule.factor(1.0) == schedule.factor(3.0) == pytest.approx(0.2)
 
 
-def test_the_line_falls_straight() -> None:
+def test_the_line_falls_straight_and_constant_is_left_alone() -> None:
     schedule = parse_lr_schedule("linear")
     assert [schedule.factor(x) for x in (0.0, 0.25, 1.0, 2.0)] == [1.0, 0.75, 0.0, 0.0]
+    assert parse_lr_schedule("constant") == LrSchedule() and LrSchedule().is_constant
 
 
 @pytest.mark.parametrize("shape", ["constant", "cosine", "linear"])
@@ -30,10 +31,6 @@ def test_a_warmup_rises_to_the_full_rate(shape: str) -> None:
     assert schedule.factor(0.1) == pytest.approx(0.5)
     assert schedule.factor(0.2) == pytest.approx(1.0)
     assert not schedule.is_constant
-
-
-def test_constant_is_left_alone() -> None:
-    assert parse_lr_schedule("constant") == LrSchedule() and LrSchedule().is_constant
 
 
 @pytest.mark.parametrize(
@@ -52,23 +49,18 @@ def test_what_is_no_schedule_is_refused(text: str, says: str) -> None:
         RunConfig(lr_schedule=text)
 
 
-def rates(config: RunConfig, swarm_steps: list[int]) -> list[float]:
-    learner = Learner(config, "a")
-    found = []
-    for steps in swarm_steps:
+@pytest.mark.parametrize(
+    ("total_steps", "expected"), [(100, [1.0, 0.5, 0.25, 0.0]), (None, [1.0, 0.75, 0.5, 0.25])]
+)
+def test_rates_fall_over_the_swarms_steps_where_these_are_limited_and_else_over_own_ones(
+    total_steps: int | None, expected: list[float]
+) -> None:
+    config = RunConfig(lr=1.0, total_steps=total_steps, steps=4, lr_schedule="linear")
+    learner, found = Learner(config, "a"), []
+    for steps in (0, 50, 75, 200):
         learner.step(swarm_steps=steps)
         found.append(learner.lr)
-    return found
-
-
-def test_over_the_swarms_steps_where_these_are_limited() -> None:
-    config = RunConfig(lr=1.0, total_steps=100, steps=4, lr_schedule="linear")
-    assert rates(config, [0, 50, 75, 200]) == [1.0, 0.5, 0.25, 0.0]
-
-
-def test_over_the_peers_own_steps_where_only_they_are() -> None:
-    config = RunConfig(lr=1.0, steps=4, lr_schedule="linear")
-    assert rates(config, [0, 50, 75, 200]) == [1.0, 0.75, 0.5, 0.25]
+    assert found == expected
 
 
 @pytest.mark.parametrize(

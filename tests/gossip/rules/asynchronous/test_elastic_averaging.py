@@ -184,8 +184,9 @@ def test_workers_that_share_one_view_end_at_once() -> None:
 
 
 def test_a_center_with_hardly_any_weight_is_not_pushed() -> None:
-    scene = Scene()
-    scene.founded("a", "b", neighbors=complete, rules={peer: EASGD(every=1) for peer in "ab"})
+    scene = Scene().founded(
+        "a", "b", neighbors=complete, rules={peer: EASGD(every=1) for peer in "ab"}
+    )
     for _ in range(1100):
         effects = scene.step("a")
         if PushSkipped("too little weight") in effects:

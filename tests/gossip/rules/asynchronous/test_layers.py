@@ -28,9 +28,9 @@ from ...scene import Scene
 
 
 def scene_of(make: Callable[[], GoSGD], shards: int = 3) -> Scene:
-    scene = Scene()
-    scene.founded("a", "b", rules={"a": make(), "b": GoSGD(0.0, layers=shards)}, shards=shards)
-    return scene
+    return Scene().founded(
+        "a", "b", rules={"a": make(), "b": GoSGD(0.0, layers=shards)}, shards=shards
+    )
 
 
 def told(scene: Scene, shard: int, id: str = "a") -> list[Effect | Event]:
@@ -89,8 +89,7 @@ def test_one_that_finished_or_whose_rule_does_not_overlap_pushes_nothing_within_
     scene = scene_of(partial(GoSGD, 1.0, layers=3))
     scene.finish("a")
     assert told(scene, 2) == []
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     assert told(scene, 0) == []
 
 
@@ -135,8 +134,7 @@ def test_simulated_bytes_leave_during_the_backward_pass_the_last_layers_first() 
 
 
 def test_a_context_within_a_step_sees_no_shares() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     scene.push("a", "b", ONE // 2)
     scene.deliver(Push)
     state = scene.peers["b"].state

@@ -26,9 +26,7 @@ THIRD = coarse(ONE // 3)
 def founded(
     neighbors: Any, rules: dict[PeerId, SGP], config: ProtocolConfig | None = None
 ) -> Scene:
-    scene = Scene(config or ProtocolConfig())
-    scene.founded(*rules, neighbors=neighbors, rules=rules)
-    return scene
+    return Scene(config or ProtocolConfig()).founded(*rules, neighbors=neighbors, rules=rules)
 
 
 def test_the_weight_is_split_evenly_between_itself_and_its_neighbors() -> None:

@@ -125,8 +125,7 @@ def test_a_peer_that_was_told_another_format_is_named() -> None:
 
 
 def test_a_difference_that_belongs_to_no_round_is_sent_back() -> None:
-    scene = Scene()
-    scene.founded("a", "b", rules={peer: Choco() for peer in "ab"})
+    scene = Scene().founded("a", "b", rules={peer: Choco() for peer in "ab"})
     form = Form(bare=True)
     push = a_push(form=form)
     scene.receive(scene.letter("a", "b", push, frame_bytes=64))

@@ -86,8 +86,7 @@ def test_what_goes_along_is_averaged_as_the_model_is(spec: str) -> None:
 
 def test_two_registers_that_belong_to_no_round_are_sent_back() -> None:
     """What a leaver hands on is one: whoever sends two has lost its way."""
-    scene = Scene()
-    scene.founded("a", "b", rules={peer: GradientTracking() for peer in "ab"})
+    scene = Scene().founded("a", "b", rules={peer: GradientTracking() for peer in "ab"})
     form = Form(registers=2)
     push = a_push(size_bytes=128, form=form)
     scene.receive(scene.letter("a", "b", push, frame_bytes=128))

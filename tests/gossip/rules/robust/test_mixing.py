@@ -54,8 +54,9 @@ def test_within_the_bound_every_decision_is_that_of_plain_gosgd() -> None:
 
 def arrived(*, shards: int = 1, rule: GoSGD | None = None) -> Scene:
     """Half of the weight of a lies at b, shard by shard."""
-    scene = Scene(requirements=Requirements(whole=False, measures=True))
-    scene.founded("a", "b", shards=shards)
+    scene = Scene(requirements=Requirements(whole=False, measures=True)).founded(
+        "a", "b", shards=shards
+    )
     if rule is not None:
         scene.peers["b"]._rule = rule
 
@@ -146,8 +147,7 @@ def test_a_distance_is_known_until_the_model_changes(change: str) -> None:
 
 def crowd(robust: str) -> Scene:
     """Peer a, and b to g around it, all founders."""
-    scene = Scene(requirements=Requirements(whole=False, measures=True))
-    scene.founded(*"abcdefg")
+    scene = Scene(requirements=Requirements(whole=False, measures=True)).founded(*"abcdefg")
     scene.peers["a"]._rule = GoSGD(0.0, robust=robust)
     return scene
 

@@ -21,8 +21,9 @@ from ...scene import Scene, Scripted, of
 def sent_to(rule: Rule, *, epoch: int = EPOCH) -> Scene:
     """A share without numbers of a, and a good one of c, have come to b."""
     liars = {id: Scripted(requirements=requirements_of(rule)) for id in ("a", "c")}
-    scene = Scene(requirements=requirements_of(rule))
-    scene.founded("a", "b", "c", rules={**liars, "b": rule})
+    scene = Scene(requirements=requirements_of(rule)).founded(
+        "a", "b", "c", rules={**liars, "b": rule}
+    )
     scene.rules.update(liars)
     for id in ("a", "c"):
         scene.act(id, lambda context: context.push("b", ONE // 4, epoch=epoch, round=0))
@@ -67,8 +68,7 @@ def test_what_belongs_to_no_round_goes_back() -> None:
 
 
 def test_where_nobody_waits_it_goes_back_before_a_rule_sees_it() -> None:
-    scene = Scene()
-    scene.founded("a", "b")
+    scene = Scene().founded("a", "b")
     scene.push("a", "b", ONE // 2)
     scene.receive(scene.mail.popleft(), finite=False)
     seen: list[int] = []
