@@ -15,7 +15,7 @@ from typing import IO, Any
 import pytest
 
 from rumor.cli.launch import processes
-from rumor.cli.launch.forking import Forked, run_rumor
+from rumor.cli.launch.forking import Forked, begin_forking, run_rumor
 
 __all__ = ["PROCESSES", "Forked", "forked", "forked_peers"]
 
@@ -25,7 +25,14 @@ PROCESSES = multiprocessing.get_context("forkserver")
 
 def forked(log: Path, *arguments: str) -> Forked:
     """Start ``rumor`` or a script in this folder."""
-    return Forked(_start(arguments), log, os.environ)
+    told = dict(os.environ)
+    with pytest.MonkeyPatch.context() as patch:
+        # The parent of all forks keeps the environment in which it begins, be it a test's.
+        for name in told:
+            if name.startswith("RUMOR_"):
+                patch.delenv(name)
+        begin_forking()
+    return Forked(_start(arguments), log, told)
 
 
 @contextmanager

@@ -187,9 +187,7 @@ def unnameable(given: object) -> object:
     return given
 
 
-def test_a_module_that_raises_is_named_with_the_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_raises_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_rule.py").write_text("x = 1\n1 / 0\n")
     (tmp_path / "misspelt_rule.py").write_text("def f(:\n")
     (tmp_path / "quitting_rule.py").write_text("raise SystemExit\n")

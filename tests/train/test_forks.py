@@ -105,9 +105,7 @@ def test_children_end_and_leave_the_peer_alone(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 
-def test_a_child_that_outlives_the_peer_holds_neither_its_folder_nor_its_port(
-    tmp_path: Path,
-) -> None:
+def test_a_child_that_outlives_the_peer_holds_no_folder_and_no_port(tmp_path: Path) -> None:
     config = PeerConfig(id="anna", out=tmp_path, linger_s=0)
     reading, writing = os.pipe()
     with Peer(nn.Linear(2, 1), config) as peer:
@@ -145,9 +143,7 @@ if sys.argv[1] == "fails":
 
 @pytest.mark.extended
 @pytest.mark.parametrize(("how", "state"), [("ends", "finished"), ("fails", "failed")])
-def test_a_peer_that_is_not_closed_ends_with_the_interpreter(
-    tmp_path: Path, how: str, state: str
-) -> None:
+def test_an_unclosed_peer_ends_with_the_interpreter(tmp_path: Path, how: str, state: str) -> None:
     (tmp_path / "script.py").write_text(UNCLOSED)
     told = {"RUMOR_ID": "anna", "RUMOR_OUT": str(tmp_path / "out"), "RUMOR_LINGER_S": "0"}
     done = subprocess.run(

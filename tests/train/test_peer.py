@@ -107,7 +107,7 @@ def test_what_is_not_finite_is_never_pushed(founder: Member) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("steps", [100, 1])
-def test_one_who_is_alone_notices_within_a_hundred_steps_or_at_the_end(
+def test_one_alone_notices_within_a_hundred_steps_or_at_the_end(
     steps: int, dtype: torch.dtype
 ) -> None:
     model, taken = linear(0.0).to(dtype), 0
@@ -251,7 +251,7 @@ def test_of_two_failures_that_end_a_session_the_first_is_told_and_a_lesser_one_g
         peer.step()
 
 
-def test_a_peer_whose_clock_is_far_ahead_says_so_itself(
+def test_a_peer_whose_clock_is_ahead_says_so(
     founder: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ahead = SimpleNamespace(time=lambda: time.time() + 2 * 86_400)

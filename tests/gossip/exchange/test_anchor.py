@@ -155,9 +155,7 @@ def test_one_that_gives_its_swarm_up_knows_the_anchor_no_more() -> None:
 
 
 @pytest.mark.parametrize("with_anchor", [(True, True), (False, True), (True, False)])
-def test_of_several_shards_all_must_bring_their_part_of_the_anchor(
-    with_anchor: tuple[bool, ...],
-) -> None:
+def test_of_several_shards_all_must_bring_the_anchor(with_anchor: tuple[bool, ...]) -> None:
     schema = schema_of(16, shards=2)
     scene = Scene(HALVES)
     scene.enter("a", schema=schema, keeps_anchor=True)

@@ -67,9 +67,7 @@ def settled(weight: int) -> Entry:
 @pytest.mark.parametrize(
     ("weight", "accepted"), [(HALF, 0), (HALF, HALF // 4), (ONE, 0)], ids=["", "in part", "all"]
 )
-def test_what_comes_back_is_mixed_back_at_the_next_step_and_not_before(
-    weight: int, accepted: int
-) -> None:
+def test_what_comes_back_is_mixed_back_at_the_next_step(weight: int, accepted: int) -> None:
     scene, back = pushed(weight=weight), weight - accepted
     a = scene.peers["a"]
     assert records(answers(scene, Ack(1, accepted))) == records(scene.wake("a")) == []

@@ -40,9 +40,7 @@ def frame_of(*carried: tuple[float, float], size_mib: int = 100, **config: Any) 
         (10e9, 2 * MIB),
     ],
 )
-def test_a_frame_takes_at_most_its_time_or_is_the_smallest(
-    bytes_s: float, frame_bytes: int
-) -> None:
+def test_a_frame_takes_at_most_its_time_or_is_smallest(bytes_s: float, frame_bytes: int) -> None:
     assert frame_of((bytes_s * 7, 7.0)) == frame_bytes
 
 
@@ -104,7 +102,7 @@ def test_the_windows_of_all_shards_together_fit_what_sockets_queue(shards: int) 
         *((6.0, 120.0, 12.0), (1e9, 120.0, 12.0)),
     ],
 )
-def test_patience_is_twenty_times_the_longest_pause_within_bounds(
+def test_patience_is_twenty_times_the_longest_pause(
     gap_s: float, seconds: float, hasty_s: float
 ) -> None:
     assert patience_s(CONFIG, gap_s) == pytest.approx(seconds)

@@ -63,9 +63,7 @@ def test_an_offer_is_granted_a_window_and_then_half_a_window_at_a_time() -> None
         (40, [[Grant(1, 40)], [Grant(1, 64)]]),
     ],
 )
-def test_frames_are_as_large_as_the_offer_says(
-    frame_bytes: int, granted: list[list[Grant]]
-) -> None:
+def test_frames_are_as_large_as_offered(frame_bytes: int, granted: list[list[Grant]]) -> None:
     made = scene()
     found = [get(made, replace(OFFER, frame_bytes=frame_bytes))]
     with pytest.raises(RemoteProtocolError, match="not a frame of its share"):
@@ -92,9 +90,7 @@ def test_frames_are_as_large_as_the_offer_says(
         (Chunk(1, 2, 32), 16, "not granted"),
     ],
 )
-def test_what_breaks_the_protocol_changes_nothing(
-    body: Body, frame_bytes: int, reason: str
-) -> None:
+def test_what_breaks_the_rules_changes_nothing(body: Body, frame_bytes: int, reason: str) -> None:
     made = scene()
     get(made, OFFER)
     with pytest.raises(RemoteProtocolError, match=reason) as caught:

@@ -95,9 +95,7 @@ def test_the_slowest_sender_always_has_leave_for_a_frame() -> None:
 @pytest.mark.parametrize(
     ("gap_s", "patience_s"), [(0.05, 2.0), (0.25, 5.0), (1.0, 20.0), (5.0, 100.0), (9.0, 120.0)]
 )
-def test_how_long_a_share_may_stand_still_follows_from_its_own_pace(
-    gap_s: float, patience_s: float
-) -> None:
+def test_how_long_a_share_may_stand_still_follows_its_pace(gap_s: float, patience_s: float) -> None:
     made = offered()
     for index in range(6):
         frame(made, index, gap_s)

@@ -112,9 +112,7 @@ def test_hearsay_of_an_heir_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize("speaks", [False, True])
-def test_a_leaver_whose_only_neighbor_is_suspected_waits_for_its_word_or_its_death(
-    speaks: bool,
-) -> None:
+def test_a_leaver_waits_for_the_word_or_the_death_of_its_only_neighbor(speaks: bool) -> None:
     scene = left_alone("a", "b")
     scene.passes("a", 15.0)
     scene.leave("a")

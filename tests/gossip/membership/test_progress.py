@@ -51,9 +51,7 @@ def test_the_total_is_the_sum_of_the_rows_and_never_falls(
 
 
 @given(ROWS, ROWS)
-def test_two_that_tell_each_other_all_count_the_same(
-    here: list[ClockRow], there: list[ClockRow]
-) -> None:
+def test_two_that_tell_each_other_count_alike(here: list[ClockRow], there: list[ClockRow]) -> None:
     one, other = clock_after(here), StepCounts("b")
     for peer, steps in there:
         other.merge(peer, steps)

@@ -343,7 +343,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_a_view_that_is_absorbed_says_the_same_as_one_that_is_learnt(
+def test_a_view_absorbed_says_the_same_as_one_learnt(
     events: list[tuple[str, list[Member]]],
 ) -> None:
     slow, quick = MemberTable(A, WARY), MemberTable(A, WARY)

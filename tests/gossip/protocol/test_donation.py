@@ -139,9 +139,7 @@ def test_a_newcomer_that_answers_no_more_holds_up_no_push_and_no_other(newcomers
 
 
 @pytest.mark.parametrize(("config", "host"), [(SMALL_COPIES, b""), (PATIENT, HERE)])
-def test_a_small_copy_or_one_that_is_read_here_holds_up_no_push(
-    config: ProtocolConfig, host: bytes
-) -> None:
+def test_a_copy_that_is_small_or_read_holds_up_no_push(config: ProtocolConfig, host: bytes) -> None:
     scene, found = gathered(1, config, 2, host), list[bool]()
     assert letters(scene.act("a", partial(_note, found))) and found == [True]
 

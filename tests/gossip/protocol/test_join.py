@@ -106,9 +106,7 @@ def test_one_of_a_roll_call_takes_over_neither_anothers_swarm_nor_its_steps() ->
 
 
 @pytest.mark.parametrize("founders", [1, 2])
-def test_one_that_gave_its_swarm_up_founds_no_other_however_often_it_is_told_to_join(
-    founders: int,
-) -> None:
+def test_one_that_gave_its_swarm_up_founds_no_other_when_told_to_join(founders: int) -> None:
     scene = Scene()
     a = scene.enter("a")
     scene.join("a", founders=founders)

@@ -102,7 +102,7 @@ def test_one_that_leaves_keeps_nothing() -> None:
         ({"whole": True}, True, Form()),
     ],
 )
-def test_what_is_kept_has_the_form_that_was_asked_for(
+def test_what_is_kept_has_the_form_asked_for(
     how: dict[str, bool], keeps_anchor: bool, form: Form
 ) -> None:
     scene = Scene(ROUNDED).founded("a", "b", "c", keeps_anchor=keeps_anchor)

@@ -177,9 +177,7 @@ def test_a_finished_peer_mixes_on_until_all_have_finished() -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.SEEKING, Phase.JOINING])
-def test_a_peer_is_done_when_nobody_else_takes_shares_and_its_escrow_is_settled(
-    phase: Phase,
-) -> None:
+def test_a_peer_is_done_when_no_other_takes_shares_and_all_is_settled(phase: Phase) -> None:
     scene = founded(config=MERGING)
     a = scene.peers["a"]
     scene.finish("a")

@@ -68,9 +68,7 @@ def test_a_share_for_which_there_is_no_memory_goes_back_whole() -> None:
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-def test_what_was_let_in_before_may_come_and_its_sender_hears_whether_more_may(
-    is_full: bool,
-) -> None:
+def test_what_was_let_in_may_come_and_its_sender_hears_whether_more_may(is_full: bool) -> None:
     scene = founded()
     scene.act("a", half)
     assert scene.peers["a"].in_memory() == ({}, {1}), "a snapshot that is read"

@@ -45,9 +45,7 @@ def of_b(seq: int = 1) -> Shown:
 
 
 @pytest.mark.parametrize("config", [SMALL, WIDE, replace(SMALL, exact=True)])
-def test_a_model_is_shown_at_a_step_boundary_and_no_weight_goes_along(
-    config: ProtocolConfig,
-) -> None:
+def test_a_model_is_shown_at_a_boundary_and_no_weight_goes_along(config: ProtocolConfig) -> None:
     scene = asked(config)
     assert scene.peers["b"].reading.asking and shown(scene) == ()
     effects = scene.step("b")
@@ -160,9 +158,7 @@ def test_two_that_read_each_other_answer_without_a_step() -> None:
     [(SMALL, "", "nobody reads it"), (WIDE, "c", "nobody reads it any more")],
     ids=["it comes too late", "it is arriving"],
 )
-def test_what_nobody_reads_any_more_is_sent_back(
-    config: ProtocolConfig, other: str, why: str
-) -> None:
+def test_what_nobody_reads_is_sent_back(config: ProtocolConfig, other: str, why: str) -> None:
     scene = founded(config)
     read(scene, "a", "b")
     scene.deliver(Read)
@@ -176,9 +172,7 @@ def test_what_nobody_reads_any_more_is_sent_back(
 
 
 @pytest.mark.parametrize("fixed_members", [False, True])
-def test_a_model_with_numbers_that_are_not_finite_is_not_there_to_be_read(
-    fixed_members: bool,
-) -> None:
+def test_a_model_that_is_not_finite_is_not_there_to_be_read(fixed_members: bool) -> None:
     """Rules of rounds decide about such shares themselves, but see none that is to be read."""
     scene = Scene(requirements=Requirements(whole=False, fixed_members=fixed_members)).founded(
         *"abc"

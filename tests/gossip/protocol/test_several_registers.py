@@ -162,7 +162,7 @@ def test_in_frames_or_from_memory_the_share_is_let_in_as_one() -> None:
         (TWO, "float32", 2, "works on whole vectors"),
     ],
 )
-def test_how_many_a_rule_may_say(
+def test_a_rule_says_how_many(
     requirements: Requirements, wire: str, shards: int, words: str
 ) -> None:
     rule = GoSGD()

@@ -29,9 +29,7 @@ def offered(scene: Scene, weight: int) -> Effects:
         (ONE // 2**20, 99 * ONE, 4 * ONE),
     ],
 )
-def test_of_a_share_no_more_weight_is_accepted_than_one_may_have(
-    own: int, weight: int, accepted: int
-) -> None:
+def test_no_more_weight_is_accepted_than_one_may_have(own: int, weight: int, accepted: int) -> None:
     scene = Scene().founded("a", "b")
     if own < ONE:
         scene.push("a", "b", ONE - own)

@@ -353,7 +353,7 @@ def test_models_are_those_of_the_equation(
 @pytest.mark.extended
 @WEATHERS
 @pytest.mark.parametrize(("spec", "topology", "wire"), places(first=False))
-def test_on_other_topologies_and_in_other_formats_too(
+def test_other_topologies_and_formats(
     spec: str, topology: str, wire: str, weather: NetworkConfig
 ) -> None:
     agree(spec, topology, weather, wire, None)

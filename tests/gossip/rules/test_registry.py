@@ -31,9 +31,7 @@ def test_an_unknown_rule_is_refused_with_the_names_there_are() -> None:
         ("choco", "topk:0.1", False, False),
     ],
 )
-def test_a_vector_keeps_what_rule_and_format_need(
-    rule: str, wire: str, anchor: bool, sent: bool
-) -> None:
+def test_a_vector_keeps_what_is_needed(rule: str, wire: str, anchor: bool, sent: bool) -> None:
     requirements = requirements_of(make_rule(rule))
     assert requirements.needs_anchor(wire) is anchor
     assert requirements.notes_sent(wire) is sent

@@ -164,9 +164,7 @@ def test_settings_in_range_are_taken_and_numbers_of_numpy_become_pythons() -> No
         ({"plan": 3}, "plan is 3: it must be a path"),
     ],
 )
-def test_settings_of_another_type_or_out_of_range_are_named(
-    changes: dict[str, Any], told: str
-) -> None:
+def test_settings_of_other_types_or_ranges_are_named(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Kiln(**{"name": "a"} | changes)
     assert told in str(caught.value)

@@ -80,7 +80,7 @@ def test_whoever_does_not_answer_keeps_no_files(hidden: Transport) -> None:
 
 
 @pytest.mark.live
-def test_who_answered_keeps_the_way_back_as_long_as_it_speaks(
+def test_who_answered_keeps_the_way_back_while_it_speaks(
     hidden: Transport, there: Transport
 ) -> None:
     """It may live there under another address, and know no other way."""
@@ -96,7 +96,7 @@ def test_who_answered_keeps_the_way_back_as_long_as_it_speaks(
 
 
 @pytest.mark.live
-def test_a_place_that_turned_out_to_be_a_members_stays_open(
+def test_a_place_that_proves_to_be_a_members_stays_open(
     hidden: Transport, there: Transport
 ) -> None:
     address = str(there.address)

@@ -119,9 +119,7 @@ def stranger(toward: Transport) -> Iterator["zmq.Socket[bytes]"]:
 
 
 @pytest.mark.extended
-def test_bulk_that_finds_its_way_full_does_not_take_that_of_control(
-    here: Transport, there: Transport
-) -> None:
+def test_full_bulk_does_not_take_the_way_of_control(here: Transport, there: Transport) -> None:
     until(lambda: there.greet(listens_at(here), [b"hello"]))
     (message,) = receive(here)
     here.meet("there", [listens_at(there)])
@@ -158,9 +156,7 @@ def test_nobody_listens_and_nothing_waits() -> None:
         assert list(transport.poll(0)) == []
 
 
-def test_the_next_address_is_tried_where_one_does_not_answer(
-    here: Transport, there: Transport
-) -> None:
+def test_the_next_address_is_tried_where_one_is_silent(here: Transport, there: Transport) -> None:
     here.meet("there", ["tcp://127.0.0.1:9", listens_at(there)])
     insist(here, "there", [b"x"], bulk=True)
     assert contents(receive(there)) == [[b"x"]]
@@ -303,9 +299,7 @@ def test_what_to_do_about_a_bind_address_depends_on_what_is_wrong(bind: str, adv
 
 
 @pytest.mark.extended
-def test_closing_does_not_wait_for_a_peer_that_stands_still(
-    listener: tuple[subprocess.Popen[str], str],
-) -> None:
+def test_closing_waits_for_no_stopped_peer(listener: tuple[subprocess.Popen[str], str]) -> None:
     process, address = listener
     transport = Transport()
     transport.meet("victim", [address])

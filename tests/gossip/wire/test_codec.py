@@ -349,7 +349,7 @@ def test_a_message_has_one_part_or_two(n_parts: int) -> None:
         ("push", [bytes(64)], "the frame was damaged"),
     ],
 )
-def test_a_frame_that_the_header_does_not_announce_is_refused(
+def test_a_frame_that_is_not_announced_is_refused(
     kind: str, frames: list[bytes], reason: str
 ) -> None:
     with pytest.raises(DecodeError, match=reason) as caught:

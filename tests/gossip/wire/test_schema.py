@@ -65,7 +65,7 @@ TENSORS = st.lists(
 
 
 @given(data=st.data(), tensors=TENSORS)
-def test_shards_tile_the_vector_and_pieces_tile_the_shards(
+def test_shards_tile_vectors_and_pieces_shards(
     data: st.DataObject, tensors: tuple[TensorSpec, ...]
 ) -> None:
     lines = Schema(tensors).share_bytes // ALIGNMENT_BYTES

@@ -67,9 +67,7 @@ WAYS: dict[str, tuple[list[Fault], list[Sent]]] = {
 
 
 @pytest.mark.parametrize(("faults", "messages"), WAYS.values(), ids=WAYS)
-def test_messages_arrive_as_they_did_or_not_at_all(
-    faults: list[Fault], messages: list[Sent]
-) -> None:
+def test_messages_arrive_as_before_or_not_at_all(faults: list[Fault], messages: list[Sent]) -> None:
     found = weather(*faults)
     for start_s, source, to, stop_s, arrives in messages:
         assert found.arrivals(start_s, source, to, (stop_s,)) == ((stop_s,) if arrives else ())

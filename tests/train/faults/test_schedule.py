@@ -78,9 +78,7 @@ def test_faults_come_in_order_of_time_and_those_of_one_time_as_they_stand() -> N
     assert [fault.kind for fault in faults] == ["leave", "crash", "heal"]
 
 
-def test_a_schedule_is_read_from_a_file_unless_it_is_no_list_missing_or_no_text(
-    tmp_path: Path,
-) -> None:
+def test_a_schedule_is_read_from_a_file_unless_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "faults.json"
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         read_faults(path)
@@ -122,9 +120,7 @@ def test_a_schedule_is_read_from_a_file_unless_it_is_no_list_missing_or_no_text(
         ({"at_s": 1, "kind": "mass-restart", "for_s": 1, "peers": 3}, "peers is 3: it must be a l"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named_with_its_place_and_what_is_allowed(
-    entry: object, message: str
-) -> None:
+def test_what_is_wrong_is_named_with_place_and_remedy(entry: object, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read({"at_s": 0, "kind": "heal"}, entry)
     assert message in str(caught.value)

@@ -203,17 +203,6 @@ def test_a_partition_lets_pass_what_stays_within_a_group(scene: Scene) -> None:
     assert numbers(taken(scene.ends["c"])) == [1]
 
 
-def test_a_cut_one_way_leaves_the_other_open_until_it_is_healed(scene: Scene) -> None:
-    scene.plan(fault("cut", peer="a", to="b", one_way=True), fault("heal") | {"at_s": 30})
-    a, b = scene.open("a"), scene.open("b")
-    scene.pass_by("a", "b", count=3)
-    scene.pass_by("b", "a", count=3)
-    assert taken(b) == [] and numbers(taken(a)) == [1, 2, 3]
-    scene.now_s = 31.0
-    scene.pass_by("a", "b")
-    assert numbers(taken(b)) == [1]
-
-
 @pytest.mark.extended
 def test_a_reset_loses_what_is_queued_and_then_messages_pass_again(scene: Scene) -> None:
     scene.plan(fault("reset", peer="b") | {"at_s": 10})

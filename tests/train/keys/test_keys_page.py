@@ -59,7 +59,7 @@ class Machines:
         return printed
 
 
-def test_the_commands_of_the_page_print_what_it_says(
+def test_the_commands_print_what_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machines = Machines(tmp_path)

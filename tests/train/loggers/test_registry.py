@@ -14,9 +14,7 @@ from .fakes import Collected
 
 
 @pytest.mark.parametrize("name", LOGGERS)
-def test_a_logger_has_a_module_and_an_extra_of_its_name(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_logger_has_module_and_extra(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     source = Path(registry.__file__).with_name(f"{name}.py").read_text()
     assert f"class {LOGGERS[name]}:" in source
     pyproject = Path(__file__).parents[3] / "pyproject.toml"

@@ -25,9 +25,7 @@ def test_workers_are_named_by_id_or_index_and_all_others_have_the_usual_size() -
         (["1:8", "peer-1:16"], "names worker 1 twice"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_the_name_of_its_option(
-    texts: list[str], complaint: str
-) -> None:
+def test_what_makes_no_sense_is_refused_by_its_option(texts: list[str], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint) as caught:
         batch_sizes(texts, IDS, 32, "--set batch_sizes")
     assert str(caught.value).startswith("--set batch_sizes ")

@@ -130,9 +130,7 @@ def test_what_does_not_matter_is_taken_as_it_is(change: Any) -> None:
     check.require_whole()
 
 
-def test_a_frozen_tensor_that_is_tied_to_a_trained_one_may_be_unfrozen(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_frozen_tensor_tied_to_a_trained_one_may_thaw(caplog: pytest.LogCaptureFixture) -> None:
     model = Net()
     model.frozen.weight.data = model.first.weight.data
     check = checked(model)

@@ -90,9 +90,7 @@ class Tied(nn.Module):
 
 
 @pytest.mark.parametrize("save_frozen", [True, False])
-def test_frozen_parameters_are_left_out_of_the_model_on_demand(
-    tmp_path: Path, save_frozen: bool
-) -> None:
+def test_frozen_parameters_are_left_out_on_demand(tmp_path: Path, save_frozen: bool) -> None:
     model = Tied()
     with peer_of(tmp_path, model, save_frozen=save_frozen) as peer:
         # What is frozen from now on is averaged all the same.
@@ -151,9 +149,7 @@ def test_loggers_get_the_rows_and_the_end_without_any_folder(tmp_path: Path) -> 
     assert (summary["state"], summary["steps"], summary["accuracy"]) == ("finished", 4, 0.75)
 
 
-def test_a_logger_that_fails_changes_no_bit_of_training(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_logger_changes_no_bit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     failing = Failing("log", "close")
     with peer_of(tmp_path, loggers=(failing,)) as peer:
         for _ in range(4):

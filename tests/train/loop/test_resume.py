@@ -132,7 +132,7 @@ def test_one_that_was_told_to_stop_goes_on_from_there(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.extended
-def test_what_contradicts_the_checkpoint_is_refused_by_its_name(
+def test_what_contradicts_a_checkpoint_is_named(
     ended: Path, changes: dict[str, Any], says: str
 ) -> None:
     before = {path: path.read_bytes() for path in ended.rglob("*.*")}

@@ -115,9 +115,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_burns_its_weight(tmp_path: P
 @pytest.mark.parametrize(
     "join", [(), pytest.param(("127.0.0.1:9",), marks=pytest.mark.extended)], ids=["", "joins"]
 )
-def test_a_peer_that_is_told_to_stop_leaves_or_gives_up_looking(
-    tmp_path: Path, join: tuple[str, ...]
-) -> None:
+def test_a_peer_told_to_stop_leaves_or_gives_up(tmp_path: Path, join: tuple[str, ...]) -> None:
     stop = threading.Event()
     threading.Timer(0.5 if join else 0.0, stop.set).start()
     if not join:

@@ -96,9 +96,7 @@ def test_another_model_and_which_tensor_differs(pair: list[Member]) -> None:
     assert "2 shards here and 1 there" in str(found_at(pair[0], cut).findings[0])
 
 
-def test_a_member_whose_clock_is_far_ahead(
-    pair: list[Member], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_member_whose_clock_is_ahead(pair: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = time.time()
     monkeypatch.setattr("rumor.train.observe.diagnosis.time.time", lambda: now_s - 2 * 86_400)
     found = found_in_time(pair[0].address, "clock", words="days in the future")

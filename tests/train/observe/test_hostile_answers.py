@@ -85,7 +85,7 @@ def test_one_that_only_dials_out_is_shown_as_others_say(opened: Open) -> None:
         ([Standing.LEFT, Standing.LEFT, Standing.LIVE], "left"),
     ],
 )
-def test_what_most_others_say_of_a_silent_one_counts(
+def test_what_most_say_of_a_silent_one_counts(
     opened: Open, standings: Sequence[Standing], state: str
 ) -> None:
     names = ["a", "b", "c"]
@@ -290,9 +290,7 @@ def test_one_that_moves_is_found_at_its_new_address(opened: Open) -> None:
     assert view.answered == 2
 
 
-def test_two_addresses_of_one_peer_are_one_peer(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_addresses_may_be_of_one_peer(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     a = FakePeer(status("a"))
     network = FakeNetwork({address("a"): a, "tcp://10.0.0.7:1": a})
     monkeypatch.setattr(observer_module, "Transport", network)

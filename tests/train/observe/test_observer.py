@@ -118,9 +118,7 @@ def test_an_observer_leaves_no_trace(trio: list[Member]) -> None:
 
 
 @pytest.mark.extended
-def test_it_goes_on_when_the_one_it_was_told_of_dies_and_says_when_nobody_is_left(
-    tmp_path: Path,
-) -> None:
+def test_it_goes_on_when_its_address_dies_and_says_when_nobody_is_left(tmp_path: Path) -> None:
     members = [one_of(tmp_path, f"p{n}", 3, times={"dead_s": 2.0}) for n in range(3)]
     with swarm(*members, at_once=True), Observer(members[0].address) as observer:
         watched(observer, lambda view: view.answered == 3)

@@ -27,7 +27,7 @@ def test_a_link_is_measured_and_the_model_behind_it_named(pair: list[Member]) ->
 
 
 @pytest.mark.parametrize("held_up", [[0], [1], [0, 3], [4, 5]])
-def test_a_message_that_is_held_up_by_others_makes_no_link_slow(
+def test_a_message_that_is_held_up_slows_no_link(
     held_up: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1 GB/s: what counts is the quickest of several messages that are long enough."""

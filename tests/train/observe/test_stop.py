@@ -72,9 +72,7 @@ def _accounts(member: Member) -> list[Account]:
 
 
 @pytest.mark.extended
-def test_one_that_does_not_obey_trains_on_with_all_weight(
-    started: list[Member], tmp_path: Path
-) -> None:
+def test_one_that_disobeys_trains_on_with_all_weight(started: list[Member], tmp_path: Path) -> None:
     started += [one_of(tmp_path, "p0", 2, linger_s=1.0)]
     started += [one_of(tmp_path, "p1", 2, remote_stop=False)]
     request = asked(addresses(started)[0])
@@ -140,9 +138,7 @@ def test_with_keys_the_owner_alone_is_obeyed(started: list[Member], tmp_path: Pa
     assert request.is_clean and sorted(request.peers) == ["m1", "m2"]
 
 
-def test_a_peer_that_seeks_a_swarm_is_told_of_as_such(
-    started: list[Member], tmp_path: Path
-) -> None:
+def test_a_peer_that_seeks_a_swarm_is_told_as_such(started: list[Member], tmp_path: Path) -> None:
     started += [one_of(tmp_path, "p0", 2)]
     until(lambda: started[0].peer.address is not None)
     with pytest.raises(TransportError, match="belongs to no swarm yet"):

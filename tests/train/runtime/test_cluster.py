@@ -215,9 +215,7 @@ def test_a_peer_resumes_by_itself_and_says_that_it_is_ready(
 
 
 @pytest.mark.live
-def test_a_file_that_cannot_be_written_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_without_a_place_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUMOR_READY", str(tmp_path / "no" / "ready"))
     with pytest.raises(ConfigError, match="RUMOR_READY"), Peer(nn.Linear(2, 1)):
         pass

@@ -115,9 +115,7 @@ def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) ->
     ],
     ids=["whole", "from memory", "in frames", "as float16"],
 )
-def test_two_registers_of_a_share_arrive_as_they_were_sent(
-    protocol: dict[str, Any], tmp_path: Path
-) -> None:
+def test_two_registers_arrive_as_they_were_sent(protocol: dict[str, Any], tmp_path: Path) -> None:
     """Gradient tracking, step by step: ``x+ = W (x - u + c)``, ``c+ = W (c - u) + u``."""
     rounds, rule = 12, "gradient-tracking"
     members = [Adding(n, tmp_path, rule, rounds, 3, **protocol) for n in range(3)]

@@ -84,9 +84,7 @@ def peer_of(model: Everything, id: str, **changes: Any) -> tuple[Peer, torch.opt
     return peer, optimizer
 
 
-def test_a_lone_peer_that_resumes_ends_with_the_bits_of_one_that_never_stopped(
-    tmp_path: Path,
-) -> None:
+def test_a_lone_peer_that_resumes_ends_as_one_that_never_stopped(tmp_path: Path) -> None:
     def run(name: str, stop: int, *, resumes: bool) -> dict[str, Tensor]:
         model = Everything(0)
         checkpoint = CheckpointConfig(folder=tmp_path / name, every="5steps")
@@ -153,9 +151,7 @@ def test_a_teacher_that_is_not_named_ends_the_first_step_and_odd_state_the_start
         peer_of(model, "solo")
 
 
-def test_the_model_file_names_what_is_local_and_leaves_out_what_is_no_tensor(
-    tmp_path: Path,
-) -> None:
+def test_the_model_file_names_what_is_local_and_has_tensors_alone(tmp_path: Path) -> None:
     model = Everything(0)
     peer, optimizer = peer_of(model, "solo", out=tmp_path)
     with peer:

@@ -149,7 +149,7 @@ def test_a_disk_that_fails_does_not_end_training(
     assert not list(tmp_path.glob("checkpoint*"))
 
 
-def test_an_object_that_outgrows_checkpoints_does_not_end_training(
+def test_what_outgrows_checkpoints_does_not_end_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Odd:
@@ -168,9 +168,7 @@ def test_an_object_that_outgrows_checkpoints_does_not_end_training(
     assert "no checkpoint was written: odd.file" in caplog.text
 
 
-def test_a_model_that_is_not_finite_is_not_kept(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_diverged_model_is_not_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with (loop := Loop(config(tmp_path, every=100))).peer:
         loop.train(1)
         assert loop.peer.save_checkpoint(wait=True)
@@ -231,9 +229,7 @@ def test_a_member_that_resumes_becomes_a_copy_and_keeps_its_place(tmp_path: Path
             second.peer.leave()
 
 
-def test_a_name_that_others_know_a_later_life_of_begins_as_a_still_later_one(
-    tmp_path: Path,
-) -> None:
+def test_a_name_known_by_a_later_life_begins_as_a_still_later_one(tmp_path: Path) -> None:
     """Its folder was lost, and its clock went back."""
     with a_member(tmp_path / "a") as (_, joins):
         later = time.time_ns() // 10**6 + 3_600_000

@@ -83,9 +83,7 @@ MANY = [f"tcp://10.0.0.{number}:7700" for number in range(250)]
         ),
     ],
 )
-def test_a_peer_says_what_it_waits_for(
-    greeted: Sequence[str], given: dict[str, Any], said: str
-) -> None:
+def test_a_peer_says_its_wants(greeted: Sequence[str], given: dict[str, Any], said: str) -> None:
     runtime, stop = runtime_of(*greeted, **given), threading.Event()
     if not given.get("ended_by"):
         stop.set()

@@ -50,9 +50,7 @@ def test_a_dead_neighbor_keeps_nobody_from_leaving(caplog: pytest.LogCaptureFixt
     assert "left although" in caplog.text and "a weight of 0.5" in caplog.text
 
 
-def test_who_has_handed_all_on_is_gone_at_once_and_has_nothing_to_say(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_who_has_handed_all_on_is_gone_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
     with founded() as founder:
         peer = joined(founder)
         with turning(founder.step), caplog.at_level(logging.WARNING, "rumor"):

@@ -129,7 +129,7 @@ def test_a_damaged_one_does_not_count_among_those_that_are_kept(tmp_path: Path) 
         folder.latest()
 
 
-def test_a_disk_that_fails_leaves_all_that_was_there(
+def test_a_failing_disk_leaves_all_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = CheckpointFolder(tmp_path)

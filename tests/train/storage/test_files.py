@@ -10,9 +10,7 @@ import pytest
 from rumor.train.storage.files import DRAFT, drafted
 
 
-def test_what_is_written_takes_the_place_of_what_was_there_or_nothing_has_changed(
-    tmp_path: Path,
-) -> None:
+def test_what_is_written_takes_the_place_of_the_old_or_nothing_changes(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text("old")
     with pytest.raises(OSError, match="full"), drafted(path) as draft:

@@ -55,7 +55,7 @@ class FullDisk:
         return taken
 
 
-def test_of_a_row_that_did_not_fit_nothing_stays(
+def test_of_a_row_that_did_not_fit_none_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with MetricsLog(tmp_path / "m") as log:
@@ -115,9 +115,7 @@ def test_rows_that_are_missed_are_said_once_until_they_are_written_again(
     assert said[0] == said[2] and "metrics.jsonl could not be written, training goes on" in said[0]
 
 
-def test_a_log_that_cannot_be_opened_is_opened_later(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_log_may_be_opened_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "metrics.jsonl").mkdir()
     log = JsonlLog(tmp_path / "metrics.jsonl")
     log.write({"step": 1})

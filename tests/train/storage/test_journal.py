@@ -157,9 +157,7 @@ def test_a_call_of_what_is_no_method_of_a_protocol_is_no_record() -> None:
 
 
 @pytest.mark.parametrize("cut_bytes", [1, 8, 9, 20])
-def test_a_torn_tail_is_recognized_and_all_before_it_is_read(
-    tmp_path: Path, cut_bytes: int
-) -> None:
+def test_a_torn_tail_is_known_and_all_before_it_is_read(tmp_path: Path, cut_bytes: int) -> None:
     path = write(tmp_path / "j", close=False)
     path.write_bytes(path.read_bytes()[:-cut_bytes])
     records, closed = read(path)

@@ -42,7 +42,7 @@ def two(folder: Path, units: tuple[int, int] = (1, 1), **more: Tensor) -> list[S
 
 
 @pytest.mark.parametrize(("units", "mean"), [((3, 1), 2.0), ((0, 1), 5.0), ((0, 0), 3.0)])
-def test_each_model_counts_by_the_weight_its_peer_holds(
+def test_each_model_counts_by_its_weight(
     tmp_path: Path, units: tuple[int, int], mean: float
 ) -> None:
     """Where nobody holds any, all count alike."""
@@ -98,7 +98,7 @@ def test_tensors_on_which_all_agree_come_out_as_they_went_in(tmp_path: Path) -> 
         ({"x": ones(0.0), "y": ones(0.0)}, r"tensor 1 is absent in the first and y"),
     ],
 )
-def test_the_first_difference_of_two_models_is_named(
+def test_the_first_difference_is_named(
     tmp_path: Path, tensors: dict[str, Tensor], difference: str
 ) -> None:
     models = [saved(tmp_path, "a", 1, x=ones(0.0)), saved(tmp_path, "b", 1, **tensors)]
@@ -143,7 +143,7 @@ def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> 
         ({"met": '[["a",1e999]]'}, "1e999"),
     ],
 )
-def test_a_header_that_says_what_cannot_be_is_an_error(
+def test_a_header_that_cannot_be_is_an_error(
     tmp_path: Path, header: dict[str, str], says: str
 ) -> None:
     path = tmp_path / "model.safetensors"
@@ -162,9 +162,7 @@ def test_without_metadata_a_model_has_its_folders_name_and_no_weight(tmp_path: P
     assert (model.id, model.weight) == ("peer-3", 0)
 
 
-def test_consensus_distance_is_the_spread_around_the_plain_mean_over_its_norm(
-    tmp_path: Path,
-) -> None:
+def test_consensus_distance_is_the_spread_around_the_mean_over_its_norm(tmp_path: Path) -> None:
     # The mean is (3, 3, 3), and both are 2 away from it in each coordinate, whatever they weigh.
     assert consensus_distance(two(tmp_path, (99, 1))) == pytest.approx(2 / 3)
     # Masks and counters do not count, and where tensors are named, they alone.
@@ -198,9 +196,7 @@ def test_a_model_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 @pytest.mark.live
 @pytest.mark.parametrize("shards", [2, 5])
-def test_shards_are_merged_in_the_order_in_which_their_numbers_lay(
-    tmp_path: Path, shards: int
-) -> None:
+def test_shards_are_merged_in_the_order_of_their_numbers(tmp_path: Path, shards: int) -> None:
     torch.manual_seed(0)
     models, weights = [], ([1] * shards, [3 * (shard % 2) for shard in range(shards)])
     for index in range(2):

@@ -66,9 +66,7 @@ def test_targets_are_the_bytes_that_follow(task: Task) -> None:
 @pytest.mark.parametrize(
     ("size", "about"), [("120k", 120e3), ("800k", 800e3), ("3.3m", 3.3e6), ("30m", 30e6)]
 )
-def test_models_have_about_as_many_parameters_as_they_are_called_after(
-    size: str, about: float
-) -> None:
+def test_models_have_about_as_many_parameters_as_they_say(size: str, about: float) -> None:
     with torch.device("meta"):
         model = GPT(SIZES[size])
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(about, rel=0.06)

@@ -298,8 +298,6 @@ def test_a_batch_is_not_changed_by_what_its_owner_does_with_the_last_one() -> No
         (INDICES, 1, -1, "step is -1"),
     ],
 )
-def test_what_gives_no_batch_is_refused(
-    samples: Any, batch_size: int, step: int, says: str
-) -> None:
+def test_what_has_no_batch_is_refused(samples: Any, batch_size: int, step: int, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         Sampler(samples, batch_size, seed=0, peer="a").batch(step)

@@ -38,7 +38,7 @@ def test_scikit_learn_is_not_imported_for_them() -> None:
 
 
 @pytest.mark.parametrize("folder", [None, "/nowhere"])
-def test_where_the_table_is_not_found_scikit_learn_is_asked(
+def test_without_the_table_scikit_learn_is_asked(
     monkeypatch: pytest.MonkeyPatch, folder: str | None
 ) -> None:
     expected = digits._read_digits()

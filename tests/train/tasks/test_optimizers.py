@@ -69,9 +69,7 @@ def of_two_rates(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
 
 
 @pytest.mark.parametrize("rule", ["d2", "gradient-tracking", "qg-dsgdm"])
-def test_a_rule_that_goes_by_the_rate_of_a_step_is_refused_where_there_are_several(
-    rule: str,
-) -> None:
+def test_a_rule_that_goes_by_the_rate_is_refused_where_there_are_several(rule: str) -> None:
     task: Task = replace(digits(), optimizer=of_two_rates)
     with pytest.raises(
         ConfigError, match=rf"{rule}.* have 2, from 0\.1 to 0\.2: give all the same"

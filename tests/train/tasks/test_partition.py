@@ -31,9 +31,7 @@ def classes_per_peer(parts: list[NDArray[np.int64]], labels: NDArray[np.int64]) 
     n=st.integers(1, 20),
     seed=st.integers(0, 3),
 )
-def test_each_sample_goes_to_one_peer_in_equal_numbers(
-    spec: str, labels: list[int], n: int, seed: int
-) -> None:
+def test_each_sample_goes_to_one_peer(spec: str, labels: list[int], n: int, seed: int) -> None:
     n = min(n, len(labels))
     parts = split(spec, np.array(labels), n, seed)
     assert sorted(np.concatenate(parts).tolist()) == list(range(len(labels)))

@@ -40,9 +40,7 @@ def test_a_model_learns_in_fewer_bits_and_keeps_its_own(monkeypatch: pytest.Monk
     ("precision", "dtype"),
     [("float32", torch.float32), ("bfloat16", torch.bfloat16)],
 )
-def test_steps_and_evaluations_compute_with_the_same_numbers(
-    precision: str, dtype: torch.dtype
-) -> None:
+def test_steps_and_evaluations_compute_in_one_way(precision: str, dtype: torch.dtype) -> None:
     seen: list[torch.dtype] = []
 
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:

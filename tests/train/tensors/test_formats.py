@@ -76,16 +76,12 @@ def check_round_trip(numbers: Tensor, anchor: Tensor, wire: Wire) -> None:
 @pytest.mark.parametrize("name", DENSE)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("n", LENGTHS)
-def test_numbers_come_back_within_the_error_of_their_format(
-    name: str, dtype: torch.dtype, n: int
-) -> None:
+def test_numbers_come_back_within_their_error(name: str, dtype: torch.dtype, n: int) -> None:
     check_round_trip(*sample(n, dtype), parse_wire(name))
 
 
 @given(st.lists(st.tuples(finite_numbers, st.floats(-3e4, 3e4, width=32)), min_size=1))
-def test_any_numbers_come_back_within_the_error_of_their_format(
-    pairs: list[tuple[float, float]],
-) -> None:
+def test_any_numbers_come_back_within_their_error(pairs: list[tuple[float, float]]) -> None:
     anchor = torch.tensor([base for base, _ in pairs])
     numbers = torch.tensor([base + move for base, move in pairs])
     for name in DENSE:
@@ -94,9 +90,7 @@ def test_any_numbers_come_back_within_the_error_of_their_format(
 
 
 @given(st.lists(st.floats(-(2.0**-123), 2.0**-123, width=32), min_size=1))
-def test_denormal_differences_come_back_within_the_error_of_their_format(
-    values: list[float],
-) -> None:
+def test_denormal_differences_come_back_within_their_error(values: list[float]) -> None:
     numbers = torch.tensor(values)
     for name in DENSE:
         check_round_trip(numbers, torch.zeros_like(numbers), parse_wire(name))
@@ -145,9 +139,7 @@ def test_padding_is_zeroed_and_an_equal_rng_writes_equal_bytes(name: str, n: int
 
 @pytest.mark.extended
 @pytest.mark.parametrize("drawn", [False, True])
-def test_rounding_has_no_bias_on_any_coordinate(
-    drawn: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounding_has_no_bias_anywhere(drawn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if drawn:
         # What a GPU does, done by the CPU.
         monkeypatch.setattr(Tensor, "is_cuda", True)
@@ -184,7 +176,7 @@ def test_no_code_passes_127_even_with_the_largest_noise(largest: float) -> None:
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_a_number_that_is_not_finite_is_told_wherever_it_is(
+def test_what_is_not_finite_is_told_wherever_it_is(
     name: str, bad: float, dtype: torch.dtype
 ) -> None:
     wire = parse_wire(name)
@@ -242,9 +234,7 @@ def test_a_difference_is_taken_before_it_is_narrowed(dtype: torch.dtype) -> None
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("fraction", [0.0, 0.25, 0.5, 1.0])
 @pytest.mark.parametrize("n", [17, 2500, blocks.BLOCK + 7])
-def test_mixing_is_moving_by_a_fraction(
-    name: str, dtype: torch.dtype, fraction: float, n: int
-) -> None:
+def test_mixing_moves_by_a_fraction(name: str, dtype: torch.dtype, fraction: float, n: int) -> None:
     numbers, anchor = sample(n, dtype)
     wire, target = parse_wire(name), sample(n, dtype, seed=1)[0]
     room = written(numbers, wire, anchor)

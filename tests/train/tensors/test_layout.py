@@ -43,9 +43,7 @@ def test_tensors_keep_their_strides_where_they_have_no_gaps() -> None:
 
 @pytest.mark.parametrize("shards", [1, 3])
 @pytest.mark.parametrize("wire", ["float32", "bfloat16", "float16"])
-def test_channels_last_mixes_to_the_same_numbers_as_the_usual_layout(
-    wire: str, shards: int
-) -> None:
+def test_channels_last_mixes_to_the_numbers_of_the_usual_layout(wire: str, shards: int) -> None:
     form, found = Form(wire), []
     for memory_format in (torch.channels_last, torch.contiguous_format):
         ours, theirs = (convolutions(seed, memory_format) for seed in (0, 1))

@@ -126,9 +126,7 @@ def test_an_abandoned_buffer_is_never_lent_again_nor_opened() -> None:
     assert memory.use().total_bytes == 0, "it is not kept for the next share"
 
 
-def test_a_system_that_refuses_a_segment_gives_memory_without_a_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_segments_memory_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str, flags: int) -> int:
         raise OSError("no more files")
 
@@ -198,9 +196,7 @@ def with_cuda(monkeypatch: pytest.MonkeyPatch, runtime: FakeRuntime) -> Segments
 
 
 @pytest.mark.extended
-def test_pages_are_locked_until_right_before_they_are_unmapped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pages_are_locked_until_they_are_unmapped(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = FakeRuntime()
     pool = with_cuda(monkeypatch, runtime)
     place = (buffer := pool.make(SIZE, pinned=True)).data_ptr()

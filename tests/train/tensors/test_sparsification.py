@@ -44,7 +44,7 @@ def expected(numbers: Tensor, last: Tensor, k: int) -> list[int]:
     st.sampled_from(["topk:0.001", "topk:0.1", "topk:0.5", "topk:1"]),
     st.sampled_from([torch.float32, torch.float64]),
 )
-def test_the_largest_moves_are_sent_and_noted_as_sent(
+def test_the_largest_moves_are_sent_and_noted(
     moves: list[int], name: str, dtype: torch.dtype
 ) -> None:
     last = torch.arange(len(moves), dtype=dtype)
@@ -143,9 +143,7 @@ def test_what_a_float64_loses_by_narrowing_counts_as_not_sent() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("fraction", [0.0, 0.25, 0.5, 1.0])
 @pytest.mark.parametrize("n", [1, 100, LARGE])
-def test_only_the_numbers_that_were_sent_are_mixed(
-    dtype: torch.dtype, fraction: float, n: int
-) -> None:
+def test_only_numbers_that_were_sent_are_mixed(dtype: torch.dtype, fraction: float, n: int) -> None:
     generator = torch.Generator().manual_seed(0)
     numbers, target = (torch.randn(n, dtype=dtype, generator=generator) for _ in range(2))
     room, indices, values = sent_of(numbers, torch.zeros_like(numbers), "topk:0.1")
@@ -169,9 +167,7 @@ def test_only_the_numbers_that_were_sent_are_mixed(
         [0, -(2**31), 3, 4, 5, 6, 7, 8, 9, 10],
     ],
 )
-def test_places_that_do_not_ascend_within_the_piece_are_refused_and_do_no_harm(
-    indices: list[int],
-) -> None:
+def test_places_that_do_not_ascend_are_refused_and_do_no_harm(indices: list[int]) -> None:
     wire = parse_wire("topk:0.1")
     room, places, _ = sent_of(torch.ones(100), torch.zeros(100), "topk:0.1")
     places.copy_(torch.tensor(indices))
@@ -203,9 +199,7 @@ def chunked(numbers: Tensor, wire: Wire) -> Tensor:
     "name", ["topk2bit:0.0001", "topk2bit:0.0156", "topk2bit:0.3", "topk2bit:1"]
 )
 @pytest.mark.parametrize("n", [1, 7, CHUNK, CHUNK + 1, 3 * CHUNK + 999])
-def test_the_largest_of_each_chunk_keep_their_signs_and_mean_sizes(
-    n: int, name: str, dtype: torch.dtype
-) -> None:
+def test_the_largest_keep_their_signs_and_mean_sizes(n: int, name: str, dtype: torch.dtype) -> None:
     numbers = torch.randn(n, dtype=dtype, generator=torch.Generator().manual_seed(n))
     wire = parse_wire(name)
     found = read(chunked(numbers, wire), wire, dtype, n)

@@ -152,7 +152,7 @@ def pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 
 @pytest.mark.parametrize("frame_bytes", [64, 4096, 4100, 1 << 20])
 @pytest.mark.parametrize("fraction", [0.25, 1.0])
-def test_a_share_of_any_frames_is_mixed_as_its_snapshot(
+def test_any_frames_are_mixed_as_their_snapshot(
     pages: str, frame_bytes: int, fraction: float
 ) -> None:
     sender, receiver, expected = Vector(model(1)), Vector(model()), Vector(model())

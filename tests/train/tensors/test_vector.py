@@ -239,9 +239,7 @@ def distance(one: Vector, two: Vector) -> float:
 
 
 @pytest.mark.parametrize(("shards", "scattered"), [(1, False), (3, False), (3, True)])
-def test_a_copy_brings_local_buffers_and_the_anchor_whatever_the_shards(
-    shards: int, scattered: bool
-) -> None:
+def test_a_copy_brings_local_buffers_and_anchor_in_any_shards(shards: int, scattered: bool) -> None:
     kept: dict[str, Any] = {"scattered": scattered, "keeps_anchor": True, "sends_topk": True}
     donor_module = mixed(0)
     donor = Vector(donor_module, shards=shards, **kept)

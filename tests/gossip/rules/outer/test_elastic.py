@@ -121,9 +121,7 @@ def test_peers_that_finish_at_different_steps_hang_nobody(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "lr", "mu"), [("local-sgd", 1.0, 0.0), ("diloco", 0.7, 0.9)])
-def test_who_has_finished_follows_the_others_and_does_not_count(
-    name: str, lr: float, mu: float
-) -> None:
+def test_who_has_finished_follows_and_does_not_count(name: str, lr: float, mu: float) -> None:
     last = {"p00": 2 * H, "p01": 6 * H, "p02": 6 * H}
     crowd = crowd_of(name, 3, BAD, steps=last.__getitem__, config=CONFIG, alike=True)
     crowd.run(1000.0)
@@ -239,45 +237,6 @@ def test_a_neighbor_that_was_all_the_average_leaves_none() -> None:
     rule = NoLoCo()
     rule._row = {"b": 1.0}
     rule.take(SimpleNamespace(me="a"), {"a": "out/0"}, "out/0")  # type: ignore[arg-type]
-
-
-@pytest.mark.extended
-@EVERY
-@pytest.mark.parametrize("seed", range(6))
-def test_nobody_waits_for_ever_whatever_happens(name: str, seed: int) -> None:
-    """Deaths, restarts, departures, arrivals and partitions at random, 15 % of messages lost."""
-    rng = np.random.default_rng(seed)
-    late = tuple(f"q{number:02}" for number in range(12))
-    crowd = crowd_of(name, 6, BAD, late=late, seed=seed)
-    swarm, coming = crowd.swarm, list(late)
-    go_on(crowd, H)
-    for _ in range(12):
-        swarm.run(swarm.now + float(rng.uniform(0.2, 3.0)))
-        there = [host.id for host in swarm.running() if host.protocol.phase is Phase.TRAINING]
-        victim = there[int(rng.integers(len(there)))]
-        seeds = tuple(peer for peer in there if peer != victim)
-        match int(rng.integers(5)):
-            case 0 if len(there) > 3:
-                crowd.crash(victim)
-            case 1 if len(there) > 3:
-                crowd.crash(victim)
-                crowd.launch(victim, seeds=seeds)
-            case 2 if len(there) > 3:
-                crowd.leave(victim)
-            case 3:
-                crowd.launch(coming.pop(), seeds=tuple(there))
-            case _:
-                half = tuple(peer for peer in (*crowd.ids, *late) if rng.random() < 0.5)
-                rest = tuple(peer for peer in (*crowd.ids, *late) if peer not in half)
-                cuts = (Link(source=half, to=rest, loss=1.0), Link(source=rest, to=half, loss=1.0))
-                crowd.change(replace(BAD, links=cuts))
-                swarm.run(swarm.now + float(rng.uniform(1.0, 8.0)))
-                crowd.change(BAD)
-    swarm.run(swarm.now + 20.0)
-    there = [host.id for host in swarm.running() if host.protocol.phase is Phase.TRAINING]
-    assert len(there) > 1
-    go_on(crowd, 5 * H, *there)
-    assert settle(crowd).founded == 6 * ONE
 
 
 def test_by_default_they_are_as_published() -> None:

@@ -55,9 +55,7 @@ def test_scc_has_the_radius_of_the_theorem(drawn: list[tuple[float, float]], par
 
 
 @given(neighbors, st.floats(0.05, 0.95))
-def test_cs_plus_clips_at_the_last_of_the_nearest(
-    drawn: list[tuple[float, float]], part: float
-) -> None:
+def test_cs_plus_clips_at_the_last_nearest(drawn: list[tuple[float, float]], part: float) -> None:
     apart, weights, near = nearest(drawn, 2 * part)
     tau = apart[near].max(initial=0.0)
     parts = cs_plus(apart.tolist(), weights.tolist(), part * weights.sum())
@@ -65,9 +63,7 @@ def test_cs_plus_clips_at_the_last_of_the_nearest(
 
 
 @given(neighbors, st.floats(0.05, 0.95))
-def test_nna_leaves_out_just_the_weight_of_liars(
-    drawn: list[tuple[float, float]], part: float
-) -> None:
+def test_nna_leaves_out_the_weight_of_liars(drawn: list[tuple[float, float]], part: float) -> None:
     apart, weights = np.array(sorted(drawn)).T
     b = part * weights.sum()
     ends = np.cumsum(weights)
@@ -89,9 +85,7 @@ def test_shares_are_clipped_by_the_median_and_what_is_far_fades(apart: list[floa
 
 @pytest.mark.parametrize("name", ["clip", "scc", "cs+", "nna"])
 @pytest.mark.parametrize("value", [0.0, 1.0, 40.0])
-def test_what_cannot_be_measured_counts_nothing_and_parts_are_parts(
-    name: str, value: float
-) -> None:
+def test_what_is_not_measured_counts_nothing_and_parts_are_parts(name: str, value: float) -> None:
     method, weights = ROBUST[name](value), [1.0, 1.0, 2.0, 0.5]
     assert method is not None
     parts = method.coefficients([1.0, math.inf, 2.0, 0.0], weights)

@@ -26,9 +26,7 @@ def rule(peer: PeerId) -> Rule:
 @pytest.mark.parametrize(
     "n", [1, 2, 3, 5, 8, 11, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 6, 7, 16))]
 )
-def test_every_round_ends_with_the_mean_at_all_and_the_same_bits(
-    n: int, weather: NetworkConfig
-) -> None:
+def test_every_round_ends_with_the_mean_in_the_same_bits(n: int, weather: NetworkConfig) -> None:
     crowd = Crowd(rule, n, ring, weather)
     models = crowd.history(6)
     x = starts(n)
@@ -71,9 +69,7 @@ def on_machines_of(size: int, n: int, weather: NetworkConfig, **given: int) -> C
 @pytest.mark.extended
 @pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
 @pytest.mark.parametrize(("n", "size"), [(1, 1), (2, 2), (5, 2), (6, 1), (7, 4), (9, 3), (10, 7)])
-def test_two_levels_end_with_the_same_mean_at_all(
-    n: int, size: int, weather: NetworkConfig
-) -> None:
+def test_two_levels_end_with_one_mean_at_all(n: int, size: int, weather: NetworkConfig) -> None:
     x = starts(n)
     for after in on_machines_of(size, n, weather, levels=2).history(4):
         assert (after == after[0]).all()

@@ -129,9 +129,7 @@ def test_a_stranger_without_keys_says_nothing_that_is_heard(swarm: Swarm, stack:
     assert hear(one, two, say=lambda: two.greet(place_of(one), [b"hi"]))[0] == b"hi"
 
 
-def test_a_stranger_with_a_key_of_its_own_says_nothing_that_is_heard(
-    swarm: Swarm, stack: ExitStack
-) -> None:
+def test_a_stranger_with_a_key_of_its_own_is_not_heard(swarm: Swarm, stack: ExitStack) -> None:
     one = open_one(stack, swarm.keyring("m1"))
     assert one.address is not None and one.keyring is not None
     stranger = raw(stack, zmq.DEALER)
@@ -150,7 +148,7 @@ def test_bytes_that_are_no_handshake_do_no_harm(swarm: Swarm, stack: ExitStack) 
         hear(one, two, say=lambda: two.greet(place_of(one), [b"hi"]))
 
 
-def test_another_machine_than_the_address_names_is_not_talked_to(
+def test_a_machine_that_the_address_does_not_name_hears_nothing(
     swarm: Swarm, stack: ExitStack
 ) -> None:
     one, two = (open_one(stack, swarm.keyring(name)) for name in ("m1", "m2"))
@@ -232,7 +230,7 @@ def test_a_new_roster_reaches_those_whose_files_are_old(swarm: Swarm, stack: Exi
     assert all(len(ring.machines) == 4 for ring in rings)
 
 
-def test_a_roster_that_nobody_signed_is_refused_though_a_member_sends_it(
+def test_an_unsigned_roster_is_refused_though_a_member_sends_it(
     swarm: Swarm, stack: ExitStack
 ) -> None:
     one, two = (open_one(stack, swarm.keyring(name)) for name in ("m1", "m2"))

@@ -99,9 +99,7 @@ def test_a_file_of_another_owner_waits_for_a_restart(
     assert "has another owner now: restart to use it" in caplog.text
 
 
-def test_an_older_file_does_not_undo_a_revocation(
-    swarm: Swarm, keyring: Keyring, clock: Clock
-) -> None:
+def test_an_older_file_undoes_no_revocation(swarm: Swarm, keyring: Keyring, clock: Clock) -> None:
     old = swarm.roster
     swarm.revoke("m2")
     assert keyring.take(swarm.roster.text.encode())
@@ -136,9 +134,7 @@ def test_a_roster_of_another_owner_is_no_news(keyring: Keyring) -> None:
         keyring.take(Roster.init(Key.generate("eve")).text.encode())
 
 
-def test_a_peer_that_is_revoked_itself_is_told_so_and_remembers_it(
-    swarm: Swarm, keyring: Keyring
-) -> None:
+def test_a_peer_that_is_revoked_is_told_so_and_remembers(swarm: Swarm, keyring: Keyring) -> None:
     swarm.revoke("m1")
     with pytest.raises(TransportError, match="let in no more: version 4 of the roster"):
         keyring.take(swarm.roster.text.encode())

@@ -65,9 +65,7 @@ def test_only_the_owner_changes_a_roster() -> None:
         with_bob().without(ADA, ["eve"])
 
 
-def test_what_is_no_name_and_a_machine_too_many_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_no_name_or_a_machine_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="no peer can be called 'a b'"):
         with_bob().with_machines(ADA, [("a b", bytes(32))])
     monkeypatch.setattr(module, "MACHINES_MAX", 2)
