@@ -29,9 +29,8 @@ def test_fields_by_keyword_print_with_their_names() -> None:
 
 
 def test_the_same_name_opens_the_same_stream() -> None:
-    np.testing.assert_array_equal(
-        stream(3, "a", "rule").random(5), stream(3, "a", "rule").random(5)
-    )
+    first, again = (stream(3, "a", "rule").random(5) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
 
 
 @pytest.mark.parametrize("other", [(4, "a", "rule"), (3, "b", "rule"), (3, "a", "data:0")])

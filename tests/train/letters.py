@@ -12,12 +12,8 @@ __all__ = ["letter", "send"]
 def letter(body: Body, **changes: Any) -> Envelope:
     """From a to b, in the first incarnation of both."""
     ends = {"source": "a", "source_incarnation": 1, "destination": "b"}
-    given: dict[str, Any] = {
-        "swarm": bytes(16),
-        "schema": bytes(16),
-        **ends,
-        "destination_incarnation": 1,
-    }
+    given: dict[str, Any] = {"swarm": bytes(16), "schema": bytes(16), **ends}
+    given |= {"destination_incarnation": 1}
     return Envelope(body=body, **given | changes)
 
 

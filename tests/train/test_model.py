@@ -49,9 +49,7 @@ def test_names_are_those_of_the_model_that_is_wrapped_however_deep() -> None:
 def test_a_plain_state_dict_is_loaded_into_a_wrapped_model() -> None:
     whole, plain = compiled(layers()), layers()
     whole.load_state_dict(with_own_names(whole, plain.state_dict()))
-    assert all(
-        torch.equal(a, b) for a, b in zip(whole.parameters(), plain.parameters(), strict=True)
-    )
+    assert all(map(torch.equal, whole.parameters(), plain.parameters()))
 
 
 def saved_bytes(value: object) -> int:
@@ -198,10 +196,8 @@ def test_frozen_parameters_are_known_by_name_shape_dtype_and_bits() -> None:
     turned[0].weight.data = turned[0].weight.data.t().contiguous().t()
     assert frozen_tensors(turned, set()) == plain
     turned[0].weight.data[1, 2] += 1e-6
-    assert (
-        frozen_tensors(turned, set())[0] != plain[0]
-        and frozen_tensors(turned, set())[1] == plain[1]
-    )
+    changed = frozen_tensors(turned, set())
+    assert changed[0] != plain[0] and changed[1] == plain[1]
 
 
 def test_a_frozen_tensor_that_travels_under_another_name_is_not_compared() -> None:
@@ -213,9 +209,8 @@ def test_a_frozen_tensor_that_travels_under_another_name_is_not_compared() -> No
 
 
 def test_very_many_frozen_parameters_are_one() -> None:
-    model = nn.ParameterList(
-        [nn.Parameter(torch.tensor(float(i)), requires_grad=False) for i in range(4097)]
-    )
+    numbers = (torch.tensor(float(i)) for i in range(4097))
+    model = nn.ParameterList([nn.Parameter(each, requires_grad=False) for each in numbers])
     (found,) = frozen_tensors(model, set())
     assert (found.name, found.shape) == ("any", (4097,))
     model[4000].data += 1

@@ -181,10 +181,8 @@ def test_a_merge_says_how_far_apart_models_were(founder: Member) -> None:
 
 
 def test_a_merge_names_members_that_died() -> None:
-    quick: dict[str, Any] = {
-        "times": {"gossip_s": 0.05, "suspect_s": 0.2, "dead_s": 0.6},
-        "rule": GoSGD(p=0.5),
-    }
+    times = {"gossip_s": 0.05, "suspect_s": 0.2, "dead_s": 0.6}
+    quick: dict[str, Any] = {"times": times, "rule": GoSGD(p=0.5)}
     with Peer(linear(0.0), settings("a", linger_s=20.0, **quick)) as founder:
         late = Member(Peer(linear(), settings("b", join=(founder.address or "",), **quick)))
 

@@ -77,7 +77,7 @@ def test_an_audit_says_where_every_unit_is(
 
 def test_a_stranded_escrow_that_was_found_is_in_flight_again() -> None:
     a = account(
-        "a", FOUNDED, PUSHED, Entry(Kind.STRANDED, 0, "b", 1, 1), Entry(Kind.FOUND, 0, "b", 1, 1)
+        "a", FOUNDED, PUSHED, *(Entry(kind, 0, "b", 1, 1) for kind in (Kind.STRANDED, Kind.FOUND))
     )
     assert audit([a]).in_flight == 40
 

@@ -28,8 +28,6 @@ def test_no_other_register_is_made() -> None:
 
 
 def test_a_pattern_ends_in_a_star() -> None:
-    assert [is_pattern(name) for name in ("from/*", "*", "from/ada", "a*b")] == [
-        *(True, True, False, False),
-    ]
+    assert all(map(is_pattern, ("from/*", "*"))) and not any(map(is_pattern, ("from/ada", "a*b")))
     registers = held()
     assert [registers.is_on_demand(name) for name in ("from/ada", "y")] == [True, False]

@@ -151,9 +151,7 @@ def test_one_of_two_readers_being_dead_the_memory_is_abandoned_after_the_other()
 
 
 def test_what_cannot_be_read_waits_for_its_turn_where_another_share_has_the_link() -> None:
-    scene = Scene(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64)).founded(
-        "a", "b", "c", host=HERE
-    )
+    scene = Scene(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64)).founded(*"abc", host=HERE)
     for peer in "bc":
         scene.push("a", peer, ONE // 4)
     granted = [scene.receive(scene.letter(peer, "a", Grant(1, 64))) for peer in "bc"]

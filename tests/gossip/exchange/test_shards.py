@@ -32,7 +32,7 @@ def founded(*ids: str, config: ProtocolConfig = SMALL) -> Scene:
 def gossiping(**config: Any) -> Scene:
     """Peers a and b, which push at every turn."""
     return Scene(replace(SMALL, **config)).founded(
-        "a", "b", shards=3, rules={peer: GoSGD(1.0) for peer in "ab"}
+        *"ab", shards=3, rules={p: GoSGD(1.0) for p in "ab"}
     )
 
 

@@ -158,10 +158,8 @@ def test_a_rule_knows_what_passed_since_the_one_before() -> None:
 
 
 def test_the_topology_of_any_round_can_be_asked_for() -> None:
-    assert seen(founded(), "a", lambda c: c.neighbors(5), lambda c: c.table.takers()) == [
-        ("b",),
-        ("a", "b"),
-    ]
+    looks = (lambda c: c.neighbors(5), lambda c: c.table.takers())
+    assert seen(founded(), "a", *looks) == [("b",), ("a", "b")]
     # Without a matrix it gives even shares of live peers, or of those named.
     weights: list[Mapping[PeerId, float]] = []
     founded(*"abc").act(

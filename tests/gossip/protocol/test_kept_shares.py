@@ -27,7 +27,7 @@ def table(
 ) -> Scene:
     """Peers whose rules write what they keep by itself."""
     return Scene(config, Requirements(bare=True)).founded(
-        "a", "b", "c", keeps_anchor=keeps_anchor, host=host
+        *"abc", keeps_anchor=keeps_anchor, host=host
     )
 
 
@@ -134,9 +134,7 @@ def test_who_takes_none_refuses_a_share_that_is_written_by_itself(wire: str) -> 
 
 @pytest.mark.parametrize("bare", [False, True])
 def test_a_newcomer_asks_for_the_anchor_where_shares_refer_to_it(bare: bool) -> None:
-    scene = Scene(ROUNDED, Requirements(whole=False, bare=bare)).founded(
-        "a", "b", keeps_anchor=True
-    )
+    scene = Scene(ROUNDED, Requirements(whole=False, bare=bare)).founded(*"ab", keeps_anchor=True)
     scene.join("z", "a")
     asked = scene.sent(scene.go_on(10.0, "z", "a", step_s=0.5), Ask)
     assert asked and all(ask.anchor is not bare for ask in asked)

@@ -174,9 +174,7 @@ def test_what_nobody_reads_is_sent_back(config: ProtocolConfig, other: str, why:
 @pytest.mark.parametrize("fixed_members", [False, True])
 def test_a_model_that_is_not_finite_is_not_there_to_be_read(fixed_members: bool) -> None:
     """Rules of rounds decide about such shares themselves, but see none that is to be read."""
-    scene = Scene(requirements=Requirements(whole=False, fixed_members=fixed_members)).founded(
-        *"abc"
-    )
+    scene = Scene(SMALL, Requirements(whole=False, fixed_members=fixed_members)).founded(*"abc")
     read(scene, "a", "b")
     scene.deliver(Read)
     scene.step("b")

@@ -124,10 +124,8 @@ def test_one_that_merges_already_goes_on_with_that() -> None:
 
 def test_only_a_few_are_answered() -> None:
     scene = Scene().founded("a", "b")
-    answered = [
-        bool(scene.sent(asks(scene, "a", ("a", 1), by=f"asker-{number}"), Stopping))
-        for number in range(9)
-    ]
+    told = [asks(scene, "a", ("a", 1), by=f"asker-{number}") for number in range(9)]
+    answered = [bool(scene.sent(effects, Stopping)) for effects in told]
     assert answered == [True] * 8 + [False]
 
 

@@ -48,9 +48,7 @@ def frames() -> Scene:
 
 def eager() -> Scene:
     scene = frames()
-    scene.lines.append(
-        "      (the next share goes along with its offer, as far as there is credit)"
-    )
+    scene.lines.append("      (the next share goes along with its offer, as credit allows)")
     scene.push("a", "b", ONE // 4)
     scene.deliver()
     return scene

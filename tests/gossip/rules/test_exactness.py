@@ -330,7 +330,7 @@ def agree(spec: str, topology: str, weather: NetworkConfig, wire: str, lr: Rates
     config = replace(CONFIG, wire=wire)
     make = partial(make_rule, spec)
     crowd = Crowd(
-        lambda peer: make(), case.n, LiveTopology(topology, 3), weather, config=config, lr=lr
+        lambda _: make(), case.n, LiveTopology(topology, 3), weather, config=config, lr=lr
     )
     over_peers = over(topology, 3, crowd.ids)
     expected = [*case.expected(over_peers, starts(case.n), lr or constant, wire)]

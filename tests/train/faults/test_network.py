@@ -75,9 +75,8 @@ def test_messages_arrive_as_before_or_not_at_all(faults: list[Fault], messages: 
 
 
 def test_the_next_reset_is_the_first_after_a_time() -> None:
-    found = weather(
-        fault(1.0, "reset", peer="a", every_s=0.5, for_s=1.2), fault(9.0, "reset", for_s=3.0)
-    )
+    first = fault(1.0, "reset", peer="a", every_s=0.5, for_s=1.2)
+    found = weather(first, fault(9.0, "reset", for_s=3.0))
     after = (-math.inf, 0.9, 1.0, 1.4, 1.5, 2.0, 8.9, 9.0)
     assert [found.next_reset_s(s) for s in after] == [1.0, 1.0, 1.5, 1.5, 2.0, 9.0, 9.0, math.inf]
     assert weather().next_reset_s(0.0) == math.inf

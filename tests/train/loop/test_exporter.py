@@ -142,9 +142,8 @@ def test_metrics_are_served_to_this_machine_alone_unless_told_otherwise(host: st
 def test_a_scrape_is_answered_while_a_peer_waits_within_a_round(tmp_path: Path) -> None:
     may_step = threading.Event()
     given: dict[str, Any] = {"founders": 2, "rendezvous": tmp_path, "rule": "allreduce"}
-    early, late = (
-        Peer(linear(), settings(name, metrics_port=0, **given)) for name in ("early", "late")
-    )
+    both = (settings(name, metrics_port=0, **given) for name in ("early", "late"))
+    early, late = (Peer(linear(), config) for config in both)
 
     def waits() -> None:
         assert may_step.wait(LIMIT_S)

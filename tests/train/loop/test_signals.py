@@ -94,10 +94,8 @@ def test_a_signal_makes_a_peer_leave_in_order_and_the_others_go_on(
     assert total.held == total.founded == 2 * ONE
     assert sum(account.weight for account in gone) == 0
     assert list((folders[0] / "kept").glob("*.safetensors"))
-    assert (
-        f"{number.name}: this peer ends its step and leaves"
-        in (tmp_path / "leaver.log").read_text()
-    )
+    told = f"{number.name}: this peer ends its step and leaves"
+    assert told in (tmp_path / "leaver.log").read_text()
 
 
 @pytest.mark.parametrize("asked", [True, False])

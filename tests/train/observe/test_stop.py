@@ -148,9 +148,7 @@ def test_a_peer_that_seeks_a_swarm_is_told_as_such(started: list[Member], tmp_pa
 def request_of(*peers: PeerView) -> SwarmStop:
     """A request to a swarm that looks like this, of which nobody can be asked."""
     view = SwarmView(time_s=0.0, swarm="ab" * 16, peers=peers)
-    asked: Any = SimpleNamespace(
-        poll=lambda timeout_s: view, post=lambda *_: False, take_answers=list
-    )
+    asked: Any = SimpleNamespace(poll=lambda _: view, post=lambda *_: False, take_answers=list)
     return SwarmStop(asked)
 
 

@@ -93,16 +93,14 @@ def test_what_is_given_counts_also_where_it_is_the_default(
     config: PeerConfig | None, given: dict[str, object]
 ) -> None:
     found = resolve_config(config, given, environment(TOLD | {"RUMOR_TOPOLOGY": "ring"}))
-    assert (found.topology, found.rule, found.seed, found.signals) == (
-        *("exponential", "gosgd", 0, False),
-    )
+    settings = (found.topology, found.rule, found.seed, found.signals)
+    assert settings == ("exponential", "gosgd", 0, False)
     assert (found.id, found.linger_s) == ("anna", 30.0)
 
 
 def test_each_further_peer_of_a_process_has_places_of_its_own() -> None:
-    told = environment(
-        TOLD | {"RUMOR_BIND": "tcp://0.0.0.0:7700", "RUMOR_RENDEZVOUS": "/meet", "RUMOR_COUNT": "3"}
-    )
+    places = {"RUMOR_BIND": "tcp://0.0.0.0:7700", "RUMOR_RENDEZVOUS": "/meet", "RUMOR_COUNT": "3"}
+    told = environment(TOLD | places)
     first, name = told.of_swarm(None, [])
     assert name == "" and first == told
     second, name = told.of_swarm(None, [""])

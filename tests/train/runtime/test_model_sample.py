@@ -50,6 +50,4 @@ def test_distances_are_those_of_the_models_within_a_tenth() -> None:
 def test_who_tells_of_another_model_or_of_none_does_not_count() -> None:
     found = distances([(2.0, 0.0), (), (4.0, 0.0), (1.0, 2.0, 3.0)])
     assert found == [pytest.approx(1 / 3), None, pytest.approx(1 / 3), None]
-    assert (
-        distances([]) == [] and distances([(1.0,)]) == [None] and distances([(), ()]) == [None] * 2
-    )
+    assert [distances(told) for told in ([], [(1.0,)], [()] * 2)] == [[], [None], [None] * 2]

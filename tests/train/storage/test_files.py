@@ -43,11 +43,8 @@ simulate(task="quadratic", workers=2, steps=2).save(folder / "run")
 def modes(script: str, umask: str, folder: Path) -> dict[str, str]:
     """What a process under that umask has written, and for whom."""
     subprocess.run([sys.executable, "-c", script, umask, str(folder)], check=True)
-    return {
-        path.name: oct(stat.S_IMODE(path.stat().st_mode))
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.name: oct(stat.S_IMODE(path.stat().st_mode)) for path in files}
 
 
 @pytest.mark.extended

@@ -52,9 +52,7 @@ def test_a_count_that_cannot_be_read_is_not_guessed(tmp_path: Path, content: str
 
 
 def member(id: str, *addresses: str) -> Member:
-    return Member(
-        id=id, incarnation=1, heartbeat=0, phase=Phase.TRAINING, step=0, addresses=addresses
-    )
+    return Member(id, 1, 0, Phase.TRAINING, 0, addresses)
 
 
 def test_the_table_says_whom_the_next_life_can_ask(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from rumor.gossip.errors import TrainingError
 from rumor.train.storage.jsonl import MetricsLog, read_metrics
 
 ROWS: list[dict[str, object]] = [
-    {"step": 1, "loss": 0.5, "accuracy": None},
-    {"step": 2, "sketch": [0.25, -1.0]},
+    {"step": 1, "loss": 0.5, "a": None},
+    {"step": 2, "b": [0.25, -1.0]},
 ]
 
 

@@ -187,9 +187,8 @@ def test_held_out_data_of_any_form_are_measured_alike(test: Any) -> None:
 def test_an_evaluation_step_says_how_good_a_model_is() -> None:
     def evaluation_step(model: nn.Module, batch: dict[str, Tensor]) -> Evaluation:
         assert not model.training and not torch.is_grad_enabled()
-        return Evaluation(
-            loss=float(batch["y"].mean()), accuracy=float((batch["y"] > 1).float().mean())
-        )
+        y = batch["y"]
+        return Evaluation(loss=float(y.mean()), accuracy=float((y > 1).float().mean()))
 
     found = task(evaluation_step=evaluation_step).evaluate(nn.Linear(2, 1))
     assert found.loss == pytest.approx(1.5) and found.accuracy == pytest.approx(0.5)

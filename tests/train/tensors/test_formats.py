@@ -101,9 +101,8 @@ def test_denormal_differences_come_back_within_their_error(values: list[float]) 
 def test_where_nothing_moved_the_anchor_comes_back_to_the_bit(name: str, n: int) -> None:
     anchor = sample(n)[1]
     anchor[0] = -0.0
-    found = read(
-        written(anchor, parse_wire(name), anchor), parse_wire(name), anchor.dtype, n, anchor=anchor
-    )
+    wire = parse_wire(name)
+    found = read(written(anchor, wire, anchor), wire, anchor.dtype, n, anchor=anchor)
     assert torch.equal(found, anchor)
 
 
@@ -112,9 +111,8 @@ def test_int8_carries_a_constant_move_without_noise(move: float) -> None:
     numbers, anchor = torch.full((3000,), move), torch.zeros(3000)
     wire = parse_wire("int8")
     for seed in range(20):
-        found = read(
-            written(numbers, wire, anchor, seed=seed), wire, numbers.dtype, 3000, anchor=anchor
-        )
+        room = written(numbers, wire, anchor, seed=seed)
+        found = read(room, wire, numbers.dtype, 3000, anchor=anchor)
         assert (found - move).abs().max() <= abs(move) / 127 * 1.001
         assert (found == found[0]).float().mean() > 0.99
 

@@ -197,9 +197,8 @@ def test_one_dtype_on_two_devices_cannot_be_converted() -> None:
 
 
 def test_what_is_not_converted_may_lie_on_several_devices_in_any_format() -> None:
-    schema, segments = spread(
-        ("float64", 64, "cpu"), ("bfloat16", 64, "cpu"), ("bfloat16", 32, "meta")
-    )
+    parts = (("float64", 64, "cpu"), ("bfloat16", 64, "cpu"), ("bfloat16", 32, "meta"))
+    schema, segments = spread(*parts)
     layout = plan(schema, segments, Form("float16"), 0)
     assert [(p.slot, p.converts) for p in layout.numbers] == [
         (slice(0, 128), True),

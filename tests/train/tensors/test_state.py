@@ -78,10 +78,8 @@ def test_plain_values_come_back_as_they_were(state: object) -> None:
 def test_tensors_come_back_bit_for_bit(tensor: torch.Tensor) -> None:
     back = through([tensor])[0]
     assert (back.dtype, back.shape, back.requires_grad) == (tensor.dtype, tensor.shape, False)
-    raw = (
-        each.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8)
-        for each in (tensor, back)
-    )
+    plain = (each.detach().resolve_conj().contiguous() for each in (tensor, back))
+    raw = (each.reshape(-1).view(torch.uint8) for each in plain)
     assert torch.equal(*raw)
 
 

@@ -409,14 +409,8 @@ def test_the_shared_tensors_are_views_into_whatever_is_laid_out_alike(scattered:
     other = tuple(flat + 1 for flat in vector.flats)
     own, found = vector.layout.tensors(vector.flats), vector.layout.tensors(other)
     named = dict(module.named_parameters()) | dict(module.named_buffers())
-    assert set(own) == {
-        "0.weight",
-        "0.bias",
-        "1.weight",
-        "1.bias",
-        "1.running_mean",
-        "1.running_var",
-    }
+    names = ("weight", "bias", "running_mean", "running_var")
+    assert set(own) == {"0.weight", "0.bias", *(f"1.{name}" for name in names)}
     for name, tensor in own.items():
         assert tensor.data_ptr() == named[name].data_ptr() and torch.equal(tensor, named[name])
         assert torch.equal(found[name], named[name] + 1)
@@ -474,9 +468,8 @@ def test_the_runs_of_shards_in_a_file_are_those_of_the_vector(shards: int, scatt
 def test_a_register_on_demand_is_there_from_its_first_use_until_it_is_set_to_nothing() -> None:
     vector = Vector(nn.Linear(8, 2), ("from/*", "y"))
     vector.combine("y", [(1.0, "from/ada"), (2.0, "x")])
-    assert torch.equal(
-        numbers(vector.snapshot("y"), vector), numbers(vector.snapshot("x"), vector) * 2
-    )
+    y, x = (numbers(vector.snapshot(name), vector) for name in "yx")
+    assert torch.equal(y, x * 2)
     vector.combine("from/bob", [(3.0, "x"), (1.0, "from/bob")])
     assert numbers(vector.snapshot("from/bob"), vector).any()
     assert {"from/ada", "from/bob"} < vector._registers.keys()

@@ -184,9 +184,7 @@ def test_workers_that_share_one_view_end_at_once() -> None:
 
 
 def test_a_center_with_hardly_any_weight_is_not_pushed() -> None:
-    scene = Scene().founded(
-        "a", "b", neighbors=complete, rules={peer: EASGD(every=1) for peer in "ab"}
-    )
+    scene = Scene().founded(*"ab", neighbors=complete, rules={id: EASGD(every=1) for id in "ab"})
     for _ in range(1100):
         effects = scene.step("a")
         if PushSkipped("too little weight") in effects:
@@ -216,6 +214,5 @@ def test_mixing_centers_keeps_their_weighted_mean() -> None:
     """Where nobody is pulled, by hand: pushes and mixes alone."""
     crowd = Crowd(lambda peer: EASGD(alpha=0.0, every=1), 5, complete, descend=False, steps=30)
     crowd.swarm.run(3000.0, lambda: not crowd.swarm.running())
-    np.testing.assert_allclose(
-        crowd.models, starts(5).mean(axis=0)[None].repeat(5, 0), rtol=0, atol=1e-6
-    )
+    mean = starts(5).mean(axis=0)[None].repeat(5, 0)
+    np.testing.assert_allclose(crowd.models, mean, rtol=0, atol=1e-6)

@@ -29,7 +29,7 @@ from ...scene import Scene
 
 def scene_of(make: Callable[[], GoSGD], shards: int = 3) -> Scene:
     return Scene().founded(
-        "a", "b", rules={"a": make(), "b": GoSGD(0.0, layers=shards)}, shards=shards
+        *"ab", rules={"a": make(), "b": GoSGD(0.0, layers=shards)}, shards=shards
     )
 
 
@@ -44,9 +44,8 @@ def pushed(effects: list[Effect | Event]) -> list[int]:
 
 
 def test_a_rule_says_that_it_pushes_while_a_step_goes_on() -> None:
-    assert (
-        requirements_of(GoSGD(layers=4)).overlaps and requirements_of(GoSGD(layers=4)).shards == 4
-    )
+    layered = requirements_of(GoSGD(layers=4))
+    assert layered.overlaps and layered.shards == 4
     assert not requirements_of(GoSGD()).overlaps and outstanding_max_of(GoSGD()) == 2
     assert outstanding_max_of(GoSGD(layers=4)) == 8
     name = "trained_shard"

@@ -68,9 +68,8 @@ HARM = (
 @pytest.mark.parametrize("wire", ["int8", "topk:0.3"])
 def test_what_a_sender_believes_is_what_its_receivers_have_added_up(wire: str) -> None:
     """To the last bit, whatever gets lost, late or sent again."""
-    crowd = Crowd(
-        choco(), 6, LiveTopology("ring", 3), BAD, config=replace(CONFIG, wire=wire), faults=HARM
-    )
+    config = replace(CONFIG, wire=wire)
+    crowd = Crowd(choco(), 6, LiveTopology("ring", 3), BAD, config=config, faults=HARM)
     told: dict[PeerId, list[Values]] = defaultdict(list)
     heard: dict[tuple[PeerId, PeerId], list[Values]] = defaultdict(list)
     sent: dict[tuple[PeerId, int], set[int | None]] = defaultdict(set)
@@ -100,9 +99,7 @@ def test_what_a_sender_believes_is_what_its_receivers_have_added_up(wire: str) -
     assert all(len(snapshots) == 1 for snapshots in sent.values())
     assert sum(len(seqs) > 1 for seqs in pushes.values()) > 10
     for host in crowd.hosts:
-        known = [
-            heard[host.id, other][len(told[host.id]) - 1] for other in ring(crowd.ids, host.id, 0)
-        ]
+        known = [heard[host.id, p][len(told[host.id]) - 1] for p in ring(crowd.ids, host.id, 0)]
         mean = (told[host.id][-1] + sum(known)) / 3
         np.testing.assert_allclose(host.vector.registers[MEAN], mean, rtol=0, atol=1e-12)
 

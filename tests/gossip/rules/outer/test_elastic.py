@@ -40,6 +40,12 @@ def crowd_of(name: str, n: int = 5, weather: NetworkConfig = CALM, **more: Any) 
     return Crowd(lambda peer: make(), n, neighbors, weather, **{"config": MORTAL} | more)
 
 
+def both_ways(one: tuple[PeerId, ...], other: tuple[PeerId, ...]) -> tuple[Link, ...]:
+    """Links between these, on which all is lost."""
+    ways = ((one, other), (other, one))
+    return tuple(Link(source=source, to=to, loss=1.0) for source, to in ways)
+
+
 def steps_of(crowd: Crowd, *peers: PeerId) -> int:
     """Steps of whoever of them has taken the fewest, in all its lives."""
     return min(crowd.swarm.invariants.steps[peer] for peer in peers)
@@ -154,12 +160,7 @@ def test_whose_partners_are_all_gone_goes_on_alone(name: str) -> None:
 def test_a_partition_splits_the_rounds_and_heals(name: str) -> None:
     crowd = crowd_of(name, 6, BAD)
     go_on(crowd, 2 * H)
-    one, other = crowd.ids[:2], crowd.ids[2:]
-    crowd.change(
-        replace(
-            BAD, links=(Link(source=one, to=other, loss=1.0), Link(source=other, to=one, loss=1.0))
-        )
-    )
+    crowd.change(replace(BAD, links=both_ways(crowd.ids[:2], crowd.ids[2:])))
     go_on(crowd, 8 * H)
     crowd.change(BAD)
     go_on(crowd, 4 * H)
@@ -173,10 +174,7 @@ def test_one_that_was_taken_for_dead_is_answered_when_it_is_heard(name: str) -> 
     steps = {"p00": 30 * H, "p01": 3 * H, "p02": 3 * H}
     crowd = crowd_of(name, 3, BAD, steps=steps.__getitem__)
     go_on(crowd, 2 * H)
-    cut = (
-        Link(source=("p00",), to=("p01", "p02"), loss=1.0),
-        Link(source=("p01", "p02"), to=("p00",), loss=1.0),
-    )
+    cut = both_ways(("p00",), ("p01", "p02"))
     crowd.change(replace(BAD, links=cut))
     crowd.swarm.run(crowd.swarm.now + 2.5)
     crowd.change(BAD)
@@ -205,10 +203,7 @@ def test_a_round_in_which_nobody_counts_is_over_all_the_same() -> None:
     crowd = crowd_of("local-sgd", 3, steps=last.__getitem__)
     swarm = crowd.swarm
     go_on(crowd, H + 1, "p02")
-    cuts = (
-        Link(source=("p01",), to=("p02",), loss=1.0),
-        Link(source=("p02",), to=("p01",), loss=1.0),
-    )
+    cuts = both_ways(("p01",), ("p02",))
     crowd.change(replace(CALM, links=cuts))
     go_on(crowd, H - 1, "p02")
     swarm.run(swarm.now + 0.5)

@@ -30,6 +30,10 @@ def of_three(peer: PeerId) -> bytes:
     return bytes([1, 1, 1, 2, 2, 3, 1][int(peer[1:])] for _ in range(16))
 
 
+def hybrid(peer: PeerId) -> Hybrid:
+    return Hybrid()
+
+
 class Logged(Hybrid):
     """Writes down what happens, in the order in which it does."""
 
@@ -99,7 +103,7 @@ def test_models_are_those_of_the_equation(between: float, weather: NetworkConfig
 
 @pytest.mark.extended
 def test_machines_agree_and_no_weight_is_lost() -> None:
-    crowd = Crowd(lambda peer: Hybrid(), 6, complete, BAD, host=of_three)
+    crowd = Crowd(hybrid, 6, complete, BAD, host=of_three)
     crowd.run(2000.0, steps=10)
     crowd.descend_no_more()
     run_until_agreed(crowd.swarm, crowd.swarm.now + 300.0)
@@ -112,9 +116,7 @@ def test_machines_agree_and_no_weight_is_lost() -> None:
 
 @pytest.mark.extended
 def test_when_a_leader_dies_another_leads_and_newcomers_take_part() -> None:
-    crowd = Crowd(
-        lambda peer: Hybrid(), 6, complete, BAD, config=MORTAL, host=of_three, late=("p06",)
-    )
+    crowd = Crowd(hybrid, 6, complete, BAD, config=MORTAL, host=of_three, late=("p06",))
     crowd.run(2000.0, steps=10)
     crowd.crash("p00")
     steps = len(crowd.before["p01"])
@@ -131,7 +133,7 @@ def test_when_a_leader_dies_another_leads_and_newcomers_take_part() -> None:
 def test_who_can_reach_nobody_on_its_machine_is_a_machine_by_itself() -> None:
     """The two of the second machine only dial out; on the first, one of three does."""
     dialling = frozenset({"p00", "p03", "p04"})
-    crowd = Crowd(lambda peer: Hybrid(), 6, complete, host=of_three, dials_out=dialling)
+    crowd = Crowd(hybrid, 6, complete, host=of_three, dials_out=dialling)
     crowd.run(2000.0, steps=10)
     crowd.descend_no_more()
     run_until_agreed(crowd.swarm, crowd.swarm.now + 300.0)
@@ -141,9 +143,7 @@ def test_who_can_reach_nobody_on_its_machine_is_a_machine_by_itself() -> None:
 @pytest.mark.extended
 def test_a_machine_that_has_finished_still_follows_the_others() -> None:
     steps = {"p03": 5, "p04": 5}
-    crowd = Crowd(
-        lambda peer: Hybrid(), 6, complete, host=of_three, steps=lambda peer: steps.get(peer, 10**6)
-    )
+    crowd = Crowd(hybrid, 6, complete, host=of_three, steps=lambda peer: steps.get(peer, 10**6))
     crowd.run(60.0)
     crowd.descend_no_more()
     run_until_agreed(crowd.swarm, crowd.swarm.now + 300.0)

@@ -21,6 +21,7 @@ from rumor.sim.fuzz.swarm import FuzzSwarm
 
 from ...scene import Scene
 
+MEASURING = Requirements(whole=False, measures=True)
 PATIENT = ProtocolConfig(query_s_min=50.0, query_s_max=50.0, exact=True)
 
 
@@ -54,9 +55,7 @@ def test_within_the_bound_every_decision_is_that_of_plain_gosgd() -> None:
 
 def arrived(*, shards: int = 1, rule: GoSGD | None = None) -> Scene:
     """Half of the weight of a lies at b, shard by shard."""
-    scene = Scene(requirements=Requirements(whole=False, measures=True)).founded(
-        "a", "b", shards=shards
-    )
+    scene = Scene(requirements=MEASURING).founded("a", "b", shards=shards)
     if rule is not None:
         scene.peers["b"]._rule = rule
 
@@ -147,7 +146,7 @@ def test_a_distance_is_known_until_the_model_changes(change: str) -> None:
 
 def crowd(robust: str) -> Scene:
     """Peer a, and b to g around it, all founders."""
-    scene = Scene(requirements=Requirements(whole=False, measures=True)).founded(*"abcdefg")
+    scene = Scene(requirements=MEASURING).founded(*"abcdefg")
     scene.peers["a"]._rule = GoSGD(0.0, robust=robust)
     return scene
 

@@ -21,9 +21,7 @@ from ...scene import Scene, Scripted, of
 def sent_to(rule: Rule, *, epoch: int = EPOCH) -> Scene:
     """A share without numbers of a, and a good one of c, have come to b."""
     liars = {id: Scripted(requirements=requirements_of(rule)) for id in ("a", "c")}
-    scene = Scene(requirements=requirements_of(rule)).founded(
-        "a", "b", "c", rules={**liars, "b": rule}
-    )
+    scene = Scene(requirements=requirements_of(rule)).founded(*"abc", rules={**liars, "b": rule})
     scene.rules.update(liars)
     for id in ("a", "c"):
         scene.act(id, lambda context: context.push("b", ONE // 4, epoch=epoch, round=0))

@@ -175,9 +175,8 @@ def test_it_begins_when_all_founders_are_there_or_says_how_many_came() -> None:
     assert not any(isinstance(effect, Halt) for effect in scene.step("a"))
     scene.wait(6.0)
     (halt,) = (e for e in scene.step("a", trained=False) if isinstance(e, Halt))
-    assert halt.reason == (
-        "2 of 3 founders are there after 5 s, and dpsgd cannot begin without all of them"
-    )
+    told = "2 of 3 founders are there after 5 s, and dpsgd cannot begin without all of them"
+    assert halt.reason == told
 
 
 def test_who_comes_later_is_told_that_it_cannot_join() -> None:
