@@ -42,7 +42,3 @@ def test_numbers_of_numpy_become_pythons() -> None:
     )
     kept = config.merge_rounds, config.stall_s, config.exact
     assert kept == (3, 2.0, True) and [*map(type, kept)] == [int, float, bool]
-
-
-def test_the_defaults_are_in_range() -> None:
-    assert ProtocolConfig().window_bytes >= ProtocolConfig().frame_bytes

@@ -63,6 +63,9 @@ def test_whole_units_are_told_as_numbers_and_others_as_fractions() -> None:
     assert in_units(5 * UNIT // 2**30) == "5/2^30" and in_units(1) == "1/2^960"
     assert in_units(3 * UNIT // 2) == in_units(6 * UNIT // 4) == "3/2^1"
     assert from_units(2**70) == 2**70 * UNIT
+    assert in_floats([3 * UNIT, 0, 5 * UNIT]) == ([3.0, 0.0, 5.0], 8.0)
+    assert founders(ONE // 4) == 0.25 and founders(2**23 * ONE) == 2**23
+    assert founders(1) == 2.0**-1000
 
 
 @given(st.just(0) | GRAINS)
@@ -107,19 +110,7 @@ def test_means_do_not_depend_on_how_much_all_hold(weights: list[int], twos: int)
         assert [each / other for each in others] == [each / total for each in floats]
 
 
-def test_whole_units_enter_means_as_their_number() -> None:
-    assert in_floats([3 * UNIT, 0, 5 * UNIT]) == ([3.0, 0.0, 5.0], 8.0)
-
-
 @given(st.just(0) | GRAINS, GRAINS)
 def test_the_mixing_fraction_is_the_quotient_correctly_rounded(own: int, accepted: int) -> None:
     assert mixing_fraction(own, accepted) == float(Fraction(accepted, own + accepted))
-
-
-def test_a_newcomer_takes_all_of_its_first_share() -> None:
-    assert mixing_fraction(0, 1) == 1.0
-
-
-def test_weights_are_read_in_founders() -> None:
-    assert founders(ONE // 4) == 0.25 and founders(2**23 * ONE) == 2**23
-    assert founders(1) == 2.0**-1000
+    assert mixing_fraction(0, 1) == 1.0, "a newcomer takes all of its first share"

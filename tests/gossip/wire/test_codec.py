@@ -304,12 +304,6 @@ def test_a_header_beyond_its_limit_is_not_looked_at() -> None:
         decode([bytes(HEADER_BYTES_MAX + 1)])
 
 
-@pytest.mark.parametrize("size", range(9))
-def test_a_header_must_be_longer_than_its_prefix(size: int) -> None:
-    with pytest.raises(DecodeError):
-        decode([bytes(SAMPLES["ack"][0])[:size]])
-
-
 def test_a_notice_says_the_version_and_nothing_else() -> None:
     (notice,) = version_notice()
     assert is_version_notice(notice) and not is_version_notice(SAMPLES["ack"][0])

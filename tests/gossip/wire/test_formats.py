@@ -37,6 +37,7 @@ def plainly(wire: str, dtype: str, n: int, itemsize: int) -> int:
 def test_numbers_take_what_a_plain_calculation_says(text: str, n: int, dtype: str) -> None:
     size = ITEMSIZES[dtype]
     found = parse_wire(text).room_bytes(dtype, n, size)
+    assert str(parse_wire(text)) == text
     assert found == plainly(text, dtype, n, size)
     assert found % 64 == 0
 
@@ -53,11 +54,6 @@ def test_numbers_take_what_a_plain_calculation_says(text: str, n: int, dtype: st
 )
 def test_a_million_numbers_take_so_many_bytes(text: str, bytes_of_a_million: int) -> None:
     assert parse_wire(text).room_bytes("float32", 1_000_000, 4) == bytes_of_a_million
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_a_format_prints_as_it_is_typed(text: str) -> None:
-    assert str(parse_wire(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -130,17 +126,14 @@ def test_a_share_is_its_pieces_then_the_local_buffers_then_the_anchor(
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_several_registers_take_as_much_room_each(text: str) -> None:
+    plain = [Form().size_bytes(MIXED, shard) for shard in range(3)]
+    assert sum(plain) == MIXED.share_bytes
     for shard in range(3):
         one = Form(text).size_bytes(MIXED, shard)
         assert Form(text, registers=3).size_bytes(MIXED, shard) == 3 * one
         beside = Form(text, copy=True, anchor=True).size_bytes(MIXED, shard) - one
         together = Form(text, copy=True, anchor=True, registers=3).size_bytes(MIXED, shard)
         assert together == 3 * one + beside
-
-
-def test_a_plain_share_is_as_long_as_its_shard() -> None:
-    sizes = [Form().size_bytes(MIXED, shard) for shard in range(3)]
-    assert sum(sizes) == MIXED.share_bytes
 
 
 def test_sizes_that_strangers_ask_for_take_a_bounded_room() -> None:

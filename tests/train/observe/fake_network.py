@@ -17,6 +17,8 @@ from rumor.gossip.wire.messages import (
     Status,
 )
 
+from ..letters import letter
+
 __all__ = ["FakeNetwork", "FakePeer", "a_member", "sighting"]
 
 
@@ -60,14 +62,7 @@ def answer(question: Envelope, body: Body, **changes: Any) -> Envelope:
     """An answer to a question, as its sender would make it."""
     me = body.me if isinstance(body, Status) else a_member("x")
     fields: dict[str, Any] = {"source": me.id, "source_incarnation": me.incarnation, **changes}
-    return Envelope(
-        swarm=b"s" * 16,
-        schema=bytes(16),
-        destination=question.source,
-        destination_incarnation=1,
-        body=body,
-        **fields,
-    )
+    return letter(body, swarm=b"s" * 16, destination=question.source, **fields)
 
 
 def _bytes(envelope: Envelope) -> bytes:

@@ -1,6 +1,7 @@
 """What schedulers tell their tasks, and what peers are told then."""
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -144,22 +145,10 @@ def test_a_port_that_is_taken_is_left_to_the_system() -> None:
         told = task_in(near).variables(port=port - 1)
     assert told["RUMOR_BIND"] == "tcp://127.0.0.2:*" and "RUMOR_ADVERTISE" not in told
     # Not an address of this machine: for the peer to say so.
-    away = ClusterTask(
-        scheduler="slurm",
-        job="1",
-        rank=0,
-        size=2,
-        local_rank=0,
-        places=(),
-        place=("localhost", 1),
-        port=1,
-    )
+    away = replace(task_in(SLURM), place=("localhost", 1))
     assert away.variables()["RUMOR_BIND"].startswith("tcp://127.0.0.1:")
-    assert (
-        task_in(SLURM | {"SLURM_STEP_NODELIST": "fd00::[1-3]"})
-        .variables()["RUMOR_BIND"]
-        .startswith("tcp://[::]:")
-    )
+    six = task_in(SLURM | {"SLURM_STEP_NODELIST": "fd00::[1-3]"})
+    assert six.variables()["RUMOR_BIND"].startswith("tcp://[::]:")
 
 
 def test_a_script_of_a_scheduler_becomes_a_peer_unless_it_says_where_it_belongs() -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rumor.gossip.protocol.context import RuleContext
-from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.synchronous.allreduce import AllReduce
 from rumor.gossip.types import PeerId
 from rumor.sim import NetworkConfig
@@ -18,19 +17,29 @@ from rumor.sim.fuzz.swarm import CALM
 from ...crowd import BAD, CONFIG, LR, PATIENT, Crowd, gradient, starts
 
 
-def rule(peer: PeerId) -> Rule:
-    return AllReduce()
+def crowd_of(n: int, weather: NetworkConfig = CALM, size: int = 1, **given: Any) -> Crowd:
+    """Peers on machines of so many."""
+    levels = given.pop("levels", 1)
+
+    def host(peer: PeerId) -> bytes:
+        return bytes([1 + int(peer[1:]) // size]) * 16
+
+    return Crowd(lambda peer: AllReduce(levels=levels), n, ring, weather, host=host, **given)
+
+
+ONE_LEVEL = [(n, 1, 1) for n in (1, 2, 3, 5, 8, 11)]
+SLOW = [pytest.param(n, 1, 1, marks=pytest.mark.slow) for n in (4, 6, 7, 16)]
+MACHINES = ((1, 1), (2, 2), (5, 2), (6, 1), (7, 4), (9, 3), (10, 7))
+TWO_LEVELS = [pytest.param(n, size, 2, marks=pytest.mark.extended) for n, size in MACHINES]
 
 
 @pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
-@pytest.mark.parametrize(
-    "n", [1, 2, 3, 5, 8, 11, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 6, 7, 16))]
-)
-def test_every_round_ends_with_the_mean_in_the_same_bits(n: int, weather: NetworkConfig) -> None:
-    crowd = Crowd(rule, n, ring, weather)
-    models = crowd.history(6)
+@pytest.mark.parametrize(("n", "size", "levels"), [*ONE_LEVEL, *SLOW, *TWO_LEVELS])
+def test_every_round_ends_with_the_mean_in_the_same_bits(
+    n: int, size: int, levels: int, weather: NetworkConfig
+) -> None:
     x = starts(n)
-    for after in models:
+    for after in crowd_of(n, weather, size, levels=levels).history(6 if levels == 1 else 4):
         assert (after == after[0]).all()
         stepped = [row - LR * gradient(place, row) for place, row in enumerate(x)]
         x = np.mean(stepped, axis=0)[None].repeat(n, 0)
@@ -41,7 +50,7 @@ def test_every_round_ends_with_the_mean_in_the_same_bits(n: int, weather: Networ
 @pytest.mark.parametrize(("n", "pushes"), [(2, 2), (4, 8), (8, 24), (5, 10), (7, 14)])
 def test_a_round_takes_n_log_n_whole_vectors(n: int, pushes: int) -> None:
     """The inner 2^k swap k times; the others send one vector and get one."""
-    crowd = Crowd(rule, n, ring, steps=10, config=PATIENT)
+    crowd = crowd_of(n, steps=10, config=PATIENT)
     crowd.run(200.0)
     seqs = sum(last for host in crowd.hosts for last, _ in host.ledger.decided.values())
     assert seqs == 10 * pushes
@@ -49,33 +58,11 @@ def test_a_round_takes_n_log_n_whole_vectors(n: int, pushes: int) -> None:
 
 def test_who_dies_before_it_took_the_last_mean_keeps_nobody_from_closing() -> None:
     """The third of three is the one that only gets the mean: nobody waits for it any more."""
-    crowd = Crowd(rule, 3, ring, steps=4, config=replace(CONFIG, dead_s=3.0))
+    crowd = crowd_of(3, steps=4, config=replace(CONFIG, dead_s=3.0))
     crowd.swarm.run(100.0, lambda: crowd.swarm.peers["p00"].worker.finished)
     crowd.crash("p02")
     crowd.run(crowd.swarm.now + 60.0)
     assert not crowd.swarm.running()
-
-
-def on_machines_of(size: int, n: int, weather: NetworkConfig, **given: int) -> Crowd:
-    return Crowd(
-        lambda peer: AllReduce(**given),
-        n,
-        ring,
-        weather,
-        host=lambda peer: bytes([1 + int(peer[1:]) // size]) * 16,
-    )
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
-@pytest.mark.parametrize(("n", "size"), [(1, 1), (2, 2), (5, 2), (6, 1), (7, 4), (9, 3), (10, 7)])
-def test_two_levels_end_with_one_mean_at_all(n: int, size: int, weather: NetworkConfig) -> None:
-    x = starts(n)
-    for after in on_machines_of(size, n, weather, levels=2).history(4):
-        assert (after == after[0]).all()
-        stepped = [row - LR * gradient(place, row) for place, row in enumerate(x)]
-        x = np.mean(stepped, axis=0)[None].repeat(n, 0)
-        np.testing.assert_allclose(after, x, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("levels", "between", "within"), [(1, 16, 16), (2, 4, 18)])
@@ -90,7 +77,7 @@ def test_between_machines_go_as_many_messages_as_between_so_many_peers(
         push(context, peer, *args, **given)
 
     monkeypatch.setattr(RuleContext, "push", counting)
-    crowd = on_machines_of(4, 12, CALM, levels=levels)
+    crowd = crowd_of(12, CALM, 4, levels=levels)
     rounds = 5
     crowd.run(2000.0, steps=rounds)
     # Some may have begun the next round already.

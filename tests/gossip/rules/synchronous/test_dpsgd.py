@@ -8,6 +8,7 @@ import pytest
 
 from rumor.gossip.effects.effects import Halt
 from rumor.gossip.protocol.rule import Rule
+from rumor.gossip.protocol.state import Neighbors
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE
@@ -33,56 +34,50 @@ def expected(matrices: Sequence[Values], n: int) -> list[Values]:
     return models
 
 
-def ring_matrix(n: int) -> Values:
-    identity = np.eye(n)
-    matrix: Values = (identity + np.roll(identity, 1, 0) + np.roll(identity, -1, 0)) / 3
-    return matrix
+class Weighted:
+    """Everybody has weights of itself and of the one before, and sends to the next one, if told
+    no other topology."""
 
+    def __init__(self, own: float, before: float, neighbors: Neighbors | None = None) -> None:
+        self._own, self._before, self._neighbors = own, before, neighbors
 
-def test_without_weights_a_peer_takes_as_much_of_every_neighbor_as_of_itself() -> None:
-    crowd = Crowd(rule, 6, ring, BAD)
-    models = crowd.history(12)
-    np.testing.assert_allclose(models, expected([ring_matrix(6)] * 12, 6), rtol=0, atol=1e-12)
-    assert crowd.swarm.invariants.seen["fence"]
-
-
-class Cycle:
-    """Everybody sends to the next one, and hears the one before."""
-
-    def __call__(self, live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:
+    def __call__(self, live: Sequence[PeerId], peer: PeerId, round: int) -> Sequence[PeerId]:
+        if self._neighbors is not None:
+            return self._neighbors(live, peer, round)
         return (live[(live.index(peer) + 1) % len(live)],)
 
     def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> dict[PeerId, float]:
-        return {peer: 0.25, live[live.index(peer) - 1]: 0.75}
+        before = {live[live.index(peer) - 1]: self._before} if self._before else {}
+        return {peer: self._own} | before
+
+    def matrix(self, n: int) -> Values:
+        found: Values = self._own * np.eye(n) + self._before * np.roll(np.eye(n), 1, 0)
+        return found
 
 
-def cycle_matrix(n: int) -> Values:
-    matrix: Values = 0.25 * np.eye(n) + 0.75 * np.roll(np.eye(n), 1, 0)
-    return matrix
+CYCLE = Weighted(0.25, 0.75)
 
 
-def test_weights_below_zero_are_refused_where_rounds_are_robust() -> None:
-    class Below(Cycle):
-        def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> dict[PeerId, float]:
-            return {peer: 1.25, live[live.index(peer) - 1]: -0.25}
-
-    crowd = Crowd(lambda peer: DPSGD(robust="clip"), 4, Below())
-    crowd.run(10.0, steps=3)
-    assert "with weights below 0" in halts(crowd)[0]
+def test_without_weights_a_peer_takes_as_much_of_every_neighbor_as_of_itself() -> None:
+    ring_matrix = (np.eye(6) + np.roll(np.eye(6), 1, 0) + np.roll(np.eye(6), -1, 0)) / 3
+    crowd = Crowd(rule, 6, ring, BAD)
+    models = crowd.history(12)
+    np.testing.assert_allclose(models, expected([ring_matrix] * 12, 6), rtol=0, atol=1e-12)
+    assert crowd.swarm.invariants.seen["fence"]
 
 
 def test_a_peer_that_feeds_a_slow_one_does_not_overwrite_what_that_still_needs() -> None:
     """On a directed cycle a peer may be rounds ahead of those that it sends to."""
     weather = replace(BAD, loss=0.4)
     pace = {"p03": 1.0}
-    crowd = Crowd(rule, 5, Cycle(), weather, step_s=lambda peer: pace.get(peer, 0.02))
+    crowd = Crowd(rule, 5, CYCLE, weather, step_s=lambda peer: pace.get(peer, 0.02))
     models = crowd.history(15)
-    np.testing.assert_allclose(models, expected([cycle_matrix(5)] * 15, 5), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(models, expected([CYCLE.matrix(5)] * 15, 5), rtol=0, atol=1e-12)
     assert any(witnessed.waits for witnessed in crowd.rules.values())
 
 
 def test_what_cannot_be_sent_for_a_while_is_kept_until_it_can() -> None:
-    crowd = Crowd(rule, 5, Cycle())
+    crowd = Crowd(rule, 5, CYCLE)
     crowd.run(100.0, steps=3)
     crowd.swarm.run(100.0, lambda: not crowd.swarm.peers["p00"].ledger.outstanding)
     crowd.change(replace(CALM, links=(Link(source=("p00",), to=("p01",), loss=1.0),)))
@@ -90,21 +85,25 @@ def test_what_cannot_be_sent_for_a_while_is_kept_until_it_can() -> None:
     assert len(crowd.before["p01"]) < 8
     crowd.change(CALM)
     models = crowd.history(15)
-    np.testing.assert_allclose(models, expected([cycle_matrix(5)] * 15, 5), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(models, expected([CYCLE.matrix(5)] * 15, 5), rtol=0, atol=1e-12)
 
 
 def test_a_share_that_its_receiver_has_no_use_for_holds_nobody_up() -> None:
     """Where peers were told different topologies, as a rule by mistake."""
-
-    class Deaf:
-        __call__ = staticmethod(ring)
-
-        def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> dict[PeerId, float]:
-            return {peer: 1.0}
-
-    crowd = Crowd(rule, 4, Deaf())
-    models = crowd.history(10)
+    models = Crowd(rule, 4, Weighted(1.0, 0.0, ring)).history(10)
     np.testing.assert_allclose(models, expected([np.eye(4)] * 10, 4), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("robust", "weights", "words"),
+    [("clip", (1.25, -0.25), "with weights below 0"), ("none", (0.25, 0.25), "add up to 0.5, not")],
+)
+def test_weights_that_cannot_be_are_refused(
+    robust: str, weights: tuple[float, float], words: str
+) -> None:
+    crowd = Crowd(lambda peer: DPSGD(robust=robust), 4, Weighted(*weights))
+    crowd.run(10.0, steps=3)
+    assert words in halts(crowd)[0]
 
 
 def test_more_neighbors_than_may_lie_staged_elsewhere_lock_nobody() -> None:
@@ -190,18 +189,6 @@ def test_who_comes_later_is_told_that_it_cannot_join() -> None:
     crowd.run(crowd.swarm.now + 50.0, steps=20)
     assert min(map(len, crowd.before.values())) > 20
     assert late.ledger.weight == 0 and sum(h.ledger.founded for h in crowd.hosts) == 3 * ONE
-
-
-def test_weights_that_do_not_add_up_are_refused() -> None:
-    class Lossy:
-        __call__ = staticmethod(ring)
-
-        def weights(self, live: Sequence[PeerId], peer: PeerId, round: int) -> dict[PeerId, float]:
-            return {peer: 0.25, live[live.index(peer) - 1]: 0.25}
-
-    crowd = Crowd(rule, 3, Lossy())
-    crowd.swarm.run(2.0)
-    assert "mixes add up to 0.5, not 1" in halts(crowd)[0]
 
 
 def test_two_who_founded_one_swarm_apart_do_not_wait_for_one_another() -> None:

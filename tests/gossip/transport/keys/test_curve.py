@@ -41,6 +41,11 @@ def open_one(
     return transport
 
 
+def pair(swarm: Swarm, stack: ExitStack, *names: str) -> tuple[Transport, Transport]:
+    one, two = (open_one(stack, swarm.keyring(name)) for name in names or ("m1", "m2"))
+    return one, two
+
+
 def place_of(transport: Transport) -> str:
     assert transport.keyring is not None and transport.address is not None
     return address_of(transport.keyring, transport.address)
@@ -78,8 +83,17 @@ def hear(
     return came[0]
 
 
+def turned_away(one: Transport, other: Transport, place: str, word: str = "") -> str:
+    """Why the other one gets no answer, once it knows; nothing of it is heard."""
+    came = run(
+        one, other, until=lambda: not other.greet(place, [b"hi"]) and word in other.refusal(place)
+    )
+    assert not came
+    return other.refusal(place)
+
+
 def test_members_hear_one_another_and_know_who_it_was(swarm: Swarm, stack: ExitStack) -> None:
-    one, two = (open_one(stack, swarm.keyring(name)) for name in ("m1", "m2"))
+    one, two = pair(swarm, stack)
     header, key = hear(one, two, say=lambda: two.greet(place_of(one), [b"hi"]))
     assert two.keyring is not None and (header, key) == (b"hi", two.keyring.public)
     assert one.may_speak_as(key, "m2") and one.may_speak_as(key, "m2.sounder")
@@ -87,27 +101,13 @@ def test_members_hear_one_another_and_know_who_it_was(swarm: Swarm, stack: ExitS
     assert any("in the name of m1" in why for why in one.refused)
 
 
-def test_a_machine_that_the_roster_lacks_is_refused_and_both_ends_say_so(
+def test_a_machine_that_the_roster_lacks_is_let_in_as_soon_as_it_has_it(
     swarm: Swarm, stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = open_one(stack, swarm.keyring("m1"))
-    late = open_one(stack, swarm.keyring("m4"))
+    one, late = pair(swarm, stack, "m1", "m4")
     place = place_of(one)
-    came = run(
-        one,
-        late,
-        until=lambda: not late.greet(place, [b"hi"]) and "refuses" in late.refusal(place),
-    )
-    assert not came
+    assert turned_away(one, late, place, "refuses")
     assert "is not in version 4 of the roster: its owner has revoked it, or has not" in caplog.text
-
-
-@pytest.mark.extended
-def test_a_machine_is_let_in_as_soon_as_the_roster_has_it(swarm: Swarm, stack: ExitStack) -> None:
-    one = open_one(stack, swarm.keyring("m1"))
-    late = open_one(stack, swarm.keyring("m4"))
-    place = place_of(one)
-    run(one, late, until=lambda: not late.greet(place, [b"hi"]) and bool(late.refusal(place)))
     swarm.file("m1.roster")
     hear(one, late, say=lambda: late.greet(place, [b"hi"]))
     assert not late.refusal(place)
@@ -121,7 +121,7 @@ def raw(stack: ExitStack, kind: int) -> "zmq.Socket[bytes]":
 
 
 def test_a_stranger_without_keys_says_nothing_that_is_heard(swarm: Swarm, stack: ExitStack) -> None:
-    one, two = (open_one(stack, swarm.keyring(name)) for name in ("m1", "m2"))
+    one, two = pair(swarm, stack)
     assert one.address is not None
     stranger = raw(stack, zmq.DEALER)
     stranger.connect(one.address)
@@ -141,7 +141,7 @@ def test_a_stranger_with_a_key_of_its_own_is_not_heard(swarm: Swarm, stack: Exit
 
 
 def test_bytes_that_are_no_handshake_do_no_harm(swarm: Swarm, stack: ExitStack) -> None:
-    one, two = (open_one(stack, swarm.keyring(name)) for name in ("m1", "m2"))
+    one, two = pair(swarm, stack)
     port = int((one.address or "").rsplit(":", 1)[1])
     with sockets.create_connection(("127.0.0.1", port)) as stranger:
         stranger.sendall(b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01CURVE" + bytes(4096))
@@ -151,24 +151,19 @@ def test_bytes_that_are_no_handshake_do_no_harm(swarm: Swarm, stack: ExitStack) 
 def test_a_machine_that_the_address_does_not_name_hears_nothing(
     swarm: Swarm, stack: ExitStack
 ) -> None:
-    one, two = (open_one(stack, swarm.keyring(name)) for name in ("m1", "m2"))
-    assert one.address is not None
-    wrong = address_of(swarm.keyring("m3"), one.address)
-    came = run(one, two, until=lambda: not two.greet(wrong, [b"hi"]) and bool(two.refusal(wrong)))
-    assert not came and "another key" in two.refusal(wrong)
+    one, two = pair(swarm, stack)
+    wrong = address_of(swarm.keyring("m3"), one.address or "")
+    assert "another key" in turned_away(one, two, wrong, "another")
 
 
 def test_a_peer_without_keys_is_recognized(swarm: Swarm, stack: ExitStack) -> None:
-    plain = open_one(stack, None)
-    two = open_one(stack, swarm.keyring("m2"))
-    assert plain.address is not None
-    place = address_of(swarm.keyring("m1"), plain.address)
-    run(plain, two, until=lambda: not two.greet(place, [b"hi"]) and bool(two.refusal(place)))
-    assert "has no keys" in two.refusal(place)
+    plain, two = open_one(stack, None), open_one(stack, swarm.keyring("m2"))
+    place = address_of(swarm.keyring("m1"), plain.address or "")
+    assert "has no keys" in turned_away(plain, two, place, "keys")
 
 
 def test_addresses_without_a_members_key_are_not_dialled(swarm: Swarm, stack: ExitStack) -> None:
-    one, two = (open_one(stack, swarm.keyring(name)) for name in ("m1", "m2"))
+    one, two = pair(swarm, stack)
     plain = open_one(stack, None, bind=None)
     assert one.address is not None
     unknown = f"tcp://{key_text(bytes(32))}@{one.address.removeprefix('tcp://')}"
@@ -202,11 +197,8 @@ def test_a_revoked_machine_is_cut_off_and_the_others_go_on(swarm: Swarm, stack: 
     assert expelled == {"m2"} and one.address == before
     key = hear(one, three, say=lambda: three.greet(place, [b"again"]), header=b"again")[1]
     assert three.keyring is not None and key == three.keyring.public
-    heard = run(
-        one,
-        two,
-        until=lambda: not two.greet(place, [b"more"]) and bool(two.refusal(place)),
-    )
+    says_more = partial(two.greet, place, [b"more"])
+    heard = run(one, two, until=lambda: not says_more() and bool(two.refusal(place)))
     # What the third one said may have been on its way twice.
     assert {who for _, who in heard} <= {key}
 
@@ -233,24 +225,20 @@ def test_a_new_roster_reaches_those_whose_files_are_old(swarm: Swarm, stack: Exi
 def test_an_unsigned_roster_is_refused_though_a_member_sends_it(
     swarm: Swarm, stack: ExitStack
 ) -> None:
-    one, two = (open_one(stack, swarm.keyring(name)) for name in ("m1", "m2"))
-    forged = swarm.roster.text.encode().replace(b"version 4", b"version 9")
-    place = place_of(one)
-    came = run(
-        one,
-        two,
-        until=lambda: (
-            two.greet(place, [b"RMK\x01" + forged])
-            and any("signature does not fit" in why for why in one.refused)
-        ),
-    )
-    assert not came
+    one, two = pair(swarm, stack)
+    forged = b"RMK\x01" + swarm.roster.text.encode().replace(b"version 4", b"version 9")
+
+    def is_refused() -> bool:
+        told = two.greet(place_of(one), [forged])
+        return told and any("signature does not fit" in why for why in one.refused)
+
+    assert not run(one, two, until=is_refused)
     assert one.keyring is not None and one.keyring.roster.version == 4
 
 
 @pytest.mark.extended
 def test_nobody_is_let_in_where_nobody_answers_for_keys(swarm: Swarm, stack: ExitStack) -> None:
-    one, two = (open_one(stack, swarm.keyring(name)) for name in ("m1", "m2"))
+    one, two = pair(swarm, stack)
     place = place_of(one)
     curve = one._curve
     assert curve is not None

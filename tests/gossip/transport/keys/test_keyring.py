@@ -1,6 +1,7 @@
 """A keyring while its peer runs: a roster's file that changes, and what members tell."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,13 +13,6 @@ from rumor.gossip.transport.keys.roster import Roster
 from ..keyrings import Swarm
 
 
-class Clock:
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture
 def swarm(tmp_path: Path) -> Swarm:
     made = Swarm(tmp_path)
@@ -28,14 +22,14 @@ def swarm(tmp_path: Path) -> Swarm:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SimpleNamespace:
+    return SimpleNamespace(now_s=0.0)
 
 
 @pytest.fixture
-def keyring(swarm: Swarm, clock: Clock) -> Keyring:
+def keyring(swarm: Swarm, clock: SimpleNamespace) -> Keyring:
     path = swarm.file()
-    return Keyring(Key.read(swarm.folder / "m1.key"), Roster.read(path), path, clock)
+    return Keyring(Key.read(swarm.folder / "m1.key"), Roster.read(path), path, lambda: clock.now_s)
 
 
 def test_a_peer_whose_key_is_not_let_in_does_not_start(swarm: Swarm) -> None:
@@ -65,7 +59,7 @@ def test_one_that_is_alone_may_dial_itself(tmp_path: Path) -> None:
 
 
 def test_a_changed_roster_file_is_read_while_the_peer_runs(
-    swarm: Swarm, keyring: Keyring, clock: Clock
+    swarm: Swarm, keyring: Keyring, clock: SimpleNamespace
 ) -> None:
     other = keyring.candidates()[1]
     swarm.revoke("m2")
@@ -78,34 +72,28 @@ def test_a_changed_roster_file_is_read_while_the_peer_runs(
     assert not keyring.look()
 
 
-def test_a_file_that_is_damaged_or_gone_meanwhile_changes_nothing(
-    swarm: Swarm, keyring: Keyring, clock: Clock, caplog: pytest.LogCaptureFixture
+EVE = Roster.init(Key.generate("eve"))
+
+
+def test_a_file_that_is_damaged_gone_another_owners_or_older_changes_nothing(
+    swarm: Swarm, keyring: Keyring, clock: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (swarm.folder / "roster").write_text("{")
-    clock.now_s += 1
-    assert not keyring.look()
-    assert "going on with what was there before" in caplog.text
-    (swarm.folder / "roster").unlink()
-    clock.now_s += 1
-    assert not keyring.look() and "cannot be read" in caplog.text
-
-
-def test_a_file_of_another_owner_waits_for_a_restart(
-    swarm: Swarm, keyring: Keyring, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    Roster.init(Key.generate("eve")).write(swarm.folder / "roster")
-    clock.now_s += 1
-    assert not keyring.look()
-    assert "has another owner now: restart to use it" in caplog.text
-
-
-def test_an_older_file_undoes_no_revocation(swarm: Swarm, keyring: Keyring, clock: Clock) -> None:
-    old = swarm.roster
+    path, old = swarm.folder / "roster", swarm.roster
+    for change, said in (
+        (lambda: path.write_text("{"), "going on with what was there before"),
+        (path.unlink, "cannot be read"),
+        (lambda: EVE.write(path), "has another owner now: restart to use it"),
+    ):
+        change()
+        clock.now_s += 1
+        assert not keyring.look() and said in caplog.text
+    with pytest.raises(ValueError, match="another owner"):
+        keyring.take(EVE.text.encode())
     swarm.revoke("m2")
     assert keyring.take(swarm.roster.text.encode())
-    old.write(swarm.folder / "roster")
+    old.write(path)
     clock.now_s += 1
-    assert not keyring.look()
+    assert not keyring.look(), "it undoes no revocation"
     assert len(keyring.machines) == 2 and keyring.roster.version == 4
 
 
@@ -127,11 +115,6 @@ def test_a_roster_that_cannot_be_kept_counts_all_the_same(
     (swarm.folder / "roster").mkdir()
     assert keyring.take(swarm.roster.text.encode())
     assert "the new roster cannot be kept" in caplog.text
-
-
-def test_a_roster_of_another_owner_is_no_news(keyring: Keyring) -> None:
-    with pytest.raises(ValueError, match="another owner"):
-        keyring.take(Roster.init(Key.generate("eve")).text.encode())
 
 
 def test_a_peer_that_is_revoked_is_told_so_and_remembers(swarm: Swarm, keyring: Keyring) -> None:

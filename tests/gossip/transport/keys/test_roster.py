@@ -73,19 +73,12 @@ def test_what_is_no_name_or_a_machine_too_many_is_refused(monkeypatch: pytest.Mo
         with_bob().with_machines(ADA, [("eve", bytes(32))])
 
 
-def test_the_larger_version_wins() -> None:
+def test_the_larger_version_of_the_owner_wins_and_of_equal_ones_the_same_for_all() -> None:
     older = with_bob()
     newer = older.without(ADA, ["bob"])
     assert older.newest(newer) is newer and newer.newest(older) is newer
-
-
-def test_of_two_copies_that_the_owner_has_changed_all_take_the_same_one() -> None:
-    one, two = with_bob(), Roster.init(ADA).with_machines(ADA, [("eve", bytes(32))])
-    assert one.version == two.version
-    assert one.newest(two) is two.newest(one)
-
-
-def test_a_roster_of_another_owner_never_wins() -> None:
+    other = Roster.init(ADA).with_machines(ADA, [("eve", bytes(32))])
+    assert older.version == other.version and older.newest(other) is other.newest(older)
     mine, theirs = Roster.init(ADA), Roster.init(BOB).with_machines(BOB, [])
     assert mine.newest(theirs) is mine
 
