@@ -52,11 +52,8 @@ def test_a_link_of_one_direction_is_led_over_a_third_one_that_knows_both_ends() 
     graph = {"a": ["b"], "b": ["c"], "c": ["a"]}
     found = {peer: pair(graph.__getitem__, peer, "abc", {"a", "b"}) for peer in "abc"}
     assert found == {"a": ("c",), "b": ("c",), "c": ("a", "b")}
-
-
-def test_where_nobody_can_be_dialled_nobody_exchanges() -> None:
     graph = {"a": ["b"], "b": ["a"]}
-    assert pair(graph.__getitem__, "a", "ab", {"a", "b"}) == ()
+    assert pair(graph.__getitem__, "a", "ab", {"a", "b"}) == (), "where nobody can be dialled"
 
 
 @pytest.mark.parametrize("count", [2, 7, 8, 30, 31, 32])
@@ -70,24 +67,8 @@ def test_links_are_spread_over_those_who_can_be_dialled(count: int) -> None:
     assert max(served) <= 6
 
 
-def outward_scene() -> Scene:
-    """Three that only dial out, and one that can be dialled; all have founded together."""
-    scene = Scene()
-    for id in ("a", "b", "c", "z"):
-        scene.enter(id, addresses=(id,) if id == "z" else ())
-    for id in ("a", "b", "c", "z"):
-        scene.join(id, *(["z"] if id != "z" else []), founders=4)
-    for _ in range(6):
-        scene.deliver()
-        scene.wait(1.0)
-        for id in scene.peers:
-            scene.wake(id)
-    scene.deliver()
-    return scene
-
-
 def test_three_that_only_dial_out_and_one_that_listens_are_a_swarm_of_four() -> None:
-    scene = outward_scene()
+    scene = Scene().founded(*"abcz", outward="abc")
     for peer in scene.peers.values():
         assert peer.phase is Phase.TRAINING
         assert [member.id for member in peer.table.live()] == ["a", "b", "c", "z"]
@@ -105,7 +86,7 @@ def test_three_that_only_dial_out_and_one_that_listens_are_a_swarm_of_four() -> 
 
 
 def test_nobody_who_only_dials_out_ever_writes_to_another() -> None:
-    scene = outward_scene()
+    scene = Scene().founded(*"abcz", outward="abc")
     for _ in range(40):
         scene.wait(1.0)
         for id in scene.peers:

@@ -39,19 +39,14 @@ def test_where_the_first_of_them_stays_away_the_next_one_founds() -> None:
     assert effects.count(Founded()) == 1 and scene.peers["b"].account.founded == ONE
 
 
-def test_one_that_returns_alone_founds_its_swarm_anew_after_a_while() -> None:
+def test_one_that_returns_alone_founds_anew_after_a_while_and_at_once_if_it_knows_nobody() -> None:
     scene = returned("a", seeds="b")
     a = scene.peers["a"]
     assert (a.phase, a.swarm) == (Phase.SEEKING, ANCHOR)
     assert Founded() not in scene.passes("a", SMALL.found_alone_s - 0.4, 0.2)
     effects = scene.passes("a", 0.8, 0.2)
     assert Founded() in effects and (a.account.weight, a.swarm) == (ONE, ANCHOR)
-
-
-def test_one_that_returns_and_knows_nobody_founds_at_once() -> None:
-    scene = Scene()
-    scene.enter("a")
-    assert Founded() in scene.join("a", returning=True)
+    assert Founded() in Scene().join("a", returning=True)
 
 
 def test_two_that_returned_apart_are_one_swarm_when_they_meet() -> None:

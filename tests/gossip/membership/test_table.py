@@ -73,19 +73,27 @@ def seconds(first: int, last: int) -> list[float]:
     return [float(second) for second in range(first, last + 1)]
 
 
-def test_a_peer_that_speaks_is_met_and_lives() -> None:
+def test_a_peer_that_speaks_is_met_and_hearsay_is_believed_when_it_has_risen_twice() -> None:
     view = MemberTable(A, WARY)
     assert learn(view, B) == [Meet("b", ("b",)), PeerMet("b")]
     assert ids(view) == ["a", "b"] and view.takers() == ("a", "b")
-
-
-def test_hearsay_is_believed_when_the_heartbeat_has_risen_twice() -> None:
-    view = MemberTable(A, WARY)
+    moved = member("b", heartbeat=2, addresses=("tcp://b:2",))
+    assert learn(view, moved) == [Meet("b", ("tcp://b:2",))]
     for heartbeat in (1, 2, 2):
-        learn(view, member("b", heartbeat=heartbeat), direct=False)
-    assert ids(view) == ["a"]
-    learn(view, member("b", heartbeat=3), direct=False)
+        learn(view, member("c", heartbeat=heartbeat), direct=False)
     assert ids(view) == ["a", "b"]
+    learn(view, member("c", heartbeat=3), direct=False)
+    assert ids(view) == ["a", "b", "c"]
+
+
+def test_who_leaves_takes_no_shares_and_who_is_out_of_reach_is_passed_over_for_a_while() -> None:
+    view = met()
+    for peer in ("b", "stranger"):
+        view.pass_over(peer, 5.0)
+    assert not view.reachable(["b"], 4.0) and view.reachable(["b"], 5.0)
+    for peer in ("b", "stranger"):
+        view.leaving(peer)
+    assert view.takers() == ("a",) and ids(view) == ["a", "b"]
 
 
 def test_a_peer_that_falls_silent_is_suspected_once_and_then_considered_dead_once() -> None:
@@ -97,11 +105,9 @@ def test_a_peer_that_falls_silent_is_suspected_once_and_then_considered_dead_onc
     assert view.members() == (view.me, B), "what is only suspected is not told"
     assert ticked(view, seconds(6, 60)) == [(11.0, PeerDied("b"))]
     assert view.others(alive=False) == (B,) and view.takers() == ("a",)
-
-
-def test_where_suspicion_would_take_longer_than_death_there_is_none() -> None:
-    view = met(config=replace(WARY, suspect_s=50.0))
-    assert ticked(view, seconds(1, 60)) == [(11.0, PeerDied("b"))]
+    # Where suspicion would take longer than death, there is none.
+    hasty = met(config=replace(WARY, suspect_s=50.0))
+    assert ticked(hasty, seconds(1, 60)) == [(11.0, PeerDied("b"))]
 
 
 @pytest.mark.parametrize("until", [6, 30])
@@ -211,25 +217,6 @@ def test_a_departure_spreads_by_hearsay_where_its_peer_was_known() -> None:
         assert learn(met(), gone, SILENT_S, direct=False) == [Part("b"), PeerLeft("b")]
 
 
-def test_a_peer_with_a_new_address_is_met_there() -> None:
-    moved = member("b", heartbeat=2, addresses=("tcp://b:2",))
-    assert learn(met(), moved) == [Meet("b", ("tcp://b:2",))]
-
-
-def test_a_peer_that_leaves_takes_no_shares() -> None:
-    view = met()
-    view.leaving("b")
-    view.leaving("stranger")
-    assert view.takers() == ("a",) and ids(view) == ["a", "b"]
-
-
-def test_a_peer_that_could_not_be_reached_is_passed_over_for_a_while() -> None:
-    view = met()
-    view.pass_over("b", 5.0)
-    view.pass_over("stranger", 5.0)
-    assert not view.reachable(["b"], 4.0) and view.reachable(["b"], 5.0)
-
-
 def test_what_was_never_believed_is_neither_told_nor_kept_and_the_dead_are_remembered() -> None:
     """Or peers that forget at different times would teach one another for ever."""
     view = met(B, member("d"))
@@ -251,13 +238,10 @@ def test_the_news_that_a_peer_left_is_kept_for_long_but_not_for_ever() -> None:
     assert view.member("b") is not None
     tick(view, 101.0)
     assert view.member("b") is None
-
-
-def test_a_heartbeat_never_grows_beyond_what_a_message_can_hold() -> None:
     view = met(member("b", heartbeat=HEARTBEAT_MAX))
     left(view)
     known = view.member("b")
-    assert known is not None and known.heartbeat == HEARTBEAT_MAX
+    assert known is not None and known.heartbeat == HEARTBEAT_MAX, "as a message can hold"
 
 
 @pytest.mark.parametrize("direct", [False, True])

@@ -58,21 +58,21 @@ def test_quick_peers_wait_for_one_that_stands_still() -> None:
     assert agreements(scene) == [(Phase.QUIET, True)] * 3
 
 
-def test_models_that_are_too_far_apart_are_merged_further() -> None:
-    scene = finished("a", "b", b=FAR)
+@pytest.mark.parametrize("sketch", [FAR, (), (math.inf, 0.0)])
+def test_models_that_are_too_far_apart_are_merged_further_or_given_up(
+    sketch: tuple[float, ...],
+) -> None:
+    scene = finished("a", "b", b=sketch)
     scene.merge("a", "b", turns=3)
     assert agreements(scene) == [(Phase.FINISHED, False)] * 2
+    scene.merge("a", "b", turns=77)
+    assert agreements(scene) == [(Phase.QUIET, False)] * 2
+    assert scene.peers["a"].agreement.distance == widest_distance([CLOSE, sketch])
+    scene = finished("a", "b", b=sketch)
+    scene.merge("a", "b", turns=3)
     scene.sketches["b"] = CLOSE
     scene.merge("a", "b")
     assert agreements(scene) == [(Phase.QUIET, True)] * 2
-
-
-@pytest.mark.parametrize("sketch", [FAR, (), (math.inf, 0.0)])
-def test_peers_give_up_where_models_come_no_closer(sketch: tuple[float, ...]) -> None:
-    scene = finished("a", "b", b=sketch)
-    scene.merge("a", "b", turns=80)
-    assert agreements(scene) == [(Phase.QUIET, False)] * 2
-    assert scene.peers["a"].agreement.distance == widest_distance([CLOSE, sketch])
 
 
 def test_a_peer_that_falls_silent_while_it_merges_is_no_part_of_the_average() -> None:
@@ -110,19 +110,15 @@ def test_a_lost_word_of_a_stage_is_told_again() -> None:
 
 def test_a_peer_that_comes_back_before_models_are_compared_starts_the_round_anew() -> None:
     scene = finished("a", "b")
+    a = scene.peers["a"]
+    assert a.sketched(CLOSE, scene.now) == [] and not a.agreement.compares, "nobody waits for it"
     scene.merge("a", "b", turns=1)
     scene.step("a", trained=False)
-    assert scene.peers["a"].agreement.compares
+    assert a.agreement.compares
     scene.introduce("c", "a", phase=Phase.FINISHED)
     scene.step("a", trained=False)
-    assert not scene.peers["a"].agreement.compares
+    assert not a.agreement.compares
     assert agreements(scene) == [(Phase.FINISHED, False)] * 2
-
-
-def test_a_sketch_that_nobody_waits_for_changes_nothing() -> None:
-    scene = finished("a", "b")
-    assert scene.peers["a"].sketched(CLOSE, scene.now) == []
-    assert not scene.peers["a"].agreement.compares
 
 
 def test_a_peer_that_trains_again_starts_the_round_anew() -> None:

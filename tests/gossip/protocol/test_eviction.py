@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Effect, Meet, Part, Record
-from rumor.gossip.effects.events import Event, PeerMet, ViewFull
+from rumor.gossip.effects.effects import Meet, Part, Record
+from rumor.gossip.effects.events import PeerMet, ViewFull
 from rumor.gossip.effects.ledger import Kind
 from rumor.gossip.protocol import anti_entropy
-from rumor.gossip.wire.messages import Member, Phase, Query
+from rumor.gossip.wire.messages import Member, Query
 
-from ..scene import Scene, member
+from ..scene import Effects, Scene, member
 
 NARROW = ProtocolConfig(suspect_s=4.0, dead_s=10.0, members_max=4)
 
@@ -21,17 +21,17 @@ def _two_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(anti_entropy, "_DEAD_MAX", 2)
 
 
-def entry(id: str, phase: Phase = Phase.TRAINING, heartbeat: int = 1) -> Member:
-    return member(id, phase, heartbeat=heartbeat, addresses=(f"tcp://{id}:1",))
+def entry(id: str, heartbeat: int = 1) -> Member:
+    return member(id, heartbeat=heartbeat, addresses=(f"tcp://{id}:1",))
 
 
 def known(scene: Scene) -> list[str]:
     return [member.id for member in scene.peers["a"].known()]
 
 
-def passes(scene: Scene, seconds: int, *alive: Member) -> list[Effect | Event]:
+def passes(scene: Scene, seconds: int, *alive: Member) -> Effects:
     """Let time pass at a, which goes on hearing some."""
-    effects: list[Effect | Event] = []
+    effects: Effects = []
     for _ in range(seconds):
         scene.wait(1.0)
         for each in alive:

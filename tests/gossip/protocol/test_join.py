@@ -28,11 +28,20 @@ def greeted(effects: Effects) -> list[str]:
     return [greet.address for greet in of(effects, Greet)]
 
 
-def test_a_peer_without_addresses_founds_at_once() -> None:
+def test_a_peer_without_addresses_founds_at_once_when_it_is_told_to_join() -> None:
     scene = Scene()
     a = scene.enter("a")
+    assert not scene.passes("a", 1.0, 0.2) and a.phase is Phase.SEEKING
     assert Founded() in scene.join("a")
     assert (a.phase, a.account.weight, a.swarm) == (Phase.TRAINING, ONE, ANCHOR)
+
+
+def test_a_lonely_newcomer_never_founds_and_waits_with_rules_of_fixed_members() -> None:
+    scene = Scene()
+    scene.enter("a", rule=DPSGD())
+    scene.join("a", "b")
+    assert scene.step("a", trained=False) == []
+    assert Founded() not in seeking().passes("a", 100.0, 0.2)
 
 
 def test_a_peer_with_an_address_greets_it_until_it_is_known() -> None:
@@ -54,24 +63,6 @@ def test_addresses_can_be_added_while_a_peer_looks_for_a_swarm_and_to_a_member()
     assert Founded() not in scene.join("d", "e")
     assert scene.peers["d"].account.founded == ONE
     assert greeted(scene.passes("d", 2.0, 0.2)) == ["e"]
-
-
-def test_a_peer_that_was_not_told_to_join_does_nothing() -> None:
-    scene = Scene()
-    scene.enter("a")
-    assert not scene.passes("a", 1.0, 0.2)
-    assert scene.peers["a"].phase is Phase.SEEKING
-
-
-def test_a_peer_with_fixed_members_waits_while_it_seeks() -> None:
-    scene = Scene()
-    scene.enter("a", rule=DPSGD())
-    scene.join("a", "b")
-    assert scene.step("a", trained=False) == []
-
-
-def test_a_lonely_newcomer_never_founds() -> None:
-    assert Founded() not in seeking().passes("a", 100.0, 0.2)
 
 
 def test_of_newcomers_that_see_only_one_another_the_one_with_the_smallest_id_founds() -> None:

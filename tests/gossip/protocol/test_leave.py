@@ -20,12 +20,6 @@ def founded(*ids: str, config: ProtocolConfig = SMALL) -> Scene:
     return Scene(config).founded(*ids or "ab")
 
 
-def alone() -> Scene:
-    scene = Scene()
-    scene.join("a")
-    return scene
-
-
 def met(scene: Scene, id: str, phase: Phase) -> None:
     """Let a learn from another in which phase that is."""
     scene.says("a", member(id, phase, heartbeat=99, addresses=()))
@@ -85,21 +79,17 @@ def test_where_only_newcomers_are_left_one_becomes_a_copy() -> None:
 
 
 def test_the_last_peer_burns_its_weight_and_needs_not_be_woken() -> None:
-    scene = alone()
+    scene = founded("a")
     a = scene.peers["a"]
+    assert scene.receive(scene.letter("z", "a", Leave(True))) == [], "a stranger may leave"
     scene.leave("a")
     assert a.done and (a.account.weight, a.account.burned) == (0, ONE)
     assert a.deadline() == float("inf")
     scene.wait(100.0)
     assert scene.wake("a") == scene.step("a", trained=False) == scene.leave("a") == []
-
-
-def test_a_newcomer_leaves_with_nothing() -> None:
-    scene = Scene()
-    a = scene.enter("a")
-    scene.join("a", "b")
-    scene.leave("a")
-    assert a.done and a.account.burned == 0
+    scene.join("n", "a")
+    scene.leave("n")
+    assert scene.peers["n"].done and scene.peers["n"].account.burned == 0, "a newcomer has nothing"
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["known at once", "found out late"])
@@ -204,10 +194,6 @@ def test_a_quiet_peer_stays_until_what_was_stranded_and_is_found_is_settled() ->
     assert not a.account.outstanding["b", 1].stranded and not a.done
     scene.receive(scene.letter("b", "a", Ack(1, 0)))
     assert a.done
-
-
-def test_a_stranger_may_take_its_leave() -> None:
-    assert founded().receive(founded().letter("z", "a", Leave(True))) == []
 
 
 def test_one_that_was_outlived_leaves_at_once_though_all_it_had_is_under_way() -> None:

@@ -2,17 +2,15 @@
 
 import pytest
 
-from rumor.gossip.effects.effects import Effect, EndTraining, Send
-from rumor.gossip.effects.events import Event
+from rumor.gossip.effects.effects import EndTraining
 from rumor.gossip.protocol.leave import STOPPED
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.types import Incarnation, PeerId
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Phase, Stop, Stopping
 
-from ..scene import Scene
+from ..scene import Effects, Scene, letters
 
-Effects = list[Effect | Event]
 Lives = tuple[tuple[PeerId, Incarnation], ...]
 
 
@@ -27,27 +25,23 @@ def ended(effects: Effects) -> bool:
 
 def told(effects: Effects) -> list[tuple[str, Stop]]:
     """Who is told to stop."""
-    sends = [e.envelope for e in effects if isinstance(e, Send)]
-    return [(s.destination, s.body) for s in sends if isinstance(s.body, Stop)]
+    return [(letter.destination, letter.body) for letter in letters(effects, Stop)]
 
 
-def test_training_ends_once_however_often_it_is_asked_for() -> None:
-    scene = Scene().founded("a", "b")
+@pytest.fixture
+def scene() -> Scene:
+    return Scene().founded("a", "b", "c")
+
+
+def test_training_ends_once_however_often_it_is_asked_for(scene: Scene) -> None:
+    assert not asks(scene, "a", ("b", 1)) and not asks(scene, "a", ("a", 2), ("b", 1)), "not a"
     first, second = (asks(scene, "a", ("a", 1), ("b", 1)) for _ in range(2))
     assert ended(first) and not ended(second)
-    assert scene.sent(first, Stopping) == scene.sent(second, Stopping)
-    (answer,) = scene.sent(first, Stopping)
-    assert answer == Stopping("", ONE, Phase.TRAINING, 0, False)
+    answer = Stopping("", ONE, Phase.TRAINING, 0, False)
+    assert scene.sent(first, Stopping) == scene.sent(second, Stopping) == [answer]
 
 
-def test_a_request_that_names_an_earlier_life_stops_nobody() -> None:
-    scene = Scene().founded("a", "b")
-    assert not asks(scene, "a", ("b", 1))
-    assert not asks(scene, "a", ("a", 2), ("b", 1))
-
-
-def test_it_is_passed_on_to_whom_it_names_until_they_stop() -> None:
-    scene = Scene().founded("a", "b", "c")
+def test_it_is_passed_on_to_whom_it_names_until_they_stop(scene: Scene) -> None:
     request = Stop((("a", 1), ("b", 1)))
     assert told(asks(scene, "a", *request.lives)) == [("b", request)]
     assert told(scene.wake("a")) == []
@@ -62,10 +56,12 @@ def test_it_is_passed_on_to_whom_it_names_until_they_stop() -> None:
     assert told(scene.wake("a")) == [] == told(scene.wake("b"))
 
 
-def test_a_member_that_passes_it_on_is_not_answered() -> None:
-    scene = Scene().founded("a", "b")
+def test_a_member_that_passes_it_on_is_not_answered_nor_are_many_others(scene: Scene) -> None:
     effects = asks(scene, "a", ("a", 1), ("b", 1), by="b")
     assert ended(effects) and not scene.sent(effects, Stopping)
+    asked = [asks(scene, "a", ("a", 1), by=f"asker-{number}") for number in range(9)]
+    answered = [bool(scene.sent(effects, Stopping)) for effects in asked]
+    assert answered == [True] * 8 + [False]
 
 
 def test_whoever_asked_hears_how_far_it_is_until_nobody_needs_it() -> None:
@@ -107,26 +103,17 @@ AB, AC, ABC = (tuple((id, 1) for id in ids) for ids in ("ab", "ac", "abc"))
     ids=["a wider one", "another", "a narrower one"],
 )
 def test_of_two_requests_each_goes_to_whom_it_names(
-    first: Lives, second: Lives, passed_on: list[tuple[str, Lives]]
+    scene: Scene, first: Lives, second: Lives, passed_on: list[tuple[str, Lives]]
 ) -> None:
-    scene = Scene().founded("a", "b", "c")
     assert told(asks(scene, "a", *first)) == [("b", Stop(first))]
     assert told(asks(scene, "a", *second)) == [(to, Stop(lives)) for to, lives in passed_on]
 
 
-def test_one_that_merges_already_goes_on_with_that() -> None:
-    scene = Scene().founded("a", "b")
+def test_one_that_merges_already_goes_on_with_that(scene: Scene) -> None:
     scene.finish("a")
     effects = asks(scene, "a", ("a", 1), ("b", 1))
     assert not ended(effects) and len(told(effects)) == 1
     assert scene.sent(effects, Stopping)[0].phase is Phase.FINISHED
-
-
-def test_only_a_few_are_answered() -> None:
-    scene = Scene().founded("a", "b")
-    told = [asks(scene, "a", ("a", 1), by=f"asker-{number}") for number in range(9)]
-    answered = [bool(scene.sent(effects, Stopping)) for effects in told]
-    assert answered == [True] * 8 + [False]
 
 
 def test_in_a_crowd_each_tells_a_few_and_not_all_the_same() -> None:

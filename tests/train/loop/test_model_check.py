@@ -1,6 +1,7 @@
 """What is done to a model after its peer was made is noticed, or does no harm."""
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -43,63 +44,39 @@ def loaded(model: Net, *, assign: bool) -> None:
     model.load_state_dict(copy.deepcopy(model.state_dict()), assign=assign)
 
 
-PARTED: list[tuple[str, Callable[[Any], object], str]] = [
-    ("assign", lambda m: loaded(m, assign=True), "first.weight was assigned anew .* assign=True"),
-    (
-        "untied",
-        lambda m: setattr(m.second, "weight", nn.Parameter(torch.ones(4, 4))),
-        "second.weight was",
-    ),
-    (
-        "replaced",
-        lambda m: setattr(m, "second", nn.Linear(4, 4)),
-        "second.weight was assigned anew",
-    ),
-    ("removed", lambda m: delattr(m, "norm"), "norm.weight was taken away"),
-    (
-        "added",
-        lambda m: setattr(m, "scale", nn.Parameter(torch.ones(1))),
-        "scale was added or unfrozen",
-    ),
-    (
-        "layer",
-        lambda m: m.add_module("third", nn.Linear(4, 4)),
-        "third.weight was added or unfrozen",
-    ),
-    ("unfrozen", lambda m: m.requires_grad_(), "frozen.weight was added or unfrozen"),
-    (
-        "anew",
-        lambda m: setattr(m.norm, "running_mean", torch.ones(4)),
-        "norm.running_mean .* copy_",
-    ),
-    (
-        "counter",
-        lambda m: setattr(m.norm, "num_batches_tracked", torch.tensor(3)),
-        "tracked was assigned",
-    ),
-    (
-        "converted",
-        lambda m: m.double(),
-        "first.weight was moved or converted .* from torch.float32 on cpu to torch.float64 on cpu",
-    ),
-    (
-        "data",
-        lambda m: setattr(m.first.bias, "data", torch.ones(4)),
+def put(path: str, value: Any) -> Callable[[Any], object]:
+    """What sets an attribute, such as ``norm.running_mean``."""
+    *owners, name = path.split(".")
+    return lambda model: setattr(functools.reduce(getattr, owners, model), name, value)
+
+
+ANEW = "was assigned anew"
+MOVED_AWAY = ".* from torch.float32 on cpu to torch.float64 on cpu"
+PARTED: dict[str, tuple[Callable[[Any], object], str]] = {
+    "assign": (lambda m: loaded(m, assign=True), f"first.weight {ANEW} .* assign=True"),
+    "untied": (put("second.weight", nn.Parameter(torch.ones(4, 4))), "second.weight was"),
+    "replaced": (put("second", nn.Linear(4, 4)), f"second.weight {ANEW}"),
+    "removed": (lambda m: delattr(m, "norm"), "norm.weight was taken away"),
+    "added": (put("scale", nn.Parameter(torch.ones(1))), "scale was added or unfrozen"),
+    "layer": (put("third", nn.Linear(4, 4)), "third.weight was added or unfrozen"),
+    "unfrozen": (lambda m: m.requires_grad_(), "frozen.weight was added or unfrozen"),
+    "anew": (put("norm.running_mean", torch.ones(4)), "norm.running_mean .* copy_"),
+    "counter": (put("norm.num_batches_tracked", torch.tensor(3)), "tracked was assigned"),
+    "converted": (lambda m: m.double(), f"first.weight was moved or converted {MOVED_AWAY}"),
+    "data": (
+        put("first.bias.data", torch.ones(4)),
         r"first.bias was given other memory .* \.data = .*copy_",
     ),
-    ("vector", lambda m: vector_to_parameters(torch.ones(60), m.parameters()), "other memory"),
-    (
-        "parametrized",
+    "vector": (lambda m: vector_to_parameters(torch.ones(60), m.parameters()), "other memory"),
+    "parametrized": (
         lambda m: weight_norm(m.first),
         r"first.weight was .*parametrizations.* before Peer",
     ),
-    ("pruned", lambda m: prune.identity(m.first, "weight"), "first.weight was .*pruning"),
-]
+    "pruned": (lambda m: prune.identity(m.first, "weight"), "first.weight was .*pruning"),
+}
 
 
-@pytest.mark.parametrize(
-    ("change", "told"), [each[1:] for each in PARTED], ids=[e[0] for e in PARTED]
-)
+@pytest.mark.parametrize(("change", "told"), PARTED.values(), ids=PARTED)
 def test_what_parts_a_model_from_its_vector_is_named(change: Any, told: str) -> None:
     model = Net()
     check = checked(model)
@@ -112,10 +89,10 @@ def test_what_parts_a_model_from_its_vector_is_named(change: Any, told: str) -> 
 
 HARMLESS: dict[str, Callable[[Any], object]] = {
     "loaded": lambda m: loaded(m, assign=False),
-    "activation": lambda m: setattr(m, "act", nn.GELU()),
-    "scratch": lambda m: setattr(m, "scratch", torch.ones(5)),
-    "teacher": lambda m: m.add_module("teacher", nn.Linear(4, 4).requires_grad_(False)),
-    "backbone": lambda m: setattr(m, "frozen", nn.Linear(4, 2).requires_grad_(False)),
+    "activation": put("act", nn.GELU()),
+    "scratch": put("scratch", torch.ones(5)),
+    "teacher": put("teacher", nn.Linear(4, 4).requires_grad_(False)),
+    "backbone": put("frozen", nn.Linear(4, 2).requires_grad_(False)),
     "compiled": lambda m: m.compile(backend="eager"),
     "gradients": lambda m: m(torch.ones(2, 4)).sum().backward(),
     "to be shared among processes": lambda m: m.share_memory(),

@@ -1,5 +1,7 @@
 """What several members notice is told once; what one of them says twice has happened twice."""
 
+import pytest
+
 from rumor.gossip.wire.messages import EventNote
 from rumor.train.observe.observer import _Events
 
@@ -8,39 +10,49 @@ def note(event: str, peer: str = "x") -> EventNote:
     return EventNote(number=1, event=event, peer=peer, ago_s=0.0)
 
 
-def test_a_death_that_three_notice_is_one_event_at_the_first_time() -> None:
+def told(*notes: tuple[str, EventNote, float]) -> list[tuple[str, float, tuple[str, ...]]]:
     events = _Events()
-    for teller, time_s in (("a", 100.0), ("b", 95.0), ("c", 130.0)):
-        events.add(teller, note("died"), time_s)
-    (event,) = events.all()
-    assert (event.time_s, event.told_by) == (95.0, ("a", "b", "c"))
+    for teller, noted, time_s in notes:
+        events.add(teller, noted, time_s)
+    return [(event.event, event.time_s, event.told_by) for event in events.all()]
 
 
-def test_a_peer_that_dies_twice_is_told_of_twice() -> None:
-    events = _Events()
-    for teller in ("a", "b"):
-        events.add(teller, note("died"), 100.0)
-        events.add(teller, note("recovered"), 110.0)
-        events.add(teller, note("died"), 150.0)
-    told = [(event.event, event.time_s, event.told_by) for event in events.all()]
-    both = ("a", "b")
-    assert told == [("died", 100.0, both), ("recovered", 110.0, both), ("died", 150.0, both)]
+DIED, BACK = note("died"), note("recovered")
+BOTH = ("a", "b")
 
 
-def test_long_after_it_is_another_event() -> None:
-    events = _Events()
-    events.add("a", note("died"), 100.0)
-    events.add("b", note("died"), 300.0)
-    assert [event.told_by for event in events.all()] == [("a",), ("b",)]
+@pytest.mark.parametrize(
+    ("notes", "expected"),
+    [
+        (
+            [("a", DIED, 100.0), ("b", DIED, 95.0), ("c", DIED, 130.0)],
+            [("died", 95.0, ("a", "b", "c"))],
+        ),
+        (
+            [(p, what, at) for p in BOTH for what, at in ((DIED, 1.0), (BACK, 11.0), (DIED, 51.0))],
+            [("died", 1.0, BOTH), ("recovered", 11.0, BOTH), ("died", 51.0, BOTH)],
+        ),
+        (
+            [("a", DIED, 100.0), ("b", DIED, 300.0)],
+            [("died", 100.0, ("a",)), ("died", 300.0, ("b",))],
+        ),
+    ],
+    ids=["three notice one death", "it dies twice", "long after it is another"],
+)
+def test_what_several_notice_is_one_event_at_the_first_time(
+    notes: list[tuple[str, EventNote, float]], expected: list[tuple[str, float, tuple[str, ...]]]
+) -> None:
+    assert told(*notes) == expected
 
 
 def test_what_peers_tell_of_themselves_is_about_them() -> None:
     events = _Events()
-    events.add("a", note("founded", ""), 1.0)
-    events.add("b", note("joined", "a"), 2.0)
-    events.add("c", note("joined", "a"), 3.0)
-    told = [(event.event, event.peer, event.donor) for event in events.all()]
-    assert told == [("founded", "a", ""), ("joined", "b", "a"), ("joined", "c", "a")]
+    for time_s, (teller, noted) in enumerate(
+        [("a", note("founded", "")), ("b", note("joined", "a")), ("c", note("joined", "a"))]
+    ):
+        events.add(teller, noted, float(time_s))
+    found = [(event.event, event.peer, event.donor) for event in events.all()]
+    assert found == [("founded", "a", ""), ("joined", "b", "a"), ("joined", "c", "a")]
 
 
 def test_only_so_many_are_kept_and_only_so_many_tellers() -> None:

@@ -1,6 +1,7 @@
 """What schedulers tell their tasks, and what peers are told then."""
 
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,17 +76,15 @@ def test_a_task_of_slurm_knows_its_place_and_those_of_the_others() -> None:
     assert moved["RUMOR_JOIN"].split(",")[0] == "tcp://node03:7700"
 
 
-def test_without_counts_tasks_are_spread_evenly() -> None:
-    spread = {k: v for k, v in SLURM.items() if k != "SLURM_STEP_TASKS_PER_NODE"}
-    assert [host for host, _ in task_in(spread).places].count("node01") == 2
-
-
 def test_a_batch_script_a_single_task_and_a_shell_are_no_peers() -> None:
     batch = {name: text for name, text in SLURM.items() if "_STEP_" not in name}
     for variables in (batch, SLURM | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}, {}):
         assert cluster_task(variables) is None
     assert cluster_task(SLURM | {"RUMOR_CLUSTER": "none"}) is None
     assert cluster_task(SLURM | TORCHRUN, "slurm") == cluster_task(SLURM)
+    # Without counts, tasks are spread evenly.
+    spread = {k: v for k, v in SLURM.items() if k != "SLURM_STEP_TASKS_PER_NODE"}
+    assert [host for host, _ in task_in(spread).places].count("node01") == 2
 
 
 @pytest.mark.parametrize(
@@ -242,24 +241,22 @@ def test_a_list_is_written_out(text: str, hosts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("read", "text"),
     [
-        *("", ",", "a,,b", "a b", "node[1-2", "node1-2]", "node[]", "node[a-b]", "node[[1-2]]"),
-        *("node[3-1]", "node[1-2,]", "n[٣]"),
+        *((expand, text) for text in ("", ",", "a,,b", "a b", "node[1-2", "node1-2]", "node[]")),
+        *((expand, text) for text in ("node[a-b]", "node[[1-2]]", "node[3-1]", "node[1-2,]")),
+        (expand, "n[٣]"),
+        *((expand_counts, text) for text in ("", "2(3)", "x", "1,")),
     ],
 )
-def test_what_is_no_list_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError):
-        expand(text)
+def test_what_is_no_list_of_hosts_or_counts_is_refused(
+    read: Callable[[str], object], text: str
+) -> None:
+    with pytest.raises(ConfigError, match="no list of"):
+        read(text)
 
 
 @given(st.lists(st.tuples(st.integers(0, 128), st.integers(1, 5)), min_size=1, max_size=5))
 def test_counts_are_written_out(runs: list[tuple[int, int]]) -> None:
     text = ",".join(str(count) if times == 1 else f"{count}(x{times})" for count, times in runs)
     assert list(expand_counts(text)) == [count for count, times in runs for _ in range(times)]
-
-
-@pytest.mark.parametrize("text", ["", "2(3)", "x", "1,"])
-def test_what_are_no_counts_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="no list of counts"):
-        expand_counts(text)

@@ -167,29 +167,19 @@ def test_a_torn_tail_is_known_and_all_before_it_is_read(tmp_path: Path, cut_byte
 
 def test_a_byte_that_was_changed_is_found_with_its_record(tmp_path: Path) -> None:
     path = write(tmp_path / "j")
-    data = bytearray(path.read_bytes())
+    with pytest.raises(FileExistsError):
+        Journal(path, {}, TENSORS)
+    data = path.read_bytes()
     starts = starts_of(data)
-    for number, start in enumerate(starts[1:], start=1):
-        changed = data.copy()
-        changed[start + 8] ^= 1
+    # A length that cannot be is damage, too, and so is what follows the end.
+    damages = [(number, start, start + 8, 1) for number, start in enumerate(starts)][1:]
+    for number, start, at, mask in (*damages, (2, starts[2], starts[2] + 3, 0x7F)):
+        changed = bytearray(data)
+        changed[at] ^= mask
         path.write_bytes(changed)
         with pytest.raises(TrainingError, match=f"record {number}, at byte {start}, is damaged"):
             read(path)
-
-
-def test_a_length_that_cannot_be_is_damage(tmp_path: Path) -> None:
-    path = write(tmp_path / "j")
-    data = bytearray(path.read_bytes())
-    data[starts_of(data)[2] + 3] = 0x7F
-    path.write_bytes(data)
-    with pytest.raises(TrainingError, match=r"record 2, .*damaged"):
-        read(path)
-
-
-def test_what_follows_the_end_is_damage(tmp_path: Path) -> None:
-    path = write(tmp_path / "j")
-    with open(path, "ab") as file:
-        file.write(path.read_bytes()[-9:])
+    path.write_bytes(data + data[-9:])
     with pytest.raises(TrainingError, match="damaged"):
         read(path)
 
@@ -232,12 +222,6 @@ def test_what_led_to_a_message_is_on_disk_before_the_message_leaves(tmp_path: Pa
     assert read(tmp_path / "j")[0][-1] == Decided(7, "")
     journal.close()
     journal.close()
-
-
-def test_a_journal_is_never_written_over(tmp_path: Path) -> None:
-    write(tmp_path / "j")
-    with pytest.raises(FileExistsError):
-        Journal(tmp_path / "j", {}, TENSORS)
 
 
 def test_the_model_is_looked_at_now_and_then(tmp_path: Path) -> None:

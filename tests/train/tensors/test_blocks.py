@@ -27,17 +27,15 @@ def test_one_number_that_is_not_finite_is_found_anywhere(n: int, place: int, val
     torch.testing.assert_close(target, source, equal_nan=True, rtol=0, atol=0)
 
 
-def test_infinities_of_both_signs_do_not_cancel() -> None:
-    source = torch.zeros(3 * BLOCK)
-    source[0], source[-1] = float("inf"), float("-inf")
-    assert not copy_finite(torch.empty_like(source), source)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_a_sum_that_overflows_does_not_deceive(dtype: torch.dtype) -> None:
+def test_neither_a_sum_that_overflows_nor_infinities_of_both_signs_deceive(
+    dtype: torch.dtype,
+) -> None:
     source = torch.full((3 * BLOCK,), torch.finfo(dtype).max, dtype=dtype)
     assert is_finite_tensor(source)
     assert copy_finite(torch.empty_like(source), source)
+    source[0], source[-1] = float("inf"), float("-inf")
+    assert not copy_finite(torch.empty_like(source), source)
 
 
 def model(seed: int, n: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -111,16 +111,17 @@ def test_many_at_once_lose_nothing() -> None:
     close(*peers)
 
 
-def test_only_those_of_one_swarm_share_a_segment() -> None:
+def test_only_those_of_one_swarm_and_size_share_a_segment() -> None:
     """Another run of the same task has the same anchor, and perhaps the same names."""
-    one, stranger, friend = Peer(1), Peer(2), Peer(3, 1)
-    for peer in (one, stranger, friend):
+    one, stranger, friend, small = Peer(1), Peer(2), Peer(3, 1), Peer(4, 1)
+    small.vector = Vector(nn.Linear(4, 4).to(torch.float64))
+    for peer in (one, stranger, friend, small):
         peer.exchange()
-    assert stranger.marks[0].token != one.marks[0].token == friend.marks[0].token
-    other = Exchange("x", "center", 0.2, 0.2, b"another anchor!!")
-    friend.exchange(other)
-    assert friend.marks[-1].token != one.marks[0].token and friend.marks[-1].number == 1
-    close(one, stranger, friend)
+    first, *tokens = (peer.marks[0].token for peer in (one, stranger, friend, small))
+    assert [token == first for token in tokens] == [False, True, False]
+    friend.exchange(Exchange("x", "center", 0.2, 0.2, b"another anchor!!"))
+    assert friend.marks[-1].token != first and friend.marks[-1].number == 1
+    close(one, stranger, friend, small)
 
 
 def test_a_segment_is_gone_with_its_last_holder_and_stays_until_then() -> None:
@@ -236,15 +237,6 @@ def test_who_stands_still_while_opening_a_segment_is_not_waited_for_for_ever(
         peer.exchange()
     assert time.monotonic() - began_s >= 0.05
     close(peer)
-
-
-def test_a_segment_of_another_size_is_not_opened() -> None:
-    one, other = Peer(1), Peer(2, 1)
-    one.exchange()
-    other.vector = Vector(nn.Linear(4, 4).to(torch.float64))
-    other.exchange()
-    assert other.marks[0].token != one.marks[0].token
-    close(one, other)
 
 
 def test_a_system_without_segments_is_told_of_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:

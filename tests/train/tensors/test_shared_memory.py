@@ -225,35 +225,30 @@ def test_a_buffer_whose_pages_cannot_be_locked_is_a_segment_all_the_same(
     assert runtime.were_mapped == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "",
-        "nonsense",
-        "1:2",
-        "self:3:" + "0" * 32,
-        "-1:3:" + "0" * 32,
-        "1:3:" + "g" * 32,
-        "1:3:" + "0" * 31,
-        "99999999999:3:" + "0" * 32,
-        "1:../../x:" + "0" * 32,
-        "1:3:" + "0" * 32 + "\n",
-        "\u0661:3:" + "0" * 32,
-        "1\0:3:" + "0" * 32,
-        "x" * 100_000,
-        "4194305:3:" + "0" * 32,
-    ],
+NO_NAMES = (
+    *("", "nonsense", "1:2", "self:3:" + "0" * 32, "-1:3:" + "0" * 32, "1:3:" + "g" * 32),
+    *("1:3:" + "0" * 31, "99999999999:3:" + "0" * 32, "1:../../x:" + "0" * 32),
+    *("1:3:" + "0" * 32 + "\n", "\u0661:3:" + "0" * 32, "1\0:3:" + "0" * 32, "x" * 100_000),
+    "4194305:3:" + "0" * 32,
 )
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
 def test_a_name_that_no_pool_gave_opens_nothing(name: str) -> None:
     assert opened(name) is None
 
 
-def test_a_name_with_another_token_opens_nothing() -> None:
+def test_another_token_process_user_or_size_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = Segments()
     name = pool.name_of(buffer := pool.make(SIZE))
     assert opened(name) is not None
     assert opened(name[:-32] + "0" * 32) is None
     assert opened(name.replace(str(os.getpid()), str(os.getppid()), 1)) is None
+    for size_bytes in (-1, 0, SIZE * 2, 1 << 40, 1 << 62, 1 << 80):
+        assert opened(name, size_bytes) is None
+    other = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other)
+    assert opened(name) is None
     assert buffer.shape == (SIZE,)
 
 
@@ -270,26 +265,9 @@ def test_a_number_that_names_another_file_by_now_opens_nothing(tmp_path: Path) -
             os.close(fd)
 
 
-@pytest.mark.parametrize("size_bytes", [-1, 0, SIZE * 2, 1 << 40, 1 << 62, 1 << 80])
-def test_a_size_that_the_segment_does_not_have_opens_nothing(size_bytes: int) -> None:
-    pool = Segments()
-    name = pool.name_of(buffer := pool.make(SIZE))
-    assert opened(name, size_bytes) is None
-    assert buffer.shape == (SIZE,)
-
-
 def test_a_segment_that_could_be_cut_short_opens_nothing() -> None:
     token = bytes(range(16))
     with file_in_memory(4096 + SIZE, token, fcntl.F_SEAL_GROW) as name:
         assert opened(name) is None
     with file_in_memory(4096 + SIZE, token, fcntl.F_SEAL_SHRINK) as name:
         assert opened(name) is not None
-
-
-def test_a_file_of_another_user_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = Segments()
-    name = pool.name_of(buffer := pool.make(SIZE))
-    other = os.geteuid() + 1
-    monkeypatch.setattr(os, "geteuid", lambda: other)
-    assert opened(name) is None
-    assert buffer.shape == (SIZE,)

@@ -120,16 +120,6 @@ def test_a_sample_that_sees_only_the_large_moves_does_no_harm() -> None:
     assert indices.tolist() == expected(numbers, torch.zeros(LARGE), indices.numel())
 
 
-def test_what_waits_is_sent_in_its_turn() -> None:
-    numbers, last = torch.arange(1.0, 101.0), torch.zeros(100)
-    receiver = torch.zeros(100)
-    for turn in range(10):
-        room, indices, _ = sent_of(numbers, last, "topk:0.1")
-        assert indices.tolist() == list(range(90 - 10 * turn, 100 - 10 * turn))
-        mix(receiver, room, parse_wire("topk:0.1"), 1.0)
-    assert torch.equal(receiver, numbers)
-
-
 def test_what_a_float64_loses_by_narrowing_counts_as_not_sent() -> None:
     numbers = torch.tensor([0.5, 0.25, 1 / 3], dtype=torch.float64)
     last = torch.zeros_like(numbers)

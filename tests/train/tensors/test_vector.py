@@ -22,10 +22,11 @@ LOSSY = ("bfloat16", "float16", "int8", "topk:0.2")
 
 
 class Mixed(nn.Module):
-    """Two dtypes, batch statistics, an integer buffer, a mask and a frozen layer."""
+    """Two dtypes, a single number, statistics, an integer buffer, a mask and a frozen layer."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.5))
         self.first = nn.Linear(5, 7)
         self.norm = nn.BatchNorm1d(7)
         self.second = nn.Linear(7, 3).double()
@@ -45,43 +46,27 @@ def test_parameters_and_floating_buffers_are_shared_and_the_rest_is_not() -> Non
     shared = [tensor.name for tensor in schema.tensors if tensor.shared]
     local = [tensor.name for tensor in schema.tensors if not tensor.shared]
     assert shared == [
-        *("first.weight", "first.bias", "norm.weight", "norm.bias"),
+        *("scale", "first.weight", "first.bias", "norm.weight", "norm.bias"),
         *("norm.running_mean", "norm.running_var"),
         *("second.weight", "second.bias"),
     ]
     assert local == ["mask", "norm.num_batches_tracked"]
 
 
-def test_tensors_keep_their_identity_and_become_views() -> None:
+def test_tensors_keep_their_identity_and_become_views_that_begin_a_cache_line() -> None:
     model = Mixed()
     before = {name: (id(p), p.detach().clone()) for name, p in model.named_parameters()}
     vector = Vector(model)
     for name, parameter in model.named_parameters():
         assert id(parameter) == before[name][0]
         assert torch.equal(parameter, before[name][1])
+        assert parameter.data_ptr() % 64 == 0 or not parameter.requires_grad
+    # A view of no axes cannot be asked for by no argument.
+    assert model.scale.shape == ()
     vector.flats[0].zero_()
-    assert not model.first.weight.any()
+    assert not model.first.weight.any() and not model.scale
     assert not model.state_dict()["norm.running_var"].any()
     assert model.frozen.weight.any()
-
-
-def test_a_parameter_that_is_a_single_number_is_a_view_too() -> None:
-    """As a learned temperature is; its view of no axes cannot be asked for by no argument."""
-    module = nn.Linear(3, 2)
-    module.register_parameter("scale", nn.Parameter(torch.tensor(2.5)))
-    vector = Vector(module)
-    assert isinstance(module.scale, Tensor) and module.scale.shape == ()
-    assert module.scale.item() == 2.5
-    for flat in vector.flats:
-        flat.add_(1)
-    assert module.scale.item() == 3.5
-
-
-def test_every_tensor_begins_a_cache_line() -> None:
-    model = Mixed()
-    Vector(model)
-    for parameter in (*model.first.parameters(), *model.second.parameters()):
-        assert parameter.data_ptr() % 64 == 0
 
 
 def test_an_optimizer_made_before_goes_on_working() -> None:
@@ -113,20 +98,6 @@ def test_mixing_is_the_weighted_average_and_allocates_nothing_lasting() -> None:
     assert [flat.data_ptr() for flat in receiver.flats] == places
 
 
-def test_a_fraction_of_one_copies_bit_for_bit_with_integer_buffers() -> None:
-    torch.manual_seed(0)
-    donor, newcomer = Mixed(), Mixed()
-    donor(torch.randn(8, 5))
-    share = Vector(donor).snapshot(form=COPY)
-    vector = Vector(newcomer)
-    assert share.numel() == vector.schema.copy_bytes
-    vector.mix(share, 1.0, COPY)
-    for name in ("first.weight", "second.bias", "norm.running_mean", "norm.num_batches_tracked"):
-        assert torch.equal(newcomer.state_dict()[name], donor.state_dict()[name])
-    assert newcomer.state_dict()["norm.num_batches_tracked"].item() == 1
-    assert not torch.equal(newcomer.frozen.weight, donor.frozen.weight)
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_not_finite_is_never_copied_out(value: float) -> None:
     model = Mixed()
@@ -146,9 +117,19 @@ def test_numbers_of_two_bytes_travel_as_they_are_in_any_format(wire: str) -> Non
     assert torch.equal(everything(receiver), everything(sender))
 
 
-def test_a_model_with_nothing_to_share_is_refused() -> None:
-    with pytest.raises(TrainingError, match="requires gradients"):
-        Vector(nn.Linear(2, 2).requires_grad_(False))
+@pytest.mark.parametrize(
+    ("model", "shards", "error", "says"),
+    [
+        (nn.Linear(2, 2).requires_grad_(False), 1, TrainingError, "requires gradients"),
+        (nn.Linear(2, 2, dtype=torch.complex64), 1, TrainingError, "weight is complex64"),
+        (nn.Linear(8, 2), 9, ConfigError, "shards is 9"),
+    ],
+)
+def test_a_model_that_cannot_be_shared_so_is_refused(
+    model: nn.Module, shards: int, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        Vector(model, shards=shards)
 
 
 @pytest.mark.parametrize(
@@ -165,11 +146,6 @@ def test_a_lazy_model_is_to_see_a_batch_first(make: Callable[[], nn.Module], nam
     model(torch.zeros(2, 3))
     trained = any(parameter.requires_grad for parameter in model.parameters())
     assert not trained or Vector(model).n_params > 0
-
-
-def test_a_dtype_that_cannot_travel_is_named() -> None:
-    with pytest.raises(TrainingError, match=r"weight is complex64"):
-        Vector(nn.Linear(2, 2, dtype=torch.complex64))
 
 
 def mixed(seed: int) -> Mixed:
@@ -259,6 +235,7 @@ def test_a_copy_brings_local_buffers_and_anchor_in_any_shards(shards: int, scatt
     assert newcomer.kept_anchor() == donor.kept_anchor() == name
     assert torch.equal(everything(newcomer), everything(donor))
     assert newcomer_module.state_dict()["norm.num_batches_tracked"].item() == 1
+    assert not torch.equal(newcomer_module.frozen.weight, donor_module.frozen.weight)
 
 
 def test_a_copy_may_bring_registers_before_local_buffers_and_anchor() -> None:
@@ -336,27 +313,26 @@ def test_who_becomes_a_copy_has_nothing_old_to_tell() -> None:
     assert payload.view(torch.int32)[0] == 5
 
 
-def test_what_a_form_needs_must_be_kept() -> None:
-    vector = Vector(nn.Linear(8, 2), registers=("y",))
-    with pytest.raises(LocalProtocolError, match="anchor is not kept"):
-        vector.snapshot("x", Form("bfloat16"))
-    with pytest.raises(LocalProtocolError, match="anchor is not kept"):
-        vector.snapshot("x", Form(anchor=True))
-    with pytest.raises(LocalProtocolError, match="last sent of 'x'"):
-        vector.snapshot("x", Form("topk:0.5"))
-    with pytest.raises(LocalProtocolError, match="last sent of 'y'"):
-        Vector(nn.Linear(8, 2), ("y",), sends_topk=True).snapshot("y", Form("topk:0.5"))
+@pytest.mark.parametrize(
+    ("register", "form", "sends_topk", "says"),
+    [
+        ("x", Form("bfloat16"), False, "anchor is not kept"),
+        ("x", Form(anchor=True), False, "anchor is not kept"),
+        ("x", Form("topk:0.5"), False, "last sent of 'x'"),
+        ("y", Form("topk:0.5"), True, "last sent of 'y'"),
+        ("x", Form(registers=2), False, "registers in a share of"),
+        (("x", "y"), Form(), False, "registers in a share of"),
+    ],
+)
+def test_what_a_form_needs_must_be_kept_and_given(
+    register: Any, form: Form, sends_topk: bool, says: str
+) -> None:
+    vector = Vector(nn.Linear(8, 2), ("y",), sends_topk=sends_topk)
+    with pytest.raises(LocalProtocolError, match=says):
+        vector.snapshot(register, form)
 
 
-def test_the_anchor_that_a_copy_brings_is_looked_at_too() -> None:
-    vector = Vector(nn.Linear(8, 2), keeps_anchor=True)
-    form = Form(copy=True, anchor=True)
-    payload = vector.snapshot("x", form)
-    payload[-64:] = 0xFF
-    assert not vector.is_finite(payload, form)
-
-
-def test_a_frame_is_looked_at_where_it_can_be_told_apart() -> None:
+def test_a_frame_is_looked_at_where_it_can_be_told_apart_and_the_anchor_of_a_copy_too() -> None:
     vector = Vector(mixed(0), keeps_anchor=True)
     payload, size = vector.snapshot(form=COPY), vector.schema.share_bytes
     payload[size - 64 : size] = 0xFF
@@ -366,6 +342,10 @@ def test_a_frame_is_looked_at_where_it_can_be_told_apart() -> None:
     assert vector.look(payload[size : payload.numel()], COPY, 0, size)
     assert vector.look(payload[0:100], COPY, 0, 0) is None
     assert vector.look(payload[0:64], Form("bfloat16"), 0, 0) is None
+    form = Form(copy=True, anchor=True)
+    payload = vector.snapshot("x", form)
+    payload[-64:] = 0xFF
+    assert not vector.is_finite(payload, form)
 
 
 @pytest.mark.parametrize("wire", [w for w in WIRES if not w.startswith("topk")])
@@ -428,18 +408,6 @@ def test_what_is_not_finite_in_any_register_is_noticed() -> None:
     vector.combine("y", [(float("inf"), "x")])
     with pytest.raises(TrainingError, match="not finite"):
         vector.snapshot(("x", "y"), form)
-
-
-def test_as_many_registers_are_copied_out_as_the_form_says() -> None:
-    vector = Vector(nn.Linear(8, 2), ("y",))
-    for register, form in (("x", Form(registers=2)), (("x", "y"), Form())):
-        with pytest.raises(LocalProtocolError, match="registers in a share of"):
-            vector.snapshot(register, form)
-
-
-def test_more_shards_than_cache_lines_are_refused() -> None:
-    with pytest.raises(ConfigError, match="shards is 9"):
-        Vector(nn.Linear(8, 2), shards=9)
 
 
 @pytest.mark.parametrize("scattered", [False, True])
