@@ -127,6 +127,7 @@ def test_help_names_common_rules_and_parameters() -> None:
         (f"{MINE}:q=1", r"every= \(an integer of at least 1; default: 2\) and order=.*, not 'q'"),
         (f"{__name__}:Nothing", "has no function or class 'Nothing'"),
         (f"{__name__}:unnameable", "needs given, which is not an int, float, bool, str or Literal"),
+        (f"{__name__}:Refusing:p=1", r"p and q are 1\.5 together"),
         ("no.such.module:Rule", "there is no module 'no'"),
         ("rules.py:Rule", "'rules.py' is not a module's name"),
         (f"{__name__}:not_a_rule", "a rule has name, registers, outstanding_max and step"),
@@ -148,28 +149,18 @@ def failing(parts: int = 0) -> object:
     return 1 / parts
 
 
-def test_a_rule_without_a_name_to_import_has_no_spec() -> None:
+def test_a_rule_without_a_name_to_import_its_class_or_all_parameters_has_no_spec(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Local(EveryNth):
         """Lives in a function."""
 
     with pytest.raises(ConfigError):
         spec_of(Local())
-
-
-def test_a_rule_that_forgets_a_parameter_has_no_spec() -> None:
-    rule = EveryNth()
-    del rule.every
+    rule, forgetful = EveryNth(), EveryNth()
+    del forgetful.every
     with pytest.raises(ConfigError, match="has no attribute every"):
-        spec_of(rule)
-
-
-def test_a_rule_of_ones_own_says_itself_what_does_not_go_together() -> None:
-    with pytest.raises(ConfigError, match=r"p and q are 1\.5 together"):
-        make_rule(f"{__name__}:Refusing:p=1")
-
-
-def test_a_rule_whose_name_means_another_class_has_no_spec(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = EveryNth()
+        spec_of(forgetful)
     monkeypatch.setattr(sys.modules[__name__], "EveryNth", Refusing)
     with pytest.raises(ConfigError, match="is another class when it is imported by that name"):
         spec_of(rule)

@@ -10,14 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rumor.gossip import (
-    ConfigError,
-    GoSGD,
-    IncompatiblePeer,
-    TrainingError,
-    TransportError,
-    audit,
-)
+from rumor.gossip import ConfigError, GoSGD, IncompatiblePeer, TrainingError, TransportError, audit
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.weight import ONE
 from rumor.train import Peer

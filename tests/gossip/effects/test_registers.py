@@ -9,25 +9,17 @@ def held() -> OnDemand[list[int]]:
     return OnDemand(["y", "from/*", "to/*"], list)
 
 
-def test_a_register_that_a_pattern_stands_for_is_made_once() -> None:
+def test_a_register_that_a_pattern_stands_for_is_made_once_and_no_other_one() -> None:
     registers = held()
     registers["from/ada"].append(1)
     registers["to/ada"].append(2)
     assert registers == {"from/ada": [1], "to/ada": [2]}
     del registers["from/ada"]
     assert registers["from/ada"] == []
-
-
-def test_no_other_register_is_made() -> None:
-    registers = held()
     for name in ("y", "x", "fro", "of/ada"):
         with pytest.raises(KeyError, match=name):
             registers[name]
     with pytest.raises(KeyError, match="from/ada"):
         OnDemand(["y"], list)["from/ada"]
-
-
-def test_a_pattern_ends_in_a_star() -> None:
     assert all(map(is_pattern, ("from/*", "*"))) and not any(map(is_pattern, ("from/ada", "a*b")))
-    registers = held()
     assert [registers.is_on_demand(name) for name in ("from/ada", "y")] == [True, False]

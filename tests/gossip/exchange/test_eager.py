@@ -35,7 +35,10 @@ def bodies(effects: Effects) -> list[str]:
 def test_as_many_frames_follow_the_offer_as_the_last_answer_gave_credit_for() -> None:
     scene = settled()
     assert bodies(scene.push("a", "b", ONE // 4)) == ["Offer", "Chunk", "Chunk"]
+    scene.receive(scene.letter("b", "a", Ack(2, 0)))
+    assert bodies(scene.push("a", "b", 5)) == ["Offer"], "credit is used once"
     assert bodies(settled(WHOLE).push("a", "b", 5)) == ["Offer", *["Chunk"] * 4]
+    assert bodies(settled(accept=False).push("a", "b", 5)) == ["Offer"], "it was of no use"
 
 
 def test_whose_offer_came_with_credit_is_not_told_again_by_the_first_frame() -> None:
@@ -46,17 +49,6 @@ def test_whose_offer_came_with_credit_is_not_told_again_by_the_first_frame() -> 
     assert bodies(scene.receive(scene.letter("a", "b", offer))) == []
     frame = scene.letter("a", "b", Chunk(1, 0, 0), frame_bytes=16)
     assert bodies(scene.receive(frame)) == []
-
-
-def test_credit_is_used_once() -> None:
-    scene = settled()
-    scene.push("a", "b", 5)
-    scene.receive(scene.letter("b", "a", Ack(2, 0)))
-    assert bodies(scene.push("a", "b", 5)) == ["Offer"]
-
-
-def test_one_that_was_of_no_use_is_followed_by_an_offer_alone() -> None:
-    assert bodies(settled(accept=False).push("a", "b", 5)) == ["Offer"]
 
 
 def test_the_frames_of_a_share_that_is_refused_are_dropped() -> None:

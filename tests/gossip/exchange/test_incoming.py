@@ -48,10 +48,13 @@ def refusals(made: Scene, sender: str, body: Body) -> list[str]:
 
 def test_an_offer_is_granted_a_window_and_then_half_a_window_at_a_time() -> None:
     made = scene()
+    assert get(made, Chunk(1, 0, 0)) == [], "a frame that belongs to nothing is dropped"
     assert get(made, OFFER) == get(made, OFFER) == [Grant(1, 32)], "twice the same"
     get(made, replace(OFFER, escrow=5))
     assert made.peers["b"].staged == 1
     assert get(made, Chunk(1, 0, 0)) == [Grant(1, 48)]
+    again = made.receive(made.letter("a", "b", Chunk(1, 0, 0), frame_bytes=16))
+    assert not of(again, Stage)
     assert get(made, Chunk(1, 1, 16)) == [Grant(1, 64)]
     assert get(made, Chunk(1, 2, 32)) == []
 
@@ -99,15 +102,6 @@ def test_what_breaks_the_rules_changes_nothing(body: Body, frame_bytes: int, rea
     assert made.peers["b"].staged == 1 and not made.wake("b")[1:]
 
 
-def test_frames_that_belong_to_nothing_are_dropped() -> None:
-    made = scene()
-    assert get(made, Chunk(1, 0, 0)) == []
-    get(made, OFFER)
-    get(made, Chunk(1, 0, 0))
-    again = made.receive(made.letter("a", "b", Chunk(1, 0, 0), frame_bytes=16))
-    assert not of(again, Stage)
-
-
 def test_a_share_is_whole_with_whichever_frame_comes_last() -> None:
     made = scene(replace(WIDE, window_bytes=64))
     get(made, OFFER)
@@ -145,12 +139,9 @@ def test_a_question_fences_what_was_never_seen_and_ends_what_came_before() -> No
     assert get(made, replace(OFFER, seq=2)) == [Ack(2, 0)]
     assert get(made, OFFER) == get(made, Query(1)) == []
     assert made.peers["b"].staged == 0
-
-
-def test_a_later_offer_ends_one_that_was_given_up() -> None:
     made = scene()
     get(made, OFFER)
-    assert get(made, replace(OFFER, seq=2)) == [Ack(1, 0), Grant(2, 32)]
+    assert get(made, replace(OFFER, seq=2)) == [Ack(1, 0), Grant(2, 32)], "it was given up"
     made = scene()
     get(made, replace(OFFER, seq=2))
     assert get(made, Query(1)) == [], "the one before needs no answer any more"

@@ -5,15 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import (
-    Attach,
-    Drop,
-    Inspect,
-    Record,
-    Release,
-    Send,
-    Snapshot,
-)
+from rumor.gossip.effects.effects import Attach, Drop, Inspect, Record, Release, Send, Snapshot
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.types import ShareId
@@ -123,20 +115,17 @@ def test_a_grant_of_more_than_a_window_does_not_end_the_showing() -> None:
     assert shows(scene.push("a", "b")) == [True]
 
 
-def test_memory_that_one_considered_dead_may_still_read_is_never_used_again() -> None:
+@pytest.mark.parametrize(("body", "accepted"), [(Ack(1, ONE // 2), ONE // 2), (Grant(1, 32), 0)])
+def test_memory_that_one_considered_dead_may_still_read_is_never_used_again_nor_sent(
+    body: Ack | Grant, accepted: int
+) -> None:
     scene = shown()
     assert Release(1, abandoned=True) in scene.strand("a", "b")
-    effects = scene.receive(scene.letter("b", "a", Ack(1, ONE // 2)))
-    assert settled(ONE // 2) in effects and not of(effects, Release)
-
-
-def test_of_an_abandoned_share_nothing_can_be_sent_any_more() -> None:
-    scene = shown()
-    scene.strand("a", "b")
-    effects = scene.receive(scene.letter("b", "a", Grant(1, 32)))
+    effects = scene.receive(scene.letter("b", "a", body))
     assert Record(Entry(Kind.FOUND, 0, "b", 1, 1)) in effects
-    assert settled(0) in effects and not scene.sent(effects, Chunk)
-    assert scene.peers["a"].account.weight == ONE
+    assert settled(accepted) in effects
+    assert not of(effects, Release) and not scene.sent(effects, Chunk)
+    assert scene.peers["a"].account.weight == ONE - accepted
 
 
 def test_one_of_two_readers_being_dead_the_memory_is_abandoned_after_the_other() -> None:

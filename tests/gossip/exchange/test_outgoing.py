@@ -99,13 +99,13 @@ def test_a_late_answer_is_asked_for_again_and_again_at_growing_distance() -> Non
     gaps = [after - before for before, after in pairwise(asked)]
     assert asked[0] == 5.0
     assert gaps[:4] == [2.0, 4.0, 8.0, 16.0] and set(gaps[4:]) == {30.0}
-
-
-def test_pending_is_reason_to_wait_on() -> None:
     scene = pushed()
     scene.wait(0.5)
     answers(scene, Pending(1))
-    assert not scene.sent(scene.passes("a", 0.6, 0.6), Query)
+    assert not scene.sent(scene.passes("a", 0.6, 0.6), Query), "that is reason to wait on"
+    # One that is about to go is asked at once about what was sent.
+    assert scene.sent(answers(scene, Leave(False)), Query) == [Query(1)]
+    assert not scene.sent(answers(pushed(WIDE), Leave(False)), Query)
 
 
 def test_a_share_that_the_network_refused_is_taken_back_and_nothing_else_is() -> None:
@@ -120,14 +120,6 @@ def test_a_share_that_the_network_refused_is_taken_back_and_nothing_else_is() ->
     scene.wait(SMALL.retry_s)
     scene.act("a", lambda context: reached.append(context.can_push("b")))
     assert reached == [False, True]
-
-
-@pytest.mark.parametrize(("config", "asked"), [(SMALL, [Query(1)]), (WIDE, [])])
-def test_a_peer_about_to_go_is_asked_at_once_about_what_was_sent(
-    config: ProtocolConfig, asked: list[Query]
-) -> None:
-    scene = pushed(config)
-    assert scene.sent(answers(scene, Leave(False)), Query) == asked
 
 
 def test_what_is_stranded_at_a_peer_that_left_is_asked_for_but_counts_as_stranded() -> None:

@@ -69,6 +69,12 @@ def test_a_step_of_ones_own_is_counted_beyond_what_others_know_of_it() -> None:
     clock = StepCounts("a", {"a": STEPS_MAX})
     clock.tick(0.0)
     assert clock.own == clock.total == STEPS_MAX, "as many as can be told"
+    clock = StepCounts("a", {"a": 4, "b": 9})
+    clock.forget_others()
+    assert (clock.rows(), clock.total) == ({"a": 4}, 4), "in another swarm they alone count"
+    clock.merge("c", 2)
+    clock.tick(0.0)
+    assert (clock.rows(), clock.total) == ({"a": 5, "c": 2}, 7)
 
 
 def test_of_further_names_none_is_counted_but_known_ones_go_on() -> None:
@@ -100,15 +106,6 @@ def test_what_does_not_fit_into_one_message_follows_with_the_next_ones() -> None
     clock = crowded(ROWS_TOLD_MAX)
     assert clock.rows_beside({"a": 0}) == clock.rows_beside({"a": 0}), "as many as fit, every time"
     assert len(clock.rows_beside({"a": 0})) == ROWS_TOLD_MAX
-
-
-def test_in_another_swarm_only_ones_own_steps_count() -> None:
-    clock = StepCounts("a", {"a": 4, "b": 9})
-    clock.forget_others()
-    assert (clock.rows(), clock.total) == ({"a": 4}, 4)
-    clock.merge("c", 2)
-    clock.tick(0.0)
-    assert (clock.rows(), clock.total) == ({"a": 5, "c": 2}, 7)
 
 
 def trained(gossip_s: float = 1.0, *, step_s: float = 0.1) -> StepCounts:

@@ -26,22 +26,20 @@ def dialled_at(backoff: ReconnectBackoff, seconds: float, step_s: float = 0.25) 
     return [now for now in times if backoff.due(["b"], now, 1)]
 
 
-def test_waits_double_up_to_the_longest() -> None:
-    times = dialled_at(fixed(most_s=8.0), 60.0)
-    waits = [after - before for before, after in pairwise(times)]
-    assert waits[:6] == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
-
-
-@pytest.mark.parametrize(("draw", "factor"), [(0.0, 0.5), (0.25, 0.75), (1.0, 1.5)])
-def test_a_wait_lies_within_half_of_its_mean_on_either_side(draw: float, factor: float) -> None:
-    times = dialled_at(fixed(draw, first_s=4.0, most_s=16.0), 200.0)
-    waits = [after - before for before, after in pairwise(times)]
-    assert waits[:4] == [4 * factor, 8 * factor, 16 * factor, 16 * factor]
-
-
-def test_a_first_wait_longer_than_the_longest_is_kept() -> None:
-    times = dialled_at(fixed(first_s=5.0, most_s=1.0), 20.0)
-    assert times == [0.0, 5.0, 10.0, 15.0]
+@pytest.mark.parametrize(
+    ("draw", "first_s", "most_s", "waits"),
+    [
+        (0.5, 1.0, 8.0, [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]),
+        *((d, 4.0, 16.0, [4 * x, 8 * x, 16 * x, 16 * x]) for d, x in ((0.0, 0.5), (1.0, 1.5))),
+        (0.25, 4.0, 16.0, [3.0, 6.0, 12.0, 12.0]),
+        (0.5, 5.0, 1.0, [5.0, 5.0, 5.0]),
+    ],
+)
+def test_waits_double_up_to_the_longest_but_for_half_of_each_on_either_side(
+    draw: float, first_s: float, most_s: float, waits: list[float]
+) -> None:
+    times = dialled_at(fixed(draw, first_s, most_s), 200.0)
+    assert [after - before for before, after in pairwise(times)][: len(waits)] == waits
 
 
 @given(st.integers(0, 1000), st.integers(1, 30), st.integers(1, 8))

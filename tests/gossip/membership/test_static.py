@@ -74,6 +74,10 @@ def test_a_share_travels_between_two_of_a_static_membership_and_none_of_a_strang
     (inspect,) = of(receiver.receive(push, 0.2), Inspect)
     receiver.inspected(inspect.share, 0.2, finite=True)
     assert [mix.share.sender for mix in of(receiver.step(0.3), Mix)] == ["ada"]
+    # Large ones go in frames, and none is shown.
+    peers, _ = founded(replace(CONFIG, inline_bytes_max=1), bytes(16))
+    sent = of(peers["ada"].step(0.1), Send)
+    assert [(type(send.envelope.body), send.shown) for send in sent] == [(Offer, False)]
 
 
 @pytest.mark.parametrize("burn", [False, True])
@@ -97,14 +101,10 @@ def test_takers_are_the_same_tuple_until_somebody_moves_on() -> None:
     assert cyd.takers() is before
     bob.advance(phase=Phase.LEAVING)
     assert cyd.takers() == membership.takers() == ("ada", "cyd")
-
-
-def test_a_static_membership_is_over_when_all_have_finished_or_left() -> None:
-    membership, (ada, bob, cyd) = tables()
+    # It is over when all have finished or left.
     ada.advance(phase=Phase.FINISHED)
     bob.advance(phase=Phase.LEFT)
     assert not membership.over and not cyd.over
-    cyd.advance(phase=Phase.TRAINING)
     cyd.advance(phase=Phase.FINISHED)
     assert membership.over and ada.over
 
@@ -145,12 +145,6 @@ def test_what_the_membership_says_of_all() -> None:
         bob = table.member("bob")
         assert bob is not None and bob.anchored is anchored
         assert bob.host == b"elsewhere"
-
-
-def test_in_a_static_membership_large_shares_go_in_frames_and_none_is_shown() -> None:
-    peers, _ = founded(replace(CONFIG, inline_bytes_max=1), bytes(16))
-    sent = of(peers["ada"].step(0.1), Send)
-    assert [(type(send.envelope.body), send.shown) for send in sent] == [(Offer, False)]
 
 
 def test_the_clock_of_a_static_membership_counts_every_step_at_once() -> None:

@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Meet, Part
-from rumor.gossip.effects.events import (
-    PeerDied,
-    PeerLeft,
-    PeerMet,
-    PeerRecovered,
-    PeerSuspected,
-)
+from rumor.gossip.effects.events import PeerDied, PeerLeft, PeerMet, PeerRecovered, PeerSuspected
 from rumor.gossip.membership.table import Change, MemberTable
 from rumor.gossip.wire.messages import HEARTBEAT_MAX, Member, Phase
 

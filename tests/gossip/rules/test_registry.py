@@ -45,23 +45,22 @@ def test_a_rule_that_always_exchanges_takes_no_p(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "emission", "words"),
     [
-        ("gosgd:p=1.1", "p is 1.1: "),
-        ("gosgd:p=1.1,emission=adaptive", "p is 1.1: "),
-        ("gosgd:robust=clip:tau=-1", "robust filter '"),
-        ("gosgd:robust=krum", "robust filter '"),
-        ("seasgd:progress=master", "they go together, as in seasgd:progress=master,master="),
-        ("seasgd:master=p0", "they go together, as in seasgd:progress=master,master="),
+        ("gosgd:p=1.1", "per-step", "p is 1.1: "),
+        ("gosgd:p=1.1,emission=adaptive", "per-step", "p is 1.1: "),
+        ("gosgd:robust=clip:tau=-1", "per-step", "robust filter '"),
+        ("gosgd:robust=krum", "per-step", "robust filter '"),
+        (
+            "seasgd:progress=master",
+            "per-step",
+            "they go together, as in seasgd:progress=master,master=",
+        ),
+        ("seasgd:master=p0", "per-step", "they go together, as in seasgd:progress=master,master="),
+        ("adpsgd", "per-second", "emission is per-second: rule 'adpsgd'"),
+        ("gosgd", "per-minute", "it must be per-step, per-second or adaptive"),
     ],
 )
-def test_what_does_not_go_together_is_refused(spec: str, words: str) -> None:
+def test_what_does_not_go_together_is_refused(spec: str, emission: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        make_rule(spec)
-
-
-def test_only_gosgd_takes_an_emission() -> None:
-    with pytest.raises(ConfigError, match="emission is per-second: rule 'adpsgd'"):
-        make_rule("adpsgd", emission="per-second")
-    with pytest.raises(ConfigError, match="it must be per-step, per-second or adaptive"):
-        make_rule("gosgd", emission="per-minute")
+        make_rule(spec, emission=emission)

@@ -51,13 +51,9 @@ from rumor.gossip.wire.messages import (
     Stop,
     Stopping,
 )
-from rumor.gossip.wire.schema import (
-    SHARDS_MAX,
-    Schema,
-    TensorSpec,
-)
+from rumor.gossip.wire.schema import SHARDS_MAX, Schema, TensorSpec
 
-__all__ = ["SAMPLES", "framed"]
+__all__ = ["LINK", "SAMPLES", "framed"]
 
 U63 = 2**63 - 1
 
@@ -80,14 +76,8 @@ def sample(body: Body) -> Envelope:
 
 
 NUMBERS: dict[str, Any] = {
-    "size_bytes": 64,
-    "frame_bytes": 32,
-    "form": Form("int8", copy=True, anchor=True),
-    "segment": "17:5:2a",
-    "epoch": 1,
-    "round": 2,
-    "note": 0,
-    "step": 300,
+    **{"size_bytes": 64, "frame_bytes": 32, "form": Form("int8", copy=True, anchor=True)},
+    **{"segment": "17:5:2a", "epoch": 1, "round": 2, "note": 0, "step": 300},
 }
 
 
@@ -96,20 +86,16 @@ def offer(**changes: Any) -> Offer:
     return Offer(seq=1, escrow=ONE // 2, **NUMBERS | changes)
 
 
-MEMBERS = tuple(
-    Member(
-        id=f"peer-{i}",
-        incarnation=i + 1,
-        heartbeat=40,
-        phase=Phase.TRAINING,
-        step=9,
-        addresses=("tcp://10.0.0.5:7700",),
-        anchored=bool(i),
-        host=bytes(range(16)) if i else b"",
-    )
-    for i in range(2)
+PEER = Member("peer-0", 1, 40, Phase.TRAINING, 9, addresses=("tcp://10.0.0.5:7700",))
+MEMBERS = (
+    PEER,
+    replace(PEER, id="peer-1", incarnation=2, anchored=True, host=bytes(range(16))),
 )
 TENSORS = (TensorSpec("weight", (3, 4), "float32"), TensorSpec("count", (), "int64", shared=False))
+
+COUNTS = {"bytes_sent": 100, "bytes_received": 50, "frames_sent": 1, "frames_received": 0}
+COUNTS |= {"pushes": 1, "refusals": 0, "mixed": 2, "in_flight": 1}
+LINK = LinkStatus(peer="b", shares_memory=False, roundtrip_s=0.001, silent_s=0.5, **COUNTS)
 
 SAID = Status(
     me=MEMBERS[0],
@@ -119,22 +105,7 @@ SAID = Status(
     settings=(("rule", "gosgd"),),
     awaits=("b",),
     reasons=(("skipped", "no memory", 2),),
-    links=(
-        LinkStatus(
-            peer="b",
-            shares_memory=False,
-            bytes_sent=100,
-            bytes_received=50,
-            frames_sent=1,
-            frames_received=0,
-            pushes=1,
-            refusals=0,
-            mixed=2,
-            in_flight=1,
-            roundtrip_s=0.001,
-            silent_s=0.5,
-        ),
-    ),
+    links=(LINK,),
     events=(EventNote(number=1, event="joined", peer="b", ago_s=3.0),),
     members=(Sighting(MEMBERS[0], Standing.SUSPECTED),),
     sample=(0.5, -2.0),

@@ -10,7 +10,6 @@ from rumor.gossip.wire.messages import (
     Envelope,
     EventNote,
     Hello,
-    LinkStatus,
     Member,
     Phase,
     Sighting,
@@ -21,6 +20,7 @@ from rumor.train.observe import observer as observer_module
 from rumor.train.observe.observer import ASKED_MAX, Observer
 from rumor.train.observe.view import PeerView, SwarmView
 
+from ...gossip.wire.test_codec import LINK
 from .fake_network import FakeNetwork, FakePeer, a_member, answer, sighting
 
 Open = Callable[..., tuple[Observer, FakeNetwork]]
@@ -89,10 +89,9 @@ def test_what_most_say_of_a_silent_one_counts(
     opened: Open, standings: Sequence[Standing], state: str
 ) -> None:
     names = ["a", "b", "c"]
-    peers = [
-        FakePeer(status(name, *map(sighting, names), sighting("gone", standing, addresses=())))
-        for name, standing in zip(names, standings, strict=True)
-    ]
+    told = [sighting("gone", standing, addresses=()) for standing in standings]
+    known = [*map(sighting, names)]
+    peers = [FakePeer(status(n, *known, gone)) for n, gone in zip(names, told, strict=True)]
     watch, _ = opened(*peers)
     view = watch.poll()
     peer = named(view, "gone")
@@ -100,20 +99,7 @@ def test_what_most_say_of_a_silent_one_counts(
 
 
 def test_rates_are_differences_over_the_peers_own_time(opened: Open) -> None:
-    link = LinkStatus(
-        peer="b",
-        shares_memory=False,
-        bytes_sent=100,
-        bytes_received=10,
-        frames_sent=0,
-        frames_received=0,
-        pushes=0,
-        refusals=0,
-        mixed=0,
-        in_flight=0,
-        roundtrip_s=0.0,
-        silent_s=0.0,
-    )
+    link = replace(LINK, bytes_received=10)
     peer = FakePeer(status("a", figures=(("bytes_sent", 100.0), ("mixed", 0.0)), links=(link,)))
     watch, _ = opened(peer)
     first = watch.poll()
@@ -187,10 +173,8 @@ def test_no_more_are_asked_than_there_is_room_for(opened: Open) -> None:
 
     def told(question: Envelope) -> list[Envelope]:
         after = peer.asked[-1].members_after
-        rows = [
-            Sighting(a_member(name, addresses=(f"tcp://10.0.1.1:{5000 + n}",)), Standing.LIVE)
-            for n, name in enumerate(names)
-        ]
+        places = [(f"tcp://10.0.1.1:{5000 + n}",) for n in range(256)]
+        rows = [sighting(name, addresses=at) for name, at in zip(names, places, strict=True)]
         if after:
             rows = [Sighting(replace(r.member, id=f"o{r.member.id}"), r.standing) for r in rows]
         return [answer(question, status("a", *rows, more=not after))]

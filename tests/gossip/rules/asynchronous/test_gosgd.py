@@ -1,5 +1,6 @@
 """Sum-weight gossip: when it pushes, and what it converges to."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,18 +15,18 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers
 from rumor.sim.fuzz.swarm import FuzzSwarm
 
-from ...scene import Scene
+from ...scene import Scene, of
 
 
-def pushes(rule: GoSGD, *, steps: int, step_s: float, samples: int | None = None) -> int:
+def pushes(rule: GoSGD, *, steps: int, step_s: float, samples: Sequence[int | None] = ()) -> int:
     """How many pushes are due at a peer that has nobody to push to."""
-    scene = Scene()
+    scene, skipped = Scene(), 0
     scene.enter("a", rule=rule)
     scene.join("a")
-    skipped = 0
-    for _ in range(steps):
+    for step in range(steps):
         scene.wait(step_s)
-        skipped += sum(isinstance(e, PushSkipped) for e in scene.step("a", samples=samples))
+        taken = samples[step % len(samples)] if samples else None
+        skipped += len(of(scene.step("a", samples=taken), PushSkipped))
     return skipped
 
 
@@ -33,6 +34,12 @@ def test_per_step_the_number_of_pushes_follows_the_steps() -> None:
     assert pushes(GoSGD(0.0), steps=50, step_s=1.0) == 0
     assert pushes(GoSGD(1.0), steps=50, step_s=9.0) == 50
     assert abs(pushes(GoSGD(0.3), steps=1000, step_s=1.0) - 300) < 4 * 15
+    # So it does with adaptive emission, where answers come at once.
+    adaptive, plain = (
+        pushes(GoSGD(0.3, emission=emission), steps=500, step_s=1.0)
+        for emission in ("adaptive", "per-step")
+    )
+    assert adaptive == plain
 
 
 def test_per_second_the_number_of_pushes_follows_the_time() -> None:
@@ -46,26 +53,27 @@ def test_per_second_the_number_of_pushes_follows_the_time() -> None:
 def test_who_takes_more_samples_in_a_step_pushes_as_much_more_rarely(emission: Any) -> None:
     def due(samples: int | None) -> int:
         rule = GoSGD(0.4, emission=emission, samples=32)
-        return pushes(rule, steps=2000, step_s=1.0, samples=samples)
+        return pushes(rule, steps=2000, step_s=1.0, samples=[samples])
 
     assert due(None) == due(32) == pushes(GoSGD(0.4, emission=emission), steps=2000, step_s=1.0)
     assert abs(due(128) - 200) < 4 * 15
     assert abs(due(16) - 1600) < 4 * 30
 
 
-def test_more_than_a_push_a_step_is_due_where_samples_are_few() -> None:
-    # p is meant for 32: of a step of 8, four times as many pushes, of which three at most fit.
-    assert abs(pushes(GoSGD(0.6, samples=32), steps=500, step_s=1.0, samples=8) - 1200) < 4 * 15
-
-
-def test_samples_that_change_from_step_to_step_count_by_their_mean() -> None:
-    rule, scene, skipped = GoSGD(0.5, samples=32), Scene(), 0
-    scene.enter("a", rule=rule)
-    scene.join("a")
-    for step in range(2000):
-        effects = scene.step("a", samples=32 if step % 2 else 96)
-        skipped += sum(isinstance(effect, PushSkipped) for effect in effects)
-    assert abs(skipped - 500) < 4 * 20
+@pytest.mark.parametrize(
+    ("p", "samples", "steps", "expected", "spread"),
+    [
+        # p is meant for 32: of a step of 8, four times as many pushes, of which three at most fit.
+        (0.6, [8], 500, 1200, 4 * 15),
+        # Samples that change from step to step count by their mean.
+        (0.5, [96, 32], 2000, 500, 4 * 20),
+    ],
+)
+def test_pushes_are_due_in_proportion_to_samples(
+    p: float, samples: list[int], steps: int, expected: int, spread: int
+) -> None:
+    due = pushes(GoSGD(p, samples=32), steps=steps, step_s=1.0, samples=samples)
+    assert abs(due - expected) < spread
 
 
 def test_only_where_it_is_asked_for_are_samples_needed() -> None:
@@ -94,20 +102,14 @@ def adaptive_pushes(delay_s: float) -> int:
     return sum(sum(seq for seq, _ in host.ledger.decided.values()) for host in swarm.running())
 
 
-def test_adaptive_emission_is_that_per_step_where_answers_come_at_once() -> None:
-    assert pushes(GoSGD(0.3, emission="adaptive"), steps=500, step_s=1.0) == pushes(
-        GoSGD(0.3), steps=500, step_s=1.0
-    )
-
-
-def test_adaptive_emission_falls_as_shares_take_longer() -> None:
-    near, far = adaptive_pushes(0.01), adaptive_pushes(2.0)
-    assert far < near / 3
-
-
 def test_when_all_have_finished_it_pushes_at_every_turn() -> None:
     scene = Scene(ProtocolConfig(merge_rounds=5))
     scene.enter("a", rule=GoSGD(0.0))
     scene.join("a")
     scene.finish("a")
     assert PushSkipped("no neighbor free") in scene.step("a", trained=False)
+
+
+def test_adaptive_emission_falls_as_shares_take_longer() -> None:
+    near, far = adaptive_pushes(0.01), adaptive_pushes(2.0)
+    assert far < near / 3

@@ -14,13 +14,7 @@ from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import Rule, require_lr
 from rumor.gossip.rules.heterogeneous.tracking import GradientTracking, MomentumTracking
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
-from rumor.gossip.rules.synchronous.mixing import (
-    BESIDE,
-    OUT,
-    MatrixRule,
-    Terms,
-    average_beside,
-)
+from rumor.gossip.rules.synchronous.mixing import BESIDE, OUT, MatrixRule, Terms, average_beside
 from rumor.gossip.rules.synchronous.rounds import SYNCHRONOUS
 from rumor.gossip.wire.formats import Form
 from rumor.sim.kernel.worker import Worker

@@ -52,6 +52,9 @@ def test_scc_has_the_radius_of_the_theorem(drawn: list[tuple[float, float]], par
     tau = math.sqrt((weights[near] * apart[near] ** 2).sum() / b)
     parts = scc(apart.tolist(), weights.tolist(), b)
     np.testing.assert_allclose(parts, np.minimum(1, tau / apart), rtol=0, atol=1e-12)
+    # With no liars assumed, it is at the second largest, as in the authors' code.
+    assert scc([4.0, 1.0, 2.0], [1.0] * 3, 0.0) == [0.5, 1.0, 1.0]
+    assert scc([4.0], [1.0], 0.0) == [1.0]
 
 
 @given(neighbors, st.floats(0.05, 0.95))
@@ -71,6 +74,7 @@ def test_nna_leaves_out_the_weight_of_liars(drawn: list[tuple[float, float]], pa
     parts = nna(apart.tolist(), weights.tolist(), b)
     np.testing.assert_allclose(parts, expected, rtol=0, atol=1e-9)
     assert float(weights @ parts) == pytest.approx(weights.sum() - b)
+    assert nna([1.0, 2.0, 3.0], [1.0, 1.0, 1.0], 1.5) == [1.0, 0.5, 0.0], "one on the border"
 
 
 @given(st.lists(numbers, min_size=1, max_size=15))
@@ -91,15 +95,6 @@ def test_what_is_not_measured_counts_nothing_and_parts_are_parts(name: str, valu
     parts = method.coefficients([1.0, math.inf, 2.0, 0.0], weights)
     assert parts[1] == 0 and all(0 <= part <= 1 for part in parts)
     assert method.coefficients([], []) == []
-
-
-def test_with_no_liars_assumed_scc_is_at_the_second_largest_as_in_the_authors_code() -> None:
-    assert scc([4.0, 1.0, 2.0], [1.0] * 3, 0.0) == [0.5, 1.0, 1.0]
-    assert scc([4.0], [1.0], 0.0) == [1.0]
-
-
-def test_one_on_the_border_is_left_out_in_part() -> None:
-    assert nna([1.0, 2.0, 3.0], [1.0, 1.0, 1.0], 1.5) == [1.0, 0.5, 0.0]
 
 
 def test_a_method_is_read_with_its_number_or_without() -> None:

@@ -7,11 +7,7 @@ from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Measure, Mix, Snapshot
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.context import RuleContext
-from rumor.gossip.protocol.rule import (
-    Requirements,
-    require_fit,
-    requirements_of,
-)
+from rumor.gossip.protocol.rule import Requirements, require_fit, requirements_of
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
@@ -19,7 +15,7 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers, complete
 from rumor.sim.fuzz.swarm import FuzzSwarm
 
-from ...scene import Scene
+from ...scene import Scene, of
 
 MEASURING = Requirements(whole=False, measures=True)
 PATIENT = ProtocolConfig(query_s_min=50.0, query_s_max=50.0, exact=True)
@@ -97,19 +93,14 @@ def test_what_is_too_far_to_be_measured_is_refused_and_the_next_one_is_measured_
     assert not scene.measured("b", {})
 
 
-def test_no_push_comes_of_an_answer() -> None:
+@pytest.mark.parametrize("leaves", [False, True])
+def test_no_push_comes_of_an_answer_nor_anything_else_at_one_that_leaves(leaves: bool) -> None:
     scene = arrived(rule=GoSGD(1.0, robust="clip:tau=1"))
     (share,) = measured(scene, [*scene.step("b")])
+    if leaves:
+        scene.leave("b")
     effects = scene.measured("b", {share: 0.5})
-    assert any(isinstance(effect, Mix) for effect in effects)
-    assert not any(isinstance(effect, Snapshot) for effect in effects)
-
-
-def test_a_peer_that_is_leaving_mixes_nothing_that_was_measured() -> None:
-    scene = arrived(rule=GoSGD(0.0, robust="clip:tau=1"))
-    (share,) = measured(scene, [*scene.step("b")])
-    scene.leave("b")
-    assert not any(isinstance(e, Mix) for e in scene.measured("b", {share: 0.5}))
+    assert len(of(effects, Mix)) == (not leaves) and not of(effects, Snapshot)
 
 
 @pytest.mark.parametrize("change", ["mix", "combine", "exchange", "other register"])
@@ -180,6 +171,8 @@ def test_nothing_is_taken_before_there_are_three_to_compare_and_weight_stays_exa
     assert take(scene, "b", 2.0) == pytest.approx(0.75)
     assert take(scene, "b", 10.0) == pytest.approx(0.15 * 0.25)
     assert total(scene) == 7 * ONE
+    # A bound that is given needs nobody to compare with.
+    assert take(crowd("clip:tau=1"), "b", 4.0) == pytest.approx(0.25)
 
 
 def test_liars_that_are_heard_first_are_no_majority() -> None:
@@ -189,11 +182,6 @@ def test_liars_that_are_heard_first_are_no_majority() -> None:
     assert [take(scene, peer, far) for peer, far in heard[:2]] == [0.0, 0.0]
     assert take(scene, *heard[2]) == 1.0
     assert max(take(scene, peer, far) for peer, far in heard[3:]) < 0.001
-
-
-def test_a_bound_that_is_given_needs_nobody_to_compare_with() -> None:
-    scene = crowd("clip:tau=1")
-    assert take(scene, "b", 4.0) == pytest.approx(0.25)
 
 
 def test_a_flooder_has_one_vote_and_then_is_not_even_measured() -> None:
