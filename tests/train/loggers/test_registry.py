@@ -39,8 +39,5 @@ def test_a_logger_has_module_and_extra(monkeypatch: pytest.MonkeyPatch, name: st
 def test_what_is_no_logger_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PeerConfig(**settings)
-
-
-def test_a_logger_of_ones_own_is_called_by_its_class() -> None:
     own = Collected()
-    assert make_loggers([own]) == [("Collected", own)]
+    assert make_loggers([own]) == [("Collected", own)], "one's own is called by its class"

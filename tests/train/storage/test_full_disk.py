@@ -140,19 +140,23 @@ def test_a_ledger_that_cannot_be_written_names_itself_and_stays_whole(
     assert read_ledger(tmp_path / "ledger.jsonl")[0].weight == ONE
 
 
-def test_a_journal_that_cannot_be_written_ends_there_and_has_no_last_word(tmp_path: Path) -> None:
+@pytest.mark.parametrize("written", [True, False], ids=["not carried out", "not written"])
+def test_a_journal_of_what_was_not_carried_out_or_written_has_no_last_word(
+    tmp_path: Path, written: bool
+) -> None:
     journal = Journal(tmp_path / "j", {"id": "a"}, [torch.zeros(3)])
     journal.called(Call("wake"), 1.0)
-    file = journal._file
-    file.flush()
-    journal._file = _Full(file)  # type: ignore[assignment]
-    for _ in range(2):
-        with pytest.raises(TrainingError, match=r"j cannot be written .No space left"):
-            journal.called(Call("wake"), 2.0)
-    journal._file = file
-    with pytest.raises(TrainingError, match="No space left"):
-        journal.called(Call("wake"), 3.0)
-    journal.close()
+    if not written:
+        file = journal._file
+        file.flush()
+        journal._file = _Full(file)  # type: ignore[assignment]
+        for _ in range(2):
+            with pytest.raises(TrainingError, match=r"j cannot be written .No space left"):
+                journal.called(Call("wake"), 2.0)
+        journal._file = file
+        with pytest.raises(TrainingError, match="No space left"):
+            journal.called(Call("wake"), 3.0)
+    journal.close(whole=not written)
     read = JournalFile(tmp_path / "j")
     assert [entry.now for entry in read] == [1.0] and not read.closed
     read.close()
@@ -166,15 +170,6 @@ class _Full:
 
     def write(self, data: bytes) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def test_a_journal_of_what_was_not_carried_out_has_no_last_word(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j", {"id": "a"}, [torch.zeros(3)])
-    journal.called(Call("wake"), 1.0)
-    journal.close(whole=False)
-    read = JournalFile(tmp_path / "j")
-    assert len(list(read)) == 1 and not read.closed
-    read.close()
 
 
 def rumor_threads() -> list[str]:
