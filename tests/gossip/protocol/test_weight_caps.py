@@ -57,6 +57,7 @@ def test_rules_that_need_whole_shares_take_them_whole() -> None:
     assert scene.peers["a"].state.weight == 100 * ONE
 
 
+@pytest.mark.extended
 def test_a_swarm_of_64_shrinks_to_2_and_strands_nothing() -> None:
     ids = tuple(f"p{index:02}" for index in range(64))
     scene = Scene().founded(*ids)

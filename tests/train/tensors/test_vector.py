@@ -26,7 +26,7 @@ class Mixed(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.tensor(2.5))
+        self.scale = nn.Parameter(torch.tensor(0.5))
         self.first = nn.Linear(5, 7)
         self.norm = nn.BatchNorm1d(7)
         self.second = nn.Linear(7, 3).double()

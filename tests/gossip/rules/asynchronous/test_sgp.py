@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.protocol.rule import Rule
@@ -88,6 +90,7 @@ def test_one_that_has_merged_pushes_no_more_so_that_its_escrow_comes_back() -> N
     assert scene.peers["a"].phase is Phase.QUIET
 
 
+@pytest.mark.extended
 def test_more_neighbors_than_usually_find_room_are_all_let_in() -> None:
     crowd = Crowd(rule, 14, complete, steps=10, config=ProtocolConfig(staged_max=1))
     crowd.run(200.0)

@@ -166,6 +166,7 @@ def test_hosts_of_a_topology_are_machines() -> None:
     assert one.summary["pushes"] == 6 * 5 * 20
 
 
+@pytest.mark.extended
 def test_in_a_swarm_hosts_are_machines_too() -> None:
     swarm = Swarm("quadratic", peers=4, rule="hybrid", topology="hosts:sizes=2x2", network="lan")
     swarm.run(5.0)

@@ -106,6 +106,7 @@ def test_weights_that_cannot_be_are_refused(
     assert words in halts(crowd)[0]
 
 
+@pytest.mark.extended
 def test_more_neighbors_than_may_lie_staged_elsewhere_lock_nobody() -> None:
     crowd = Crowd(rule, 8, complete, BAD, config=replace(CONFIG, staged_max=1))
     models = crowd.history(5)
