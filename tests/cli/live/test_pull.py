@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from rumor.cli.app import app
 
-from ...train.observe.members import Member, model
+from ...train.members import Member, linear, one_of, swarm
 from ...waiting import LIMIT_S, until
 
 
@@ -56,12 +56,9 @@ def test_where_nobody_listens_there_is_no_model(tmp_path: Path) -> None:
 
 @pytest.fixture
 def members(tmp_path: Path) -> Iterator[list[Member]]:
-    found = [Member(tmp_path / "swarm", id, founders=2, obeys=False) for id in "ab"]
-    for each in found:
-        assert each.inside.wait(LIMIT_S)
-    yield found
-    for each in found:
-        each.end()
+    made = [one_of(tmp_path / "swarm", id, 2, obeys=False) for id in "ab"]
+    with swarm(*made, at_once=True) as found:
+        yield found
 
 
 @pytest.mark.extended
@@ -76,7 +73,7 @@ def test_the_file_is_written_and_replaced(tmp_path: Path, members: list[Member])
     until(written)
     # They began alike, and nothing was trained.
     state = load_file(file)
-    assert all((value == state[name]).all() for name, value in model().state_dict().items())
+    assert all((value == state[name]).all() for name, value in linear().state_dict().items())
     told: dict[str, Any] = {}
 
     def all_read() -> bool:

@@ -111,13 +111,15 @@ def config(id: str, **changes: Any) -> PeerConfig:
 
 
 @contextmanager
-def standing(others: Sequence[str] = "bcd", **changes: Any) -> Iterator[list[Standing]]:
+def standing(
+    others: Sequence[str] = "bcd", width: int = 7, **changes: Any
+) -> Iterator[list[Standing]]:
     """A founder, and newcomers that have halved its weight one after another."""
-    every = [Standing(Net(0), config("a", **changes))]
+    every = [Standing(Net(0, width), config("a", **changes))]
     try:
         for index, id in enumerate(others, 1):
             joins = {"join": (every[0].entered().address,)}
-            every.append(Standing(Net(index), config(id, **changes | joins)))
+            every.append(Standing(Net(index, width), config(id, **changes | joins)))
             every[-1].entered()
         until(lambda: all(each.trainers() == len(every) for each in every))
         yield every

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from rumor.gossip import GoSGD, ProtocolConfig, RumorError, TransportError, audit
+from rumor.gossip import GoSGD, RumorError, TransportError, audit
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.codec import Buffer, checksum, decode, encode
 from rumor.gossip.wire.messages import EXCERPT_BYTES, Envelope, Excerpt, Fetch
@@ -27,15 +27,15 @@ from rumor.train.storage.ledger_file import read_ledger
 
 from ...gossip.transport.keyrings import Swarm
 from ...waiting import LIMIT_S, until
-from ..loop.test_average import Net, Scattered, Standing, config, expected, swarm
+from ..loop.test_average import Net, Scattered, Standing, config, expected, standing
 
 live = pytest.mark.live
 
 
-def pulled(standing: Standing, count: int, **given: Any) -> Pulled:
+def pulled(member: Standing, count: int, **given: Any) -> Pulled:
     """Read all peers; a busy machine may take several tries until all of them have answered."""
     found: list[Pulled] = []
-    address = (standing.peer.address or "").removeprefix("tcp://").rpartition("@")[2]
+    address = (member.peer.address or "").removeprefix("tcp://").rpartition("@")[2]
 
     def all_there() -> bool:
         try:
@@ -65,7 +65,7 @@ def require_average(found: Pulled, every: Sequence[Standing]) -> None:
 
 @live
 def test_the_average_is_read_from_outside_and_nothing_moves(tmp_path: Path) -> None:
-    with swarm(Net, "bc") as (first, others):
+    with standing("bc") as (first, *others):
         every = [first, *others]
         heaviest = max(every, key=lambda each: each.peer.weight)
         dict(heaviest.model.named_buffers())["norm.num_batches_tracked"].fill_(5)
@@ -92,21 +92,21 @@ def test_the_average_is_read_from_outside_and_nothing_moves(tmp_path: Path) -> N
     "changes",
     [
         {"shards": 3},
-        {"protocol": ProtocolConfig(gossip_s=0.1, seek_s=0.05, wire="int8")},
+        {"times": {"wire": "int8"}},
         {"rule": Scattered()},
     ],
     ids=["shards", "int8", "scattered"],
 )
 def test_the_average_is_exact_however_peers_exchange(changes: dict[str, Any]) -> None:
     # A layer takes two excerpts.
-    with swarm(lambda seed: Net(seed, 600), **changes) as (first, others):
+    with standing(width=600, **changes) as (first, *others):
         require_average(pulled(first, 4), [first, *others])
 
 
 @live
 @pytest.mark.extended
 def test_a_peer_that_dies_while_it_is_read_is_left_out_and_named() -> None:
-    with swarm(lambda seed: Net(seed, 600), "bc") as (first, others):
+    with standing("bc", 600) as (first, *others):
         pulled(first, 3)
 
         def kill(done: float, line: str) -> None:
@@ -127,8 +127,7 @@ def test_pulling_a_swarm_that_trains_moves_no_weight(tmp_path: Path) -> None:
     training = {"rule": GoSGD(p=0.5)}
     folders = {id: tmp_path / id for id in "xyz"}
     first = Standing(Net(0), config("x", out=folders["x"], **training))
-    assert first.inside.wait(LIMIT_S)
-    joins = {"join": (first.peer.address or "",)}
+    joins = {"join": (first.entered().address,)}
     others = [Standing(Net(0), config(i, out=folders[i], **training, **joins)) for i in "yz"]
     try:
         for _ in range(3):
@@ -146,8 +145,8 @@ def test_pulling_a_swarm_that_trains_moves_no_weight(tmp_path: Path) -> None:
 def test_with_keys_a_machine_on_the_roster_reads_and_no_other(tmp_path: Path) -> None:
     keys = Swarm(tmp_path)
     peers, reader = keys.machine("*"), keys.machine("reader")
-    given = {"key": peers, "roster": keys.file("peers.roster")}
-    with swarm(Net, "b", **given) as (first, others):
+    given: dict[str, Any] = {"key": peers, "roster": keys.file("peers.roster")}
+    with standing("b", **given) as (first, *others):
         mine = {"key": reader, "roster": keys.file("reader.roster")}
         require_average(pulled(first, 2, **mine), [first, *others])
         address = (first.peer.address or "").rpartition("@")[2]
