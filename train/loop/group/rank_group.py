@@ -98,7 +98,9 @@ class RankGroup:
         self.stuck_s: float | None = None
         self._connections = list(connections)
         self._calls: list[str] = []
-        self._is_current = self._has_asked = self._is_over = self._gave_up = False
+        # What of the whole model is current: nothing, what training changes, or all.
+        self._current = 0
+        self._has_asked = self._is_over = self._gave_up = False
         self._has_told_signal = False
         self._seen = 0
         self._failure = ""
@@ -140,7 +142,7 @@ class RankGroup:
             return act()
         self._require_all()
         self._calls.append(name)
-        self._is_current, self._has_asked, self._moved_s = False, False, time.monotonic()
+        self._current, self._has_asked, self._moved_s = 0, False, time.monotonic()
         try:
             result = act()
             if self.version() != self._seen:
@@ -162,13 +164,15 @@ class RankGroup:
         return result
 
     def refresh(self, *, everything: bool = False) -> None:
-        """Make the whole model current, once in each of the leader's calls.
+        """Make the whole model current, once in each of the leader's calls; *everything* includes
+        what training does not change.
 
         If a process has failed, the whole model stays as it was last read.
         """
-        if self.leads and not self._is_current and not self._failure and self._calls:
+        wanted = 1 + everything
+        if self.leads and self._current < wanted and not self._failure and self._calls:
             self.ask("write", everything)
-            self._is_current = True
+            self._current = wanted
 
     def note_version(self) -> None:
         """Take the changes of the whole model so far for known to all processes."""

@@ -36,9 +36,10 @@ def layers(seed: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 11), nn.LayerNorm(11), nn.ReLU(), nn.Linear(11, 3))
 
 
-def spread(model: nn.Sequential, kind: str, **given: Any) -> nn.Module:
+def spread(model: nn.Sequential, kind: str, *, device: str = "cpu", **given: Any) -> nn.Module:
     """Spread a sequence of layers over the processes of this group."""
     size = KINDS[kind]
+    model.to(device)
     if kind == "ddp":
         return DistributedDataParallel(model)
     if kind == "tp":
@@ -46,12 +47,12 @@ def spread(model: nn.Sequential, kind: str, **given: Any) -> nn.Module:
             "0": ColwiseParallel(output_layouts=Replicate()),
             "3": RowwiseParallel(input_layouts=Replicate()),
         }
-        return parallelize_module(model, init_device_mesh("cpu", (size,)), plan)
+        return parallelize_module(model, init_device_mesh(device, (size,)), plan)
     if kind == "hsdp":
         names = "replicate", "shard"
-        given["mesh"] = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=names)
+        given["mesh"] = init_device_mesh(device, (2, size // 2), mesh_dim_names=names)
     elif kind.startswith("fsdp"):
-        given["mesh"] = init_device_mesh("cpu", (size,))
+        given["mesh"] = init_device_mesh(device, (size,))
     if "mesh" in given:
         fully_shard(model[0], **given)
         fully_shard(model, **given)
@@ -149,7 +150,11 @@ def _run(
     try:
         if size > 1:
             store = FileStore(str(meet), size)
-            dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+            on_gpus = given.get("device") == "cuda"
+            if on_gpus:
+                torch.cuda.set_device(rank)
+            backend = "cpu:gloo,cuda:nccl" if on_gpus else "gloo"
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size)
         target(rank, pipe.send, kind=kind, **given)
     except BaseException as error:
         text = f"{type(error).__name__}: {error}"

@@ -75,30 +75,37 @@ def test_without_exchange_a_group_trains_as_it_would_without_a_peer(
 
 
 def take_part(
-    rank: int, tell: Tell, *, kind: str, index: int, join: str = "", lr: float = 0.05
+    rank: int,
+    tell: Tell,
+    *,
+    kind: str,
+    index: int,
+    join: str = "",
+    lr: float = 0.05,
+    device: str = "cpu",
 ) -> None:
-    model = spread(layers(index), kind)
+    model = spread(layers(index), kind, device=device)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     config = PeerConfig(id=f"{index}-{kind}", rule=GoSGD(p=0.5), join=join or ())
     steps = mixed = 0
     with Peer(model, config) as peer:
         tell((peer.address, numbers(model)))
-        plain = layers(9)
+        plain = layers(9).to(device)
         while steps < 10 or mixed < 3:
             steps += len(peer.members) > 1
-            descend(model, optimizer, batch(peer.steps, kind, rank))
+            descend(model, optimizer, batch(peer.steps, kind, rank).to(device))
             before = numbers(model)
             peer.step()
             now = numbers(model)
             mixed += before != now and len(peer.members) > 1
             # What the model computes is of the numbers that peers average.
             for own, parameter in zip(
-                torch.tensor(now).split([p.numel() for p in plain.parameters()]),
+                torch.tensor(now, device=device).split([p.numel() for p in plain.parameters()]),
                 plain.parameters(),
                 strict=True,
             ):
                 parameter.data = own.view(parameter.shape)
-            inputs = batch(0, "plain", 0)
+            inputs = batch(0, "plain", 0).to(device)
             assert torch.allclose(model(inputs), plain(inputs), atol=1e-5)
             if rank == 0:
                 flat = peer.model_state_dict()
@@ -135,6 +142,21 @@ def test_peers_of_two_kinds_train_together(tmp_path: Path, kind: str) -> None:
         assert {*first.end(), *second.end()} == {0}
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "tp"])
+def test_a_group_on_several_gpus_trains_with_a_plain_peer(tmp_path: Path, kind: str) -> None:
+    with nodes() as make:
+        first = make(kind, take_part, tmp_path / "a", index=0, lr=0.0, device="cuda")
+        (address, start), *_ = first.all_told()
+        second = make("plain", take_part, tmp_path / "b", index=1, join=address)
+        assert second.told()[1] == start
+        one, (two,) = first.all_told(), second.all_told()
+        assert sum(one[0][1]) + sum(two[1]) == ONE
+        assert one[0][2] == one[1][2] == pytest.approx(two[2], abs=1e-4)
+        assert {*first.end(), *second.end()} == {0}
+
+
 def stay(rank: int, tell: Tell, *, kind: str) -> None:
     model = spread(layers(rank if kind == "ddp" else 0), kind)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -155,3 +177,60 @@ def test_a_merge_without_an_exchange_leaves_the_model_as_it_is(tmp_path: Path, k
         node = make(kind, stay, tmp_path / "meet")
         assert node.all_told() + node.all_told() == [True] * 4
         assert node.end() == [0, 0]
+
+
+class Counting(nn.Module):
+    """Statistics, a frozen layer, and state beside tensors."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.base = nn.Linear(6, 6).requires_grad_(False)
+        torch.manual_seed(seed)
+        self.norm, self.last = nn.BatchNorm1d(6), nn.Linear(6, 3)
+        self.count = seed
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.last(self.norm(self.base(inputs)))
+        return outputs
+
+    def get_extra_state(self) -> int:
+        return self.count
+
+    def set_extra_state(self, state: int) -> None:
+        self.count = state
+
+
+def begin(rank: int, tell: Tell, *, kind: str, seed: int, join: str = "") -> None:
+    model: Any = Counting(seed)
+    if seed == 3:
+        model.norm(torch.randn(5, 6))
+    whole = model
+    if kind == "ddp":
+        model = nn.parallel.DistributedDataParallel(model)
+    elif kind == "fsdp":
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (KINDS[kind],))
+        torch.distributed.fsdp.fully_shard(model, mesh=mesh)
+    with Peer(model, PeerConfig(id=f"{seed}", join=join or (), rule=GoSGD(p=0.9))) as peer:
+        while len(peer.members) < 2:
+            if not join and rank == 0:
+                tell(peer.address)
+                join = "told"
+            peer.step()
+        # Steps let the donor give its model, and change nothing.
+        norm, count = whole.norm, whole.count
+        tell((norm.running_mean.tolist(), int(norm.num_batches_tracked), count, numbers(model)))
+        peer.merge()
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_newcomer_gets_buffers_and_extra_state_at_all_processes(
+    tmp_path: Path, kind: str
+) -> None:
+    with nodes() as make:
+        first = make("fsdp", begin, tmp_path / "a", seed=3)
+        second = make(kind, begin, tmp_path / "b", seed=4, join=first.told())
+        (told, *others) = first.all_told() + second.all_told()
+        assert told[1:3] == (1, 3) and others == [told] * 3
+        assert {*first.end(), *second.end()} == {0}
