@@ -88,7 +88,7 @@ def test_the_order_of_the_table_is_judged_by_the_data(
         seeds=6,
     )
     assert verdict in " ".join(studies.relay_order(results).split())
-    # Without some of it nothing is said.
+    # With a part missing, there is no verdict.
     some = results_of({"method": [RING, MEAN], "data": ["Dirichlet 0.01"]})
     assert "Trials are missing" in studies.relay_order(some)
 

@@ -1,4 +1,4 @@
-"""What tests of several commands need."""
+"""Shared by tests of several commands."""
 
 import json
 from typing import Any

@@ -179,7 +179,7 @@ def test_a_wrong_argument_is_status_2_a_line_or_two_and_no_file(
     before = listing(in_empty_folder)
     done = called(command, *shlex.split(words))
     assert (done.exit_code, done.stdout) == (2, "")
-    # What begins with a line on what it is about has that before.
+    # Some commands print a line about their subject before the error.
     error = done.stderr[done.stderr.index("error: ") :]
     assert message in error and error.count("\n") <= 2
     assert listing(in_empty_folder) == before

@@ -39,7 +39,7 @@ def _share_bytes(victim: Victim) -> int:
 
 
 def _other(run: Run) -> Any:
-    """What the first victim knows of the second."""
+    """The second victim, in the first one's table."""
     known = run.v.look(lambda protocol: protocol.state.table.member(run.w.peer.id))
     assert known is not None
     return known

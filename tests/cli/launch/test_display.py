@@ -119,7 +119,7 @@ NO_MODEL = dict.fromkeys(("digest", "accuracy", "loss", "consensus_distance"))
         ),
         ({"peers_detail": [detail(0), detail(1, merge=LATE)]}, [EARLY], []),
         ({"peers_detail": [detail(0, merge=None), detail(1)]}, [], ["ended before"]),
-        # Nobody saw how it ended: no signal is named.
+        # Its end was not seen: no signal is named.
         (
             {"dead": [DEAD | UNSEEN]},
             *(["was started again after incarnation 1; a weight of 0.5000 died with it"], []),
@@ -147,7 +147,7 @@ def test_a_report_says_how_good_the_model_is_where_it_lies_and_what_went_wrong(
     assert [words for words in said if words not in text] == []
     assert [words for words in unsaid if words in text] == []
     head = text.split("peer-0")[0]
-    # What peers told are no figures of the merged model.
+    # Figures that peers sent are not those of the merged model.
     assert head.count("reported") == 2 and "accuracy" in head
 
 

@@ -1,4 +1,4 @@
-"""Where the peers of a task and of a script write, and how the next life of one is started."""
+"""Folders of the peers of a task and of a script, and how their next lives are started."""
 
 import os
 import socket as sockets
@@ -24,13 +24,13 @@ def run_folder_of(folder: Path, **settings: Any) -> tuple[RunFolder, list[Place]
 
 @pytest.fixture(params=["task", "script"])
 def run_folder(request: pytest.FixtureRequest, tmp_path: Path) -> RunFolder:
-    """Of three peers that train a task, or in which a script of the user trains."""
+    """Three peers that train a task, or run a training script of the user."""
     job = job_of(tmp_path, peers=3, slow=("0:5",), device="cuda:{i}")
     return RunFolder(job if request.param == "task" else replace(job, training=None))
 
 
 def told_to(place: Place) -> Environment:
-    """What a script reads of that; of a task there is more, which is for ``rumor peer``."""
+    """The settings that a script reads; a task has more, for ``rumor peer``."""
     more = ("RUMOR_TASK", "RUMOR_STEPS")
     return environment({k: v for k, v in place.variables.items() if k not in more})
 

@@ -48,7 +48,7 @@ A, B = "peer-0", "peer-1"
 
 
 def with_former(last: Outcome, *earlier: Account) -> Outcome:
-    """The same peer with lives before it that were killed, one for each account."""
+    """A peer with killed lives before it, one for each account."""
     killed: Any = {"state": State.KILLED, "why": "SIGKILL", "step": 5}
     ends = tuple(LifeEnd(**killed, lives=frozenset({each.life})) for each in earlier)
     return replace(last, earlier=ends, earlier_accounts=earlier)

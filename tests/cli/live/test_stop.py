@@ -1,4 +1,4 @@
-"""``rumor stop``: real swarms that end and go on from their checkpoints."""
+"""``rumor stop``: real swarms end, and resume from their checkpoints."""
 
 import json
 import socket

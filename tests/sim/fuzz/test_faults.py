@@ -165,7 +165,7 @@ def test_two_swarms_that_meet_stay_two_and_exchange_no_weight() -> None:
     ("option", "fits", "seen", "at_least"),
     [
         ("damage", lambda scenario: scenario.damage == 0.1, "damaged", 11),
-        # Who is days ahead is shut out alone.
+        # A peer whose clock is days ahead is shut out alone.
         (
             "far-clocks",
             lambda scenario: max(scenario.ahead_s.values(), default=0.0) > 86_400,

@@ -55,11 +55,11 @@ HALF = {"hosts": (Host(workers=("3", "4"), downlink_mbit=ONE_MB_S / 2),)}
     [
         # One message is not held up by a downlink as fast as its uplink.
         ({"latency_s": 0.25}, [(0.0, 0, 1, MB)], [1.25]),
-        # What comes from several sides at once shares it; those to others are none of its business.
+        # Messages from several senders share it; messages to other workers do not.
         ({"latency_s": 0.25}, FROM_ALL, [1.25, 2.25, 3.25, 4.25]),
         ({"latency_s": 0.25}, [*FROM_ALL[:2], (0.0, 2, 3, MB)], [1.25, 2.25, 1.25]),
         ({"downlink_mbit": float("inf")}, FROM_ALL, [1.0] * 4),
-        # Bytes go on as they come, and the slower end decides.
+        # Bytes are passed on as they arrive, and the slower end decides.
         ({"downlink_mbit": ONE_MB_S / 2}, [(0.0, 0, 1, MB)], [2.0]),
         ({"downlink_mbit": ONE_MB_S / 2, "jitter": 1e-12}, [(0.0, 0, 1, MB)], [2.0]),
         ({"downlink_mbit": ONE_MB_S * 2}, [(0.0, 0, 2, MB), (0.0, 1, 2, MB)], [1.0, 1.5]),
@@ -67,7 +67,7 @@ HALF = {"hosts": (Host(workers=("3", "4"), downlink_mbit=ONE_MB_S / 2),)}
             {"downlink_mbit": ONE_MB_S * 2, "jitter": 1e-12},
             *([(0.0, 0, 2, MB), (0.0, 1, 2, MB)], [1.0, 1.5]),
         ),
-        # A short one passes a long one that still comes in, which waits for that alone.
+        # A short message passes a long one that is still arriving; the long one waits for it.
         ({}, [(0.0, 0, 2, MB), (0.1, 1, 2, MB // 10)], [1.1, 0.2]),
         ({}, [(0.0, 0, 2, MB), (0.98, 1, 2, MB // 100)], [1.01, 0.99]),
         # Workers of a host share its downlink, and nothing among themselves.

@@ -76,7 +76,7 @@ def test_the_time_to_an_accuracy_is_that_of_the_median_peer_if_it_gets_there(liv
     found = figures(live, simulated(), target=0.5)["time to 0.5"]
     # Peers 0 to 2 come to 0.5 after 50 steps of 0.1 s, and peer 3 after 15 s.
     assert (found.live, found.simulated) == pytest.approx((5.0, 5.0), abs=0.01)
-    # Who never gets there is not within anything; where neither does, nothing is said against it.
+    # If one of them never arrives, it is out of bounds; if neither does, there is no complaint.
     never = put_side_by_side(live, simulated(accuracy_quantiles=np.full((301, 5), 0.5)))
     (figure,) = (each for each in never.figures if each.name == "time to 0.9")
     assert (figure.simulated, figure.ratio, figure.agrees(0.2)) == (None, None, False)

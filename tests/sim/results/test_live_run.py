@@ -112,7 +112,7 @@ def test_settings_are_those_of_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "paces"),
     [
-        # Under a rule that waits, the waiting is no step.
+        # Waiting under a synchronous rule is not counted as a step.
         ({"rule": "dpsgd"}, [0.05, 0.05, 0.05, 0.15]),
         # A step that sleeps lasts at least so long, alone.
         ({"rule": "allreduce", "step_s_min": 0.12}, [0.12, 0.12, 0.12, 0.15]),

@@ -35,7 +35,7 @@ def test_only_seeds_that_both_have_are_compared_and_one_gives_no_certainty() -> 
     found = difference({0: 5.0}, {0: 4.0})
     assert found.mean == 1.0
     assert math.isnan(found.p) and math.isnan(found.low)
-    # The same difference each time is certain, and none at all is noise.
+    # An equal difference each time is certain, and differences of zero are noise.
     assert difference({0: 2.0, 1: 3.0}, {0: 1.0, 1: 2.0}).p == 0
     assert difference({0: 2.0, 1: 3.0}, {0: 2.0, 1: 3.0}).p == 1
 
@@ -102,7 +102,7 @@ def test_two_groups_that_share_a_reference_borrow_less_than_all_they_have() -> N
 
 def test_holm_corrects_as_in_the_paper() -> None:
     assert holm([0.005, 0.011, 0.02, 0.04]) == pytest.approx((0.02, 0.033, 0.04, 0.04))
-    # What is not known is not counted, and a larger family corrects more.
+    # Unknown values are not counted, and a larger family corrects more.
     first, second, third = holm([0.01, math.nan, 0.02])
     assert (first, third) == pytest.approx((0.02, 0.02)) and math.isnan(second)
     assert holm([0.01, 0.02], family=10) == pytest.approx((0.1, 0.18))

@@ -85,6 +85,6 @@ def test_failures_have_a_file_as_long_as_there_are_any(tmp_path: Path) -> None:
     assert {row["topology"] for row in rows(tmp_path)} == {"complete"}
     write_tables(results_of(grid), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["curves.csv", "summary.csv"]
-    # Of a study without any result tables are empty.
+    # A study without results has empty tables.
     write_tables(results_of({"topology": ["ring"]}, lambda at: None), tmp_path)
     assert rows(tmp_path) == [] == rows(tmp_path, "curves")

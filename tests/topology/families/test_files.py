@@ -139,7 +139,7 @@ def pairs(*words: str) -> set[frozenset[str]]:
 @pytest.mark.parametrize(
     ("live", "new"),
     [
-        # A peer that nobody needs takes only its links along.
+        # A peer off all paths takes only its links along.
         ("ada bob cyd dan eve fay", ()),
         # Without dan: ada, bob, cyd on one side, eve, fay, gus on the other.
         ("ada bob cyd eve fay gus", ("ada-eve",)),

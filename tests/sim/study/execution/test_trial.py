@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("in_empty_folder")
 @pytest.mark.parametrize(
     "change",
     [
-        # What is so by default, and what changes no bit.
+        # Defaults, and settings that change no bit.
         {"workers": 64, "rule": "gosgd", "slow": []},
         *({"threads": 2}, {"window": 10}, {"memory_gib": 3.0}),
     ],
