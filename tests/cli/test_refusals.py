@@ -110,7 +110,7 @@ REFUSED = {
     ],
     "advise": [
         ("", "say which machines"),
-        ("none.json", "none.json does not exist"),
+        ("nowhere.json", "nowhere.json does not exist"),
         ("--hosts a --join b:1", "not both"),
         ("--hosts a --out mine.toml", "mine.toml is a file: name a new folder"),
         ("--hosts a --seeds 0", "seeds is 0"),
