@@ -111,7 +111,7 @@ class Peer:
         model: Any module, on its final device and in its final dtype. Parameters that require
             gradients and floating buffers are averaged; an optimizer may be made before or after.
         config: All settings. The arguments below, up to *out*, override some of them.
-        join: Addresses of one or more members; without one, found a swarm.
+        join: Addresses of members, or one list for all peers; without one, found a swarm.
         bind: Address to listen on, such as ``"tcp://0.0.0.0:7700"``.
         topology: Spec of the graph of peers that may push to each other.
         rule: The algorithm, such as ``GoSGD(p=0.01)``, for this peer alone; ``make_rule(spec)``
