@@ -17,6 +17,7 @@
 # make gallery     docs/reference/topologies.md: the picture and the figures of every topology
 # make rules       docs/reference/rules.md: the parameters of all rules
 # make models      docs/reference/models.md: which kinds of models train, and what the others are told
+# make costs       docs/how-to/simulate.md: steps/s and memory of simulations of models of several sizes
 # make outputs     docs/: what examples print, where that depends on no machine (some minutes)
 # make wires       docs/reference/wires.md: what formats and shards do to training
 # make reproductions  docs/reproductions/README.md: published figures beside measured ones
@@ -37,13 +38,13 @@ REPRODUCTIONS ?= relaysgd moshpit noise graphs
 STUDIES ?= $(patsubst sim/study/built_in/%.toml,%,$(wildcard sim/study/built_in/*.toml))
 
 # Peers and workers are processes: with one thread each they do not fight over the cores.
-$(TESTS) campaign bench gallery gpu house models outputs reference reproductions rules seen stragglers studies wires: export OMP_NUM_THREADS := 1
+$(TESTS) campaign bench costs gallery gpu house models outputs reference reproductions rules seen stragglers studies wires: export OMP_NUM_THREADS := 1
 
 # What one process has compiled, a hundred others need not, whatever the environment says.
 $(TESTS) campaign: export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: chromium help demo dist site $(TESTS) check campaign bench \
-	gallery gpu house models outputs pictures reference reproductions rules seen stragglers studies wires clean
+	costs gallery gpu house models outputs pictures reference reproductions rules seen stragglers studies wires clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -104,7 +105,7 @@ campaign: .venv/.test
 bench: .venv/.study
 	$(BIN)/python -m benchmarks $(NAME) $(ARGS)
 
-gallery house models outputs reference rules seen stragglers wires: .venv/.study
+costs gallery house models outputs reference rules seen stragglers wires: .venv/.study
 	$(BIN)/python docs/scripts/$@.py
 
 # Longer ones last, and PICTURES picks some of the others.

@@ -13,9 +13,9 @@ from ..gossip.protocol.rule import shards_of
 from ..gossip.rules.plugin import name_of
 from ..gossip.rules.registry import RuleSpec, read_rule
 from ..gossip.rules.robust.filters import NONE
-from ..gossip.specs.parameter import check_settings, setting
+from ..gossip.specs.parameter import check_settings, setting, settings_of
 from ..gossip.specs.spec import described
-from ..train.config import GossipSettings, ShardSettings, TrainingSettings
+from ..train.config import GossipSettings, RunConfig, ShardSettings, TrainingSettings
 from ..train.faults.schedule import Fault
 from ..train.tasks.lr_schedule import parse_lr_schedule
 from ..train.tasks.precision import check_precision
@@ -23,13 +23,15 @@ from .models.network import NetworkConfig
 from .models.step_time import PACES
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from ..train.tasks.task import Task
     from .batched.vector_tasks import VectorTask
 
 __all__ = ["ENGINES", "FLOAT_MAX", "SimulationConfig", "TaskFunction"]
 
-TaskFunction: TypeAlias = Callable[..., "Task | VectorTask"]
-"""Makes a task, without arguments or from ``seed``."""
+TaskFunction: TypeAlias = Callable[..., "Task | VectorTask | nn.Module"]
+"""Makes a task, or a model with its data next to it, without arguments or from ``seed``."""
 
 ENGINES = ("auto", "dense", "loop", "vmap")
 """Ways to compute steps; ``auto`` chooses by the kind of model."""
@@ -53,11 +55,10 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
 
     task: "str | Task | VectorTask | TaskFunction" = setting(
         "digits",
-        "A built-in task (``digits``, ``quadratic``, ``mnist``, ``code``) or "
-        "MODULE:FUNCTION, a function of yours that returns a Task. Without a model, for up to a "
-        "million workers: ``consensus`` (averaging of given vectors) and ``noise`` (unit Gaussian "
-        "steps in place of gradients).",
-        brief="A built-in task, or MODULE:FUNCTION.",
+        f"{settings_of(RunConfig)['task'].help} Without a model, for up to a million workers: "
+        "``consensus`` (averaging of given vectors) and ``noise`` (unit Gaussian steps in place of "
+        "gradients).",
+        brief=settings_of(RunConfig)["task"].brief,
     )
     workers: int = setting(
         64, "Number of workers.", brief="Number of workers.", low=1, flags=("--workers", "-n")

@@ -17,11 +17,15 @@ what was decided so far is computed first.
 """
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cached_property, partial
 from typing import Any
+
+from torch import nn
 
 from ..gossip import TrainingError
 from ..gossip.errors import ConfigError, did_you_mean
@@ -31,12 +35,15 @@ from ..gossip.rules.registry import make_rule
 from ..gossip.wire.schema import Schema
 from ..topology import TopologyError, parse
 from ..train.faults.schedule import KINDS, Fault, check_faults, faults_of, resolve
+from ..train.tasks.data import n_samples_of
+from ..train.tasks.random_state import kept_random_state
 from ..train.tasks.task import Task, trained_by
 from .batched import values as values_of
 from .batched.cores import Threads, usable_cores
 from .batched.models import Models
 from .batched.prefetch import Prefetcher, can_prefetch
 from .batched.schedule import (
+    Cost,
     Deciding,
     Ending,
     Progress,
@@ -44,7 +51,7 @@ from .batched.schedule import (
     Window,
 )
 from .batched.steppers.engines import alone
-from .batched.steppers.stepper import Failure
+from .batched.steppers.stepper import Failure, Failures
 from .batched.values import PreparedRun, ValuesEngine, check_memory, find_task, prepare
 from .batched.vector_tasks import VectorRows, VectorTask
 from .config import SimulationConfig
@@ -58,11 +65,13 @@ from .kernel.faults.attacks import attacks_of, require_attackable
 from .kernel.fleet import Fleet
 from .kernel.gc import paused
 from .kernel.plan import Attack, FaultPlan, FleetPlan, Stop, worker_names
+from .kernel.program import Level
 from .models.links import Links
 from .models.network import NetworkConfig, network_of, read_network
 from .models.stand_in import slowed_network, smaller_exchange
 from .models.step_time import make_step_time
 from .models.topology import LiveWorkerTopology, WorkerTopology, machines_of, require_machines
+from .results.figures import describe_cost
 from .results.measure import Curves
 from .results.progress import Watch
 from .results.run import Run, summarize
@@ -132,6 +141,10 @@ _PREFETCH_STEPS_MIN = 4_000
 # In the second step all have received from all that they need.
 _STEPS_TRIED = 2
 
+# How long steps are tried for an estimate of a run's time, and how many samples a measurement.
+_TRIAL_S = 0.3
+_SAMPLES_TRIED = 64
+
 
 class Simulation:
     """Everything that stays the same when a run restarts.
@@ -195,11 +208,7 @@ class Simulation:
     @cached_property
     def _is_fast(self) -> bool:
         """True if the fast path decides, not the protocols."""
-        steps = self._steps_total()
-        if steps is None:
-            assert self.config.time_s is not None  # else nothing would end the run
-            steps = int(self.config.time_s / self.config.step_s * len(self.ids))
-        return takes_fast_path(self.config.decide, self._plan, steps)
+        return takes_fast_path(self.config.decide, self._plan, self._steps_expected)
 
     def check(self, *, rehearse: bool = True) -> float:
         """Check that it can run, without choosing an engine or computing a step.
@@ -230,6 +239,74 @@ class Simulation:
         if fleet.halts:
             raise TrainingError(next(iter(fleet.halts.values())))
         return memory_gib
+
+    def cost(self) -> Cost | None:
+        """Estimate time and memory, by a trial of some steps and of a measurement.
+
+        Values of the trial are discarded.
+
+        Returns:
+            The estimate; None for a run without a model, which is as fast as the protocol, or
+            without steps.
+        """
+        values = self.engine.make()
+        if isinstance(values, VectorRows):
+            return None
+        try:
+            steps_per_s = self._try_steps(values)
+            few = values_of.with_test(values.task, _SAMPLES_TRIED)
+            assert isinstance(few, Task)
+            trial = Models(values.rows, values.stepper, Failures(), few, workers_tested=1)
+            began_s = time.perf_counter()
+            trial.evaluate_workers()
+            measured_s = time.perf_counter() - began_s
+        finally:
+            values.rows.threads.close()
+        if steps_per_s is None:
+            return None
+        # A measurement evaluates the merged model and single workers' models.
+        samples = (1 + values.workers_tested) * n_samples_of(values.task.test)
+        lasts_s = self._steps_expected / len(self.ids) * self.config.step_s
+        times = 2 + int(lasts_s / self._every_s())
+        return Cost(
+            steps=self._steps_expected,
+            steps_per_s=steps_per_s,
+            measuring_s=times * samples * measured_s / n_samples_of(few.test),
+            memory_gib=self._prepared.memory_gib + values_of.peak_rss_mib() / 1024,
+            engine=self.engine.name,
+            engine_why=self.engine.why,
+        )
+
+    def _try_steps(self, values: Models) -> float | None:
+        """Decide and take some steps; return how many of all workers a second has."""
+        scheduler = self._scheduler(values, ())
+        scheduler.next_window()
+        began_s = time.perf_counter()
+        window = scheduler.next_window()
+        decided_s = time.perf_counter() - began_s
+        levels = [] if window is None else [level for level in window.levels if level.workers]
+        if window is None or not levels:
+            return None
+        # A level of a large model may take minutes.
+        n = min(2 * self._cores, len(levels[0].workers))
+        columns = {name: getattr(levels[0], name)[:n] for name in ("workers", "steps", "orders")}
+        few, taken = Level(**columns), n
+        # A worker's first step also makes what it trains with.
+        values.stepper.take(few)
+        began_s = time.perf_counter()
+        values.stepper.take(few)
+        taken_s = time.perf_counter() - began_s
+        if taken_s / n * len(levels[0].workers) < _TRIAL_S and len(levels) > 1:
+            with suppress(Failure):
+                values.execute(levels[:1])
+                taken, began_s = 0, time.perf_counter()
+                for level in levels[1:]:
+                    values.execute([level])
+                    taken += len(level.workers)
+                    taken_s = time.perf_counter() - began_s
+                    if taken_s > _TRIAL_S:
+                        break
+        return 1 / (taken_s / taken + decided_s / window.steps)
 
     def run(
         self,
@@ -397,6 +474,15 @@ class Simulation:
         shared = (self.config.total_steps or math.inf) / self.config.workers
         return math.ceil(min(self.steps or math.inf, shared) / _POINTS) * slowest_s
 
+    @property
+    def _steps_expected(self) -> int:
+        """Number of steps of all workers, roughly if time ends the run."""
+        steps = self._steps_total()
+        if steps is None:
+            assert self.config.time_s is not None  # else nothing would end the run
+            steps = int(self.config.time_s / self.config.step_s * len(self.ids))
+        return steps
+
     def _steps_total(self) -> int | None:
         """Return the total number of steps, as far as it is known."""
         ends = [self.config.total_steps, None if self.steps is None else self.steps * len(self.ids)]
@@ -440,6 +526,7 @@ _STOPS_MAX = 8
 def simulate(
     config: SimulationConfig | None = None,
     *,
+    model: Callable[[], nn.Module] | None = None,
     progress: Callable[[Progress], None] | None = None,
     **settings: Any,
 ) -> Run:
@@ -451,7 +538,12 @@ def simulate(
 
     Args:
         config: All settings; defaults if None.
-        progress: Called once all settings are valid, after each window, and each second within one.
+        model: Makes the model to train, for which *settings* then also have fields of `Task`:
+            ``train`` and ``test``, and where the defaults do not fit, functions such as ``loss``,
+            ``accuracy`` or ``optimizer``. The estimated time and memory are printed on stderr,
+            unless *progress* gets them.
+        progress: Called once all settings are valid, with the estimated `Cost`, after each window,
+            and each second within one.
         settings: Fields of `SimulationConfig` that differ from *config*.
 
     Returns:
@@ -466,14 +558,47 @@ def simulate(
     >>> bool(run.series["disagreement"][-1] < 0.1 * run.series["disagreement"][0])
     True
     """
+    if model is not None:
+        settings["task"] = _task_of(model, settings)
+        progress = progress or _print_cost
     known = [field.name for field in fields(SimulationConfig)]
     for name in settings:
         if name not in known:
             hint = did_you_mean(name, known, f": it must be one of {known}")
+            if name in _OF_TASKS:
+                hint = ": give it with model, train and test, or in a Task"
             raise ConfigError(f"simulate has no setting {name!r}{hint}")
     config = replace(config or SimulationConfig(), **settings)
     with alone():
         return _run_until_finite(config, progress)
+
+
+# Some name a function of a task, and a number or a name among a simulation's settings.
+_OF_TASKS = {field.name for field in fields(Task)}
+
+
+def _task_of(model: Callable[[], nn.Module], settings: dict[str, Any]) -> Task:
+    """Make a task of a model and those settings that belong to it, which are taken out."""
+    if "task" in settings:
+        raise ConfigError("model and task are both given: give model with its data, or a task")
+    usual = {field.name for field in fields(SimulationConfig)}
+    own = {
+        name: settings.pop(name)
+        for name in [*settings]
+        if name in _OF_TASKS
+        and (name not in usual or not isinstance(settings[name], str | float | int | None))
+    }
+    if missing := [name for name in ("train", "test") if name not in own]:
+        raise ConfigError(
+            f"model needs {' and '.join(missing)}, as in simulate(model=Net, train=dataset, "
+            "test=dataset, workers=300)"
+        )
+    return Task(model=model, **own)
+
+
+def _print_cost(progress: Progress) -> None:
+    if progress.cost is not None:
+        print(describe_cost(progress.cost), file=sys.stderr, flush=True)
 
 
 def _run_until_finite(config: SimulationConfig, progress: Callable[[Progress], None] | None) -> Run:
@@ -483,6 +608,10 @@ def _run_until_finite(config: SimulationConfig, progress: Callable[[Progress], N
     if progress is not None:
         progress(simulation.at_start())
     _ = simulation.engine
+    if progress is not None:
+        # Steps may change random states that belong to the process.
+        with kept_random_state():
+            progress(replace(simulation.at_start(), cost=simulation.cost()))
     started_s = time.perf_counter()
     stops: list[Stop] = []
     while True:

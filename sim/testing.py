@@ -173,7 +173,7 @@ class Swarm:
             torch.manual_seed(seed)
             batches = Batches(task, rows, partition, task.batch_size, seed, len(ids))
             matrix = ParameterMatrix(
-                task.model(),
+                task.build(),
                 len(rows),
                 first.registers,
                 shards=shards_of(first, shards),

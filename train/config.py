@@ -564,6 +564,14 @@ def _noting_given(init: Callable[..., None]) -> Callable[..., None]:
 PeerConfig.__init__ = _noting_given(PeerConfig.__init__)  # type: ignore[method-assign]
 
 
+OWN_TASK: Final = (
+    "FILE.py:FUNCTION (or MODULE:FUNCTION), a function of yours that returns a model, with "
+    "``train`` and ``test`` next to it in the file (and ``loss``, unless targets are class "
+    "labels), or that returns a Task"
+)
+"""How to name a task of one's own."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(TrainingSettings):
     """The training of one peer.
@@ -574,9 +582,8 @@ class RunConfig(TrainingSettings):
 
     task: str = setting(
         "digits",
-        "A built-in task (``digits``, ``quadratic``, ``mnist``, ``code``) or "
-        "MODULE:FUNCTION, a function of yours that returns a Task.",
-        brief="A built-in task, or MODULE:FUNCTION.",
+        f"A built-in task (``digits``, ``quadratic``, ``mnist``, ``code``) or {OWN_TASK}.",
+        brief="A built-in task, or FILE.py:FUNCTION.",
     )
     index: int = setting(
         0,

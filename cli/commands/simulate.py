@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -84,7 +84,16 @@ class SimulateConfig(OutSettings):
     },
     file=False,
 )
-def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
+def simulate(
+    ctx: typer.Context,
+    model: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE.py:FUNCTION", help="As --task.", show_default=False),
+    ] = None,
+    *,
+    as_json: Json = False,
+    **settings: Any,
+) -> None:
     """Train one model with many simulated workers.
 
     Workers decide by the code that real peers run, and compute real gradients. Only time and
@@ -92,6 +101,12 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
     seconds from 0. A step lasts --set step_s at speed 1x and a message as long as --network
     says, however long this machine takes to compute them. The same settings and seed give the
     same run, to the bit.
+
+    A model of your own, which the function `make` in mymodel.py returns. The same file has the
+    data, `train` and `test`: tensors or datasets of inputs and labels; and `loss`, unless labels
+    are classes:
+
+    `rumor simulate mymodel.py:make -n 300 --lr 0.05 --set batch_size=64 --set optimizer=adam`
 
     A quarter of 256 workers four times as fast as the rest, over the internet:
 
@@ -125,10 +140,15 @@ def simulate(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> N
 
         print(list_storms())
         return
+    typed = given(ctx)
+    if model is not None:
+        if "task" in typed:
+            raise ConfigError(f"{model} and --task {settings['task']} are both given: give one")
+        settings["task"], typed = model, typed | {"task"}
     own = config_of(SimulateConfig, settings)
     config = config_of(SimulationConfig, settings)
     if own.from_file is not None:
-        config = start_from(own.from_file, config, given(ctx))
+        config = start_from(own.from_file, config, typed)
     live = None
     if own.against is not None:
         with understanding(own.against):

@@ -15,8 +15,9 @@ from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
 from ...gossip.specs.parameter import setting
+from ...sim.results.figures import duration
 from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
-from ..reports.console import counted, duration, plain_table, print_json, print_path, progress_on
+from ..reports.console import counted, plain_table, print_json, print_path, progress_on
 from ..settings.exchange import OutSettings
 from ..settings.options import Json, Source, options_of
 

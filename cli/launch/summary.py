@@ -276,7 +276,7 @@ def merge_outcomes(
     if task is None:
         return merge_models(models), None
     torch.manual_seed(0)
-    model = task.model()
+    model = task.build()
     merged = merge_models(models, travelling(model))
     model.load_state_dict(with_own_names(model, merged.state))
     return merged, task.evaluate(model)

@@ -107,7 +107,7 @@ def _schema(task: str, config: DoctorConfig) -> "Schema":
     peer = PeerConfig(rule=config.rule, shards=config.shards)
     rule = peer.make_rule()
     vector = Vector(
-        load_task(task, seed=0).model(),
+        load_task(task, seed=0).build(),
         rule.registers,
         shards=peer.shards,
         scattered=requirements_of(rule).scattered,

@@ -15,22 +15,17 @@ __all__ = [
     "LINE_EVERY_S",
     "Progress",
     "counted",
-    "duration",
     "plain_table",
     "print_json",
     "print_path",
     "print_rows",
     "progress_on",
-    "time_left",
 ]
 
 LINE_EVERY_S = 5.0
 """Seconds between two lines about the same, where a line cannot be redrawn in place."""
 
 BAR_EVERY_S = 0.1
-
-ESTIMATE_AFTER_S = 2.0
-"""Wall-clock time before which an estimate of the rest would be a guess."""
 
 
 def plain_table(*columns: str, title: str | None = None, header: bool = True) -> Table:
@@ -86,14 +81,14 @@ def print_json(answer: Any) -> None:
 class Progress(Protocol):
     """Shows the progress of a computation."""
 
-    def __call__(self, wall_s: float, done: float | None, line: str, *news: str) -> None:
+    def __call__(self, wall_s: float, done: float | None, line: str, *news: str | Text) -> None:
         """Show events at once, and the progress if it is time to.
 
         Args:
             wall_s: Time since its start, seconds.
             done: Finished part, in [0, 1]; None if unknown.
             line: What is done, most important first: a narrow terminal cuts off the rest.
-            news: Sentences about events.
+            news: Sentences about events, in red unless they have a style.
         """
 
 
@@ -103,7 +98,7 @@ def progress_on(stream: TextIO, title: str = "") -> Iterator[Progress]:
     console = Console(file=stream)
     next_s = 0.0 if console.is_terminal else LINE_EVERY_S
 
-    def write(wall_s: float, done: float | None, line: str, *news: str) -> None:
+    def write(wall_s: float, done: float | None, line: str, *news: str | Text) -> None:
         nonlocal next_s
         for sentence in news:
             print(sentence, file=stream, flush=True)
@@ -111,10 +106,11 @@ def progress_on(stream: TextIO, title: str = "") -> Iterator[Progress]:
             next_s = wall_s + LINE_EVERY_S
             print(f"{wall_s:.0f} s: {line}", file=stream, flush=True)
 
-    def draw(wall_s: float, done: float | None, line: str, *news: str) -> None:
+    def draw(wall_s: float, done: float | None, line: str, *news: str | Text) -> None:
         nonlocal next_s
         for sentence in news:
-            console.print(Text(sentence, style="red"), soft_wrap=True)
+            styled = sentence if isinstance(sentence, Text) else Text(sentence, style="red")
+            console.print(styled, soft_wrap=True)
         if wall_s >= next_s:
             next_s = wall_s + BAR_EVERY_S
             # Without a known end, a bar moves to and fro.
@@ -138,28 +134,6 @@ def progress_on(stream: TextIO, title: str = "") -> Iterator[Progress]:
     ) as bar:
         task = bar.add_task("", words="")
         yield draw
-
-
-def time_left(done: float | None, wall_s: float) -> list[str]:
-    """Estimate the remaining time, in words; empty where that is a guess.
-
-    >>> time_left(0.25, 10.0)
-    ['about 30 s left']
-    """
-    if not done or done >= 1 or wall_s < ESTIMATE_AFTER_S:
-        return []
-    return [f"about {duration(wall_s * (1 - done) / done)} left"]
-
-
-def duration(seconds: float) -> str:
-    """Format a duration, roughly.
-
-    >>> duration(42.3), duration(400.0), duration(9000.0)
-    ('42 s', '7 min', '2.5 h')
-    """
-    if seconds < 100:
-        return f"{max(1.0, seconds):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.2g} h"
 
 
 def counted(count: int, name: str) -> str:

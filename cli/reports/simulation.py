@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from ...sim.results.figures import describe, describe_run
-from .console import plain_table, print_path, print_rows, progress_on, time_left
+from ...sim.results.figures import describe, describe_cost, describe_run, duration
+from .console import plain_table, print_path, print_rows, progress_on
 
 if TYPE_CHECKING:
     from ...sim.batched.schedule import Progress
     from ...sim.results.compare import SideBySide
 
-__all__ = ["display_on", "part", "print_comparison", "print_run", "reached"]
+__all__ = ["display_on", "part", "print_comparison", "print_run", "reached", "time_left"]
+
+ESTIMATE_AFTER_S = 2.0
+"""Wall-clock time before which an estimate of the rest would be a guess."""
 
 
 @contextmanager
@@ -27,9 +30,21 @@ def display_on(
         def show(progress: "Progress") -> None:
             done = part(progress, time_s)
             left = time_left(done, progress.wall_s)
-            display(progress.wall_s, done, reached(progress, left))
+            cost = [] if progress.cost is None else [Text(describe_cost(progress.cost))]
+            display(progress.wall_s, done, reached(progress, left), *cost)
 
         yield show
+
+
+def time_left(done: float | None, wall_s: float) -> list[str]:
+    """Estimate the remaining time, in words; empty where that is a guess.
+
+    >>> time_left(0.25, 10.0)
+    ['about 30 s left']
+    """
+    if not done or done >= 1 or wall_s < ESTIMATE_AFTER_S:
+        return []
+    return [f"about {duration(wall_s * (1 - done) / done)} left"]
 
 
 def part(progress: "Progress", time_s: float | None = None) -> float | None:

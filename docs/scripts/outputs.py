@@ -48,6 +48,12 @@ EXAMPLES = (
     Example(page="explanation/algorithm.md", command="python examples/academic.py", is_quick=True),
     Example(
         page="how-to/simulate.md",
+        command="rumor simulate mymodel.py:make ",
+        rows=("accuracy", "loss", "consensus distance", "weight", "virtual time", "engine"),
+        blocks={"mymodel.py": "import torch\nfrom sklearn"},
+    ),
+    Example(
+        page="how-to/simulate.md",
         command="rumor simulate -n 256 ",
         rows=(
             *("accuracy", "consensus distance", "weight", "virtual time", "reached after"),

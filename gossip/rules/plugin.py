@@ -1,4 +1,4 @@
-"""Import user-defined functions and classes by name: ``module:name``."""
+"""Import user-defined functions and classes by name: ``module:name`` or ``file.py:name``."""
 
 import sys
 import sysconfig
@@ -11,56 +11,63 @@ from typing import Any
 
 from ..errors import ConfigError
 
-__all__ = ["function_of", "name_of", "what_was_raised", "where_it_was_raised"]
+__all__ = ["as_raised", "function_of", "module_of", "name_of"]
 
 _LAYERS = ("gossip", "topology", "train", "sim", "cli")
 
 
-def _module_of(name: str, what: str) -> ModuleType:
-    """Import a user's module.
+def module_of(spec: str, what: str) -> ModuleType:
+    """Import the module of a spec: ``module:name``, or ``folder/file.py:name``.
 
-    The working directory is put first on ``sys.path`` and stays there, as it would for a script.
+    The working directory, or the file's folder, is put first on ``sys.path`` and stays there, as it
+    would for a script.
 
     Args:
-        what: Purpose of the import, such as ``task mine:rings``; errors begin with it.
+        what: Kind of what the spec names, such as ``task``; errors begin with it and the spec.
 
     Raises:
         ConfigError: The module does not exist, or importing it raised an exception (the message
             says where).
     """
-    if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
+    name, what = spec.partition(":")[0], f"{what} {spec}"
+    path = Path(name).expanduser().resolve() if name.endswith(".py") else None
+    if path is not None:
+        folder, name = path.parent, path.stem
+    elif all(part.isidentifier() for part in name.split(".")):
+        folder = Path.cwd()
+    else:
         raise ConfigError(
-            f"{what}: {name!r} is not a module's name: "
-            "write it as in an import, without folders or .py"
+            f"{what}: {name!r} is not a module's name: write it as in an import, or the path of a "
+            ".py file"
         )
-    folder = str(Path.cwd())
-    if sys.path[:1] != [folder]:
-        sys.path.insert(0, folder)
+    if sys.path[:1] != [str(folder)]:
+        sys.path.insert(0, str(folder))
     try:
-        return import_module(name)
+        module = import_module(name)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
             raise ConfigError(
                 f"{what}: there is no module {error.name!r} in {folder} "
                 "or among the installed packages"
             ) from error
-        raise ConfigError(
-            f"{what}: importing {name} raised {what_was_raised(error)}\n"
-            f"at {where_it_was_raised(error)}"
-        ) from error
+        raise ConfigError(f"{what}: importing {name} raised {as_raised(error)}") from error
+    found = getattr(module, "__file__", None) or "built in"
+    if path is not None and Path(found).resolve() != path:
+        why = "the file does not exist" if not path.exists() else f"{name} is already {found}"
+        raise ConfigError(f"{what}: {path} cannot be imported: {why}; use another name")
+    return module
 
 
 def function_of(spec: str, what: str) -> Callable[..., Any]:
-    """Import a user's function or class, given as ``module:name``."""
-    name, _, attribute = spec.partition(":")
-    module = _module_of(name, f"{what} {spec}")
+    """Import a user's function or class, given as in `module_of`."""
+    module, attribute = module_of(spec, what), spec.partition(":")[2]
     function = getattr(module, attribute, None)
     if callable(function):
         return function  # type: ignore[no-any-return]
     own = [
         n
         for n, each in sorted(vars(module).items())
-        if callable(each) and n[0] != "_" and getattr(each, "__module__", "") == name
+        if callable(each) and n[0] != "_" and getattr(each, "__module__", "") == module.__name__
     ]
     raise ConfigError(
         f"{what} {spec}: {module.__name__} ({getattr(module, '__file__', 'built in')}) "
@@ -78,22 +85,15 @@ def name_of(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', '')}:{name}"
 
 
-def what_was_raised(error: BaseException) -> str:
-    """Return an exception in one line, since some of torch's fill a page."""
+def as_raised(error: BaseException) -> str:
+    """Return an exception in one line, and the ``file:line`` of the innermost frame in the user's
+    own code, if there is one: a line inside torch would not help the user."""
     text = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def where_it_was_raised(error: BaseException) -> str:
-    """Return the ``file:line`` of the innermost frame in the user's own code.
-
-    A line inside torch would not help the user.
-    """
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
-        return f"{error.filename}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    frame = ([f for f in frames if _is_users(f.filename)] or frames)[-1]
-    return f"{frame.filename}:{frame.lineno}"
+        return f"{what}\nat {error.filename}:{error.lineno}"
+    own = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]
+    return f"{what}\nat {own[-1].filename}:{own[-1].lineno}" if own else what
 
 
 def _is_users(filename: str) -> bool:

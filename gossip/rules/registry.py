@@ -27,7 +27,7 @@ from .heterogeneous.tracking import D2, GradientTracking, MomentumTracking
 from .outer.diloco import DiLoCo, LocalSGD
 from .outer.hybrid import Hybrid
 from .outer.neighbors import GASLoC, NoLoCo
-from .plugin import function_of, what_was_raised, where_it_was_raised
+from .plugin import as_raised, function_of
 from .robust.filters import NONE
 from .synchronous.allreduce import AllReduce
 from .synchronous.dpsgd import DPSGD, Swap
@@ -79,9 +79,7 @@ class RuleSpec:
         except ConfigError:
             raise
         except Exception as error:
-            raise ConfigError(
-                f"rule {self} raised {what_was_raised(error)}\nat {where_it_was_raised(error)}"
-            ) from error
+            raise ConfigError(f"rule {self} raised {as_raised(error)}") from error
         if not isinstance(rule, Rule):
             raise ConfigError(
                 f"rule {self} is a {type(rule).__name__}: a rule has name, registers, "

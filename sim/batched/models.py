@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ...train.tasks.data import is_pair
-from ...train.tasks.task import Evaluation, Task
+from ...train.tasks.task import Evaluation, Task, mean_of
 from ...train.tensors.layout import Placed
 from ..kernel.program import Level
 from .parameters import CPU, ParameterMatrix, tensors_of, view_of
@@ -39,6 +39,9 @@ class Models:
     Args:
         may_overflow: True if finite values may not fit into the wire's format.
         workers_tested: Maximum number of single workers that are measured.
+
+    Attributes:
+        workers_tested: Number of single workers that are measured, if all are present.
     """
 
     def __init__(
@@ -56,7 +59,8 @@ class Models:
         self.stepper = stepper
         self._failures = failures
         self._may_overflow = may_overflow
-        self._workers_tested = _WORKERS_MAX if workers_tested is None else workers_tested
+        self.workers_tested = _WORKERS_MAX if workers_tested is None else workers_tested
+        self.workers_tested = min(self.workers_tested, rows.n)
         # Full-precision steps on pairs of tensors are measured with fewer calls.
         self._test: tuple[Tensor, ...] | None = None
         is_plain = not why_unpaired(task, rows.device) and task.evaluation_step is None
@@ -153,7 +157,7 @@ class Models:
             ones: 32, or as many as the settings say. Without a metric of accuracy, None.
         """
         n = self.rows.n if present is None else len(present)
-        chosen = np.unique(np.linspace(0, n - 1, min(n, self._workers_tested)).round().astype(int))
+        chosen = np.unique(np.linspace(0, n - 1, min(n, self.workers_tested)).round().astype(int))
         if present is not None:
             chosen = present[chosen]
         modes = [(part, part.training) for part in self.rows.module.modules()]
@@ -175,15 +179,16 @@ class Models:
         if self._test is None or task.loss is None:
             return self.evaluate(tensors_of(self.rows.module) | state)
         inputs, targets = self._test
-        loss = right = 0.0
+        batches: list[tuple[int, Evaluation]] = []
         for start in range(0, len(inputs), _SAMPLES_MAX):
             part = slice(start, start + _SAMPLES_MAX)
             outputs = functional_call(self.rows.module, state, (inputs[part],))
-            loss += len(inputs[part]) * float(task.loss(outputs, targets[part]))
-            if task.accuracy is not None:
-                right += len(inputs[part]) * float(task.accuracy(outputs, targets[part]))
-        accuracy = None if task.accuracy is None else right / len(inputs)
-        return Evaluation(loss=loss / len(inputs), accuracy=accuracy)
+            found = Evaluation(
+                loss=float(task.loss(outputs, targets[part])),
+                accuracy=task.accuracy_of(outputs, targets[part]),
+            )
+            batches.append((len(inputs[part]), found))
+        return mean_of(batches)
 
     def consensus_distance(self, present: Present = None) -> float:
         """Return ``sqrt(mean_i |x_i - mean|^2) / |mean|``, undivided if ``|mean|`` is 0."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch.utils.data import Subset
 
 from ...gossip import Rule
 from ...gossip.effects.registers import is_pattern
@@ -18,7 +19,7 @@ from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.schema import Schema
 from ...train.loop.batch_sizes import batch_sizes
 from ...train.model import deep_copy
-from ...train.tasks.data import is_pair
+from ...train.tasks.data import is_tensors, map_tensors, n_samples_of
 from ...train.tasks.lr_schedule import parse_lr_schedule
 from ...train.tasks.registry import build_task
 from ...train.tasks.task import Task, require_optimizer
@@ -70,13 +71,11 @@ def with_test(task: Task | VectorTask, samples: int | None) -> Task | VectorTask
     """Reduce a task's held-out samples to a subset that is spread over all of them."""
     if samples is None or isinstance(task, VectorTask):
         return task
-    if not is_pair(task.test):
-        raise ConfigError(
-            f"tested is {samples}: the held-out data of the task {task.name} is no pair of tensors"
-        )
-    inputs, targets = task.test
-    chosen = np.linspace(0, len(inputs) - 1, min(samples, len(inputs))).astype(np.int64)
-    return replace(task, test=(inputs[chosen], targets[chosen]))
+    n_samples = n_samples_of(task.test)
+    chosen = np.linspace(0, n_samples - 1, min(samples, n_samples)).astype(np.int64)
+    if is_tensors(task.test):
+        return replace(task, test=map_tensors(task.test, lambda side: side[chosen]))
+    return replace(task, test=Subset(task.test, chosen.tolist()))
 
 
 def check_memory(
@@ -241,7 +240,7 @@ def _of_models(
 ) -> PreparedRun:
     device = find_device(config.device, torch.float64)
     torch.manual_seed(config.seed)
-    module = task.model()
+    module = task.build()
     require_optimizer(rule, task, module)
     try:
         alone = ParameterMatrix(deep_copy(module), 1)

@@ -1,22 +1,30 @@
 """The figures of a simulation in words: its settings, its results, and their meaning."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...gossip.rules.registry import parts_of_spec
 from ...gossip.weight import from_units
 from ...gossip.wire.formats import NATIVE
 
+if TYPE_CHECKING:
+    from ..batched.schedule import Cost
+
 __all__ = [
     "Row",
     "describe",
+    "describe_cost",
     "describe_faults",
     "describe_run",
     "describe_world",
+    "duration",
     "named",
     "sized",
 ]
 
+
+# Shorter measurements are worth no advice.
+_LONG_S = 10.0
 
 WORLD = {
     "network": "network {}",
@@ -126,6 +134,30 @@ def sized(size_bytes: float) -> str:
         if size_bytes >= 10**power:
             return f"{size_bytes / 10**power:.4g} {unit}"
     return f"{size_bytes:.4g} B"
+
+
+def duration(seconds: float) -> str:
+    """Format a duration, roughly.
+
+    >>> duration(42.3), duration(400.0), duration(9000.0)
+    ('42 s', '7 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{max(1.0, seconds):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.2g} h"
+
+
+def describe_cost(cost: "Cost") -> str:
+    """Say what a run will take."""
+    parts = [
+        f"about {duration(cost.wall_s)} and {cost.memory_gib:.1f} GiB",
+        f"{cost.steps:,} steps at {cost.steps_per_s:,.0f} a second",
+        f"engine {cost.engine} ({cost.engine_why})",
+    ]
+    if cost.measuring_s > max(_LONG_S, cost.wall_s / 2):
+        several = f"measurements take {duration(cost.measuring_s)} of it"
+        parts.append(f"{several}, less with eval_every, tested and workers_tested")
+    return "; ".join(parts)
 
 
 def named(items: Sequence[str], most: int = 5) -> str:

@@ -1,5 +1,7 @@
 """`simulate` as a user calls it: what it gives, and what it refuses."""
 
+import random
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from rumor.gossip import ConfigError
 from rumor.sim import Swarm, simulate
@@ -19,7 +21,7 @@ from rumor.sim.batched.vector_tasks import consensus
 from rumor.sim.config import ENGINES
 from rumor.sim.storm import draw_storm
 from rumor.topology import TopologyError
-from rumor.train.tasks.task import Task
+from rumor.train.tasks.task import Task, fraction_right
 
 from ..faults import fault
 
@@ -274,6 +276,124 @@ def test_a_task_may_be_the_function_that_makes_it(
         simulate(task=task, workers=4, steps=5, seed=2).summary for task in (consensus, "consensus")
     )
     assert given["digest"] == named["digest"] and given["task"] == "consensus"
+
+
+class Net(nn.Module):
+    """A classifier that draws random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(3, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            x = x + 0.1 * torch.randn_like(x)
+        outputs: Tensor = self.out(x)
+        return outputs
+
+
+class Noisy(Dataset[Any]):
+    """Labeled samples with noise drawn from torch, numpy or Python."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        noise = 0.1 * (torch.rand(3) + random.random() + np.random.rand())
+        return torch.eye(4)[index % 4, :3] + noise, index % 4
+
+
+FILE = """
+import torch
+from torch import nn
+train = torch.eye(4)[:, :3].repeat(5, 1), torch.arange(4).repeat(5)
+test = train
+def make():
+    return nn.Linear(3, 4)
+"""
+
+
+def test_a_model_and_its_data_are_the_same_run_as_their_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("mynet.py").write_text(FILE)
+    settings: dict[str, Any] = {"workers": 4, "steps": 6, "seed": 1, "lr": 0.1, "p": 0.5}
+    named = simulate(task="mynet.py:make", **settings)
+    assert capsys.readouterr().err == ""
+    own = sys.modules.pop("mynet")
+    data = {"train": TensorDataset(*own.train), "test": own.test}
+    given = simulate(model=own.make, **data, **settings)
+    assert re.fullmatch(
+        r"about \d+ (s|min) and \d\.\d GiB; 24 steps at [\d,]+ a second; engine dense \(.*\)\n",
+        capsys.readouterr().err,
+    )
+    task = Task(model=own.make, loss=functional.cross_entropy, accuracy=fraction_right, **data)
+    asked = simulate(task=task, **settings)
+    assert len({run.summary["digest"] for run in (named, given, asked)}) == 1
+    assert len({run.summary["accuracy"] for run in (named, given, asked)}) == 1
+    assert [r.summary["task"] for r in (named, given, asked)] == ["mynet.py:make", "make", "make"]
+
+
+@pytest.mark.parametrize("train", [Noisy(), TensorDataset(torch.ones(9, 3), torch.arange(9) % 4)])
+def test_to_estimate_what_a_run_takes_changes_no_bit_of_it(train: Any) -> None:
+    settings: dict[str, Any] = {"workers": 3, "steps": 4, "batch_size": 4, "workers_tested": 1}
+    told: list[Progress] = []
+    run = simulate(model=Net, train=train, test=Noisy(), progress=told.append, **settings)
+    (cost,) = (progress.cost for progress in told if progress.cost is not None)
+    assert (cost.steps, cost.engine) == (12, run.summary["engine"])
+    assert cost.wall_s > cost.measuring_s > 0 and 0 < cost.memory_gib < 64
+    quiet = simulate(task=Task(model=Net, train=train, test=Noisy()), **settings)
+    assert run.summary["digest"] == quiet.summary["digest"]
+
+
+def test_functions_of_a_task_are_given_with_a_model_and_numbers_are_settings() -> None:
+    inputs, targets = tiny().train
+    settings: dict[str, Any] = {"workers": 3, "steps": 5, "progress": lambda progress: None}
+    run = simulate(
+        model=lambda: nn.Linear(3, 1),
+        train=(inputs, targets),
+        test=(inputs, targets),
+        loss=functional.mse_loss,
+        optimizer=torch.optim.Adam,
+        accuracy=lambda outputs, targets: 0.25,
+        lr=0.05,
+        batch_size=8,
+        **settings,
+    )
+    task = tiny(optimizer=torch.optim.Adam)
+    assert run.summary["digest"] == simulate(task=task, **settings).summary["digest"]
+    assert (run.summary["optimizer"], run.summary["accuracy"]) == ("Adam", 0.25)
+    # A number is the part of messages that is lost.
+    lossy = simulate(model=Net, train=Noisy(), test=Noisy(), loss=0.5, **settings)
+    assert lossy.summary["network_loss"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"model": Net}, "model needs train and test, as in simulate"),
+        ({"model": Net, "train": Noisy()}, "model needs test"),
+        ({"model": Net(), "train": Noisy(), "test": Noisy()}, "model is a Net: it must be what"),
+        ({"model": Net, "train": Noisy(), "test": Noisy(), "task": "digits"}, "both given"),
+        ({"model": Net, "train": Noisy(), "test": Noisy(), "optimizer": 3}, "optimizer is 3"),
+        ({"train": Noisy()}, "simulate has no setting 'train': give it with model"),
+        ({"model": Net, "train": [1], "test": Noisy()}, "train is a list of int: it must be"),
+    ],
+)
+def test_a_model_that_lacks_something_is_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        simulate(workers=2, **given)
+
+
+def test_fewer_samples_of_any_data_are_measured_on_request() -> None:
+    run = simulate(model=Net, train=Noisy(), test=Noisy(), workers=2, steps=2, tested=4)
+    assert (run.summary["accuracy"] * 4) % 1 == 0.0
+    test = {"x": torch.eye(3), "y": torch.arange(3)}
+    step = lambda model, batch: functional.cross_entropy(model(batch["x"]), batch["y"])  # noqa: E731
+    task = Task(model=Net, train=test, test=test, training_step=step)
+    assert simulate(task=task, workers=2, steps=2, tested=2).summary["accuracy"] is None
 
 
 CALM: dict[str, Any] = {"task": "noise", "workers": 8, "threads": 1, "step_s": 1.0}

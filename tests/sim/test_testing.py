@@ -380,7 +380,7 @@ def test_an_error_in_the_users_code_comes_out() -> None:
     def fail(outputs: Tensor, targets: Tensor) -> Tensor:
         raise RuntimeError("a bug of the user's")
 
-    with pytest.raises(RuntimeError, match="a bug of the user's"):
+    with pytest.raises(TrainingError, match=r"RuntimeError: a bug of the user's\nat .*test_te"):
         swarm_of(2, line(loss=fail)).run(5.0)
 
 

@@ -55,7 +55,7 @@ class Learner:
         self._schedule = parse_lr_schedule(self.lr_schedule)
         self.device = find_device(config.device)
         torch.manual_seed(config.seed)
-        self.model: nn.Module = self.task.model().to(self.device)
+        self.model: nn.Module = self.task.build().to(self.device)
         trainable = [p for p in self.model.parameters() if p.requires_grad]
         self._optimizer = self.task.optimizer(trainable, config.lr or self.task.lr)
         self._full_rates = FullRates(self._optimizer)

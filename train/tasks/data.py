@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import default_collate
+from torch.utils.data import Subset, TensorDataset, default_collate
 
 from ...gossip.errors import ConfigError, TrainingError
+from ...gossip.rules.plugin import as_raised
 from ...gossip.types import stream
 from .random_state import seed_of, seeded
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     *("Batch", "Collate", "Data", "Loader", "Sampler", "batch_length", "batches_in_order"),
     *("check_data", "is_pair", "is_tensors", "map_tensors", "n_samples_of", "targets_of"),
+    *("unwrapped",),
 ]
 
 Indices: TypeAlias = NDArray[np.int64]
@@ -60,8 +62,16 @@ def check_data(field: str, data: Data) -> None:
         _check_tensors(field, data)
         return
     is_dataset = hasattr(data, "__len__") and hasattr(data, "__getitem__")
-    if not is_dataset or isinstance(data, tuple | list | Mapping | type):
-        raise ConfigError(f"{field} is a {type(data).__name__}: it must be {_FORMS}")
+    if not is_dataset or isinstance(data, tuple | list | Mapping | type | np.ndarray):
+        what, hint = type(data).__name__, ""
+        if isinstance(data, tuple | list) and data:
+            what += f" of {', '.join(type(side).__name__ for side in data[:3])}"
+            hint = " (torch.as_tensor makes a tensor of an array)"
+        elif hasattr(data, "dataset"):
+            hint = ", such as its .dataset"
+        elif hasattr(data, "__getitem__"):
+            hint = f" (a {what} has no __len__)"
+        raise ConfigError(f"{field} is a {what}: it must be {_FORMS}{hint}")
     if len(data) < 1:
         raise ConfigError(f"{field} is a dataset without samples: it must have at least one")
 
@@ -80,6 +90,15 @@ def _check_tensors(field: str, data: Data) -> None:
 
 def _sides(data: Data) -> dict[Any, Tensor]:
     return dict(data) if isinstance(data, Mapping) else dict(enumerate(data))
+
+
+def unwrapped(data: Data) -> Data:
+    """Return the tensors of a `TensorDataset`, or of a `Subset` of one; other data as they are."""
+    if type(data) is TensorDataset:
+        return data.tensors
+    if type(data) is Subset and is_tensors(held := unwrapped(data.dataset)):
+        return map_tensors(held, lambda side: side[list(data.indices)])
+    return data
 
 
 def n_samples_of(data: Data) -> int:
@@ -240,13 +259,21 @@ class Loader:
 
 def _chosen(data: Data, samples: Indices, collate: Collate | None) -> Batch:
     if is_tensors(data):
-        indices = torch.from_numpy(samples)
-        return map_tensors(data, lambda side: side[indices])
-    if hasattr(data, "__getitems__"):
-        found = data.__getitems__(samples.tolist())
-    else:
-        found = [data[index] for index in samples.tolist()]
-    return (collate or default_collate)(found)
+        chosen = torch.from_numpy(samples)
+        return map_tensors(data, lambda side: side[chosen])
+    indices = samples.tolist()
+    try:
+        found = (
+            data.__getitems__(indices)
+            if hasattr(data, "__getitems__")
+            else [data[index] for index in indices]
+        )
+        return (collate or default_collate)(found)
+    except Exception as error:  # a user's dataset may raise anything
+        raise TrainingError(
+            f"samples {indices[0]}, ... of the {type(data).__name__} cannot be read: "
+            f"{as_raised(error)}"
+        ) from error
 
 
 def batches_in_order(

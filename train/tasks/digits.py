@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ...gossip.errors import ConfigError, how_to_install
-from .task import Task, fraction_right
+from .task import Task
 
 __all__ = ["digits", "mnist"]
 
@@ -156,10 +155,7 @@ def _task(name: str, data: tuple[_Pair, _Pair], *, n_hidden: int, lr: float, ste
         model=partial(_network, train[0].shape[1], n_hidden),
         train=train,
         test=test,
-        loss=functional.cross_entropy,
-        accuracy=fraction_right,
         lr=lr,
-        batch_size=32,
         steps=steps,
     )
 

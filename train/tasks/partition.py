@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...gossip.errors import ConfigError
-from ...gossip.rules.plugin import function_of, what_was_raised, where_it_was_raised
+from ...gossip.rules.plugin import as_raised, function_of
 from ...gossip.specs.parameter import Parameter
 from ...gossip.specs.spec import make
 from ...gossip.types import stream
@@ -117,10 +117,7 @@ def _listed(
     try:
         lists = function(_array(targets), n, seed)
     except (Exception, SystemExit) as error:
-        raise ConfigError(
-            f"partition {partition} raised {what_was_raised(error)}\n"
-            f"at {where_it_was_raised(error)}"
-        ) from error
+        raise ConfigError(f"partition {partition} raised {as_raised(error)}") from error
     if isinstance(lists, str) or not hasattr(lists, "__len__") or len(lists) != n:
         size = f" of {len(lists)}" if hasattr(lists, "__len__") else ""
         raise ConfigError(

@@ -1,14 +1,23 @@
 """Find a task by its spec: a built-in name, or ``module:function``."""
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from torch import nn
+
 from ...gossip.errors import ConfigError
-from ...gossip.rules.plugin import function_of, name_of, what_was_raised, where_it_was_raised
+from ...gossip.rules.plugin import (
+    as_raised,
+    function_of,
+    module_of,
+    name_of,
+)
 from ...gossip.specs.spec import find
+from ..config import OWN_TASK
 from .code import code
 from .digits import digits, mnist
 from .gpt import SIZES
@@ -29,12 +38,14 @@ BUILT_IN: Mapping[str, Callable[..., Task]] = MappingProxyType(
 """The functions behind the built-in names."""
 
 
-def load_task(spec: str | Callable[..., Task], *, seed: int) -> Task:
-    """Find and build a task from a key of ``BUILT_IN``, ``module:function``, or such a function.
+def load_task(spec: str | Callable[..., Task | nn.Module], *, seed: int) -> Task:
+    """Find and build a task from a key of ``BUILT_IN``, a spec, or what the spec names.
 
-    For ``module:function`` the working directory is inserted at the start of ``sys.path`` and stays
-    there, as for a script. The function is called with ``seed=`` if it has such a parameter,
-    otherwise without arguments, and returns a ``Task``.
+    A spec is ``module:function`` or ``folder/file.py:function``. The working directory, or the
+    file's folder, is inserted at the start of ``sys.path`` and stays there, as for a script. The
+    function is called with ``seed=`` if it has such a parameter, otherwise without arguments.
+    It returns a `Task`, or a model; then the module holds ``train`` and ``test``, and ``loss``
+    unless targets are class labels.
 
     Raises:
         ConfigError: The task does not exist, or the user's code raised (the message says where).
@@ -55,10 +66,11 @@ def build_task(spec: str | Callable[..., Any], *kinds: type, seed: int) -> Any:
             return function(**_arguments(function, seed))
         name, colon, attribute = spec.partition(":")
         if not (colon and attribute.isidentifier() and name):
-            also = ", or module:function, a function of yours that returns a Task"
-            find("task", spec, BUILT_IN, also)
+            find("task", spec, BUILT_IN, f", or {OWN_TASK}".replace("``", ""))
+        module: object = module_of(spec, "task")
         function, name = function_of(spec, "task"), spec
     else:
+        module = sys.modules.get(getattr(spec, "__module__", ""))
         function, name = spec, name_of(spec)
     # bind() detects a wrong signature before the call, so that it is not mistaken for an error
     # inside.
@@ -71,11 +83,22 @@ def build_task(spec: str | Callable[..., Any], *kinds: type, seed: int) -> Any:
     try:
         task = function(**arguments)
     except (Exception, SystemExit) as error:
-        raise ConfigError(
-            f"task {name} raised {what_was_raised(error)}\nat {where_it_was_raised(error)}"
-        ) from error
+        raise ConfigError(f"task {name} raised {as_raised(error)}") from error
+    if isinstance(task, nn.Module):
+        train, test, loss = (getattr(module, each, None) for each in ("train", "test", "loss"))
+        if train is None or test is None:
+            where = getattr(module, "__file__", name)
+            raise ConfigError(
+                f"task {name} returned a model: {where} must also have train and test, tensors or "
+                "datasets of inputs and labels (and loss, unless labels are classes), or the "
+                "function must return a Task"
+            )
+        make = partial(function, **arguments) if arguments else function
+        return Task(model=make, train=train, test=test, loss=loss)
     if not isinstance(task, kinds):
-        raise ConfigError(f"task {name} returned a {type(task).__name__}: it must return a Task")
+        raise ConfigError(
+            f"task {name} returned a {type(task).__name__}: it must return a Task, or a model"
+        )
     return task
 
 

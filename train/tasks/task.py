@@ -12,10 +12,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
-from ...gossip.errors import ConfigError, TrainingError
+from ...gossip.errors import ConfigError, RumorError, TrainingError
 from ...gossip.protocol.rule import Rule, requirements_of
+from ...gossip.rules.plugin import as_raised
 from ...gossip.specs.spec import find
 from .data import (
     Batch,
@@ -29,6 +31,7 @@ from .data import (
     map_tensors,
     n_samples_of,
     targets_of,
+    unwrapped,
 )
 from .lr_schedule import parse_lr_schedule
 from .partition import split
@@ -41,6 +44,7 @@ __all__ = [
     "MakeOptimizer",
     "Task",
     "fraction_right",
+    "mean_of",
     "require_one_lr",
     "require_optimizer",
     "sgd",
@@ -74,9 +78,9 @@ OPTIMIZERS: Final[Mapping[str, MakeOptimizer]] = MappingProxyType(
 0.9 of the first two, they have torch's defaults."""
 
 
-def fraction_right(outputs: Tensor, targets: Tensor) -> float:
-    """Return the accuracy of a classifier, whose *outputs* have classes on their last axis."""
-    return (outputs.argmax(dim=-1) == targets).double().mean().item()
+def fraction_right(outputs: Tensor, targets: Tensor, axis: int = -1) -> float:
+    """Return the accuracy of a classifier, whose *outputs* have the classes on an axis."""
+    return (outputs.argmax(dim=axis) == targets).double().mean().item()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,40 +94,55 @@ class Evaluation:
     """Fraction of the held-out samples that are right; None if undefined."""
 
 
+def mean_of(batches: Iterable[tuple[int, Evaluation]]) -> Evaluation:
+    """Return the mean over all samples, from numbers of samples and their evaluations."""
+    n_samples, loss, right = 0, 0.0, 0.0
+    has_accuracy = True
+    for n, found in batches:
+        n_samples += n
+        loss += n * found.loss
+        has_accuracy &= found.accuracy is not None
+        right += n * (found.accuracy or 0.0)
+    return Evaluation(loss=loss / n_samples, accuracy=right / n_samples if has_accuracy else None)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Task:
     """Something to train, the same on every peer.
 
-    Either `loss`, for pairs of inputs and targets, or `training_step`, for batches of any form,
-    computes the loss of a batch.
+    A model and data are enough where targets are class labels. Either `loss`, for pairs of inputs
+    and targets, or `training_step`, for batches of any form, computes the loss of a batch.
 
     Raises:
         ConfigError: A setting is out of range, data are of no supported form, or something is
             missing or given twice.
     """
 
-    name: str
-    """Name in tables and files."""
+    name: str = ""
+    """Name in tables and files; default: that of ``model``."""
 
     model: Callable[[], nn.Module]
     """Builds the initial model; the caller seeds torch before."""
 
     train: Data
     """Training data: tensors (inputs and targets, or any tuple or dict of them, the first axis of
-    all ``n_samples``), or a map-style dataset."""
+    all ``n_samples``), or a map-style dataset. A `TensorDataset`, or a `Subset` of one, becomes
+    its tensors."""
 
     test: Data
     """Held-out data, in one of these forms, with batches like those of ``train``."""
 
     loss: Callable[[Tensor, Tensor], Tensor] | None = None
-    """Computes a scalar from outputs and targets, the mean over the samples."""
+    """Computes a scalar from outputs and targets, the mean over the samples; default: for class
+    labels, which are integers, the cross-entropy."""
 
     training_step: Callable[[nn.Module, Batch], Tensor] | None = None
     """Computes a scalar from a model and a batch, the mean loss over the samples; replaces
     ``loss``."""
 
     accuracy: Callable[[Tensor, Tensor], float] | None = None
-    """Computes the fraction that is right from outputs and targets; None if undefined."""
+    """Computes the fraction that is right from outputs and targets; default: for class labels, the
+    fraction whose output is the largest; undefined for other targets."""
 
     evaluation_step: Callable[[nn.Module, Batch], Evaluation] | None = None
     """Computes means over the samples from a model, in evaluation mode, and a batch; default: from
@@ -148,21 +167,30 @@ class Task:
     optimizer: MakeOptimizer = sgd
     """Makes an optimizer from parameters and a learning rate."""
 
-    lr: float
+    lr: float = 0.01
     """Learning rate. Raise it for speed, lower it when the loss is not finite."""
 
     lr_schedule: str = "constant"
     """Learning rate schedule, see `parse_lr_schedule`."""
 
-    batch_size: int
+    batch_size: int = 32
     """Samples per step and peer. Raise it for less noise, at more time per step."""
 
-    steps: int
+    steps: int = 200
     """Steps that each peer takes."""
 
     def __post_init__(self) -> None:
-        check_data("train", self.train)
-        check_data("test", self.test)
+        if isinstance(self.model, nn.Module) or not callable(self.model):
+            raise ConfigError(
+                f"model is a {type(self.model).__name__}: it must be what makes an nn.Module, a "
+                "class or a function without arguments, as in model=lambda: Net(10)"
+            )
+        object.__setattr__(self, "name", self.name or _name_of(self.model))
+        for field in ("train", "test"):
+            data = getattr(self, field)
+            check_data(field, data)
+            if self.collate is None:
+                object.__setattr__(self, field, unwrapped(data))
         self._check_steps()
         n_samples = n_samples_of(self.train)
         if self.targets is not None and len(self.targets) != n_samples:
@@ -198,6 +226,25 @@ class Task:
             make = partial(_with_momentum, make, momentum)
         return replace(self, optimizer=make, precision=precision or self.precision)
 
+    def build(self) -> nn.Module:
+        """Build the initial model; the caller seeds torch before.
+
+        Raises:
+            TrainingError: ``model`` raised something, or made something else.
+        """
+        try:
+            made = self.model()
+        except Exception as error:  # a user's model may raise anything
+            raise TrainingError(
+                f"the model of task {self.name} raised {as_raised(error)}"
+            ) from error
+        if not isinstance(made, nn.Module):
+            what = type(made).__name__
+            raise TrainingError(
+                f"the model of task {self.name} is a {what}: it must be an nn.Module"
+            )
+        return made
+
     def split(self, partition: str, n: int, seed: int) -> list[NDArray[np.int64]]:
         """Assign samples to *n* peers, see `rumor.train.tasks.partition.split`.
 
@@ -219,18 +266,33 @@ class Task:
                 scalar.
         """
         with autocast(self.precision, _device_of(model)):
-            if self.training_step is None:
-                inputs, targets = self._pair(batch)
-                assert self.loss is not None
-                return self.loss(model(inputs), targets)
-            loss = self.training_step(model, batch)
+            loss, _ = self._compute(model, batch)
         if not (isinstance(loss, Tensor) and loss.numel() == 1):
-            what = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+            step = "loss" if self.training_step is None else "training_step"
             raise TrainingError(
-                f"training_step of task {self.name} returned {what}: it must return a scalar "
+                f"{step} of task {self.name} returned {_form_of(loss)}: it must return a scalar "
                 "tensor, the mean loss over the samples of the batch"
             )
         return loss
+
+    def _compute(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Any]:
+        """Return what the loss of a batch is, and outputs, unless there is a training step."""
+        outputs: Any = None
+        try:
+            if self.training_step is not None:
+                return self.training_step(model, batch), outputs
+            inputs, targets = self._pair(batch)
+            outputs = model(inputs)
+            assert self.loss is not None
+            return self.loss(outputs, targets), outputs
+        except RumorError:
+            raise
+        except Exception as error:  # a user's model and loss may raise anything
+            made = "" if outputs is None else f" gave {_form_of(outputs)}, and the loss"
+            raise TrainingError(
+                f"the model of task {self.name}, of a batch of {_form_of(batch)},{made} raised "
+                f"{as_raised(error)}"
+            ) from error
 
     def evaluate(self, model: nn.Module) -> Evaluation:
         """Return loss and accuracy of *model* on the held-out data, means over all samples.
@@ -250,21 +312,12 @@ class Task:
     @torch.no_grad()
     def _mean_over_batches(self, model: nn.Module) -> Evaluation:
         device = _device_of(model)
-        loss_sum = right = 0.0
-        n_samples, has_accuracy = 0, True
+        found: list[tuple[int, Evaluation]] = []
         for batch in batches_in_order(self.test, self.batch_size, self.collate):
-            n = batch_length(batch)
             moved = map_tensors(batch, lambda side: side.to(device))
             with autocast(self.precision, device):
-                found = self._evaluate_batch(model, moved)
-            n_samples += n
-            loss_sum += n * found.loss
-            if found.accuracy is None:
-                has_accuracy = False
-            else:
-                right += n * found.accuracy
-        accuracy = right / n_samples if has_accuracy else None
-        return Evaluation(loss=loss_sum / n_samples, accuracy=accuracy)
+                found.append((batch_length(batch), self._evaluate_batch(model, moved)))
+        return mean_of(found)
 
     def _evaluate_batch(self, model: nn.Module, batch: Batch) -> Evaluation:
         if self.evaluation_step is not None:
@@ -275,14 +328,22 @@ class Task:
                     "must return an Evaluation"
                 )
             return found
-        if self.training_step is not None:
-            return Evaluation(loss=float(self.training_step(model, batch)), accuracy=None)
-        inputs, targets = self._pair(batch)
-        assert self.loss is not None
-        outputs = model(inputs)
-        loss = float(self.loss(outputs, targets))
-        accuracy = None if self.accuracy is None else float(self.accuracy(outputs, targets))
-        return Evaluation(loss=loss, accuracy=accuracy)
+        loss, outputs = self._compute(model, batch)
+        accuracy = None if outputs is None else self.accuracy_of(outputs, self._pair(batch)[1])
+        return Evaluation(loss=float(loss), accuracy=accuracy)
+
+    def accuracy_of(self, outputs: Any, targets: Tensor) -> float | None:
+        """Return the fraction of outputs that is right; None if it is undefined."""
+        if self.accuracy is not None:
+            return float(self.accuracy(outputs, targets))
+        if not (isinstance(outputs, Tensor) and _are_labels(targets)):
+            return None
+        # As in torch's cross-entropy, or with the classes last.
+        for axis in (1, outputs.ndim - 1):
+            shape = (*outputs.shape[:axis], *outputs.shape[axis + 1 :])
+            if 0 < axis < outputs.ndim and shape == targets.shape and outputs.shape[axis] > 1:
+                return fraction_right(outputs, targets, axis)
+        return None
 
     def _pair(self, batch: Batch) -> tuple[Tensor, Tensor]:
         if not is_pair(batch):
@@ -294,12 +355,29 @@ class Task:
         return inputs, targets
 
     def _check_steps(self) -> None:
-        if (self.loss is None) == (self.training_step is None):
+        if self.loss is not None and self.training_step is not None:
             raise ConfigError(
-                "a task needs either loss (outputs and targets to a scalar) or training_step "
-                f"(model and batch to a scalar), and {self.name} has "
-                + ("neither" if self.loss is None else "both")
+                f"task {self.name} has both loss (outputs and targets to a scalar) and "
+                "training_step (model and batch to a scalar): give one of them"
             )
+        if self.training_step is None and self.loss is None:
+            with seeded(0):
+                batch = next(batches_in_order(self.train, 1, self.collate))
+            if not (is_pair(batch) and _are_labels(batch[1])):
+                raise ConfigError(
+                    f"a batch of task {self.name} is {_form_of(batch)}: without loss, it must be "
+                    "inputs and class labels, which are integers. Give loss (outputs and targets "
+                    "to a scalar), such as torch.nn.functional.mse_loss, or training_step (model "
+                    "and batch to a scalar)"
+                )
+            object.__setattr__(self, "loss", functional.cross_entropy)
+        for field in ("loss", "training_step", "accuracy", "optimizer"):
+            value = getattr(self, field)
+            if isinstance(value, type) and field != "optimizer":
+                name = value.__name__
+                raise ConfigError(f"{field} is the class {name}: give an instance, {name}()")
+            if value is not None and not callable(value):
+                raise ConfigError(f"{field} is a {type(value).__name__}: it must be a function")
         if self.training_step is not None and self.accuracy is not None:
             raise ConfigError(
                 "accuracy is measured on the outputs that loss is computed from: with "
@@ -331,13 +409,22 @@ def _device_of(model: nn.Module) -> torch.device:
     return torch.device("cpu") if parameter is None else parameter.device
 
 
-def _form_of(batch: Batch) -> str:
-    """Describe a batch."""
-    if isinstance(batch, Mapping):
-        return f"a dict of {', '.join(map(str, batch))}"
-    if isinstance(batch, tuple | list):
-        return f"a {type(batch).__name__} of {len(batch)}"
-    return f"a {type(batch).__name__}"
+def _are_labels(targets: Tensor) -> bool:
+    """True if targets are integers."""
+    return not (targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool)
+
+
+def _form_of(value: Any) -> str:
+    """Describe a batch, or what a model or a loss made of it."""
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+    if isinstance(value, Mapping):
+        return f"a dict of {', '.join(map(str, value))}"
+    if is_pair(value):
+        return " and ".join(map(_form_of, value))
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a {type(value).__name__}"
 
 
 def _with_momentum(

@@ -178,7 +178,11 @@ def _hash_own(what: str, module: str) -> str:
     Raises:
         ConfigError: The code cannot be read.
     """
-    sources = _sources(what, Path.cwd(), module.partition(".")[0])
+    if module.endswith(".py"):
+        path = Path(module).expanduser().resolve()
+        sources = _sources(what, path.parent, path.stem)
+    else:
+        sources = _sources(what, Path.cwd(), module.partition(".")[0])
     return _hash({name: _hash_file(what, path) for name, path in sources.items()})
 
 

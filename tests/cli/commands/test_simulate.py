@@ -4,7 +4,8 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,11 @@ import pytest
 
 import rumor.sim
 from rumor.cli.commands.simulate import complaint
-from rumor.cli.reports.console import time_left
-from rumor.cli.reports.simulation import part, reached
+from rumor.cli.reports.simulation import display_on, part, reached, time_left
 from rumor.gossip.errors import ConfigError
 from rumor.sim import SimulationConfig
-from rumor.sim.batched.schedule import Progress
-from rumor.sim.results.figures import describe_run
+from rumor.sim.batched.schedule import Cost, Progress
+from rumor.sim.results.figures import describe_cost, describe_run
 from rumor.sim.results.run import Run
 from rumor.sim.storm import STORMS
 
@@ -233,6 +233,75 @@ def test_a_real_run_has_the_promised_keys_and_can_be_loaded() -> None:
     assert run.series["loss"][-1] == summary["loss"] < run.series["loss"][0]
     assert run.model is not None and run.workers["steps"].tolist() == [40] * 4
     assert Path("run/training.png").exists()
+
+
+MODEL = """
+import torch
+from torch import nn
+train = torch.eye(4)[:, :3].repeat(5, 1), torch.arange(4).repeat(5)
+test = train
+def make():
+    return nn.Linear(3, 4)
+def wrong():
+    return nn.LSTM(3, 4)
+"""
+
+
+@pytest.fixture
+def own_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("mynet.py").write_text(MODEL)
+    yield
+    sys.modules.pop("mynet", None)
+
+
+def test_a_model_in_a_file_is_enough(own_model: None) -> None:
+    result = simulate("mynet.py:make", "-n", "3", "--steps", "4", "--json", "--set=plot=false")
+    assert result.exit_code == 0, result.stderr
+    assert "make on 3 workers" in result.stderr
+    assert "GiB; 12 steps at " in result.stderr and "engine dense" in result.stderr
+    summary = json.loads(result.stdout)
+    assert (summary["task"], summary["optimizer"], summary["lr"]) == ("mynet.py:make", "SGD", 0.01)
+    assert summary["accuracy"] is not None
+    python = rumor.sim.simulate(task="mynet.py:make", workers=3, steps=4)
+    assert python.summary["digest"] == summary["digest"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (["mynet.py:wrong"], 1, "gave a tuple of 2, and the loss raised TypeError: cross_entropy"),
+        (["mynet.py:mak"], 2, "has no function or class 'mak'; it has make, wrong"),
+        (["mynet.py"], 2, "or FILE.py:FUNCTION"),
+        (["mynet.py:make", "--task", "digits"], 2, "are both given: give one"),
+    ],
+)
+def test_a_wrong_model_is_told_in_a_line_or_two(
+    own_model: None, arguments: list[str], status: int, told: str
+) -> None:
+    result = simulate(*arguments, "-n", "2", "--steps", "2")
+    error = result.stderr[result.stderr.index("error: ") :]
+    assert (result.exit_code, result.stdout) == (status, "") and told in error
+    assert error.count("\n") <= 2
+
+
+def test_what_a_run_will_take_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    cost = Cost(
+        steps=60_000,
+        steps_per_s=100.0,
+        measuring_s=0.0,
+        memory_gib=0.71,
+        engine="loop",
+        engine_why="asked for",
+    )
+    told = "about 10 min and 0.7 GiB; 60,000 steps at 100 a second; engine loop (asked for)"
+    assert describe_cost(cost) == told
+    assert "measurements take 2.2 h of it, less with eval_every, tested" in describe_cost(
+        replace(cost, measuring_s=8000.0)
+    )
+    with display_on(sys.stderr, "mine") as show:
+        show(Progress(0, 60_000, 0.0, 0.0, None, None, cost=cost))
+    assert told in capsys.readouterr().err
 
 
 # Who runs the tests in the background may have made processes deaf to Ctrl-C.

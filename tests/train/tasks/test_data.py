@@ -1,6 +1,7 @@
 """Batches: which samples a step gets, in which form, and what is random in them."""
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 from rumor.gossip.errors import ConfigError, TrainingError
 from rumor.train import Evaluation, Task
@@ -197,16 +198,33 @@ def test_an_evaluation_step_says_how_good_a_model_is() -> None:
         task(evaluation_step=wrong).evaluate(nn.Linear(2, 1))
 
 
+class Stream(IterableDataset[Any]):
+    """A dataset without a length."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"training_step": None}, "neither"),
+    ({"training_step": None}, "a batch of task lines is a dict of x, y: without loss"),
+    ({"training_step": None, "train": (X, Y)}, r"float32 of shape \(1, 2\) and float32 of shape"),
+    ({"training_step": 3}, "training_step is a int: it must be a function"),
+    ({"accuracy": nn.MSELoss}, r"accuracy is the class MSELoss: give an instance, MSELoss\(\)"),
+    ({"optimizer": "sgd"}, "optimizer is a str: it must be a function"),
+    ({"model": nn.Linear(2, 1)}, "model is a Linear: it must be what makes an nn.Module"),
     ({"loss": nn.functional.mse_loss}, "both"),
     ({"accuracy": lambda outputs, targets: 1.0}, "give evaluation_step"),
     ({"train": {"x": X, "y": Y[:3]}}, "train has 20 of 'x', 3 of 'y'"),
     ({"train": {"x": torch.tensor(1.0)}}, "a tensor without axes"),
     ({"train": {}}, "train is a dict"),
     ({"train": []}, "train is a list"),
+    ({"train": (X.numpy(), Y.numpy())}, "train is a tuple of ndarray, ndarray: it must be"),
+    ({"test": Stream()}, r"test is a Stream: .* \(a Stream has no __len__\)"),
     ({"train": Items}, "train is a type"),
-    ({"train": DataLoader(Items())}, "train is a DataLoader: it must be"),
+    (
+        {"train": DataLoader(Items())},
+        r"train is a DataLoader: it must be .*, such as its \.dataset",
+    ),
     ({"train": Subset(Items(), [])}, "without samples"),
     ({"targets": Y[:3]}, "20 samples and 3 targets"),
     ({"precision": "float8"}, "precision is 'float8'"),
@@ -224,8 +242,100 @@ def test_a_batch_or_a_loss_of_the_wrong_form_is_named() -> None:
     pairs = task(train=Items(), test=Items(), training_step=None, loss=nn.functional.mse_loss)
     with pytest.raises(TrainingError, match="dict of x, y: loss needs two tensors"):
         pairs.batch_loss(model, loader(pairs).take(0))
-    with pytest.raises(TrainingError, match=r"returned shape \(20, 1\): it must return a scalar"):
+    with pytest.raises(TrainingError, match=r"float32 of shape \(20, 1\): it must return a scalar"):
         task(training_step=lambda model, batch: model(batch["x"])).batch_loss(model, {"x": X})
+
+
+class Two(nn.Module):
+    """Returns a tuple."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, x
+
+
+class Unreadable(Items):
+    """A dataset whose second half cannot be read."""
+
+    def __getitem__(self, index: int) -> Any:
+        return X[index], "a word" if index < 10 else 1 / 0
+
+
+LABELS = Y.long()
+FAILING: list[tuple[dict[str, Any], str]] = [
+    (
+        {"model": Two},
+        "gave float32 .* and float32 .*, and the loss raised TypeError: cross_entropy",
+    ),
+    ({"model": lambda: nn.Linear(3, 4)}, r"of a batch of float32 of shape \(6, 2\) .* raised Runt"),
+    ({"model": lambda: nn.Linear(2, 3)}, "the loss raised IndexError: Target 3 is out of bounds"),
+    ({"loss": lambda outputs, targets: outputs}, r"loss of task lines returned float32 of shape"),
+    ({"train": Unreadable(), "loss": nn.MSELoss()}, "of the Unreadable cannot be read: ZeroDivis"),
+    ({"model": nn.Linear}, "the model of task lines raised TypeError: .* missing 2 required"),
+    ({"model": lambda: 3}, "the model of task lines is a int: it must be an nn.Module"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), FAILING)
+def test_what_a_users_model_loss_or_data_raise_is_told_in_a_line(
+    changes: dict[str, Any], message: str
+) -> None:
+    pair = {"train": (X, LABELS), "test": (X, LABELS), "training_step": None}
+    wrong = task(**pair | {"model": lambda: nn.Linear(2, 4)} | changes)
+    with pytest.raises(TrainingError, match=message) as caught:
+        wrong.batch_loss(wrong.build(), loader(wrong).take(0))
+    assert len(str(caught.value).splitlines()) <= 2
+
+
+def test_a_model_and_labeled_data_are_a_task() -> None:
+    made = Task(model=Four, train=TensorDataset(X, LABELS), test=Subset(pairs(), [3, 7]))
+    assert (made.name, made.loss, made.batch_size) == ("Four", nn.functional.cross_entropy, 32)
+    assert made.train[1] is LABELS and made.test[1].tolist() == [3, 3]
+    torch.manual_seed(0)
+    model = made.build()
+    with torch.no_grad():
+        outputs = model(made.test[0])
+    found, expected = made.evaluate(model), nn.functional.cross_entropy(outputs, made.test[1])
+    assert found.loss == pytest.approx(float(expected))
+    assert found.accuracy == (outputs.argmax(1) == made.test[1]).double().mean().item()
+    # A subclass, which may augment its samples, stays a dataset.
+    assert type(Task(model=Four, train=Augmented(X, LABELS), test=pairs()).train) is Augmented
+
+
+class Four(nn.Linear):
+    """A classifier of four classes."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 4)
+
+
+class Augmented(TensorDataset):
+    """A dataset with samples of its own."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        return X[index] + torch.rand(2), LABELS[index]
+
+
+def pairs() -> TensorDataset:
+    return TensorDataset(X, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "targets", "accuracy"),
+    [
+        (torch.eye(3), torch.tensor([0, 1, 1]), 2 / 3),
+        (torch.eye(3).expand(2, 3, 3).mT, torch.tensor([[0, 1, 2], [0, 0, 0]]), 4 / 6),
+        (torch.zeros(2, 5, 4), torch.zeros(2, 5, dtype=torch.int64), 1.0),
+        (torch.eye(3), torch.tensor([0.0, 1.0, 1.0]), None),
+        (torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64), None),
+        (torch.zeros(3), torch.zeros(3, dtype=torch.int64), None),
+        ((torch.eye(3),), torch.tensor([0, 1, 1]), None),
+    ],
+)
+def test_accuracy_is_that_of_class_labels(
+    outputs: Any, targets: Tensor, accuracy: float | None
+) -> None:
+    found = Task(model=Four, train=pairs(), test=pairs()).accuracy_of(outputs, targets)
+    assert found == (accuracy if accuracy is None else pytest.approx(accuracy))
 
 
 @pytest.mark.cuda

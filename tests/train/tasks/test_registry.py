@@ -168,13 +168,81 @@ def test_a_users_function_is_called_with_the_seed_if_it_takes_it(
 @pytest.mark.parametrize("spec", ["digit", "", ":", "mytask:", ":make", "mytask:make()"])
 def test_an_unknown_task_is_answered_with_the_valid_names(spec: str) -> None:
     text = refusal(spec)
-    assert all(name in text for name in BUILT_IN) and "module:function" in text
+    assert all(name in text for name in BUILT_IN) and "FILE.py:FUNCTION" in text
+
+
+MODEL = """
+import torch
+from torch import nn
+
+train = torch.ones(6, 2), torch.tensor([0, 1, 2, 0, 1, 2])
+test = train
+
+def make(seed=1):
+    return nn.Linear(2, 3 + seed)
+
+Net = lambda: nn.Linear(2, 3)
+"""
+
+
+@pytest.mark.parametrize("spec", ["mytask.py:make", "./mytask.py:make", "mytask:make"])
+def test_a_model_with_its_data_next_to_it_is_a_task(
+    write: Callable[[str], None], spec: str
+) -> None:
+    write(MODEL)
+    task = load_task(spec, seed=2)
+    assert (task.name, task.loss) == ("make", nn.functional.cross_entropy)
+    assert len(task.train[0]) == 6 and next(task.build().parameters()).shape == (5, 2)
+    made = load_task(sys.modules["mytask"].Net, seed=2)
+    assert next(made.build().parameters()).shape == (3, 2) and made.train is not None
+
+
+def test_a_model_takes_the_loss_next_to_it(write: Callable[[str], None]) -> None:
+    write(MODEL + "loss = nn.MultiMarginLoss()")
+    assert isinstance(load_task("mytask.py:make", seed=0).loss, nn.MultiMarginLoss)
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (MODEL.replace("test =", "held_out ="), "mytask.py must also have train and test"),
+        (MODEL + "def train(): ...", "train is a function: it must be a tuple or dict of tensors"),
+        (MODEL + "loss = 3", "loss is a int: it must be a function"),
+        (MODEL.replace("[0, 1, 2,", "[0.5, 1, 2,"), "Give loss"),
+    ],
+)
+def test_a_model_without_data_that_fit_is_refused(
+    write: Callable[[str], None], source: str, told: str
+) -> None:
+    write(source)
+    assert told in refusal("mytask.py:make")
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [("nowhere.py:make", "no module 'nowhere'"), ("json.py:loads", "the file does not exist")],
+)
+def test_a_file_that_is_not_there_is_named(
+    write: Callable[[str], None], tmp_path: Path, spec: str, told: str
+) -> None:
+    assert told in refusal(spec) and str(tmp_path) in refusal(spec)
+
+
+def test_a_file_in_another_folder_imports_its_neighbors(
+    write: Callable[[str], None], tmp_path: Path
+) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "mytask.py").write_text("from neighbor_of_mine import *")
+    (tmp_path / "more" / "neighbor_of_mine.py").write_text(GOOD)
+    assert load_task("more/mytask.py:make", seed=3).name == "mine 3"
+    write(GOOD)
+    assert f"mytask is already {tmp_path / 'more'}" in refusal("mytask.py:make")
 
 
 RAISING = (
     "import torch\ndef make():\n    deeper()\ndef deeper():\n    torch.ones(2) @ torch.ones(3)"
 )
-NOT_A_NAME = ("mytask.py:make", "./mytask:make", "..mytask:make")
+NOT_A_NAME = ("./mytask:make", "..mytask:make")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +255,7 @@ NOT_A_NAME = ("mytask.py:make", "./mytask:make", "..mytask:make")
         (
             "def make(): return 3",
             "mytask:make",
-            "^task mytask:make returned a int: it must return a Task$",
+            "^task mytask:make returned a int: it must return a Task, or a model$",
         ),
         (GOOD.replace("lr=0.1", "lr=-1"), "mytask:plain", r"lr is -1[^|]*{folder}/mytask\.py"),
         (

@@ -1,6 +1,7 @@
 """Names of trials: what is the same has the same, and what is not has another."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from rumor.sim import NetworkConfig
 from rumor.sim.study.execution.trial import (
     code_version,
     config_of,
+    order_of,
+    run_trial,
     settings_as_json,
     trial_key,
     versions,
@@ -84,6 +87,29 @@ def test_a_task_or_partition_of_the_users_own_counts_with_its_module(what: str) 
     assert trial_key({what: "mine:make"}) != before
     with pytest.raises(ConfigError, match=f"{what} nowhere_at_all: there is no such module"):
         trial_key({what: "nowhere_at_all:make"})
+
+
+def test_a_file_named_by_its_path_counts_with_its_content() -> None:
+    Path("models").mkdir()
+    for name in ("mine.py", "models/mine.py", "../mine.py"):
+        Path(name).write_text("def make(): ...\n")
+        before = trial_key({"task": f"{name}:make"})
+        Path(name).write_text("def make(): return 1\n")
+        assert trial_key({"task": f"{name}:make"}) != before
+
+
+def test_a_model_in_a_file_can_be_studied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    data = "torch.eye(3), torch.arange(3)"
+    Path("studied.py").write_text(
+        f"import torch\ntrain = test = {data}\ndef make(): return torch.nn.Linear(3, 3)"
+    )
+    settings = {"task": "studied.py:make", "workers": 2, "steps": 2}
+    order = order_of(trial_key(settings), settings, Path.cwd(), None)
+    record = json.loads(run_trial(order))["record"]
+    assert record["summary"]["task"] == "studied.py:make"
+    assert record["summary"]["accuracy"] is not None
+    sys.modules.pop("studied")
 
 
 def test_a_task_in_a_package_counts_with_all_modules_of_it() -> None:
