@@ -249,6 +249,7 @@ class Simulation:
             The estimate; None for a run without a model, which is as fast as the protocol, or
             without steps.
         """
+        estimated_gib = self._prepared.memory_gib + values_of.peak_rss_mib() / 1024
         values = self.engine.make()
         if isinstance(values, VectorRows):
             return None
@@ -272,7 +273,8 @@ class Simulation:
             steps=self._steps_expected,
             steps_per_s=steps_per_s,
             measuring_s=times * samples * measured_s / n_samples_of(few.test),
-            memory_gib=self._prepared.memory_gib + values_of.peak_rss_mib() / 1024,
+            # Activations of many workers at once may take more than their values.
+            memory_gib=max(estimated_gib, values_of.peak_rss_mib() / 1024),
             engine=self.engine.name,
             engine_why=self.engine.why,
         )
