@@ -1,4 +1,4 @@
-"""What each process of a group keeps in checkpoints, such as its part of an optimizer."""
+"""Checkpoints of each process of a group, with its part of the optimizer."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -104,7 +104,7 @@ class RankFiles:
     """Checkpoints of one follower: the states of its registered objects, and its random streams.
 
     They have the numbers of the leader's checkpoints, which are written at the same steps. *folder*
-    is None if no checkpoints are kept, and on the leader, whose checkpoints have all of this.
+    is None without checkpoints, and on the leader, whose own checkpoints contain all of this.
     """
 
     def __init__(self, folder: Path | None, rank: int, kept: int) -> None:

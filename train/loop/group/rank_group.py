@@ -98,7 +98,7 @@ class RankGroup:
         self.stuck_s: float | None = None
         self._connections = list(connections)
         self._calls: list[str] = []
-        # What of the whole model is current: nothing, what training changes, or all.
+        # 0: the whole model is outdated; 1: its constant tensors may be; 2: all is current.
         self._current = 0
         self._has_asked = self._is_over = self._gave_up = False
         self._has_told_signal = False
@@ -368,6 +368,7 @@ def meet(ranks: tuple[int, ...], model: nn.Module, timeout_s: float = MEET_S) ->
     listener, key = None, os.urandom(16)
     card = {"machine": platform.node(), "host": host_id().hex(), "model": _outline(model)}
     if me == ranks[0]:
+        # Messages are pickled: only processes that know the key, which the store tells, send any.
         listener = Listener(family="AF_UNIX", backlog=len(ranks), authkey=key)
         card |= {"address": str(listener.address), "key": key.hex()}
     try:

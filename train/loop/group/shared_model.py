@@ -166,11 +166,11 @@ def open_part(name: str, size_bytes: int) -> Tensor:
 
 
 class _WithExtraState(nn.Module):
-    """Stands for a module that has state beside its tensors."""
+    """A stand-in for a module with extra state."""
 
     def __init__(self, real: nn.Module) -> None:
         super().__init__()
-        # In a list, so that it is no child.
+        # A list keeps it from becoming a child module.
         self._real = [real]
 
     def get_extra_state(self) -> Any:
@@ -185,8 +185,8 @@ class _WithExtraState(nn.Module):
 class Parts:
     """The tensors of the real model in this process, each with its part of a whole one.
 
-    Of several copies of a part, one process writes: the first in its mesh, or the leader for what
-    all processes have, such as buffers and the whole of a `DistributedDataParallel`.
+    If several processes hold copies of a part, the first in its mesh writes it. The leader writes
+    plain tensors, such as buffers and all parameters of a `DistributedDataParallel`.
     """
 
     def __init__(
