@@ -18,7 +18,7 @@ from ..called import called
 
 
 def stop(*words: object, status: int = 0) -> tuple[str, str]:
-    result = called("stop", *words, status=status)
+    result = called("stop", *words, "--timeout", LIMIT_S, status=status)
     return result.stdout, result.stderr
 
 
@@ -66,6 +66,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 def swarm_of(run: Run, *more: str, life: str = "") -> list[Forked]:
     """Two that train, the second by the address of the first."""
     common = ("--task", "quadratic", "--steps", "1000000", "--set", "step_s_min=0.01", *more)
+    common += ("--set", f"linger_s={LIMIT_S}")
     processes = []
     for id, way in (("a", "--bind"), ("b", "--join")):
         own = ("--id", id, "--out", str(run.folder / id), "--set", "founders=2", way, run.address)

@@ -79,6 +79,7 @@ def on(network: Hosts, host: int, words: list[str]) -> list[str]:
 def test_three_machines_train_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machines = Machines(tmp_path)
     few = ["--steps", "30", "--set", "founders=3", "--json"]
+    few += ["--set", f"linger_s={LIMIT_S}"]
     with ExitStack() as stack:
         try:
             network = stack.enter_context(hosts(3, RATE_BYTES_S))
