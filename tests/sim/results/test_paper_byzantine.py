@@ -49,7 +49,7 @@ def least_squares() -> Task:
 def distance(attack: str = "", *, robust: str = "none", seed: int = 0) -> float:
     """How far the honest model in the middle is from the optimum, once that is stationary."""
     faults = [{"at_s": 0, "peers": [14, 15], **each} for each in TABLE.get(attack, [])]
-    settings: dict[str, Any] = {"topology": "complete", "p": 0.5, "engine": "dense", "threads": 1}
+    settings: dict[str, Any] = {"topology": "complete", "p": 0.5, "engine": "vmap", "threads": 1}
     run = simulate(
         task=least_squares(), workers=16, robust=robust, seed=seed, faults=faults, **settings
     )
