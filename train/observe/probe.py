@@ -163,7 +163,7 @@ class Probe:
         ]
         if not places:
             raise RemoteProtocolError("its model has no numbers")
-        payloads = [torch.empty(size, dtype=torch.uint8) for size in sizes]
+        payloads = [torch.empty(size, dtype=torch.uint8, device="cpu") for size in sizes]
         weights, took_s = [0] * schema.shards, 0.0
         _, told, _ = self._excerpt(Fetch(), 0, wait_s, _WANTED_AGAIN_S)
         snapshot, time_s = told.snapshot, time.time()

@@ -112,7 +112,7 @@ def pull_once(observer: Observer, timeout_s: float, progress: Progress) -> Pulle
     schema: Schema | None = None
     read: list[PeerRead] = []
     missing: dict[PeerId, str] = {}
-    most, local = 0, torch.empty(0)
+    most, local = 0, torch.empty(0, dtype=torch.uint8, device="cpu")
     for number, peer in enumerate(live):
 
         def tell(part: float, number: int = number, id: PeerId = peer.id) -> None:
@@ -198,7 +198,7 @@ def _require_room(schema: Schema) -> None:
 def _state(total: WeightedSum, local: Tensor) -> dict[str, Tensor]:
     """Return the average, and the *local* tensors of one peer, as a state dict."""
     schema = total.schema
-    whole = torch.empty(schema.copy_bytes, dtype=torch.uint8)
+    whole = torch.empty(schema.copy_bytes, dtype=torch.uint8, device="cpu")
     total.write_mean(whole[: schema.share_bytes])
     whole[schema.share_bytes :] = local
     state, offset = dict[str, Tensor](), 0

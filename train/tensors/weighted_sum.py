@@ -26,7 +26,7 @@ class WeightedSum:
         """Sum of the weights of each shard, in quanta."""
         self._pieces = [schema.pieces(shard) for shard in range(schema.shards)]
         self._sums = [
-            [torch.zeros(piece.n_numbers, dtype=torch.float64) for piece in pieces]
+            [torch.zeros(piece.n_numbers, dtype=torch.float64, device="cpu") for piece in pieces]
             for pieces in self._pieces
         ]
 

@@ -138,7 +138,8 @@ class SharedModel:
             whole = self._made[key].detach()  # tied by memory
         elif self._is_trained(name, tensor):
             # Read once, by the vector: these zeros take no memory.
-            whole = torch.zeros(tensor.shape, dtype=tensor.dtype).as_strided(*_form(tensor))
+            zeros = torch.zeros(tensor.shape, dtype=tensor.dtype, device="cpu")
+            whole = zeros.as_strided(*_form(tensor))
         else:
             room = _room_bytes(tensor)
             here, self._free = self._free[:room], self._free[room:]
@@ -275,7 +276,7 @@ def _own(spread: Any, whole: Tensor) -> tuple[Tensor, Tensor, bool]:
 def _form(tensor: Tensor) -> tuple[torch.Size, tuple[int, ...]]:
     """Return shape and strides of a whole tensor."""
     if is_spread(tensor):
-        return tensor.shape, torch.empty(tensor.shape, device="meta").stride()
+        return tensor.shape, torch.empty(tensor.shape, dtype=tensor.dtype, device="meta").stride()
     return tensor.shape, torch.empty_like(tensor, device="meta").stride()
 
 
