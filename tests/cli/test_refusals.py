@@ -167,6 +167,7 @@ def test_a_wrong_argument_is_status_2_a_line_or_two_and_no_file(
     message: str,
 ) -> None:
     monkeypatch.setattr("sys.path", [*sys.path, str(in_empty_folder)])
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
     monkeypatch.delitem(sys.modules, "broken_task", raising=False)
     for name, text in {
         **{"mine.py": "", "mine.toml": TOML, "hosts.txt": "there\n", "faults.json": "[]"},

@@ -129,7 +129,7 @@ def test_help_names_common_rules_and_parameters() -> None:
         (f"{__name__}:unnameable", "needs given, which is not an int, float, bool, str or Literal"),
         (f"{__name__}:Refusing:p=1", r"p and q are 1\.5 together"),
         ("no.such.module:Rule", "there is no module 'no'"),
-        ("rules.py:Rule", "'rules.py' is not a module's name"),
+        ("rules.py:Rule", "there is no module 'rules'"),
         (f"{__name__}:not_a_rule", "a rule has name, registers, outstanding_max and step"),
         (f"{__name__}:failing", r"raised ZeroDivisionError: .*\nat .*test_rule_specs.py"),
     ],
