@@ -130,6 +130,8 @@ def test_help_names_common_rules_and_parameters() -> None:
         (f"{__name__}:Refusing:p=1", r"p and q are 1\.5 together"),
         ("no.such.module:Rule", "there is no module 'no'"),
         ("rules.py:Rule", "there is no module 'rules'"),
+        ("nowhere/json.py:Rule", "json.py cannot be imported: the file does not exist"),
+        ("my-rules:Rule", "'my-rules' is not a module's name"),
         (f"{__name__}:not_a_rule", "a rule has name, registers, outstanding_max and step"),
         (f"{__name__}:failing", r"raised ZeroDivisionError: .*\nat .*test_rule_specs.py"),
     ],

@@ -287,6 +287,7 @@ def test_a_notice_says_the_version_and_nothing_else() -> None:
 
 
 def test_an_answer_to_a_request_to_stop_tells_its_weight_in_units() -> None:
+    assert "held=3," in repr(Excerpt(snapshot=2, held=3 * UNIT))
     told = repr(Stopping("", 3 * UNIT, Phase.QUIET, 40, True))
     assert "weight=3, phase=" in told and told.endswith("step=40, done=True)")
 
