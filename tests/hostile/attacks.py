@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from rumor.gossip.weight import FOUNDERS_MAX
+from rumor.gossip.wire.codec import VERSION
 
 from ..waiting import LIMIT_S
 from . import client as c
@@ -205,7 +206,7 @@ def no_messages(run: Run) -> bool:
 def _packed(header: bytes) -> list[bytes]:
     from zlib import crc32
 
-    return [struct.pack("<3sBI", b"RMR", 4, crc32(header)) + header]
+    return [struct.pack("<3sBI", b"RMR", VERSION, crc32(header)) + header]
 
 
 def unasked(run: Run) -> bool:

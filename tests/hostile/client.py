@@ -16,6 +16,7 @@ import zmq
 from zmq.utils import z85
 
 from rumor.gossip.wire import messages as m
+from rumor.gossip.wire.codec import VERSION
 
 from ..waiting import LIMIT_S
 
@@ -47,7 +48,7 @@ Parts = list[bytes]
 def framed(fields: Sequence[Any], frame: bytes = b"") -> Parts:
     """A message of these header fields: magic, version, checksum, msgpack; and its frame."""
     packed: bytes = msgpack.packb(fields)
-    first = _PREFIX.pack(b"RMR", 4, crc32(packed)) + packed
+    first = _PREFIX.pack(b"RMR", VERSION, crc32(packed)) + packed
     return [first, frame] if frame else [first]
 
 

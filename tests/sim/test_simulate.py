@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import ConcatDataset, Dataset, TensorDataset
 
 from rumor.gossip import ConfigError
 from rumor.sim import Swarm, simulate
@@ -214,7 +214,10 @@ def test_batches_of_another_form_give_the_same_bits(partition: str) -> None:
 
 UNSTACKED = [
     (as_dicts(tiny(steps=10), augment=noisy), "it has a training_step"),
-    (tiny(steps=10, train=TensorDataset(*tiny().train)), "its data are not two tensors"),
+    (
+        tiny(steps=10, train=ConcatDataset([TensorDataset(*tiny().train)])),
+        "its data are not two tensors",
+    ),
     (tiny(steps=10, augment=lambda batch: (-batch[0], batch[1])), "it augments its batches"),
     (tiny(steps=10, precision="bfloat16"), "its precision is bfloat16"),
 ]
