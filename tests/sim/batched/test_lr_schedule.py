@@ -43,7 +43,9 @@ def rates_of(**settings: Any) -> list[float]:
 
 
 def test_one_worker_trains_as_a_live_peer_does_to_the_last_bit() -> None:
-    learner = Learner(RunConfig(task="digits", steps=15, lr_schedule=SCHEDULE, seed=3), "peer-0")
+    learner = Learner(
+        RunConfig(task="digits", steps=15, device="cpu", lr_schedule=SCHEDULE, seed=3), "peer-0"
+    )
     learner.start()
     for _ in range(15):
         learner.step()
