@@ -14,7 +14,7 @@ from rich.text import Text
 from ...gossip.config import ProtocolConfig
 from ..errors import FAILED, fail
 from ..reports.console import plain_table, print_json, progress_on
-from .monitor import PeerView, State
+from .monitor import PeerView, State, read_log
 
 __all__ = [
     *("Display", "complaint", "display_on", "end", "failures", "is_exact", "render", "report"),
@@ -334,7 +334,7 @@ def end(summary: Mapping[str, Any], *, as_json: bool) -> None:
 def _show_log(folder: Path, id: str) -> None:
     """Show the end of a peer's log on stderr."""
     try:
-        lines = (folder / "log.txt").read_text(errors="replace").splitlines()
+        lines = read_log(folder)
     except OSError as error:
         lines = [f"(it cannot be read: {error.strerror})"]
     print(f"\n{id} failed; the end of {folder / 'log.txt'}:", file=sys.stderr)

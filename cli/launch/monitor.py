@@ -1,6 +1,7 @@
 """The launcher's view of its peers from outside: their files, and the ends of their processes."""
 
 import os
+import re
 import signal
 import tempfile
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ __all__ = [
     "last_words",
     "life_in",
     "lives_in",
+    "read_log",
     "read_report",
 ]
 
@@ -54,6 +56,10 @@ class State(StrEnum):
 
 
 OVER = {State.LEFT, State.KILLED, State.FAILED}
+
+_RANK: Final = re.compile(r"^\[\w*\d\]: ?")
+_TORCHRUN: Final = "torch/distributed/elastic/multiprocessing/"
+"""Marks of torchrun: before what a process says, and in its report on those that failed."""
 
 _ASKED: Final = frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1))
 """Signals that ask a process to end: a peer that has left after one ended in order."""
@@ -265,12 +271,19 @@ def read_report(folder: Path) -> dict[str, Any] | None:
 def last_words(folder: Path) -> str:
     """Return the last informative line of a peer's log, without ``error:``."""
     try:
-        lines = (folder / "log.txt").read_text(errors="replace").splitlines()
+        lines = read_log(folder)
     except FileNotFoundError:
         return ""
-    said = [line.strip() for line in lines if line.strip()]
+    said = [_RANK.sub("", line).strip() for line in lines if any(map(str.isalnum, line))]
     errors = [line for line in said if line.startswith("error: ")]
     return (errors or said or [""])[-1].removeprefix("error: ")
+
+
+def read_log(folder: Path) -> list[str]:
+    """Read the lines of a peer's log, without torchrun's report on the processes that failed."""
+    lines = (folder / "log.txt").read_text(errors="replace").splitlines()
+    reports = (n for n, line in enumerate(lines) if _TORCHRUN in line and "failed" in line)
+    return lines[: max(reports, default=len(lines))]
 
 
 def _ending(folder: Path, status: int) -> tuple[State, str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rumor.cli.launch.config import Place
-from rumor.cli.launch.monitor import Monitor, State, last_words
+from rumor.cli.launch.monitor import Monitor, State, last_words, read_log
 
 
 class Ended:
@@ -108,6 +108,19 @@ def test_a_log_without_an_error_has_its_last_line_for_last_words(tmp_path: Path)
     assert last_words(tmp_path) == ""
     (tmp_path / "log.txt").write_text("Traceback:\n  ...\nMemoryError\n\n")
     assert last_words(tmp_path) == "MemoryError"
+
+
+def test_torchruns_report_is_not_the_last_word_of_a_rank(tmp_path: Path) -> None:
+    report = "torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1)"
+    log = [
+        "[rank0]:   in main",
+        "[rank0]: ValueError: no data",
+        f"E1129 {report}",
+        "train.py FAILED",
+    ]
+    (tmp_path / "log.txt").write_text("\n".join([*log, "====="]))
+    assert last_words(tmp_path) == "ValueError: no data"
+    assert read_log(tmp_path) == log[:2]
 
 
 def test_a_run_of_so_many_steps_in_all_is_through_when_all_together_took_them(

@@ -22,7 +22,8 @@ def ranks_of(model: nn.Module, group: Any = None) -> tuple[int, ...]:
     """Return the ranks of the processes that train *model* together, in order.
 
     They are those of its DTensors' meshes, or of its `DistributedDataParallel`. *group* is the
-    process group that the caller names. The result is empty if this process trains it alone.
+    process group that the caller names. The result is empty for a plain model that this process
+    trains alone, and has one rank for DTensors on a mesh of one process.
 
     Raises:
         TrainingError: Its groups overlap in part, *group* does not include one of them, or the
@@ -32,6 +33,7 @@ def ranks_of(model: nn.Module, group: Any = None) -> tuple[int, ...]:
     if not (dist.is_available() and dist.is_initialized()):
         return ()
     plain, found, trains = plain_names(model), dict[tuple[int, ...], str](), False
+    has_parts = False
     for path, module in model.named_modules():
         groups = [each for each in vars(module).values() if isinstance(each, dist.ProcessGroup)]
         is_statistics = isinstance(module, nn.SyncBatchNorm)
@@ -51,6 +53,7 @@ def ranks_of(model: nn.Module, group: Any = None) -> tuple[int, ...]:
             mesh: Any = getattr(tensor, "device_mesh")  # noqa: B009
             ranks = tuple(sorted(mesh.mesh.flatten().tolist()))
             found.setdefault(ranks, plain(name))
+            has_parts = True
             trains |= len(ranks) > 1
     if group is not None:
         whole, trains = tuple(sorted(dist.get_process_group_ranks(group))), True
@@ -68,7 +71,7 @@ def ranks_of(model: nn.Module, group: Any = None) -> tuple[int, ...]:
             "gradients: give Peer the plain model, so that each process is a peer of its own, or "
             "wrap it in DistributedDataParallel"
         )
-    return whole if len(whole) > 1 else ()
+    return whole if len(whole) > 1 or has_parts else ()
 
 
 def require_placed(name: str, tensor: Any) -> None:

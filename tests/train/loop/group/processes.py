@@ -26,7 +26,7 @@ from ....waiting import LIMIT_S
 
 __all__ = ["KINDS", "Node", "layers", "nodes", "numbers", "spread"]
 
-KINDS = {"plain": 1, "ddp": 2, "fsdp": 2, "fsdp3": 3, "hsdp": 4, "tp": 2}
+KINDS = {"plain": 1, "ddp": 2, "fsdp1": 1, "fsdp": 2, "fsdp3": 3, "hsdp": 4, "tp": 2}
 """Number of processes of each kind of peer."""
 
 
@@ -148,7 +148,7 @@ def _run(
     torch.set_num_threads(1)
     size = KINDS[kind]
     try:
-        if size > 1:
+        if kind != "plain":
             store = FileStore(str(meet), size)
             on_gpus = given.get("device") == "cuda"
             if on_gpus:
@@ -163,5 +163,5 @@ def _run(
         raise
     finally:
         pipe.close()
-    if size > 1:
+    if kind != "plain":
         dist.destroy_process_group()
