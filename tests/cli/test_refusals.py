@@ -170,8 +170,12 @@ def test_a_wrong_argument_is_status_2_a_line_or_two_and_no_file(
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     monkeypatch.delitem(sys.modules, "broken_task", raising=False)
     for name, text in {
-        **{"mine.py": "", "mine.toml": TOML, "hosts.txt": "there\n", "faults.json": "[]"},
-        **{"none.json": "{}", "old/series.npz": ""},
+        "mine.py": "",
+        "mine.toml": TOML,
+        "hosts.txt": "there\n",
+        "faults.json": "[]",
+        "none.json": "{}",
+        "old/series.npz": "",
         "broken_task.py": "def task():\n    return 1 / 0\n",
     }.items():
         Path(name).parent.mkdir(exist_ok=True)

@@ -74,7 +74,9 @@ def hello(
 
 
 _SHARE: dict[str, Any] = {
-    **{"seq": 1, "escrow": 9, "size_bytes": 64},
+    "seq": 1,
+    "escrow": 9,
+    "size_bytes": 64,
     **dict.fromkeys(("epoch", "round", "note", "step"), 0),
 }
 

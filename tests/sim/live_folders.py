@@ -10,12 +10,31 @@ __all__ = ["leave_peer", "leave_run", "rows_of"]
 BEGAN_UNIX_S = 1e9
 
 OPTIONS: dict[str, Any] = {
-    **{"task": "digits", "steps": None, "total_steps": 900, "lr": None, "batch_size": None},
-    **{"lr_schedule": "constant", "partition": "shared", "index": 0, "count": 4, "seed": 1},
-    **{"topology": "exponential", "rule": "gosgd", "p": None, "emission": "per-step"},
-    **{"wire": "float32", "shards": 1, "shards_per_push": 1, "shard_order": "round-robin"},
-    **{"exact": False, "bandwidth": None, "timing": "lan", "eval_every": 10},
-    **{"step_s_min": 0.0, "bind": [], "advertise": []},
+    "task": "digits",
+    "steps": None,
+    "total_steps": 900,
+    "lr": None,
+    "batch_size": None,
+    "lr_schedule": "constant",
+    "partition": "shared",
+    "index": 0,
+    "count": 4,
+    "seed": 1,
+    "topology": "exponential",
+    "rule": "gosgd",
+    "p": None,
+    "emission": "per-step",
+    "wire": "float32",
+    "shards": 1,
+    "shards_per_push": 1,
+    "shard_order": "round-robin",
+    "exact": False,
+    "bandwidth": None,
+    "timing": "lan",
+    "eval_every": 10,
+    "step_s_min": 0.0,
+    "bind": [],
+    "advertise": [],
 }
 
 
@@ -27,11 +46,16 @@ def rows_of(step_s: float, steps: int = 100, *, since_s: float = 0.0) -> list[di
     """
     return [
         {
-            **{"step": step, "time_s": step * step_s},
+            "step": step,
+            "time_s": step * step_s,
             "unix_s": BEGAN_UNIX_S + since_s + step * step_s,
             "accuracy": min(0.95, step / 100) if step % 10 == 0 else None,
-            **{"bytes_sent": 1100 * step, "membership_bytes": 100 * step},
-            **{"step_s": step_s, "step_s_sd": 0.0, "own_s": step_s / 2, "own_s_sd": 0.0},
+            "bytes_sent": 1100 * step,
+            "membership_bytes": 100 * step,
+            "step_s": step_s,
+            "step_s_sd": 0.0,
+            "own_s": step_s / 2,
+            "own_s_sd": 0.0,
             "sketch": [1.0, float(step)] if step % 10 == 0 else None,
         }
         for step in (1, *range(10, steps + 1, 10))

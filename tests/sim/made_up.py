@@ -27,8 +27,11 @@ def made_up(*, workers: int = 64, points: int = 41, task: str = "digits", **chan
     model = {"weight": torch.arange(6.0).reshape(2, 3)} if has_model else None
     counts = rng.integers(150, 250, workers)
     ends = {
-        **{"steps": counts, "weight_units": np.full(workers, 2**40)},
-        **{"idle_s": np.zeros(workers), "pushes": counts // 10, "mixed": counts // 10},
+        "steps": counts,
+        "weight_units": np.full(workers, 2**40),
+        "idle_s": np.zeros(workers),
+        "pushes": counts // 10,
+        "mixed": counts // 10,
     }
     summary = _summary(task, workers, series, int(counts.sum())) | changes
     return Run(summary=summary, series=series, workers=ends, model=model)
@@ -39,8 +42,13 @@ def _exchange(time_s: np.ndarray, workers: int, rng: np.random.Generator) -> dic
     spread = np.array([-0.9, -0.4, -0.05, 0.35, 2.5])
     noise = 1 + 0.1 * rng.standard_normal(len(time_s))
     return {
-        **{"time_s": time_s, "steps": 10 * time_s, "messages": 2 * pushes, "pushes": pushes},
-        **{"bytes_sent": 20_000 * pushes, "skipped": np.zeros(len(time_s)), "mixed": pushes},
+        "time_s": time_s,
+        "steps": 10 * time_s,
+        "messages": 2 * pushes,
+        "pushes": pushes,
+        "bytes_sent": 20_000 * pushes,
+        "skipped": np.zeros(len(time_s)),
+        "mixed": pushes,
         "consensus_distance": 0.2 * (1 - np.exp(-time_s)) * np.exp(-time_s / 15),
         "weight_quantiles": 1 + np.outer(1 - np.exp(-time_s / 3), spread),
         "staleness_steps": np.where(time_s > 0, 1.5 * noise, np.nan),
@@ -52,21 +60,41 @@ def _summary(task: str, workers: int, series: dict[str, np.ndarray], steps: int)
     accuracy, loss = series.get("accuracy"), series.get("loss")
     units = workers * 2**40
     return {
-        **{"task": task, "workers": workers, "topology": "exponential", "rule": "gosgd", "p": 0.1},
-        **{"emission": "per-step", "seed": 0, "partition": "shared", "network": "lan"},
-        **{"pace": "constant", "step_s": 0.1, "engine": "dense"},
+        "task": task,
+        "workers": workers,
+        "topology": "exponential",
+        "rule": "gosgd",
+        "p": 0.1,
+        "emission": "per-step",
+        "seed": 0,
+        "partition": "shared",
+        "network": "lan",
+        "pace": "constant",
+        "step_s": 0.1,
+        "engine": "dense",
         "engine_why": "a multilayer perceptron",
         "accuracy": None if accuracy is None else float(accuracy[-1]),
         "loss": None if loss is None else float(loss[-1]),
         "consensus_distance": float(series["consensus_distance"][-1]),
         "disagreement": 3.0 if "disagreement" in series else None,
         "disagreement_stationary": 3.1 if task == "noise" else None,
-        **{"weight_total": float(workers), "weight_expected": float(workers)},
-        **{"weight_units_total": units, "weight_units_expected": units, "skipped": 0},
+        "weight_total": float(workers),
+        "weight_expected": float(workers),
+        "weight_units_total": units,
+        "weight_units_expected": units,
+        "skipped": 0,
         **{name: int(series[name][-1]) for name in ("messages", "bytes_sent", "pushes", "mixed")},
-        **{"staleness_steps": 1.5, "idle": 0.02, "sync_points": 41, "stopped": [], "steps": steps},
-        **{"steps_per_s": 28_000.0, "wall_s": 0.5, "virtual_time_s": 20.0, "peak_rss_mib": 512.3},
+        "staleness_steps": 1.5,
+        "idle": 0.02,
+        "sync_points": 41,
+        "stopped": [],
+        "steps": steps,
+        "steps_per_s": 28_000.0,
+        "wall_s": 0.5,
+        "virtual_time_s": 20.0,
+        "peak_rss_mib": 512.3,
         "n_params": 6,
         "time_to": {f"{level:g}": time_to(series, level) for level in (0.5, 0.9, 0.95, 0.99)},
-        **{"digest": "d" * 32, "model_digest": "m" * 32 if "loss" in series else None},
+        "digest": "d" * 32,
+        "model_digest": "m" * 32 if "loss" in series else None,
     }

@@ -40,7 +40,11 @@ MINE = f"{__name__}:EveryNth"
 
 def ran(rule: str, **settings: Any) -> Any:
     return simulate(
-        **{"task": "consensus", "workers": 6, "topology": "ring", "steps": 40, **settings},
+        task="consensus",
+        workers=6,
+        topology="ring",
+        steps=40,
+        **settings,
         rule=rule,
     )
 

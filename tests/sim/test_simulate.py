@@ -32,8 +32,14 @@ def tiny(**changes: Any) -> Task:
     inputs = torch.randn(64, 3, generator=generator)
     pair = inputs, inputs @ torch.tensor([[1.0], [-2.0], [0.5]])
     settings: dict[str, Any] = {
-        **{"name": "tiny", "model": lambda: nn.Linear(3, 1), "train": pair, "test": pair},
-        **{"loss": functional.mse_loss, "lr": 0.05, "batch_size": 8, "steps": 40},
+        "name": "tiny",
+        "model": lambda: nn.Linear(3, 1),
+        "train": pair,
+        "test": pair,
+        "loss": functional.mse_loss,
+        "lr": 0.05,
+        "batch_size": 8,
+        "steps": 40,
     }
     return Task(**settings | changes)
 

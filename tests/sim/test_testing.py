@@ -43,8 +43,14 @@ def line(**changes: Any) -> Task:
     targets = inputs @ np.array([[1.0], [-2.0], [3.0]]) + 0.1 * rng.normal(size=(64, 1))
     pair = torch.from_numpy(inputs).float(), torch.from_numpy(targets).float()
     settings: dict[str, Any] = {
-        **{"name": "line", "model": lambda: nn.Linear(3, 1), "train": pair, "test": pair},
-        **{"loss": functional.mse_loss, "lr": 0.05, "batch_size": 8, "steps": 10},
+        "name": "line",
+        "model": lambda: nn.Linear(3, 1),
+        "train": pair,
+        "test": pair,
+        "loss": functional.mse_loss,
+        "lr": 0.05,
+        "batch_size": 8,
+        "steps": 10,
     }
     return Task(**settings | changes)
 
@@ -65,7 +71,10 @@ def blobs() -> Task:
     inputs = rng.normal(size=(80, 2)) + 4.0 * labels[:, None]
     pair = torch.from_numpy(inputs).float(), torch.from_numpy(labels)
     return line(
-        **{"name": "blobs", "train": pair, "test": pair, "loss": functional.cross_entropy},
+        name="blobs",
+        train=pair,
+        test=pair,
+        loss=functional.cross_entropy,
         model=lambda: nn.Sequential(nn.BatchNorm1d(2), nn.Dropout(0.1), nn.Linear(2, 2)),
         accuracy=lambda outputs, labels: (outputs.argmax(1) == labels).double().mean().item(),
     )
@@ -240,7 +249,8 @@ def test_whatever_goes_wrong_escrow_settles_and_models_agree_in_the_end(seed: in
             swarm.restart(peer)
         else:
             faults: list[Callable[[], object]] = [
-                *(lambda: swarm.crash(peer), lambda: swarm.leave(peer)),
+                lambda: swarm.crash(peer),
+                lambda: swarm.leave(peer),
                 lambda: swarm.pause(peer, float(rng.exponential(3.0))),
                 lambda: swarm.cut(peer, one_way=bool(rng.random() < 0.3)),
                 lambda: swarm.join(),
@@ -258,7 +268,9 @@ def test_whatever_goes_wrong_escrow_settles_and_models_agree_in_the_end(seed: in
 @pytest.mark.extended
 def test_a_list_of_faults_is_done_as_simulations_do_it(tmp_path: Path) -> None:
     faults = [
-        *(fault(2.0, "crash", 1), fault(3.0, "restart", "peer-1"), fault(4.5, "join")),
+        fault(2.0, "crash", 1),
+        fault(3.0, "restart", "peer-1"),
+        fault(4.5, "join"),
         fault(4.0, "partition", groups=[["peer-0"], ["peer-1", "peer-2"]], for_s=1),
         fault(5.0, "leave", 2),
     ]

@@ -26,9 +26,17 @@ WORKERS, TOTAL, EACH = 4, 86, 22
 def simulated(name: str, **changes: Any) -> Any:
     has_h = any(parameter.name == "h" for parameter in parameters_of(RULES[name]))
     given: dict[str, Any] = {
-        **{"task": "quadratic", "momentum": 0.0, "lr": 0.01, "lr_schedule": "cosine"},
-        **{"workers": WORKERS, "total_steps": TOTAL, "slow": ("3:3",), "step_s": 0.05, "seed": 1},
-        **{"rule": f"{name}:h=5" if has_h else name, "topology": TOPOLOGIES.get(name, "complete")},
+        "task": "quadratic",
+        "momentum": 0.0,
+        "lr": 0.01,
+        "lr_schedule": "cosine",
+        "workers": WORKERS,
+        "total_steps": TOTAL,
+        "slow": ("3:3",),
+        "step_s": 0.05,
+        "seed": 1,
+        "rule": f"{name}:h=5" if has_h else name,
+        "topology": TOPOLOGIES.get(name, "complete"),
     }
     return simulate(**given | changes)
 

@@ -23,7 +23,9 @@ def is_drawn(topology: Topology, path: Path) -> bool:
     ("spec", "n"),
     [
         *((spec, 16) for spec in FAMILY_SPECS),
-        *(("ring", 1), ("erdos-renyi", 300), ("base-k", 61)),
+        ("ring", 1),
+        ("erdos-renyi", 300),
+        ("base-k", 61),
     ],
 )
 def test_every_family_and_size_has_a_picture(tmp_path: Path, spec: str, n: int) -> None:

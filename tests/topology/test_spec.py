@@ -62,7 +62,9 @@ def test_topologies_are_equal_that_were_asked_for_alike() -> None:
 @pytest.mark.parametrize(
     ("spec", "n"),
     [
-        *(("hosts:sizes=4x4x8", 16), ("torus:rows=3,cols=4", 12), ("grid:rows=1,cols=4", 4)),
+        ("hosts:sizes=4x4x8", 16),
+        ("torus:rows=3,cols=4", 12),
+        ("grid:rows=1,cols=4", 4),
         ("spanning-tree:of=hosts:sizes=2x3", 5),
     ],
 )

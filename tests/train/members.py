@@ -100,9 +100,13 @@ class Member:
 
 def one_of(folder: Path, id: str, founders: int, *, obeys: bool = True, **changes: Any) -> Member:
     """One of so many that found together, alike, and wait for one another at their end."""
-    together = {"out": folder / id, "rendezvous": folder / "meeting", "founders": founders}
-    config = settings(id, **{**together, "linger_s": LIMIT_S, **changes})
-    peer = Peer(linear(), config)
+    together: dict[str, Any] = {
+        "out": folder / id,
+        "rendezvous": folder / "meeting",
+        "founders": founders,
+        "linger_s": LIMIT_S,
+    }
+    peer = Peer(linear(), settings(id, **together | changes))
     return Member(peer, lambda: peer.step(loss=0.5), obeys=obeys)
 
 

@@ -66,7 +66,10 @@ def test_a_study_of_described_hosts_ends_with_the_line_to_start(tmp_path: Path) 
     told = json.loads(again.stdout)
     assert told["target"] == 100 and told["out"] == "a" and told["start"].startswith(line)
     assert {each["topology"] for each in told["candidates"]} == {
-        *("ring", "torus", "exponential", "complete")
+        "ring",
+        "torus",
+        "exponential",
+        "complete",
     }
     never = advise("--hosts", "2x fast", *ALONE, *SMALL, "--out", "b", "--target", "1e-9", status=1)
     assert "no candidate always came to a loss of 1e-09" in never.stderr

@@ -107,7 +107,10 @@ def test_a_script_is_trained_by_all_and_one_that_fails_is_named_with_its_log() -
     assert "RuntimeError: out of ideas" in said
     written = {"model.safetensors", "summary.json", "training.png"}
     assert {path.name for path in Path("run").iterdir()} == {
-        *("peers", "rendezvous", "tensorboard", *written)
+        "peers",
+        "rendezvous",
+        "tensorboard",
+        *written,
     }
     series = {path.name for path in Path("run/tensorboard").iterdir()}
     assert series == {"peer-0", "peer-1", "peer-2", "swarm"}
@@ -163,7 +166,8 @@ def test_what_fails_after_the_training_takes_nothing_of_it_back() -> None:
     summary, said = trained("-n", "2", "--", "late.py", status=1)
     assert ends(summary) == ["finished", "finished"]
     assert ends(summary, "script_error") == [
-        *("RuntimeError: no room for the picture", "ImportError: no plots here")
+        "RuntimeError: no room for the picture",
+        "ImportError: no plots here",
     ]
     assert summary["digest"] and Path("run/model.safetensors").is_file()
     told = "error: peer-0 trained, and then the script failed: RuntimeError: no room"

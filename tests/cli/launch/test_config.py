@@ -26,8 +26,10 @@ def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
     ("texts", "message"),
     [
         *((text, "PEER:FACTOR") for text in ("3", "1:-2", "1:nan")),
-        *(("a:2", "there is no worker a"), ("1:0.5", "FACTOR >= 1")),
-        *(("4:2", "only 0 to 3"), ("1:2 1:3", "twice")),
+        ("a:2", "there is no worker a"),
+        ("1:0.5", "FACTOR >= 1"),
+        ("4:2", "only 0 to 3"),
+        ("1:2 1:3", "twice"),
     ],
 )
 def test_a_slow_peer_that_makes_no_sense_is_refused(texts: str, message: str) -> None:

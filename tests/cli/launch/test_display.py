@@ -101,8 +101,10 @@ NO_MODEL = dict.fromkeys(("digest", "accuracy", "loss", "consensus_distance"))
         (
             {},
             [
-                *("accuracy 0.9600 and loss 0.15 on held-out data", "differ by 0.01 of their norm"),
-                *("runs/x/training.png", "runs/x/model.safetensors"),
+                "accuracy 0.9600 and loss 0.15 on held-out data",
+                "differ by 0.01 of their norm",
+                "runs/x/training.png",
+                "runs/x/model.safetensors",
                 "Weight is exact: 2199023255552 units",
             ],
             ["ended before"],
@@ -115,18 +117,21 @@ NO_MODEL = dict.fromkeys(("digest", "accuracy", "loss", "consensus_distance"))
                 "peers_detail": [detail(0), detail(1, state="killed", accuracy=None)],
                 "dead": [DEAD | {"weight": 0.5, "weight_units": 2**39}],
             },
-            *([DIED], []),
+            [DIED],
+            [],
         ),
         ({"peers_detail": [detail(0), detail(1, merge=LATE)]}, [EARLY], []),
         ({"peers_detail": [detail(0, merge=None), detail(1)]}, [], ["ended before"]),
         # Its end was not seen: no signal is named.
         (
             {"dead": [DEAD | UNSEEN]},
-            *(["was started again after incarnation 1; a weight of 0.5000 died with it"], []),
+            ["was started again after incarnation 1; a weight of 0.5000 died with it"],
+            [],
         ),
         (
             {"unwritten": ["training.png (No space left on device)"]},
-            *(["runs/x/model.safetensors"], ["training.png"]),
+            ["runs/x/model.safetensors"],
+            ["training.png"],
         ),
         (
             {"dead": [DEAD | FAILED]},

@@ -133,8 +133,10 @@ ALL = ("peer-0", "peer-1", "peer-2")
         ),
         (
             [
-                *(fault(1, "crash", "peer-1"), fault(1, "crash", "peer-1")),
-                *(fault(2, "restart", "peer-1", state="lost"), fault(3, "restart", "peer-1")),
+                fault(1, "crash", "peer-1"),
+                fault(1, "crash", "peer-1"),
+                fault(2, "restart", "peer-1", state="lost"),
+                fault(3, "restart", "peer-1"),
                 fault(3, "crash", "peer-1"),
             ],
             [(1, "kill peer-1"), (2, "renew peer-1"), (3, "kill peer-1")],
@@ -152,22 +154,31 @@ ALL = ("peer-0", "peer-1", "peer-2")
         ),
         (
             [
-                *(fault(1, "pause", "peer-2", for_s=1), fault(3, "pause", "peer-2")),
-                *(fault(3.5, "continue", "peer-2"), fault(3.5, "continue", "peer-2")),
+                fault(1, "pause", "peer-2", for_s=1),
+                fault(3, "pause", "peer-2"),
+                fault(3.5, "continue", "peer-2"),
+                fault(3.5, "continue", "peer-2"),
             ],
             [
-                *((1, "hold peer-2"), (2, "release peer-2")),
-                *((3, "hold peer-2"), (3.5, "release peer-2")),
+                (1, "hold peer-2"),
+                (2, "release peer-2"),
+                (3, "hold peer-2"),
+                (3.5, "release peer-2"),
             ],
         ),
         (
             [
-                *(fault(1, "join", count=2), fault(2, "join")),
-                *(fault(3, "leave", "join-3"), fault(3, "crash", "join-1")),
+                fault(1, "join", count=2),
+                fault(2, "join"),
+                fault(3, "leave", "join-3"),
+                fault(3, "crash", "join-1"),
             ],
             [
-                *((1, "start join-1"), (1, "start join-2"), (2, "start join-3")),
-                *((3, "leave join-3"), (3, "kill join-1")),
+                (1, "start join-1"),
+                (1, "start join-2"),
+                (2, "start join-3"),
+                (3, "leave join-3"),
+                (3, "kill join-1"),
             ],
         ),
         ([fault(1, "leave", "join-1"), fault(2, "join")], [(2, "start join-1")]),
@@ -286,12 +297,15 @@ def test_of_two_slows_the_larger_counts_and_each_ends_by_itself(tmp_path: Path) 
     faults = [fault(at_s, "slow", "peer-1", factor=f, for_s=for_s) for at_s, f, for_s in rows]
     stage = Stage(tmp_path, faults).train()
     stage.play(10.0)
-    assert [round(1 / run_of(stage, k + 0.1, k + 0.9)) for k in (1, 2, 3, 4, 5, 7, 8)] == [
-        *(3, 5, 3, 3, 1, 2, 2),
-    ]
+    times_slower = [round(1 / run_of(stage, k + 0.1, k + 0.9)) for k in (1, 2, 3, 4, 5, 7, 8)]
+    assert times_slower == [3, 5, 3, 3, 1, 2, 2]
     assert [word.partition("peer-1 ")[2] for word in stage.news] == [
-        *("runs 1/3 of the time", "runs 1/5 of the time", "runs 1/3 of the time"),
-        *("runs all of the time", "runs 1/2 of the time", "runs all of the time"),
+        "runs 1/3 of the time",
+        "runs 1/5 of the time",
+        "runs 1/3 of the time",
+        "runs all of the time",
+        "runs 1/2 of the time",
+        "runs all of the time",
     ]
     assert not stage.group.holds(1)
 
@@ -305,8 +319,10 @@ def test_a_slow_machine_is_slow_in_the_next_life_of_its_peer(tmp_path: Path) -> 
 
 def test_what_was_done_is_recorded_with_its_time_and_step(tmp_path: Path) -> None:
     faults = [
-        *(fault(1, "crash", "peer-1"), fault(2, "heal")),
-        *(fault(2, "reset", every_s=0.1, for_s=0.25), fault(90, "heal")),
+        fault(1, "crash", "peer-1"),
+        fault(2, "heal"),
+        fault(2, "reset", every_s=0.1, for_s=0.25),
+        fault(90, "heal"),
     ]
     stage = Stage(tmp_path, faults).train()
     stage.play(0.5)
@@ -319,7 +335,8 @@ def test_what_was_done_is_recorded_with_its_time_and_step(tmp_path: Path) -> Non
     assert crash["done"][0]["at_s"] == pytest.approx(1.0, abs=0.01)
     assert [(done["step"], done["what"]) for done in heal["done"]] == [(50, "heal begins")]
     assert [done["what"] for done in reset["done"]] == [
-        *("reset begins: for_s 0.25, every_s 0.1", "reset ends")
+        "reset begins: for_s 0.25, every_s 0.1",
+        "reset ends",
     ]
     assert never["done"] == []
 

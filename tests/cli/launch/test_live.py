@@ -136,12 +136,17 @@ def is_exact(summary: dict[str, Any]) -> bool:
 @pytest.mark.usefixtures("await_checkpoint")
 def test_whatever_happens_to_network_and_peers_no_unit_is_missing(tmp_path: Path) -> None:
     faults = [
-        *(fault(0, "loss", rate=0.1, for_s=2), fault(0, "duplicate", rate=0.2)),
-        *(fault(0, "replay", 2, rate=0.2), fault(0, "delay", by_s=0.005, for_s=2)),
-        *(fault(0.1, "reset", every_s=0.2, for_s=1),),
-        *(fault(0.2, "cut", 0, to=1, one_way=True, for_s=0.5), fault(0.5, "join")),
-        *(fault(0.8, "partition", groups=[[0, 1]]), fault(1.6, "heal")),
-        *(fault(1.8, "crash", 1), fault(2.0, "restart", 1)),
+        fault(0, "loss", rate=0.1, for_s=2),
+        fault(0, "duplicate", rate=0.2),
+        fault(0, "replay", 2, rate=0.2),
+        fault(0, "delay", by_s=0.005, for_s=2),
+        fault(0.1, "reset", every_s=0.2, for_s=1),
+        fault(0.2, "cut", 0, to=1, one_way=True, for_s=0.5),
+        fault(0.5, "join"),
+        fault(0.8, "partition", groups=[[0, 1]]),
+        fault(1.6, "heal"),
+        fault(1.8, "crash", 1),
+        fault(2.0, "restart", 1),
     ]
     assert {each["kind"] for each in faults} > {*NETWORK_KINDS}
     peers = tmp_path / "run" / "peers"
@@ -161,9 +166,14 @@ def test_whatever_happens_to_network_and_peers_no_unit_is_missing(tmp_path: Path
     path = tmp_path / "faults.json"
     path.write_text(json.dumps(faults))
     summary = launched(
-        *("--peers", "3", "--out", str(tmp_path / "run"), "--faults", str(path)),
-        *("--set", "step_s_min=0.01", "--timing", "local", "--set", f"leave_s={LIMIT_S}"),
-        *("--steps", "1000000", "--set", "checkpoint_every=5steps"),
+        "--peers=3",
+        f"--out={tmp_path / 'run'}",
+        f"--faults={path}",
+        "--timing=local",
+        "--steps=1000000",
+        "--set=step_s_min=0.01",
+        "--set=checkpoint_every=5steps",
+        f"--set=leave_s={LIMIT_S}",
     )
     thread.join()
     assert is_exact(summary)

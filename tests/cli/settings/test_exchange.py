@@ -15,9 +15,16 @@ from ..called import called
 from ..launch.fakes import places_of
 
 GIVEN: dict[str, Any] = {
-    **{"shards": 8, "shards_per_push": 2, "shard_order": "random", "exact": True},
-    **{"bandwidth": "200mbit", "memory_models": 2.5, "shared_memory": False, "dead_s": 77.0},
-    **{"frozen_may_differ": True, "timing": "wan"},
+    "shards": 8,
+    "shards_per_push": 2,
+    "shard_order": "random",
+    "exact": True,
+    "bandwidth": "200mbit",
+    "memory_models": 2.5,
+    "shared_memory": False,
+    "dead_s": 77.0,
+    "frozen_may_differ": True,
+    "timing": "wan",
 }
 TYPED = [f"--set={name}={typed(value)}" for name, value in GIVEN.items()]
 

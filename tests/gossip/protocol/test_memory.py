@@ -43,8 +43,11 @@ def test_a_push_for_which_there_is_no_memory_is_skipped() -> None:
 @pytest.mark.parametrize(
     ("spec", "shards"),
     [
-        *(("gosgd:p=1", 1), ("gosgd:p=1,layers=2", 2), ("sparta", 2)),
-        *(("easgd:every=1", 1), ("adpsgd", 1)),
+        ("gosgd:p=1", 1),
+        ("gosgd:p=1,layers=2", 2),
+        ("sparta", 2),
+        ("easgd:every=1", 1),
+        ("adpsgd", 1),
     ],
 )
 def test_each_rule_says_that_memory_is_why_it_skips_a_push(spec: str, shards: int) -> None:

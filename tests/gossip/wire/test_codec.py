@@ -76,8 +76,14 @@ def sample(body: Body) -> Envelope:
 
 
 NUMBERS: dict[str, Any] = {
-    **{"size_bytes": 64, "frame_bytes": 32, "form": Form("int8", copy=True, anchor=True)},
-    **{"segment": "17:5:2a", "epoch": 1, "round": 2, "note": 0, "step": 300},
+    "size_bytes": 64,
+    "frame_bytes": 32,
+    "form": Form("int8", copy=True, anchor=True),
+    "segment": "17:5:2a",
+    "epoch": 1,
+    "round": 2,
+    "note": 0,
+    "step": 300,
 }
 
 

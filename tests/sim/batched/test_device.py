@@ -27,8 +27,15 @@ from ...rules import fitting
 from .foreign_device import NAME, ForeignDevice
 
 SETTINGS: dict[str, Any] = {
-    **{"task": "digits", "workers": 6, "topology": "exponential", "steps": 5, "eval_every": 3},
-    **{"pace": "lognormal:cv=0.5", "latency_s": 0.03, "seed": 4, "threads": 1},
+    "task": "digits",
+    "workers": 6,
+    "topology": "exponential",
+    "steps": 5,
+    "eval_every": 3,
+    "pace": "lognormal:cv=0.5",
+    "latency_s": 0.03,
+    "seed": 4,
+    "threads": 1,
 }
 
 
@@ -51,7 +58,10 @@ CASES: dict[str, dict[str, Any]] = {
     "topk": {"p": 0.7, "wire": "topk:0.1"},
     "shards": {"p": 0.7, "shards": 3},
     "crash": {
-        **{"p": 0.7, "steps": 60, "timing": "local", "checkpoint_every_s": 1.0},
+        "p": 0.7,
+        "steps": 60,
+        "timing": "local",
+        "checkpoint_every_s": 1.0,
         "faults": [fault(2, "crash", 2), fault(3, "restart", 2)],
     },
 }

@@ -43,8 +43,13 @@ def classifier(*layers: nn.Module) -> nn.Module:
 
 def task(model: Callable[[], nn.Module] = classifier, **changes: Any) -> Task:
     settings: dict[str, Any] = {
-        **{"name": "small", "model": model, "train": (VECTORS, CLASSES)},
-        **{"loss": functional.cross_entropy, "lr": 0.1, "batch_size": 32, "steps": 10},
+        "name": "small",
+        "model": model,
+        "train": (VECTORS, CLASSES),
+        "loss": functional.cross_entropy,
+        "lr": 0.1,
+        "batch_size": 32,
+        "steps": 10,
     } | changes
     return Task(**{"test": settings["train"]} | settings)
 
@@ -200,13 +205,19 @@ CASES = {
     "images": Case(Plain, IMAGES, engine="dense"),
     "flattened": Case(
         lambda: classifier(
-            *(nn.Flatten(), nn.Linear(144, 9), nn.ReLU(inplace=True), nn.Linear(9, 10))
+            nn.Flatten(), nn.Linear(144, 9), nn.ReLU(inplace=True), nn.Linear(9, 10)
         ),
-        *(IMAGES, CLASSES, nn.CrossEntropyLoss(), "dense"),
+        IMAGES,
+        CLASSES,
+        nn.CrossEntropyLoss(),
+        "dense",
     ),
     "squared error": Case(
         lambda: classifier(nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 3), nn.Tanh()),
-        *(VECTORS, NUMBERS, functional.mse_loss, "dense"),
+        VECTORS,
+        NUMBERS,
+        functional.mse_loss,
+        "dense",
     ),
     "smoothed labels": Case(
         lambda: classifier(nn.Linear(64, 32), nn.Sigmoid(), nn.Linear(32, 10)),
@@ -227,7 +238,10 @@ CASES = {
             *(Residual(nn.Conv2d(6, 6, 3, padding=1), nn.GroupNorm(2, 6)), nn.AvgPool2d(2)),
             *(nn.Flatten(), nn.Linear(24, 10)),
         ),
-        *(IMAGES, CLASSES, functional.cross_entropy, "loop"),
+        IMAGES,
+        CLASSES,
+        functional.cross_entropy,
+        "loop",
     ),
 }
 
@@ -319,8 +333,13 @@ def test_steps_of_each_optimizer_are_the_loops_but_for_rounding(optimizer: str) 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_learning_rate_that_falls_and_crashes_do_as_in_the_loop(optimizer: str) -> None:
     settings: dict[str, Any] = {
-        **{"workers": 6, "total_steps": 120, "optimizer": optimizer, "slow": ("3:4",)},
-        **{"lr_schedule": "cosine:warmup=0.2", "p": 0.5, "step_s": 0.1},
+        "workers": 6,
+        "total_steps": 120,
+        "optimizer": optimizer,
+        "slow": ("3:4",),
+        "lr_schedule": "cosine:warmup=0.2",
+        "p": 0.5,
+        "step_s": 0.1,
         "faults": [fault(0.9, "crash", 3), fault(1.5, "restart", 3)],
     }
     loop, dense = (simulate(**settings, engine=engine) for engine in ("loop", "dense"))

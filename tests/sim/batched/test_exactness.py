@@ -30,8 +30,16 @@ from ...rules import (
 )
 
 SETTINGS: dict[str, Any] = {
-    **{"task": "digits", "workers": 6, "topology": "exponential", "steps": 5, "batch_size": 4},
-    **{"pace": "lognormal:cv=0.5", "latency_s": 0.03, "eval_every": 3, "engine": "loop", "seed": 4},
+    "task": "digits",
+    "workers": 6,
+    "topology": "exponential",
+    "steps": 5,
+    "batch_size": 4,
+    "pace": "lognormal:cv=0.5",
+    "latency_s": 0.03,
+    "eval_every": 3,
+    "engine": "loop",
+    "seed": 4,
 }
 
 OF_RULES: dict[str, dict[str, Any]] = {rule: fitting(rule) for rule in RULES}
@@ -209,8 +217,13 @@ def test_no_unit_of_weight_is_lost_or_made(rule: str, cut: dict[str, Any]) -> No
     """Where messages are lost, come twice, and overtake one another."""
     task = consensus(dim=40) if "shards" in cut else vectors_of("consensus", rule)
     settings: dict[str, Any] = {
-        **{"task": task, "workers": 10, "topology": "random-regular:d=4", "steps": 30},
-        **{"pace": "pareto:shape=1.8", "speeds": "1x:50%,4x:50%", "network": "lossy"},
+        "task": task,
+        "workers": 10,
+        "topology": "random-regular:d=4",
+        "steps": 30,
+        "pace": "pareto:shape=1.8",
+        "speeds": "1x:50%,4x:50%",
+        "network": "lossy",
         "duplicates": 0.2,
     }
     run = simulate(**settings | fitting(rule) | cut)
@@ -323,7 +336,11 @@ def test_a_worker_that_diverges_stops_alone(rule: str) -> None:
 @pytest.mark.extended
 def test_where_it_stops_does_not_depend_on_how_it_is_computed() -> None:
     settings: dict[str, Any] = {
-        **{"task": poisoned(), "workers": 8, "partition": "shards:1", "p": 0.8, "steps": 10},
+        "task": poisoned(),
+        "workers": 8,
+        "partition": "shards:1",
+        "p": 0.8,
+        "steps": 10,
     }
     changes: Any = ({}, {"window": 3}, {"engine": "dense"}, {"threads": 2})
     runs = [simulate(**settings | {"engine": "loop"} | change) for change in changes]

@@ -37,8 +37,14 @@ def recorded(rates: list[float]) -> Task:
 def rates_of(**settings: Any) -> list[float]:
     """The learning rates of a run's steps, as it computes them."""
     rates: list[float] = []
-    given = {"workers": 1, "lr": 1.0, "threads": 1, "engine": "loop", "lr_schedule": "linear"}
-    simulate(task=recorded(rates), **{**given, **settings})
+    given: dict[str, Any] = {
+        "workers": 1,
+        "lr": 1.0,
+        "threads": 1,
+        "engine": "loop",
+        "lr_schedule": "linear",
+    }
+    simulate(task=recorded(rates), **given | settings)
     return rates
 
 

@@ -74,8 +74,14 @@ def test_an_error_over_there_is_raised_here(way: Way) -> None:
 @pytest.mark.extended
 def test_a_run_that_is_scheduled_ahead_has_the_digest_of_one_that_is_not() -> None:
     settings: dict[str, Any] = {
-        **{"workers": 64, "steps": 65, "p": 0.3, "topology": "ring", "engine": "dense"},
-        **{"network": "lossy", "pace": "lognormal:cv=0.5", "eval_every": 64},
+        "workers": 64,
+        "steps": 65,
+        "p": 0.3,
+        "topology": "ring",
+        "engine": "dense",
+        "network": "lossy",
+        "pace": "lognormal:cv=0.5",
+        "eval_every": 64,
     }
     runs = [simulate(**settings, threads=threads) for threads in (1, 2, 3)]
     assert len({run.summary["digest"] for run in runs}) == 1

@@ -16,8 +16,16 @@ from rumor.sim.models.network import NetworkConfig
 from ..bare import Point, run_bare
 
 SETTINGS: dict[str, Any] = {
-    **{"task": "digits", "workers": 6, "batch_size": 4, "p": 0.8, "pace": "lognormal:cv=0.5"},
-    **{"eval_every": 3, "engine": "loop", "seed": 4, "network": "ideal", "steps": 20},
+    "task": "digits",
+    "workers": 6,
+    "batch_size": 4,
+    "p": 0.8,
+    "pace": "lognormal:cv=0.5",
+    "eval_every": 3,
+    "engine": "loop",
+    "seed": 4,
+    "network": "ideal",
+    "steps": 20,
 }
 
 

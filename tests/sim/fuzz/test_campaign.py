@@ -81,7 +81,8 @@ QUICK, LATER = ("accepts-more",), ("partial-as-whole", "first-shard-asked")
 @pytest.mark.parametrize(
     "plant",
     [
-        *(*QUICK, *(pytest.param(plant, marks=pytest.mark.extended) for plant in LATER)),
+        *QUICK,
+        *(pytest.param(plant, marks=pytest.mark.extended) for plant in LATER),
         *(pytest.param(p, marks=pytest.mark.slow) for p in MUTANTS if p not in QUICK + LATER),
     ],
 )

@@ -55,8 +55,11 @@ def test_a_crash_ends_a_peer_and_a_restart_with_state_resumes_its_model_and_cloc
 def test_a_clock_that_jumped_stays_ahead_and_names_a_later_life() -> None:
     jump = fault(7, "clock-jump", "p1", by_s=60)
     swarm = Swarm(
-        *(jump, fault(8, "crash", "p1"), fault(8.5, "restart", "p1")),
-        *(fault(11, "crash", "p1"), fault(11.5, "restart", "p1", state="lost")),
+        jump,
+        fault(8, "crash", "p1"),
+        fault(8.5, "restart", "p1"),
+        fault(11, "crash", "p1"),
+        fault(11.5, "restart", "p1", state="lost"),
     ).at(8.5)
     assert swarm["p1"].worker.ahead_s == 60.0
     assert swarm["p1"].ledger.incarnation == 68_501
@@ -169,7 +172,8 @@ def test_two_swarms_that_meet_stay_two_and_exchange_no_weight() -> None:
         (
             "far-clocks",
             lambda scenario: max(scenario.ahead_s.values(), default=0.0) > 86_400,
-            *("clock far ahead", 1),
+            "clock far ahead",
+            1,
         ),
     ],
 )

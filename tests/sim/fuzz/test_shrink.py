@@ -37,15 +37,23 @@ def test_the_same_failure_is_always_made_as_small() -> None:
 
 def test_faults_of_peers_that_are_not_there_go_with_them() -> None:
     given = [
-        *(fault(0.5, "join"), fault(1.0, "crash", "p3"), fault(1.0, "crash", "join-1")),
-        *(fault(1.0, "crash", "join-2"), fault(2.0, "cut", "p0", to="p2", for_s=1.0)),
+        fault(0.5, "join"),
+        fault(1.0, "crash", "p3"),
+        fault(1.0, "crash", "join-1"),
+        fault(1.0, "crash", "join-2"),
+        fault(2.0, "cut", "p0", to="p2", for_s=1.0),
         *(fault(3.0, "mass-restart", peers=[p, "p3"], for_s=1.0) for p in ("p1", "p2")),
         fault(4.0, "partition", groups=[["p2", "p3"], ["p0", "p1"]], for_s=1.0),
-        *(fault(5.0, "partition", groups=[["p3"]], for_s=1.0), fault(6.0, "loss", rate=0.1)),
+        fault(5.0, "partition", groups=[["p3"]], for_s=1.0),
+        fault(6.0, "loss", rate=0.1),
     ]
     left = among(read_faults(json.dumps(given)), ["p0", "p1"])
     assert [(each.at_s, each.kind) for each in left] == [
-        *((0.5, "join"), (1.0, "crash"), (3.0, "mass-restart"), (4.0, "partition"), (6.0, "loss"))
+        (0.5, "join"),
+        (1.0, "crash"),
+        (3.0, "mass-restart"),
+        (4.0, "partition"),
+        (6.0, "loss"),
     ]
     assert left[1].peer == "join-1" and left[2].peers == ("p1",)
     assert left[3].groups == (("p0", "p1"),)

@@ -65,7 +65,8 @@ HALF = {"hosts": (Host(workers=("3", "4"), downlink_mbit=ONE_MB_S / 2),)}
         ({"downlink_mbit": ONE_MB_S * 2}, [(0.0, 0, 2, MB), (0.0, 1, 2, MB)], [1.0, 1.5]),
         (
             {"downlink_mbit": ONE_MB_S * 2, "jitter": 1e-12},
-            *([(0.0, 0, 2, MB), (0.0, 1, 2, MB)], [1.0, 1.5]),
+            [(0.0, 0, 2, MB), (0.0, 1, 2, MB)],
+            [1.0, 1.5],
         ),
         # A short message passes a long one that is still arriving; the long one waits for it.
         ({}, [(0.0, 0, 2, MB), (0.1, 1, 2, MB // 10)], [1.1, 0.2]),

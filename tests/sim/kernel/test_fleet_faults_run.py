@@ -32,8 +32,17 @@ BUSY = [
     fault(12.0, "restart", peer="join-1", state="lost"),
 ]
 SETTINGS: dict[str, Any] = {
-    **{"task": "digits", "workers": 5, "steps": 150, "batch_size": 8, "p": 0.3, "network": "lossy"},
-    **{"timing": "local", "checkpoint_every_s": 1.0, "faults": BUSY, "engine": "loop", "seed": 2},
+    "task": "digits",
+    "workers": 5,
+    "steps": 150,
+    "batch_size": 8,
+    "p": 0.3,
+    "network": "lossy",
+    "timing": "local",
+    "checkpoint_every_s": 1.0,
+    "faults": BUSY,
+    "engine": "loop",
+    "seed": 2,
 }
 
 
@@ -81,8 +90,11 @@ def test_one_that_crashed_alone_gets_to_the_very_bits_of_one_that_did_not(
     engine: str, state: str
 ) -> None:
     settings: dict[str, Any] = {
-        **{"task": tiny(lr=0.02, steps=120), "workers": 1, "topology": "complete"},
-        **{"engine": engine, "checkpoint_every_s": 1.0},
+        "task": tiny(lr=0.02, steps=120),
+        "workers": 1,
+        "topology": "complete",
+        "engine": engine,
+        "checkpoint_every_s": 1.0,
     }
     faults = [fault(5.07, "crash", peer=0), fault(6.0, "restart", peer=0, state=state)]
     again, plain = simulate(**settings, faults=faults), simulate(**settings)
@@ -95,8 +107,13 @@ def test_one_that_crashed_alone_gets_to_the_very_bits_of_one_that_did_not(
 
 def test_vectors_start_again_from_their_own_values() -> None:
     settings: dict[str, Any] = {
-        **{"task": consensus(np.arange(12.0).reshape(4, 3)), "workers": 4, "topology": "complete"},
-        **{"p": 1.0, "time_s": 20.0, "timing": "local", "eval_every": 5},
+        "task": consensus(np.arange(12.0).reshape(4, 3)),
+        "workers": 4,
+        "topology": "complete",
+        "p": 1.0,
+        "time_s": 20.0,
+        "timing": "local",
+        "eval_every": 5,
     }
     run = simulate(**settings, faults=[fault(1.0, "mass-restart", for_s=1.0, state="lost")])
     time_s, found = run.series["time_s"], run.series["disagreement"]
@@ -111,8 +128,15 @@ def test_vectors_start_again_from_their_own_values() -> None:
 def test_parts_of_a_partition_train_apart_and_merge_to_what_neither_had_alone() -> None:
     """Section by section: before, 500 steps apart, and after."""
     settings: dict[str, Any] = {
-        **{"task": "digits", "workers": 8, "steps": 750, "p": 0.2, "partition": "dirichlet:0.1"},
-        **{"timing": "local", "seed": 3, "engine": "dense", "eval_every": 50},
+        "task": "digits",
+        "workers": 8,
+        "steps": 750,
+        "p": 0.2,
+        "partition": "dirichlet:0.1",
+        "timing": "local",
+        "seed": 3,
+        "engine": "dense",
+        "eval_every": 50,
     }
     cut = fault(10.0, "partition", groups=[[0, 1, 2, 3]], for_s=50.0)
     run = simulate(**settings, faults=[cut])

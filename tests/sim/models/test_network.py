@@ -12,8 +12,13 @@ from rumor.sim.models.network import PRESETS, Host, Link, NetworkConfig, read_ne
 from rumor.sim.models.tables import as_table
 
 FULL = NetworkConfig(
-    **{"latency_s": 0.02, "jitter": 0.3, "bandwidth_mbit": 100.5, "downlink_mbit": math.inf},
-    **{"loss": 0.01, "duplicates": 0.02, "reorder": 0.03},
+    latency_s=0.02,
+    jitter=0.3,
+    bandwidth_mbit=100.5,
+    downlink_mbit=math.inf,
+    loss=0.01,
+    duplicates=0.02,
+    reorder=0.03,
     hosts=(
         Host(workers=("0", "1"), bandwidth_mbit=50.0, downlink_mbit=70.0),
         Host(workers=("peer-3",)),

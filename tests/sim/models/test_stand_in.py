@@ -45,9 +45,16 @@ def test_beside_a_large_model_member_tables_hold_up_no_copy() -> None:
     # 8 numbers stand for 3.2 MB, which take 2.6 s at 10 Mbit/s. If the bytes of a hello were made
     # as slow it would take 20 s: no push would ever get through, and who restarts would found.
     asked: dict[str, Any] = {
-        **{"task": "consensus", "workers": 8, "topology": "exponential", "rule": "gosgd:p=1"},
-        **{"step_s": 3.0, "time_s": 200.0, "bandwidth_mbit": 10.0, "stands_for": 0.8e6},
-        **{"faults": [fault(20.0, "crash", 3), fault(60.0, "restart", 3)], "threads": 1},
+        "task": "consensus",
+        "workers": 8,
+        "topology": "exponential",
+        "rule": "gosgd:p=1",
+        "step_s": 3.0,
+        "time_s": 200.0,
+        "bandwidth_mbit": 10.0,
+        "stands_for": 0.8e6,
+        "faults": [fault(20.0, "crash", 3), fault(60.0, "restart", 3)],
+        "threads": 1,
     }
     found = simulate(**asked).summary
     assert found["restart_s_median"] < 5.0 and found["mixed"] > 300

@@ -34,8 +34,11 @@ def simulated(told: dict[str, Any] | None = None, **changes: Any) -> Run:
     accuracy = np.minimum(0.95, np.median([time_s / 10, time_s / 10, time_s / 30], axis=0))
     quantiles = np.repeat(accuracy[:, None], 5, axis=1)
     series = {
-        **{"time_s": time_s, "steps": steps, "bytes_sent": 1000 * 4 * steps},
-        **{"accuracy_quantiles": quantiles, "consensus_distance": np.full(301, 0.1)},
+        "time_s": time_s,
+        "steps": steps,
+        "bytes_sent": 1000 * 4 * steps,
+        "accuracy_quantiles": quantiles,
+        "consensus_distance": np.full(301, 0.1),
     }
     summary = {"workers": 4, "accuracy": 0.96, "loss": 0.1, "task": "digits", "seed": 1}
     ends = {"steps": np.array([300, 300, 300, 100])}

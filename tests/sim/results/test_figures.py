@@ -7,13 +7,29 @@ from rumor.sim.results.figures import describe_faults
 from ...faults import fault
 
 SUMMARY: dict[str, Any] = {
-    **{"faults": [fault(1.0, "crash", "a"), fault(2.0, "join")], "faults_after_end": 0},
-    **{"crashes": 1, "detect_s_first": 30.0, "detect_s_last": 31.5, "undetected": 0},
-    **{"joins": 1, "join_s_median": 0.5, "join_s_most": 0.75, "joins_failed": 0},
-    **{"restarts": 0, "restart_s_median": None, "restart_s_most": None, "restarts_failed": 0},
-    **{"heal_s": None, "unhealed": 0, "accuracy_of_groups": None, "stranded": []},
-    **{"weight_units_died": 2**39, "weight_units_burned": 2**38, "weight_expected": 4.0},
-    **{"weight_units_expected": 2**42, "membership_bytes_s": 1234.0},
+    "faults": [fault(1.0, "crash", "a"), fault(2.0, "join")],
+    "faults_after_end": 0,
+    "crashes": 1,
+    "detect_s_first": 30.0,
+    "detect_s_last": 31.5,
+    "undetected": 0,
+    "joins": 1,
+    "join_s_median": 0.5,
+    "join_s_most": 0.75,
+    "joins_failed": 0,
+    "restarts": 0,
+    "restart_s_median": None,
+    "restart_s_most": None,
+    "restarts_failed": 0,
+    "heal_s": None,
+    "unhealed": 0,
+    "accuracy_of_groups": None,
+    "stranded": [],
+    "weight_units_died": 2**39,
+    "weight_units_burned": 2**38,
+    "weight_expected": 4.0,
+    "weight_units_expected": 2**42,
+    "membership_bytes_s": 1234.0,
 }
 
 
@@ -41,7 +57,8 @@ def test_what_did_not_come_about_is_said() -> None:
         **dict.fromkeys(("faults_after_end", "undetected", "joins_failed", "unhealed"), 1),
         **dict.fromkeys(("detect_s_first", "detect_s_last", "join_s_median", "join_s_most")),
         stranded=[f"peer-{k}" for k in range(7)],
-        **{"weight_units_died": 0, "weight_units_burned": 0},
+        weight_units_died=0,
+        weight_units_burned=0,
     )
     assert "1 of them after the end of the run" in found["faults"][1]
     assert found["crashes"][1] == "no survivor has noticed"

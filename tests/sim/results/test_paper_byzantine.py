@@ -86,8 +86,14 @@ def test_two_liars_of_sixteen_cost_next_to_nothing_and_defence_costs_nothing() -
 def test_halves_that_were_parted_come_together_again_with_clipping_on(robust: str) -> None:
     """Refused distances vote: where most are far away, far is what is usual."""
     settings: dict[str, Any] = {
-        **{"task": "consensus", "workers": 8, "topology": "complete", "p": 0.5, "time_s": 80},
-        **{"seed": 1, "timing": "local", "eval_every": 50},
+        "task": "consensus",
+        "workers": 8,
+        "topology": "complete",
+        "p": 0.5,
+        "time_s": 80,
+        "seed": 1,
+        "timing": "local",
+        "eval_every": 50,
     }
     faults = [fault(2, "partition", groups=[[0, 1, 2, 3]], for_s=40)]
     run = simulate(**settings, robust=robust, faults=faults)

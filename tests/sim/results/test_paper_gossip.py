@@ -38,8 +38,10 @@ def stationary(rule: str, topology: str, *, p: float | None = None, **settings: 
 
 
 PUBLISHED = {
-    **{("complete", 0.4): 36.5, ("ring", 0.4): 55.4},
-    **{("complete", 0.01): 1398.0, ("ring", 0.01): 2230.0},
+    ("complete", 0.4): 36.5,
+    ("ring", 0.4): 55.4,
+    ("complete", 0.01): 1398.0,
+    ("ring", 0.01): 2230.0,
 }
 
 

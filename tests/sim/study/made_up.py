@@ -154,7 +154,10 @@ def _summary(trial: Trial, series: Mapping[str, NDArray[np.float64]], key: str) 
         "steps": int(ends["steps"] * int(settings["workers"])),
         **{name: ends.get(name) for name in ("accuracy", "loss", "consensus_distance")},
         **{n: int(ends[n]) for n in ("messages", "bytes_sent", "pushes", "skipped", "mixed")},
-        **{"staleness_steps": 1.2, "idle": 0.0, "virtual_time_s": ends["time_s"], "digest": key},
+        "staleness_steps": 1.2,
+        "idle": 0.0,
+        "virtual_time_s": ends["time_s"],
+        "digest": key,
     }
     if "disagreement" in ends:
         noisy = settings["task"] == "noise"

@@ -15,8 +15,15 @@ from .small import grid_of
 
 POINTS, SEEDS = 5, 3
 SETTINGS = {
-    **{"task": "digits", "workers": 4, "topology": "complete", "rule": "gosgd", "p": 0.5},
-    **{"lr": 0.05, "steps": 40, "eval_every": 4, "partition": "dirichlet:0.5"},
+    "task": "digits",
+    "workers": 4,
+    "topology": "complete",
+    "rule": "gosgd",
+    "p": 0.5,
+    "lr": 0.05,
+    "steps": 40,
+    "eval_every": 4,
+    "partition": "dirichlet:0.5",
     "engine": "dense",
 }
 
@@ -45,7 +52,7 @@ def computed(study: Study, number: int) -> Iterator[Result]:
         seed = (number * POINTS * SEEDS) + index
         record = compute(config_of({**trial.settings, "seed": seed, "memory_gib": None}))
         series = {name: tuple(values) for name, values in record["series"].items()}
-        yield Result(trial=trial, key=str(seed), **{**record, "series": series})
+        yield Result(trial=trial, key=str(seed), **record | {"series": series})
 
 
 def told(repetitions: range) -> tuple[int, int, int]:

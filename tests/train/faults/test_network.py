@@ -32,8 +32,11 @@ WAYS: dict[str, tuple[list[Fault], list[Sent]]] = {
     "a cut takes what is on its way and what follows until it ends": (
         [fault(1.0, "cut", peer="a", to="b", for_s=2.0)],
         [
-            *((0.5, 0, 1, 0.9, True), (0.5, 0, 1, 1.1, False), (2.0, 1, 0, 2.1, False)),
-            *((2.0, 1, 2, 2.1, True), (3.0, 0, 1, 3.1, True)),
+            (0.5, 0, 1, 0.9, True),
+            (0.5, 0, 1, 1.1, False),
+            (2.0, 1, 0, 2.1, False),
+            (2.0, 1, 2, 2.1, True),
+            (3.0, 0, 1, 3.1, True),
         ],
     ),
     "a cut may be of one direction and toward all others": (
@@ -42,16 +45,22 @@ WAYS: dict[str, tuple[list[Fault], list[Sent]]] = {
     ),
     "healing ends all cuts that have begun": (
         [
-            *(fault(1.0, "cut", peer="a"), fault(2.0, "partition", groups=[["a", "b"]])),
-            *(fault(3.0, "heal"), fault(5.0, "cut", peer="a")),
+            fault(1.0, "cut", peer="a"),
+            fault(2.0, "partition", groups=[["a", "b"]]),
+            fault(3.0, "heal"),
+            fault(5.0, "cut", peer="a"),
         ],
         [(2.5, 0, 2, 2.6, False), (3.5, 0, 2, 3.6, True), (5.5, 0, 2, 5.6, False)],
     ),
     "a reset takes what is on its way at that moment": (
         [fault(1.0, "reset", peer="a", every_s=0.5, for_s=1.0)],
         [
-            *((0.9, 0, 1, 0.95, True), (0.9, 0, 1, 1.1, False), (1.1, 0, 1, 1.2, True)),
-            *((1.4, 0, 1, 1.6, False), (1.9, 0, 1, 2.1, False), (2.1, 0, 1, 9.0, True)),
+            (0.9, 0, 1, 0.95, True),
+            (0.9, 0, 1, 1.1, False),
+            (1.1, 0, 1, 1.2, True),
+            (1.4, 0, 1, 1.6, False),
+            (1.9, 0, 1, 2.1, False),
+            (2.1, 0, 1, 9.0, True),
             (0.9, 1, 2, 1.1, True),
         ],
     ),

@@ -34,7 +34,9 @@ NOTED: list[tuple[Event, str | None, str | None, str]] = [
     (PeerLeft("b"), "left", "b", "b has left"),
     (ViewFull(4097), "full", None, "4097 names are kept in mind"),
     (
-        *(PeerRefused("x", "another model"), None, None),
+        PeerRefused("x", "another model"),
+        None,
+        None,
         "x cannot be one of this swarm: another model",
     ),
     (StaleIncarnation(7), None, None, "a later incarnation of this peer's own name"),

@@ -103,8 +103,12 @@ def test_before_it_is_in_a_swarm_a_peer_has_but_a_name() -> None:
 @pytest.mark.parametrize(
     "state",
     [
-        *({}, {"steps": "many"}, {"steps": 1, "swarm": "xyz"}, {"steps": 1, "clock": [1]}),
-        *({"steps": 1, "addresses": ["no where"]}, {"steps": 1, "incarnation": None}),
+        {},
+        {"steps": "many"},
+        {"steps": 1, "swarm": "xyz"},
+        {"steps": 1, "clock": [1]},
+        {"steps": 1, "addresses": ["no where"]},
+        {"steps": 1, "incarnation": None},
     ],
 )
 def test_what_is_no_state_changes_nothing(state: dict[str, Any]) -> None:

@@ -46,7 +46,11 @@ def test_parameters_and_floating_buffers_are_shared_and_the_rest_is_not() -> Non
     shared = [tensor.name for tensor in schema.tensors if tensor.shared]
     local = [tensor.name for tensor in schema.tensors if not tensor.shared]
     assert shared == [
-        *("scale", "first.weight", "first.bias", "norm.weight", "norm.bias"),
+        "scale",
+        "first.weight",
+        "first.bias",
+        "norm.weight",
+        "norm.bias",
         *("norm.running_mean", "norm.running_var"),
         *("second.weight", "second.bias"),
     ]

@@ -84,9 +84,18 @@ def places_of(out: Path, command: Sequence[str] = ("peer",), **settings: Any) ->
 def detail(peer: int, **changes: Any) -> dict[str, Any]:
     """One entry of ``peers_detail``."""
     return {
-        **{"peer": peer, "id": f"peer-{peer}", "state": "finished", "why": None, "steps": 500},
-        **{"steps_per_s": 50.0, "accuracy": 0.95, "loss": 0.2, "weight": 1.0},
-        **{"weight_units": 2**40, "pushes": 40, "skipped": 2},
+        "peer": peer,
+        "id": f"peer-{peer}",
+        "state": "finished",
+        "why": None,
+        "steps": 500,
+        "steps_per_s": 50.0,
+        "accuracy": 0.95,
+        "loss": 0.2,
+        "weight": 1.0,
+        "weight_units": 2**40,
+        "pushes": 40,
+        "skipped": 2,
     } | changes
 
 
@@ -94,9 +103,22 @@ def summary(**changes: Any) -> dict[str, Any]:
     """A run of two peers that went well."""
     units = 2 * 2**40
     return {
-        **{"task": "digits", "rule": "gosgd", "topology": "ring", "peers": 2, "p": 0.1},
-        **{"emission": "per-step", "accuracy": 0.96, "loss": 0.15, "consensus_distance": 0.01},
-        **{"weight_units_total": units, "weight_units_expected": units, "digest": "d" * 32},
-        **{"peers_detail": [detail(0), detail(1)], "dead": [], "faults": [], "unwritten": []},
-        **{"ledger": {"founded": units, "held": units, "died": 0, "burned": 0}, "out": "runs/x"},
+        "task": "digits",
+        "rule": "gosgd",
+        "topology": "ring",
+        "peers": 2,
+        "p": 0.1,
+        "emission": "per-step",
+        "accuracy": 0.96,
+        "loss": 0.15,
+        "consensus_distance": 0.01,
+        "weight_units_total": units,
+        "weight_units_expected": units,
+        "digest": "d" * 32,
+        "peers_detail": [detail(0), detail(1)],
+        "dead": [],
+        "faults": [],
+        "unwritten": [],
+        "ledger": {"founded": units, "held": units, "died": 0, "burned": 0},
+        "out": "runs/x",
     } | changes

@@ -44,8 +44,13 @@ def test_no_bit_depends_on_who_decides(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("task", ["consensus", "digits"])
 def test_a_run_goes_on_by_the_protocols_where_the_fast_path_cannot(task: str) -> None:
     settings: dict[str, Any] = {
-        **{"task": task, "workers": 40, "topology": "complete", "latency_s": 4.0},
-        **{"rule": "gosgd:outstanding_max=36", "steps": 45, "window": 300},
+        "task": task,
+        "workers": 40,
+        "topology": "complete",
+        "latency_s": 4.0,
+        "rule": "gosgd:outstanding_max=36",
+        "steps": 45,
+        "window": 300,
     }
     slow, fast = run_of("protocol", **settings), run_of("compiled", **settings)
     assert fast.summary["decided"] == "the fast path, then the protocols"

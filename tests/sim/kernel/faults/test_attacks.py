@@ -12,7 +12,12 @@ from rumor.sim.batched.vector_tasks import consensus
 from rumor.train.faults.schedule import ATTACKS
 
 VECTORS: dict[str, Any] = {
-    **{"task": "consensus", "workers": 6, "topology": "complete", "steps": 40, "p": 0.5, "seed": 3}
+    "task": "consensus",
+    "workers": 6,
+    "topology": "complete",
+    "steps": 40,
+    "p": 0.5,
+    "seed": 3,
 }
 MODELS: dict[str, Any] = VECTORS | {"task": "digits", "steps": 12, "batch_size": 8}
 

@@ -188,8 +188,11 @@ def test_who_reaches_the_target_with_some_seeds_only_has_no_mean_time() -> None:
 def test_behind_those_that_always_do_come_the_more_often_then_the_more_accurate() -> None:
     never = (None, None, None)
     times: dict[str, tuple[float | None, ...]] = {
-        **{"never, poor": never, "once": (3.0, None, None), "never, good": never},
-        **{"twice": (9.0, 9.0, None), "always": (9.0, 9.1, 9.2)},
+        "never, poor": never,
+        "once": (3.0, None, None),
+        "never, good": never,
+        "twice": (9.0, 9.0, None),
+        "always": (9.0, 9.1, 9.2),
     }
     found = compare(_exact(times, accuracy={"never, poor": 0.3, "never, good": 0.8}))
     order = ["always", "twice", "once", "never, good", "never, poor"]
@@ -321,9 +324,10 @@ def _exact(
         end = (accuracy or {}).get(way, 0.95 if at_s is not None else 0.85)
         time_s = (0.0, 20.0, 20.0) if at_s is None else (at_s - 1e-6, at_s, 20.0)
         series = {
-            **{"time_s": time_s, "accuracy": (0.1, 0.2 if at_s is None else 0.9, end)},
-            **{"steps": tuple(10 * s for s in time_s)},
-            **{"bytes_sent": tuple(1e6 * s for s in time_s)},
+            "time_s": time_s,
+            "accuracy": (0.1, 0.2 if at_s is None else 0.9, end),
+            "steps": tuple(10 * s for s in time_s),
+            "bytes_sent": tuple(1e6 * s for s in time_s),
         }
         return replace(result, series=series, summary={**result.summary, "accuracy": end})
 

@@ -11,7 +11,9 @@ from rumor.sim.study.execution.store import Store
 
 KEY = "ab" * 16
 RECORD: dict[str, Any] = {
-    **{"summary": {"accuracy": 0.1 + 0.2, "digest": "x"}, "facts": {}, "wall_s": 1.5},
+    "summary": {"accuracy": 0.1 + 0.2, "digest": "x"},
+    "facts": {},
+    "wall_s": 1.5,
     "series": {"time_s": [0.0, 1e-300], "loss": [None, 2.5]},
 }
 

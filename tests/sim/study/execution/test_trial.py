@@ -30,7 +30,9 @@ pytestmark = pytest.mark.usefixtures("in_empty_folder")
     [
         # Defaults, and settings that change no bit.
         {"workers": 64, "rule": "gosgd", "slow": []},
-        *({"threads": 2}, {"window": 10}, {"memory_gib": 3.0}),
+        {"threads": 2},
+        {"window": 10},
+        {"memory_gib": 3.0},
     ],
 )
 def test_what_changes_nothing_makes_no_other_trial(
@@ -46,9 +48,17 @@ def test_what_changes_nothing_makes_no_other_trial(
 @pytest.mark.parametrize(
     "change",
     [
-        *({"seed": 1}, {"workers": 32}, {"topology": "ring"}, {"rule": "sgp"}, {"p": 0.1}),
-        *({"lr": 0.3}, {"eval_every": 7}, {"engine": "dense"}, {"slow": ("3:10",)}),
-        *({"partition": "iid"}, {"faults": [fault(1.0, "crash", 2)]}),
+        {"seed": 1},
+        {"workers": 32},
+        {"topology": "ring"},
+        {"rule": "sgp"},
+        {"p": 0.1},
+        {"lr": 0.3},
+        {"eval_every": 7},
+        {"engine": "dense"},
+        {"slow": ("3:10",)},
+        {"partition": "iid"},
+        {"faults": [fault(1.0, "crash", 2)]},
     ],
 )
 def test_another_argument_makes_another_trial(change: dict[str, Any]) -> None:

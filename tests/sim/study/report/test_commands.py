@@ -57,8 +57,13 @@ def test_faults_that_stand_in_the_study_stand_in_the_command_as_json() -> None:
 @pytest.mark.extended
 def test_a_repeated_trial_is_the_same_to_the_bit(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
-        **{"task": "noise", "workers": 6, "steps": 30, "topology": "ring", "slow": ("3:4",)},
-        **{"faults": (fault(0.5, "crash", 1),), "seed": 7},
+        "task": "noise",
+        "workers": 6,
+        "steps": 30,
+        "topology": "ring",
+        "slow": ("3:4",),
+        "faults": (fault(0.5, "crash", 1),),
+        "seed": 7,
     }
     wanted = simulate(replace(SimulationConfig(**settings), threads=1)).summary["digest"]
     where = ["--out", tmp_path / "run", "--set=plot=false", "--json", "--set", "threads=1"]

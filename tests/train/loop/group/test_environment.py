@@ -9,14 +9,21 @@ from rumor.train import environment
 RUMOR = {"RUMOR_INDEX": "1", "RUMOR_COUNT": "3", "RUMOR_ID": "mine", "RUMOR_JOIN": "tcp://a:7700"}
 STANDALONE = {
     "TORCHELASTIC_RUN_ID": "x",
-    **{"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost"},
+    "WORLD_SIZE": "2",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "localhost",
     "MASTER_PORT": "29500",
 }
 WHOLE_JOB = STANDALONE | {"WORLD_SIZE": "6", "GROUP_RANK": "1", "MASTER_ADDR": "node1"}
 SLURM = {
-    **{"SLURM_JOB_ID": "40", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "node[1-3]"},
-    **{"SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_TASKS_PER_NODE": "1(x3)"},
-    **{"SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_NODEID": "1"},
+    "SLURM_JOB_ID": "40",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NODELIST": "node[1-3]",
+    "SLURM_STEP_NUM_TASKS": "3",
+    "SLURM_STEP_TASKS_PER_NODE": "1(x3)",
+    "SLURM_PROCID": "1",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "1",
 }
 
 
