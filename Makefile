@@ -11,7 +11,7 @@
 # make campaign    what takes an hour: ten thousand seeds of faults, 25 times as many examples, the slow tests
 #                  (the null study among them: how often studies call something worse that is not)
 # make bench       speed, as ratios within one run (NAME="..." picks some, ARGS="--peers 4" sets their sizes)
-# make gpu         docs/explanation/performance-gpu.md: speed on a CUDA device (half an hour), and tests
+# make gpu         runs/gpu.md: speed on a CUDA device (ten minutes), and tests
 # make reference   docs/reference/{commands,config,metrics}.md, from the code
 # make house       docs/images/house.svg: the sub-packages and who imports whom
 # make gallery     docs/reference/topologies.md: the picture and the figures of every topology
@@ -123,10 +123,10 @@ dist: .venv/.release
 	$(BIN)/python -m twine check --strict dist/*
 	rm -rf build/lib build/bdist.*
 
-GPU := --device cuda --ways float32 shared-memory --params 11000000 44000000 100000000
+GPU := --device cuda --ways float32 shared-memory --simulated 100 1000 5000 --params 11000000 44000000
 
 gpu: .venv/.test
-	$(BIN)/python -m benchmarks gpu-copies exchange stall gpu-workers $(GPU) --write docs/explanation/performance-gpu.md
+	$(BIN)/python -m benchmarks gpu-copies exchange stall gpu-workers $(GPU) --write runs/gpu.md
 	$(BIN)/python $(PYTEST) -m cuda tests
 
 reproductions: .venv/.study

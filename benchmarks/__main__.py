@@ -67,20 +67,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"--device {given['device']}: torch {torch.__version__} finds no CUDA device")
     logging.basicConfig(stream=sys.stderr, format="%(message)s", level=logging.WARNING)
     logging.getLogger("benchmarks").setLevel(logging.INFO)
-    results = []
+    console, results = Console(), []
+    where = f"{machine()}, {datetime.now(UTC).date().isoformat()}"
     for name in names:
         start_s = time.perf_counter()
         takes = inspect.signature(BENCHMARKS[name]).parameters
         result = BENCHMARKS[name](**{key: given[key] for key in given if key in takes})
         results.append(replace(result, wall_s=time.perf_counter() - start_s))
-    console = Console()
-    for result in results:
-        print_result(result, console)
-    where = f"{machine()}, {datetime.now(UTC).date().isoformat()}"
+        print_result(results[-1], console)
+        if known.write:  # after each, as the next one may be interrupted
+            tables = "\n\n".join(map(as_markdown, results))
+            known.write.parent.mkdir(parents=True, exist_ok=True)
+            known.write.write_text(f"# Performance\n\n{where}.\n\n{tables}\n", encoding="utf-8")
     console.print(f"\n{where}", soft_wrap=True, highlight=False)
-    if known.write:
-        tables = "\n\n".join(map(as_markdown, results))
-        known.write.write_text(f"# Performance\n\n{where}.\n\n{tables}\n", encoding="utf-8")
 
 
 def _parser_of(names: Sequence[str]) -> argparse.ArgumentParser:
@@ -100,4 +99,6 @@ def _parser_of(names: Sequence[str]) -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
+    # Measured peers leave one another without a merge, and each would warn of that.
+    logging.getLogger("rumor").setLevel(logging.ERROR)
     main()

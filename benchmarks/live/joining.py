@@ -132,8 +132,6 @@ def _join(founder: Partner, joiners: Sequence[Partner], *, shared_memory: bool) 
 
 
 def _serve(pipe: Pipe, n_params: int, step_s: float) -> None:
-    # Otherwise each of nine peers that leave one after another would log warnings.
-    logging.getLogger("rumor").setLevel(logging.ERROR)
     before_bytes = _resident_bytes()
     model = Flat(n_params)
     pipe.send("ready")

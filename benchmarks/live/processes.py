@@ -1,5 +1,6 @@
 """Other processes of a benchmark: started, controlled, watched, ended."""
 
+import logging
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -137,6 +138,7 @@ def partners(
 
 def _run(serve: Callable[..., None], pipe: Pipe, *arguments: Any) -> None:
     torch.set_num_threads(1)
+    logging.getLogger("rumor").setLevel(logging.ERROR)
     serve(pipe, *arguments)
 
 
