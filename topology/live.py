@@ -44,15 +44,7 @@ def over(spec: str, seed: int, live: Sequence[str]) -> Topology:
         TopologyError: *spec* is invalid or names a file that cannot be read, or *live* is empty or
             not ascending.
     """
-    asked = read(spec)
-    if not live or any(before >= after for before, after in pairwise(live)):
-        raise TopologyError(
-            f"topology {spec!r}: live ids must be ascending, distinct, one at least"
-        )
-    try:
-        return topology_of(asked, len(live), seed, _built(asked, seed, tuple(live)))
-    except TopologyError as error:
-        raise TopologyError(f"topology {spec!r} with n={len(live)}: {error}") from None
+    return _topology(read(spec), seed, live)
 
 
 def neighbors(spec: str, seed: int, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
@@ -78,8 +70,7 @@ class LiveTopology:
     """
 
     def __init__(self, spec: str, seed: int, mixing: str | None = None) -> None:
-        read(spec)
-        self._spec = spec
+        self._spec = read(spec)
         self._seed = seed
         self._mixing = mixing
         self._live: tuple[str, ...] = ()
@@ -135,7 +126,7 @@ class LiveTopology:
     def _over(self, live: Sequence[str]) -> Topology:
         """Return the graph of these peers; a list may have been changed in place."""
         if self._live != tuple(live):
-            topology = over(self._spec, self._seed, live)
+            topology = _topology(self._spec, self._seed, live)
             if self._mixing is not None:
                 schedule = reweigh(topology.schedule, self._mixing)
                 topology = replace(topology, mixing=self._mixing, schedule=schedule)
@@ -154,8 +145,19 @@ class LiveTopology:
         return matrix
 
 
-def _built(asked: Spec, seed: int, live: tuple[str, ...]) -> Built:
+def _topology(spec: Spec, seed: int, live: Sequence[str]) -> Topology:
+    if not live or any(before >= after for before, after in pairwise(live)):
+        raise TopologyError(
+            f"topology {spec.text!r}: live ids must be ascending, distinct, one at least"
+        )
+    try:
+        return topology_of(spec, len(live), seed, _built(spec, seed, tuple(live)))
+    except TopologyError as error:
+        raise TopologyError(f"topology {spec.text!r} with n={len(live)}: {error}") from None
+
+
+def _built(spec: Spec, seed: int, live: tuple[str, ...]) -> Built:
     site = Site(
         n=len(live), seed=seed, names=live, inside=lambda text: _built(read(text), seed, live)
     )
-    return replace(asked.family.over(site, asked.filled), names=live)
+    return replace(spec.family.over(site, spec.values), names=live)

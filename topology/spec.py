@@ -18,15 +18,11 @@ class Spec:
     """A well-formed spec; the family decides whether a number of nodes fits it."""
 
     name: str
+    text: str
+    """The spec in canonical form."""
     family: Family
     values: Values
-    """Given values, in the family's order."""
-
-    @property
-    def filled(self) -> Values:
-        """Given values, and the defaults of the others."""
-        defaults = {p.name: p.default for p in self.family.parameters if p.default is not None}
-        return defaults | dict(self.values)
+    """Given values, and the defaults of the others."""
 
     @property
     def size(self) -> int | None:
@@ -35,15 +31,11 @@ class Spec:
         Raises:
             TopologyError: A file with the nodes cannot be read.
         """
-        inner = (spec.size for spec in self._inside)
-        return next(inner, self.family.size(self.filled))
-
-    @property
-    def _inside(self) -> "tuple[Spec, ...]":
-        return tuple(_spec(str(self.values[key])) for key in self.family.joins)
+        inner = (_spec(str(self.values[key])).size for key in self.family.joins)
+        return next(inner, self.family.size(self.values))
 
     def __str__(self) -> str:
-        return spec_of_values(self.name, self.values)
+        return self.text
 
 
 def read(text: str) -> Spec:
@@ -82,7 +74,13 @@ def _parsed(text: str, family: Family) -> Spec:
         except ConfigError as error:
             raise TopologyError(f"{key}={inner}: {error}") from None
     family.check(values)
-    return Spec(name=name, family=family, values=MappingProxyType(values))
+    defaults = {each.name: each.default for each in family.parameters if each.default is not None}
+    return Spec(
+        name=name,
+        text=spec_of_values(name, values),
+        family=family,
+        values=MappingProxyType(defaults | values),
+    )
 
 
 def _family(text: str) -> Family:

@@ -170,7 +170,7 @@ def topology_of(spec: Spec, n: int, seed: int, built: Built, mixing: str | None 
     """Combine a spec with what its family built."""
     schedule = built.schedule if mixing is None else reweigh(built.schedule, mixing)
     return Topology(
-        spec=str(spec),
+        spec=spec.text,
         n=n,
         seed=seed,
         mixing=mixing,
@@ -183,7 +183,7 @@ def topology_of(spec: Spec, n: int, seed: int, built: Built, mixing: str | None 
 
 def _build(spec: Spec, n: int, seed: int) -> Built:
     site = Site(n=n, seed=seed, inside=lambda text: _build(read(text), n, seed))
-    return spec.family.strict(site, spec.filled)
+    return spec.family.strict(site, spec.values)
 
 
 def _sized(spec: Spec, n: int | None) -> int:

@@ -1,15 +1,15 @@
 """A topology over the peers that are alive: any number of them, and all agree."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rumor.topology import Topology, TopologyError, over, parse
+from rumor.topology.families.family import Built
 from rumor.topology.live import LiveTopology, neighbors
-from rumor.topology.spec import read
+from rumor.topology.spec import Spec, read
+from rumor.topology.topology import topology_of
 
 from .samples import DOUBLY, FIXED, LIVE, STREETS, dense, ids, is_connected, some_rounds
 
@@ -139,11 +139,11 @@ def test_a_view_is_built_once_and_again_when_who_lives_has_changed(
 ) -> None:
     built = []
 
-    def count(spec: str, seed: int, live: Sequence[str]) -> Topology:
-        built.append(len(live))
-        return over(spec, seed, live)
+    def count(spec: Spec, n: int, seed: int, made: Built) -> Topology:
+        built.append(n)
+        return topology_of(spec, n, seed, made)
 
-    monkeypatch.setattr("rumor.topology.live.over", count)
+    monkeypatch.setattr("rumor.topology.live.topology_of", count)
     view = LiveTopology("ring", 0)
     for live in ("abcd", "abcd", "abd", "abd", "abcd"):
         view(kind(live), "a", 0)

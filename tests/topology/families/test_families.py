@@ -81,7 +81,7 @@ def test_rounds_repeat_after_the_period_and_whenever_they_are_asked_for(spec: st
 def test_nodes_push_to_as_many_others_as_the_family_says(spec: str, n: int) -> None:
     topology, asked = parse(spec, n, seed=7), read(spec)
     if asked.name in DEGREES:
-        allowed = DEGREES[asked.name](n, asked.filled)
+        allowed = DEGREES[asked.name](n, asked.values)
         for round in some_rounds(topology):
             assert set(out_degrees(topology, round)) <= set(allowed)
 
