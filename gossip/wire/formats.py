@@ -79,10 +79,10 @@ class Wire(Protocol):
         """True if the format converts numbers of *dtype*."""
         return not self.is_native and dtype in _CONVERTED
 
-    def room_bytes(self, dtype: str, n_numbers: int, itemsize: int) -> int:
+    def room_bytes(self, dtype: str, n_numbers: int) -> int:
         """Return the bytes of *n_numbers* on the wire, each array padded to whole cache lines."""
         if not self.converts(dtype):
-            return _padded(n_numbers * itemsize)
+            return _padded(n_numbers * ITEMSIZES[dtype])
         return sum(_padded(ITEMSIZES[kind] * length) for kind, length in self.parts(n_numbers))
 
     def __str__(self) -> str:
@@ -175,8 +175,11 @@ def parse_wire(text: str) -> Wire:
     return make("wire", text, WIRES)
 
 
+_TYPED: Final = text(1, 32)
+
+
 def _wire(value: Any) -> str:
-    name: str = text(1, 32).read(value)
+    name: str = _TYPED.read(value)
     try:
         parse_wire(name)
     except ConfigError:
@@ -213,7 +216,7 @@ class Form(NamedTuple):
             return size
         wire, size = parse_wire(self.wire), 0
         for piece in schema.pieces(shard):
-            size += self.registers * wire.room_bytes(piece.dtype, piece.n_numbers, piece.itemsize)
+            size += self.registers * wire.room_bytes(piece.dtype, piece.n_numbers)
             if self.anchor:
                 size += piece.size_bytes
         if self.copy and shard == 0:

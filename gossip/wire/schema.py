@@ -131,14 +131,9 @@ class Piece(NamedTuple):
         return self.stop_bytes - self.start_bytes
 
     @property
-    def itemsize(self) -> int:
-        """Bytes of one number."""
-        return ITEMSIZES[self.dtype]
-
-    @property
     def n_numbers(self) -> int:
         """Count of its numbers."""
-        return self.size_bytes // self.itemsize
+        return self.size_bytes // ITEMSIZES[self.dtype]
 
 
 @dataclass(frozen=True)
@@ -193,7 +188,8 @@ class Schema:
 
         For scattered shards, these are bounds in the order in which lines were drawn.
         """
-        start, stop = (self._n_lines * k // self.shards for k in (shard, shard + 1))
+        n_lines = self.share_bytes // ALIGNMENT_BYTES
+        start, stop = n_lines * shard // self.shards, n_lines * (shard + 1) // self.shards
         return start * ALIGNMENT_BYTES, stop * ALIGNMENT_BYTES
 
     def lines(self, shard: int) -> NDArray[Any]:
@@ -233,15 +229,11 @@ class Schema:
         """Cache of `Form.size_bytes`."""
         return {}
 
-    @property
-    def _n_lines(self) -> int:
-        return self.share_bytes // ALIGNMENT_BYTES
-
     @cached_property
     def _drawn(self) -> NDArray[Any]:
         """All cache lines, in a random order that is the same at every peer."""
         return stream(0, "swarm", f"shards:{self.shards}").permutation(
-            np.arange(self._n_lines, dtype=np.int32)
+            np.arange(self.share_bytes // ALIGNMENT_BYTES, dtype=np.int32)
         )
 
     def _picked(self, lines: NDArray[Any]) -> Iterator[Piece]:

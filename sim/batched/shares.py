@@ -449,7 +449,7 @@ class Shares:
         parts = []
         for piece, span in zip(pieces, self._spans[cut.shard] * form.registers, strict=True):
             like = self._anchor[span.part]
-            size = wire.room_bytes(piece.dtype, piece.n_numbers, like.itemsize)
+            size = wire.room_bytes(piece.dtype, piece.n_numbers)
             raw = torch.empty(size, dtype=torch.uint8, device=like.device)
             parts.append(raw if wire.converts(piece.dtype) else raw.view(like.dtype))
         converted = tuple(wire.converts(piece.dtype) for piece in pieces)

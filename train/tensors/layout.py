@@ -430,7 +430,7 @@ def _parts(
                     continue
                 lines = torch.from_numpy(found).to(segment.device)
                 low, high = segment.start_bytes, segment.start_bytes + found.size * ALIGNMENT_BYTES
-            room = wire.room_bytes(piece.dtype, piece.n_numbers, size) if converts else high - low
+            room = wire.room_bytes(piece.dtype, piece.n_numbers) if converts else high - low
             low, high = (low - segment.start_bytes) // size, (high - segment.start_bytes) // size
             slot = slice(start, start + room)
             parts.append(Part(index, low, high, slot, dtype, wire, converts, bare, lines))

@@ -36,7 +36,7 @@ def plainly(wire: str, dtype: str, n: int, itemsize: int) -> int:
 @given(n=st.integers(1, 5000), dtype=st.sampled_from(DTYPES))
 def test_numbers_take_what_a_plain_calculation_says(text: str, n: int, dtype: str) -> None:
     size = ITEMSIZES[dtype]
-    found = parse_wire(text).room_bytes(dtype, n, size)
+    found = parse_wire(text).room_bytes(dtype, n)
     assert str(parse_wire(text)) == text
     assert found == plainly(text, dtype, n, size)
     assert found % 64 == 0
@@ -53,7 +53,7 @@ def test_numbers_take_what_a_plain_calculation_says(text: str, n: int, dtype: st
     ],
 )
 def test_a_million_numbers_take_so_many_bytes(text: str, bytes_of_a_million: int) -> None:
-    assert parse_wire(text).room_bytes("float32", 1_000_000, 4) == bytes_of_a_million
+    assert parse_wire(text).room_bytes("float32", 1_000_000) == bytes_of_a_million
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_topk_sends_one_number_at_least_and_all_at_most() -> None:
     chunked = parse_wire("topk2bit:0.0156")
     assert [chunked.kept(n) for n in (1, 4096, 4097, 8192)] == [1, 64, 65, 128]
     # 64 places of 12 bits, codes of 2 bits, two sizes, each padded: of 16,384 bytes 229 are left.
-    assert chunked.room_bytes("float32", 4096, 4) == 128 + 64 + 64
-    assert chunked.room_bytes("float32", 64 * 4096, 4) == 64 * 96 + 64 * 16 + 64 * 8
+    assert chunked.room_bytes("float32", 4096) == 128 + 64 + 64
+    assert chunked.room_bytes("float32", 64 * 4096) == 64 * 96 + 64 * 16 + 64 * 8
     assert parse_wire("topk:1").kept(7) == parse_wire("int8").kept(7) == 7
 
 

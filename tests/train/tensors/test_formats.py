@@ -28,7 +28,7 @@ finite_numbers = st.floats(-1e6, 1e6, width=32)
 def room_for(wire: Wire, numbers: Tensor) -> Tensor:
     """A room full of ones, so that a byte that is not written shows."""
     name = str(numbers.dtype).removeprefix("torch.")
-    size = wire.room_bytes(name, numbers.numel(), numbers.element_size())
+    size = wire.room_bytes(name, numbers.numel())
     return torch.full((size,), 255, dtype=torch.uint8)
 
 

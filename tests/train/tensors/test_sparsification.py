@@ -27,7 +27,7 @@ def sent_of(numbers: Tensor, last: Tensor, name: str) -> tuple[Tensor, Tensor, T
     """The room, its indices and its values."""
     wire, n = parse_wire(name), numbers.numel()
     dtype = str(numbers.dtype).removeprefix("torch.")
-    room = torch.empty(wire.room_bytes(dtype, n, numbers.element_size()), dtype=torch.uint8)
+    room = torch.empty(wire.room_bytes(dtype, n), dtype=torch.uint8)
     assert write(room, numbers, wire, sent=last)
     assert is_finite(room, wire, n)
     return room, *parts(room, wire.kept(n))
@@ -177,7 +177,7 @@ def test_values_that_are_not_finite_are_refused(bad: float) -> None:
 def chunked(numbers: Tensor, wire: Wire) -> Tensor:
     """A room with the largest of each chunk, in two bits each."""
     dtype = str(numbers.dtype).removeprefix("torch.")
-    n_bytes = wire.room_bytes(dtype, numbers.numel(), numbers.element_size())
+    n_bytes = wire.room_bytes(dtype, numbers.numel())
     room = torch.full((n_bytes,), 255, dtype=torch.uint8)
     assert write(room, numbers, wire)
     assert is_finite(room, wire, numbers.numel())
