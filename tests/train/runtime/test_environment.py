@@ -66,7 +66,7 @@ def test_arguments_of_the_peer_win_over_the_environment(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("RUMOR_SEED", "many", "RUMOR_SEED is 'many'"),
+        ("RUMOR_SEED", "many", "RUMOR_SEED: seed=many: it must be an integer"),
         ("RUMOR_SIGNALS", "yes", "signals=yes: it must be true or false"),
         ("RUMOR_FROZEN_MAY_DIFFER", "lora", "frozen_may_differ=lora: it must be true or false"),
         ("RUMOR_WIRE", "float8", "unknown wire 'float8'"),

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -11,7 +11,7 @@ import torch
 
 from ....gossip import ConfigError, ProtocolConfig
 from ....gossip.errors import did_you_mean
-from ....gossip.specs.parameter import settings_of
+from ....gossip.specs.parameter import setting, settings_of
 from ....gossip.wire.messages import is_name
 from ...config import CHECKPOINTS, PeerConfig
 from ...tensors.cuda import find_device
@@ -29,31 +29,31 @@ _PREFIX: Final = "RUMOR_"
 class Environment:
     """A script's settings from outside; the defaults apply without any."""
 
-    index: int = 0
-    """Number of this process, from 0 to ``count`` - 1."""
-    count: int = 1
-    local_index: int = 0
-    """Number of this process on its machine, from 0: with device ``auto``, each takes a GPU of its
-    own as long as there are some."""
+    index: int = setting(0, "Number of this process, from 0 to ``count`` - 1.")
+    count: int = setting(1, "Number of processes.")
+    local_index: int = setting(
+        0,
+        "Number of this process on its machine, from 0: with device ``auto``, each takes a GPU of "
+        "its own as long as there are some.",
+    )
     ranks: int = 1
     """Number of processes that make one peer: if there are several, the three numbers above count
     peers, and not processes."""
     rank: int = 0
     """Number of this process in its peer."""
-    seed: int = 0
-    """The seed, the same in all processes."""
-    out: Path | None = None
-    """Folder of this process."""
-    device_name: str = "auto"
-    """Device as given: cpu, cuda, cuda:1; auto is a GPU if available."""
-    slow: float = 1.0
-    """Factor by which this peer's steps are prolonged, by sleeping."""
-    resume: bool = False
-    """True to continue from the last checkpoint in the peer's folder, if any."""
-    ready: Path | None = None
-    """A file that exists while the peer is a member of a swarm, for readiness probes."""
-    network_faults: Path | None = None
-    """The network-faults.json of a run with faults."""
+    seed: int = setting(0, "The seed, the same in all processes.")
+    out: Path | None = setting(None, "Folder of this process.")
+    device_name: str = setting(
+        "auto", "Device as given: cpu, cuda, cuda:1; auto is a GPU if available."
+    )
+    slow: float = setting(1.0, "Factor by which this peer's steps are prolonged, by sleeping.")
+    resume: bool = setting(
+        False, "True to continue from the last checkpoint in the peer's folder, if any."
+    )
+    ready: Path | None = setting(
+        None, "A file that exists while the peer is a member of a swarm, for readiness probes."
+    )
+    network_faults: Path | None = setting(None, "The network-faults.json of a run with faults.")
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields of a `PeerConfig`, by name."""
     placed: Mapping[str, Any] = field(default_factory=dict)
@@ -143,29 +143,7 @@ class Environment:
         return replace(config, **taken)
 
 
-def _folder(text: str) -> Path:
-    return Path(text).absolute()
-
-
-def _switch(text: str) -> bool:
-    if text not in ("0", "1"):
-        raise ValueError
-    return text == "1"
-
-
-_OWN: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
-    "index": ("index", int),
-    "count": ("count", int),
-    "local_index": ("local_index", int),
-    "seed": ("seed", int),
-    "out": ("out", _folder),
-    "device": ("device_name", str),
-    "slow": ("slow", float),
-    "resume": ("resume", _switch),
-    "ready": ("ready", _folder),
-    "network_faults": ("network_faults", _folder),
-}
-
+_OWN: Final = {name.removesuffix("_name"): each for name, each in settings_of(Environment).items()}
 _OF_PEER: Final = settings_of(PeerConfig)
 _OF_PROTOCOL: Final = settings_of(ProtocolConfig)
 
@@ -227,19 +205,19 @@ def _understood(variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str,
     protocol: dict[str, Any] = {}
     for key, text in variables.items():
         name = key.removeprefix(_PREFIX).lower()
-        if not key.startswith(_PREFIX) or key != _PREFIX + name.upper():
+        if not key.startswith(_PREFIX) or key != _PREFIX + name.upper() or name == "cluster":
             continue
-        if name in _OWN:
-            field_name, read = _OWN[name]
-            own[field_name] = _read(key, text, read)
-        if name in _OF_PEER:
-            told[name] = _read(key, text, _OF_PEER[name].read_all)
-        elif name in _OF_PROTOCOL:
-            protocol[name] = _read(key, text, _OF_PROTOCOL[name].read_all)
-        elif name not in _OWN and name != "cluster":
-            known = [_PREFIX + each.upper() for each in (*_OWN, *_OF_PEER, *_OF_PROTOCOL)]
-            near = did_you_mean(key, known, ": `rumor config` lists all")
+        settings = ((_OWN, own), (_OF_PEER, told), (_OF_PROTOCOL, protocol))
+        takers = [(known[name], values) for known, values in settings if name in known]
+        if not takers:
+            every = [_PREFIX + each.upper() for known, _ in settings for each in known]
+            near = did_you_mean(key, every, ": `rumor config` lists all")
             raise ConfigError(f"{key} is in the environment, and there is no such setting{near}")
+        for parameter, values in takers:
+            try:
+                values[parameter.name] = parameter.read_all(text)
+            except ConfigError as error:
+                raise ConfigError(f"{key}: {error}") from None
     if protocol:
         told["protocol"] = ProtocolConfig(**protocol)
     return own, told
@@ -260,12 +238,3 @@ def resolve_config(
     filled = told.fill(replace(config or PeerConfig(), **changes))
     # Of several processes of one peer, the first listens.
     return filled if told.rank else take_place(filled)
-
-
-def _read(key: str, text: str, read: Callable[[str], Any]) -> Any:
-    try:
-        return read(text)
-    except ConfigError as error:
-        raise ConfigError(f"{key}: {error}") from None
-    except (ValueError, TypeError, AttributeError):
-        raise ConfigError(f"{key} is {text!r}, which makes no sense there") from None
