@@ -9,7 +9,7 @@ in `rumor.train.faults.network`.
 import json
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeGuard
@@ -126,12 +126,14 @@ class Fault:
 _FIELDS: Final = {each.name: each.metadata for each in fields(Fault) if each.metadata}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FaultKind:
     """One kind of fault."""
 
     help: str
     """The effect, in one sentence."""
+
+    _: KW_ONLY
 
     needs: tuple[str, ...] = ()
     """Required fields, in addition to ``at_s`` and ``kind``."""
@@ -163,7 +165,7 @@ def _attack(
     may: tuple[str, ...] = ("strength", "for_s"),
 ) -> FaultKind:
     return FaultKind(
-        help="These peers attack: " + help,
+        f"These peers attack: {help}",
         needs=("peers",),
         may=may,
         live=False,
@@ -175,102 +177,87 @@ def _attack(
 KINDS: Mapping[str, FaultKind] = MappingProxyType(
     {
         "crash": FaultKind(
-            help="The process ends abruptly, as by SIGKILL: at once, after this many "
+            "The process ends abruptly, as by SIGKILL: at once, after this many "
             "effects of its next event, or right after it has accepted a share, "
             "before it answers.",
             needs=("peer",),
             may=("after", "accepting"),
         ),
         "restart": FaultKind(
-            help="A dead peer starts again, from its last checkpoint (kept) or without "
+            "A dead peer starts again, from its last checkpoint (kept) or without "
             "state (lost); a running one is left alone.",
             needs=("peer",),
             may=("state",),
             starts=True,
         ),
         "mass-restart": FaultKind(
-            help="All these peers crash together, and restart together after for_s.",
+            "All these peers crash together, and restart together after for_s.",
             needs=("for_s",),
             may=("peers", "state"),
             starts=True,
         ),
         "pause": FaultKind(
-            help="The process stops, as by SIGSTOP; messages wait for it.",
+            "The process stops, as by SIGSTOP; messages wait for it.",
             needs=("peer",),
             may=("for_s",),
         ),
         "continue": FaultKind(
-            help="A paused process continues, as by SIGCONT.",
-            needs=("peer",),
-            starts=True,
+            "A paused process continues, as by SIGCONT.", needs=("peer",), starts=True
         ),
         "slow": FaultKind(
-            help="A peer's steps take factor times as long.",
-            needs=("peer", "factor"),
-            may=("for_s",),
+            "A peer's steps take factor times as long.", needs=("peer", "factor"), may=("for_s",)
         ),
-        "clock-jump": FaultKind(
-            help="A peer's clock jumps ahead.",
-            needs=("peer", "by_s"),
-            live=False,
-        ),
+        "clock-jump": FaultKind("A peer's clock jumps ahead.", needs=("peer", "by_s"), live=False),
         "cut": FaultKind(
-            help="No message passes between a peer and another (default: all others), "
+            "No message passes between a peer and another (default: all others), "
             "or, one way, from it to them.",
             needs=("peer",),
             may=("to", "for_s", "one_way"),
         ),
         "partition": FaultKind(
-            help="No message passes between groups of peers; the peers that are not "
+            "No message passes between groups of peers; the peers that are not "
             "named form one more.",
             needs=("groups",),
             may=("for_s",),
         ),
-        "heal": FaultKind(help="All cuts and partitions end."),
+        "heal": FaultKind("All cuts and partitions end."),
         "loss": FaultKind(
-            help="Messages are lost with this probability: of all peers, or to and from one.",
+            "Messages are lost with this probability: of all peers, or to and from one.",
             needs=("rate",),
             may=("peer", "for_s"),
         ),
         "duplicate": FaultKind(
-            help="Messages arrive twice with this probability, one soon after the other.",
+            "Messages arrive twice with this probability, one soon after the other.",
             needs=("rate",),
             may=("peer", "for_s"),
         ),
         "replay": FaultKind(
-            help="Messages arrive again with this probability, up to minutes later.",
+            "Messages arrive again with this probability, up to minutes later.",
             needs=("rate",),
             may=("peer", "for_s"),
         ),
         "delay": FaultKind(
-            help="Messages arrive at least this much later, some far later.",
+            "Messages arrive at least this much later, some far later.",
             needs=("by_s",),
             may=("peer", "for_s"),
         ),
         "reset": FaultKind(
-            help="Connections of one peer or of all are reset, once or repeatedly; "
+            "Connections of one peer or of all are reset, once or repeatedly; "
             "messages in flight are lost, also in the middle of a transfer.",
             may=("peer", "every_s", "for_s"),
         ),
         "join": FaultKind(
-            help="This many newcomers start, called join-1, join-2 and so on.",
+            "This many newcomers start, called join-1, join-2 and so on.",
             may=("count",),
             starts=True,
         ),
-        "leave": FaultKind(
-            help="A peer leaves in good order, as by SIGTERM.",
-            needs=("peer",),
-        ),
+        "leave": FaultKind("A peer leaves in good order, as by SIGTERM.", needs=("peer",)),
         "finish": FaultKind(
-            help="A peer takes no more optimizer steps, but keeps mixing until all have finished.",
+            "A peer takes no more optimizer steps, but keeps mixing until all have finished.",
             needs=("peer",),
             live=False,
         ),
-        "diverge": FaultKind(
-            help="A peer's parameters stop being finite.",
-            needs=("peer",),
-            live=False,
-        ),
+        "diverge": FaultKind("A peer's parameters stop being finite.", needs=("peer",), live=False),
         "nan": _attack("their shares are not numbers.", may=("for_s",)),
         "far": _attack("their shares are strength (1,000) away from their models.", 1000.0),
         "inflate": _attack("their shares claim strength (1,000) times their weight.", 1000.0),
@@ -283,12 +270,11 @@ KINDS: Mapping[str, FaultKind] = MappingProxyType(
             None,
         ),
         "dissensus": _attack(
-            "they undo strength (1.5) times the pull of the receiver's honest neighbors.",
-            1.5,
+            "they undo strength (1.5) times the pull of the receiver's honest neighbors.", 1.5
         ),
         "drift": _attack(
             "they send the receiver's model, moved strength (1) times as far as its "
-            "neighbors are, always in the same direction.",
+            "neighbors are, always in the same direction."
         ),
     }
 )

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
@@ -18,7 +18,8 @@ from typing import Final, Self
 
 from ...gossip.errors import ConfigError, RemoteProtocolError
 from ...gossip.transport.keys.keyring import Keyring
-from ...gossip.transport.zmq_transport import Received, Transport
+from ...gossip.transport.received import Received, Route
+from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import PeerId
 from ...gossip.wire.codec import Buffer, decode_header
 from ..storage.files import read_json, write_json
@@ -70,18 +71,16 @@ class NetworkPlan:
             raise ConfigError(f"{path} does not say what happens to the network: {error}") from None
 
 
+@dataclass(slots=True)
 class _Held:
     """A message in memory; see `Received`."""
 
-    __slots__ = ("_parts", "_read", "header", "key", "place", "route")
-
-    def __init__(self, received: Received, parts: Sequence[bytes]) -> None:
-        self.header = received.header
-        self.route = received.route
-        self.key = received.key
-        self.place = received.place
-        self._parts = parts
-        self._read = 0
+    header: bytes
+    route: Route
+    key: bytes
+    place: str
+    _parts: Sequence[bytes]
+    _read: int = 0
 
     @property
     def more(self) -> bool:
@@ -96,10 +95,6 @@ class _Held:
     def finish(self) -> bool:
         unread, self._read = self.more, len(self._parts)
         return unread
-
-    def again(self) -> "_Held":
-        """Return the same message, unread."""
-        return _Held(self, self._parts)
 
 
 class FaultyTransport(Transport):
@@ -204,7 +199,7 @@ class FaultyTransport(Transport):
         message = _whole(received)
         first_s, *copies_s = times_s
         for copy_s in copies_s:
-            self._hold(message.again(), copy_s)
+            self._hold(replace(message), copy_s)
         if first_s > now_s:
             self._hold(message, first_s)
             return
@@ -232,4 +227,4 @@ def _whole(received: Received) -> _Held:
     parts = []
     while received.more:
         parts.append(bytes(received.frame()))
-    return _Held(received, parts)
+    return _Held(received.header, received.route, received.key, received.place, parts)
