@@ -101,8 +101,7 @@ def half(weight: int) -> int:
     >>> half(5)
     2
     """
-    given = weight >> 1
-    return given >> _UNIT_BITS << _UNIT_BITS if given >= WHOLE_MIN else coarse(given)
+    return coarse(weight >> 1)
 
 
 def token(weight: int) -> int:

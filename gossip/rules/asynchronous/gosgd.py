@@ -9,7 +9,7 @@ from ...protocol.rule import Requirements
 from ...specs.parameter import Parameter, checked
 from ...types import PeerId
 from ...weight import WEIGHT_MIN, half
-from ..robust.filters import NONE, Robust, parse_robust
+from ..robust.filters import NONE, Robust
 from ..robust.mixing import RobustMixing
 
 __all__ = ["Emission", "GoSGD"]
@@ -108,13 +108,11 @@ class GoSGD:
         self.samples = samples
         self.layers = layers
         self.robust = robust
-        method = parse_robust(robust)
-        self._mixing = None if method is None else RobustMixing(method)
-        self._is_plain = layers == 1 and method is None
+        self._mixing = RobustMixing(robust)
         self.requirements = Requirements(
             whole=False,
             by_samples=samples > 0,
-            measures=method is not None,
+            measures=robust != NONE,
             shards=layers,
             overlaps=layers > 1,
         )
@@ -132,17 +130,6 @@ class GoSGD:
         if self.samples and context.samples:
             before = self._batch or context.samples
             self._batch = before + _SMOOTHING * (context.samples - before)
-        if self._is_plain:
-            for _ in range(self._due(context)):
-                context.push_half()
-            for share in context.shares():
-                context.mix(share)
-        else:
-            self._step_in_parts(context)
-        return None
-
-    def _step_in_parts(self, context: RuleContext) -> None:
-        """Take a step when pieces are pushed one by one, or shares are measured."""
         if self.layers > 1 and context.trained:
             for shard in range(context.n_shards):
                 self.trained_shard(context, shard)
@@ -150,11 +137,8 @@ class GoSGD:
         elif not context.measured:
             for _ in range(self._due(context)):
                 context.push_half()
-        if self._mixing is not None:
-            self._mixing.mix(context)
-        else:
-            for share in context.shares():
-                context.mix(share)
+        self._mixing.mix(context)
+        return None
 
     def trained_shard(self, context: RuleContext, shard: int) -> None:
         """Push half of a piece's weight, once per step, to the same neighbor for all pieces.

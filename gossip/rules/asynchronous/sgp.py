@@ -8,7 +8,7 @@ from ...protocol.rule import Requirements
 from ...specs.parameter import Parameter, checked
 from ...types import PeerId
 from ...weight import WEIGHT_MIN, coarse
-from ..robust.filters import NONE, Robust, parse_robust
+from ..robust.filters import NONE, Robust
 from ..robust.mixing import RobustMixing
 
 __all__ = ["SGP"]
@@ -51,12 +51,9 @@ class SGP:
     ) -> None:
         self.outstanding_max = outstanding_max
         self.robust = robust
-        method = parse_robust(robust)
-        self._mixing = None if method is None else RobustMixing(method)
+        self._mixing = RobustMixing(robust)
         self.requirements = Requirements(
-            staged_max=outstanding_max,
-            whole=False,
-            measures=method is not None,
+            staged_max=outstanding_max, whole=False, measures=robust != NONE
         )
         self._round = 0
         self._passed_over: PeerId | None = None
@@ -67,11 +64,7 @@ class SGP:
             context.push_half()
         elif not context.measured:
             self._share_out(context)
-        if self._mixing is not None:
-            self._mixing.mix(context)
-        else:
-            for share in context.shares():
-                context.mix(share)
+        self._mixing.mix(context)
         return None
 
     def _share_out(self, context: RuleContext) -> None:

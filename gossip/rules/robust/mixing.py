@@ -6,7 +6,7 @@ from ...protocol.context import RuleContext
 from ...protocol.share import Share
 from ...types import PeerId
 from ...weight import coarse
-from .filters import RobustFilter
+from .filters import RobustFilter, parse_robust
 
 __all__ = ["RobustMixing", "accepted_weight"]
 
@@ -28,7 +28,7 @@ _BURST, _TIMES = 8.0, 4.0
 
 
 class RobustMixing:
-    """Measures each share, and mixes the part of it that a filter allows.
+    """Measures each share, and mixes the part of it that a filter allows; all of each without one.
 
     A filter compares neighbors, but shares arrive one by one: so the last distance of each sender
     is its *vote*, whatever part of the share was taken. Each live peer has one vote, however often
@@ -36,8 +36,8 @@ class RobustMixing:
     a peer that sends many more than others are refused before they are measured.
     """
 
-    def __init__(self, method: RobustFilter) -> None:
-        self._method = method
+    def __init__(self, spec: str) -> None:
+        self._filter = parse_robust(spec)
         self._votes: dict[tuple[int, PeerId], float] = {}
         """Distance of each peer's last share, by shard."""
         self._counts: dict[tuple[int, PeerId], float] = {}
@@ -49,6 +49,10 @@ class RobustMixing:
         ``x += w_s / (w_s + w) c (x_s - x)``, where c is the part that the filter allows, by
         distances in the share's shard. The weight that matches such a move is accepted.
         """
+        if self._filter is None:
+            for share in context.shares():
+                context.mix(share)
+            return
         if not context.measured:
             self._counts = {peer: _MEMORY * n for peer, n in self._counts.items() if n > 0.01}
         measuring: set[int] = set()
@@ -63,14 +67,16 @@ class RobustMixing:
                 context.measure(share)
                 measuring.add(shard)
             else:
-                self._take(context, share, distance)
+                self._take(context, self._filter, share, distance)
 
-    def _take(self, context: RuleContext, share: Share, distance: float) -> None:
+    def _take(
+        self, context: RuleContext, method: RobustFilter, share: Share, distance: float
+    ) -> None:
         key = share.id.shard, share.sender
         self._votes[key] = distance
         own, part, why = context.weight_of(share.id.shard), 0.0, "too far from the model"
         if math.isfinite(distance):
-            part = self._part(context, share)
+            part = self._part(context, method, share)
             why = "too far from the model, or of nobody to compare it with yet"
         self._counts[key] = self._counts.get(key, 0.0) + 1.0
         if part:
@@ -78,20 +84,20 @@ class RobustMixing:
         else:
             context.refuse(share, why)
 
-    def _part(self, context: RuleContext, share: Share) -> float:
+    def _part(self, context: RuleContext, method: RobustFilter, share: Share) -> float:
         """Return the part that the filter allows of a share whose distance is among the votes."""
         shard = share.id.shard
         live = {*context.table.takers(), share.sender}
         self._votes = {key: far for key, far in self._votes.items() if key[1] in live}
         voters = [peer for at, peer in self._votes if at == shard]
-        n_neighbors = _n_neighbors(context) if self._method.is_relative else 0
+        n_neighbors = _n_neighbors(context) if method.is_relative else 0
         if len(voters) < min(_VOTES_MIN, n_neighbors):
             return 0.0
         distances = [self._votes[shard, peer] for peer in voters]
         place = voters.index(share.sender)
-        if self._method.by_median:
+        if method.by_median:
             distances += [min(distances)] * (min(_PADDED_MAX, n_neighbors) - len(voters))
-        return self._method.coefficients(distances, [1.0] * len(distances))[place]
+        return method.coefficients(distances, [1.0] * len(distances))[place]
 
     def _is_flooding(self, share: Share) -> bool:
         """True if the sender sends many more shares than the median of all others."""
