@@ -27,10 +27,10 @@ _SETTINGS: dict[str, Any] = {
 
 
 class Command(NamedTuple):
-    """One command of ``rumor``: the place of its function, and its line in ``rumor --help``."""
+    """One command of ``rumor``: where it is, and its line in ``rumor --help``."""
 
-    home: str
-    """``module:function`` inside this package; ``module:app`` for a group of commands."""
+    module: str
+    """Module inside this package whose function, or group of commands, has the command's name."""
     summary: str
     """First sentence of the function's docstring, copied here to avoid importing its module."""
 
@@ -41,60 +41,50 @@ _FORKS: Final = ("launch", "demo")
 _PANELS: Final = {
     "Train": {
         "launch": Command(
-            "commands.launch:launch", "Train one model with several processes of this machine."
+            "commands.launch", "Train one model with several processes of this machine."
         ),
-        "run": Command(
-            "commands.run:run", "Start your own training script as the peers of one swarm."
-        ),
+        "run": Command("commands.run", "Start your own training script as the peers of one swarm."),
         "peer": Command(
-            "commands.peer:peer", "Be one peer: found a swarm, or join one by any member's address."
+            "commands.peer", "Be one peer: found a swarm, or join one by any member's address."
         ),
         "pull": Command(
-            "live.pull:pull", "Read the average model of a running swarm, without joining it."
+            "live.pull", "Read the average model of a running swarm, without joining it."
         ),
         "merge": Command(
-            "commands.merge:merge", "Average the models of several peers, by their weights."
+            "commands.merge", "Average the models of several peers, by their weights."
         ),
         "demo": Command(
-            "demo.race:demo",
-            "Show in a minute what a kill and a slow process do to gossip and to all-reduce.",
+            "demo.race", "Compare gossip and all-reduce under the same faults, in a minute."
         ),
     },
     "Watch and administer": {
-        "top": Command("live.top:top", "Show who is in a swarm, and how each of them is doing."),
-        "stop": Command(
-            "live.stop:stop", "End a whole swarm in good order, by any member's address."
-        ),
+        "top": Command("live.top", "Show the members of a swarm, and how each is doing."),
+        "stop": Command("live.stop", "End a whole swarm in good order, by any member's address."),
         "doctor": Command(
-            "live.doctor:doctor", "Say why a peer on this machine cannot join, and what to do."
+            "live.doctor", "Find out why a peer on this machine cannot join, and what to do."
         ),
-        "keys": Command(
-            "commands.keys:keys", "Make machines' keys, and rosters of those that may take part."
-        ),
+        "keys": Command("commands.keys", "Create keys of machines, and rosters of known machines."),
     },
     "Simulate and measure": {
-        "simulate": Command(
-            "commands.simulate:simulate", "Train one model with many simulated workers."
-        ),
+        "simulate": Command("commands.simulate", "Train one model with many simulated workers."),
         "study": Command(
-            "commands.study:study", "Compare topologies, rules, sizes or networks on one page."
+            "commands.study", "Compare topologies, rules, sizes or networks on one page."
         ),
         "calibrate": Command(
-            "live.calibrate:calibrate", "Measure real peers, for `rumor simulate --from FILE`."
+            "live.calibrate", "Measure real peers, for `rumor simulate --from FILE`."
         ),
         "advise": Command(
-            "commands.advise:advise", "Say which rule, topology and wire suit your machines."
+            "commands.advise", "Find the rule, topology and wire that suit your machines."
         ),
     },
     "Look up": {
         "rules": Command(
-            "commands.rules:rules", "List the rules by which peers exchange, or explain one."
+            "commands.rules", "List the rules by which peers exchange, or explain one."
         ),
         "topology": Command(
-            "commands.topology:topology",
-            "Say who pushes to whom in a topology, and how fast it mixes.",
+            "commands.topology", "Show who pushes to whom in a topology, and how fast it mixes."
         ),
-        "config": Command("commands.config:config", "List and explain the settings of commands."),
+        "config": Command("commands.config", "List and explain the settings of commands."),
     },
 }
 """Panels of ``rumor --help``."""
@@ -123,17 +113,12 @@ class _LazyCommand(TyperCommand):
 def load(name: str) -> Any:
     """Import a command, and return the typer object: its options are ``params``; a group has its
     commands in ``commands``, by name."""
-    found = _imported(COMMANDS[name].home)
+    found = getattr(import_module(f".{COMMANDS[name].module}", __package__), name)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(**_SETTINGS)
         alone.command(name)(found)
         found = alone
     return typer.main.get_command(found)
-
-
-def _imported(home: str) -> Any:
-    module, _, function = home.partition(":")
-    return getattr(import_module(f".{module}", __package__), function)
 
 
 for _panel, _commands in _PANELS.items():
@@ -157,7 +142,11 @@ def _root(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_say_version, is_eager=True, help="Show the version and exit."
+            "--version",
+            metavar="",
+            callback=_say_version,
+            is_eager=True,
+            help="Show the version and exit.",
         ),
     ] = False,
 ) -> None: ...
@@ -185,7 +174,7 @@ def run() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         if {*sys.argv[1:2]} & {*_FORKS} and not {"-h", "--help"} & {*sys.argv}:
-            _imported("launch.forking:begin_forking")()
+            import_module(".launch.forking", __package__).begin_forking()
         status = app(prog_name="rumor", standalone_mode=False)
     except Exception as error:
         if not isinstance(error, _UsageError):

@@ -1,4 +1,4 @@
-"""The folder of a run: its name, and how it is reserved for one run."""
+"""Where results go: checks of a file, and the folder that is reserved for one run."""
 
 import re
 import time
@@ -7,7 +7,21 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-__all__ = ["new_folders", "taken_folder"]
+from ..gossip.errors import ConfigError
+
+__all__ = ["check_output", "new_folders", "taken_folder"]
+
+
+def check_output(path: Path, *, force: bool = True) -> None:
+    """Check that a file can be written there, before anything takes long.
+
+    Raises:
+        ConfigError: It is there already, and not to be overwritten; or its folder is missing.
+    """
+    if path.exists() and not force:
+        raise ConfigError(f"{path} is there already: give --force to overwrite it")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise ConfigError(f"{path} cannot be written: name a file in a folder that exists")
 
 
 def new_folders(task: str, kind: str = "") -> Iterator[Path]:

@@ -23,7 +23,7 @@ class ShareSettings:
     wire: str = setting(
         NATIVE,
         f"How numbers travel, the same at all peers: {described(WIRES)}.",
-        brief="How numbers travel.",
+        brief="Encoding of numbers.",
         metavar="FORMAT",
     )
 

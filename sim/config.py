@@ -135,7 +135,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         (),
         "That worker's steps take FACTOR times as long: 3:10 makes worker 3 a straggler. May be "
         "given several times.",
-        brief="Slow a peer down, as in 3:10.",
+        brief="Slow a worker down, as in 3:10.",
         metavar="WORKER:FACTOR",
     )
     exchange_s: float = setting(
@@ -181,7 +181,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         "real peers do. And attacks by Byzantine workers, whose figures are left out, as in "
         '[{"at_s": 0, "kind": "far", "peers": [2]}]: nan, far, inflate, flood, sign-flip, ipm, '
         "alie, dissensus, drift.",
-        brief="What goes wrong, and when.",
+        brief="Schedule of faults.",
         metavar="FILE.json",
     )
     storm: str | None = setting(
@@ -189,7 +189,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         "What goes wrong, drawn from the seed for these workers and ``time_s``: a name that "
         "`--storm list` lists. A network of its own takes the place of ``network``.",
         brief="A named storm of faults.",
-        otherwise="nothing goes wrong",
+        otherwise="none",
     )
     storm_scale: float = setting(
         1.0,
@@ -200,7 +200,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         "lan",
         "How patient peers are with one another: on one machine, in one network, or across the "
         "internet.",
-        brief="How patient peers are.",
+        brief="Timeouts between peers.",
         metavar="local|lan|wan",
     )
     checkpoint_every_s: float = setting(

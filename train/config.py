@@ -146,7 +146,7 @@ class ShardSettings:
         "Pieces into which the vector is cut, each with a weight of its own, so that a push "
         "carries a part of the model: for large models, slow links or little memory (gosgd and "
         "sgp only; rules that cut the vector themselves set it). All peers must give the same.",
-        brief="Pieces into which the vector is cut.",
+        brief="Pieces that the model is cut into.",
         low=1,
         metavar="K",
     )
@@ -179,14 +179,14 @@ class TrustSettings:
         None,
         "This machine's key: messages are encrypted, and only machines in ``roster`` take part.",
         brief="This machine's key.",
-        otherwise="without keys",
+        otherwise="none",
     )
 
     roster: Path | None = setting(
         None,
         "Who may take part. The file is read again when it changes, and written when other "
         "members know a newer one; needed with ``key``.",
-        brief="Who may take part.",
+        brief="Roster of the machines that may join.",
     )
 
 
@@ -286,7 +286,7 @@ class TrainingSettings(SeedSettings):
 
     precision: str | None = setting(
         None,
-        "Of the numbers that steps compute with: float32, as the model has it, or bfloat16 "
+        "Data type that steps compute with: float32, as the model has it, or bfloat16 "
         "(automatic mixed precision).",
         otherwise="the task's",
         metavar="float32|bfloat16",
@@ -301,7 +301,7 @@ class TrainingSettings(SeedSettings):
         "Who trains on which samples: shared (everyone on all), iid, dirichlet:ALPHA (the "
         "smaller, the fewer classes at a peer), shards:K, or MODULE:FUNCTION, a function of yours "
         "that returns a list of indices for each peer.",
-        brief="Who trains on which samples.",
+        brief="How samples are divided.",
         metavar="SPEC",
     )
 
@@ -588,7 +588,7 @@ class RunConfig(TrainingSettings):
     index: int = setting(
         0,
         "Which part of the data is this peer's, from 0 to ``count`` - 1.",
-        brief="Which part of the data is this peer's.",
+        brief="Index of this peer's part of the data.",
         low=0,
     )
     count: int = setting(
@@ -621,8 +621,8 @@ class RunConfig(TrainingSettings):
     )
     resume: bool = setting(
         False,
-        "Go on from the last checkpoint in the folder.",
-        brief="Go on in the folder of an earlier run.",
+        "Continue from the last checkpoint in the folder.",
+        brief="Continue in the folder of an earlier run.",
     )
 
     options: Mapping[str, Any] | None = setting(

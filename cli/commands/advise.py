@@ -20,7 +20,6 @@ from ..reports.console import counted, print_json, print_path
 from ..run_folder import new_folders
 from ..settings.exchange import parse_rate
 from ..settings.options import (
-    GOSSIP,
     MACHINES,
     OUTPUT,
     TRAINING,
@@ -57,20 +56,12 @@ class AdviseConfig:
         None,
         "The machines in words, instead of a measurement: 8x a100@10Gbit, 4x rtx*3@100Mbit is "
         "eight machines with uplinks of 10 Gbit/s and four with 100 Mbit/s whose steps take 3 "
-        "times as long. ``step_s`` is the time of a step on the others, ``network`` says the rest "
-        "of their links.",
-        brief="Machines: 8x a100@10Gbit, 4x rtx*3@100Mbit",
+        "times as long. ``step_s`` is the time of a step on the others, and ``network`` the "
+        "latency and loss of their links.",
+        brief="As in 8x a100@10Gbit, 4x rtx*3@100Mbit.",
         otherwise="none",
         metavar="TEXT",
     )
-
-    rule: str | None = setting(
-        None, "The rule, to compare only its parameters.", otherwise="compared", metavar="SPEC"
-    )
-
-    topology: str | None = setting(None, "The topology.", otherwise="compared", metavar="SPEC")
-
-    wire: str | None = setting(None, "The wire.", otherwise="compared", metavar="FORMAT")
 
     seeds: int = setting(
         3,
@@ -92,18 +83,20 @@ class AdviseConfig:
         check_settings(self)
 
 
-_OF_STUDIES = ("dry_run", "list_all", "copy", "report", "hours", "backend")
-
-
 @options_of(
     Source(AdviseConfig, MACHINES),
     Source(CalibrateConfig, MACHINES),
-    Source(StudyConfig, OUTPUT, without=_OF_STUDIES),
-    Source(SimulationConfig, TRAINING, without=("seed", "workers", "threads", "memory_gib")),
+    Source(StudyConfig, OUTPUT, only=("out", "resume", "jobs")),
+    Source(
+        SimulationConfig,
+        TRAINING,
+        without=("seed", "workers", "threads", "memory_gib"),
+        unset=dict.fromkeys(("rule", "topology", "wire"), "compared"),
+    ),
     everyday={
         MACHINES: ("hosts", "join", "network", "step_s"),
         TRAINING: ("task", "stands_for", "steps", "lr", "partition", "target"),
-        GOSSIP: ("rule", "topology", "wire"),
+        "Compared unless given": ("rule", "topology", "wire"),
         OUTPUT: ("seeds", "jobs", "out", "resume"),
     },
     file=False,
@@ -114,7 +107,7 @@ def advise(
         Path | None,
         typer.Argument(
             metavar="MEASURED",
-            help="The folder of a run of real peers, or what `rumor calibrate -o FILE` measured.",
+            help="Folder of a run of real peers, or file of `rumor calibrate`.",
             show_default=False,
         ),
     ] = None,
@@ -122,12 +115,12 @@ def advise(
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Say which rule, topology and wire suit your machines.
+    """Find the rule, topology and wire that suit your machines.
 
-    Rules with their parameters are simulated on your machines, then other topologies of the best
-    one, then other wires, each with several seeds, and ranked by the time until the median peer's
-    own model has a loss. It is a study: each run that is finished is kept. If a machine is much
-    slower than the others, all-reduce also runs without it.
+    It simulates rules with their parameters on your machines, then other topologies with the best
+    rule, then other wires, each with several seeds, and ranks them by the time until the median
+    peer's own model has reached a loss. It is a study: each finished run is kept. If a machine is
+    much slower than the others, all-reduce also runs without it.
 
     Machines come from a short run, from a file of `rumor calibrate`, or from running peers:
 
@@ -140,7 +133,7 @@ def advise(
     `rumor advise --hosts "8x a100@10Gbit, 4x rtx*3@100Mbit" --stands-for 30.8e6 --step-s 0.2`
 
     That is eight machines with uplinks of 10 Gbit/s, and four with 100 Mbit/s whose steps take 3
-    times as long. A number, *FACTOR and @RATE may be left out.
+    times as long. The number, *FACTOR and @RATE are optional.
 
     What you name is not compared: with --rule gosgd:p=0.5, only topologies and wires are; with
     --rule gosgd, also its parameters.
@@ -179,7 +172,7 @@ def advise(
             asked: Any = {"seeds": own.seeds, "target": own.target, "jobs": study.jobs}
             found = advise_on(fleet, folder, given=typed, compute=run, **asked)
     except KeyboardInterrupt:
-        fail(f"stopped; go on by --out {folder} --resume", STOPPED)
+        fail(f"stopped; continue with --out {folder} --resume", STOPPED)
     unwritten = _write(found, folder)
     start = "" if found.best is None else _start(fleet, found.best, typed)
     if as_json:

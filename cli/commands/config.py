@@ -16,7 +16,7 @@ __all__ = ["COMMANDS", "Declared", "config", "declared_settings", "shown_default
 
 COMMANDS: Final = (
     *("peer", "launch", "run", "simulate"),
-    *("demo", "top", "doctor", "study", "calibrate", "advise", "topology"),
+    *("demo", "top", "pull", "stop", "doctor", "study", "calibrate", "advise", "topology"),
 )
 """Commands that have settings."""
 
@@ -56,9 +56,9 @@ def config(
 ) -> None:
     """List and explain the settings of commands.
 
-    Those of `rumor peer`, `launch`, `run` and `simulate` that are not options are given as
-    `--set NAME=VALUE`, or in a TOML file: `--config FILE.toml`. Launched processes find those of a
-    peer in their environment, as `RUMOR_NAME`.
+    Settings of `rumor peer`, `launch`, `run` and `simulate` without an option of their own are
+    given as `--set NAME=VALUE`, or in a TOML file: `--config FILE.toml`. Launched processes read
+    the settings of a peer from their environment, as `RUMOR_NAME`.
 
     `rumor config wire`
 

@@ -19,7 +19,7 @@ keys = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", add_comple
 
 @keys.callback()
 def _keys() -> None:
-    """Make machines' keys, and rosters of those that may take part.
+    """Create keys of machines, and rosters of known machines.
 
     A roster is a file signed by its owner: the machine whose key created it. Peers read it again
     when it changes, and notify all other members: `rumor keys revoke` on one machine excludes
@@ -35,7 +35,7 @@ _RosterFile = Annotated[Path, typer.Argument(metavar="ROSTER", help="The file of
 _Owner = Annotated[
     Path,
     typer.Option(
-        "--key", metavar="OWNER.key", help="The key with which the roster was begun; it signs."
+        "--key", metavar="OWNER.key", help="The key of the roster's owner; it signs the roster."
     ),
 ]
 
@@ -44,24 +44,23 @@ _Owner = Annotated[
 @options_of()
 def make(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Where the new keys go, one each.")
+        list[Path], typer.Argument(metavar="FILE", help="Files to write, one key each.")
     ],
     name: Annotated[
         str | None,
         typer.Option(
             "--name",
             metavar="NAME",
-            help="What peers on the machine are called: NAME, or all that begin with NAME. or (as "
-            "in 'peer-*') with what stands before the star.",
-            show_default="FILE without its ending",
+            help="Name of the machine's peers: NAME or NAME.ANYTHING; 'peer-*' allows all names "
+            "that begin with 'peer-'.",
+            show_default="FILE without its suffix",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a machine's key, and print the line by which a roster lets it in.
+    """Create a machine's key, and print its line for `rumor keys add`.
 
-    The line is a name and the public key, which is not secret, for `rumor keys add`. The file stays
-    on the machine.
+    The line is a name and the public key, which is not secret. The file stays on the machine.
     """
     if name is not None and len(files) > 1:
         raise ConfigError("--name is for one FILE: make the others in a call of their own")
@@ -78,7 +77,7 @@ def make(
 @keys.command()
 @options_of()
 def init(roster: _RosterFile, key: _Owner, as_json: Json = False) -> None:
-    """Begin a roster, which lists its owner."""
+    """Create a roster that lists its owner."""
     owner = Key.read(key)
     if roster.exists():
         raise ConfigError(f"{roster} is there already: name another file")
@@ -91,12 +90,12 @@ def add(
     roster: _RosterFile,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="NAME KEY", help="Lines that `rumor keys make` printed."),
+        typer.Argument(metavar="NAME KEY", help="Lines of `rumor keys make`."),
     ],
     key: _Owner,
     as_json: Json = False,
 ) -> None:
-    """Let machines in, or change the names of those that are listed."""
+    """Add machines to a roster, or rename those that it lists."""
     if len(words) % 2:
         raise ConfigError(
             f"`rumor keys add {roster}` needs NAME KEY, as `rumor keys make` printed it"
@@ -111,12 +110,14 @@ def revoke(
     roster: _RosterFile,
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME", help="Names, or keys where several have a name."),
+        typer.Argument(
+            metavar="NAME", help="Names, or public keys if several machines have one name."
+        ),
     ],
     key: _Owner,
     as_json: Json = False,
 ) -> None:
-    """Shut machines out."""
+    """Exclude machines."""
     _write(roster, Roster.read(roster).without(Key.read(key), names), as_json=as_json)
 
 

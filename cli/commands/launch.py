@@ -43,9 +43,9 @@ def launch(*, as_json: Json = False, **settings: Any) -> None:
     leave; a second one kills them. If the launcher itself is killed (SIGKILL), the peers continue
     to the end.
 
-    With --faults, failures happen as a file says: peers are killed, paused, slowed and restarted,
-    newcomers join. If the network is to fail, each peer applies that to the messages it receives,
-    and exchanges nothing through shared memory.
+    --faults injects the faults of a file: it kills, pauses, slows and restarts peers, and starts
+    newcomers. Each peer applies faults of the network to the messages that it receives, and then
+    exchanges nothing through shared memory.
 
     Exit status: 0 if at least one peer finished, none failed, and every unit of weight is accounted
     for (peers that were killed are named); 1 if not; 2 for wrong arguments.

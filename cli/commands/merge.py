@@ -10,7 +10,8 @@ from ...gossip.errors import ConfigError
 from ...gossip.weight import in_units
 from ..launch.monitor import State, read_report
 from ..reports.console import print_json
-from ..settings.options import Json, options_of
+from ..run_folder import check_output
+from ..settings.options import Force, Json, options_of
 
 __all__ = ["merge"]
 
@@ -22,14 +23,14 @@ def merge(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            metavar="DIR...", help="Folders of peers, or of runs, which stand for all their peers."
+            metavar="DIR...", help="Folders of peers, or of runs for all of their peers."
         ),
     ],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help="Where the merged model goes."),
+        typer.Option("--output", "-o", metavar="FILE", help="File to write the model to."),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE.")] = False,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Average the models of several peers, by their weights.
@@ -38,10 +39,7 @@ def merge(
     left, do not count unless all hold none; peers that failed never do. Models of two swarms are
     refused.
     """
-    if output.exists() and not force:
-        raise ConfigError(f"{output} is there already: give --force to overwrite it")
-    if output.is_dir() or not output.absolute().parent.is_dir():
-        raise ConfigError(f"{output} cannot be written: name a file in a folder that exists")
+    check_output(output, force=force)
     peers = [peer for folder in folders for peer in _peer_folders(folder)]
 
     from ...train.storage.merge import merge_models, open_model

@@ -24,7 +24,7 @@ def rules(
         typer.Argument(
             metavar="RULE",
             show_default=False,
-            help="A name, or MODULE:CLASS, a rule of yours; without it, all names are listed.",
+            help="A name, or MODULE:CLASS of your own; default: list all.",
         ),
     ] = "",
     as_json: Json = False,

@@ -50,8 +50,8 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[-- COMMAND]...",
-            help="What to start, as in `python train.py --lr 0.1`, behind `--`; a script's name "
-            'alone will do. A file of settings can hold it, too: `command = "python train.py"`.',
+            help="What to start, as in `python train.py --lr 0.1` or `train.py`, behind `--`; a "
+            'file of settings may name it instead: `command = "python train.py"`.',
             show_default=False,
         ),
     ] = None,
@@ -86,12 +86,12 @@ def run(
     requeued continues in its folder, runs/slurm-JOB. `torchrun --no-python ... rumor run` does the
     same for torchrun's workers. docs/how-to/clusters.md has more, Kubernetes among it.
 
-    With --faults, failures happen as a file says: processes are killed, paused, slowed and
-    restarted, newcomers join. A restarted process continues from its last checkpoint, if any.
+    --faults injects the faults of a file: it kills, pauses, slows and restarts processes, and
+    starts newcomers. A restarted process continues from its last checkpoint, if any.
 
-    The output of each is in DIR/peers/NAME/log.txt. Ctrl-C reaches scripts as Ctrl-C: their peers
-    leave in order, handing their weight on, and then KeyboardInterrupt is raised; a second one
-    kills them. What they left is merged.
+    The output of each is in DIR/peers/NAME/log.txt. Scripts get Ctrl-C, too: their peers hand
+    their weight on and leave, and then KeyboardInterrupt is raised; a second one kills them. The
+    models that they leave are merged.
 
     Exit status: 0 if at least one peer finished, none failed, no script failed after its training,
     and every unit of weight is accounted for; 1 if not; 2 for wrong arguments. A task of a

@@ -46,18 +46,18 @@ class SimulateConfig(OutSettings):
         None,
         "What `rumor calibrate` measured: paces, network and settings of real peers. Other "
         "options override it.",
-        brief="What `rumor calibrate` measured.",
-        otherwise="nothing",
+        brief="File of `rumor calibrate`.",
+        otherwise="none",
         flags=("--from",),
     )
 
     against: Path | None = setting(
         None,
-        "A run of real peers, put side by side with this simulation: the folder of `rumor launch`. "
-        "Judged are steps per second, of all and of each peer, bytes per second, and the time to "
-        "an accuracy of the median peer's own model.",
-        brief="Put it side by side with a live run.",
-        otherwise="nothing",
+        "Folder of `rumor launch`, whose run is compared with this simulation: steps per second "
+        "of all and of each peer, bytes per second, and the time to an accuracy of the median "
+        "peer's own model.",
+        brief="Compare with a live run.",
+        otherwise="none",
         metavar="LIVE_DIR",
     )
 
@@ -88,7 +88,7 @@ def simulate(
     ctx: typer.Context,
     model: Annotated[
         str | None,
-        typer.Argument(metavar="FILE.py:FUNCTION", help="As --task.", show_default=False),
+        typer.Argument(metavar="FILE.py:FUNCTION", help="The same as --task.", show_default=False),
     ] = None,
     *,
     as_json: Json = False,

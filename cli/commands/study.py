@@ -64,7 +64,7 @@ class StudyConfig(OutSettings):
         None,
         "Begin no trial after this many hours; --resume computes the missing ones. All trials of "
         "the first seed come first.",
-        brief="For how many hours",
+        brief="Start no trial after so many hours.",
         above=0,
         otherwise="no limit",
     )
@@ -73,8 +73,8 @@ class StudyConfig(OutSettings):
 
     copy: Path | None = setting(
         None,
-        "Copy the study's file there for you to change, and compute nothing.",
-        brief="Copy the study's file there.",
+        "Write a copy of the study's file for you to change, and compute nothing.",
+        brief="Write a copy of the study's file.",
         metavar="FILE.toml",
     )
 
@@ -87,7 +87,7 @@ class StudyConfig(OutSettings):
 
     jobs: int | None = setting(
         None,
-        "Trials computed side by side.",
+        "Trials to compute in parallel.",
         low=1,
         otherwise="as many as cores and memory allow",
         flags=("--jobs", "-j"),
@@ -96,7 +96,7 @@ class StudyConfig(OutSettings):
     report: bool = setting(True, "Write report.html.")
 
 
-@options_of(Source(StudyConfig, "What is done"))
+@options_of(Source(StudyConfig))
 def study(
     name: Annotated[
         str | None,
@@ -249,7 +249,9 @@ def compute(
 
     def kept() -> str:
         count = 0 if last is None else last.finished + last.done
-        return f"{count:,} of {len(plan.trials):,} trials are kept in {folder}: go on by --resume"
+        return (
+            f"{count:,} of {len(plan.trials):,} trials are kept in {folder}: continue with --resume"
+        )
 
     try:
         with display_on(sys.stderr, len(plan.trials)) as show:

@@ -30,17 +30,17 @@ N_MAX = 10_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyConfig:
-    """The question about a topology, or about all."""
+    """The topology to show, or the request to list or rank all."""
 
     nodes: int | None = setting(
         None,
-        "How many nodes. May be left out where SPEC or a file says it.",
-        brief="How many nodes.",
+        "Number of nodes; optional if SPEC or its file gives it.",
+        brief="Number of nodes.",
         low=1,
         flags=("--nodes", "-n"),
     )
 
-    seed: int = setting(0, "Of random graphs and rounds.")
+    seed: int = setting(0, "Seeds random graphs and rounds.")
 
     mixing: str | None = setting(
         None,
@@ -57,7 +57,7 @@ class TopologyConfig:
         brief="Decay of effective neighbors.",
     )
 
-    draw: Path | None = setting(None, "Draw a picture there, as .png, .svg or .pdf.")
+    draw: Path | None = setting(None, "Draw a picture: a .png, .svg or .pdf file.")
 
     list_all: bool = setting(False, "Show all families and their parameters.", flags=("--list",))
 
@@ -68,23 +68,23 @@ class TopologyConfig:
         brief="Rank families by synchronous averaging.",
     )
 
-    degree: int | None = setting(None, "Pushes of a node in a round, at most.", low=1, metavar="D")
+    degree: int | None = setting(None, "Maximum pushes of a node in a round.", low=1, metavar="D")
 
 
-@options_of(Source(TopologyConfig, "What is asked"))
+@options_of(Source(TopologyConfig))
 def topology(
     spec: Annotated[
         str | None,
-        typer.Argument(metavar="SPEC", help="As in ring, torus:rows=4,cols=8 or base-k:k=2."),
+        typer.Argument(metavar="SPEC", help="Such as ring, torus:rows=4,cols=8 or base-k:k=2."),
     ] = None,
     *,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Say who pushes to whom in a topology, and how fast it mixes.
+    """Show who pushes to whom in a topology, and how fast it mixes.
 
-    With --list, show which topologies there are; with --advise, which one averages fastest in
-    synchronous rounds. `rumor advise` compares topologies under the rule and on the machines
+    --list shows all topologies; --advise ranks them by how fast they average in synchronous
+    rounds. `rumor advise` compares topologies under the rule and on the machines
     that you have.
     """
     config = TopologyConfig(**settings)

@@ -83,15 +83,15 @@ class DemoConfig(OutSettings):
 
 @options_of(Source(DemoConfig, OUTPUT))
 def demo(*, as_json: Json = False, **settings: Any) -> None:
-    """Show in a minute what a kill and a slow process do to gossip and to all-reduce.
+    """Compare gossip and all-reduce under the same faults, in a minute.
 
     Four peers train a small language model on the source of Python's standard library. At the
     same time, four processes train the same model on the same batches with torch's
-    DistributedDataParallel over gloo. On Linux each four have one half of the processor's cores.
+    DistributedDataParallel over gloo. On Linux, each way has one half of the processor's cores.
     After a quarter of the time one process of each way is killed, and restarts from its checkpoint
     a second later; all-reduce cannot continue without it, so all of its processes restart. Then one
-    process of each way runs a tenth of the time (SIGSTOP, SIGCONT). Then a fifth peer joins;
-    all-reduce would have to restart for it, and is spared that.
+    process of each way runs a tenth of the time (SIGSTOP, SIGCONT). At last, a fifth peer joins
+    gossip; all-reduce would have to restart for another process, and gets none.
 
     Ctrl-C ends all; a second one kills them.
 

@@ -88,7 +88,7 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
         'Faults of peers and network, by time: a JSON list such as [{"at_s": 3, "kind": '
         '"crash", "peer": 2}, {"at_s": 8, "kind": "restart", "peer": 2}]. Times count from when '
         "all peers train. docs/reference/faults.md names the kinds.",
-        brief="What goes wrong, and when.",
+        brief="Schedule of faults.",
         otherwise="none",
         metavar="FILE.json",
     )
@@ -101,8 +101,8 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
 
     resume: bool = setting(
         False,
-        "Go on in the folder of ``out`` from the checkpoints that peers left there; begin where "
-        "it is not there. So the same command line starts a run, and starts it again.",
+        "Continue in the folder of ``out`` from the checkpoints that peers left there; begin if "
+        "it does not exist. So the same command line starts a run, and starts it again.",
         brief="Continue in the folder of an earlier run.",
     )
 
@@ -201,7 +201,7 @@ class MachinesConfig:
         None,
         "Peers listen at this port of their machine, the second one at the next, and so on, at "
         "free ones where these are taken.",
-        brief="First port to listen at.",
+        brief="First port to listen on.",
         otherwise="7700 with ``hosts``, else what follows from the job's id",
         low=1,
         high=PORT_MAX,
@@ -211,7 +211,7 @@ class MachinesConfig:
     scheduler: str = setting(
         "auto",
         "Whose task this process is, so that it becomes one peer itself: slurm or torchrun. auto "
-        "finds out, unless ``peers`` or ``hosts`` is given; with none, it is nobody's.",
+        "finds out, unless ``peers`` or ``hosts`` is given; none ignores the scheduler.",
         brief="auto, slurm, torchrun or none.",
     )
 

@@ -15,6 +15,7 @@ from ...gossip.specs.parameter import check_settings, setting
 from ...train.config import TrustSettings
 from ..errors import FAILED, fail, not_written, understanding
 from ..reports.console import plain_table, print_json
+from ..run_folder import check_output
 from ..settings.exchange import parse_rate
 from ..settings.options import OUTPUT, Json, Source, options_of
 
@@ -38,24 +39,24 @@ class CalibrateConfig(TrustSettings):
 
     join: tuple[str, ...] = setting(
         (),
-        "A running peer: measure the links to all that train with it, without being one of them. "
-        "May be given several times.",
-        brief="Running peers: measure links to them.",
+        "Address of a running peer: measure the links to all peers of its swarm, without joining "
+        "it. May be given several times.",
+        brief="Running peers, whose links to measure.",
         metavar="HOST:PORT",
     )
 
     probe_mb: float = setting(
         16.0,
-        "Most that is sent to each peer to measure its link, in millions of bytes.",
-        brief="Most that is sent to measure a link.",
+        "Maximum data to send to each peer to measure its link, in millions of bytes.",
+        brief="Data to send over a link, at most.",
         low=0.1,
         high=1000,
     )
 
     watch_s: float = setting(
         10.0,
-        "How long the peers of ``join`` are watched for their pace, without a folder, seconds.",
-        brief="How long peers are watched for their pace.",
+        "How long to watch the peers of ``join`` for their pace, without a folder, seconds.",
+        brief="How long to measure their pace.",
         low=1,
         high=3600,
     )
@@ -64,7 +65,7 @@ class CalibrateConfig(TrustSettings):
         check_settings(self)
 
 
-@options_of(Source(CalibrateConfig, "What is measured"))
+@options_of(Source(CalibrateConfig))
 def calibrate(
     folder: Annotated[
         Path | None,
@@ -82,7 +83,7 @@ def calibrate(
             "--out",
             "-o",
             metavar="FILE",
-            help=f"Where to ({FILE} in LIVE_DIR).",
+            help=f"File to write ({FILE} in LIVE_DIR).",
             show_default=False,
             rich_help_panel=OUTPUT,
         ),
@@ -109,8 +110,7 @@ def calibrate(
     if folder is None or folder.is_dir():
         from ...train.storage.files import check_writable
 
-        if path.is_dir() or not path.parent.is_dir():
-            raise ConfigError(f"{path} cannot be written: name a file in a folder that exists")
+        check_output(path)
         check_writable(path.parent)
     with understanding(folder or ", ".join(config.join)):
         found, links = measure(folder, config)

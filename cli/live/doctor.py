@@ -7,10 +7,10 @@ import typer
 
 from ...gossip.errors import ConfigError
 from ...gossip.specs.parameter import check_settings, setting
-from ...train.config import ShardSettings, TrustSettings
+from ...train.config import PeerConfig, RunConfig
 from ..errors import FAILED, printable
 from ..reports.console import print_json
-from ..settings.options import GOSSIP, Json, Source, given, options_of
+from ..settings.options import Json, Source, config_of, options_of
 
 if TYPE_CHECKING:
     from ...gossip.wire.schema import Schema
@@ -20,37 +20,32 @@ __all__ = ["DoctorConfig", "doctor"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DoctorConfig(TrustSettings, ShardSettings):
-    """The peer that would join, with the options of `rumor peer`."""
-
-    task: str | None = setting(
-        None,
-        "Its task, as of `rumor peer`, to compare the models.",
-        brief="Its task, to compare the models.",
-        otherwise="not compared",
-    )
-
-    rule: str = setting("gosgd", "Its rule, as of `rumor peer`.", metavar="SPEC")
+class DoctorConfig:
+    """The requests of `rumor doctor`."""
 
     timeout_s: float = setting(5.0, "How long to wait for one answer.", above=0, high=600)
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.task is None and self.shards != 1:
-            raise ConfigError("--shards is of a model: give --task, too")
 
 
-@options_of(Source(DoctorConfig, GOSSIP))
+@options_of(
+    Source(RunConfig, only=("task",), unset={"task": "models are not compared"}),
+    Source(
+        PeerConfig, only=("rule", "shards", "key", "roster"), unset={"rule": "it is not checked"}
+    ),
+    Source(DoctorConfig),
+)
 def doctor(
-    ctx: typer.Context,
     addresses: Annotated[
-        list[str], typer.Argument(metavar="HOST:PORT...", help="Members that might be joined.")
+        list[str],
+        typer.Argument(metavar="HOST:PORT", help="Members to join.", show_default=False),
     ],
     *,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Say why a peer on this machine cannot join, and what to do.
+    """Find out why a peer on this machine cannot join, and what to do.
 
     Peers only answer questions that any stranger may ask. No models or weights are transferred, and
     no member remembers who asked. Give the options of `rumor peer` to have them checked, too.
@@ -60,16 +55,17 @@ def doctor(
     Exit status: 0 if a peer could join at each address; 1 if not; 2 for wrong arguments.
     """
     from ...gossip.protocol.rule import requirements_of
-    from ...gossip.rules.registry import make_rule
     from ...gossip.transport.addresses import parse_address
-    from ...gossip.transport.keys.keyring import read_keyring
     from ...train.observe.diagnosis import Finding, diagnose
 
-    config = DoctorConfig(**settings)
-    rule = make_rule(config.rule)
-    is_fixed = "rule" in given(ctx) and requirements_of(rule).fixed_members
-    schema = None if config.task is None else _schema(config.task, config)
-    keyring = read_keyring(config.key, config.roster)
+    config, task = config_of(DoctorConfig, settings), settings["task"]
+    if task is None and settings["shards"] != 1:
+        raise ConfigError("--shards is of a model: give --task, too")
+    names = ("rule", "shards", "key", "roster")
+    peer = PeerConfig(**{name: settings[name] for name in names if settings[name] is not None})
+    rule = peer.make_rule()
+    is_fixed = settings["rule"] is not None and requirements_of(rule).fixed_members
+    schema, keyring = None if task is None else _schema(task, peer), peer.keyring()
     # All addresses are checked before the first request.
     places = [parse_address(each) for each in addresses]
     found = [
@@ -96,15 +92,13 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def _schema(task: str, config: DoctorConfig) -> "Schema":
+def _schema(task: str, peer: PeerConfig) -> "Schema":
     """Return the form of the model, as other peers would see it."""
     from ...gossip.protocol.rule import requirements_of
-    from ...train.config import PeerConfig
     from ...train.loop.model_check import ModelCheck
     from ...train.tasks.registry import load_task
     from ...train.tensors.vector import Vector
 
-    peer = PeerConfig(rule=config.rule, shards=config.shards)
     rule = peer.make_rule()
     vector = Vector(
         load_task(task, seed=0).build(),

@@ -15,7 +15,8 @@ from ...gossip.specs.parameter import check_settings, setting
 from ...train.config import Recurrence, TrustSettings
 from ..errors import printable, sigterm_as_interrupt
 from ..reports.console import print_json, progress_on
-from ..settings.options import Json, Source, options_of
+from ..run_folder import check_output
+from ..settings.options import Force, Json, Members, Source, options_of
 from .top import observing
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class PullConfig(TrustSettings):
     watch: str | None = setting(
         None,
         "Pull again at this interval until Ctrl-C, and replace the file each time: 10min, 1h.",
+        brief="Pull again at this interval.",
         otherwise="once",
         metavar="INTERVAL",
     )
@@ -51,25 +53,15 @@ class PullConfig(TrustSettings):
             raise ConfigError(f"--watch is {self.watch}: it must be a time, such as 10min")
 
 
-@options_of(Source(PullConfig, "How it is read"))
+@options_of(Source(PullConfig))
 def pull(
-    addresses: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="HOST[:PORT]",
-            help="A member of the swarm, any one; the others are found through it. Several, in "
-            "case that the first does not answer.",
-            show_default=False,
-        ),
-    ],
+    addresses: Members,
     output: Annotated[
         Path,
         typer.Option("--output", "-o", metavar="FILE", help="File to write the model to."),
     ],
     *,
-    force: Annotated[
-        bool, typer.Option("--force", help="Overwrite FILE.", show_default=False)
-    ] = False,
+    force: Force = False,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
@@ -85,10 +77,7 @@ def pull(
     arguments.
     """
     config = PullConfig(**settings)
-    if output.exists() and not force:
-        raise ConfigError(f"{output} is there already: give --force to overwrite it")
-    if output.is_dir() or not output.absolute().parent.is_dir():
-        raise ConfigError(f"{output} cannot be written: name a file in a folder that exists")
+    check_output(output, force=force)
     with observing(addresses, config.key, config.roster) as observer, sigterm_as_interrupt():
         _pull(observer, config.timeout_s, output, as_json=as_json)
         if config.watch is None:

@@ -1,20 +1,22 @@
 """``rumor stop``: end a whole swarm, from any member's address."""
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ...gossip.errors import ConfigError, TransportError
+from ...gossip.specs.parameter import check_settings, setting
+from ...train.config import TrustSettings
 from ..errors import FAILED
 from ..reports.console import print_json
-from ..settings.options import GOSSIP, Json, options_of
+from ..settings.options import Json, Members, Source, options_of
 
 if TYPE_CHECKING:
     from ...train.observe.stop import SwarmStop
 
-__all__ = ["stop"]
+__all__ = ["StopConfig", "stop"]
 
 _AGAIN = (
     "Start it again from its checkpoints with the same `rumor peer --resume --out DIR` for each "
@@ -26,53 +28,46 @@ _WAITED = (
 )
 
 
-@options_of()
-def stop(
-    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Any member of the swarm.")],
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            "--key",
-            metavar="FILE",
-            help="The key of the roster's owner, who signs the request, where the swarm has keys: "
-            "peers refuse all others.",
-            rich_help_panel=GOSSIP,
-        ),
-    ] = None,
-    roster: Annotated[
-        Path | None,
-        typer.Option("--roster", metavar="FILE", help="Its roster.", rich_help_panel=GOSSIP),
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", metavar="S", help="How long all may take to end.")
-    ] = 60.0,
-    as_json: Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class StopConfig(TrustSettings):
+    """How a swarm is stopped."""
+
+    timeout_s: float = setting(60.0, "How long all peers may take to end.", above=0, high=86_400)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@options_of(Source(StopConfig))
+def stop(addresses: Members, *, as_json: Json = False, **settings: Any) -> None:
     """End a whole swarm in good order, by any member's address.
 
     All peers finish their step, merge, write checkpoints and exit. A member that is reached passes
-    the request on, so that one reachable member is enough. It names the peers that run now: a peer
-    that is started later is not stopped by it. Peers under rules in which all wait for one another
-    leave as if by Ctrl-C, and do not merge.
+    the request on, so that one reachable member is enough. The request names the peers that run
+    now: it does not stop a peer that is started later. Under rules whose peers wait for one
+    another, peers leave as if by Ctrl-C, and do not merge.
 
-    Exit status: 0 if all have ended; 1 if a peer has not in time, was lost or does not obey; 2 for
+    If the swarm has keys, --key must be that of the roster's owner: peers refuse all others.
+
+    Exit status: 0 if all have ended; 1 if a peer has not ended in time, was lost or refused; 2 for
     wrong arguments.
     """
-    if not 0 < timeout <= 86_400:
-        raise ConfigError(f"--timeout is {timeout:g}: it must be above 0 and at most 86400 seconds")
+    config = StopConfig(**settings)
     from ...gossip.transport.keys.keyring import read_keyring
     from ...train.observe.observer import Observer
     from ...train.observe.stop import SwarmStop
 
-    keyring = read_keyring(key, roster)
+    keyring = read_keyring(config.key, config.roster)
     if keyring is not None and keyring.own.signs != keyring.roster.signs:
-        raise ConfigError(f"{key} is not the key of the owner of {roster}: no peer obeys")
-    with Observer(address, keyring=keyring) as observer:
+        raise ConfigError(
+            f"{config.key} is not the key of the owner of {config.roster}: no peer obeys"
+        )
+    with Observer(addresses, keyring=keyring) as observer:
         try:
             request = SwarmStop(observer, keyring=keyring)
         except TransportError as error:
-            raise TransportError(f"{error}; `rumor doctor {address}` says more") from None
-        _follow(request, timeout)
+            raise TransportError(f"{error}; `rumor doctor {addresses[0]}` says more") from None
+        _follow(request, config.timeout_s)
         if as_json:
             print_json(_as_json(request))
         else:

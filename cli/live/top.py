@@ -18,7 +18,7 @@ from ...gossip.specs.parameter import check_settings, setting
 from ...train.config import TrustSettings
 from ..errors import printable
 from ..reports.console import plain_table, print_json
-from ..settings.options import Json, Source, options_of
+from ..settings.options import Json, Members, Source, options_of
 from .columns import COLUMNS, STYLES, columns_for, event_line, ordered, summary
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class TopConfig(TrustSettings):
 
     every_s: float = setting(
         1.0,
-        "From one question to all members to the next, seconds.",
-        brief="Time between two questions.",
+        "Time between two requests to all members, seconds.",
+        brief="Time between two requests.",
         low=0.2,
         high=3600,
     )
@@ -66,7 +66,7 @@ class TopConfig(TrustSettings):
         None,
         "Where the page of ``web`` is served; port 0 is any free one. Anyone who can connect there "
         "can watch.",
-        brief="Where the page is.",
+        brief="Where to serve the page.",
         otherwise="127.0.0.1:0",
         metavar="HOST:PORT",
     )
@@ -80,41 +80,31 @@ class TopConfig(TrustSettings):
             raise ConfigError("--listen says where the page is: give --web, too")
 
 
-@options_of(Source(TopConfig, "What is watched"))
+@options_of(Source(TopConfig))
 def top(
-    addresses: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="HOST:PORT",
-            help="A member of the swarm, any one; the others are found through it. Several, in "
-            "case that the first does not answer.",
-            show_default=False,
-        ),
-    ],
+    addresses: Members,
     *,
     once: Annotated[
-        bool,
-        typer.Option(
-            "--once", help="Print one table and exit, as without a terminal.", show_default=False
-        ),
+        bool, typer.Option("--once", metavar="", help="Print one table and exit.")
     ] = False,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
-    """Show who is in a swarm, and how each of them is doing.
+    """Show the members of a swarm, and how each is doing.
 
-    It finds all members from the address of one and asks each of them, once a second, without
-    being a member: it takes no weight, leaves no trace, and continues when some of them die.
+    It finds all members from the address of one, and asks each of them once a second. It is not
+    a member: it holds no weight, leaves no trace, and continues when members die.
 
-    On a terminal the table is drawn again each time until Ctrl-C; it shows as many columns and
-    members as there is room for. --web shows all of them, and more of each.
+    On a terminal the table is redrawn until Ctrl-C, with as many columns and members as fit.
+    Without one, and with --once, it is printed once.
 
-    The log of each peer has its address:
+    A peer's log names its address:
 
     `rumor top 127.0.0.1:7700`
 
-    With --web, the same in a browser; `GET /status.json` there is what --once --json prints. On
-    another machine, forward the port: `ssh -L 8000:127.0.0.1:8000 node-a`
+    --web serves a page with all members, links and curves; `GET /status.json` there returns what
+    --json prints. To see it from another machine, forward the port:
+    `ssh -L 8000:127.0.0.1:8000 node-a`
 
     `rumor top 127.0.0.1:7700 --web --listen 127.0.0.1:8000`
 

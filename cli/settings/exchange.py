@@ -39,7 +39,7 @@ class ExchangeConfig(ProtocolConfig, ValueSettings):
         "lan",
         "How patient peers are with one another: on one machine, in one network, or across the "
         "internet.",
-        brief="How patient peers are.",
+        brief="Timeouts between peers.",
         metavar="local|lan|wan",
     )
 

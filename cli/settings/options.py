@@ -10,7 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, cast
@@ -25,10 +25,13 @@ __all__ = [
     "FAULTS",
     "GOSSIP",
     "MACHINES",
+    "OPTIONS",
     "OUTPUT",
     "SWARM",
     "TRAINING",
+    "Force",
     "Json",
+    "Members",
     "Source",
     "config_of",
     "given",
@@ -38,12 +41,23 @@ __all__ = [
     "settings_of_command",
 ]
 
-TRAINING: Final = "What is trained"
-SWARM: Final = "Which swarm"
-MACHINES: Final = "On which machines"
-GOSSIP: Final = "How peers exchange"
-FAULTS: Final = "What is slow, or goes wrong"
+TRAINING: Final = "Training"
+SWARM: Final = "Swarm"
+MACHINES: Final = "Machines"
+GOSSIP: Final = "Exchange between peers"
+FAULTS: Final = "Slowness and faults"
+OPTIONS: Final = "Options"
 OUTPUT: Final = "Output"
+
+Members = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="HOST:PORT",
+        help="Any member of the swarm; several, in case the first does not answer.",
+        show_default=False,
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", metavar="", help="Overwrite FILE.")]
 
 Json = Annotated[
     bool,
@@ -73,10 +87,25 @@ class Source:
     """A dataclass whose settings a command has."""
 
     owner: type[Any]
-    panel: str
+    panel: str = OPTIONS
     """Panel of help, if the command does not sort its options itself."""
+    only: Collection[str] = ()
+    """Names of the settings to take; default: all."""
     without: Collection[str] = ()
     """Names of settings to leave out."""
+    unset: Mapping[str, str] = field(default_factory=dict)
+    """What applies without a setting, in words, where that differs from the default: the command
+    gets None."""
+
+    def settings(self) -> dict[str, Parameter]:
+        """Return the settings by name."""
+        return {
+            name: replace(each, default=None, otherwise=self.unset[name])
+            if name in self.unset
+            else each
+            for name, each in settings_of(self.owner).items()
+            if (not self.only or name in self.only) and name not in self.without
+        }
 
 
 def options_of(
@@ -104,8 +133,8 @@ def options_of(
         taken = {parameter.name for parameter in own}
         found: dict[str, tuple[Parameter, str]] = {}
         for source in sources:
-            for name, each in settings_of(source.owner).items():
-                if name not in taken and name not in source.without:
+            for name, each in source.settings().items():
+                if name not in taken:
                     found.setdefault(name, (each, source.panel))
         settings = {name: each for name, (each, _) in found.items()}
         if everyday is None:
@@ -274,7 +303,7 @@ _SET: Final = _typed_alone(
 _FILE: Final = _typed_alone(
     *("config_", Path | None, None, "--config"),
     metavar="FILE.toml",
-    help="A file of settings; options count more.",
+    help="A file of settings; options override it.",
 )
 _DEBUG: Final = _typed_alone(
     *("debug", bool, False, "--debug"), metavar="", help="Show tracebacks."

@@ -127,8 +127,8 @@ REFUSED = {
     ],
     "stop": [
         ("a/b", "write HOST or HOST:PORT"),
-        ("node-a:1 --timeout 0", "--timeout is 0: it must be above 0"),
-        ("node-a:1 --timeout 90000", "at most 86400 seconds"),
+        ("node-a:1 --timeout-s 0", "timeout_s is 0.0: it must be in (0, 86400]"),
+        ("node-a:1 --timeout-s 90000", "it must be in (0, 86400]"),
         ("node-a:1 --key m1.key", "give both or neither"),
     ],
     "top": [

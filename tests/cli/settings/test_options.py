@@ -29,11 +29,14 @@ class Kiln:
     """What no option could say."""
 
 
-def kiln(*arguments: str, **how: Any) -> tuple[dict[str, Any], str]:
+HOT = Source(Kiln, "How hot")
+
+
+def kiln(*arguments: str, source: Source = HOT, **how: Any) -> tuple[dict[str, Any], str]:
     """What a command with these options gets, and what it prints."""
     got: dict[str, Any] = {}
 
-    @options_of(Source(Kiln, "How hot"), **how)
+    @options_of(source, **how)
     def fire(ctx: typer.Context, *, loud: bool = False, **settings: Any) -> None:
         got.update(settings, loud=loud, given=given(ctx))
 
@@ -63,6 +66,14 @@ def test_help_is_what_the_setting_says() -> None:
     assert "How deep it is (as deep as the pots)." in shown
     assert f"How hot {'─' * 5}" in shown and f"{OUTPUT} {'─' * 5}" in shown
     assert "inner" not in shown
+
+
+def test_a_command_takes_some_settings_and_may_leave_them_unset() -> None:
+    source = Source(Kiln, only=("heat_s", "glaze"), unset={"heat_s": "as hot as it is"})
+    got, _ = kiln(source=source)
+    assert got == {"heat_s": None, "glaze": False, "loud": False, "given": set(), "status": 0}
+    assert kiln("--heat-s=7", source=source)[0]["heat_s"] == 7.0
+    assert "--heat-s S" in kiln("--help", source=source)[1]
 
 
 EVERYDAY = {"everyday": {"How hot": ("depth",)}}
@@ -124,10 +135,10 @@ def test_every_day_there_are_at_most_twenty_options_of_a_line_each(name: str) ->
     options = [each for each in load(name).params if each.param_type_name == "option"]
     assert len(options) <= 20
     shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "80"}).output
-    rows = [line for line in shown.splitlines() if line.startswith("│ --")]
+    rows = re.findall(r"^│ (?:\*  |   )?--", shown, re.MULTILINE)
     # Lines that go on below an option begin with spaces; arguments may have several.
     after = shown[shown.index("╭─ Options") :]
-    assert not re.search(r"^│ {6}", after, re.MULTILINE)
+    assert not re.search(r"^│ {6}(?! *\[required\])", after, re.MULTILINE)
     assert len(rows) == len(options) + 1
 
 
