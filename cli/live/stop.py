@@ -32,7 +32,9 @@ _WAITED = (
 class StopConfig(TrustSettings):
     """How a swarm is stopped."""
 
-    timeout_s: float = setting(60.0, "How long all peers may take to end.", above=0, high=86_400)
+    wait_s: float = setting(
+        60.0, "How long to wait for the end of all peers.", above=0, high=86_400
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -67,7 +69,7 @@ def stop(addresses: Members, *, as_json: Json = False, **settings: Any) -> None:
             request = SwarmStop(observer, keyring=keyring)
         except TransportError as error:
             raise TransportError(f"{error}; `rumor doctor {addresses[0]}` says more") from None
-        _follow(request, config.timeout_s)
+        _follow(request, config.wait_s)
         if as_json:
             print_json(_as_json(request))
         else:

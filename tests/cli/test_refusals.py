@@ -120,15 +120,15 @@ REFUSED = {
     "doctor": [
         ("a/b", "write HOST or HOST:PORT"),
         ("node-a:1 --key m1.key", "belong together"),
-        ("node-a:1 --timeout-s 0", "timeout_s is 0"),
+        ("node-a:1 --wait-s 0", "wait_s is 0"),
         ("node-a:1 --task nope", "digits, mnist, quadratic"),
         ("node-a:1 --rule nope", "gosgd"),
         ("node-a:1 --shards 2", "is of a model: give --task, too"),
     ],
     "stop": [
         ("a/b", "write HOST or HOST:PORT"),
-        ("node-a:1 --timeout-s 0", "timeout_s is 0.0: it must be in (0, 86400]"),
-        ("node-a:1 --timeout-s 90000", "it must be in (0, 86400]"),
+        ("node-a:1 --wait-s 0", "wait_s is 0.0: it must be in (0, 86400]"),
+        ("node-a:1 --wait-s 90000", "it must be in (0, 86400]"),
         ("node-a:1 --key m1.key", "give both or neither"),
     ],
     "top": [

@@ -18,7 +18,7 @@ from ..called import called
 
 
 def stop(*words: object, status: int = 0) -> tuple[str, str]:
-    result = called("stop", *words, "--timeout-s", LIMIT_S, status=status)
+    result = called("stop", *words, "--wait-s", LIMIT_S, status=status)
     return result.stdout, result.stderr
 
 

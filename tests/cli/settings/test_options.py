@@ -76,7 +76,7 @@ def test_a_command_takes_some_settings_and_may_leave_them_unset() -> None:
     assert "--heat-s S" in kiln("--help", source=source)[1]
 
 
-EVERYDAY = {"everyday": {"How hot": ("depth",)}}
+EVERYDAY: dict[str, Any] = {"everyday": {"How hot": ("depth",)}}
 
 
 def test_settings_that_are_no_options_are_set_by_name() -> None:
