@@ -23,8 +23,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cached_property, partial
+from numbers import Real
 from typing import Any
 
+import torch
 from torch import nn
 
 from ..gossip import TrainingError
@@ -366,9 +368,12 @@ class Simulation:
         lr = self.config.lr if self.config.lr is not None else "the task's"
         several = "1 worker" if len(stops) == 1 else f"{len(stops)} workers"
         liars = ", or what liars sent has driven it there: see robust" if self._attacks else ""
+        why = f"the learning rate ({lr}) is too high for this task{liars}"
+        if first.step == 0:
+            why = f"data or loss have numbers that are not finite, or {why}"
         return (
             f"{several} of {len(self.ids)} diverged, the first {self.ids[first.worker]} at its "
-            f"step {first.step + 1}: the learning rate ({lr}) is too high for this task{liars}"
+            f"step {first.step + 1}: {why}"
         )
 
     def _scheduler(self, values: Models | VectorRows, stops: Sequence[Stop]) -> Scheduler:
@@ -571,7 +576,8 @@ def simulate(
                 hint = ": give it with model, train and test, or in a Task"
             raise ConfigError(f"simulate has no setting {name!r}{hint}")
     config = replace(config or SimulationConfig(), **settings)
-    with alone():
+    # Also within a caller's torch.no_grad() or torch.inference_mode().
+    with alone(), torch.inference_mode(False):
         return _run_until_finite(config, progress)
 
 
@@ -588,7 +594,7 @@ def _task_of(model: Callable[[], nn.Module], settings: dict[str, Any]) -> Task:
         name: settings.pop(name)
         for name in [*settings]
         if name in _OF_TASKS
-        and (name not in usual or not isinstance(settings[name], str | float | int | None))
+        and (name not in usual or not isinstance(settings[name], str | Real | None))
     }
     if missing := [name for name in ("train", "test") if name not in own]:
         raise ConfigError(

@@ -122,6 +122,9 @@ class SeedSettings:
         "Seeds everything random: the model, the data, the choice of neighbors. Names of peers go "
         "into it, so that all peers of a swarm give the same.",
         brief="Seeds everything random.",
+        low=-(2**63),
+        high=2**63 - 1,
+        form="an integer of 64 bits",
     )
 
 

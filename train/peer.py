@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, wraps
+from numbers import Real
 from pathlib import Path
 from typing import Any, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -22,6 +24,7 @@ from ..gossip import ConfigError, Rule, RumorError, TransportError
 from ..gossip.errors import LocalProtocolError
 from ..gossip.protocol.leave import STOPPED
 from ..gossip.protocol.rule import require_lr, require_samples, requirements_of
+from ..gossip.specs.parameter import Parameter
 from ..gossip.transport.zmq_transport import Transport
 from ..gossip.types import Incarnation
 from ..gossip.weight import founders
@@ -61,11 +64,44 @@ _PACE_S: Final = 0.05
 # Steps between two checks of the frozen parameters of each process of a group.
 _LOOK_EVERY_STEPS: Final = 100
 
+_TIMEOUT: Final = Parameter(name="timeout_s", low=0, is_endless=True)
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _running: "list[Peer]" = []
 """Peers of this process that are started and not closed."""
+
+
+def _number(name: str, value: object) -> float | None:
+    """Return an optional number, which may be numpy's or a tensor, as a float.
+
+    Raises:
+        ConfigError: It is not a number.
+    """
+    if value is None:
+        return None
+    if isinstance(value, Tensor | np.ndarray) and math.prod(value.shape) == 1:
+        value = value.item()
+    if isinstance(value, Real):
+        return float(value)
+    raise ConfigError(f"{name} is {value!r}: it must be a number")
+
+
+def _loss(value: object) -> Loss | None:
+    """Return the loss of a step; a tensor is not read.
+
+    Raises:
+        ConfigError: It is not one number.
+    """
+    if not isinstance(value, Tensor):
+        return _number("loss", value)
+    if value.numel() != 1 or value.is_complex():
+        raise ConfigError(
+            f"loss is a tensor of shape {(*value.shape,)} and {value.dtype}: it must be one real "
+            "number"
+        )
+    return value
 
 
 def _on_all_ranks(
@@ -153,6 +189,8 @@ class Peer:
         checkpoints: bool = True,
         group: Any = None,
     ) -> None:
+        if not isinstance(model, nn.Module):
+            raise ConfigError(f"model is a {type(model).__name__}: it must be an nn.Module")
         if isinstance(rule, str):
             raise ConfigError(
                 f"rule is {rule!r}: give a rule, such as GoSGD(p=0.1), or make_rule({rule!r})"
@@ -703,13 +741,14 @@ class Peer:
 
         Raises:
             ConfigError: *samples* is given and the rule does not weight steps by samples, or the
-                reverse; or *lr* is not a learning rate.
+                reverse; *lr* is not a learning rate; or *loss* is not one number.
             TrainingError: A parameter is not finite, detected at the next push, or after 100 steps
                 at most; the model's tensors were replaced, detected after 10 at most; a
                 synchronous rule has lost a member, which is named; or the ledger cannot be written.
             LocalProtocolError: The peer has finished or left.
             SystemExit: A signal, or `rumor stop`, has ended the peer; see `PeerConfig.signals`.
         """
+        loss, lr = _loss(loss), _number("lr", lr)
         group = self._group
         if group is None:
             self._step(loss, samples, lr)
@@ -772,6 +811,7 @@ class Peer:
         `stats`; the loss of a training batch goes to `step`."""
         if not self._is_follower:
             self._running()
+            accuracy, loss = _number("accuracy", accuracy), _number("loss", loss)
             self._telemetry.evaluated(accuracy, loss)
 
     def model_state_dict(self) -> dict[str, Any]:
@@ -813,9 +853,11 @@ class Peer:
         false and the log says why. This call ends after *timeout_s* seconds, or on a signal.
 
         Raises:
+            ConfigError: *timeout_s* is not a number of seconds.
             TrainingError: A parameter is not finite, and was not sent; the model's tensors were
                 replaced; or the ledger cannot be written.
         """
+        _TIMEOUT.check(timeout_s)
         self.merged = self._merge(timeout_s)
         return self.merged
 
@@ -838,10 +880,12 @@ class Peer:
         leader alone gets its state.
 
         Raises:
+            ConfigError: *timeout_s* is not a number of seconds.
             LocalProtocolError: The peer has left, or is not running.
             TransportError: The network thread failed.
             TrainingError: The ledger cannot be written.
         """
+        _TIMEOUT.check(timeout_s)
         read = partial(self._average, timeout_s)
         if self._group is None:
             return read()

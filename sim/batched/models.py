@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -179,15 +180,12 @@ class Models:
         if self._test is None or task.loss is None:
             return self.evaluate(tensors_of(self.rows.module) | state)
         inputs, targets = self._test
+        model = partial(functional_call, self.rows.module, state)
         batches: list[tuple[int, Evaluation]] = []
         for start in range(0, len(inputs), _SAMPLES_MAX):
             part = slice(start, start + _SAMPLES_MAX)
-            outputs = functional_call(self.rows.module, state, (inputs[part],))
-            found = Evaluation(
-                loss=float(task.loss(outputs, targets[part])),
-                accuracy=task.accuracy_of(outputs, targets[part]),
-            )
-            batches.append((len(inputs[part]), found))
+            batch = inputs[part], targets[part]
+            batches.append((len(inputs[part]), task.evaluate_batch(model, batch)))
         return mean_of(batches)
 
     def consensus_distance(self, present: Present = None) -> float:

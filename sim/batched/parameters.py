@@ -150,7 +150,7 @@ def places_of(segment: Segment) -> dict[str, slice]:
     return {
         placed.spec.name: slice(start, start + placed.tensor.numel())
         for placed in segment.tensors
-        for start in [(placed.offset_bytes - segment.start_bytes) // placed.tensor.element_size()]
+        for start in [(placed.offset_bytes - segment.start_bytes) // segment.dtype.itemsize]
     }
 
 

@@ -1,5 +1,6 @@
 """`simulate` as a user calls it: what it gives, and what it refuses."""
 
+import math
 import random
 import re
 import sys
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import ConcatDataset, Dataset, TensorDataset
 
-from rumor.gossip import ConfigError
+from rumor.gossip import ConfigError, TrainingError
 from rumor.sim import Swarm, simulate
 from rumor.sim.batched.schedule import Progress
 from rumor.sim.batched.vector_tasks import consensus
@@ -131,6 +132,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"partition": "iid", "workers": 65}, "or partition shared"),
     ({"partition": [[0], [1]]}, "partition is [[0], [1]]: it must be a string"),
     ({"rule": "relaysgd"}, "topology is 'ring': rule 'relaysgd' needs a tree, such as path, star"),
+    ({"seed": 2**63}, "seed is 9223372036854775808: it must be an integer of 64 bits"),
     ({"worker": 3}, "simulate has no setting 'worker', did you mean 'workers'?"),
     ({"memory_gib": 1e-9}, "0.0 GiB that memory_gib allows"),
     ({"task": consensus([[1.0], [2.0]])}, "task consensus has 2 vectors for 4 workers"),
@@ -394,6 +396,24 @@ def test_functions_of_a_task_are_given_with_a_model_and_numbers_are_settings() -
 def test_a_model_that_lacks_something_is_refused(given: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         simulate(workers=2, **given)
+
+
+def test_a_model_is_the_same_run_whatever_it_is_called_under_and_by_numbers_of_numpy() -> None:
+    data = torch.eye(4)[:, :3].repeat(5, 1), torch.arange(4).repeat(5)
+    usual: dict[str, Any] = {"model": lambda: nn.Linear(3, 4), "train": data, "test": data}
+    plain = simulate(**usual, workers=2, steps=3, lr=0.25)
+    with torch.no_grad():
+        quiet = simulate(**usual, workers=2, steps=3, lr=np.float32(0.25))
+    with torch.inference_mode():
+        frozen = simulate(**usual, workers=np.int64(2), steps=3, lr=np.float64(0.25))
+    assert {run.summary["digest"] for run in (quiet, frozen)} == {plain.summary["digest"]}
+    assert quiet.summary["engine"] == plain.summary["engine"] == "dense"
+
+
+def test_data_with_a_number_that_is_not_finite_are_not_laid_to_the_learning_rate() -> None:
+    data = torch.full((8, 3), math.nan), torch.arange(8) % 4
+    with pytest.raises(TrainingError, match="at its step 1: data or loss have numbers that are no"):
+        simulate(model=lambda: nn.Linear(3, 4), train=data, test=data, workers=2, steps=3)
 
 
 def test_fewer_samples_of_any_data_are_measured_on_request() -> None:

@@ -1,5 +1,6 @@
 """Live peers in one process, over real ZeroMQ on the loopback interface."""
 
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,6 +136,28 @@ def test_samples_of_a_step_are_told_to_a_rule_that_weighs_by_them_and_to_no_othe
     told = "samples is 8: rule 'gosgd' does not weigh"
     with Peer(linear(0.0), settings("a")) as peer, pytest.raises(ConfigError, match=told):
         peer.step(samples=8)
+
+
+def test_what_is_not_a_number_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"model is a list: it must be an nn\.Module"):
+        Peer([linear(0.0)])  # type: ignore[arg-type]
+    with Peer(linear(0.0), settings("a")) as peer:
+        anyhow: Any = peer
+        for value in ("0.1", [0.1], 1j, torch.ones(2)):
+            with pytest.raises(ConfigError, match=r"^lr is .*: it must be a number"):
+                anyhow.step(lr=value)
+            with pytest.raises(ConfigError, match=r"^loss is .* it must be"):
+                anyhow.step(loss=value)
+            with pytest.raises(ConfigError, match=r"^accuracy is .*: it must be a number"):
+                anyhow.log(accuracy=value)
+        for method in (anyhow.merge, anyhow.average):
+            for timeout_s in ("5", None, -1.0, math.nan):
+                with pytest.raises(ConfigError, match=r"timeout_s is .*: it must be"):
+                    method(timeout_s=timeout_s)
+        assert peer.steps == 0
+        anyhow.step(loss=np.float32(2.0), lr=np.array([0.1]))
+        peer.step(loss=torch.ones(1, 1))
+        assert peer.stats().measured["loss"] == 1.0
 
 
 def test_a_peer_outside_of_its_block_is_a_mistake_that_is_named() -> None:

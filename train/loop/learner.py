@@ -57,7 +57,7 @@ class Learner:
         torch.manual_seed(config.seed)
         self.model: nn.Module = self.task.build().to(self.device)
         trainable = [p for p in self.model.parameters() if p.requires_grad]
-        self._optimizer = self.task.optimizer(trainable, config.lr or self.task.lr)
+        self._optimizer = self.task.make_optimizer(trainable, config.lr or self.task.lr)
         self._full_rates = FullRates(self._optimizer)
         self._backward: BackwardSteps | None = None
         samples = self.task.split(config.partition, config.count, config.seed)[config.index]
@@ -111,7 +111,7 @@ class Learner:
         taken = self.loader.take(self.taken)
         self._optimizer.zero_grad()
         loss = self.task.batch_loss(self.model, taken)
-        loss.backward()
+        self.task.backward(loss)
         (self._optimizer.step if self._backward is None else self._backward.finish)()
         self.taken += 1
         self.samples = batch_length(taken)

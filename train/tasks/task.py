@@ -1,5 +1,6 @@
 """Tasks: a model to build, data, a loss, and the default settings for training."""
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -18,6 +19,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 from ...gossip.errors import ConfigError, RumorError, TrainingError
 from ...gossip.protocol.rule import Rule, requirements_of
 from ...gossip.rules.plugin import as_raised
+from ...gossip.specs.parameter import plain_numbers
 from ...gossip.specs.spec import find
 from .data import (
     Batch,
@@ -180,6 +182,7 @@ class Task:
     """Steps that each peer takes."""
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         if isinstance(self.model, nn.Module) or not callable(self.model):
             raise ConfigError(
                 f"model is a {type(self.model).__name__}: it must be what makes an nn.Module, a "
@@ -245,6 +248,21 @@ class Task:
             )
         return made
 
+    def make_optimizer(self, parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
+        """Make the optimizer of a model's trained parameters.
+
+        Raises:
+            ConfigError: Its steps need a closure.
+        """
+        made = self.optimizer(parameters, lr)
+        closure = inspect.signature(made.step).parameters.get("closure")
+        if closure is not None and closure.default is closure.empty:
+            raise ConfigError(
+                f"task {self.name} trains with {type(made).__name__}, whose step needs a closure "
+                "that computes the loss again: use an optimizer whose step takes no arguments"
+            )
+        return made
+
     def split(self, partition: str, n: int, seed: int) -> list[NDArray[np.int64]]:
         """Assign samples to *n* peers, see `rumor.train.tasks.partition.split`.
 
@@ -275,7 +293,20 @@ class Task:
             )
         return loss
 
-    def _compute(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Any]:
+    def backward(self, loss: Tensor) -> None:
+        """Compute the gradients of a batch's loss.
+
+        Raises:
+            TrainingError: It does not depend on any parameter that requires gradients.
+        """
+        if not loss.requires_grad:
+            raise TrainingError(
+                f"the loss of task {self.name} has no gradient: it does not depend on a parameter "
+                "that requires one, or was computed under detach() or torch.no_grad()"
+            )
+        loss.backward()
+
+    def _compute(self, model: Any, batch: Batch) -> tuple[Tensor, Any]:
         """Return what the loss of a batch is, and outputs, unless there is a training step."""
         outputs: Any = None
         try:
@@ -302,7 +333,8 @@ class Task:
         or evaluation.
 
         Raises:
-            TrainingError: A batch does not have the required form.
+            TrainingError: A batch does not have the required form, or the evaluation raised
+                something.
         """
         # Tensors draw no random numbers; a dataset may, but must not change later draws.
         draws = nullcontext() if is_tensors(self.test) else seeded(0)
@@ -316,10 +348,26 @@ class Task:
         for batch in batches_in_order(self.test, self.batch_size, self.collate):
             moved = map_tensors(batch, lambda side: side.to(device))
             with autocast(self.precision, device):
-                found.append((batch_length(batch), self._evaluate_batch(model, moved)))
+                found.append((batch_length(batch), self.evaluate_batch(model, moved)))
         return mean_of(found)
 
-    def _evaluate_batch(self, model: nn.Module, batch: Batch) -> Evaluation:
+    def evaluate_batch(self, model: Callable[..., Any], batch: Batch) -> Evaluation:
+        """Return loss and accuracy on a batch on the model's device.
+
+        Raises:
+            TrainingError: It does not have the required form, or a function raised something.
+        """
+        try:
+            return self._evaluation_of(model, batch)
+        except RumorError:
+            raise
+        except Exception as error:  # a user's model, accuracy and evaluation may raise anything
+            raise TrainingError(
+                f"the evaluation of task {self.name}, of a batch of {_form_of(batch)}, raised "
+                f"{as_raised(error)}"
+            ) from error
+
+    def _evaluation_of(self, model: Any, batch: Batch) -> Evaluation:
         if self.evaluation_step is not None:
             found = self.evaluation_step(model, batch)
             if not isinstance(found, Evaluation):
@@ -486,7 +534,7 @@ def require_optimizer(rule: Rule, task: Task, model: nn.Module | None = None) ->
         if model is None
         else model.parameters()
     )
-    optimizer = task.optimizer([each for each in own if each.requires_grad], task.lr)
+    optimizer = task.make_optimizer([each for each in own if each.requires_grad], task.lr)
     kind = type(optimizer).__name__
     momentum = max((group.get("momentum", 0.0) for group in optimizer.param_groups), default=0.0)
     if requirements.plain_sgd and (type(optimizer) is not SGD or momentum):

@@ -1,6 +1,7 @@
 """How a module's tensors lie in flat memory: which are sent, in what order and at which offset; and
 whether the others have changed."""
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
@@ -47,6 +48,7 @@ __all__ = [
     "bits_of",
     "flatten",
     "plan",
+    "resized",
     "segment_of",
 ]
 
@@ -59,6 +61,9 @@ class Placed(NamedTuple):
     offset_bytes: int
     aliases: Mapping[str, Tensor] = MappingProxyType({})
     """Other tensors of the module in the same memory, by name; they must stay there."""
+    strides: tuple[int, ...] | None = None
+    """Strides that the tensor had at first; None if it had gaps or overlaps, for contiguous ones.
+    """
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -73,11 +78,12 @@ class Placed(NamedTuple):
     def view(self, numbers: Tensor, start: int) -> Tensor:
         """Return a view of this tensor's numbers in *numbers*, from *start* of its last axis on,
         with the tensor's shape and strides."""
-        found = numbers[..., start : start + self.tensor.numel()]
+        # Not by the tensor itself, which a script may have converted or resized.
+        found = numbers[..., start : start + math.prod(self.spec.shape)]
         plain = found.view((*found.shape[:-1], *self.spec.shape))
-        strides = *found.stride()[:-1], *self.tensor.stride()
-        if plain.stride() == strides or memory_order(self.tensor) is None:
+        if self.strides is None or plain.stride() == (*found.stride()[:-1], *self.strides):
             return plain
+        strides = *found.stride()[:-1], *self.strides
         return found.as_strided(plain.shape, strides, found.storage_offset())
 
 
@@ -149,7 +155,7 @@ class Layout:
         self.segments = tuple(segment_of(tuple(items)) for _, items in grouped)
         self._within = [tensor for each in self.placed for tensor in each.tensors]
         self._flats: tuple[Tensor, ...] = ()
-        self._places: list[int] = []
+        self._places: list[tuple[int, int]] = []
 
     @property
     def travelling(self) -> tuple[Tensor, ...]:
@@ -163,7 +169,7 @@ class Layout:
         *empty* allocates host memory of zeros for it, if not torch.
         """
         flats = tuple(flatten(segment.tensors, empty) for segment in self.segments)
-        self._flats, self._places = flats, list(map(Tensor.data_ptr, self._within))
+        self._flats, self._places = flats, self._now()
         return flats
 
     def note_change(self, shard: int | None = None) -> None:
@@ -195,16 +201,21 @@ class Layout:
         Raises:
             TrainingError: A tensor is not; the message names it.
         """
-        if list(map(Tensor.data_ptr, self._within)) == self._places:
+        if self._now() == self._places:
             return
         found = self.tensors(self._flats)
         for placed in self.placed:
             view = found[placed.spec.name]
             for name, tensor in {placed.spec.name: placed.tensor, **placed.aliases}.items():
                 # Tensor.share_memory_() moves the whole storage, and so the flat tensor too.
-                if tensor.data_ptr() != view.data_ptr():
+                if tensor.shape != view.shape or tensor.data_ptr() != view.data_ptr():
                     raise TrainingError(_parted(name, tensor, view))
-        self._places = list(map(Tensor.data_ptr, self._within))
+        self._places = self._now()
+
+    def _now(self) -> list[tuple[int, int]]:
+        """Return where the tensors are, and how many numbers they have: ``resize_`` may leave a
+        tensor in its place, where it then reaches into others."""
+        return [(tensor.data_ptr(), tensor.numel()) for tensor in self._within]
 
     def require_one_device(self, wire: str) -> None:
         """Raise unless the numbers to be converted are on one device.
@@ -226,7 +237,7 @@ class Layout:
         found = {}
         for segment, flat in zip(self.segments, flats, strict=True):
             for placed in segment.tensors:
-                start = (placed.offset_bytes - segment.start_bytes) // placed.tensor.element_size()
+                start = (placed.offset_bytes - segment.start_bytes) // flat.element_size()
                 found[placed.spec.name] = placed.view(flat, start)
         return found
 
@@ -252,10 +263,20 @@ def _parted(name: str, tensor: Tensor, view: Tensor) -> str:
             f"{name} was moved or converted after the peer was made, from {before} to {here}: call "
             "model.to(...) before Peer(model)"
         )
+    if tensor.shape != view.shape:
+        return resized(name, tensor.shape, view.shape)
     return (
         f"{name} was given other memory after the peer was made, as by .data = ..., by "
-        "vector_to_parameters or by flatten_parameters(): write into it with "
+        "vector_to_parameters, flatten_parameters() or a second Peer(model): write into it with "
         f"{name}.copy_(...) under torch.no_grad(), which keeps the memory that peers average"
+    )
+
+
+def resized(name: str, shape: Sequence[int], before: Sequence[int]) -> str:
+    """Say that a tensor has another shape than when the peer was made."""
+    return (
+        f"{name} was resized after the peer was made, from {(*before,)} to {(*shape,)}: let it "
+        "have its last shape before Peer(model), as by running a batch through the model"
     )
 
 
@@ -298,7 +319,8 @@ def _place(
             order = memory_order(tensor) or () if is_shared else ()
             names = tied.get(name, ())
             spec = TensorSpec(name, tuple(tensor.shape), dtype, is_shared, order, names)
-            yield Placed(spec, tensor, offset, aliases)
+            strides = None if memory_order(tensor) is None else tensor.stride()
+            yield Placed(spec, tensor, offset, aliases, strides)
             offset += spec.room_bytes
 
 

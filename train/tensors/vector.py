@@ -19,7 +19,7 @@ from ...gossip.wire.schema import ALIGNMENT_BYTES, HASH_BYTES, Schema
 from .blocks import copy_finite, exchange, is_finite_tensor
 from .buffers import Frames, Memory, Payload
 from .cuda import CudaQueue, Mark, depart, queue_of, wait
-from .layout import Constants, Layout, Part, plan
+from .layout import Constants, Layout, Part, plan, resized
 from .state import ExtraState
 from .wires import formats
 
@@ -460,6 +460,9 @@ class Vector:
         """Iterate over the local buffers, each with its slot in the room of all."""
         for placed in self.layout.local if room.numel() else ():
             offset = placed.offset_bytes - self.layout.local[0].offset_bytes
+            name, tensor, shape = placed.spec.name, placed.tensor, placed.spec.shape
+            if tensor.shape != shape:
+                raise TrainingError(resized(name, tensor.shape, shape))
             yield placed.tensor.detach(), placed.room(room, offset)
 
     def _in_order(self) -> AbstractContextManager[object]:

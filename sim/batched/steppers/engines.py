@@ -159,7 +159,7 @@ def _why_otherwise(workshop: Workshop, gradient: Gradient, failures: Failures) -
     known = torch.zeros_like(slopes)
     for worker, batch in enumerate(zip(inputs, targets, strict=True)):
         trainer = Trainer(theirs, theirs.module, task, workshop.lr, worker)
-        trainer.task.batch_loss(trainer.module, batch).backward()
+        trainer.task.backward(trainer.task.batch_loss(trainer.module, batch))
         named = dict(trainer.module.named_parameters())
         for placed in theirs.segments[0].tensors:
             parameter = named.get(placed.spec.name)

@@ -127,7 +127,7 @@ class Trainer:
                 space[own_name].data = view  # type: ignore[union-attr]
                 self._tensors.append((space, own_name, space[own_name]))  # type: ignore[arg-type]
         parameters = [p for p in self.module.parameters() if p.requires_grad]
-        self.optimizer = self.task.optimizer(parameters, lr)
+        self.optimizer = self.task.make_optimizer(parameters, lr)
         self._full_rates = FullRates(self.optimizer)
 
     def step(self, batch: Batch) -> bool:
@@ -140,7 +140,7 @@ class Trainer:
         if factors is not None:
             self._full_rates.scale(float(factors[self._worker]))
         loss = self.task.batch_loss(self.module, batch)
-        loss.backward()
+        self.task.backward(loss)
         self.optimizer.step()
         # Gradients of all workers would take as much memory as their models.
         self.optimizer.zero_grad()

@@ -142,7 +142,7 @@ class StackedStepper:
 
 def _optimizer(rows: ParameterMatrix, task: Task, lr: float) -> StackedOptimizer:
     parameters = [p for p in rows.module.parameters() if p.requires_grad]
-    made = task.optimizer(parameters, lr)
+    made = task.make_optimizer(parameters, lr)
     stacked = stacked_optimizer(made, parameters, rows.x[0])
     if stacked is None:
         raise ConfigError(

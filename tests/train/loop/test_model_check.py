@@ -67,6 +67,9 @@ PARTED: dict[str, tuple[Callable[[Any], object], str]] = {
         put("first.bias.data", torch.ones(4)),
         r"first.bias was given other memory .* \.data = .*copy_",
     ),
+    "halved": (lambda m: m.half(), "first.weight was moved or converted"),
+    "grown": (lambda m: m.norm.running_mean.resize_(9), r"mean was resized .*\(4,\) to \(9,\)"),
+    "shaped": (put("first.bias.data", torch.ones(5)), "first.bias was resized"),
     "vector": (lambda m: vector_to_parameters(torch.ones(60), m.parameters()), "other memory"),
     "parametrized": (
         lambda m: weight_norm(m.first),

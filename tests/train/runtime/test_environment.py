@@ -137,3 +137,9 @@ def test_tasks_of_a_scheduler_agree_on_the_ports_of_each_swarm() -> None:
 def test_a_variable_that_means_nothing_is_refused(name: str, near: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"there is no such setting{near}")):
         environment({f"RUMOR_{name}": "1", "RUMOR_CLUSTER": "none"})
+
+
+@pytest.mark.parametrize(("index", "count"), [("2", "2"), ("-1", "2"), ("0", "0")])
+def test_a_process_without_a_place_among_all_is_refused(index: str, count: str) -> None:
+    with pytest.raises(ConfigError, match=f"RUMOR_INDEX is {index} and RUMOR_COUNT {count}: "):
+        environment({"RUMOR_INDEX": index, "RUMOR_COUNT": count, "RUMOR_CLUSTER": "none"})

@@ -286,6 +286,32 @@ def test_what_a_users_model_loss_or_data_raise_is_told_in_a_line(
     assert len(str(caught.value).splitlines()) <= 2
 
 
+def test_a_loss_without_a_gradient_is_named() -> None:
+    model = nn.Linear(2, 4)
+    given: dict[str, Any] = {"train": (X, LABELS), "test": (X, LABELS), "training_step": None}
+    detached = task(**given, loss=lambda outputs, targets: outputs.detach().sum())
+    with pytest.raises(TrainingError, match="the loss of task lines has no gradient"):
+        detached.backward(detached.batch_loss(model, (X, LABELS)))
+    plain = task(**given)
+    with torch.no_grad(), pytest.raises(TrainingError, match=r"or was computed under .*no_grad"):
+        plain.backward(plain.batch_loss(model, (X, LABELS)))
+
+
+def test_what_an_evaluation_raises_is_told_in_a_line() -> None:
+    model = nn.Linear(2, 4)
+    given: dict[str, Any] = {"train": (X, LABELS), "test": (X, LABELS + 4), "training_step": None}
+    with pytest.raises(TrainingError, match=r"the loss raised IndexError: Target .* out of bounds"):
+        task(**given).evaluate(model)
+    given |= {"test": (X, LABELS), "accuracy": lambda outputs, targets: 1 / 0}
+    with pytest.raises(TrainingError, match=r"evaluation of task lines, .* raised ZeroDivisionErr"):
+        task(**given).evaluate(model)
+
+
+def test_an_optimizer_that_computes_the_loss_again_is_refused() -> None:
+    with pytest.raises(ConfigError, match="LBFGS, whose step needs a closure"):
+        task(optimizer=torch.optim.LBFGS).make_optimizer(nn.Linear(2, 1).parameters(), 0.1)
+
+
 def test_a_model_and_labeled_data_are_a_task() -> None:
     made = Task(model=Four, train=TensorDataset(X, LABELS), test=Subset(pairs(), [3, 7]))
     assert (made.name, made.loss, made.batch_size) == ("Four", nn.functional.cross_entropy, 32)

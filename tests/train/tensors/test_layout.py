@@ -167,6 +167,25 @@ def test_memory_that_is_to_be_shared_moves_with_the_vector() -> None:
         vector.layout.require_in_place()
 
 
+def test_tensors_have_their_places_in_the_vector_whatever_a_script_makes_of_them() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    vector = Vector(model)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.half()
+    model[0].bias.data = torch.ones(7)
+    for name, tensor in vector.layout.tensors(vector.flats).items():
+        assert torch.equal(tensor, before[name])
+    vector.layout.part()
+
+
+def test_a_local_buffer_that_grows_is_named_where_it_is_sent() -> None:
+    model = nn.BatchNorm1d(4)
+    vector = Vector(model)
+    model.num_batches_tracked.resize_(3)  # type: ignore[union-attr]
+    with pytest.raises(TrainingError, match=r"tracked was resized .* from \(\) to \(3,\)"):
+        vector.snapshot("x", Form("float32", copy=True), 0, stream(0, "a", "rounding"))
+
+
 WIRES = ["float32", "bfloat16", "int8", "topk:0.1"]
 
 

@@ -1,6 +1,7 @@
 """Settings that `rumor run` gives a script in its environment, and their effect on its peer."""
 
 import logging
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -220,6 +221,12 @@ def _understood(variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str,
                 raise ConfigError(f"{key}: {error}") from None
     if protocol:
         told["protocol"] = ProtocolConfig(**protocol)
+    index, count = own.get("index", 0), own.get("count", math.inf)
+    if not 0 <= index < count:
+        raise ConfigError(
+            f"RUMOR_INDEX is {index} and RUMOR_COUNT {count}: the processes of a run are numbered "
+            "from 0 to RUMOR_COUNT - 1"
+        )
     return own, told
 
 
