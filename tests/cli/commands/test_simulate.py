@@ -235,6 +235,14 @@ def test_a_real_run_has_the_promised_keys_and_can_be_loaded() -> None:
     assert Path("run/training.png").exists()
 
 
+@pytest.mark.extended
+def test_a_real_run_without_a_model_is_told_and_drawn() -> None:
+    result = simulate("--task", "noise", "-n", "8", "--steps", "50", "--out", "run")
+    assert result.exit_code == 0, result.stderr
+    assert "stationary" in result.stdout and "loss" not in result.stdout
+    assert Path("run/training.png").exists() and not Path("run/model.safetensors").exists()
+
+
 MODEL = """
 import torch
 from torch import nn

@@ -74,6 +74,16 @@ def test_as_json_it_prints_the_file_and_where_it_is(tmp_path: Path) -> None:
     )
 
 
+def test_where_the_file_cannot_go_nothing_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_run(tmp_path / "run", PACES)
+    monkeypatch.setattr(
+        "rumor.cli.live.calibrate.measure", lambda *_: pytest.fail("it was measured")
+    )
+    assert run("calibrate", "run", "-o", "nowhere/x.json").exit_code == 2
+
+
 def test_half_of_a_round_trip_is_the_latency() -> None:
     fast, slow = sounding(), sounding(bytes_s=5e5)
     network = network_between([fast, slow, fast])

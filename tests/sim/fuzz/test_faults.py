@@ -70,6 +70,14 @@ def test_a_clock_that_jumped_stays_ahead_and_names_a_later_life() -> None:
     assert swarm["p1"].protocol.phase is Phase.TRAINING
 
 
+def test_a_reset_loses_what_is_on_its_way() -> None:
+    swarm = Swarm(fault(0, "reset", every_s=0.005, for_s=4)).at(4.0)
+    assert swarm.seen["lost in a reset"] > 20
+    assert not swarm["p0"].ledger.decided
+    lost = swarm.at(5.0).seen["lost in a reset"]
+    assert swarm.at(10.0).seen["lost in a reset"] == lost
+
+
 def test_one_that_dials_out_is_reached_only_by_those_it_has_spoken_to() -> None:
     plain = [name for name in OPTIONS if name not in ("dial-out", "founders", "tells")]
     scenario = next(s for s in (draw(n, 3, plain, ()) for n in range(99)) if s.dial_out == {"p1"})

@@ -203,6 +203,18 @@ def test_a_partition_lets_pass_what_stays_within_a_group(scene: Scene) -> None:
 
 
 @pytest.mark.extended
+def test_a_cut_one_way_leaves_the_other_open_until_it_is_healed(scene: Scene) -> None:
+    cut = fault("cut", peer="a", to="b", one_way=True)
+    a, b = scene.pair(cut, fault("heal") | {"at_s": 30})
+    scene.pass_by("a", "b", count=3)
+    scene.pass_by("b", "a", count=3)
+    assert taken(b) == [] and numbers(taken(a)) == [1, 2, 3]
+    scene.now_s = 31.0
+    scene.pass_by("a", "b")
+    assert numbers(taken(b)) == [1]
+
+
+@pytest.mark.extended
 def test_a_reset_loses_what_is_queued_and_then_messages_pass_again(scene: Scene) -> None:
     a, b = scene.pair(fault("reset", peer="b") | {"at_s": 10})
     scene.pass_by("a", "b", frame=FRAME)
