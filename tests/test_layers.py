@@ -202,6 +202,7 @@ def for_types(tree: ast.AST, module: str, *, is_package: bool) -> Set[str]:
     return typed.keys() - (Counter(imports(tree, module, is_package=is_package)) - typed).keys()
 
 
+@cache
 def importers() -> "nx.DiGraph[str]":
     """Which module imports which; a part of a sub-package may name the whole in its types."""
     graph: nx.DiGraph[str] = nx.DiGraph()

@@ -165,6 +165,7 @@ def test_all_messages_arrive_once_and_bulk_in_order_while_nothing_fails(post: Po
     assert_whole(there)
 
 
+@pytest.mark.extended
 def test_nobody_is_greeted_until_somebody_listens(post: Post) -> None:
     post.open("there")
     post.kill("there")
@@ -245,6 +246,7 @@ def test_later_messages_go_through_after_many_resets(post: Post) -> None:
     assert_whole(there)
 
 
+@pytest.mark.extended
 def test_one_that_only_dials_out_is_answered_on_the_way_its_message_came(post: Post) -> None:
     there, hidden = post.open("there"), post.open("hidden", listens=False)
     post.meet("hidden", "there")
@@ -274,6 +276,7 @@ def test_after_a_reset_one_that_only_dials_out_is_out_of_reach_until_it_speaks(p
     post.until(lambda: numbers(hidden.came, bulk=True) == [30])
 
 
+@pytest.mark.extended
 def test_two_that_only_dial_out_do_not_reach_each_other(post: Post) -> None:
     there = post.open("there")
     one, other = (post.open(name, listens=False) for name in ("hidden", "other"))

@@ -105,6 +105,7 @@ def test_children_end_and_leave_the_peer_alone(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 
+@pytest.mark.extended
 def test_a_child_that_outlives_the_peer_holds_no_folder_and_no_port(tmp_path: Path) -> None:
     config = PeerConfig(id="anna", out=tmp_path, linger_s=0)
     reading, writing = os.pipe()

@@ -99,6 +99,7 @@ def test_what_is_not_finite_is_never_pushed(founder: Member) -> None:
     assert torch.isfinite(founder.peer._vector.flats[0]).all()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("steps", [100, 1])
 def test_one_alone_notices_within_a_hundred_steps_or_at_the_end(
@@ -117,12 +118,14 @@ def test_one_alone_notices_within_a_hundred_steps_or_at_the_end(
     assert peer.stats().counters.pushes == 0
 
 
+@pytest.mark.extended
 def test_one_who_is_alone_does_not_wait_for_anybody_to_take_its_weight() -> None:
     """Waiting for ``leave_s`` here would take eleven days."""
     with Peer(linear(0.0), settings("a", leave_s=1e6, linger_s=20.0)) as peer:
         peer.step()
 
 
+@pytest.mark.extended
 def test_samples_of_a_step_are_told_to_a_rule_that_weighs_by_them_and_to_no_other() -> None:
     rule = GoSGD(p=0.5, samples=32)
     with Peer(linear(0.0), settings("a", rule=rule)) as peer:
@@ -179,6 +182,7 @@ def test_merge_ends_by_time_while_others_train_and_names_them(
     assert "ended without the average" in caplog.text and "a (step " in caplog.text
 
 
+@pytest.mark.extended
 def test_a_merge_says_how_far_apart_models_were(founder: Member) -> None:
     model = linear(0.0)
     config = settings("b", rule=GoSGD(p=0.5), linger_s=20.0, join=(founder.address,))
@@ -229,6 +233,7 @@ def test_a_failing_network_thread_is_heard_of(caplog: pytest.LogCaptureFixture) 
     assert not runtime.is_sound and "the network thread failed" in caplog.text
 
 
+@pytest.mark.extended
 def test_a_ledger_that_cannot_be_closed_is_a_failure_as_any_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -249,6 +254,7 @@ def test_a_ledger_that_cannot_be_closed_is_a_failure_as_any_other(
             runtime.require_sound()
 
 
+@pytest.mark.extended
 def test_of_two_failures_that_end_a_session_the_first_is_told_and_a_lesser_one_gives_way() -> None:
     with pytest.raises(TrainingError, match="a full disk"), Peer(linear(), settings("a")) as peer:
         runtime = peer._running()
@@ -265,6 +271,7 @@ def test_of_two_failures_that_end_a_session_the_first_is_told_and_a_lesser_one_g
         peer.step()
 
 
+@pytest.mark.extended
 def test_a_peer_whose_clock_is_ahead_says_so(
     founder: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:

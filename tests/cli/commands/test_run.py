@@ -205,6 +205,7 @@ with Peer(torch.nn.Linear(4, 1), config) as peer:
 """
 
 
+@pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.usefixtures("undrawn")
 def test_the_others_hear_of_a_process_that_died() -> None:

@@ -168,6 +168,7 @@ def test_a_slow_link_is_measured_as_slow(peer: Peer) -> None:
     assert found.bytes_s < 6e5
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_links_of_running_peers_go_with_the_paces_of_a_folder(tmp_path: Path, peer: Peer) -> None:
     leave_run(tmp_path / "run", PACES)

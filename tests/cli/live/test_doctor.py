@@ -60,6 +60,7 @@ def test_json_tells_the_same_and_more(run: Run) -> None:
     assert told["link"]["roundtrip_s"] > 0
 
 
+@pytest.mark.extended
 def test_each_address_has_a_line_of_its_own(run: Run) -> None:
     closed = f"127.0.0.1:{free_port()}"
     told = doctor(run.address, closed, *PATIENT, status=1)
@@ -88,6 +89,7 @@ def test_two_swarms_are_not_joined_at_once(run: Run, tmp_path: Path) -> None:
         assert "a peer joins one swarm: give addresses of" in told
 
 
+@pytest.mark.extended
 def test_keys_that_the_roster_here_does_not_let_in(run: Run, tmp_path: Path) -> None:
     swarm = Swarm(tmp_path)
     key = swarm.machine("m1")
@@ -111,6 +113,7 @@ def test_keys_are_used_where_they_are_let_in(run: Run, tmp_path: Path) -> None:
     until(is_told)
 
 
+@pytest.mark.extended
 def test_one_that_looks_for_a_swarm_itself(tmp_path: Path) -> None:
     with ExitStack() as stack:
         alone = Run(tmp_path, stack)

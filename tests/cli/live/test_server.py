@@ -25,6 +25,7 @@ def site() -> Iterator[Site]:
         yield found
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("path", [*FILES, "/status.json", "/nothing"])
 def test_every_answer_lets_only_this_server_be_asked(site: Site, path: str) -> None:
     answer, text = site.get(path)
@@ -37,6 +38,7 @@ def test_every_answer_lets_only_this_server_be_asked(site: Site, path: str) -> N
     assert answer.getheader("cache-control") == "no-store"
 
 
+@pytest.mark.extended
 def test_the_page_has_no_script_or_style_inside_and_asks_nobody_else(site: Site) -> None:
     _, page = site.get("/")
     assert re.findall(r"<script[^>]*>(.*?)</script>", page) == [""]
@@ -48,12 +50,14 @@ def test_the_page_has_no_script_or_style_inside_and_asks_nobody_else(site: Site)
         assert "innerHTML" not in text and "insertAdjacentHTML" not in text
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("host", ["localhost:1", "[::1]:8000", "192.0.2.7", "NODE-A:80", "node-a"])
 def test_it_may_be_called_by_address_as_localhost_and_by_its_name(site: Site, host: str) -> None:
     answer, _ = site.get("/status.json", host=host)
     assert answer.status == 200
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("path", ["/", "/status.json", "/events"])
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "localhost.evil.example:1"])
 def test_who_calls_it_by_another_name_gets_nothing(site: Site, host: str, path: str) -> None:
@@ -62,6 +66,7 @@ def test_who_calls_it_by_another_name_gets_nothing(site: Site, host: str, path: 
     assert answer.getheader("content-security-policy") is not None
 
 
+@pytest.mark.extended
 def test_nothing_can_be_sent(site: Site) -> None:
     answer, _ = site.get("/status.json", method="POST")
     assert answer.status == 501
@@ -94,6 +99,7 @@ def test_a_stream_begins_with_everything_and_goes_on_with_views() -> None:
         assert len(all_["curves"]["times_s"]) >= 3
 
 
+@pytest.mark.extended
 def test_streams_that_are_open_end_with_the_server() -> None:
     with served(a_view(2)) as site:
         stream = site.events()
@@ -131,6 +137,7 @@ def test_who_has_missed_a_view_gets_everything_again() -> None:
     assert names == ["event: everything", "event: view", "event: everything"]
 
 
+@pytest.mark.extended
 def test_a_stream_on_which_nothing_happens_is_kept_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web, "_KEEPALIVE_S", 0.01)
     stream = Feed(a_view(2)).stream()

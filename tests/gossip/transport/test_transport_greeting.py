@@ -95,6 +95,7 @@ def test_who_answered_keeps_the_way_back_while_it_speaks(
     assert connection(hidden, there, address) != first
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_place_that_proves_to_be_a_members_stays_open(
     hidden: Transport, there: Transport
@@ -110,6 +111,7 @@ def test_a_place_that_proves_to_be_a_members_stays_open(
     assert connection(hidden, there, address) != first
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_who_answers_elsewhere_than_it_says_is_reached_where_it_answered(
     hidden: Transport, there: Transport
@@ -137,6 +139,7 @@ def test_who_answers_elsewhere_than_it_says_is_reached_where_it_answered(
     assert not hidden.send("there", [b"x"], bulk=True)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_of_a_host_with_a_name_all_places_are_closed(hidden: Transport, there: Transport) -> None:
     address = str(there.address).replace("127.0.0.1", "localhost")
@@ -145,6 +148,7 @@ def test_of_a_host_with_a_name_all_places_are_closed(hidden: Transport, there: T
     assert connection(hidden, there, address) != first
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_too_few_files_for_all_neighbors_are_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

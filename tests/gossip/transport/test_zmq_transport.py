@@ -131,6 +131,7 @@ def test_full_bulk_does_not_take_the_way_of_control(here: Transport, there: Tran
     assert all(message.route for message in came)
 
 
+@pytest.mark.extended
 def test_a_peer_that_cannot_be_dialled_where_it_says_gets_bulk_on_the_way_of_control(
     here: Transport, there: Transport
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_peer_that_cannot_be_dialled_where_it_says_gets_bulk_on_the_way_of_con
     assert contents([answer]) == [[b"x"]] and answer.route == b""
 
 
+@pytest.mark.extended
 def test_nobody_listens_and_nothing_waits() -> None:
     with sockets.socket() as reserved, closing(Transport(None)) as transport:
         reserved.bind(("127.0.0.1", 0))  # bound and not listening: nobody can be there
@@ -194,6 +196,7 @@ def fill(transport: Transport, peer: str, least: int) -> int:
     return sent
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("n_parts", [3, 4, 1000])
 def test_a_message_of_too_many_parts_is_dropped_and_counted(there: Transport, n_parts: int) -> None:
     with stranger(there) as socket:
@@ -203,6 +206,7 @@ def test_a_message_of_too_many_parts_is_dropped_and_counted(there: Transport, n_
     assert there.malformed == 1
 
 
+@pytest.mark.extended
 def test_an_answer_of_too_many_parts_is_dropped_and_counted(here: Transport) -> None:
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         socket.linger = 0
@@ -215,6 +219,7 @@ def test_an_answer_of_too_many_parts_is_dropped_and_counted(here: Transport) -> 
     assert here.malformed == 1
 
 
+@pytest.mark.extended
 def test_a_frame_that_nobody_asks_for_is_thrown_away(here: Transport, there: Transport) -> None:
     here.meet("there", [listens_at(there)])
     insist(here, "there", [b"first", b"frame"], bulk=True)
@@ -334,6 +339,7 @@ def test_what_is_no_address_is_never_dialled(here: Transport) -> None:
     assert not Path("/tmp/rumor-test.sock").exists()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("host", ["-", "_", ".", "[:::::]", "[.]", "999.1.1.1"])
 def test_an_address_that_zeromq_cannot_use_is_merely_out_of_reach(
     here: Transport, there: Transport, host: str
@@ -344,6 +350,7 @@ def test_an_address_that_zeromq_cannot_use_is_merely_out_of_reach(
     assert contents(receive(there)) == [[b"x"]]
 
 
+@pytest.mark.extended
 def test_a_peer_does_not_dial_itself(here: Transport) -> None:
     here.meet("mirror", [listens_at(here)])
     assert not here.greet(listens_at(here), [b"x"])
@@ -362,6 +369,7 @@ def test_parting_closes_what_meeting_opened(here: Transport, there: Transport) -
     assert not here.send("there", [b"x"], bulk=True)
 
 
+@pytest.mark.extended
 @needs_proc
 def test_a_way_that_another_peer_is_reached_by_stays(here: Transport, there: Transport) -> None:
     before = files()
@@ -383,6 +391,7 @@ def test_a_peer_that_moved_is_found_at_its_new_address(here: Transport, there: T
         assert contents(receive(former)) == [[b"x"]]
 
 
+@pytest.mark.extended
 def test_a_peer_can_be_parted_from_while_its_messages_are_taken(there: Transport) -> None:
     """What is closed between two messages of one poll is not read any more."""
     with closing(Transport()) as one, closing(Transport(None)) as hidden:
@@ -407,6 +416,7 @@ def test_a_peer_can_be_parted_from_while_its_messages_are_taken(there: Transport
         assert list(hidden.poll(0.1)) == []
 
 
+@pytest.mark.extended
 def test_ipv6_is_listened_at_and_dialled() -> None:
     if not sockets.has_ipv6:
         pytest.skip("no IPv6 here")
@@ -437,6 +447,7 @@ def test_ipv4_and_ipv6_are_listened_at_together(here: Transport) -> None:
         assert not both.greet(second, [b"to itself"])
 
 
+@pytest.mark.extended
 def test_what_reached_a_peer_last_is_used_again(here: Transport, there: Transport) -> None:
     closed = Transport()
     closed.close()
@@ -450,6 +461,7 @@ def test_what_reached_a_peer_last_is_used_again(here: Transport, there: Transpor
     assert came == [[b"first"], *([bytes([index])] for index in range(5))]
 
 
+@pytest.mark.extended
 def test_a_peer_is_not_sent_what_is_for_another_that_moved_to_its_place(
     here: Transport, there: Transport
 ) -> None:
@@ -491,6 +503,7 @@ def test_a_name_is_looked_up_and_its_host_reached(
     assert sorted(contents(receive(there, 2))) == [[b"x"], [b"y"]]
 
 
+@pytest.mark.extended
 def test_a_name_server_that_never_answers_holds_up_nobody(
     here: Transport, there: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -515,6 +528,7 @@ def test_a_name_server_that_never_answers_holds_up_nobody(
     assert contents(receive(there)) == [[b"found"]]
 
 
+@pytest.mark.extended
 def test_a_host_that_has_moved_is_found_again_and_of_a_name_that_means_nothing_it_is_said(
     here: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -548,12 +562,14 @@ def test_numbers_are_never_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
         assert Resolver().places(address) == (address,)
 
 
+@pytest.mark.extended
 def test_the_way_toward_a_host_says_which_address_is_ours() -> None:
     assert local_host("127.0.0.1") == "127.0.0.1"
     assert local_host()
     assert local_host("a" * 300) == sockets.gethostname()
 
 
+@pytest.mark.extended
 def test_the_way_toward_a_host_of_ipv6_is_of_ipv6() -> None:
     found = local_host("::1")
     assert found == "::1" or found == local_host("a" * 300)

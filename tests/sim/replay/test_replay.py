@@ -273,6 +273,7 @@ def test_exchanges_with_a_shared_segment_are_repeated_in_their_order(
     assert all("it needs exchange " in peer.why for peer in found.peers)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize(
     ("settings", "in_memory"),
@@ -376,6 +377,7 @@ def test_a_byte_that_was_changed_stops_the_replay_at_its_record(copy: Path) -> N
     assert f"record {peer.records + 1}," in peer.why
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_journal_that_others_need_is_missed_by_name(copy: Path) -> None:
     shutil.rmtree(copy / "peers" / "peer-2")
@@ -403,6 +405,7 @@ def test_a_journal_that_lost_its_end_is_told_from_one_of_a_killed_peer(copy: Pat
         replay(copy)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_task_that_has_changed_since_is_told_at_the_start(
     copy: Path, monkeypatch: pytest.MonkeyPatch

@@ -61,6 +61,7 @@ def test_all_peers_stop_when_the_swarm_has_taken_its_steps(swarm: Path) -> None:
     assert any(row["swarm_steps"] > row["step"] for peer in rows for row in peer)
 
 
+@pytest.mark.extended
 def test_the_rate_follows_everybodys_steps(swarm: Path) -> None:
     schedule, full = parse_lr_schedule(SCHEDULE), load_task("digits", seed=0).lr
     for index in range(2):

@@ -125,6 +125,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield Scene(tmp_path, stack)
 
 
+@pytest.mark.extended
 def test_where_all_is_lost_nothing_comes_but_what_strangers_say(scene: Scene) -> None:
     _, b = scene.pair(fault("loss", rate=1.0))
     scene.pass_by("a", "b", count=20)
@@ -162,6 +163,7 @@ def test_what_is_late_comes_when_it_is_due_and_whole(scene: Scene) -> None:
     assert take(b) == []
 
 
+@pytest.mark.extended
 def test_what_is_late_is_answered_like_what_is_not(scene: Scene) -> None:
     a, b = scene.pair(fault("delay", by_s=5.0))
     scene.pass_by("a", "b")
@@ -174,6 +176,7 @@ def test_what_is_late_is_answered_like_what_is_not(scene: Scene) -> None:
     until(lambda: any(message.number == 3 for message in take(a)))
 
 
+@pytest.mark.extended
 def test_each_message_comes_twice(scene: Scene) -> None:
     _, b = scene.pair(fault("duplicate", rate=1.0))
     scene.pass_by("a", "b", count=5, frame=FRAME)
@@ -182,6 +185,7 @@ def test_each_message_comes_twice(scene: Scene) -> None:
     assert {message.frame for message in came} == {FRAME}
 
 
+@pytest.mark.extended
 def test_a_message_comes_again_when_it_is_old(scene: Scene) -> None:
     _, b = scene.pair(fault("replay", rate=1.0))
     scene.pass_by("a", "b")
@@ -232,6 +236,7 @@ def test_a_reset_loses_what_is_queued_and_then_messages_pass_again(scene: Scene)
     assert {message.frame for message in came} == {FRAME}
 
 
+@pytest.mark.extended
 def test_what_cannot_be_read_is_no_matter_of_the_network(scene: Scene) -> None:
     a, b = scene.pair(fault("loss", rate=1.0))
     until(lambda: a.send("b", [b"nonsense", b"more"], bulk=False))
@@ -241,6 +246,7 @@ def test_what_cannot_be_read_is_no_matter_of_the_network(scene: Scene) -> None:
     assert headers == [b"nonsense"]
 
 
+@pytest.mark.extended
 def test_a_message_of_too_many_parts_is_malformed_when_it_is_late(scene: Scene) -> None:
     a, b = scene.pair(fault("delay", by_s=5.0))
     header = encode(letter("a", "b", 1).envelope)
@@ -252,6 +258,7 @@ def test_a_message_of_too_many_parts_is_malformed_when_it_is_late(scene: Scene) 
     assert frames == [(b"frame", True)] and b.malformed == 1
 
 
+@pytest.mark.extended
 def test_faults_begin_when_the_file_says_that_the_run_did(scene: Scene) -> None:
     loss = fault("loss", rate=1.0)
     _, b = scene.pair(loss, began=False)

@@ -90,6 +90,7 @@ def test_groups_of_several_rates_are_refused_where_the_rule_goes_by_them() -> No
     guest.end()
 
 
+@pytest.mark.extended
 def test_begun_anew_it_is_a_later_incarnation(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -102,6 +103,7 @@ def test_begun_anew_it_is_a_later_incarnation(
     guest.end()
 
 
+@pytest.mark.extended
 def test_the_end_of_another_peer_may_end_training(monkeypatch: pytest.MonkeyPatch) -> None:
     guest = Guest(config())
     peer = guest.begin(nn.Linear(2, 2), 1, None)
@@ -143,6 +145,7 @@ def test_signals_are_those_of_the_environment_unless_given(
         assert signal.getsignal(signal.SIGUSR1) is ours
 
 
+@pytest.mark.extended
 def test_where_there_is_no_swarm_it_gives_the_signals_back(asked: list[int]) -> None:
     ours = signal.getsignal(signal.SIGUSR1)
     # Nobody listens there, and nobody can.

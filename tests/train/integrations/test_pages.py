@@ -82,6 +82,7 @@ def test_ddp_and_what_becomes_of_it_learn_alike(
     assert all(not torch.equal(first[name], new[name]) for name in new)
 
 
+@pytest.mark.extended
 @pytest.mark.usefixtures("group")
 def test_diloco_by_hand_and_by_rule_end_with_the_same_parameters() -> None:
     before, after = snippets("migrate.md", "From DiLoCo")
@@ -91,6 +92,7 @@ def test_diloco_by_hand_and_by_rule_end_with_the_same_parameters() -> None:
     torch.testing.assert_close(old.bias, new.bias)
 
 
+@pytest.mark.extended
 def test_what_becomes_of_hivemind_runs() -> None:
     _, after = snippets("migrate.md", "From hivemind")
     assert run(after)["peer"].steps == 32

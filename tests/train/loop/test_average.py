@@ -245,6 +245,7 @@ def test_the_average_while_all_train_moves_no_weight(tmp_path: Path) -> None:
     assert told.balanced and told.in_flight == told.stranded == told.died == 0
 
 
+@pytest.mark.extended
 def test_a_peer_that_has_left_has_no_average_and_one_alone_is_its_own() -> None:
     with Peer(Net(0), config("a")) as peer:
         alone = peer.average()
@@ -256,6 +257,7 @@ def test_a_peer_that_has_left_has_no_average_and_one_alone_is_its_own() -> None:
             peer.average()
 
 
+@pytest.mark.extended
 def test_the_average_is_measured_every_so_many_steps_by_the_first_alone(tmp_path: Path) -> None:
     measured: list[tuple[str, float]] = []
 
@@ -303,6 +305,7 @@ def test_of_those_who_live_the_first_by_id_measures() -> None:
     assert not evaluator.is_due(11, lambda: pytest.fail("it is asked in vain"))
 
 
+@pytest.mark.extended
 def test_a_peer_that_is_silent_holds_up_a_measurement_no_longer_than_reading_takes() -> None:
     model, waited_s = nn.Linear(1, 1), list[float]()
 

@@ -102,6 +102,7 @@ def test_the_folder_goes_on_telling(ended: Path) -> None:
     assert [row["event"] for row in events] == ["founded", "founded"]
 
 
+@pytest.mark.extended
 def test_a_peer_that_has_finished_already_finishes_at_once(ended: Path) -> None:
     before = tensors(ended / "model.safetensors")
     report = resumed(ended)
@@ -141,6 +142,7 @@ def test_what_contradicts_a_checkpoint_is_named(
     assert {path: path.read_bytes() for path in ended.rglob("*.*")} == before
 
 
+@pytest.mark.extended
 def test_a_life_that_left_no_checkpoint_is_followed_by_one_that_begins_anew(
     tmp_path: Path,
 ) -> None:
@@ -153,6 +155,7 @@ def test_a_life_that_left_no_checkpoint_is_followed_by_one_that_begins_anew(
     assert (report.stats.steps, report.lives) == (20, 2)
 
 
+@pytest.mark.extended
 def test_where_no_checkpoint_can_be_read_nothing_is_started(ended: Path) -> None:
     for path in (ended / "checkpoints").iterdir():
         os.truncate(path, 100)

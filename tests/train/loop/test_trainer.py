@@ -79,6 +79,7 @@ def test_the_folder_tells_what_happened_and_loggers_the_same(tmp_path: Path) -> 
     assert own.summaries == [report.as_json()]
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_the_average_of_one_is_its_own_and_measuring_it_changes_no_bit(tmp_path: Path) -> None:
     config = RunConfig(steps=60, seed=3, eval_every=20, eval_average_every=20)
@@ -92,6 +93,7 @@ def test_the_average_of_one_is_its_own_and_measuring_it_changes_no_bit(tmp_path:
     require_plain(tmp_path, 60)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_folder_with_another_run_is_left_alone(tmp_path: Path) -> None:
     run(RunConfig(steps=1), PeerConfig(out=tmp_path))
@@ -111,6 +113,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_burns_its_weight(tmp_path: P
     assert (account.weight, account.burned) == (0, ONE)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize(
     "join", [(), pytest.param(("127.0.0.1:9",), marks=pytest.mark.extended)], ids=["", "joins"]
@@ -124,6 +127,7 @@ def test_a_peer_told_to_stop_leaves_or_gives_up(tmp_path: Path, join: tuple[str,
     assert (report.state, report.stats.steps, report.stats.weight_units) == ("left", 0, 0)
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_port_in_use_is_bad_input_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -73,6 +73,7 @@ def test_where_all_is_well_it_says_what_works(pair: list[Member]) -> None:
     assert found.link is not None and found.link.bytes_s > 0
 
 
+@pytest.mark.extended
 def test_nobody_there_remembers_who_asked(pair: list[Member]) -> None:
     units = [member.peer.stats().weight_units for member in pair]
     found_at(pair[0])
@@ -96,6 +97,7 @@ def test_another_model_and_which_tensor_differs(pair: list[Member]) -> None:
     assert "2 shards here and 1 there" in str(found_at(pair[0], cut).findings[0])
 
 
+@pytest.mark.extended
 def test_a_member_whose_clock_is_ahead(pair: list[Member], monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = time.time()
     monkeypatch.setattr("rumor.train.observe.diagnosis.time.time", lambda: now_s - 2 * 86_400)
@@ -144,6 +146,7 @@ def answers(with_what: bytes) -> Iterator[str]:
         thread.join(LIMIT_S)
 
 
+@pytest.mark.extended
 def test_something_that_answers_what_is_no_message() -> None:
     with answers(b"hello, who is there?") as address:
         found = diagnose(address, timeout_s=LIMIT_S)
@@ -292,6 +295,7 @@ def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
     assert why == "the name no-such-host.invalid does not resolve (Name or service not known)"
 
 
+@pytest.mark.extended
 def test_one_from_which_nothing_comes_back(stack: ExitStack) -> None:
     # When the queue is full, a connection gets no answer, as behind a firewall that drops.
     _, address = listener(stack, backlog=0)
@@ -313,6 +317,7 @@ def test_a_network_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> No
     assert obstacle("tcp://10.1.2.3:7700") == ("unreachable", told)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("banner", [b"HTTP/1.0 400 Bad request\r\n", b"\xff" * 40, b""])
 def test_another_program(stack: ExitStack, banner: bytes) -> None:
     def answer(connection: socket.socket) -> None:

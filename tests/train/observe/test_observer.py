@@ -64,6 +64,7 @@ def test_all_members_are_found_from_the_address_of_one(trio: list[Member]) -> No
     assert view.alive == later.alive == 3
 
 
+@pytest.mark.extended
 def test_how_far_models_are_apart_is_seen(trio: list[Member]) -> None:
     with Observer(trio[1].address) as observer:
         view = watched(observer, lambda view: view.answered == 3)
@@ -103,6 +104,7 @@ def test_rates_and_links_come_of_two_polls(trio: list[Member]) -> None:
     assert view.uptime_s is not None
 
 
+@pytest.mark.extended
 def test_an_observer_leaves_no_trace(trio: list[Member]) -> None:
     with Observer(trio[0].address) as observer:
         for _ in range(5):

@@ -138,6 +138,7 @@ def test_with_keys_the_owner_alone_is_obeyed(started: list[Member], tmp_path: Pa
     assert request.is_clean and sorted(request.peers) == ["m1", "m2"]
 
 
+@pytest.mark.extended
 def test_a_peer_that_seeks_a_swarm_is_told_as_such(started: list[Member], tmp_path: Path) -> None:
     started += [one_of(tmp_path, "p0", 2)]
     until(lambda: started[0].peer.address is not None)

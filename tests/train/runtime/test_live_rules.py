@@ -129,6 +129,7 @@ def test_two_registers_arrive_as_they_were_sent(protocol: dict[str, Any], tmp_pa
     assert np.ptp(c) > 1
 
 
+@pytest.mark.extended
 def test_a_loop_can_end_with_that_of_another_peer(tmp_path: Path) -> None:
     # Founders of different models found a swarm each at first, and the master of one that has
     # come to its end before the others come over leaves alone.

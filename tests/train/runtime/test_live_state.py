@@ -139,6 +139,7 @@ def test_a_newcomer_and_one_that_was_killed_begin_with_what_the_donor_has(tmp_pa
                 donors |= {name: founder.state()[name] for name in averaged}
 
 
+@pytest.mark.extended
 def test_a_teacher_that_is_not_named_ends_the_first_step_and_odd_state_the_start() -> None:
     model = Everything(0)
     peer, optimizer = peer_of(model, "solo", local=())
@@ -151,6 +152,7 @@ def test_a_teacher_that_is_not_named_ends_the_first_step_and_odd_state_the_start
         peer_of(model, "solo")
 
 
+@pytest.mark.extended
 def test_the_model_file_names_what_is_local_and_has_tensors_alone(tmp_path: Path) -> None:
     model = Everything(0)
     peer, optimizer = peer_of(model, "solo", out=tmp_path)

@@ -91,6 +91,7 @@ def test_who_was_killed_before_its_first_checkpoint_keeps_its_name(tmp_path: Pat
         named.peer.resume()
 
 
+@pytest.mark.extended
 def test_objects_may_be_registered_after_resuming(tmp_path: Path) -> None:
     with (first := Loop(config(tmp_path))).peer:
         first.train(4)
@@ -109,6 +110,7 @@ def test_objects_may_be_registered_after_resuming(tmp_path: Path) -> None:
         peer.register(sampler=optimizer)
 
 
+@pytest.mark.extended
 def test_without_a_folder_nothing_is_kept() -> None:
     peer = Peer(nn.Linear(2, 1), PeerConfig(linger_s=0))
     for call in (peer.resume, peer.register, peer.save_checkpoint):
@@ -121,6 +123,7 @@ def test_without_a_folder_nothing_is_kept() -> None:
             peer.save_checkpoint()
 
 
+@pytest.mark.extended
 def test_checkpoints_are_written_when_asked_for_and_by_the_count(tmp_path: Path) -> None:
     with (loop := Loop(config(tmp_path, every=4))).peer:
         with pytest.raises(LocalProtocolError, match="before `with`"):
@@ -133,6 +136,7 @@ def test_checkpoints_are_written_when_asked_for_and_by_the_count(tmp_path: Path)
         assert (tmp_path / "checkpoint-000003.safetensors").exists()
 
 
+@pytest.mark.extended
 def test_a_disk_that_fails_does_not_end_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,6 +153,7 @@ def test_a_disk_that_fails_does_not_end_training(
     assert not list(tmp_path.glob("checkpoint*"))
 
 
+@pytest.mark.extended
 def test_what_outgrows_checkpoints_does_not_end_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -168,6 +173,7 @@ def test_what_outgrows_checkpoints_does_not_end_training(
     assert "no checkpoint was written: odd.file" in caplog.text
 
 
+@pytest.mark.extended
 def test_a_diverged_model_is_not_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with (loop := Loop(config(tmp_path, every=100))).peer:
         loop.train(1)
@@ -229,6 +235,7 @@ def test_a_member_that_resumes_becomes_a_copy_and_keeps_its_place(tmp_path: Path
             second.peer.leave()
 
 
+@pytest.mark.extended
 def test_a_name_known_by_a_later_life_begins_as_a_still_later_one(tmp_path: Path) -> None:
     """Its folder was lost, and its clock went back."""
     with a_member(tmp_path / "a") as (_, joins):
@@ -243,6 +250,7 @@ def test_a_name_known_by_a_later_life_begins_as_a_still_later_one(tmp_path: Path
         assert next_incarnation(tmp_path / "new", "b", later / 1000, 10_000) > later + 2
 
 
+@pytest.mark.extended
 def test_members_are_noted_for_the_next_life(tmp_path: Path) -> None:
     with a_member(tmp_path / "a", out=tmp_path / "a") as (one, joins):
         with (two := Loop(config(tmp_path / "b", out=tmp_path / "b", **joins))).peer:

@@ -48,6 +48,7 @@ def test_a_peer_goes_on_as_its_next_incarnation(tmp_path: Path) -> None:
     assert not (tmp_path / "checkpoints").exists()
 
 
+@pytest.mark.extended
 def test_without_a_folder_incarnations_still_grow() -> None:
     state = trained(peer_of("a"), 1)
     # A clock that went back by an hour.
@@ -68,6 +69,7 @@ def test_it_finds_the_others_by_what_it_knew() -> None:
             assert back.members == ("one", "two") and back.stats().swarm == one.stats().swarm
 
 
+@pytest.mark.extended
 def test_the_anchor_comes_back_where_the_wire_needs_it() -> None:
     wired: dict[str, Any] = {"times": {"wire": "int8"}}
     state = trained(peer_of("a", **wired), 2)
@@ -83,6 +85,7 @@ def test_the_anchor_comes_back_where_the_wire_needs_it() -> None:
     assert other.steps == 0
 
 
+@pytest.mark.extended
 def test_the_state_of_another_peer_gives_its_steps_alone(caplog: pytest.LogCaptureFixture) -> None:
     state = trained(peer_of("a"), 3)
     other = peer_of("b")
@@ -118,6 +121,7 @@ def test_what_is_no_state_changes_nothing(state: dict[str, Any]) -> None:
     assert peer.steps == 0
 
 
+@pytest.mark.extended
 def test_a_peer_that_runs_takes_up_no_state() -> None:
     with peer_of() as peer, pytest.raises(LocalProtocolError, match="resume before"):
         peer.load_state_dict({"steps": 1})

@@ -83,6 +83,7 @@ def has_ipv6() -> bool:
         return False
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_a_peer_listens_at_several_addresses_and_is_found_at_each() -> None:
     several = ("tcp://127.0.0.1:*", "tcp://[::1]:*")
@@ -126,6 +127,7 @@ def test_a_finished_peer_that_waits_for_the_others_leaves_at_once() -> None:
         founder.leave()
 
 
+@pytest.mark.extended
 def test_a_run_that_is_told_to_stop_while_it_merges_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

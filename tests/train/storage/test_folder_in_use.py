@@ -43,6 +43,7 @@ def test_who_has_resumed_and_never_runs_lets_go(tmp_path: Path) -> None:
     lock_folder(tmp_path).close()
 
 
+@pytest.mark.extended
 def test_the_clock_of_a_peer_is_one_that_goes_on_while_the_machine_sleeps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

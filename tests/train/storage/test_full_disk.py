@@ -216,6 +216,7 @@ def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
     assert kinds[-1] == "pushed"
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_run_whose_ledger_fails_has_failed_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -242,6 +243,7 @@ def test_a_run_whose_metrics_fail_goes_on(
     assert read_metrics(tmp_path / "metrics.jsonl")
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_model_that_cannot_be_written_at_the_end_is_said_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -101,6 +101,7 @@ def test_members_hear_one_another_and_know_who_it_was(swarm: Swarm, stack: ExitS
     assert any("in the name of m1" in why for why in one.refused)
 
 
+@pytest.mark.extended
 def test_a_machine_that_the_roster_lacks_is_let_in_as_soon_as_it_has_it(
     swarm: Swarm, stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_stranger_without_keys_says_nothing_that_is_heard(swarm: Swarm, stack:
     assert hear(one, two, say=lambda: two.greet(place_of(one), [b"hi"]))[0] == b"hi"
 
 
+@pytest.mark.extended
 def test_a_stranger_with_a_key_of_its_own_is_not_heard(swarm: Swarm, stack: ExitStack) -> None:
     one = open_one(stack, swarm.keyring("m1"))
     assert one.address is not None and one.keyring is not None
@@ -140,6 +142,7 @@ def test_a_stranger_with_a_key_of_its_own_is_not_heard(swarm: Swarm, stack: Exit
     assert not run(one, until=lambda: any("is not in version 4" in why for why in one.refused))
 
 
+@pytest.mark.extended
 def test_bytes_that_are_no_handshake_do_no_harm(swarm: Swarm, stack: ExitStack) -> None:
     one, two = pair(swarm, stack)
     port = int((one.address or "").rsplit(":", 1)[1])
@@ -148,6 +151,7 @@ def test_bytes_that_are_no_handshake_do_no_harm(swarm: Swarm, stack: ExitStack) 
         hear(one, two, say=lambda: two.greet(place_of(one), [b"hi"]))
 
 
+@pytest.mark.extended
 def test_a_machine_that_the_address_does_not_name_hears_nothing(
     swarm: Swarm, stack: ExitStack
 ) -> None:
@@ -156,12 +160,14 @@ def test_a_machine_that_the_address_does_not_name_hears_nothing(
     assert "another key" in turned_away(one, two, wrong, "another")
 
 
+@pytest.mark.extended
 def test_a_peer_without_keys_is_recognized(swarm: Swarm, stack: ExitStack) -> None:
     plain, two = open_one(stack, None), open_one(stack, swarm.keyring("m2"))
     place = address_of(swarm.keyring("m1"), plain.address or "")
     assert "has no keys" in turned_away(plain, two, place, "keys")
 
 
+@pytest.mark.extended
 def test_addresses_without_a_members_key_are_not_dialled(swarm: Swarm, stack: ExitStack) -> None:
     one, two = pair(swarm, stack)
     plain = open_one(stack, None, bind=None)
@@ -222,6 +228,7 @@ def test_a_new_roster_reaches_those_whose_files_are_old(swarm: Swarm, stack: Exi
     assert all(len(ring.machines) == 4 for ring in rings)
 
 
+@pytest.mark.extended
 def test_an_unsigned_roster_is_refused_though_a_member_sends_it(
     swarm: Swarm, stack: ExitStack
 ) -> None:
