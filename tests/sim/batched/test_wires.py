@@ -73,6 +73,7 @@ def drift(points: list[Point]) -> float:
     return float(np.abs(end.weights @ end.x - before).max() / np.abs(start.x).sum(axis=0).max())
 
 
+@pytest.mark.extended
 def test_lost_shares_move_the_mean_unless_the_exchange_is_exact() -> None:
     exact = drift(list(settled(True)))
     loose = drift(list(settled(False)))

@@ -68,8 +68,8 @@ RUNS = {
 }
 
 
-QUICK = ("a hundred thousand", "never finite", "no points")
-LATER = ("one worker", "infinite", "a long name")
+QUICK = ("never finite", "no points")
+LATER = ("one worker", "a hundred thousand", "infinite", "a long name")
 MARKS = dict.fromkeys(LATER, pytest.mark.extended) | {name: () for name in QUICK}
 
 
