@@ -63,12 +63,6 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     workers: int = setting(
         64, "Number of workers.", brief="Number of workers.", low=1, flags=("--workers", "-n")
     )
-    mixing: str | None = setting(
-        None,
-        "Mixing weights of rules that need them: metropolis, uniform or lazy.",
-        otherwise="the family's own",
-        metavar="NAME",
-    )
     rule: str = setting(
         "gosgd",
         "Spec of the algorithm: a name, with parameters as in ``gosgd:p=0.5``, or "

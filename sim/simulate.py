@@ -20,7 +20,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cached_property, partial
 from numbers import Real
@@ -184,9 +183,7 @@ class Simulation:
             slow=config.slow,
             seed=config.seed,
         )
-        self._topology = parse(
-            config.topology, config.workers, seed=config.seed, mixing=config.mixing
-        )
+        self._topology = parse(config.topology, config.workers, seed=config.seed)
         rule = config.rule_spec.make()
         require_topology(rule, config.topology, lambda: self._topology.is_tree)
         require_machines(rule, self._topology)
@@ -300,16 +297,15 @@ class Simulation:
         began_s = time.perf_counter()
         values.stepper.take(few)
         taken_s = time.perf_counter() - began_s
-        if taken_s / n * len(levels[0].workers) < _TRIAL_S and len(levels) > 1:
-            with suppress(Failure):
-                values.execute(levels[:1])
-                taken, began_s = 0, time.perf_counter()
-                for level in levels[1:]:
-                    values.execute([level])
-                    taken += len(level.workers)
-                    taken_s = time.perf_counter() - began_s
-                    if taken_s > _TRIAL_S:
-                        break
+        if taken_s / n * len(levels[0].workers) < _TRIAL_S:
+            values.stepper.take(levels[0])
+            taken, began_s = 0, time.perf_counter()
+            for level in levels[1:] or levels:
+                values.stepper.take(level)
+                taken += len(level.workers)
+                taken_s = time.perf_counter() - began_s
+                if taken_s > _TRIAL_S:
+                    break
         return 1 / (taken_s / taken + decided_s / window.steps)
 
     def run(
@@ -346,20 +342,21 @@ class Simulation:
         return summarize(
             config,
             values=values,
-            trained_by=self._trained_by,
             topology=self._topology.spec,
-            rule=config.rule_spec.make(),
             curves=curves,
             ending=ending,
-            stopped=[self.ids[worker] for worker in sorted({stop.worker for stop in stops})],
             faults=self._faults,
             attacks=self._attacks,
             ids=self.ids,
-            engine=self.engine.name,
-            engine_why=self.engine.why,
             wall_s=time.perf_counter() - started_s,
             means_s=[self._pace.mean_s(worker) for worker in range(len(self.ids))],
             samples=self._prepared.samples,
+            more={
+                **self._trained_by,
+                "stopped": [self.ids[row] for row in sorted({stop.worker for stop in stops})],
+                "engine": self.engine.name,
+                "engine_why": self.engine.why,
+            },
         )
 
     def why_diverged(self, stops: Sequence[Stop]) -> str:
@@ -406,7 +403,7 @@ class Simulation:
             return plan
         ids, config = self.ids[:_WORKERS_PROVEN], self.config
         try:
-            few = parse(config.topology, len(ids), seed=config.seed, mixing=config.mixing)
+            few = parse(config.topology, len(ids), seed=config.seed)
         except TopologyError:
             return plan
         links = self._links(plan.schema, ids)
@@ -420,7 +417,7 @@ class Simulation:
             protocol = smaller_exchange(protocol, factor, prepared.schema.share_bytes)
         neighbors: Neighbors = WorkerTopology(self._topology, self.ids)
         if self._fault_plan is not None:
-            neighbors = LiveWorkerTopology(config.topology, config.seed, config.mixing)
+            neighbors = LiveWorkerTopology(config.topology, config.seed)
         return FleetPlan(
             ids=self.ids,
             schema=prepared.schema,

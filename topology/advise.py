@@ -21,10 +21,8 @@ class Advice:
     family: str
     spec: str
     """Spec with parameters; the plainest parameters of a family that does not fit."""
-
     facts: Facts | None
     """None if it does not fit."""
-
     why: str
     """One sentence, without a full stop."""
 

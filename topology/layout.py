@@ -33,10 +33,8 @@ class Placement:
 
     points: Points
     """float64, axes ``(node, x and y)``."""
-
     groups: tuple[tuple[int, ...], ...] = ()
     """Nodes that are drawn on a common background, such as those of one host."""
-
     reach: float = float("inf")
     """Edges longer than this along an axis wrap around the border of the picture."""
 

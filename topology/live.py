@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from .errors import TopologyError
 from .families.family import Built, Site
-from .schedules.reweigh import reweigh
 from .spec import Spec, read
 from .topology import Topology, topology_of
 
@@ -63,16 +62,14 @@ class LiveTopology:
 
     Args:
         seed: Seed of the swarm, the same on every peer.
-        mixing: One of ``MIXINGS`` for `weights`; default: the family's own.
 
     Raises:
-        TopologyError: *spec* is invalid; later, if *mixing* does not suit its edges.
+        TopologyError: *spec* is invalid.
     """
 
-    def __init__(self, spec: str, seed: int, mixing: str | None = None) -> None:
+    def __init__(self, spec: str, seed: int) -> None:
         self._spec = read(spec)
         self._seed = seed
-        self._mixing = mixing
         self._live: tuple[str, ...] = ()
         self._topology: Topology
         """The graph of these peers, once there are any."""
@@ -110,7 +107,7 @@ class LiveTopology:
             *peer* is not in *live*.
 
         Raises:
-            TopologyError: *round* is below 0, or the mixing does not suit the edges.
+            TopologyError: *round* is below 0.
 
         >>> LiveTopology("ring", 0).weights(["ada", "bob", "cyd", "dan"], "ada", round=0)["bob"]
         0.3333333333333333
@@ -127,9 +124,6 @@ class LiveTopology:
         """Return the graph of these peers; a list may have been changed in place."""
         if self._live != tuple(live):
             topology = _topology(self._spec, self._seed, live)
-            if self._mixing is not None:
-                schedule = reweigh(topology.schedule, self._mixing)
-                topology = replace(topology, mixing=self._mixing, schedule=schedule)
             self._live, self._topology, self._matrices = topology.names, topology, {}
         return self._topology
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from .errors import TopologyError
 from .families.family import Built, Layout, Site
-from .schedules.reweigh import reweigh
 from .schedules.schedule import Schedule
 from .spec import Spec, read
 
@@ -23,30 +22,21 @@ __all__ = ["Topology", "parse", "topology_of"]
 class Topology:
     """The push targets of n nodes, round by round, with weights.
 
-    Two are equal if they come from the same spec, size, seed, mixing and names.
+    Two are equal if they come from the same spec, size, seed and names.
     """
 
     spec: str
     """The spec that it was parsed from, in canonical form."""
-
     n: int
     """Number of nodes, at least 1; they are numbered 0 to n-1."""
-
     seed: int
     """Seed of everything random."""
-
-    mixing: str | None
-    """Name of the mixing weights, None for the family's own."""
-
     names: tuple[str, ...]
     """Names of the nodes, if any: peers of a live view, or nodes of a file."""
-
     layout: Layout = field(compare=False, repr=False)
     """How a picture arranges the nodes."""
-
     schedule: Schedule = field(compare=False, repr=False)
     """Source of its edges and weights."""
-
     runs: tuple[int, ...] = field(compare=False, repr=False, default=())
     """Lengths of the runs of nodes that a picture keeps together: rows of a grid, hosts."""
 
@@ -117,10 +107,9 @@ class Topology:
         """Return the graph of a round: nodes 0 to n-1, an edge for every push allowed, no loops.
 
         Returns:
-            A new ``networkx.Graph``, or a ``networkx.DiGraph`` if the topology is directed or
-            an edge has different weights in its two directions.
-            Edges carry ``weight``, the part that the receiver takes; nodes carry ``name`` if they
-            have one.
+            A new ``networkx.Graph``, or a ``networkx.DiGraph`` if the topology is directed. Edges
+            carry ``weight``, the part that the receiver takes; nodes carry ``name`` if they have
+            one.
 
         Raises:
             TopologyError: *round* is below 0.
@@ -128,8 +117,7 @@ class Topology:
         import networkx as nx
 
         matrix = self.matrix(round)
-        one_way = self.directed or abs(matrix - matrix.T).max() > 1e-12
-        graph = nx.DiGraph() if one_way else nx.Graph()
+        graph = nx.DiGraph() if self.directed else nx.Graph()
         names = self.names or [None] * self.n
         graph.add_nodes_from(
             (node, {"name": name} if name is not None else {}) for node, name in enumerate(names)
@@ -141,18 +129,17 @@ class Topology:
         return graph
 
 
-def parse(spec: str, n: int | None = None, *, seed: int = 0, mixing: str | None = None) -> Topology:
+def parse(spec: str, n: int | None = None, *, seed: int = 0) -> Topology:
     """Parse a spec and build its graph for n nodes; strict about what fits.
 
     Args:
         spec: ``name`` or ``name:key=value,key=value``; ``FAMILIES`` lists the names.
         n: Number of nodes, at least 1; optional if the spec fixes it (``hosts``, ``file``, a grid
             or torus with rows and columns).
-        mixing: One of ``MIXINGS``; default: the family's own weights.
 
     Raises:
-        TopologyError: The family does not exist, does not take that parameter, cannot have n
-            nodes, or does not suit that mixing.
+        TopologyError: The family does not exist, does not take that parameter, or cannot have n
+            nodes.
 
     >>> parse("exponential", 8).neighbors(0, round=0)
     (1, 2, 4)
@@ -160,23 +147,21 @@ def parse(spec: str, n: int | None = None, *, seed: int = 0, mixing: str | None 
     asked = read(spec)
     try:
         n = _sized(asked, n)
-        return topology_of(asked, n, seed, _build(asked, n, seed), mixing)
+        return topology_of(asked, n, seed, _build(asked, n, seed))
     except TopologyError as error:
         size = "" if n is None else f" with n={n}"
         raise TopologyError(f"topology {spec!r}{size}: {error}") from None
 
 
-def topology_of(spec: Spec, n: int, seed: int, built: Built, mixing: str | None = None) -> Topology:
+def topology_of(spec: Spec, n: int, seed: int, built: Built) -> Topology:
     """Combine a spec with what its family built."""
-    schedule = built.schedule if mixing is None else reweigh(built.schedule, mixing)
     return Topology(
         spec=spec.text,
         n=n,
         seed=seed,
-        mixing=mixing,
         names=built.names,
         layout=spec.family.layout,
-        schedule=schedule,
+        schedule=built.schedule,
         runs=built.runs,
     )
 

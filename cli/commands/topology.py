@@ -17,7 +17,6 @@ from ...gossip.specs.parameter import setting
 from ...topology import TopologyError, facts, parse
 from ...topology.advise import Advice
 from ...topology.families.registry import FAMILIES
-from ...topology.schedules.mixing import MIXINGS
 from ...topology.spec import read
 from ..errors import not_written
 from ..reports.console import plain_table, print_json
@@ -41,14 +40,6 @@ class TopologyConfig:
     )
 
     seed: int = setting(0, "Seeds random graphs and rounds.")
-
-    mixing: str | None = setting(
-        None,
-        "Mixing weights: metropolis, uniform or lazy.",
-        brief="metropolis, uniform or lazy.",
-        otherwise="the family's own",
-        metavar="NAME",
-    )
 
     gamma: float = setting(
         0.95,
@@ -123,7 +114,7 @@ def _show_facts(spec: str, config: TopologyConfig, *, as_json: bool) -> None:
             n = read(spec).size
     if n is not None and n > N_MAX:
         raise ConfigError(f"{spec} with {n:,} nodes is too large: at most {N_MAX:,}")
-    built = parse(spec, config.nodes, seed=config.seed, mixing=config.mixing)
+    built = parse(spec, config.nodes, seed=config.seed)
     if config.draw is not None:
         from ...topology.drawing import check_size, draw
 
@@ -185,12 +176,6 @@ def _print_families(console: Console) -> None:
         text.append(f"\n{family.source}", style="dim")
         table.add_row(Text(name, style="bold"), text)
     console.print(table)
-    console.print(Text("\nMixing weights, by --mixing (default: the family's own):"))
-    weights = plain_table("", "", header=False)
-    weights.columns[0].min_width = max(map(len, FAMILIES))
-    for name, line in MIXINGS.items():
-        weights.add_row(Text(name, style="bold"), Text(line))
-    console.print(weights)
 
 
 def _families_as_json() -> dict[str, Any]:
@@ -205,7 +190,7 @@ def _families_as_json() -> dict[str, Any]:
         }
         for name, family in FAMILIES.items()
     ]
-    return {"families": families, "mixings": dict(MIXINGS)}
+    return {"families": families}
 
 
 def _print_advice(n: int, degree: int, several: Sequence[Advice]) -> None:

@@ -25,8 +25,7 @@ STOCHASTIC = {
 
 def print_facts(topology: Topology, facts: Facts, console: Console) -> None:
     """Print a table of facts."""
-    mixing = "" if facts.mixing is None else f", {facts.mixing} weights"
-    title = f"{facts.spec}, n = {facts.n}{mixing}, seed {facts.seed}"
+    title = f"{facts.spec}, n = {facts.n}, seed {facts.seed}"
     print_rows(title, describe(facts, topology.names), console)
 
 

@@ -54,10 +54,8 @@ class LiveWorkerTopology:
     Workers with equal views share one graph.
     """
 
-    def __init__(self, spec: str, seed: int, mixing: str | None = None) -> None:
-        self._view_of = lru_cache(_VIEWS_KEPT)(
-            lambda live: (live, LiveTopology(spec, seed, mixing))
-        )
+    def __init__(self, spec: str, seed: int) -> None:
+        self._view_of = lru_cache(_VIEWS_KEPT)(lambda live: (live, LiveTopology(spec, seed)))
         self._last: dict[PeerId, tuple[Sequence[PeerId], tuple[PeerId, ...], LiveTopology]] = {}
 
     def __call__(self, live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerId, ...]:

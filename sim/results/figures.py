@@ -37,7 +37,6 @@ WORLD = {
     "speeds": "speeds {}",
     "slow": "slow {}",
     "partition": "data {}",
-    "mixing": "mixing {}",
     "seed": "seed {}",
 }
 """Keys of a summary that describe the workers' environment, with their words."""

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ...gossip.errors import ConfigError
-from ...train.storage.files import RUN_FILES, read_json
+from ...train.storage.files import RUN_FILES, read_user_json
 
 __all__ = [
     "MODEL",
@@ -89,14 +89,7 @@ def read_object(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: The file is missing, or is not a JSON object.
     """
-    try:
-        found = read_json(path)
-    except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist") from None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+    found = read_user_json(path)
     if not isinstance(found, dict):
         raise ConfigError(f"{path} is no JSON object")
     return found

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...gossip import Audit, Rule
+from ...gossip import Audit
 from ...gossip.errors import ConfigError
 from ...gossip.types import PeerId
 from ...gossip.weight import founders, in_units
@@ -26,19 +26,8 @@ from ..batched.values import peak_rss_mib
 from ..batched.vector_tasks import VectorRows
 from ..config import SimulationConfig
 from ..kernel.plan import Attack
+from . import files
 from .figures import describe
-from .files import (
-    MODEL,
-    PICTURE,
-    SERIES,
-    SUMMARY,
-    WORKERS,
-    as_json,
-    read_arrays,
-    read_model,
-    read_object,
-    staged,
-)
 from .measure import Curves, participation, time_figures, token_figures
 from .plots import draw
 
@@ -50,11 +39,7 @@ __all__ = ["Run", "digest_of", "summarize", "time_to"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Run:
-    """A finished simulation.
-
-    Raises:
-        ValueError: Arrays of one kind differ in length.
-    """
+    """A finished simulation."""
 
     summary: dict[str, Any]
     """The output of ``rumor simulate --json``; JSON values only: None for values not finite."""
@@ -86,11 +71,7 @@ class Run:
     """The merged model's state_dict; None if a task has no model."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "summary", as_json(self.summary))
-        for name, arrays in (("series", self.series), ("workers", self.workers)):
-            lengths = {key: len(array) for key, array in arrays.items()}
-            if len(set(lengths.values())) > 1:
-                raise ValueError(f"the arrays of {name} differ in length: {lengths}")
+        object.__setattr__(self, "summary", files.as_json(self.summary))
 
     def __repr__(self) -> str:
         known = {name: self.summary.get(name) for name in ("accuracy", "loss")}
@@ -127,15 +108,15 @@ class Run:
         """
         folder = Path(folder)
         check_folder(folder)
-        with staged(folder) as draft:
-            np.savez_compressed(draft / SERIES, **self.series)  # type: ignore[arg-type]
-            np.savez_compressed(draft / WORKERS, **self.workers)  # type: ignore[arg-type]
+        with files.staged(folder) as draft:
+            np.savez_compressed(draft / files.SERIES, **self.series)  # type: ignore[arg-type]
+            np.savez_compressed(draft / files.WORKERS, **self.workers)  # type: ignore[arg-type]
             if self.model is not None:
-                save_model(draft / MODEL, self.model, {"digest": digest(self.model)})
+                save_model(draft / files.MODEL, self.model, {"digest": digest(self.model)})
             if picture:
-                self.plot(draft / PICTURE)
+                self.plot(draft / files.PICTURE)
             text = json.dumps(self.summary, indent=2, allow_nan=False)
-            (draft / SUMMARY).write_text(text + "\n", encoding="utf-8")
+            (draft / files.SUMMARY).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path | str) -> Self:
@@ -149,10 +130,10 @@ class Run:
             what = "is a file" if folder.exists() else "does not exist"
             raise ConfigError(f"{folder} {what}: give the folder of a run")
         return cls(
-            summary=read_object(folder / SUMMARY),
-            series=read_arrays(folder / SERIES),
-            workers=read_arrays(folder / WORKERS),
-            model=read_model(folder / MODEL),
+            summary=files.read_object(folder / files.SUMMARY),
+            series=files.read_arrays(folder / files.SERIES),
+            workers=files.read_arrays(folder / files.WORKERS),
+            model=files.read_model(folder / files.MODEL),
         )
 
 
@@ -210,22 +191,18 @@ def summarize(
     config: SimulationConfig,
     *,
     values: Models | VectorRows,
-    trained_by: Mapping[str, Any],
     topology: str,
-    rule: Rule,
     curves: Curves,
     ending: Ending,
-    stopped: Sequence[PeerId],
     faults: Sequence[Fault],
     attacks: Sequence[Attack],
     ids: Sequence[PeerId],
-    engine: str,
-    engine_why: str,
     wall_s: float,
     means_s: Sequence[float],
     samples: Sequence[int],
+    more: Mapping[str, Any],
 ) -> Run:
-    """Build the `Run` of a simulation that has ended."""
+    """Build the `Run` of a simulation that has ended; *more* is added to its summary."""
     series, workers = curves.series(), ending.workers
     last = {name: float(curve[-1]) for name, curve in series.items() if curve.ndim == 1}
     steps = int(workers["steps"].sum())
@@ -235,8 +212,8 @@ def summarize(
         model = {name: tensor.cpu() for name, tensor in merged.items()}
     times_to = {str(goal): time_to(series, goal) for goal in _ACCURACIES}
     summary: dict[str, Any] = {
-        **_settings(config, values, topology, rule),
-        **trained_by,
+        **_settings(config, values, topology),
+        **more,
         "steps": steps,
         "accuracy": last.get("accuracy"),
         "loss": last.get("loss"),
@@ -253,11 +230,8 @@ def summarize(
         "wall_s": wall_s,
         "steps_per_s": steps / wall_s if wall_s else 0.0,
         "decided": ending.decided,
-        "engine": engine,
-        "engine_why": engine_why,
         "device": str(values.rows.device if isinstance(values, Models) else CPU),
         "sync_points": len(series["time_s"]),
-        "stopped": list(stopped),
         "n_params": values.rows.n_params if isinstance(values, Models) else values.n_params,
         "peak_rss_mib": peak_rss_mib(),
         "digest": digest_of(values, series, workers),
@@ -273,7 +247,7 @@ def summarize(
 
 
 def _settings(
-    config: SimulationConfig, values: Models | VectorRows, topology: str, rule: Rule
+    config: SimulationConfig, values: Models | VectorRows, topology: str
 ) -> dict[str, Any]:
     """Return the settings of the simulation that are of interest, or not the default."""
 
@@ -282,8 +256,7 @@ def _settings(
         usual = SimulationConfig()
         return {f"{prefix}{k}": v for k, v in found.items() if v != getattr(usual, k)}
 
-    network = config.network
-
+    network, rule = config.network, config.rule_spec.make()
     return {
         "task": config.task_name,
         "rule": rule.name,
@@ -301,7 +274,6 @@ def _settings(
         "step_s": config.step_s,
         "p": getattr(rule, "p", None),
         "emission": getattr(rule, "emission", None),
-        "mixing": config.mixing,
         "wire": config.wire,
         "shards": config.shards,
         **given(_EXCHANGE),

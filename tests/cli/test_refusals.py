@@ -85,7 +85,6 @@ REFUSED = {
     "topology": [
         ("ring", "say how many nodes"),
         ("rign -n 8", "did you mean 'ring'?"),
-        ("ring -n 8 --mixing fair", "unknown mixing 'fair'"),
         ("ring -n 8 --gamma 1", "gamma is 1.0"),
         ("ring -n 8 --draw nowhere/ring.png", "a folder that exists"),
         ("ring -n 8 --draw /", "name a file in a folder that exists"),
@@ -110,7 +109,7 @@ REFUSED = {
     ],
     "advise": [
         ("", "say which machines"),
-        ("nowhere.json", "nowhere.json does not exist"),
+        ("nowhere.json", "nowhere.json cannot be read: No such file"),
         ("--hosts a --join b:1", "not both"),
         ("--hosts a --out mine.toml", "mine.toml is a file: name a new folder"),
         ("--hosts a --seeds 0", "seeds is 0"),

@@ -180,15 +180,6 @@ def test_weights_are_a_row_of_the_matrix_and_name_whom_a_peer_hears(spec: str) -
             assert senders == set(weights) - {peer}
 
 
-def test_other_mixing_weights_may_be_asked_for_where_they_go_with_the_edges() -> None:
-    live = ids(5)
-    weights = LiveTopology("star", 0, "lazy").weights(live, live[0], 0)
-    expected = dense(parse("star", 5, mixing="lazy"), 0)[0]
-    np.testing.assert_allclose(list(weights.values()), expected, rtol=0, atol=1e-15)
-    with pytest.raises(TopologyError, match="metropolis"):
-        LiveTopology("exponential", 0, "metropolis").weights(ids(8), ids(8)[0], 0)
-
-
 def test_who_is_not_there_takes_nothing_and_the_others_more() -> None:
     assert LiveTopology("ring", 0).weights(["a", "b"], "c", 0) == {}
     view = LiveTopology("complete", 0)

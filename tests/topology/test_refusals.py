@@ -1,7 +1,6 @@
 """What is refused, and in which words: each names the family, the parameter and what is allowed."""
 
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 
@@ -129,14 +128,3 @@ def test_a_file_that_cannot_be_read_is_named() -> None:
     assert refusal(lambda: parse(spec, 4)) == f"topology {spec!r} with n=4: {reason}"
     told = refusal(lambda: over(spec, 0, ["a", "b"]))
     assert told == f"topology {spec!r} with n=2: {reason}"
-
-
-def test_mixing_that_there_is_not_or_that_does_not_fit_is_answered_with_what_would() -> None:
-    assert refusal(lambda: parse("ring", 4, mixing="lasy")) == (
-        "topology 'ring' with n=4: unknown mixing 'lasy', did you mean 'lazy'? "
-        "Valid names: metropolis, uniform, lazy"
-    )
-    reason = "mixing 'metropolis' needs undirected edges; 'uniform' would do"
-    for spec in ("exponential", "one-peer-exponential", "epidemic"):
-        told = refusal(partial(parse, spec, 8, mixing="metropolis"))
-        assert told == f"topology {spec!r} with n=8: {reason}"

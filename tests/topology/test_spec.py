@@ -53,7 +53,6 @@ def test_topologies_are_equal_that_were_asked_for_alike() -> None:
     others = [
         parse("torus:rows=4,cols=3", seed=7),
         parse("torus:rows=3,cols=4", seed=8),
-        parse("torus:rows=3,cols=4", seed=7, mixing="lazy"),
         parse("torus", 12, seed=7),
     ]
     assert all(torus != other for other in others)
@@ -87,9 +86,3 @@ def test_a_family_needs_nothing_but_what_it_says_it_needs(name: str) -> None:
 def test_half_a_node_is_refused(n: object) -> None:
     with pytest.raises(TopologyError, match="it must be a whole number"):
         parse("ring", n)  # type: ignore[arg-type]
-
-
-def test_an_edge_with_two_weights_is_drawn_as_two() -> None:
-    graph = parse("star", 4, mixing="uniform").graph()
-    assert graph.is_directed()
-    assert (graph.edges[0, 1]["weight"], graph.edges[1, 0]["weight"]) == (0.25, 0.5)

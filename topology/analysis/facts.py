@@ -9,7 +9,6 @@ import numpy as np
 
 from ..errors import TopologyError
 from ..schedules.cayley import Cayley
-from ..schedules.reweigh import Reweighed
 from ..schedules.schedule import Fixed, RandomCirculant, Schedule
 from ..schedules.union import union
 from ..topology import Topology
@@ -38,64 +37,45 @@ class Facts:
     spec: str
     n: int
     seed: int
-    mixing: str | None
-
     directed: bool
     """True if a node may push to a node that does not push back in the same round."""
-
     period: int | None
     """Rounds after which everything repeats; None if rounds are drawn at random."""
-
     degree_min: int
     """Fewest pushes of a node in a round."""
-
     degree_mean: float
     degree_max: int
-
     connected: bool
     """True if every node can reach every other in the union of all rounds."""
-
     diameter: int | None
     """Longest shortest path in the union of all rounds; None if not connected."""
-
     articulation_points: tuple[int, ...]
     """Nodes whose loss splits the union of all rounds, ascending."""
-
     bridges: tuple[tuple[int, int], ...]
     """Edges whose loss splits it, ascending."""
-
     stochastic: Stochastic
     """``doubly``: the mean is preserved. ``column``: totals are, and push-sum divides by weights.
     ``row``: each node averages what arrives; the mean drifts."""
-
     spectral_gap: float
     """1 - `second_eigenvalue`."""
-
     second_eigenvalue: float
     """Second largest modulus of an eigenvalue: of W, or of a period's product to the power of
     1 / period; of the expected W for random rounds."""
-
     contraction: float
     """Factor by which a round multiplies the sum of squared deviations from the mean: in
     expectation for random rounds, else the second singular value of a period's product to the
     power of 2 / period. For push-sum, deviations count by the stationary weights."""
-
     contraction_error: float
     """Standard error of `contraction`; 0 unless sampled."""
-
     rounds_to_exact: int | None
     """Rounds after which all nodes hold the mean, up to rounding; None if they never do."""
-
     rounds_to_1e_3: int | None
     """Rounds until any disagreement, as the root of the sum of squares, is down to a thousandth,
     by the contraction, in whole periods; None if it never is."""
-
     effective_neighbors: float
     """Between 1 (alone) and n (complete): the effective number of neighbors of Vogels et al."""
-
     gamma: float
     """Decay of the random walk that defines `effective_neighbors`."""
-
     messages_per_round: float
     """Mean number of pushes of all nodes together."""
 
@@ -139,16 +119,15 @@ def facts(topology: Topology, *, gamma: float = 0.95) -> Facts:
     schedule = topology.schedule
     if isinstance(schedule, Fixed):
         check_nodes(schedule.n)
-    shape = paths(union(_unweighed(schedule)))
+    shape = paths(union(schedule))
     stochastic = _stochastic(schedule)
-    rate = _mixing_rate(schedule, stochastic, gamma, connected=shape.connected)
+    rate = _mixing_rate(schedule, gamma, connected=shape.connected)
     rate = replace(rate, rounds_to_1e_3=rounds_to_a_thousandth(rate, topology.period))
     degrees = _degrees(schedule)
     return Facts(
         spec=topology.spec,
         n=topology.n,
         seed=topology.seed,
-        mixing=topology.mixing,
         directed=topology.directed,
         period=topology.period,
         degree_min=int(degrees.min()),
@@ -163,9 +142,7 @@ def facts(topology: Topology, *, gamma: float = 0.95) -> Facts:
     )
 
 
-def _mixing_rate(
-    schedule: Schedule, stochastic: Stochastic, gamma: float, *, connected: bool
-) -> MixingRate:
+def _mixing_rate(schedule: Schedule, gamma: float, *, connected: bool) -> MixingRate:
     from .spectral import (
         MixingRate,
         rate_of_cayley,
@@ -184,17 +161,8 @@ def _mixing_rate(
         if not connected:
             raise TopologyError("it falls into parts, which never agree")
         return rate_of_fixed(schedule, gamma)
-    if stochastic == "column":
-        raise TopologyError(
-            "mixing='uniform' makes this push-sum in random rounds, which has no expected "
-            "contraction: leave the mixing out"
-        )
-    is_circulant = isinstance(_unweighed(schedule), RandomCirculant)
+    is_circulant = isinstance(schedule, RandomCirculant)
     return (rate_of_circulant if is_circulant else rate_of_shuffled)(schedule, gamma)
-
-
-def _unweighed(schedule: Schedule) -> Schedule:
-    return schedule.drawn if isinstance(schedule, Reweighed) else schedule
 
 
 def _sampled(schedule: Schedule) -> range:

@@ -22,13 +22,10 @@ class Paths:
 
     connected: bool
     """True if every node can reach every other."""
-
     diameter: int | None
     """Length of the longest shortest path; None if not connected."""
-
     articulation_points: tuple[int, ...] = ()
     """Nodes whose loss splits the graph, ascending."""
-
     bridges: tuple[tuple[int, int], ...] = ()
     """Edges whose loss splits it, ascending; from first to second if directed."""
 

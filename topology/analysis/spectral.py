@@ -46,20 +46,15 @@ class MixingRate:
 
     second_eigenvalue: float
     """Second largest modulus of an eigenvalue, per round; of the expected W for random rounds."""
-
     contraction: float
     """Factor on the sum of squared deviations from the mean, per round."""
-
     contraction_error: float = 0.0
     """Standard error of the contraction, if rounds were sampled."""
-
     rounds_to_exact: int | None = None
     """Rounds from round 0 after which all nodes agree, up to rounding; None if they never do."""
-
     rounds_to_1e_3: int | None = None
     """Rounds until any disagreement is down to a thousandth, if they were simulated because the
     contraction does not determine it: many rounds may contract though a single one does not."""
-
     effective_neighbors: float
 
 
@@ -161,14 +156,11 @@ class _Traces(NamedTuple):
 
     first: float
     """Part of a direction that W leaves, averaged over directions."""
-
     squared: float
     """Part of the sum of squares that W leaves."""
-
     noise_squared: float
     """Part that W leaves of the sum of squares of noise that is equal at all nodes: c - d, where c
     and d are the entries of ``E[W W^T]`` on and off the diagonal."""
-
     spread: float
     """Part of that noise that W spreads to any other node: d."""
 

@@ -39,7 +39,6 @@ class Built:
     schedule: Schedule
     names: tuple[str, ...] = ()
     """Names of the nodes, if any."""
-
     runs: tuple[int, ...] = ()
     """Lengths of the runs of consecutive nodes that belong together, for layouts that need them:
     rows of a grid, hosts."""
@@ -51,13 +50,10 @@ class Site:
 
     n: int
     """Number of nodes, at least 1."""
-
     seed: int
     """Seed of everything random."""
-
     inside: Callable[[str], Built]
     """Builds a spec nested in this one, at the same site."""
-
     names: Sequence[str] = ()
     """Ids of live peers, ascending, one for each node; empty if nodes are just numbers."""
 
@@ -76,37 +72,27 @@ class Family:
 
     summary: str
     """One line for a list of topologies."""
-
     source: str
     """The paper."""
-
     build: Build
     """Strict: raises TopologyError if n and the parameters do not fit."""
-
     layout: Layout
     parameters: tuple[Parameter, ...] = ()
     size: Callable[[Values], int | None] = lambda _: None
     """Number of nodes that the parameters fix; None if they leave it open."""
-
     live: Build | None = None
     """Builder for any n of at least 1; default: `build`, with parameters reduced to fit."""
-
     fallback: str = "any number of peers will do"
     """In words: what a live view does when `build` would refuse, or move too many edges."""
-
     limits: Mapping[str, int] = field(default_factory=dict)
     """Parameters that are at most n plus this: above it, `parse` refuses and a live view uses
     less. A single node accepts any value."""
-
     joins: tuple[str, ...] = ()
     """Parameters whose value is a spec of its own."""
-
     check: Callable[[Values], None] = lambda _: None
     """Raises TopologyError if parameters do not go together, whatever n is."""
-
     candidates: Candidates | None = lambda n, degree: ("",)
     """Parameters that the advisor tries; None for a family of one particular network."""
-
     needs: str = ""
     """The condition on n, in words for the advisor; empty if any n is fine."""
 

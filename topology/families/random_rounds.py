@@ -55,10 +55,8 @@ class Shuffled:
     seed: int
     name: str
     """Name of the family, so that the streams of two families do not coincide."""
-
     links: Callable[[int], Schedule]
     """The pattern between seats 0 to n-1 (its round 0), which a word in [0, 2**64) may draw."""
-
     directed: bool = False
     period: None = field(default=None, init=False)
 
@@ -101,7 +99,6 @@ class LocalEpidemic:
     seed: int
     s: int
     """Targets per node and round, in [0, n)."""
-
     period: None = field(default=None, init=False)
 
     @property

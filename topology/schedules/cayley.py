@@ -31,10 +31,8 @@ class Step:
 
     shift: int
     """Places, in [1, size of the axis)."""
-
     weight: float
     """Part that the receiver takes, dimensionless."""
-
     axis: int = 0
     """Index of the axis."""
 
@@ -49,10 +47,8 @@ class Cayley:
 
     shape: tuple[int, ...]
     """Sizes of the axes."""
-
     rounds: tuple[tuple[Step, ...], ...]
     """Steps of each round of a period: distinct, with weights that sum to at most 1."""
-
     directed: bool
 
     @property

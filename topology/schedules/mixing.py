@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +12,7 @@ from .schedule import Fixed
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["MIXINGS", "edges", "lazy", "metropolis", "undirected", "uniform"]
+__all__ = ["edges", "metropolis", "undirected", "uniform"]
 
 Nodes = NDArray[np.int64]
 
@@ -93,24 +91,3 @@ def uniform(adjacency: csr_array) -> csr_array:
     shares = 1.0 / (1.0 + np.diff(adjacency.tocsr().indptr))
     pushes = diags_array(shares) @ (adjacency + eye_array(adjacency.shape[0]))
     return pushes.T.tocsr()
-
-
-def lazy(matrix: csr_array) -> csr_array:
-    """``(I + W) / 2``: each node keeps half, so no eigenvalue is negative.
-
-    Args:
-        matrix: ``W``, float64 ``(n, n)``.
-    """
-    from scipy.sparse import eye_array
-
-    return (0.5 * (matrix + eye_array(matrix.shape[0]))).tocsr()
-
-
-MIXINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "metropolis": "1 / (1 + the larger degree of the two): symmetric on any undirected graph",
-        "uniform": "an even split between oneself and those one pushes to (push-sum)",
-        "lazy": "half of the family's own weights; the rest stays at home",
-    }
-)
-"""One line about each kind of mixing weights, by the name that users type."""

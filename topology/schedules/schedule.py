@@ -66,7 +66,6 @@ class Fixed:
 
     rounds: tuple[csr_array, ...]
     """``W`` of each round, float64, ``(n, n)``."""
-
     directed: bool = False
     """False promises that each round's pattern is symmetric."""
 

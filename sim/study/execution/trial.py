@@ -307,7 +307,7 @@ def compute(config: SimulationConfig) -> dict[str, Any]:
     # Sums that are shared among threads are rounded differently.
     with threadpool_limits(1):
         run = simulate(config, threads=1)
-    graph = parse(config.topology, config.workers, seed=config.seed, mixing=config.mixing)
+    graph = parse(config.topology, config.workers, seed=config.seed)
     try:
         known = facts(graph).as_json()
     except TopologyError:

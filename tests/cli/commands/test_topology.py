@@ -9,7 +9,6 @@ import pytest
 
 from rumor.cli.reports.topology import describe
 from rumor.topology import FAMILIES, facts, parse
-from rumor.topology.schedules.mixing import MIXINGS
 
 from ..called import called
 
@@ -88,13 +87,11 @@ def test_the_list_shows_every_family_with_its_parameters_and_its_paper() -> None
     for name, family in FAMILIES.items():
         assert name in shown and family.summary in shown and family.source in shown
         assert all(f"{parameter.name}= " in shown for parameter in family.parameters)
-    assert all(name in shown for name in MIXINGS)
 
 
 def test_the_list_for_programs_has_the_same() -> None:
     listed = answer("--list")
     assert [family["name"] for family in listed["families"]] == list(FAMILIES)
-    assert set(listed["mixings"]) == set(MIXINGS)
     (k,) = next(f for f in listed["families"] if f["name"] == "base-k")["parameters"]
     assert (k["name"], k["default"], k["required"]) == ("k", 1, False)
 
