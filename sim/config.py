@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from sys import float_info
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..gossip import ProtocolConfig
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from ..train.tasks.task import Task
     from .batched.vector_tasks import VectorTask
 
-__all__ = ["ENGINES", "FLOAT_MAX", "SimulationConfig", "TaskFunction"]
+__all__ = ["ENGINES", "SimulationConfig", "TaskFunction"]
 
 TaskFunction: TypeAlias = Callable[..., "Task | VectorTask | nn.Module"]
 """Makes a task, or a model with its data next to it, without arguments or from ``seed``."""
@@ -38,9 +37,6 @@ ENGINES = ("auto", "dense", "loop", "vmap")
 
 DECIDERS = ("auto", "protocol", "compiled")
 """Ways to decide on exchanges."""
-
-FLOAT_MAX = float_info.max
-"""The largest float, though not the largest integer."""
 
 _COUNT_MAX = 2**53
 

@@ -27,16 +27,7 @@ from ..gossip.weight import founders
 from ..gossip.wire.formats import parse_wire
 from ..gossip.wire.messages import Phase, is_name
 from ..topology import over
-from ..train.faults.schedule import (
-    ATTACKS,
-    KINDS,
-    Fault,
-    check_faults,
-    faults_of,
-    joining,
-    names_of_newcomers,
-    resolve,
-)
+from ..train.faults import schedule
 from ..train.runtime.shutdown import nap_s
 from ..train.tasks.random_state import kept_random_state
 from ..train.tasks.registry import load_task
@@ -148,15 +139,17 @@ class Swarm:
         partition: str = "shared",
         protocol: ProtocolConfig | None = None,
         shards: int = 1,
-        faults: str | Path | Sequence[Fault | Mapping[str, Any]] = (),
+        faults: str | Path | Sequence[schedule.Fault | Mapping[str, Any]] = (),
         checkpoint_every_s: float = 60.0,
         newcomers: int = 8,
     ) -> None:
         ids = _names(peers)
         _check_time("checkpoint_every_s", checkpoint_every_s, least=1e-6)
-        planned = faults_of(faults)
-        check_faults(planned, ids, [kind for kind in KINDS if kind not in ATTACKS])
-        planned = resolve(planned, ids)
+        planned = schedule.faults_of(faults)
+        schedule.check_faults(
+            planned, ids, [kind for kind in schedule.KINDS if kind not in schedule.ATTACKS]
+        )
+        planned = schedule.resolve(planned, ids)
         task = task if isinstance(task, Task) else load_task(task, seed=seed)
         make = _rules(rule, p)
         first, config = make(), protocol or ProtocolConfig()
@@ -165,7 +158,7 @@ class Swarm:
         graph = over(topology, seed, sorted(ids))
         require_machines(first, graph)
         require_topology(first, topology, lambda: graph.is_tree)
-        rows = (*ids, *names_of_newcomers(joining(planned) + newcomers))
+        rows = (*ids, *schedule.names_of_newcomers(schedule.joining(planned) + newcomers))
         self._task, self._step_s, self._is_moving = task, step_s, False
         self._is_synchronous = requirements.fixed_members
         self._pace = make_step_time(pace, ids=ids, step_s=step_s, seed=seed)
@@ -482,7 +475,7 @@ class Swarm:
 
     def _strike(self, kind: str, worker: Worker, **fields: Any) -> None:
         """Apply a fault to a peer, as a list of faults does."""
-        fault = Fault(at_s=self.now, kind=kind, peer=worker.id, **fields)
+        fault = schedule.Fault(at_s=self.now, kind=kind, peer=worker.id, **fields)
         STRIKES[kind](self._processes, fault)
 
     def _started(self) -> dict[PeerId, Worker]:

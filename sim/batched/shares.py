@@ -22,24 +22,8 @@ from ...gossip.wire.formats import NATIVE, Wire, parse_wire
 from ...gossip.wire.schema import ALIGNMENT_BYTES, Schema
 from ...train.tensors.blocks import exchange, no_anchor, squared_distance, widened
 from ...train.tensors.wires import formats
+from ..kernel import program
 from ..kernel.faults.forgeries import Vector
-from ..kernel.program import (
-    SCALE_LR,
-    WHOLE,
-    Combine,
-    Cut,
-    Exchange,
-    Forge,
-    Keep,
-    Level,
-    Mix,
-    Operation,
-    Release,
-    ScaleLr,
-    SlotPart,
-    Snapshot,
-    Start,
-)
 from .compiled.whole_shares import WholeShares, mix
 from .cores import ONE_CORE, Threads
 
@@ -207,20 +191,20 @@ class Shares:
             x = rows[X]
             assert isinstance(x, EachRow)
             self._whole = WholeShares(x.parts[0], threads)
-        self.refreshed: Callable[[int, Operation], None] | None = None
+        self.refreshed: Callable[[int, program.Operation], None] | None = None
         """Called once a worker's ``x`` has been combined, copied from a share, or reset."""
-        self.begin_again: Callable[[Keep | Start], None] | None = None
+        self.begin_again: Callable[[program.Keep | program.Start], None] | None = None
         """Executes checkpoints and restarts of workers, if they can restart."""
         self.scale_lr: Callable[[int, float], None] | None = None
         """Sets the factor of a worker's learning rate, if that changes."""
 
-    def carry_out_level(self, level: Level) -> list[int]:
+    def carry_out_level(self, level: program.Level) -> list[int]:
         """Execute a level's operations after its steps; see `carry_out`."""
         whole = self._whole
         is_whole = not (level.rare or self._rooms or level.rows[:, 2].any())
         if whole is None or not is_whole or self.refreshed is not None:
             return self.carry_out(level.operations)
-        scales = level.rows[:, 0] == SCALE_LR
+        scales = level.rows[:, 0] == program.SCALE_LR
         for worker, factor in zip(level.rows[scales, 1], level.fractions[scales], strict=True):
             assert self.scale_lr is not None
             self.scale_lr(worker, factor)
@@ -228,7 +212,7 @@ class Shares:
             whole.carry_out(level.rows, level.fractions)
         return []
 
-    def carry_out(self, operations: Iterable[Operation]) -> list[int]:
+    def carry_out(self, operations: Iterable[program.Operation]) -> list[int]:
         """Execute operations in order.
 
         Returns:
@@ -237,26 +221,26 @@ class Shares:
         unfit = []
         for operation in operations:
             match operation:
-                case Mix():
+                case program.Mix():
                     self._mix(operation)
-                case Snapshot():
+                case program.Snapshot():
                     if not self._snap(operation):
                         unfit.append(operation.worker)
-                case Release():
+                case program.Release():
                     self._let_go(operation.slot)
-                case Forge():
+                case program.Forge():
                     self._forge(operation)
-                case Combine():
+                case program.Combine():
                     self._combine(operation)
-                case Exchange():
+                case program.Exchange():
                     self._exchange(operation)
-                case ScaleLr(worker, factor):
+                case program.ScaleLr(worker, factor):
                     assert self.scale_lr is not None
                     self.scale_lr(worker, factor)
-                case Keep() | Start():
+                case program.Keep() | program.Start():
                     assert self.begin_again is not None
                     self.begin_again(operation)
-                    if isinstance(operation, Start):
+                    if isinstance(operation, program.Start):
                         # A new process does not know what the previous one has sent.
                         self._sent.pop(operation.worker, None)
             if self.refreshed is not None:
@@ -275,9 +259,9 @@ class Shares:
         ]
         return math.sqrt(math.fsum(squares))
 
-    def _snap(self, operation: Snapshot) -> bool:
+    def _snap(self, operation: program.Snapshot) -> bool:
         worker, cut = operation.worker, operation.cut
-        if cut == WHOLE and self._whole is not None:
+        if cut == program.WHOLE and self._whole is not None:
             self._whole.snapshot(operation.slot, worker)
             return True
         room = self._take_room(operation.slot, cut)
@@ -294,7 +278,7 @@ class Shares:
             part.copy_(row)
         return True
 
-    def _forge(self, operation: Forge) -> None:
+    def _forge(self, operation: program.Forge) -> None:
         """Write a forgery; values that do not fit into the format become infinite."""
         cut, forgery = operation.cut, operation.forgery
         room = self._take_room(operation.slot, cut)
@@ -310,9 +294,9 @@ class Shares:
         each = zip(lie.split([row.numel() for row in rows]), rows, strict=True)
         numbers = tuple(part.to(row) for part, row in each)
         id = operation.slot  # for rounding: each forgery has its own random numbers
-        self._write(Snapshot(operation.worker, operation.slot, cut, id), room, numbers)
+        self._write(program.Snapshot(operation.worker, operation.slot, cut, id), room, numbers)
 
-    def _write(self, operation: Snapshot, room: _Room, numbers: Parts) -> bool:
+    def _write(self, operation: program.Snapshot, room: _Room, numbers: Parts) -> bool:
         wire, fits = room.wire, True
         worker, shard = operation.worker, room.shard
         rng = None
@@ -336,7 +320,7 @@ class Shares:
             self._put(self._sent_by(worker), shard, [each for each in sents if each is not None])
         return fits
 
-    def _mix(self, operation: Mix) -> None:
+    def _mix(self, operation: program.Mix) -> None:
         worker, slot, fraction = operation
         room, row = self._room(slot), self._rows[X][worker]
         numbers = self._part(row, room.shard)
@@ -357,7 +341,7 @@ class Shares:
             for part, arrived in zip(self._locals, self._copies[slot], strict=True):
                 part[worker].copy_(arrived)
 
-    def _exchange(self, operation: Exchange) -> None:
+    def _exchange(self, operation: program.Exchange) -> None:
         """Exchange a worker's register with a segment.
 
         If a number is not finite nothing happens, as live: its worker stops.
@@ -369,15 +353,15 @@ class Shares:
         held = self._segments[operation.segment]
         exchange(row, held, taken=operation.taken, given=operation.given)
 
-    def _tell(self, operation: Operation) -> None:
+    def _tell(self, operation: program.Operation) -> None:
         assert self.refreshed is not None
         match operation:
-            case Combine(register=register) if register == X:
+            case program.Combine(register=register) if register == X:
                 self.refreshed(operation.worker, operation)
-            case Mix(fraction=1.0) | Start():
+            case program.Mix(fraction=1.0) | program.Start():
                 self.refreshed(operation.worker, operation)
 
-    def _combine(self, operation: Combine) -> None:
+    def _combine(self, operation: program.Combine) -> None:
         rows = self._rows[operation.register]
         if not operation.terms and isinstance(rows, PerWorker):
             rows.pop(operation.worker, None)
@@ -393,9 +377,9 @@ class Shares:
                 total.add_(source, alpha=coefficient)
             target.copy_(total)
 
-    def _values(self, term: int | SlotPart, index: int) -> Tensor:
+    def _values(self, term: int | program.SlotPart, index: int) -> Tensor:
         """Return a slot's values of one part of a vector that is not cut."""
-        slot, register = SlotPart.of(term)
+        slot, register = program.SlotPart.of(term)
         at = register * len(self._anchor) + index
         room = self._room(slot)
         return _read(room, at, self._anchor[index], bare=room.bare or register > 0)
@@ -436,13 +420,13 @@ class Shares:
             room = _Room(0, parse_wire(NATIVE), parts, (False,), True, bare=False, free=[])
         return room
 
-    def _take_room(self, slot: int, cut: Cut) -> _Room:
+    def _take_room(self, slot: int, cut: program.Cut) -> _Room:
         form = cut.form
         free = self._free[form.wire, cut.shard, form.registers, form.bare]
         room = self._rooms[slot] = free.pop() if free else self._make_room(cut, free)
         return room
 
-    def _make_room(self, cut: Cut, free: list[_Room]) -> _Room:
+    def _make_room(self, cut: program.Cut, free: list[_Room]) -> _Room:
         """Allocate the buffer of one share."""
         form, wire = cut.form, parse_wire(cut.form.wire)
         pieces = self._pieces[cut.shard] * form.registers

@@ -129,7 +129,9 @@ def _progress(seeds: int) -> Progress:
 
 def _lines(campaign: Campaign) -> Iterator[str]:
     """Format the coverage and the failures of a campaign."""
-    coverage = {what: _share(seeds / campaign.seeds) for what, seeds in campaign.seen.items()}
+    coverage = {
+        what: f"{100 * seeds / campaign.seeds:.3g} %" for what, seeds in campaign.seen.items()
+    }
     width = max(map(len, EVENT_COVERAGE))
     for name, what in EVENT_COVERAGE.items():
         yield f"{name:{width}}  {coverage.get(name, 'never'):>6}  {what}"
@@ -143,16 +145,6 @@ def _lines(campaign: Campaign) -> Iterator[str]:
         yield "Nothing broke."
     if campaign.never:
         yield f"Never met, so not tested: {', '.join(campaign.never)}"
-
-
-def _share(part: float) -> str:
-    """Format a share of seeds that is above 0.
-
-    >>> _share(0.5), _share(0.0004), _share(1.0)
-    ('50 %', '0.04 %', '100 %')
-    """
-    percent = 100 * part
-    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
 
 
 def _violation_lines(broken: FailedSeed) -> Iterator[str]:

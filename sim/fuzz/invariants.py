@@ -13,28 +13,8 @@ from typing import Final
 import numpy as np
 
 from ...gossip import ProtocolConfig, audit
-from ...gossip.effects.effects import (
-    Combine,
-    Effect,
-    Exchange,
-    Mix,
-    Reclaim,
-    Record,
-    Release,
-    Send,
-)
-from ...gossip.effects.events import (
-    Event,
-    Founded,
-    Joined,
-    PeerDied,
-    PeerRecovered,
-    PeerSuspected,
-    PushSkipped,
-    ShareRefused,
-    StaleIncarnation,
-    SwarmGivenUp,
-)
+from ...gossip.effects import effects as fx
+from ...gossip.effects import events
 from ...gossip.effects.ledger import Account, Entry, Kind
 from ...gossip.protocol.leave import widest_distance
 from ...gossip.types import PeerId, ShareId
@@ -240,46 +220,46 @@ class Invariants:
         if self._digest:
             self._digest.update(f"{now!r} {canonical(life)} {what} {canonical(detail)}\n".encode())
 
-    def effect(self, host: FuzzPeer, effect: Effect | Event, cause: object) -> None:
+    def effect(self, host: FuzzPeer, effect: fx.Effect | events.Event, cause: object) -> None:
         """Check an effect that was just applied."""
         self._traced.append((self._now, host.life, None, effect))
         if self._digest:
             self._digest.update(f"{canonical(effect)}\n".encode())
         match effect:
-            case Record(entry):
+            case fx.Record(entry):
                 self._recorded(host, entry, cause)
-            case Send(envelope):
+            case fx.Send(envelope):
                 self._sent(host.life, envelope)
-            case Mix() | Combine() | Exchange():
+            case fx.Mix() | fx.Combine() | fx.Exchange():
                 self._moved = True
-            case Reclaim():
+            case fx.Reclaim():
                 self._moved = True
                 self.seen["mixed back"] += 1
-            case Release(snapshot, abandoned):
+            case fx.Release(snapshot, abandoned):
                 self.seen["abandoned"] += abandoned
                 if self.weighted_sum is not None:
                     self.weighted_sum.released(host.life, snapshot)
-            case Joined():
+            case events.Joined():
                 self._copies.pop(host.life, None)
                 self.seen["join by copy"] += 1
-            case PeerDied(peer):
+            case events.PeerDied(peer):
                 last = [life for life in self.ledgers if life[0] == peer][-1:]
                 ended = self.dead | self.closed
                 self.seen["split view"] += any(life not in ended for life in last)
-            case StaleIncarnation():
+            case events.StaleIncarnation():
                 self.seen["outlived"] += 1
                 self._outlived.add(host.life)
-            case PushSkipped(reason=reason):
+            case events.PushSkipped(reason=reason):
                 self.seen[f"skipped: {reason}"] += 1
-            case ShareRefused(reason=reason):
+            case events.ShareRefused(reason=reason):
                 self.seen[f"refused: {reason}"] += 1
-            case Founded():
+            case events.Founded():
                 self.seen["founding"] += 1
-            case SwarmGivenUp():
+            case events.SwarmGivenUp():
                 self.seen["swarm given up"] += 1
-            case PeerSuspected():
+            case events.PeerSuspected():
                 self.seen["suspected"] += 1
-            case PeerRecovered():
+            case events.PeerRecovered():
                 self.seen["recovered"] += 1
 
     def _recorded(self, host: FuzzPeer, entry: Entry, cause: object) -> None:

@@ -13,24 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from ...gossip.effects.effects import (
-    Attach,
-    Combine,
-    Drop,
-    Effect,
-    Exchange,
-    Greet,
-    Halt,
-    Inspect,
-    Measure,
-    Mix,
-    Reclaim,
-    Release,
-    Send,
-    Snapshot,
-    Stage,
-    TakeSketch,
-)
+from ...gossip.effects import effects as fx
 from ...gossip.effects.events import Event, StaleIncarnation
 from ...gossip.effects.ledger import Account
 from ...gossip.errors import RemoteProtocolError
@@ -211,7 +194,7 @@ class FuzzSwarm:
             protocol = worker.protocol
             hello = protocol._joining.hello(reply=True)
             envelope = protocol.state.log.envelope("", 0, hello)
-            self._greet(worker, Greet(address_of(other), envelope), self.now + worker.ahead_s)
+            self._greet(worker, fx.Greet(address_of(other), envelope), self.now + worker.ahead_s)
 
     def read(self, peer: PeerId, other: PeerId) -> None:
         """Let a peer look at the model it was shown, and ask *other* for one; empty for no peer."""
@@ -312,7 +295,7 @@ class FuzzSwarm:
             self.invariants.ended(self.peers[worker.id])
         self.fleet.clock.stop()
 
-    def decided(self, worker: Worker, cause: object, *_: object) -> None:
+    def decided(self, worker: Worker, cause: object) -> None:
         """Record an event before its effects are applied."""
         peer = self._peer = self.peers[worker.id]
         self._cause, self._body = cause, None
@@ -338,7 +321,7 @@ class FuzzSwarm:
             dialled = envelope.source, envelope.source_incarnation
             self.opened[peer.life, dialled] = self.now
 
-    def carried(self, worker: Worker, effect: Effect | Event) -> None:
+    def carried(self, worker: Worker, effect: fx.Effect | Event) -> None:
         """Record an effect that was just applied."""
         self.invariants.effect(self._peer, effect, self._body)
 
@@ -372,24 +355,24 @@ class FuzzSwarm:
         """Do nothing: memory does not matter here."""
 
     def _handlers(self) -> Mapping[type, Handler]:
-        of_values = (Snapshot, Release, Reclaim, Mix, Combine, Drop)
+        of_values = (fx.Snapshot, fx.Release, fx.Reclaim, fx.Mix, fx.Combine, fx.Drop)
         return {
             **dict.fromkeys(of_values, lambda w, effect, _: self.peers[w.id].vector.apply(effect)),
-            Exchange: self._exchange,
-            Send: self._send,
-            Greet: self._greet,
-            Inspect: self._inspect,
-            TakeSketch: self._take_sketch,
-            Attach: self._attach,
+            fx.Exchange: self._exchange,
+            fx.Send: self._send,
+            fx.Greet: self._greet,
+            fx.Inspect: self._inspect,
+            fx.TakeSketch: self._take_sketch,
+            fx.Attach: self._attach,
             StaleIncarnation: self._note_outlived,
-            Halt: self._halt,
+            fx.Halt: self._halt,
         }
 
-    def stage(self, worker: Worker, effect: Stage, payload: _Frame | None) -> None:
+    def stage(self, worker: Worker, effect: fx.Stage, payload: _Frame | None) -> None:
         """Keep the part of a share that came with the message being received."""
         self.peers[worker.id].vector.apply(effect, b"" if payload is None else payload.data)
 
-    def _exchange(self, worker: Worker, effect: Exchange, now: float) -> None:
+    def _exchange(self, worker: Worker, effect: fx.Exchange, now: float) -> None:
         vector, key = self.peers[worker.id].vector, (effect.swarm, effect.segment)
         values = vector.registers[effect.register]
         if np.isfinite(values).all():
@@ -397,7 +380,7 @@ class FuzzSwarm:
                 self.segments[key] = values.copy()
             vector.exchange(effect, self.segments[key])
 
-    def _send(self, worker: Worker, send: Send, now: float) -> None:
+    def _send(self, worker: Worker, send: fx.Send, now: float) -> None:
         peer, envelope, body = self.peers[worker.id], send.envelope, send.envelope.body
         if send.shown and send.snapshot is not None and isinstance(body, Offer):
             self._shown.append((peer, peer.vector.snapshots[send.snapshot].payload))
@@ -409,7 +392,7 @@ class FuzzSwarm:
             envelope, frame = arrived
             self.fleet.mail.send(worker, envelope, _Frame(frame) if frame else None)
 
-    def _greet(self, worker: Worker, greet: Greet, now: float) -> None:
+    def _greet(self, worker: Worker, greet: fx.Greet, now: float) -> None:
         arrived = self._as_bytes(worker, greet.envelope, b"")
         if arrived is not None:
             self.fleet.mail.greet(worker, replace(greet, envelope=arrived[0]), now)
@@ -437,27 +420,27 @@ class FuzzSwarm:
             raise Violation("order", f"{tell(envelope)} was read as {tell(found)}", (worker.id,))
         return found, frame
 
-    def measure(self, worker: Worker, effect: Measure) -> Mapping[ShareId, float]:
+    def measure(self, worker: Worker, effect: fx.Measure) -> Mapping[ShareId, float]:
         """Return how far staged shares are from a peer's model."""
         return self.peers[worker.id].vector.measured(effect)
 
-    def _take_sketch(self, worker: Worker, effect: TakeSketch, now: float) -> None:
+    def _take_sketch(self, worker: Worker, effect: fx.TakeSketch, now: float) -> None:
         sketch = tuple(self.peers[worker.id].vector.x.tolist())
         finite = all(map(math.isfinite, sketch))
         effects = worker.protocol.sketched(sketch if finite else (), now)
         self.fleet.executor.apply(worker, effects, now, "sketched")
 
-    def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
+    def _inspect(self, worker: Worker, effect: fx.Inspect, now: float) -> None:
         vector, protocol = self.peers[worker.id].vector, worker.protocol
 
-        def inspected(now: float) -> Sequence[Effect | Event]:
+        def inspected(now: float) -> Sequence[fx.Effect | Event]:
             # Values are checked a little later, when the share may already be decided.
             finite = effect.share not in vector.staged or vector.is_finite(effect)
             return protocol.inspected(effect.share, now, finite=finite)
 
         self._answer(worker, self._late_s("inspect", worker), "inspected", inspected)
 
-    def _attach(self, worker: Worker, effect: Attach, now: float) -> None:
+    def _attach(self, worker: Worker, effect: fx.Attach, now: float) -> None:
         memory, readable = None, self._random("readable", worker) < 0.8
         owner, shown = self._shown[int(effect.segment)]
         if readable and owner.worker.running:
@@ -472,7 +455,7 @@ class FuzzSwarm:
         worker: Worker,
         late_s: float,
         what: str,
-        act: Callable[[float], Sequence[Effect | Event]],
+        act: Callable[[float], Sequence[fx.Effect | Event]],
     ) -> None:
         """Call a method of a protocol a little later, at a time on its clock."""
         self._soon(
@@ -481,7 +464,7 @@ class FuzzSwarm:
             lambda: self._take_in(worker, act(self.now + worker.ahead_s), what),
         )
 
-    def _take_in(self, worker: Worker, effects: Sequence[Effect | Event], what: str) -> None:
+    def _take_in(self, worker: Worker, effects: Sequence[fx.Effect | Event], what: str) -> None:
         self.fleet.executor.apply(worker, effects, self.now + worker.ahead_s, what)
         if worker.waiting_since_s is not None:
             self.fleet.step(worker, trained=False)
@@ -494,7 +477,7 @@ class FuzzSwarm:
         if worker.protocol.phase <= Phase.JOINING:
             self._soon(worker, 0.0, partial(self.start_over, peer))
 
-    def _halt(self, worker: Worker, effect: Halt, now: float) -> None:
+    def _halt(self, worker: Worker, effect: fx.Halt, now: float) -> None:
         peer = self.peers[worker.id]
         if peer.outlived:
             self._soon(worker, 0.0, partial(self.start_over, peer))

@@ -10,22 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...gossip.effects.effects import (
-    Attach,
-    Combine,
-    Drop,
-    Effect,
-    Exchange,
-    Inspect,
-    Measure,
-    Mix,
-    Reclaim,
-    Release,
-    Send,
-    Snapshot,
-    Stage,
-    X,
-)
+from ...gossip.effects import effects as fx
 from ...gossip.effects.registers import OnDemand, is_pattern
 from ...gossip.types import ShareId, SharePart, SnapshotId
 from ...gossip.wire.formats import Form, Wire, parse_wire
@@ -97,7 +82,7 @@ class Vector:
         for name in registers:
             if not is_pattern(name):
                 self.registers[name] = np.zeros(len(values))
-        self.registers[X] = values.copy()
+        self.registers[fx.X] = values.copy()
         self.local = values[:1].copy()
         self.parts = [_places(schema, shard, len(values)) for shard in range(schema.shards)]
         self.snapshots: dict[SnapshotId, Taken] = {}
@@ -105,38 +90,38 @@ class Vector:
         self._forms: dict[ShareId, Form] = {}
         self._sent = 0
 
-    def apply(self, effect: Effect, message: bytes = b"") -> None:
+    def apply(self, effect: fx.Effect, message: bytes = b"") -> None:
         """Apply an effect to the values, with the bytes that came with the message that led to it;
         `exchange` and `attach` need the values of others."""
         match effect:
-            case Snapshot(id, register, form, shard):
+            case fx.Snapshot(id, register, form, shard):
                 _require(id not in self.snapshots, "a snapshot's number was used twice")
                 payload = bytearray(self._bytes_of(register, form, shard))
                 self.snapshots[id] = Taken(payload, form, shard)
-            case Release(snapshot, abandoned):
+            case fx.Release(snapshot, abandoned):
                 released = self.snapshots.pop(snapshot).payload
                 if not abandoned:
                     released[:] = b"\xff" * len(released)
-            case Reclaim(snapshot, fraction):
+            case fx.Reclaim(snapshot, fraction):
                 taken = self.snapshots[snapshot]
                 # Local buffers and the anchor were not given away.
                 self._mix(taken.payload, fraction, Form(taken.form.wire), taken.shard)
-            case Stage():
+            case fx.Stage():
                 self._stage(effect, message)
-            case Mix(share, fraction, form):
+            case fx.Mix(share, fraction, form):
                 self._mix(self.staged[share], fraction, form, share.shard)
                 self._drop(share)
-            case Combine():
+            case fx.Combine():
                 self._combine(effect)
-            case Drop(share):
+            case fx.Drop(share):
                 self._drop(share)
 
     @property
     def x(self) -> Values:
         """The model, float64, shape ``(size,)``."""
-        return self.registers[X]
+        return self.registers[fx.X]
 
-    def exchange(self, effect: Exchange, shared: Values) -> None:
+    def exchange(self, effect: fx.Exchange, shared: Values) -> None:
         """Exchange a register with a segment, both in place."""
         values = self.registers[effect.register]
         apart = values - shared
@@ -144,7 +129,7 @@ class Vector:
         self.registers[effect.register] = moved
         shared += effect.given * apart
 
-    def frame_of(self, send: Send) -> bytes:
+    def frame_of(self, send: fx.Send) -> bytes:
         """Cut the frame of a message out of its snapshot."""
         size = send.envelope.frame_bytes
         if send.snapshot is None or size == 0:
@@ -154,7 +139,7 @@ class Vector:
         _require(len(frame) == size, "a frame beyond the end of its snapshot")
         return bytes(frame)
 
-    def attach(self, attach: Attach, memory: Payload | None) -> bool:
+    def attach(self, attach: fx.Attach, memory: Payload | None) -> bool:
         """Stage a share in place if it is readable, and return whether it is staged."""
         if memory is not None:
             _require(len(memory) == attach.size_bytes, "memory that is not as long as its share")
@@ -167,13 +152,13 @@ class Vector:
         snapshot = max(id for id, taken in self.snapshots.items() if taken.shard == shard)
         return snapshot, self._numbers(self.snapshots[snapshot].payload, Form(), shard)
 
-    def is_finite(self, inspect: Inspect) -> bool:
+    def is_finite(self, inspect: fx.Inspect) -> bool:
         """True if all registers of a staged share are finite."""
         parts = range(self._forms[inspect.share].registers)
         each = [self.staged_values(inspect.share, part) for part in parts]
         return bool(np.isfinite(each).all())
 
-    def measured(self, effect: Measure) -> dict[ShareId, float]:
+    def measured(self, effect: fx.Measure) -> dict[ShareId, float]:
         """Return how far shares that are still staged are from their shard of the model."""
         staged = [share for share in effect.shares if share in self.staged]
         x = {share: self.x[self.parts[share.shard]] for share in staged}
@@ -183,7 +168,7 @@ class Vector:
         """Return the numbers of a staged share."""
         return self._numbers(self.staged[share], self._forms[share], share.shard, register)
 
-    def _stage(self, effect: Stage, message: bytes) -> None:
+    def _stage(self, effect: fx.Stage, message: bytes) -> None:
         size, start = effect.size_bytes, effect.offset_bytes
         self._forms[effect.share] = effect.form
         room = self.staged.setdefault(effect.share, bytearray(size))
@@ -199,13 +184,13 @@ class Vector:
     def _mix(self, payload: Payload, fraction: float, form: Form, shard: int) -> None:
         values, part, x = self._numbers(payload, form, shard), self.parts[shard], self.x.copy()
         x[part] = values if fraction == 1.0 else x[part] + fraction * (values - x[part])
-        self.registers[X] = x
+        self.registers[fx.X] = x
         if fraction == 1.0 and form.copy and shard == 0:
             low, high = self.schema.shard_bounds(0)
             start = form.registers * (high - low)
             self.local = np.frombuffer(payload, np.float64, 1, start).copy()
 
-    def _combine(self, effect: Combine) -> None:
+    def _combine(self, effect: fx.Combine) -> None:
         if not effect.terms and self.registers.is_on_demand(effect.register):
             self.registers.pop(effect.register, None)
             return

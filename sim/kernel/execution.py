@@ -3,25 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...gossip.effects.effects import (
-    Attach,
-    Combine,
-    Drop,
-    Effect,
-    EndTraining,
-    Exchange,
-    Halt,
-    Inspect,
-    Measure,
-    Mix,
-    Reclaim,
-    Record,
-    Release,
-    Send,
-    Snapshot,
-    Stage,
-    Wait,
-)
+from ...gossip.effects import effects as fx
 from ...gossip.effects.events import Event, PushSkipped, ShareMixed
 from ...gossip.effects.ledger import Kind
 from ...gossip.errors import LocalProtocolError
@@ -67,16 +49,16 @@ class EffectExecutor:
         self._measure_values = measure
         self._send = send
         self._handlers: dict[type, Handler] = {
-            Snapshot: self._snapshot,
-            Release: lambda w, e, _: program.let_go(w.snapshots.pop(e.snapshot)),
-            Reclaim: lambda w, e, _: program.mix(w.index, w.snapshots[e.snapshot], e.fraction),
-            Attach: self._attach,
-            Inspect: self._inspect,
-            Measure: self._measure,
-            Mix: self._mix,
-            Combine: self._combine,
-            Exchange: self._exchange,
-            Drop: self._drop,
+            fx.Snapshot: self._snapshot,
+            fx.Release: lambda w, e, _: program.let_go(w.snapshots.pop(e.snapshot)),
+            fx.Reclaim: lambda w, e, _: program.mix(w.index, w.snapshots[e.snapshot], e.fraction),
+            fx.Attach: self._attach,
+            fx.Inspect: self._inspect,
+            fx.Measure: self._measure,
+            fx.Mix: self._mix,
+            fx.Combine: self._combine,
+            fx.Exchange: self._exchange,
+            fx.Drop: self._drop,
             **more,
         }
         self._harness, self._observer = fleet.harness, fleet.observer
@@ -87,7 +69,7 @@ class EffectExecutor:
     def apply(
         self,
         worker: Worker,
-        effects: Sequence[Effect | Event],
+        effects: Sequence[fx.Effect | Event],
         now: float,
         cause: object = None,
         payload: Payload = None,
@@ -106,7 +88,7 @@ class EffectExecutor:
         if cause is not None:
             harness, crash_point = self._harness, worker.crash_point
             if harness is not None:
-                harness.decided(worker, cause, effects, now, payload)
+                harness.decided(worker, cause)
             after = None if crash_point is None else crash_point.after
         handlers, traffic, observer = self._handlers, self._traffic, self._observer
         for effect in effects if after is None else effects[:after]:
@@ -114,7 +96,7 @@ class EffectExecutor:
             if handler is not None:
                 handler(worker, effect, now)
             # The most frequent effect is handled without a call.
-            elif type(effect) is Record:
+            elif type(effect) is fx.Record:
                 entry = effect.entry
                 if entry.kind is _PUSHED:
                     worker.pushes += 1
@@ -123,7 +105,7 @@ class EffectExecutor:
                     traffic.refusals += 1
                 if worker.crash_point is not None:
                     worker.crash_point.ledger[entry.shard].apply(entry)
-            elif type(effect) is Send:
+            elif type(effect) is fx.Send:
                 envelope, sent = effect.envelope, None
                 if effect.snapshot is not None and envelope.frame_bytes:
                     sent = worker.snapshots.get(effect.snapshot)
@@ -131,7 +113,7 @@ class EffectExecutor:
                         # The network refused an earlier part, and the share was reclaimed.
                         continue
                 self._send(worker, envelope, sent)
-            elif type(effect) is Stage:
+            elif type(effect) is fx.Stage:
                 self._stage(worker, effect, payload)
             elif type(effect) is ShareMixed:
                 worker.mixed += 1
@@ -139,11 +121,11 @@ class EffectExecutor:
                 traffic.staleness_steps += effect.staleness_steps
             elif type(effect) is PushSkipped:
                 traffic.skipped += 1
-            elif type(effect) is Wait:
+            elif type(effect) is fx.Wait:
                 self.waits = True
-            elif type(effect) is EndTraining:
+            elif type(effect) is fx.EndTraining:
                 worker.finishing = True
-            elif type(effect) is Halt:
+            elif type(effect) is fx.Halt:
                 self.halted = effect.reason
             if observer is not None:
                 observer.carried(worker, effect)
@@ -161,17 +143,17 @@ class EffectExecutor:
         assert self._fleet.faults is not None
         self._fleet.faults.crash(worker)
 
-    def _snapshot(self, worker: Worker, effect: Snapshot, now: float) -> None:
+    def _snapshot(self, worker: Worker, effect: fx.Snapshot, now: float) -> None:
         cut = Cut(effect.register, effect.form, effect.shard)
         slot = self._program.snapshot(worker.index, cut, effect.id)
         worker.snapshots[effect.id] = slot
 
-    def _attach(self, worker: Worker, effect: Attach, now: float) -> None:
+    def _attach(self, worker: Worker, effect: fx.Attach, now: float) -> None:
         # Each worker is its own host: no memory is shared.
         effects = worker.protocol.attached(effect.share, now, usable=False)
         self.apply(worker, effects, now)
 
-    def _inspect(self, worker: Worker, effect: Inspect, now: float) -> None:
+    def _inspect(self, worker: Worker, effect: fx.Inspect, now: float) -> None:
         # Values are checked for finiteness afterwards, in bulk: a value that is not becomes a
         # stop of its worker, and the run restarts with it. For a forged share it is known here.
         finite = worker.shares[effect.share].is_finite
@@ -179,7 +161,7 @@ class EffectExecutor:
         if effects:
             self.apply(worker, effects, now)
 
-    def _measure(self, worker: Worker, effect: Measure, now: float) -> None:
+    def _measure(self, worker: Worker, effect: fx.Measure, now: float) -> None:
         if self._harness is not None:
             distances = self._harness.measure(worker, effect)
         elif self._measure_values is None:
@@ -194,12 +176,12 @@ class EffectExecutor:
         self.waits = False
         self.apply(worker, effects, now, "measured")
 
-    def _mix(self, worker: Worker, effect: Mix, now: float) -> None:
+    def _mix(self, worker: Worker, effect: fx.Mix, now: float) -> None:
         slot = worker.shares.pop(effect.share)
         self._program.mix(worker.index, slot, effect.fraction)
         self._program.let_go(slot)
 
-    def _combine(self, worker: Worker, effect: Combine, now: float) -> None:
+    def _combine(self, worker: Worker, effect: fx.Combine, now: float) -> None:
         shares = worker.shares
         terms: list[tuple[float, str | Slot | tuple[Slot, int]]] = []
         for coefficient, term in effect.terms:
@@ -212,7 +194,7 @@ class EffectExecutor:
                 terms.append((coefficient, (shares[share], part)))
         self._program.combine(worker.index, effect.register, tuple(terms))
 
-    def _exchange(self, worker: Worker, effect: Exchange, now: float) -> None:
+    def _exchange(self, worker: Worker, effect: fx.Exchange, now: float) -> None:
         key = effect.swarm, effect.segment
         slot = self._segments.get(key)
         if slot is None:
@@ -226,7 +208,7 @@ class EffectExecutor:
             fresh=self._holders.enter(worker, effect),
         )
 
-    def _drop(self, worker: Worker, effect: Drop, now: float) -> None:
+    def _drop(self, worker: Worker, effect: fx.Drop, now: float) -> None:
         slot = worker.shares.pop(effect.share, None)
         if slot is not None:
             self._program.let_go(slot)
@@ -241,7 +223,7 @@ class SegmentHolders:
     def __init__(self) -> None:
         self._holders: dict[tuple[bytes, str], set[Worker]] = {}
 
-    def enter(self, worker: Worker, effect: Exchange) -> bool:
+    def enter(self, worker: Worker, effect: fx.Exchange) -> bool:
         """Let a worker hold a segment; return True if it is created by that."""
         holders = self._holders.setdefault((effect.swarm, effect.segment), set())
         is_new = not any(holder.running for holder in holders)
@@ -251,12 +233,14 @@ class SegmentHolders:
         return is_new
 
 
-def _accepts(effect: Effect | Event) -> bool:
+def _accepts(effect: fx.Effect | Event) -> bool:
     """Return True if an effect accepts weight from another peer's escrow."""
-    return type(effect) is Record and effect.entry.kind is Kind.ACCEPTED and effect.entry.weight > 0
+    return (
+        type(effect) is fx.Record and effect.entry.kind is Kind.ACCEPTED and effect.entry.weight > 0
+    )
 
 
-def _stage(worker: Worker, effect: Stage, payload: Payload) -> None:
+def _stage(worker: Worker, effect: fx.Stage, payload: Payload) -> None:
     if effect.share not in worker.shares:
         assert payload is not None
         payload.readers += 1

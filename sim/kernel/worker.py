@@ -287,14 +287,7 @@ class Harness(Values, Observer, Structural):
     def stage(self, worker: Worker, effect: Stage, payload: Payload) -> None:
         """Keep the part of a share that the current message carries."""
 
-    def decided(
-        self,
-        worker: Worker,
-        cause: object,
-        effects: Sequence[Effect | Event],
-        now: float,
-        payload: Payload,
-    ) -> None:
+    def decided(self, worker: Worker, cause: object) -> None:
         """Called with an event, a message or a word for it, before its effects are applied."""
 
     def done(self, worker: Worker) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os.path import isfile
 from pathlib import Path
@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...gossip.errors import ConfigError
-from ...gossip.specs.parameter import plain_numbers
+from ...gossip.specs.parameter import check_settings, setting
 from ...gossip.specs.spec import find
 from ...train.storage.files import read_user_json
 from .tables import as_table, fields_given
@@ -30,40 +30,6 @@ __all__ = [
 ALL = ("*",)
 """Stands for all workers."""
 
-_ENDLESS = MappingProxyType({"null": math.inf})
-_FROM = MappingProxyType({"key": "from"})
-
-
-def _is_duration(value: float) -> bool:
-    return 0 <= value < math.inf
-
-
-def _is_rate(value: float) -> bool:
-    return 0 <= value <= 1
-
-
-_RANGES: Mapping[str, tuple[Callable[[float], bool], str]] = MappingProxyType(
-    {
-        "latency_s": (_is_duration, "0 or more and finite, in seconds"),
-        "jitter": (_is_duration, "0 or more and finite, in latencies"),
-        "bandwidth_mbit": (lambda value: 0 < value < math.inf, "above 0 and finite, in Mbit/s"),
-        "downlink_mbit": (lambda value: value > 0, "above 0, in Mbit/s"),
-        "loss": (_is_rate, "a probability in [0, 1]"),
-        "duplicates": (_is_rate, "a probability in [0, 1]"),
-        "reorder": (_is_rate, "a probability in [0, 1]"),
-    }
-)
-
-
-def _check_numbers(settings: object, *names: str) -> None:
-    """Check that numbers are in range, and convert numpy's to Python's; skip None."""
-    plain_numbers(settings)
-    for name in names:
-        value = getattr(settings, name)
-        fits, allowed = _RANGES[name]
-        if value is not None and not fits(value):
-            raise ConfigError(f"{name} is {value}: it must be {allowed}")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
@@ -77,16 +43,19 @@ class Host:
 
     workers: tuple[str, ...]
     """Ids, or indices from 0."""
-
-    bandwidth_mbit: float | None = None
-    """Bandwidth of its uplink, in Mbit/s; None for the network's."""
-
-    downlink_mbit: float | None = field(default=None, metadata=_ENDLESS)
-    """Bandwidth of its downlink, in Mbit/s; None for its own uplink's, or else the network's."""
+    bandwidth_mbit: float | None = setting(
+        None, "Bandwidth of its uplink, Mbit/s; None for the network's.", above=0
+    )
+    downlink_mbit: float | None = setting(
+        None,
+        "Bandwidth of its downlink, Mbit/s; None for its own uplink's, or else the network's.",
+        above=0,
+        is_endless=True,
+    )
 
     def __post_init__(self) -> None:
+        check_settings(self)
         _check_workers("workers", self.workers)
-        _check_numbers(self, "bandwidth_mbit", "downlink_mbit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,29 +66,27 @@ class Link:
         ConfigError: A field is out of range.
     """
 
-    source: tuple[str, ...] = field(default=ALL, metadata=_FROM)
+    source: tuple[str, ...] = field(default=ALL, metadata={"key": "from"})
     """Senders: ids or indices."""
-
     to: tuple[str, ...] = ALL
     """Receivers: ids or indices."""
-
-    latency_s: float | None = None
-    """Latency in seconds; None, here and below, for the network's value."""
-
-    bandwidth_mbit: float | None = None
-    """Bandwidth of each such link, in Mbit/s, behind the uplink: both limit."""
-
-    loss: float | None = None
-    """Probability that a message is lost."""
-
-    shared: bool = False
-    """True if all these links share the bandwidth: that of a switch, or of a single line between
-    two sites."""
+    latency_s: float | None = setting(
+        None, "Latency, seconds; None, here and below, for the network's value.", low=0
+    )
+    bandwidth_mbit: float | None = setting(
+        None, "Bandwidth of each such link, Mbit/s, behind the uplink: both limit.", above=0
+    )
+    loss: float | None = setting(None, "Probability that a message is lost.", low=0, high=1)
+    shared: bool = setting(
+        False,
+        "True if all these links share the bandwidth: that of a switch, or of a single line "
+        "between two sites.",
+    )
 
     def __post_init__(self) -> None:
+        check_settings(self)
         _check_workers("from", self.source)
         _check_workers("to", self.to)
-        _check_numbers(self, "latency_s", "bandwidth_mbit", "loss")
         if self.shared and self.bandwidth_mbit is None:
             raise ConfigError("shared needs bandwidth_mbit, that of all these links together")
 
@@ -141,39 +108,54 @@ class NetworkConfig:
         ConfigError: A field is out of range.
     """
 
-    latency_s: float = 0.0
-    """Minimum time from the last byte sent to its arrival, one way, in seconds."""
-
-    jitter: float = 0.0
-    """Mean of the exponentially distributed addition to the latency, in latencies. A link stays in
-    order, like TCP: a message that would overtake an earlier one waits for it."""
-
-    bandwidth_mbit: float | None = None
-    """Bandwidth of each host's uplink, in Mbit/s (10^6 bits), one message at a time for all its
-    links; None for no limit."""
-
-    downlink_mbit: float | None = field(default=None, metadata=_ENDLESS)
-    """Bandwidth of each host's downlink, in Mbit/s: messages from several sides queue there. None
-    for the same as `bandwidth_mbit`, infinite for no limit."""
-
-    loss: float = 0.0
-    """Probability that a message is lost, having used the uplink. This is not packet loss, which
-    TCP repairs (that is jitter): a connection that breaks loses a message."""
-
-    duplicates: float = 0.0
-    """Probability of a second copy, which arrives late by up to 4 latencies, out of order."""
-
-    reorder: float = 0.0
-    """Probability that a message is late by up to 4 latencies, and is overtaken."""
-
+    latency_s: float = setting(
+        0.0, "Minimum time from the last byte sent to its arrival, one way, seconds.", low=0
+    )
+    jitter: float = setting(
+        0.0,
+        "Mean of the exponentially distributed addition to the latency, in latencies. A link stays "
+        "in order, like TCP: a message that would overtake an earlier one waits for it.",
+        low=0,
+    )
+    bandwidth_mbit: float | None = setting(
+        None,
+        "Bandwidth of each host's uplink, Mbit/s (10^6 bits), one message at a time for all its "
+        "links; None for no limit.",
+        above=0,
+    )
+    downlink_mbit: float | None = setting(
+        None,
+        "Bandwidth of each host's downlink, Mbit/s: messages from several sides queue there. None "
+        "for the same as ``bandwidth_mbit``, infinite for no limit.",
+        above=0,
+        is_endless=True,
+    )
+    loss: float = setting(
+        0.0,
+        "Probability that a message is lost, having used the uplink. This is not packet loss, "
+        "which TCP repairs (that is jitter): a connection that breaks loses a message.",
+        low=0,
+        high=1,
+    )
+    duplicates: float = setting(
+        0.0,
+        "Probability of a second copy, which arrives late by up to 4 latencies, out of order.",
+        low=0,
+        high=1,
+    )
+    reorder: float = setting(
+        0.0,
+        "Probability that a message is late by up to 4 latencies, and is overtaken.",
+        low=0,
+        high=1,
+    )
     hosts: tuple[Host, ...] = ()
     """Workers that share an uplink and a downlink; every other worker has its own."""
-
     links: tuple[Link, ...] = ()
     """Links that differ. If several entries match a link, the last one with a value applies."""
 
     def __post_init__(self) -> None:
-        _check_numbers(self, *_RANGES)
+        check_settings(self)
 
     @property
     def downlink(self) -> float | None:

@@ -1,14 +1,14 @@
 """Dataclasses as tables of a file, JSON or TOML: one reader, driven by fields and their types.
 
-A field's metadata may give its ``key`` in the file, and what ``null`` stands for.
+A field's metadata may give its ``key`` in the file. Numbers and strings are checked by the
+dataclass. Null stands for infinity in a field without a bound.
 """
 
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
-from types import NoneType, UnionType
-from typing import Any, Final, TypeVar, get_args, get_origin
+from dataclasses import MISSING, Field, fields, is_dataclass
+from typing import Any, TypeVar, get_args, get_origin
 
 from ...gossip.errors import ConfigError, did_you_mean
 
@@ -16,21 +16,13 @@ __all__ = ["as_table", "check_keys", "fields_given", "from_table"]
 
 _T = TypeVar("_T")
 
-_WORDS: Final[Mapping[Any, str]] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    tuple[str, ...]: "an id, an index, a list of them, or '*'",
-}
-
 
 def from_table(kind: type[_T], table: object, where: str = "") -> _T:
     """Make a dataclass from a table.
 
     Args:
-        kind: Its fields are of bool, int, float, str, ``tuple[str, ...]`` (names of workers), a
-            dataclass, or tuples of one.
+        kind: Its fields are numbers, strings, ``tuple[str, ...]`` (names of workers), or tuples of
+            a dataclass.
         where: Name of the table in its file; empty for the file itself.
     """
     given = fields_given(kind, table, where)
@@ -51,11 +43,9 @@ def fields_given(
     found = {}
     for key, field in by_key.items():
         if key in table:
-            is_null = table[key] is None and "null" in field.metadata
-            value = field.metadata["null"] if is_null else _read(field.type, table[key], key, where)
-            found[field.name] = value
+            found[field.name] = _read(field, table[key], f"{where}: {key}" if where else key)
         elif field.default is MISSING:
-            raise ConfigError(f"{where or 'it'} needs {key}, {_WORDS.get(field.type, 'a table')}")
+            raise ConfigError(f"{where or 'it'} needs {key}")
     return found
 
 
@@ -81,42 +71,20 @@ def as_table(settings: Any) -> dict[str, Any]:
     }
 
 
-def _read(form: Any, value: object, key: str, where: str) -> Any:
-    options = get_args(form) if isinstance(form, UnionType) else (form,)
-    if value is None and NoneType in options:
-        return None
-    (form,) = [option for option in options if option is not NoneType]
-    prefix = f"{where}: " if where else ""
-    if isinstance(form, type) and is_dataclass(form):
-        return from_table(form, value, f"{prefix}{key}")
-    each = get_args(form)[0] if get_origin(form) is tuple else None
-    if isinstance(each, type) and is_dataclass(each):
-        if not isinstance(value, list):
-            raise ConfigError(f"{prefix}{key} is {_shown(value)}: it must be a list of tables")
-        return tuple(
-            from_table(each, entry, f"{prefix}{key}[{at}]") for at, entry in enumerate(value)
-        )
-    found = _plain(form, value)
-    if found is None:
-        raise ConfigError(f"{prefix}{key} is {_shown(value)}: it must be {_WORDS[form]}")
-    return found
-
-
-def _plain(form: Any, value: object) -> Any:
-    """Return a value of a type in `_WORDS`; None if *value* is of another type."""
-    if form == tuple[str, ...]:
+def _read(field: "Field[Any]", value: Any, where: str) -> Any:
+    each = get_args(field.type)[0] if get_origin(field.type) is tuple else None
+    if each is str:
         names = value if isinstance(value, list) else [value]
-        fits = all(isinstance(name, str | int) and not isinstance(name, bool) for name in names)
-        return tuple(map(str, names)) if fits else None
-    # In Python, True is a number.
-    if form is bool or isinstance(value, bool):
-        return value if form is type(value) else None
-    if form is not float:
-        return value if isinstance(value, form) else None
-    try:
-        return float(value) if isinstance(value, int | float) else None
-    except OverflowError:
-        return None
+        if not all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
+            words = "an id, an index, a list of them, or '*'"
+            raise ConfigError(f"{where} is {_shown(value)}: it must be {words}")
+        return tuple(map(str, names))
+    if each is not None:
+        if not isinstance(value, list):
+            raise ConfigError(f"{where} is {_shown(value)}: it must be a list of tables")
+        return tuple(from_table(each, entry, f"{where}[{at}]") for at, entry in enumerate(value))
+    said = field.metadata.get("parameter")
+    return math.inf if value is None and said is not None and said.is_endless else value
 
 
 def _written(value: Any) -> Any:

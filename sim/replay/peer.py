@@ -11,19 +11,7 @@ from numpy.random import Generator as Random
 from torch import nn
 
 from ...gossip import Rule
-from ...gossip.effects.effects import (
-    Combine,
-    Drop,
-    Effect,
-    Exchange,
-    Mix,
-    Reclaim,
-    Record,
-    Release,
-    Send,
-    Snapshot,
-    Stage,
-)
+from ...gossip.effects import effects as fx
 from ...gossip.effects.events import Event, ShareMixed
 from ...gossip.errors import ConfigError, LocalProtocolError, RemoteProtocolError, TrainingError
 from ...gossip.protocol.rule import requirements_of
@@ -34,20 +22,7 @@ from ...gossip.wire.messages import Offer
 from ...train.config import RunConfig
 from ...train.loop.learner import Learner
 from ...train.model import fingerprint, named_state, travelling_tensors
-from ...train.storage.journal import (
-    Began,
-    Call,
-    Closed,
-    Decided,
-    Entry,
-    Exchanged,
-    Fingerprint,
-    Head,
-    JournalFile,
-    Trained,
-    batch_checksum,
-    in_words,
-)
+from ...train.storage import journal
 from ...train.tensors.store import TensorStore
 from ...train.tensors.vector import Vector
 from .result import Difference, Differs, PeerVerdict, Verdict, first_difference
@@ -77,7 +52,7 @@ class _Effects:
         life: Life,
         store: ShareStore,
         rounding: Callable[[SnapshotId], Random],
-        exchanges: Iterator[Exchanged],
+        exchanges: Iterator[journal.Exchanged],
     ) -> None:
         self._vector = vector
         self._tensors = TensorStore(vector, rounding)
@@ -87,7 +62,7 @@ class _Effects:
         self._frames: dict[ShareId, list[_Frame]] = {}
 
     def replay(
-        self, effect: Effect | Event, event: Call, record: int, step: int
+        self, effect: fx.Effect | Event, event: journal.Call, record: int, step: int
     ) -> Generator[Key, None, None]:
         """Apply an effect, and store the share that is offered with it.
 
@@ -103,35 +78,35 @@ class _Effects:
             Differs: A share differs from what was received over the wire.
         """
         match effect:
-            case Snapshot():
+            case fx.Snapshot():
                 with suppress(TrainingError):  # the live run could not send it either
                     self._tensors.take(effect)
-            case Release():
+            case fx.Release():
                 self._tensors.release(effect)
-            case Reclaim():
+            case fx.Reclaim():
                 self._tensors.reclaim(effect)
-            case Send():
+            case fx.Send():
                 self._hand_over(effect, record, step)
-            case Stage(share, offset_bytes) if event.method == "receive":
+            case fx.Stage(share, offset_bytes) if event.method == "receive":
                 size_bytes = event.arguments["envelope"].frame_bytes
                 frame = _Frame(offset_bytes, size_bytes, decode_header(event.header)[1])
                 self._frames.setdefault(share, []).append(frame)
-            case Exchange():
+            case fx.Exchange():
                 yield from self._exchange(effect)
-            case Combine():
+            case fx.Combine():
                 for _, term in effect.terms:
                     if not isinstance(term, str | int):
                         yield from self._stage(SharePart.of(term)[0])
                 self._tensors.combine(effect)
-            case Mix(share):
+            case fx.Mix(share):
                 yield from self._stage(share)
                 self._tensors.mix(effect)
                 self._done(share)
-            case Drop(share):
+            case fx.Drop(share):
                 self._tensors.pop(share)
                 self._done(share)
 
-    def _hand_over(self, send: Send, record: int, step: int) -> None:
+    def _hand_over(self, send: fx.Send, record: int, step: int) -> None:
         envelope, offer = send.envelope, send.envelope.body
         if not isinstance(offer, Offer):
             return
@@ -144,7 +119,7 @@ class _Effects:
             key = ShareKey(self._life, receiver, offer.seq, envelope.shard)
             self._store.put(key, RecomputedShare(bytes(payload), offer.form, record, step))
 
-    def _exchange(self, effect: Exchange) -> Generator[Key, None, None]:
+    def _exchange(self, effect: fx.Exchange) -> Generator[Key, None, None]:
         record = next(self._exchanges, None)
         # If the journal was cut short before it, the exchange was not begun.
         if record is not None:
@@ -166,7 +141,7 @@ class _Effects:
                     f"{key}, made after its record {made.record} and step {made.step}, has other "
                     f"bytes than came over the wire (from byte {frame.offset_bytes} on)"
                 )
-        self._tensors.stage(Stage(share, 0, len(made.payload), made.form), made.payload)
+        self._tensors.stage(fx.Stage(share, 0, len(made.payload), made.form), made.payload)
 
     def _done(self, share: ShareId) -> None:
         self._frames.pop(share, None)
@@ -177,7 +152,7 @@ class _Effects:
 
 
 # Effects that a journal records.
-_DECIDED: Final = (Record, Snapshot, Mix, Reclaim, Combine, Exchange)
+_DECIDED: Final = (fx.Record, fx.Snapshot, fx.Mix, fx.Reclaim, fx.Combine, fx.Exchange)
 
 MODEL: Final = "model.safetensors"
 """Name of the model in a peer's folder."""
@@ -190,7 +165,9 @@ class PeerReplay:
         ConfigError: Its task, rule or topology is not available here.
     """
 
-    def __init__(self, file: JournalFile, head: Head, device: str, store: ShareStore) -> None:
+    def __init__(
+        self, file: journal.JournalFile, head: journal.Head, device: str, store: ShareStore
+    ) -> None:
         self.file = file
         self.head = head
         self.store = store
@@ -215,7 +192,7 @@ class PeerReplay:
             lambda snapshot: stream(head.seed, head.id, f"rounding:{snapshot}"),
             exchanges,
         )
-        self._decided: Decided | None = None
+        self._decided: journal.Decided | None = None
         self._loss = 0.0
         self._raised: Exception | None = None
         self._unmeasured = False
@@ -249,21 +226,21 @@ class PeerReplay:
         finally:
             result.steps, result.closed = self._learner.taken, self.file.closed
 
-    def _take(self, entry: Entry) -> Iterator[Key]:
+    def _take(self, entry: journal.Entry) -> Iterator[Key]:
         match entry.record:
-            case Began(batch):
+            case journal.Began(batch):
                 self._train(batch)
-            case Trained(loss):
+            case journal.Trained(loss):
                 self._check_loss(loss)
-            case Decided():
+            case journal.Decided():
                 self._check_decided(entry.record)
-            case Fingerprint(tensors):
+            case journal.Fingerprint(tensors):
                 # The live run measures within a step's exchange, before it checks the model.
                 self._measure()
                 self._check_model(tensors)
-            case Closed():
+            case journal.Closed():
                 self._check_decided(None)
-            case Exchanged():
+            case journal.Exchanged():
                 pass  # `exchange_records` has read it ahead
             case event:
                 assert entry.now is not None
@@ -274,7 +251,7 @@ class PeerReplay:
     def _train(self, batch: int) -> None:
         self._measure()
         samples = self._learner.loader.sampler.batch(self._learner.taken)
-        if batch_checksum(samples) != batch:
+        if journal.batch_checksum(samples) != batch:
             raise Differs(f"the batch of step {self._learner.taken + 1} has other samples")
         self._raised = None
         try:
@@ -290,7 +267,7 @@ class PeerReplay:
         if struct.pack("<d", self._loss) != struct.pack("<d", loss) and not all(map(isnan, both)):
             raise Differs(f"the loss on the batch is {self._loss!r} here, and was {loss!r}")
 
-    def _feed(self, event: Call, now: float) -> Iterator[Key]:
+    def _feed(self, event: journal.Call, now: float) -> Iterator[Key]:
         if event.method in ("step", "finish", "leave"):
             self._measure()
         try:
@@ -298,7 +275,7 @@ class PeerReplay:
         except (RemoteProtocolError, LocalProtocolError):
             return  # as in the live run
         if any(isinstance(effect, _DECIDED) for effect in effects):
-            self._decided = Decided(self._protocol.state.weight, in_words(effects))
+            self._decided = journal.Decided(self._protocol.state.weight, journal.in_words(effects))
         for effect in effects:
             yield from self._effects.replay(effect, event, self.result.records, self._learner.taken)
             self.result.mixed += isinstance(effect, ShareMixed)
@@ -317,7 +294,7 @@ class PeerReplay:
         if self._vector.anchor() != self.head.anchor:
             raise Differs("the task's model starts from other values")
 
-    def _check_decided(self, journaled: Decided | None) -> None:
+    def _check_decided(self, journaled: journal.Decided | None) -> None:
         here, self._decided = self._decided, None
         if here == journaled:
             return
@@ -356,7 +333,7 @@ class PeerReplay:
         self.result.compared = True
 
 
-def _vector(model: nn.Module, rule: Rule, head: Head) -> Vector:
+def _vector(model: nn.Module, rule: Rule, head: journal.Head) -> Vector:
     vector = Vector(
         model,
         rule.registers,
@@ -372,7 +349,7 @@ def _vector(model: nn.Module, rule: Rule, head: Head) -> Vector:
     return vector
 
 
-def _run_config(head: Head, device: str) -> RunConfig:
+def _run_config(head: journal.Head, device: str) -> RunConfig:
     try:
         return RunConfig(**dict(head.training) | {"device": device})
     except TypeError as error:

@@ -1,6 +1,5 @@
 """Compares a live run with a simulation of it, figure by figure."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -104,12 +103,8 @@ def put_side_by_side(
         live_consensus: Consensus distance of the live models over the later half of the stretch.
 
     Raises:
-        ConfigError: The numbers of peers differ, or *target* or *tolerance* is out of range.
+        ConfigError: The numbers of peers differ.
     """
-    if not 0 < target <= 1:
-        raise ConfigError(f"target is {target:g}: it must be an accuracy, above 0 and at most 1")
-    if not 0 < tolerance < math.inf:
-        raise ConfigError(f"tolerance is {tolerance:g}: it must be above 0")
     if len(live.peers) != simulated.summary.get("workers"):
         raise ConfigError(
             f"{live.folder} is of {len(live.peers)} peers, and the simulation of "

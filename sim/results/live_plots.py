@@ -7,18 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...train.storage.files import drafted
-from .plots import (
-    INK,
-    PALETTE,
-    STYLE,
-    Floats,
-    mark,
-    mark_faults,
-    new_figure,
-    plain_log_ticks,
-    say,
-    set_scale,
-)
+from . import plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,12 +26,15 @@ DOWN_S = 1.0
 """How much less than the calendar a peer's own training time advances between two of its rows if it
 was down: a restarted process takes longer than this to begin, and clocks differ by less."""
 
-Clock = Callable[[Floats], Floats]
+Clock = Callable[[plots.Floats], plots.Floats]
 """Converts seconds since the Unix epoch to places on the time axis."""
 
 
 def draw(
-    summary: Summary, peers: Sequence[Rows], disagreement: tuple[Floats, Floats], path: Path
+    summary: Summary,
+    peers: Sequence[Rows],
+    disagreement: tuple[plots.Floats, plots.Floats],
+    path: Path,
 ) -> None:
     """Draw a live run: loss, accuracy and consensus distance of its peers.
 
@@ -57,11 +49,11 @@ def draw(
     """
     from matplotlib import rc_context
 
-    with rc_context(STYLE | {"legend.fontsize": STYLE["font.size"]}):
+    with rc_context(plots.STYLE | {"legend.fontsize": plots.STYLE["font.size"]}):
         # A script need not report its loss or accuracy.
         kinds = ("test_loss", "accuracy", "average_test_loss", "average_accuracy")
         evaluated = any(_has_column(peers, kind) for kind in kinds)
-        figure = new_figure(8, 8.2 if evaluated else 5.6, "constrained")
+        figure = plots.new_figure(8, 8.2 if evaluated else 5.6, "constrained")
         loss, *middle, consensus = figure.subplots(3 if evaluated else 2, 1, sharex=True)
         clock, end, unit = _time_axis(peers)
         _draw_losses(loss, summary, peers, clock)
@@ -72,10 +64,10 @@ def draw(
         consensus.xaxis.set_major_formatter("{x:g}")
         loss.set_xlim(0, end)
         for axes in (loss, *middle, consensus):
-            mark_faults(axes, _faults_done(summary, clock, end), end, labels=axes is loss)
+            plots.mark_faults(axes, _faults_done(summary, clock, end), end, labels=axes is loss)
             if axes.get_yscale() == "log":
                 low, high = axes.get_ylim()
-                plain_log_ticks(axes, high / low)
+                plots.plain_log_ticks(axes, high / low)
         unit = summary["emission"].replace("-", " ")
         rate = "" if summary["p"] is None else f" with p = {summary['p']:g} {unit}"
         what = (summary["task"], f"{summary['peers']} peers", summary["topology"], summary["rule"])
@@ -98,10 +90,10 @@ def _time_axis(peers: Sequence[Rows]) -> tuple[Clock, float, str]:
 def _draw_losses(axes: "Axes", summary: Summary, peers: Sequence[Rows], clock: Clock) -> None:
     axes.set_title("Training loss of each peer on its own batches")
     if not _has_column(peers, "loss"):
-        say(axes, "the script reports no loss: peer.step(loss=loss)")
+        plots.say(axes, "the script reports no loss: peer.step(loss=loss)")
         return
     axes.set_ylabel("loss")
-    shown: list[Floats] = []
+    shown: list[plots.Floats] = []
     for index, rows in enumerate(peers):
         color, detail = _color(index, len(peers)), summary["peers_detail"][index]
         ended = "" if detail["state"] == "finished" else f" ({detail['state']})"
@@ -111,8 +103,8 @@ def _draw_losses(axes: "Axes", summary: Summary, peers: Sequence[Rows], clock: C
         axes.plot(times, values, color=color, linewidth=1.5, label=f"{detail['id']}{ended}")
         shown.append(values)
         _mark_death(axes, detail, times, values, color)
-    set_scale(axes, np.concatenate(shown))
-    if len(peers) <= len(PALETTE):
+    plots.set_scale(axes, np.concatenate(shown))
+    if len(peers) <= len(plots.PALETTE):
         axes.legend(loc="upper right", ncols=2)
 
 
@@ -135,16 +127,16 @@ def _draw_evaluations(
         _mark_death(axes, summary["peers_detail"][index], times, values, color)
         # One peer measures it; if that peer dies, another one continues.
         times, values = _column(rows, average, clock)
-        axes.plot(times, values, color=INK, marker="D", markersize=3, linewidth=1.8, zorder=3)
+        axes.plot(times, values, color=plots.INK, marker="D", markersize=3, linewidth=1.8, zorder=3)
     if summary[measured] is not None:
-        mark(axes, end, summary[measured], f"merged\n{summary[measured]:.4g}", size=7)
+        plots.mark(axes, end, summary[measured], f"merged\n{summary[measured]:.4g}", size=7)
 
 
 def _draw_sketched(
     axes: "Axes",
     summary: Summary,
     peers: Sequence[Rows],
-    disagreement: tuple[Floats, Floats],
+    disagreement: tuple[plots.Floats, plots.Floats],
     end: float,
 ) -> None:
     width = max((len(row.get("sketch") or ()) for rows in peers for row in rows), default=0)
@@ -156,20 +148,22 @@ def _draw_sketched(
     final = summary["consensus_distance"]
     if not len(distances) and not final:
         words = "nothing was measured" if final is None else "at the end: identical"
-        say(axes, "one peer has nobody to differ from" if len(peers) == 1 else words)
+        plots.say(axes, "one peer has nobody to differ from" if len(peers) == 1 else words)
         return
-    axes.plot(times, distances, color=INK, marker="o", markersize=3, linewidth=1.3)
+    axes.plot(times, distances, color=plots.INK, marker="o", markersize=3, linewidth=1.3)
     if final is None:
         return
     # Peers that merge at the end come orders of magnitude closer than while they train: to
     # scale, that one point would press all others into a line.
     floor = float(distances.min()) / 4 if len(distances) else max(final, 1e-9)
     text = f"at the end,\nexact: {final:.1e}" if final else "at the end:\nidentical"
-    mark(axes, end, max(final, floor), text, marker="D" if final >= floor else "v", size=7)
+    plots.mark(axes, end, max(final, floor), text, marker="D" if final >= floor else "v", size=7)
     axes.set_ylim(bottom=0.8 * floor)
 
 
-def _mark_death(axes: "Axes", detail: Summary, times: Floats, values: Floats, color: Any) -> None:
+def _mark_death(
+    axes: "Axes", detail: Summary, times: plots.Floats, values: plots.Floats, color: Any
+) -> None:
     """Draw a cross if a peer ended before its time."""
     if detail["state"] != "finished" and len(times):
         axes.plot(times[-1:], values[-1:], color=color, marker="X", markersize=8, zorder=4)
@@ -187,8 +181,8 @@ def _faults_done(summary: Summary, clock: Clock, end: float) -> list[dict[str, A
 
 
 def _color(index: int, count: int) -> Any:
-    if count <= len(PALETTE):
-        return PALETTE[index]
+    if count <= len(plots.PALETTE):
+        return plots.PALETTE[index]
     from matplotlib import colormaps
 
     return colormaps["viridis"](index / (count - 1))
@@ -198,7 +192,7 @@ def _has_column(peers: Sequence[Rows], key: str) -> bool:
     return any(row.get(key) is not None for rows in peers for row in rows)
 
 
-def _column(rows: Rows, key: str, clock: Clock) -> tuple[Floats, Floats]:
+def _column(rows: Rows, key: str, clock: Clock) -> tuple[plots.Floats, plots.Floats]:
     """Return the values of one column and their times, with a gap wherever the peer was down."""
     known = [row for row in rows if row.get(key) is not None]
     values = np.array([row[key] for row in known], np.float64)
@@ -208,7 +202,7 @@ def _column(rows: Rows, key: str, clock: Clock) -> tuple[Floats, Floats]:
     return np.insert(clock(unix_s), begins, np.nan), np.insert(values, begins, np.nan)
 
 
-def _smooth(values: Floats) -> Floats:
+def _smooth(values: plots.Floats) -> plots.Floats:
     """Return a centered moving mean over a fifteenth of the values, fewer at both ends."""
     if not len(values):
         return values

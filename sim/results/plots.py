@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from textwrap import wrap
+from textwrap import fill
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -178,10 +178,10 @@ def _fault_words(group: Mappings) -> str:
 
 
 # Inches.
-WIDTH, PANEL_HEIGHT, HEADER_LINE = 11.0, 2.6, 0.22
+WIDTH, PANEL_HEIGHT = 11.0, 2.6
 
-TITLE_MAX, WORLD_MAX = 95, 140
-"""Maximum letters of the two lines above the panels: the settings and the environment."""
+HEADER_MAX = 110
+"""Maximum letters of a line above the panels."""
 
 WEIGHTS_APART = 0.05
 """Minimum span of a picture of weights to either side, in founders."""
@@ -215,23 +215,13 @@ class _Panel(NamedTuple):
 def draw(summary: Summary, series: Series) -> "Figure":
     """Draw a simulated run: a panel for everything that was measured."""
     from matplotlib import rc_context
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     panels = list(_panels(summary, series))
     rows = max(1, -(-len(panels) // 2))
-    title, world = wrap(describe(summary), TITLE_MAX), wrap(describe_world(summary), WORLD_MAX)
-    below = HEADER_LINE * (len(title) + len(world) + 0.7)
-    height = below + PANEL_HEIGHT * rows
     with rc_context(STYLE):
-        rect = (0.0, 0.0, 1.0, 1 - below / height)
-        layout = ConstrainedLayoutEngine(rect=rect, hspace=0.06, wspace=0.03)
-        figure = new_figure(WIDTH, height, layout)
-        for index, text in enumerate([*title, *world]):
-            style: Any = {"fontsize": 9.5, "color": DIM}
-            if index < len(title):
-                style = {"fontsize": 12, "fontweight": "bold"}
-            y = 1 - HEADER_LINE * (index + 0.35) / height
-            figure.text(0.01, y, text, va="top", **style)
+        figure = new_figure(WIDTH, PANEL_HEIGHT * rows + 0.7, "constrained")
+        header = (fill(text, HEADER_MAX) for text in (describe(summary), describe_world(summary)))
+        figure.suptitle("\n".join(header), x=0.01, ha="left", fontsize=11)
         grid = list(figure.subplots(rows, 2, squeeze=False).flat)
         for axes in grid[max(1, len(panels)) :]:
             axes.remove()

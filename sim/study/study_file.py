@@ -58,11 +58,8 @@ def read_study(path: Path) -> Study:
         content = tomllib.loads(read_bytes(path).decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8") from error
     except (ValueError, RecursionError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise ConfigError(f"{path} is not TOML: {why}") from error
+        raise ConfigError(f"{path} is not TOML: {error}") from error
     try:
         return _study(path.stem, content)
     except ConfigError as error:

@@ -12,15 +12,7 @@ from ....gossip.protocol.state import Neighbors
 from ....gossip.rules.registry import make_rule
 from ....gossip.types import PeerId
 from ....gossip.weight import coarse
-from ....train.faults.schedule import (
-    ATTACKS,
-    KINDS,
-    Fault,
-    check_faults,
-    joining,
-    names_of_newcomers,
-    resolve,
-)
+from ....train.faults import schedule
 from ..peers import chain, complete, ring
 from ..vector import SIZE
 
@@ -30,7 +22,7 @@ __all__ = [
 
 
 # The vectors are four numbers that are checked after every event, which excludes Byzantine peers.
-_KINDS = tuple(kind for kind in KINDS if kind not in ATTACKS)
+_KINDS = tuple(kind for kind in schedule.KINDS if kind not in schedule.ATTACKS)
 
 
 class _PickyGoSGD:
@@ -127,12 +119,12 @@ class Scenario:
     is then encoded as bytes."""
     reads: bool = False
     """True if peers read one another's models meanwhile, as for an average of all."""
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[schedule.Fault, ...] = ()
 
     @property
     def ids(self) -> tuple[PeerId, ...]:
         """All peers that ever join, newcomers last."""
-        return (*self.peers, *names_of_newcomers(joining(self.faults)))
+        return (*self.peers, *schedule.names_of_newcomers(schedule.joining(self.faults)))
 
     @property
     def faults_s(self) -> float:
@@ -172,20 +164,20 @@ class Scenario:
         """Return a copy with these fields, and these fields of its config, replaced."""
         return replace(self, config=replace(self.config, **config), **more)
 
-    def with_faults(self, faults: tuple[Fault, ...]) -> "Scenario":
+    def with_faults(self, faults: tuple[schedule.Fault, ...]) -> "Scenario":
         """Return the same swarm with other faults.
 
         Raises:
             ConfigError: A fault concerns an unknown peer, or comes too late.
         """
-        check_faults(faults, self.peers, _KINDS)
+        schedule.check_faults(faults, self.peers, _KINDS)
         for position, fault in enumerate(faults, 1):
             if fault.at_s > LAST_FAULT_S:
                 raise ConfigError(
                     f"fault {fault.row or position}: at_s is {fault.at_s:g}: here it must be at "
                     f"most {LAST_FAULT_S:g}"
                 )
-        return replace(self, faults=resolve(faults, self.peers))
+        return replace(self, faults=schedule.resolve(faults, self.peers))
 
 
 _RULES: Mapping[str, str] = MappingProxyType(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-__all__ = ["Arrival", "Crash", "FaultReport", "Healing", "Times"]
+__all__ = ["Arrival", "Crash", "FaultReport", "Times"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +29,11 @@ class Times:
 class Crash:
     """A worker that crashed, and when others considered it dead."""
 
-    worker: int
     at_s: float
     survivors: set[int]
     """Workers that ran then and still do."""
     seen_s: dict[int, float] = field(default_factory=dict)
     """When each survivor considered it dead."""
-    over: bool = False
-    """True if a later incarnation has begun since."""
 
     @property
     def first_s(self) -> float | None:
@@ -55,20 +52,10 @@ class Crash:
 class Arrival:
     """A worker that started, for the first time or again."""
 
-    worker: int
     at_s: float
     again: bool
     admitted_s: float | None = None
     """Seconds until it had joined a swarm."""
-
-
-@dataclass(slots=True)
-class Healing:
-    """A cut or a partition that ended."""
-
-    at_s: float
-    took_s: float | None = None
-    """Seconds until no running worker was considered dead."""
 
 
 class FaultReport:
@@ -77,20 +64,24 @@ class FaultReport:
     def __init__(self) -> None:
         self.crashes: list[Crash] = []
         self.arrivals: list[Arrival] = []
-        self.healings: list[Healing] = []
         self.stranded: tuple[int, ...] = ()
         """Workers that were searching for a swarm, or paused, when the others had ended."""
         self.membership_bytes_s = 0.0
         """Bytes of membership messages per worker and second of its run."""
         self._missed: dict[int, Crash] = {}
+        """Last crash of each worker of which no later incarnation has begun."""
         self._new: dict[int, Arrival] = {}
+        self._healing_since_s: list[float] = []
+        """Ends of cuts after which a running worker is still considered dead."""
+        self._healed_s: list[float] = []
+        """How long after the end of each other cut one still was."""
         self._wrong: dict[int, set[int]] = {}
         """For each running worker, the running workers that consider it dead."""
 
     def crashed(self, worker: int, now: float, survivors: Iterable[int]) -> None:
         """Record that a worker ended without notice."""
         self.gone(worker)
-        crash = self._missed[worker] = Crash(worker, now, set(survivors))
+        crash = self._missed[worker] = Crash(now, set(survivors))
         self.crashes.append(crash)
 
     def gone(self, worker: int) -> None:
@@ -105,10 +96,8 @@ class FaultReport:
 
     def came(self, worker: int, now: float, *, again: bool) -> None:
         """Record that a worker has started: a newcomer, or another incarnation."""
-        missed = self._missed.pop(worker, None)
-        if missed is not None:
-            missed.over = True
-        arrival = self._new[worker] = Arrival(worker, now, again)
+        self._missed.pop(worker, None)
+        arrival = self._new[worker] = Arrival(now, again)
         self.arrivals.append(arrival)
 
     def admitted(self, worker: int, now: float) -> None:
@@ -136,19 +125,16 @@ class FaultReport:
 
     def ended(self, now: float) -> None:
         """Record that a cut has ended."""
-        self.healings.append(Healing(now))
+        self._healing_since_s.append(now)
         self._look(now)
 
     def _look(self, now: float) -> None:
-        if any(self._wrong.values()):
-            return
-        for healing in self.healings:
-            if healing.took_s is None:
-                healing.took_s = now - healing.at_s
+        if not any(self._wrong.values()):
+            self._healed_s += [now - since_s for since_s in self._healing_since_s]
+            self._healing_since_s.clear()
 
     def figures(self) -> dict[str, Any]:
         """Return the numbers of a summary: counts, and seconds."""
-        lasting = [crash for crash in self.crashes if not crash.over]
         newcomers = [arrival for arrival in self.arrivals if not arrival.again]
         returned = [arrival for arrival in self.arrivals if arrival.again]
         return {
@@ -157,11 +143,11 @@ class FaultReport:
             "joins": len(newcomers),
             "detect_s_first": _median([crash.first_s for crash in self.crashes]),
             "detect_s_last": _most([crash.last_s for crash in self.crashes]),
-            "undetected": sum(crash.last_s is None for crash in lasting),
+            "undetected": sum(crash.last_s is None for crash in self._missed.values()),
             **_of_arrivals("join", newcomers),
             **_of_arrivals("restart", returned),
-            "heal_s": _most([healing.took_s for healing in self.healings]),
-            "unhealed": sum(healing.took_s is None for healing in self.healings),
+            "heal_s": _most(self._healed_s),
+            "unhealed": len(self._healing_since_s),
             "membership_bytes_s": self.membership_bytes_s,
         }
 

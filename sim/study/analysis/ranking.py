@@ -7,18 +7,9 @@ from enum import StrEnum
 from itertools import product
 from typing import Final
 
+from .. import statistics
 from ..metrics import METRICS, Metric, preferred, values_of
 from ..results import Result, Results, seeds_tried
-from ..statistics import (
-    Difference,
-    Interval,
-    differences,
-    exp,
-    fisher,
-    holm,
-    interval,
-    minimum_detectable,
-)
 from ..study import Study
 
 __all__ = [
@@ -79,17 +70,17 @@ class Row:
     missing: int
     """Number of seeds without results that other points have, or that failed. Seeds that were never
     run do not count: an interrupted study is a study with fewer seeds."""
-    figures: Mapping[str, Interval]
+    figures: Mapping[str, statistics.Interval]
     """Figures by name of the metric (`METRICS`), where all results have it. Figures to the target
     are here only if no seed is missing and all reached it: the mean of the lucky seeds would say
     too little."""
     arrived: Mapping[str, int] = field(default_factory=dict)
     """Number of seeds that reached the target, for each metric counted to it."""
-    gap: Difference | None = None
+    gap: statistics.Difference | None = None
     """Difference to the first: a factor (1.5 takes half as much again) if the comparison's metric
     is a ratio, else a difference. Its interval is for this pair alone. None for the first itself,
     and for rows that cannot be compared."""
-    end_gap: Difference | None = None
+    end_gap: statistics.Difference | None = None
     """Difference in the final figure, for rows that do not always reach the target."""
     p: float = math.nan
     """Probability that noise alone makes such a difference, corrected for several comparisons
@@ -244,7 +235,7 @@ def in_order(
 
 
 def _row(label: str, found: Sequence[Result], target: float, seeds: int) -> Row:
-    figures: dict[str, Interval] = {}
+    figures: dict[str, statistics.Interval] = {}
     arrived: dict[str, int] = {}
     for name, metric in METRICS.items():
         values = values_of(found, metric, target)
@@ -253,7 +244,7 @@ def _row(label: str, found: Sequence[Result], target: float, seeds: int) -> Row:
             arrived[name], needed = len(values), max(seeds, len(found))
         # A mean of only the seeds that happen to have the figure would be a mean of the lucky ones.
         if len(values) == needed:
-            figures[name] = interval(values.values())
+            figures[name] = statistics.interval(values.values())
     missing = max(0, seeds - len(found))
     return Row(label=label, n=len(found), missing=missing, figures=figures, arrived=arrived)
 
@@ -288,7 +279,7 @@ def _judged(found: Comparison) -> Comparison:
         found = replace(found, metric=replace(found.metric, is_ratio=False))
     family = _family(found)
     rows = [*_by_figures(found, values, family), *_by_arrivals(found, family)]
-    corrected = holm([row.p for row in rows], family=family)
+    corrected = statistics.holm([row.p for row in rows], family=family)
     first = found.ranked[0]
     judged = {first.label: replace(first, verdict=Verdict.FIRST)}
     for row, p in zip(rows, corrected, strict=True):
@@ -325,14 +316,19 @@ def _by_figures(found: Comparison, values: Sequence[Values], family: int) -> lis
         values = [
             {seed: math.log(max(value, least)) for seed, value in group.items()} for group in values
         ]
-    gaps = differences(values[1:], values[0], resolution=resolution)
+    gaps = statistics.differences(values[1:], values[0], resolution=resolution)
     rows = []
     for row, gap, is_tie in zip(found.ranked[1:], gaps, alike, strict=True):
-        detectable = minimum_detectable(gap, SIGNIFICANT / family)
+        detectable = statistics.minimum_detectable(gap, SIGNIFICANT / family)
         if is_ratio:
             # Its standard error stays that of the logarithms.
-            gap = replace(gap, mean=exp(gap.mean), low=exp(gap.low), high=exp(gap.high))
-            detectable = exp(detectable)
+            gap = replace(
+                gap,
+                mean=statistics.exp(gap.mean),
+                low=statistics.exp(gap.low),
+                high=statistics.exp(gap.high),
+            )
+            detectable = statistics.exp(detectable)
         verdict = Verdict.TIE if is_tie else row.verdict
         rows.append(replace(row, gap=gap, p=gap.p, verdict=verdict, detectable=detectable))
     return rows
@@ -357,10 +353,12 @@ def _by_arrivals(found: Comparison, family: int) -> list[Row]:
         return []
     compared = (*found.ranked[1:], *found.late)
     ends = [values_of(found.groups[row.label], end, target) for row in (first, *compared)]
-    gaps = differences(ends[1:], ends[0], resolution=_rounding(ends), at_least_common=True)
+    gaps = statistics.differences(
+        ends[1:], ends[0], resolution=_rounding(ends), at_least_common=True
+    )
     rows = []
     for row, gap in list(zip(compared, gaps, strict=True))[len(found.ranked) - 1 :]:
-        by_arrivals = fisher(found.reached(row), row.n, found.reached(first), first.n)
+        by_arrivals = statistics.fisher(found.reached(row), row.n, found.reached(first), first.n)
         is_less_far = gap.mean > 0 if end.lower_is_better else gap.mean < 0
         # A row that ends better than the first is not worse, whatever the noise.
         by_ends = gap.p if is_less_far or math.isnan(gap.p) else 1.0
@@ -372,7 +370,7 @@ def _by_arrivals(found: Comparison, family: int) -> list[Row]:
                 end_gap=gap,
                 p=p if found.noise_known else math.nan,
                 is_by_arrivals=is_by_arrivals,
-                detectable=minimum_detectable(gap, SIGNIFICANT / family / _TESTS),
+                detectable=statistics.minimum_detectable(gap, SIGNIFICANT / family / _TESTS),
             )
         )
     return rows

@@ -201,7 +201,7 @@ def test_what_was_measured_is_shown_where_it_cannot_be_kept(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     leave_run(tmp_path / "run", PACES)
-    monkeypatch.setattr("rumor.sim.calibration.calibration.write_json", full)
+    monkeypatch.setattr("rumor.sim.calibration.write_json", full)
     shown = run("calibrate", "run")
     assert shown.exit_code == 1 and "simulate --from" not in shown.stdout
     assert "steps seen" in shown.stdout

@@ -97,8 +97,8 @@ def test_faults_can_be_given_as_a_file(fuzz: Fuzz, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--seeds", "many"], "seeds is 'many': 'many' is neither a number nor FIRST-LAST"),
-        (["--seeds", "9-3"], "seeds is '9-3': '9-3' runs backwards"),
-        (["--seeds", "0-99999999"], "these are more than 10,000,000"),
+        (["--seeds", "9-3"], "seeds is '9-3': '9-3' must be up to 10,000,000"),
+        (["--seeds", "0-99999999"], "must be up to 10,000,000"),
         (["--seeds", "1,,2"], "'' is neither a number nor FIRST-LAST"),
         (["--workers", "1"], "workers is 1: it must be from 2 to 64"),
         (["--processes", "0"], "processes is 0: it must be at least 1"),

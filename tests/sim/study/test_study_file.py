@@ -181,5 +181,5 @@ def test_a_calibration_says_which_workers_there_are(tmp_path: Path) -> None:
     text = f'from = "{measured(tmp_path)}"\ngrid = {{ workers = [2, 4] }}\n'
     with pytest.raises(ConfigError, match="grid varies workers"):
         read_study(written(tmp_path, text))
-    with pytest.raises(ConfigError, match=r"none\.json does not exist"):
+    with pytest.raises(ConfigError, match=r"none\.json cannot be read: No such file"):
         read_study(written(tmp_path, 'from = "none.json"\ngrid = { p = [0.1, 1] }\n'))

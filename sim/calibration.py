@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -10,16 +10,17 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ...gossip.errors import ConfigError
-from ...gossip.protocol.rule import requirements_of
-from ...gossip.rules.registry import read_rule
-from ...gossip.transport.addresses import is_loopback
-from ...train.storage.files import write_json
-from ..config import FLOAT_MAX, SimulationConfig
-from ..models.network import PRESETS, NetworkConfig, network_of, network_text, read_network
-from ..models.tables import as_table, from_table
-from ..results.files import read_object
-from ..results.live_run import LivePeer, LiveRun, Row
+from ..gossip.errors import ConfigError
+from ..gossip.protocol.rule import requirements_of
+from ..gossip.rules.registry import read_rule
+from ..gossip.specs.parameter import check_settings, setting
+from ..gossip.transport.addresses import is_loopback
+from ..train.storage.files import write_json
+from .config import SimulationConfig
+from .models.network import PRESETS, NetworkConfig, network_of, network_text, read_network
+from .models.tables import as_table, from_table
+from .results.files import read_object
+from .results.live_run import LivePeer, LiveRun, Row
 
 __all__ = ["Calibration", "PeerPace", "calibrate", "read_calibration"]
 
@@ -56,24 +57,22 @@ _HIDDEN: Final = 1.1
 class PeerPace:
     """How long the steps of one peer take."""
 
-    id: str
-    """Its name."""
-    step_s: float
-    """Mean duration of a step, seconds, without waiting for others and without ``exchange_s``."""
-    step_s_cv: float = 0.0
-    """Standard deviation over mean."""
-    steps: int = 0
-    """Number of steps measured."""
-    exchange_s: float = 0.0
-    """Additional time of a step per push and per mix, seconds."""
+    id: str = setting(MISSING, "Its name.")
+    step_s: float = setting(
+        MISSING,
+        "Mean duration of a step, seconds, without waiting for others and without ``exchange_s``.",
+        above=0,
+    )
+    step_s_cv: float = setting(0.0, "Standard deviation over mean.", low=0)
+    steps: int = setting(0, "Number of steps measured.")
+    exchange_s: float = setting(
+        0.0, "Additional time of a step per push and per mix, seconds.", low=0
+    )
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if not self.id:
             raise ConfigError("id is empty: it must be a name")
-        for name in ("step_s", "exchange_s", "step_s_cv"):
-            value, least = getattr(self, name), "above 0" if name == "step_s" else "0 or more"
-            if not 0 <= value <= FLOAT_MAX or (least == "above 0" and not value):
-                raise ConfigError(f"{name} is {value!r}: it must be {least}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
