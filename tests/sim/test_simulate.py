@@ -143,7 +143,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"stands_for": -1.0}, "stands_for is -1.0"),
     ({"tested": 0}, "tested is 0"),
     ({"workers_tested": -1}, "workers_tested is -1"),
-    ({"task": lambda: 3}, "returned a int: it must return a Task"),
+    ({"task": lambda: 3}, "returned a int: it must return a model"),
     ({"task": lambda path: tiny()}, "it must take no argument, or only seed"),
     ({"task": lambda: 1 / 0}, "raised ZeroDivisionError"),
     ({"task": Ellipsis}, "task is Ellipsis: it must be a name, a Task or a function"),
