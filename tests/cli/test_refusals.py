@@ -119,7 +119,7 @@ REFUSED = {
     "doctor": [
         ("a/b", "write HOST or HOST:PORT"),
         ("node-a:1 --key m1.key", "belong together"),
-        ("node-a:1 --wait-s 0", "wait_s is 0"),
+        ("node-a:1 --timeout-s 0", "timeout_s is 0"),
         ("node-a:1 --task nope", "digits, mnist, quadratic"),
         ("node-a:1 --rule nope", "gosgd"),
         ("node-a:1 --shards 2", "is of a model: give --task, too"),
