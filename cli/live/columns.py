@@ -126,7 +126,10 @@ COLUMNS: Final = (
     _figure("accuracy", "accuracy", 4, room=100),
     _number("up", lambda p: p.uptime_s, span, room=122),
     Column(
-        *("address", lambda p: p.address, lambda p: shown_name(p.address, 40) or "dials out"), 146
+        "address",
+        lambda p: p.address,
+        lambda p: shown_name(p.address, 40) or ("-" if p.is_gone else "dials out"),
+        room=146,
     ),
 )
 """Columns in display order."""
@@ -166,13 +169,12 @@ def summary(view: "SwarmView") -> str:
 
 
 _WORDS: Final = {
-    "founded": "has founded a swarm",
-    "met": "is there",
-    "suspected": "is silent",
-    "recovered": "is heard again",
+    "founded": "founded the swarm",
+    "suspected": "is suspected",
+    "recovered": "is back",
     "died": "is considered dead",
-    "left": "has left",
-    "full": "has no room for more names",
+    "left": "left",
+    "full": "has no room for more members",
 }
 
 
@@ -181,7 +183,7 @@ def event_line(event: "EventView") -> str:
     at = time.strftime("%H:%M:%S", time.localtime(event.time_s))
     what = _WORDS.get(event.event, printable(event.event))
     if event.event == "joined":
-        what = "has joined" + (f", a copy of {shown_name(event.donor)}" if event.donor else "")
-    told = [teller for teller in event.told_by if teller != event.peer]
-    say = f" (say {', '.join(map(shown_name, told))})" if told else ""
-    return f"{at}  {shown_name(event.peer)} {what}{say}"
+        what = "joined" + (f", as a copy of {shown_name(event.donor)}" if event.donor else "")
+    tellers = [teller for teller in event.told_by if teller != event.peer]
+    source = f" (reported by {', '.join(map(shown_name, tellers))})" if tellers else ""
+    return f"{at}  {shown_name(event.peer)} {what}{source}"

@@ -1,10 +1,12 @@
 """``rumor top``: who is in a swarm that runs, and how each of them is doing."""
 
+import re
 import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -29,7 +31,7 @@ __all__ = ["TopConfig", "observing", "print_view", "screen_of", "top"]
 
 _EVENTS_SHOWN: Final = 10
 
-_HEARSAY: Final = "* as other members say"
+_HEARSAY: Final = "* as other members report"
 
 # Lines in a file are not folded.
 _PIPED_WIDTH: Final = 200
@@ -190,13 +192,17 @@ def screen_of(
     view: "SwarmView", width: int, height: int, sort: str = "peer", notice: str = ""
 ) -> RenderableType:
     """Return a swarm as a whole terminal shows it: members first, events in the room below."""
-    head = [Text(summary(view), style="bold"), Text("")]
+    # Folded between figures only.
+    folded = wrap(re.sub(r"(?<!·) (?!·)", "\xa0", summary(view)), width)
+    head = [*(Text(line.replace("\xa0", " "), style="bold") for line in folded), Text("")]
     if notice:
-        head.insert(1, Text(printable(notice), style="yellow"))
+        head.insert(-1, Text(printable(notice), style="yellow"))
     # Besides members and events: titles and a line of notes.
     room = height - len(head) - 2
     count = max(0, min(_EVENTS_SHOWN, height // 4, room - 1))
-    events = view.events[max(0, len(view.events) - count) :]
+    # Members noticing one another adds nothing to their joining.
+    reported = [event for event in view.events if event.event != "met"]
+    events = reported[max(0, len(reported) - count) :]
     rows = min(len(view.peers), max(1, room - len(events)))
     left_out = len(view.peers) - rows
     told = [f"{left_out} more members"] if left_out else []

@@ -91,7 +91,7 @@ function drawBanner() {
   let words = "", now = "live";
   if (isLost) [words, now] = ["rumor top does not answer: it has ended, or the connection is cut. This page goes on when it is back.", "lost"];
   else if (!view) now = "waiting";
-  else if (!view.answered) [words, now] = ["Nobody answers any more. What follows is what was last known; this page goes on when somebody answers.", "silent"];
+  else if (!view.answered) [words, now] = ["No member answers any more. The page shows the last known state, and continues when a member answers.", "silent"];
   else if (view.cut_off > 1) [words, now] = [`Partition: ${view.cut_off} members answer here, but other members do not hear them.`, "live"];
   if (banner.textContent !== words) banner.textContent = words;
   banner.hidden = !words;
@@ -118,8 +118,8 @@ function drawTiles() {
 function drawGraph() {
   const told = graph.draw(state.view, state.chosen);
   const words = told.drawn
-    ? `Discs: weight. Arcs: bytes of the last seconds, the widest ${rate(told.most)}${told.drawn < told.busy ? `; the busiest ${told.drawn} of ${told.busy} are drawn` : ""}. Blue ones push shares, gray ones carry only answers and news of members${state.chosen === null ? "" : ", orange ones are the chosen member's"}.${told.shares ? " On one machine models are read from shared memory, and count as no bytes." : ""}`
-    : "Discs: weight. No link has carried anything in the last seconds.";
+    ? `Disc area: weight. Arc width: bytes per second, at most ${rate(told.most)}${told.drawn < told.busy ? `; the busiest ${told.drawn} of ${told.busy} are drawn` : ""}. Blue arcs carry shares, gray ones only replies and membership${state.chosen === null ? "" : ", orange ones belong to the chosen member"}.${told.shares ? " Models read from shared memory on one machine are not counted." : ""}`
+    : "Disc area: weight. No link has carried anything in the last seconds.";
   find("graph-note").textContent = words;
   const counts = new Map();
   for (const peer of state.view.peers) counts.set(peer.state, (counts.get(peer.state) ?? 0) + 1);
@@ -138,14 +138,14 @@ function drawPeer() {
   find("peer-title").textContent = peer ? shownName(peer.id, 60) : "A member";
   if (!peer) {
     const latest = [...view.events].reverse().slice(0, 8);
-    const words = "Choose one in the graph or in the table to see its links and its configuration.";
-    body.replaceChildren(html("p", { class: "note" }, words), html("h3", {}, "Latest"),
+    const words = "Select a member in the graph or the table to see its links and configuration.";
+    body.replaceChildren(html("p", { class: "note" }, words), html("h3", {}, "Latest events"),
       html("ol", { class: "plain-list" }, ...latest.map((event) => html("li", {}, html("time", {}, clock(event.time_s)), ` ${sentence(event)}`))));
     return;
   }
   const facts = [
     ["state", peer.state === "training" || !STATES.has(peer.state) ? shownName(peer.state) : `${peer.state}: ${STATES.get(peer.state)}`],
-    ["address", shownName(peer.address || "dials out only", 60)],
+    ["address", shownName(peer.address || (["dead", "left"].includes(peer.state) ? "–" : "dials out only"), 60)],
     ["machine", peer.settings.host ? shownName(peer.settings.host, 60) : null],
     ["step", `${whole(peer.step)}, ${amount(peer.steps_s)} per second`],
     ["weight", `${amount(peer.weight)}, and ${amount(peer.escrow)} on its way`],
@@ -193,7 +193,7 @@ function drawCurves() {
   find("curves").classList.toggle("solo", !isKnown);
   find("distance").toggleAttribute("hidden", !isKnown);
   find("distance-none").hidden = isKnown;
-  loss.draw(xs, series("losses"), { isTime, isLog, chosen, what: "Loss", nothing: "No member tells its loss yet." });
+  loss.draw(xs, series("losses"), { isTime, isLog, chosen, what: "Loss", nothing: "No member has reported a loss yet." });
   if (!isKnown) find("distance-note").replaceChildren();
   else distance.draw(xs, distances, { isTime, isLog, chosen, what: "Distance from the mean of all models, over its norm", nothing: "" });
 }
@@ -245,7 +245,7 @@ function drawMembers() {
     const order = typeof x === "number" && typeof y === "number" ? x - y : byName(String(x), String(y));
     return (state.isFalling ? -order : order) || byName(a.id, b.id);
   });
-  find("matching").textContent = words.length ? `${shown.length} of ${all.length}` : all.some((peer) => peer.source === "others") ? "* as other members say" : "";
+  find("matching").textContent = words.length ? `${shown.length} of ${all.length}` : all.some((peer) => peer.source === "others") ? "* as other members report" : "";
   const focused = document.activeElement?.closest("#members tbody button")?.dataset.id;
   find("members").tBodies[0].replaceChildren(...shown.map(row));
   if (focused !== undefined) [...document.querySelectorAll("#members tbody button")].find((each) => each.dataset.id === focused)?.focus();

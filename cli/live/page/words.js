@@ -110,6 +110,6 @@ export function sentence(event) {
   const what = SENTENCES[event.event] ?? shownName(event.event);
   const donor = event.donor ? `, as a copy of ${shownName(event.donor)}` : "";
   const tellers = event.told_by ?? [];
-  const told = tellers.length && tellers[0] !== event.peer ? ` (${tellers.length === 1 ? `says ${shownName(tellers[0])}` : `say ${tellers.length} members`})` : "";
+  const told = tellers.length && tellers[0] !== event.peer ? ` (reported by ${tellers.length === 1 ? shownName(tellers[0]) : `${tellers.length} members`})` : "";
   return `${who} ${what}${donor}${told}`;
 }

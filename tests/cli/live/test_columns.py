@@ -72,11 +72,11 @@ def test_the_summary_says_who_is_there_and_what_all_hold() -> None:
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        (("died", "p1", "", ("a", "b")), "p1 is considered dead (say a, b)"),
-        (("joined", "p1", "p0", ("p1",)), "p1 has joined, a copy of p0"),
-        (("joined", "p1", "", ("p1",)), "p1 has joined"),
-        (("met", "p1", "", tuple("abcde")), "p1 is there (say a, b, c, d, e)"),
-        (("renamed", "p1", "", ("a",)), "p1 renamed (say a)"),
+        (("died", "p1", "", ("a", "b")), "p1 is considered dead (reported by a, b)"),
+        (("joined", "p1", "p0", ("p1",)), "p1 joined, as a copy of p0"),
+        (("joined", "p1", "", ("p1",)), "p1 joined"),
+        (("left", "p1", "", tuple("abcde")), "p1 left (reported by a, b, c, d, e)"),
+        (("renamed", "p1", "", ("a",)), "p1 renamed (reported by a)"),
     ],
 )
 def test_events_in_words(event: tuple[str, str, str, tuple[str, ...]], words: str) -> None:

@@ -202,7 +202,7 @@ def test_a_member_that_dies_is_shown_so_and_the_page_goes_on(page: Browser, site
     site.show(replace(swarm(4), peers=(dead, *others), events=(died,), answered=3))
     await_that(page, "return document.querySelectorAll('#graph .is-dead').length", is_=1)
     assert page.run(NODES) == 4 and page.run(MARKS) >= 1
-    assert "p00 is considered dead (say 2 members)" in page.run(TEXT, "#events")
+    assert "p00 is considered dead (reported by 2 members)" in page.run(TEXT, "#events")
     assert "1 dead" in page.run(TEXT, "#tiles")
     assert page.run(HIDDEN, "#banner")
     assert page.complaints() == []
@@ -228,7 +228,7 @@ def test_where_nobody_answers_any_more_it_says_so_and_when_the_server_ends_too(
         await_that(window, HIDDEN, "#banner", is_=True)
         site.show(replace(swarm(4), answered=0))
         await_that(window, HIDDEN, "#banner", is_=False)
-        assert window.run(TEXT, "#banner").startswith("Nobody answers any more.")
+        assert window.run(TEXT, "#banner").startswith("No member answers any more.")
         site.show(swarm(4))
         await_that(window, HIDDEN, "#banner", is_=True)
     lost = "return document.querySelector('#banner').textContent.startsWith('rumor top does not')"
