@@ -346,8 +346,8 @@ class PeerConfig(
     bind: str | tuple[str, ...] | None = setting(
         "tcp://127.0.0.1:*",
         "Where to listen: tcp://0.0.0.0:7700 lets other machines in, tcp://[::]:7700 also by "
-        "IPv6; with port ``*``, the system chooses one. May be given several times. None for a "
-        "peer that only dials out.",
+        "IPv6; with port ``*``, the system chooses one. May be given several times. none for a "
+        "peer that only dials out: a full member that others cannot dial.",
         brief="Where to listen: 0.0.0.0:7700.",
         metavar="ADDRESS",
     )
@@ -648,6 +648,8 @@ class RunConfig(TrainingSettings):
 
 
 def _parse_binds(bind: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
-    if bind is None or isinstance(bind, str):
-        return bind and parse_address(bind, any_port=True)
+    if bind is None or bind in ("none", ("none",)):
+        return None
+    if isinstance(bind, str):
+        return parse_address(bind, any_port=True)
     return tuple(parse_address(address, any_port=True) for address in bind)

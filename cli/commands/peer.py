@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ import typer
 
 from ...gossip.errors import ConfigError
 from ...gossip.rules.registry import make_rule
-from ...gossip.specs.parameter import setting
 from ...train.config import PeerConfig, RunConfig
 from ..reports.console import print_json
 from ..settings.exchange import ExchangeConfig
@@ -30,7 +29,7 @@ from ..settings.options import (
     options_of,
 )
 
-__all__ = ["ListenConfig", "peer", "stop_on_signals"]
+__all__ = ["peer", "stop_on_signals"]
 
 # As in `train.storage.incarnation`, which imports torch.
 _INCARNATION_FILE: Final = "life.json"
@@ -38,18 +37,10 @@ _INCARNATION_FILE: Final = "life.json"
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListenConfig:
-    """Whether a peer listens."""
-
-    dial_only: bool = setting(False, "Do not listen at all: a full member that others cannot dial.")
-
-
 @options_of(
     Source(RunConfig, TRAINING),
     Source(PeerConfig, GOSSIP, without=("signals",)),
     Source(ExchangeConfig, GOSSIP, without=("bandwidth_bytes_s",)),
-    Source(ListenConfig, GOSSIP),
     everyday={
         TRAINING: ("task", "steps", "lr", "partition", "index", "count", "device"),
         SWARM: ("id", "bind", "join", "key", "roster"),
@@ -135,7 +126,6 @@ def _configs(options: Mapping[str, Any], typed: Collection[str]) -> tuple[RunCon
         **exchange,
         **{name: tuple(options[name] or ()) for name in ("advertise", "join")},
         "rule": rule,
-        "bind": None if options["dial_only"] else options["bind"],
         "options": {
             name: str(value) if isinstance(value, Path) else value
             for name, value in options.items()

@@ -41,7 +41,7 @@ __all__ = ["run"]
         MACHINES: ("peers", "hosts", "port", "scheduler", "device", "key", "roster"),
         GOSSIP: ("rule", "topology", "wire", "timing"),
         FAULTS: ("slow", "faults"),
-        OUTPUT: ("out", "resume"),
+        OUTPUT: ("out", "resume", "dry_run"),
     },
 )
 def run(
@@ -56,15 +56,6 @@ def run(
         ),
     ] = None,
     *,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            metavar="",
-            help="Show settings; start nothing.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
@@ -102,7 +93,7 @@ def run(
     exchange = config_of(ExchangeConfig, settings)
     config = config_of(LaunchConfig, settings | {"exchange": exchange})
     machines = config_of(MachinesConfig, settings)
-    if _becomes_task(config, machines, words, names, dry_run=dry_run, as_json=as_json):
+    if _becomes_task(config, machines, words, names, as_json=as_json):
         return
     if machines.hosts is not None:
         from ..cluster.fleet import Remote
@@ -115,7 +106,7 @@ def run(
         job = script_job(config, words)
         settings = shown_settings(job.config)
         told = {id: variables(config, job.out, i) for i, id in enumerate(config.ids())}
-    if dry_run:
+    if machines.dry_run:
         _show(job.command, settings | {"out": str(job.out)}, told, as_json=as_json)
         return
     if machines.hosts is None:
@@ -137,7 +128,6 @@ def _becomes_task(
     words: Sequence[str],
     names: set[str],
     *,
-    dry_run: bool,
     as_json: bool,
 ) -> bool:
     """Become the one peer of this process, if it is a scheduler's task or has addresses to join."""
@@ -166,7 +156,7 @@ def _becomes_task(
     else:
         return False
     id = told["RUMOR_ID"]
-    if not dry_run:
+    if not machines.dry_run:
         print(f"{name} as {id}, in {out}: loading torch", file=sys.stderr, flush=True)
         execute(command, told)
     _show(command, shown_settings(config) | {"out": str(out)}, {id: told}, as_json=as_json)

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
-from ...gossip.specs.parameter import setting
+from ...gossip.specs.parameter import check_settings, setting
 from ...sim.results.figures import duration
 from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
 from ..reports.console import counted, plain_table, print_json, print_path, progress_on
@@ -95,6 +95,9 @@ class StudyConfig(OutSettings):
 
     report: bool = setting(True, "Write report.html.")
 
+    def __post_init__(self) -> None:
+        check_settings(self)
+
 
 @options_of(Source(StudyConfig))
 def study(
@@ -158,8 +161,6 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
     found = found if config.target is None else replace(found, target=config.target)
     folder = config.out or Path("runs") / f"study-{found.name}"
     check_folder(folder, resume=config.resume or config.dry_run)
-    if config.hours is not None and not config.hours > 0:
-        raise ConfigError(f"--hours is {config.hours:g}: it must be above 0")
     stop_s = None if config.hours is None else time.monotonic() + 3600 * config.hours
     try:
         with Console(stderr=True).status("looking through the trials"):

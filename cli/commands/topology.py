@@ -13,13 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError
-from ...gossip.specs.parameter import setting
+from ...gossip.specs.parameter import listed, setting
 from ...topology import TopologyError, facts, parse
 from ...topology.advise import Advice
 from ...topology.families.registry import FAMILIES
 from ...topology.spec import read
 from ..errors import not_written
 from ..reports.console import plain_table, print_json
+from ..run_folder import check_output
 from ..settings.options import Json, Source, options_of
 
 __all__ = ["TopologyConfig", "topology"]
@@ -95,12 +96,9 @@ def _check_path(path: Path) -> None:
     """Check that a picture can be written there, before any long computation."""
     from ...topology.drawing import FORMATS
 
-    ends = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-    fits = path.suffix.lower() in FORMATS and path.absolute().parent.is_dir()
-    if not fits or path.is_dir():
-        raise ConfigError(
-            f"--draw is {str(path)!r}: name a file in a folder that exists, that ends in {ends}"
-        )
+    if path.suffix.lower() not in FORMATS:
+        raise ConfigError(f"--draw is {str(path)!r}: it must end in {listed(FORMATS)}")
+    check_output(path)
 
 
 def _show_facts(spec: str, config: TopologyConfig, *, as_json: bool) -> None:

@@ -215,6 +215,8 @@ class MachinesConfig:
         brief="auto, slurm, torchrun or none.",
     )
 
+    dry_run: bool = setting(False, "Show settings; start nothing.")
+
     models: bool = setting(True, "With ``hosts``: copy the peers' models here, and merge them.")
 
     command: str | None = setting(

@@ -118,16 +118,6 @@ class Swarm:
         except OSError as error:
             raise ConfigError(not_written(job.out, error)) from None
 
-    def outcomes(self) -> "list[Outcome]":
-        """Return the outcome of each peer; all have ended.
-
-        Raises:
-            TrainingError: A peer left files that cannot be read.
-        """
-        from .summary import read_outcomes
-
-        return read_outcomes(self.group.places, self.monitor.views)
-
     def concluded(self, wall_s: float) -> dict[str, Any]:
         """Merge, summarize and draw all swarms of a run that is over.
 

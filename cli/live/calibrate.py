@@ -18,6 +18,7 @@ from ..reports.console import plain_table, print_json
 from ..run_folder import check_output
 from ..settings.exchange import parse_rate
 from ..settings.options import OUTPUT, Json, Source, options_of
+from .top import observing
 
 if TYPE_CHECKING:
     from ...sim.calibration import Calibration
@@ -163,19 +164,14 @@ def measure(folder: Path | None, config: CalibrateConfig) -> "tuple[Calibration,
         if run is None:
             raise ConfigError("name the folder of a run, or give --join with a running peer")
         return _of_run(run, None), []
-    from ...gossip.transport.keys.keyring import read_keyring
-    from ...train.observe.observer import Observer
-    from ...train.observe.probe import Probe
-
-    keyring, bytes_max = read_keyring(config.key, config.roster), round(config.probe_mb * 1e6)
-    with Observer(config.join, keyring=keyring) as observer:
+    with observing(config.join, config.key, config.roster) as observer:
         peers = _training(observer.poll())
         if not peers:
             raise RumorError(f"no peer that trains answers at {', '.join(config.join)}")
         links = []
         for peer in peers:
-            with Probe(peer.address, keyring=keyring) as probe:
-                links.append(probe.sound(bytes_max=bytes_max))
+            with observer.probe(peer) as probe:
+                links.append(probe.sound(bytes_max=round(config.probe_mb * 1e6)))
         network = network_between(links)
         if run is not None:
             return _of_run(run, network), links

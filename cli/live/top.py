@@ -3,13 +3,13 @@
 import re
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -57,6 +57,8 @@ class TopConfig(TrustSettings):
         brief="Column to sort by.",
     )
 
+    once: bool = setting(False, "Print one table and exit.")
+
     web: bool = setting(
         False,
         "Show the swarm in the browser, with links and curves: print the address of a page and "
@@ -86,9 +88,6 @@ class TopConfig(TrustSettings):
 def top(
     addresses: Members,
     *,
-    once: Annotated[
-        bool, typer.Option("--once", metavar="", help="Print one table and exit.")
-    ] = False,
     as_json: Json = False,
     **settings: Any,
 ) -> None:
@@ -117,7 +116,7 @@ def top(
     if config.web:
         from .web import parse_place, show_page
 
-        if once or as_json:
+        if config.once or as_json:
             raise ConfigError("--web shows a page: leave --once and --json out")
         place = parse_place("127.0.0.1:0" if config.listen is None else config.listen)
         show_page(observing(addresses, config.key, config.roster), place, config.every_s)
@@ -125,7 +124,7 @@ def top(
     is_terminal = sys.stdout.isatty()
     with observing(addresses, config.key, config.roster) as observer:
         view = observer.poll()
-        if is_terminal and not once and not as_json:
+        if is_terminal and not config.once and not as_json:
             _redraw(observer, view, config)
             return
         # A rate needs two answers.
@@ -137,7 +136,7 @@ def top(
             print_view(view, Console(width=None if is_terminal else _PIPED_WIDTH), config.sort)
 
 
-def observing(addresses: list[str], key: Path | None, roster: Path | None) -> "Observer":
+def observing(addresses: Sequence[str], key: Path | None, roster: Path | None) -> "Observer":
     """Return what watches a swarm, for a ``with`` block.
 
     Raises:

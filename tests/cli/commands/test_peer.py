@@ -73,7 +73,7 @@ def test_the_same_command_begins_and_goes_on(asked: Asked, tmp_path: Path) -> No
 
 
 def test_a_peer_that_only_dials_out_listens_nowhere(asked: Asked) -> None:
-    typed("--set=dial_only")
+    typed("--bind=none")
     assert [peer.bind for _, peer in asked] == [None]
 
 
