@@ -10,7 +10,7 @@ w = np.ones(n_peers)  # one weight each
 inbox: list[list[tuple[np.ndarray, float]]] = [[] for _ in range(n_peers)]
 
 for _ in range(20_000):
-    i = rng.integers(n_peers)  # any peer, at any time: nobody waits for anybody
+    i = rng.integers(n_peers)  # any peer, at any time: none waits for another
 
     for share, weight in inbox[i]:  # 1. mix what has arrived
         x[i] += weight / (w[i] + weight) * (share - x[i])
