@@ -304,11 +304,7 @@ def read_faults(source: str | Path) -> tuple[Fault, ...]:
             names the fault, counted from 1, and the field.
     """
     is_text = isinstance(source, str) and source.lstrip().startswith("[")
-    content = read_user_json(str(source) if is_text else Path(source))
-    if not isinstance(content, list):
-        raise ConfigError('it must be a list of faults: [{"at_s": 3.0, "kind": ...}, ...]')
-    found = [_fault(entry, row) for row, entry in enumerate(content, 1)]
-    return tuple(sorted(found, key=lambda fault: fault.at_s))
+    return _checked(read_user_json(str(source) if is_text else Path(source)))
 
 
 def faults_as_json(faults: Iterable[Fault]) -> list[dict[str, Any]]:
@@ -326,11 +322,14 @@ def faults_of(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tu
     Raises:
         ConfigError: They cannot be read, or a fault has another form.
     """
-    if isinstance(source, str | Path):
-        return read_faults(source)
-    made = [faults_as_json([f])[0] if isinstance(f, Fault) else dict(f) for f in source]
-    # Writing and reading them again checks them like those of a file.
-    return read_faults(json.dumps(made)) if made else ()
+    return read_faults(source) if isinstance(source, str | Path) else _checked(source)
+
+
+def _checked(entries: object) -> tuple[Fault, ...]:
+    if not isinstance(entries, list | tuple):
+        raise ConfigError('it must be a list of faults: [{"at_s": 3.0, "kind": ...}, ...]')
+    found = [_fault(entry, row) for row, entry in enumerate(entries, 1)]
+    return tuple(sorted(found, key=lambda fault: fault.at_s))
 
 
 def check_faults(
@@ -380,8 +379,9 @@ def resolve(faults: Iterable[Fault], peers: Sequence[str]) -> tuple[Fault, ...]:
 
 def _fault(entry: object, row: int) -> Fault:
     where = f"fault {row}"
-    if not isinstance(entry, dict):
-        raise ConfigError(f"{where} is {json.dumps(entry)}: it must be an object")
+    entry = _given(entry) if isinstance(entry, Fault) else entry
+    if not isinstance(entry, Mapping):
+        raise ConfigError(f"{where} is {_shown(entry)}: it must be an object")
     given = {name: value for name, value in entry.items() if value is not None}
     _check(given, where)
     return Fault(**{name: _frozen(value) for name, value in given.items()}, row=row)

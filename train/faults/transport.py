@@ -5,7 +5,6 @@ the plan from a file, in which the launcher also records when training began; ti
 count from then.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,7 @@ from ...gossip.types import PeerId
 from ...gossip.wire.codec import Buffer, decode_header
 from ..storage.files import read_json, write_json
 from .network import NetworkFaults
-from .schedule import Fault, faults_as_json, read_faults
+from .schedule import Fault, faults_as_json, faults_of
 
 __all__ = ["FaultyTransport", "NetworkPlan"]
 
@@ -65,8 +64,8 @@ class NetworkPlan:
         """
         try:
             content = read_json(path)
-            faults = read_faults(json.dumps(content["faults"]))
-            return cls(**content | {"ids": tuple(content["ids"]), "faults": faults})
+            told = {"ids": tuple(content["ids"]), "faults": faults_of(content["faults"])}
+            return cls(**content | told)
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise ConfigError(f"{path} does not say what happens to the network: {error}") from None
 

@@ -5,6 +5,7 @@ import re
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -16,8 +17,9 @@ from ...gossip.errors import LocalProtocolError
 from ...gossip.protocol.rule import requirements_of
 from ...gossip.transport.addresses import parse_address
 from ...gossip.types import Incarnation, PeerId
+from ...gossip.wire.fields import FieldError, Fields
 from ...gossip.wire.messages import Phase
-from ...gossip.wire.schema import FrozenTensor, Schema, TensorSpec
+from ...gossip.wire.schema import Schema
 from ..config import PeerConfig, Recurrence
 from ..model import travelling_tensors
 from ..storage.checkpoint import (
@@ -45,6 +47,7 @@ _TABLE_EVERY: Final = "2s"
 
 _TAKEN: Final = ("model", "anchor", "rng", "own")
 _JOB: Final = "the checkpoint"
+_SCHEMA: Final = Fields(Schema)
 
 
 class PeerFolder:
@@ -171,7 +174,7 @@ class PeerFolder:
             past = Past.of(checkpoint, needs_anchor=self._vector.anchor_flats is not None)
         except ConfigError:
             raise
-        except (LookupError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, FieldError) as error:
             raise TrainingError(f"the head of a checkpoint is not understood: {error!r}") from None
         for name, each in self._registered.items():
             _give_back(name, each, checkpoint)
@@ -192,14 +195,10 @@ class PeerFolder:
 
     def _require_fit(self, head: Mapping[str, Any]) -> None:
         schema = self._vector.schema
-        specs = tuple(
-            TensorSpec(name, tuple(shape), dtype, shared, tuple(*order))
-            for name, shape, dtype, shared, *order in head["tensors"]
-        )
-        told = head.get("frozen") if schema.frozen else None
-        frozen = tuple(FrozenTensor(name, tuple(shape), *rest) for name, shape, *rest in told or ())
+        then: Schema = _SCHEMA.read(_tuples(head["schema"]))
         # Frozen tensors cannot be compared if either side did not record them.
-        then = Schema(specs, head["shards"], head.get("scattered", False), frozen or schema.frozen)
+        if not (then.frozen and schema.frozen):
+            then = replace(then, frozen=schema.frozen)
         if difference := schema.difference(then):
             raise ConfigError(
                 f"the checkpoint is of another model: {difference.replace('there', 'in it')}"
@@ -380,19 +379,12 @@ class PeerFolder:
         tensors |= more | {f"model.{name}": _copied(each) for name, each in self._tensors.items()}
         anchor = (self._vector.anchor_flats or ()) if head["anchored"] else ()
         tensors |= {f"anchor.{i}": _copied(flat) for i, flat in enumerate(anchor)}
-        schema = self._vector.schema
         whole = dict(head) | {
             "steps": self.steps,
             "rng": rng,
             "registered": registered,
             "own": kept,
-            "tensors": [
-                [s.name, s.shape, s.dtype, s.shared, *([s.order] if s.order else [])]
-                for s in schema.tensors
-            ],
-            "frozen": [[f.name, f.shape, f.dtype, f.checksum] for f in schema.frozen],
-            "shards": schema.shards,
-            "scattered": schema.scattered,
+            "schema": _SCHEMA.write(self._vector.schema),
             "machine": machine(self._vector.flats[0].device),
             "unix_s": time.time(),
         }
@@ -466,6 +458,10 @@ def _give_back(name: str, each: Stateful, checkpoint: Checkpoint) -> None:
 
 def _copied(tensor: Tensor) -> Tensor:
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _alike(flat: Tensor, kept: Tensor) -> bool:

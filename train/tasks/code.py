@@ -7,7 +7,7 @@ it, which peers compare when one joins.
 
 import os
 import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import blake2b
@@ -17,9 +17,9 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
-from torch.optim import AdamW, Optimizer
+from torch.optim import AdamW
 
 from ...gossip.errors import ConfigError
 from .gpt import GPT, SIZES
@@ -121,7 +121,7 @@ def code(size: str = "120k") -> Task:
         loss=_loss,
         accuracy=fraction_right,
         precision="auto",
-        optimizer=_adamw,
+        optimizer=partial(AdamW, betas=(0.9, 0.95), weight_decay=0.1),
         lr=_LRS[size],
         lr_schedule="cosine:warmup=0.05,floor=0.1",
         batch_size=16,
@@ -159,7 +159,3 @@ def _samples(
 
 def _loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(outputs.flatten(0, -2), targets.flatten().long())
-
-
-def _adamw(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
-    return AdamW(parameters, lr=lr, betas=(0.9, 0.95), weight_decay=0.1)

@@ -62,14 +62,10 @@ def sgd(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
     return SGD(parameters, lr=lr, momentum=0.9)
 
 
-def _nesterov(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
-    return SGD(parameters, lr=lr, momentum=0.9, nesterov=True)
-
-
 OPTIMIZERS: Final[Mapping[str, MakeOptimizer]] = MappingProxyType(
     {
         "sgd": sgd,
-        "nesterov": _nesterov,
+        "nesterov": partial(SGD, momentum=0.9, nesterov=True),
         "adam": Adam,
         "adamw": AdamW,
         "rmsprop": RMSprop,
