@@ -39,7 +39,7 @@ __all__ = [
 
 _log = logging.getLogger("rumor")
 
-_FORMAT: Final = "rumor checkpoint 1"
+_FORMAT: Final = "rumor checkpoint 2"
 _NAME: Final = re.compile(r"checkpoint-(\d+)\.safetensors")
 
 
