@@ -97,8 +97,8 @@ def build_task(spec: str | Callable[..., Any], *kinds: type, seed: int) -> Any:
         return Task(model=make, train=train, test=test, loss=loss)
     if not isinstance(task, kinds):
         raise ConfigError(
-            f"task {name} returned a {type(task).__name__}: it must return a model, with the data as "
-            "train and test in the same file, or a Task (docs/how-to/simulate.md)"
+            f"task {name} returned a {type(task).__name__}: it must return a model, with the data "
+            "as train and test in the same file, or a Task (docs/how-to/simulate.md)"
         )
     return task
 

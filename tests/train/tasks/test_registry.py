@@ -255,7 +255,7 @@ NOT_A_NAME = ("./mytask:make", "..mytask:make")
         (
             "def make(): return 3",
             "mytask:make",
-            "^task mytask:make returned a int: it must return a model, with the data as train and test ",
+            "^task mytask:make returned a int: it must return a model, with the data as train",
         ),
         (GOOD.replace("lr=0.1", "lr=-1"), "mytask:plain", r"lr is -1[^|]*{folder}/mytask\.py"),
         (
