@@ -1,4 +1,4 @@
-"""Where results go: checks of a file, and the folder that is reserved for one run."""
+"""Checks of output files, and the folder that is reserved for one run."""
 
 import re
 import time

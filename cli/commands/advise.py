@@ -96,7 +96,7 @@ class AdviseConfig:
     everyday={
         MACHINES: ("hosts", "join", "network", "step_s"),
         TRAINING: ("task", "stands_for", "steps", "lr", "partition", "target"),
-        "Compared unless given": ("rule", "topology", "wire"),
+        "Compared by default": ("rule", "topology", "wire"),
         OUTPUT: ("seeds", "jobs", "out", "resume"),
     },
     file=False,
@@ -135,8 +135,8 @@ def advise(
     That is eight machines with uplinks of 10 Gbit/s, and four with 100 Mbit/s whose steps take 3
     times as long. The number, *FACTOR and @RATE are optional.
 
-    What you name is not compared: with --rule gosgd:p=0.5, only topologies and wires are; with
-    --rule gosgd, also its parameters.
+    Settings that you name are not compared: with --rule gosgd:p=0.5, only topologies and wires
+    are; with --rule gosgd, also its parameters.
 
     Exit status: 0; 1 if no candidate gets to the loss, or a file could not be written; 2 for wrong
     arguments; 130 if it was stopped, which keeps what was finished.

@@ -54,14 +54,14 @@ def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
 
     SIGTERM, SIGUSR1 or Ctrl-C makes it leave, handing its weight to another peer; a second one ends
     it at once. With --out it writes checkpoints, and the same command with --resume continues from
-    the last one; it begins where there is none.
+    the last one, or begins if there is none.
 
     Exit status: 0 if it finished or left; 1 if training or the network failed; 2 for wrong
     arguments, a port in use among them.
     """
     out = settings["out"]
     if settings["resume"] and out is None:
-        raise ConfigError("--resume goes on in the folder of an earlier run: name it with --out")
+        raise ConfigError("--resume continues in the folder of an earlier run: name it with --out")
     resumes = settings["resume"] or os.environ.get("RUMOR_RESUME") == "1"
     resumes = resumes and out is not None and (out / _INCARNATION_FILE).exists()
     # The journal of an earlier incarnation stays as it is.

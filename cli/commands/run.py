@@ -50,7 +50,7 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[-- COMMAND]...",
-            help="What to start, as in `python train.py --lr 0.1` or `train.py`, behind `--`; a "
+            help="Command to start, as in `python train.py --lr 0.1` or `train.py`, behind `--`; a "
             'file of settings may name it instead: `command = "python train.py"`.',
             show_default=False,
         ),

@@ -88,7 +88,9 @@ def simulate(
     ctx: typer.Context,
     model: Annotated[
         str | None,
-        typer.Argument(metavar="FILE.py:FUNCTION", help="The same as --task.", show_default=False),
+        typer.Argument(
+            metavar="FILE.py:FUNCTION", help="A task or model, as --task.", show_default=False
+        ),
     ] = None,
     *,
     as_json: Json = False,

@@ -64,7 +64,7 @@ class StudyConfig(OutSettings):
         None,
         "Begin no trial after this many hours; --resume computes the missing ones. All trials of "
         "the first seed come first.",
-        brief="Start no trial after so many hours.",
+        brief="Hours after which no trial starts.",
         above=0,
         otherwise="no limit",
     )

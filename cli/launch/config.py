@@ -68,8 +68,8 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
 
     device: str | None = setting(
         None,
-        "Where to train, which scripts read as ``environment().device``: cpu, cuda, or cuda:{i}, "
-        "where {i} is the number of the process on its machine, from 0.",
+        "Device to train on, which scripts read as ``environment().device``: cpu, cuda, or "
+        "cuda:{i}, where {i} is the number of the process on its machine, from 0.",
         brief="cpu, cuda, cuda:1 or auto.",
         otherwise="auto, a GPU each as long as there are some",
     )
@@ -107,7 +107,7 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
     )
 
     exchange: ExchangeConfig = field(default_factory=ExchangeConfig)
-    """What a push carries, at what rate, and when it is mixed."""
+    """Contents, rate and mixing of pushes."""
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -117,7 +117,7 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
         rule = None if self.rule_spec is None else self.rule_spec.make()
         if self.resume and self.out is None:
             raise ConfigError(
-                "--resume goes on in the folder of an earlier run: name it with --out"
+                "--resume continues in the folder of an earlier run: name it with --out"
             )
         if self.resume and rule is not None and requirements_of(rule).fixed_members:
             raise ConfigError(
@@ -210,7 +210,7 @@ class MachinesConfig:
 
     scheduler: str = setting(
         "auto",
-        "Whose task this process is, so that it becomes one peer itself: slurm or torchrun. auto "
+        "Scheduler whose task this process is, which makes it one peer: slurm or torchrun. auto "
         "finds out, unless ``peers`` or ``hosts`` is given; none ignores the scheduler.",
         brief="auto, slurm, torchrun or none.",
     )
@@ -221,7 +221,7 @@ class MachinesConfig:
 
     command: str | None = setting(
         None,
-        "What to start, as in a file of settings: python train.py.",
+        "Command to start, for a file of settings: python train.py.",
         otherwise="the words typed",
     )
 

@@ -1,7 +1,7 @@
 """The processes of a run: started, paused, stopped, and started again.
 
-Each is in a session of its own and outlives the launcher. Since nobody could continue a paused peer
-then, each asks the kernel for a signal at its parent's death.
+Each is in a session of its own and outlives the launcher. As no process could continue a paused
+peer then, each asks the kernel for a signal at its parent's death.
 """
 
 import os

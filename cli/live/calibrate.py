@@ -72,8 +72,8 @@ def calibrate(
         Path | None,
         typer.Argument(
             metavar="LIVE_DIR",
-            help="The folder of `rumor launch`, of one `rumor peer --out`, or one that holds "
-            "several of these; the run may still go on.",
+            help="Folder of `rumor launch`, of one `rumor peer --out`, or a folder with several of "
+            "these; the run need not be over.",
             show_default=False,
         ),
     ] = None,

@@ -68,9 +68,9 @@ class TopConfig(TrustSettings):
 
     listen: str | None = setting(
         None,
-        "Where the page of ``web`` is served; port 0 is any free one. Anyone who can connect there "
+        "Address to serve the page of ``web`` at; port 0 is any free one. Anyone who can connect "
         "can watch.",
-        brief="Where to serve the page.",
+        brief="Address to serve the page at.",
         otherwise="127.0.0.1:0",
         metavar="HOST:PORT",
     )

@@ -25,11 +25,11 @@ class OutSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeConfig(ProtocolConfig, ValueSettings):
-    """What a push carries, at what rate, and when it is mixed."""
+    """Contents, rate and mixing of pushes."""
 
     bandwidth: str | None = setting(
         None,
-        "What a peer may send, as in 200mbit, 1gbit or 25MB/s, where others need the link, too. "
+        "Bandwidth that a peer may use, as in 200mbit, 1gbit or 25MB/s, of a link that is shared. "
         "Pushes beyond it are skipped, not queued.",
         otherwise="as much as there is",
         metavar="RATE",

@@ -94,8 +94,7 @@ class Source:
     without: Collection[str] = ()
     """Names of settings to leave out."""
     unset: Mapping[str, str] = field(default_factory=dict)
-    """What applies without a setting, in words, where that differs from the default: the command
-    gets None."""
+    """Settings that are None by default in this command, with words for what then applies."""
 
     def settings(self) -> dict[str, Parameter]:
         """Return the settings by name."""
