@@ -4,7 +4,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, replace
 from functools import wraps
 from pathlib import Path
@@ -473,8 +473,7 @@ class PeerConfig(
         set_field(self, "local", local)
         set_field(self, "bind", _parse_binds(self.bind))
         for name, parse in (("join", parse_seed), ("advertise", parse_address)):
-            given = getattr(self, name)
-            several = (given,) if isinstance(given, str) else given or ()
+            several = _several(name, getattr(self, name) or ())
             parts = [part for each in several for part in each.split(",")]
             set_field(self, name, tuple(map(parse, parts)))
         for address in self.join if self.key is None else ():
@@ -652,4 +651,18 @@ def _parse_binds(bind: str | tuple[str, ...] | None) -> str | tuple[str, ...] | 
         return None
     if isinstance(bind, str):
         return parse_address(bind, any_port=True)
-    return tuple(parse_address(address, any_port=True) for address in bind)
+    return tuple(parse_address(address, any_port=True) for address in _several("bind", bind))
+
+
+def _several(name: str, addresses: Any) -> tuple[str, ...]:
+    """Return the addresses of a setting, which may be a single one.
+
+    Raises:
+        ConfigError: They are not strings.
+    """
+    several = (addresses,) if isinstance(addresses, str) else addresses
+    if not isinstance(several, Iterable) or not all(isinstance(each, str) for each in several):
+        raise ConfigError(
+            f"{name} is {addresses!r}: it must be an address, such as '10.0.0.5:7700', or several"
+        )
+    return tuple(several)

@@ -1,8 +1,10 @@
 """Live peers in one process, over real ZeroMQ on the loopback interface."""
 
 import math
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,6 +75,22 @@ def test_another_model_is_refused_with_the_first_difference(founder: Member) -> 
     with pytest.raises(IncompatiblePeer, match=told), other:
         pass
     founder.peer.step()
+
+
+def test_a_member_warns_of_another_process_of_its_name(
+    founder: Member, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = Peer(linear(0.0), settings("a", join=(founder.address,), join_timeout_s=LIMIT_S))
+
+    def search() -> None:
+        with suppress(TransportError):  # it is stopped
+            other.start()
+
+    searching = threading.Thread(target=search)
+    searching.start()
+    until(lambda: "a cannot be one of this swarm: another process has this" in caplog.text)
+    other._stop.set()
+    searching.join()
 
 
 def test_a_peer_that_leaves_hands_its_weight_on(founder: Member, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from ..storage.checkpoint import (
     CheckpointFolder,
     Past,
     Stateful,
+    give_back,
     restore_rng,
     rng_state,
 )
@@ -453,7 +454,7 @@ def _give_back(name: str, each: Stateful, checkpoint: Checkpoint) -> None:
     if name not in registered:
         kept = ", ".join(registered) or "nothing"
         raise ConfigError(f"the checkpoint has no state of {name}: it has {kept}")
-    each.load_state_dict(restore_state(registered[name], checkpoint.tensors))
+    give_back(name, each, restore_state(registered[name], checkpoint.tensors))
 
 
 def _copied(tensor: Tensor) -> Tensor:

@@ -139,6 +139,7 @@ _LAST_WORD_S: Final = 0.7
 _AHEAD: Final = (
     "the clock of this machine is far ahead of that peer's clock: set both by the same time"
 )
+_NAMESAKE: Final = "another process has this peer's name, and each needs one of its own"
 _REFUSES: Final = "it takes no requests to stop (remote_stop=False)"
 _UNSIGNED: Final = "its swarm has keys: only the roster's owner can stop it, who signs that"
 
@@ -583,6 +584,9 @@ class PeerRuntime:
         try:
             envelope, check = self._read(received)
             body = envelope.body
+            own, life = self.protocol.account.life, (envelope.source, envelope.source_incarnation)
+            if life[0] == own[0] and life > own:
+                self._events.tell(PeerRefused(envelope.source, _NAMESAKE))
             if isinstance(body, Inquire | Status | Fetch | Excerpt):
                 if isinstance(body, Inquire) and self._desk is not None:
                     awaits = self._awaited if self._is_waiting else ()

@@ -17,9 +17,11 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from torch.optim import Optimizer
 from xxhash import xxh3_128
 
-from ...gossip.errors import TrainingError
+from ...gossip.errors import ConfigError, RumorError, TrainingError
+from ...gossip.rules.plugin import as_raised
 from ...gossip.types import PeerId
 from ..tensors.state import restore_state
 from .files import json_of, remove_drafts
@@ -30,6 +32,7 @@ __all__ = [
     "CheckpointFolder",
     "Past",
     "Stateful",
+    "give_back",
     "read_checkpoint",
     "restore_rng",
     "rng_state",
@@ -54,6 +57,30 @@ class Stateful(Protocol):
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
         """Restore a state that `state_dict` returned."""
         ...
+
+
+def give_back(name: str, each: Stateful, state: dict[str, Any]) -> None:
+    """Restore the state of an object that is registered by *name*.
+
+    Raises:
+        ConfigError: It is that of an object of another kind, such as another optimizer.
+    """
+    told = f"the checkpoint's state of {name} does not fit this {type(each).__name__}"
+    if isinstance(each, Optimizer):
+        # Torch loads the state of any other optimizer, and fails in its next step.
+        for own, saved in zip(each.param_groups, state.get("param_groups", ()), strict=False):
+            missing, unknown = each.defaults.keys() - saved.keys(), saved.keys() - own.keys()
+            if missing and unknown:
+                raise ConfigError(
+                    f"{told}: it has {', '.join(sorted(unknown))} in place of "
+                    f"{', '.join(sorted(missing))}, as another optimizer would"
+                )
+    try:
+        each.load_state_dict(state)
+    except RumorError:
+        raise
+    except Exception as error:  # an object of a user's own may raise anything
+        raise ConfigError(f"{told}: {as_raised(error)}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -139,6 +139,12 @@ def test_a_variable_that_means_nothing_is_refused(name: str, near: str) -> None:
         environment({f"RUMOR_{name}": "1", "RUMOR_CLUSTER": "none"})
 
 
+@pytest.mark.parametrize("name", ["JOIN", "SEED", "OUT", "RESUME", "READY"])
+def test_an_empty_variable_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"RUMOR_{name} is empty: unset it"):
+        environment({f"RUMOR_{name}": "", "RUMOR_CLUSTER": "none"})
+
+
 @pytest.mark.parametrize(("index", "count"), [("2", "2"), ("-1", "2"), ("0", "0")])
 def test_a_process_without_a_place_among_all_is_refused(index: str, count: str) -> None:
     with pytest.raises(ConfigError, match=f"RUMOR_INDEX is {index} and RUMOR_COUNT {count}: "):

@@ -110,6 +110,19 @@ def test_objects_may_be_registered_after_resuming(tmp_path: Path) -> None:
         peer.register(sampler=optimizer)
 
 
+def test_the_state_of_another_optimizer_is_refused(tmp_path: Path) -> None:
+    with (first := Loop(config(tmp_path))).peer:
+        first.train(2)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    parameters, peer = list(model.parameters()), Peer(model, config(tmp_path))
+    peer.resume()
+    with pytest.raises(ConfigError, match=r"of optimizer does not fit this SGD: it has .*betas.*"):
+        peer.register(optimizer=torch.optim.SGD(parameters, 0.1))
+    with pytest.raises(ConfigError, match="this Adam: ValueError: loaded state dict contains a"):
+        peer.register(optimizer=torch.optim.Adam(parameters[:1]))
+    peer.register(optimizer=torch.optim.Adam(parameters))
+
+
 @pytest.mark.extended
 def test_without_a_folder_nothing_is_kept() -> None:
     peer = Peer(nn.Linear(2, 1), PeerConfig(linger_s=0))

@@ -13,6 +13,7 @@ from ...storage.checkpoint import (
     Checkpoint,
     CheckpointFolder,
     Stateful,
+    give_back,
     restore_rng,
     rng_state,
 )
@@ -51,7 +52,8 @@ class SpreadState:
             for tensor in named_tensors(self._model).values()
             if is_spread(tensor)
         }
-        self._real.load_state_dict(_mapped(state_dict, lambda each: _together(each, meshes)))
+        state = _mapped(state_dict, lambda each: _together(each, meshes))
+        give_back("a registered object", self._real, state)
 
 
 def _mapped(state: Any, change: Any) -> Any:

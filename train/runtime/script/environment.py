@@ -214,6 +214,8 @@ def _understood(variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str,
             every = [_PREFIX + each.upper() for known, _ in settings for each in known]
             near = did_you_mean(key, every, ": `rumor config` lists all")
             raise ConfigError(f"{key} is in the environment, and there is no such setting{near}")
+        if not text:
+            raise ConfigError(f"{key} is empty: unset it, or give it a value")
         for parameter, values in takers:
             try:
                 values[parameter.name] = parameter.read_all(text)
