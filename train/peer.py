@@ -767,6 +767,12 @@ class Peer:
         if self._left and self._signals.caught is not None:
             # The script's own signal handler ran, and the loop continued.
             self._signals.exit()
+        if self._left or self.merged is not None:
+            ended = "leave" if self._left else "merge"
+            raise LocalProtocolError(
+                f"peer.step() after peer.{ended}(): the peer takes no more steps; make a new one, "
+                "Peer(model), to train on"
+            )
         slow = self.environment.slow
         # If a process runs several peers, only the first slows their steps down.
         if slow > 1 and self._stepped_s is not None and _running[:1] == [self]:

@@ -186,6 +186,16 @@ def test_a_peer_outside_of_its_block_is_a_mistake_that_is_named() -> None:
         Peer(linear(0.0)).step()
 
 
+@pytest.mark.parametrize("end", ["merge", "leave"])
+def test_a_step_after_the_end_is_a_mistake_that_is_named(end: str) -> None:
+    with Peer(linear(0.0), settings("a")) as peer:
+        peer.step()
+        getattr(peer, end)()
+        for _ in range(2):
+            with pytest.raises(LocalProtocolError, match=rf"peer\.step\(\) after peer\.{end}\(\)"):
+                peer.step()
+
+
 @pytest.mark.extended
 def test_merge_ends_by_time_while_others_train_and_names_them(
     founder: Member, caplog: pytest.LogCaptureFixture
