@@ -111,7 +111,8 @@ def test_targets_of_several_values_are_refused_where_order_matters(spec: str) ->
 @pytest.mark.parametrize(
     ("spec", "n", "says"),
     [
-        *((spec, n, "or partition shared") for spec, n in (("iid", 11), ("dirichlet:1", 11))),
+        ("iid", 11, "or partition shared"),
+        ("dirichlet:1", 11, "or partition shared"),
         ("shards:3", 4, "or partition shared"),
         ("iid", 0, "number of peers is 0"),
     ],
@@ -121,14 +122,13 @@ def test_too_few_samples_or_no_peers_are_refused(spec: str, n: int, says: str) -
         split(spec, LABELS[:10], n, 0)
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        *("dirichlet", "dirichlet:", "dirichlet:0", "dirichlet:-1", "dirichlet:nan", "dirichlet:x"),
-        *("dirichlet:inf", "shards", "shards:", "shards:0", "shards:-1", "shards:1.5"),
-        *("", "iid:", "iid:2", "shared:1", "random"),
-    ],
-)
+INVALID = """
+dirichlet dirichlet: dirichlet:0 dirichlet:-1 dirichlet:nan dirichlet:x dirichlet:inf
+shards shards: shards:0 shards:-1 shards:1.5 iid: iid:2 shared:1 random
+""".split()
+
+
+@pytest.mark.parametrize("spec", ["", *INVALID])
 def test_an_invalid_spec_is_refused_by_its_name(spec: str) -> None:
     with pytest.raises(ConfigError, match=f"partition {spec!r}"):
         split(spec, LABELS, 4, 0)

@@ -34,13 +34,24 @@ def through(state: object) -> Any:
 @pytest.mark.parametrize(
     "state",
     [
-        *(None, True, -7, 2**70, 0.1, float("inf"), "text", b"\x00\xff"),
-        *([1, [2, ()]], (1, (2, []))),
+        None,
+        True,
+        -7,
+        2**70,
+        0.1,
+        float("inf"),
+        "text",
+        b"\x00\xff",
+        [1, [2, ()]],
+        (1, (2, [])),
         {"a": 1, 1: "b", None: 2.5, False: 3},
         OrderedDict(z=1, a=2),
         {"tensor": "a text that looks like a tensor"},
-        *({1, "a", 2.5}, frozenset({(1, 2)}), bytearray(b"\x01")),
-        *(complex(1.5, float("inf")), np.float64(0.1)),
+        {1, "a", 2.5},
+        frozenset({(1, 2)}),
+        bytearray(b"\x01"),
+        complex(1.5, float("inf")),
+        np.float64(0.1),
     ],
 )
 def test_plain_values_come_back_as_they_were(state: object) -> None:
