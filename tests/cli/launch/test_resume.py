@@ -49,7 +49,9 @@ def test_a_run_goes_on_as_its_command_says(tmp_path: Path) -> None:
         left(tmp_path, name, index)
     places = RunFolder(resumed(tmp_path, rule="gosgd:p=0.5", wire="int8")).found()
     assert [(place.index, place.id) for place in places] == [
-        *((0, "peer-0"), (1, "peer-1"), (2, "join-1"))
+        (0, "peer-0"),
+        (1, "peer-1"),
+        (2, "join-1"),
     ]
     told = {"RUMOR_RESUME": "1", "RUMOR_RULE": "gosgd:p=0.5", "RUMOR_TASK": "quadratic"}
     assert all(told.items() <= place.variables.items() for place in places)

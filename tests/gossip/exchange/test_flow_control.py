@@ -98,8 +98,12 @@ def test_the_windows_of_all_shards_together_fit_what_sockets_queue(shards: int) 
 @pytest.mark.parametrize(
     ("gap_s", "seconds", "hasty_s"),
     [
-        *((0.0, 10.0, 1.0), (1e-6, 2.0, 0.2), (0.1, 2.0, 2.0), (0.2, 4.0, 4.0)),
-        *((6.0, 120.0, 12.0), (1e9, 120.0, 12.0)),
+        (0.0, 10.0, 1.0),
+        (1e-6, 2.0, 0.2),
+        (0.1, 2.0, 2.0),
+        (0.2, 4.0, 4.0),
+        (6.0, 120.0, 12.0),
+        (1e9, 120.0, 12.0),
     ],
 )
 def test_patience_is_twenty_times_the_longest_pause(

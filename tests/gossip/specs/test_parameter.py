@@ -66,9 +66,17 @@ def test_what_is_in_range_is_read() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        *(("at_most", "4"), ("at_most", "1.5"), ("between", "inf"), ("between", "-1")),
-        *(("only", "other"), ("above", "0"), ("below", "1"), ("inside", "nan"), ("text", "")),
-        *(("counted", "10"), ("even", "odd")),
+        ("at_most", "4"),
+        ("at_most", "1.5"),
+        ("between", "inf"),
+        ("between", "-1"),
+        ("only", "other"),
+        ("above", "0"),
+        ("below", "1"),
+        ("inside", "nan"),
+        ("text", ""),
+        ("counted", "10"),
+        ("even", "odd"),
     ],
 )
 def test_what_is_out_of_range_is_refused(name: str, text: str) -> None:
@@ -129,7 +137,15 @@ class Kiln:
 def test_fields_of_a_dataclass_are_settings_where_text_can_stand_for_them() -> None:
     declared = settings_of(Kiln)
     assert [*declared] == [
-        *("name", "heat_s", "reach_m", "doors", "glaze", "rate", "pots", "guests", "owner"),
+        "name",
+        "heat_s",
+        "reach_m",
+        "doors",
+        "glaze",
+        "rate",
+        "pots",
+        "guests",
+        "owner",
         "plan",
     ]
     assert declared["doors"].about == "an integer of at least 1; default: 1"
@@ -173,8 +189,13 @@ def test_settings_of_other_types_or_ranges_are_named(changes: dict[str, Any], to
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
-        *(("glaze", "1", True), ("glaze", "0", False), ("glaze", "true", True), ("doors", "2", 2)),
-        *(("pots", "a, b,", ("a", "b")), ("pots", "a", ("a",)), ("plan", "/a", Path("/a"))),
+        ("glaze", "1", True),
+        ("glaze", "0", False),
+        ("glaze", "true", True),
+        ("doors", "2", 2),
+        ("pots", "a, b,", ("a", "b")),
+        ("pots", "a", ("a",)),
+        ("plan", "/a", Path("/a")),
     ],
 )
 def test_a_variable_of_the_environment_may_hold_several_values_or_a_switch(

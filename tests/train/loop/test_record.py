@@ -141,7 +141,9 @@ def test_loggers_get_the_rows_and_the_end_without_any_folder(tmp_path: Path) -> 
     assert (own.run.name, own.run.peer, own.run.folder) == (f"swarm-{swarm[:8]}", "solo", None)
     assert (own.run.config["rule"], own.run.config["topology"]) == ("sgp", "exponential")
     assert [(peer, x, row["loss"]) for peer, x, row in own.rows] == [
-        *(("solo", 1, 1.0), ("solo", 2, 2.0), ("solo", 4, 6.0)),
+        ("solo", 1, 1.0),
+        ("solo", 2, 2.0),
+        ("solo", 4, 6.0),
         ("solo", 4, None),
     ]
     (summary,) = own.summaries

@@ -188,8 +188,12 @@ def test_no_more_are_asked_than_there_is_room_for(opened: Open) -> None:
 
 def test_figures_that_can_be_none_are_not_shown(opened: Open) -> None:
     odd = (
-        *(("pushes", -1.0), ("mixed", float("inf")), ("loss", float("inf")), ("weight", 1e300)),
-        *(("made up", 1.0), ("memory_bytes", 4.0)),
+        ("pushes", -1.0),
+        ("mixed", float("inf")),
+        ("loss", float("inf")),
+        ("weight", 1e300),
+        ("made up", 1.0),
+        ("memory_bytes", 4.0),
     )
     watch, _ = opened(FakePeer(status("a", figures=odd)))
     view = watch.poll()

@@ -61,8 +61,11 @@ def test_a_task_of_slurm_knows_its_place_and_those_of_the_others() -> None:
     first = task.port - 1
     assert task.place == ("node02", first + 1)
     assert task.places == (
-        *(("node01", first), ("node01", first + 1)),
-        *(("node02", first), ("node02", first + 1), ("node03", first)),
+        ("node01", first),
+        ("node01", first + 1),
+        ("node02", first),
+        ("node02", first + 1),
+        ("node03", first),
     )
     # Below the ports that Linux gives to clients.
     assert 20_000 <= first < 32_768 and task.port == task_in(SLURM | {"SLURM_PROCID": "2"}).port

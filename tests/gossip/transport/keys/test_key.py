@@ -53,9 +53,15 @@ def test_a_key_is_never_overwritten(path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        *("", "rumor key 1", "rumor key 1\n", "rumor key 1\nada\n", "rumor key 1\nada short\n"),
-        *(f"rumor key 2\nada {'A' * 43}\n", f"rumor key 1\na/b {'A' * 43}\n"),
-        *(f"rumor key 1\nada {'A' * 43}\nmore\n", "rumor key 1\nad\xe4 x\n"),
+        "",
+        "rumor key 1",
+        "rumor key 1\n",
+        "rumor key 1\nada\n",
+        "rumor key 1\nada short\n",
+        f"rumor key 2\nada {'A' * 43}\n",
+        f"rumor key 1\na/b {'A' * 43}\n",
+        f"rumor key 1\nada {'A' * 43}\nmore\n",
+        "rumor key 1\nad\xe4 x\n",
     ],
 )
 def test_what_is_no_key_is_refused_in_words(path: Path, content: str) -> None:
@@ -90,8 +96,12 @@ def test_a_key_has_one_text() -> None:
 @pytest.mark.parametrize(
     ("pattern", "name", "covered"),
     [
-        *(("bob", "bob", True), ("bob", "bob.gpu", True), ("bob", "bobby", False)),
-        *(("gpu-*", "gpu-1", True), ("gpu-*", "gpu", False), ("*", "whoever", True)),
+        ("bob", "bob", True),
+        ("bob", "bob.gpu", True),
+        ("bob", "bobby", False),
+        ("gpu-*", "gpu-1", True),
+        ("gpu-*", "gpu", False),
+        ("*", "whoever", True),
     ],
 )
 def test_a_pattern_covers_names(pattern: str, name: str, covered: bool) -> None:
