@@ -1,10 +1,10 @@
-"""A node as a peer: several processes shard one model with FSDP2, and are one peer of a swarm.
+"""A node as a peer: several processes shard one model with FSDP2, and form one peer of a swarm.
 
-Two nodes of two processes each on this machine:
+Start two nodes of two processes each on this machine:
 
     rumor run -n 2 -- torchrun --standalone --nproc-per-node 2 examples/fsdp.py
 
-On a cluster, one torchrun on each node (docs/how-to/node.md):
+On a cluster, start one torchrun on each node (docs/how-to/node.md):
 
     srun --ntasks-per-node 1 rumor run -- torchrun --standalone --nproc-per-node 8 examples/fsdp.py
 """

@@ -1,4 +1,4 @@
-"""A GAN: generator and discriminator are two models, and so two swarms of the same processes.
+"""A GAN: generator and discriminator are two models, so the same processes form two swarms.
 
     rumor run -n 2 --out runs/gan -- python examples/gan.py
 
@@ -43,7 +43,7 @@ with (
         fooled.backward()
         by_generator.step()
 
-        # Both here: between a forward pass and its backward pass no parameter may change.
+        # Both step here: no parameter may change between a forward pass and its backward pass.
         judges.step(loss=loss)
         generates.step(loss=fooled)
 print(f"generator with {generates.members}, discriminator with {judges.members}")

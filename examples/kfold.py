@@ -1,10 +1,10 @@
-"""Cross-validation: each fold is a swarm of its own, with a fresh model.
+"""Cross-validation: each fold is a separate swarm, with a fresh model.
 
     rumor run -n 2 --out runs/kfold -- python examples/kfold.py
 
 Run alone, it trains each fold on one machine. Under `rumor run`, all processes make the same peers
-in the same order, one for each fold, and `runs/kfold/swarms/fold-0/model.safetensors` and so on are
-the merged models.
+in the same order, one for each fold. `runs/kfold/swarms/fold-0/model.safetensors` is the merged
+model of the first fold.
 """
 
 import argparse

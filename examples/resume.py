@@ -1,4 +1,4 @@
-"""A training loop of your own that resumes where it stopped, however it ended.
+"""Your own training loop, which resumes where it stopped, however it ended.
 
     python examples/resume.py --folder state
 
@@ -30,7 +30,7 @@ held_out = slice(1437, None)
 
 
 class Order:
-    """Which samples come next, each once per pass. Any class with these two state methods works."""
+    """A sampler: each sample once per pass. Any class with these two state methods works."""
 
     def __init__(self) -> None:
         self.order, self.place = torch.randperm(1437), 0

@@ -1,4 +1,4 @@
-"""Tests of a task of your own in a swarm with faults: deterministic, without a network, and quick.
+"""Tests of your own task in a swarm with faults: deterministic, fast and without a network.
 
     python -m pytest examples/test_my_task.py
 
@@ -15,7 +15,7 @@ from rumor.train import Task
 
 
 def rings(*, seed: int = 0) -> Task:
-    """My task: tell an inner from an outer ring of points. `rumor launch --task MODULE:rings`."""
+    """Classify points of an inner and an outer ring. Run: `rumor launch --task MODULE:rings`."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.arange(600) % 2
     angles = 2 * torch.pi * torch.rand(600, generator=generator)

@@ -1,15 +1,14 @@
-"""A training loop of your own, as a peer of a swarm. Run it in two terminals, or with the names of
-two machines on both:
+"""Your own training loop, as a peer of a swarm.
+
+Run it in two terminals, or on two machines with the names of both:
 
     python examples/train.py --join localhost:7701,localhost:7702
 
-Start as many as you like, whenever you like, and stop any of them with Ctrl-C. Or start four of
-them at once:
+Start more at any time, and stop any of them with Ctrl-C. Or start four at once:
 
     rumor run -n 4 -- python examples/train.py
 
-The script is called train.py on purpose: that name must not
-clash with rumor's own packages.
+The name train.py is deliberate: it must not clash with rumor's own packages.
 """
 
 import argparse
@@ -21,7 +20,7 @@ from torch import nn
 from rumor.train import Peer
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--join", help="addresses of all, port 7700 by default; founds without any")
+parser.add_argument("--join", help="addresses of all (default port: 7700); founds without any")
 parser.add_argument("--steps", type=int, default=2000)
 arguments = parser.parse_args()
 

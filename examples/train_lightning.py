@@ -1,4 +1,6 @@
-"""A `Trainer` of Lightning as one peer of a swarm. Start four of them on this machine:
+"""A `Trainer` of Lightning as one peer of a swarm.
+
+Start four of them on this machine:
 
     rumor run -n 4 --out runs/digits -- python examples/train_lightning.py
 
@@ -26,11 +28,11 @@ from rumor.train.integrations.lightning import RumorCallback
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--bind", help="where to listen, such as tcp://0.0.0.0:7700")
 parser.add_argument("--join", action="append", help="address of any member")
-parser.add_argument("--out", help="folder for checkpoints, unless `rumor run` names one")
+parser.add_argument("--out", help="folder for checkpoints (default: that of `rumor run`)")
 parser.add_argument("--steps", type=int, default=400)
 parser.add_argument("--resume", action="store_true", help="resume from the last checkpoint")
 arguments = parser.parse_args()
-# Arguments count more than what `rumor run` says.
+# Arguments override the settings of `rumor run`.
 place = {name: vars(arguments)[name] for name in ("bind", "join") if vars(arguments)[name]}
 
 told = environment()  # by `rumor run`; else process 0 of 1
@@ -45,7 +47,7 @@ held_out = DataLoader(TensorDataset(inputs[1437:], targets[1437:]), 360)
 
 
 class Net(lightning.LightningModule):
-    """A small network, as any module of Lightning."""
+    """A small network as a module of Lightning."""
 
     def __init__(self) -> None:
         super().__init__()

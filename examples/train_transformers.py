@@ -1,4 +1,6 @@
-"""A `Trainer` of transformers as one peer of a swarm. Start four of them on this machine:
+"""A `Trainer` of transformers as one peer of a swarm.
+
+Start four of them on this machine:
 
     rumor run -n 4 --out runs/gpt -- python examples/train_transformers.py
 
@@ -8,7 +10,7 @@ or two on two machines:
     python examples/train_transformers.py --join tcp://node-a:7700 --out b
 
 Kill one, start it again with --resume, and it resumes from its last checkpoint. The model is a tiny
-GPT-2 that learns to count, so that nothing is downloaded.
+GPT-2 that learns to count, so nothing is downloaded.
 """
 
 import argparse
@@ -23,11 +25,11 @@ from rumor.train.integrations.transformers import RumorCallback
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--bind", help="where to listen, such as tcp://0.0.0.0:7700")
 parser.add_argument("--join", action="append", help="address of any member")
-parser.add_argument("--out", help="folder for checkpoints, unless `rumor run` names one")
+parser.add_argument("--out", help="folder for checkpoints (default: that of `rumor run`)")
 parser.add_argument("--steps", type=int, default=200)
 parser.add_argument("--resume", action="store_true", help="resume from the last checkpoint")
 arguments = parser.parse_args()
-# Arguments count more than what `rumor run` says.
+# Arguments override the settings of `rumor run`.
 place = {name: vars(arguments)[name] for name in ("bind", "join") if vars(arguments)[name]}
 
 told = environment()  # by `rumor run`; else process 0 of 1

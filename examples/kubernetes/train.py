@@ -1,8 +1,8 @@
-"""A peer in a container: everything else is in its environment.
+"""A peer in a container, configured by its environment.
 
-RUMOR_ID, RUMOR_BIND and RUMOR_JOIN say who it is, where it listens and whom to join; with RUMOR_OUT
-and RUMOR_RESUME it resumes from its last checkpoint; RUMOR_READY names a file that is there as long
-as it is a member. Without any of them it trains alone.
+RUMOR_ID, RUMOR_BIND and RUMOR_JOIN set its name, where it listens and whom it joins. With RUMOR_OUT
+and RUMOR_RESUME it resumes from its last checkpoint. RUMOR_READY names a file that exists while the
+peer is a member. Without these variables it trains alone.
 """
 
 import os

@@ -3,10 +3,10 @@
     rumor run -n 3 --wire bfloat16 --rule gosgd:p=0.5 -- python examples/lora/train.py \
         --model build/smollm2
 
-MODEL is a folder in Hugging Face's format; weights.py makes one that needs no network. Trained and
-averaged are adapters of rank 8 (LoRA) on the query and value projections. The model beneath them
-is frozen, lies at each peer, and is never sent. What PEFT loads is in adapter/ of each peer's
-folder at the end. Started again in the same folder, a peer resumes from its last checkpoint.
+MODEL is a folder in Hugging Face's format; weights.py makes one without a network. Peers train and
+average adapters of rank 8 (LoRA) on the query and value projections. Each peer has the base model,
+which is frozen and never sent. At the end, each peer's folder has an adapter/ that PEFT loads.
+Started again in the same folder, a peer resumes from its last checkpoint.
 """
 
 import argparse
@@ -43,7 +43,7 @@ torch.manual_seed(told.seed + told.index)
 tokenizer = AutoTokenizer.from_pretrained(arguments.model)
 base = AutoModelForCausalLM.from_pretrained(arguments.model, dtype="auto")
 lora = LoraConfig(task_type="CAUSAL_LM", r=8, lora_alpha=16, target_modules=["q_proj", "v_proj"])
-model = get_peft_model(base, lora).to(device)  # adapters are float32, whatever lies beneath
+model = get_peft_model(base, lora).to(device)  # adapters are float32, whatever the base
 adapters = [parameter for parameter in model.parameters() if parameter.requires_grad]
 optimizer = torch.optim.AdamW(adapters, lr=arguments.lr)
 
@@ -88,7 +88,7 @@ def report(when: str) -> None:
 
 
 corpus = standard_library()
-names = sorted(corpus.train)[told.index % told.count :: told.count]  # that no other peer has
+names = sorted(corpus.train)[told.index % told.count :: told.count]  # of this peer only
 own = b"\n".join(corpus.train[name] for name in names)
 held_out = b"\n".join(corpus.test.values())
 config = PeerConfig(

