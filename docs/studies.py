@@ -64,9 +64,9 @@ COLORS: Final = 128
 
 CAPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "curves": "How good models are and how far apart, bands over seeds",
-        "ranking": "In order; blue: no significant difference from the first",
-        "response": "What it depends on",
+        "curves": "Quality of models, distance between them, and bands over seeds",
+        "ranking": "Ranking; blue: no significant difference from the first",
+        "response": "Dependence on the numeric axis",
     }
 )
 """Captions of pictures, by the beginnings of their names, in display order."""
@@ -188,7 +188,7 @@ def page(
 
 LEGEND: Final = """\
 [points.csv](points.csv) has one row for each point: means over the seeds with 95 % intervals
-(Student's t); [summary.csv](summary.csv) has one for each trial. Time is virtual, bytes are those
+(Student's t); [summary.csv](summary.csv) has one for each trial. Time is virtual; bytes are those
 of all workers together.{target}
 Differences are [tested](../../explanation/statistics.md) at 5 %."""
 
@@ -217,7 +217,7 @@ def _how(results: Results, machine: str, date: str) -> str:
     core_s = sum(result.wall_s for result in results.results)
     lines = [
         f"- Command: `rumor study {study.name}`, which also writes a page with "
-        "every argument, and the command that repeats a trial",
+        "all arguments and the command of each trial",
         f"- The study's file: [{study.name}.toml]({SOURCES}/{study.name}.toml)",
         f"- {count(len(results.results), 'trial')}, seeds {seeds}",
         *_unfinished(results),
@@ -382,7 +382,7 @@ def index(out: Path) -> str:
         "",
         "Results of the built-in studies. `rumor study NAME` repeats one, "
         "`rumor study NAME --copy mine.toml`",
-        "gives you its file to change; [studies.md](../how-to/studies.md) says how.",
+        "gives you its file to edit; [studies.md](../how-to/studies.md) explains how.",
         "",
     ]
     for path in sorted(out.glob("*/README.md")):

@@ -40,7 +40,7 @@ def test_a_page_says_what_was_asked_found_and_typed(studies: ModuleType) -> None
     page = studies.page(results, ["curves.png"], machine="two cores", date="2026-11-21")
     assert "Is a ring enough?" in page
     assert "Machine: two cores" in page and "Date: 2026-11-21" in page
-    assert "![How good models are and how far apart, bands over seeds](curves.png)" in page
+    assert "![Quality of models, distance between them, and bands over seeds](curves.png)" in page
     assert f"Command: `rumor study {results.study.name}`" in page
     rows = list(studies.points(results))
     assert rows[0][:2] == ["p", "topology"]
@@ -72,10 +72,10 @@ def test_who_never_arrives_has_no_time(studies: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("ceilings", "verdict"),
     [
-        ((0.5, 0.87, 0.87), "**It comes out as far as these seeds tell: the ring is behind"),
-        ((0.5, 0.7, 0.9), "is behind SGP in rounds, but that is behind all"),
+        ((0.5, 0.87, 0.87), "**It is reproduced as far as these seeds tell: the ring is behind"),
+        ((0.5, 0.7, 0.9), "is behind SGP in rounds, which is behind all"),
         ((0.87, 0.87, 0.87), "but nor is the ring"),
-        ((0.8, 0.6, 0.9), "**It does not come out"),
+        ((0.8, 0.6, 0.9), "**It is not reproduced"),
     ],
 )
 def test_the_order_of_the_table_is_judged_by_the_data(

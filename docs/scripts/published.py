@@ -22,13 +22,13 @@ __all__ = [
 
 VERDICTS: Final[Mapping[tuple[bool, bool], str]] = MappingProxyType(
     {
-        (True, True): "It comes out as far as these seeds tell: the ring is behind, and all-reduce "
-        "is not significantly different from SGP in rounds ({would}).",
-        (True, False): "Half of it comes out: the ring is behind SGP in rounds, but that is behind "
-        "all-reduce.",
-        (False, True): "Half of it comes out: SGP in rounds is not significantly different from "
-        "all-reduce ({would}), but nor is the ring.",
-        (False, False): "It does not come out: SGP in rounds is not ahead of the ring, and is "
+        (True, True): "It is reproduced as far as these seeds tell: the ring is behind, and "
+        "all-reduce is not significantly different from SGP in rounds ({would}).",
+        (True, False): "Half of it is reproduced: the ring is behind SGP in rounds, which is "
+        "behind all-reduce.",
+        (False, True): "Half of it is reproduced: SGP in rounds is not significantly different "
+        "from all-reduce ({would}), but nor is the ring.",
+        (False, False): "It is not reproduced: SGP in rounds is not ahead of the ring, and is "
         "significantly different from all-reduce.",
     }
 )
@@ -62,7 +62,7 @@ def relay_order(results: Results) -> str:
     """Say from the data whether the order of RelaySGD's table is reproduced."""
     table = [_values(results, name, "accuracy") for name in RELAY]
     if not all(table):
-        return "Trials are missing to say whether the order of RelaySGD's table comes out."
+        return "Trials are missing to say whether the order of RelaySGD's table is reproduced."
     below, beside = _steps(table)
     would = number(100 * minimum_detectable(beside, SIGNIFICANT / len((below, beside))), 2)
     verdict = VERDICTS[below.p < SIGNIFICANT and below.mean > 0, not beside.p < SIGNIFICANT].format(
@@ -79,13 +79,13 @@ SGP in rounds is {_points(below)} above the ring;
 all-reduce is {_points(beside)} above SGP in rounds.
 **{verdict}**
 
-Accuracy on 360 images is coarse, and near what this network reaches at all. Finer, of the
+Accuracy on 360 images is coarse, and near this network's maximum. Finer figures of the
 same trials, in the order of that table:
 
 - {_finer(results, "loss")}
 - {_finer(results, "time_to_target_s")}
 
-What is different here: handwritten digits instead of photographs, 2,410 parameters,
+Differences here: handwritten digits instead of photographs, 2,410 parameters,
 {count(len(results.study.seeds), "seed")}. The figures are those with momentum {MOMENTUM}."""
 
 
