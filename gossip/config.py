@@ -79,12 +79,12 @@ class ProtocolConfig(ShareSettings):
 
     frame_bytes_min: int = setting(
         64 * 1024,
-        "Smallest frame: below this, what a message costs outweighs what it carries.",
+        "Smallest frame: below this size, the cost of a message outweighs its content.",
         low=1,
     )
 
     frame_bytes_max: int = setting(
-        2 << 20, "Largest frame. Of larger ones too few are under way at once.", low=1
+        2 << 20, "Largest frame: with larger ones, too few are in flight at once.", low=1
     )
 
     frame_s: float = setting(
@@ -103,7 +103,7 @@ class ProtocolConfig(ShareSettings):
 
     staged_max: int = setting(
         8,
-        "Shares that may lie staged here; further ones are refused before their bytes move.",
+        "Most shares staged here at a time; others are refused before their bytes are sent.",
         low=1,
     )
 
@@ -125,7 +125,8 @@ class ProtocolConfig(ShareSettings):
 
     gossip_s: float = setting(
         1.0,
-        "Between two exchanges of the member table. Lower finds deaths sooner and costs messages.",
+        "Time between two exchanges of the member table. Less finds deaths sooner and costs "
+        "messages.",
         above=0,
         is_endless=True,
     )
@@ -185,7 +186,7 @@ class ProtocolConfig(ShareSettings):
     )
 
     retry_s: float = setting(
-        1.0, "How long a peer that could not be reached is passed over.", above=0, is_endless=True
+        1.0, "Time for which a peer that could not be reached is skipped.", above=0, is_endless=True
     )
 
     merge_rounds: int = setting(

@@ -68,18 +68,18 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     )
     p: float | None = setting(
         None,
-        "Short for the rule's parameter ``p``; None for its default. More keeps models closer "
+        "Shorthand for the rule's parameter ``p``; None for its default. More keeps models closer "
         "together and costs traffic.",
     )
     emission: str = setting(
         "per-step",
-        "Short for the rule's parameter ``emission``: ``per-step``, ``per-second`` (``p`` is "
+        "Shorthand for the rule's parameter ``emission``: ``per-step``, ``per-second`` (``p`` is "
         "pushes per virtual second) or ``adaptive`` (``p`` is the part of its time in which a "
         "worker has a share under way).",
     )
     robust: str = setting(
         NONE,
-        "Short for the rule's parameter ``robust``, which limits Byzantine members by their "
+        "Shorthand for the rule's parameter ``robust``, which limits Byzantine members by their "
         "shares' distance from the model: ``none``, ``clip``, ``scc``, ``cs+``, or ``nna``, "
         "as in ``clip:tau=0.5`` or ``nna:byzantine=2``.",
     )
@@ -99,7 +99,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     )
     batch_sizes: tuple[str, ...] = setting(
         (),
-        "That worker's batches have N samples instead: 3:128. May be given several times. "
+        "Give a worker batches of N samples: 3:128. May be given several times. "
         "Under ``gosgd:samples=32`` its weight grows accordingly.",
         metavar="WORKER:N",
     )
@@ -123,15 +123,15 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     )
     slow: tuple[str, ...] = setting(
         (),
-        "That worker's steps take FACTOR times as long: 3:10 makes worker 3 a straggler. May be "
+        "Slow a worker down: with 3:10, steps of worker 3 take ten times as long. May be "
         "given several times.",
         brief="Slow a worker down, as in 3:10.",
         metavar="WORKER:FACTOR",
     )
     exchange_s: float = setting(
         0.0,
-        "What a push, or a mix, adds to a worker's step, seconds: copying, rounding and checking "
-        "as many numbers as the model has. `rumor calibrate` measures it.",
+        "Time that a push or a mix adds to a worker's step, seconds, to copy, round and check the "
+        "whole model. `rumor calibrate` measures it.",
         low=0,
     )
     network: str | NetworkConfig = setting(
@@ -146,7 +146,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         None, "Least time that a message takes, one way, seconds.", otherwise="the network's"
     )
     bandwidth_mbit: float | None = setting(
-        None, "Of each host's uplink, Mbit/s.", otherwise="the network's"
+        None, "Bandwidth of each host's uplink, Mbit/s.", otherwise="the network's"
     )
     loss: float | None = setting(
         None, "Probability that a message is lost.", otherwise="the network's", metavar="PART"
@@ -176,7 +176,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     )
     storm: str | None = setting(
         None,
-        "What goes wrong, drawn from the seed for these workers and ``time_s``: a name that "
+        "Random faults, drawn from the seed for these workers and ``time_s``: a name that "
         "`--storm list` lists. A network of its own takes the place of ``network``.",
         brief="A named storm of faults.",
         otherwise="none",
@@ -188,7 +188,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
     )
     timing: str = setting(
         "lan",
-        "How patient peers are with one another: on one machine, in one network, or across the "
+        "How long peers wait for one another: values for one machine, one network, or the "
         "internet.",
         brief="Timeouts between peers.",
         metavar="local|lan|wan",
@@ -213,8 +213,8 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         "What decides on exchanges: protocol (that of each worker, as live), compiled (a fast "
         "path in machine code with the same result, compiled at its first use), or auto: the "
         "fast path from 20,000 steps of all workers on, for plain exchanges, else the "
-        "protocols. Each run on the fast path compares its first window. No bit depends on "
-        "it.",
+        "protocols. Each run on the fast path compares its first window. Results do not "
+        "depend on it.",
         choices=DECIDERS,
     )
     device: str = setting(
@@ -225,7 +225,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         brief="cpu, cuda, cuda:1 or auto.",
     )
     threads: int | None = setting(
-        None, "Cores to use. No bit depends on it.", low=1, otherwise="all"
+        None, "Cores to use. Results do not depend on it.", low=1, otherwise="all"
     )
     window: int | None = setting(
         None,

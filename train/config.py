@@ -94,7 +94,7 @@ class CheckpointConfig:
 
     folder: Path = setting(
         MISSING,
-        "For this peer's checkpoints alone; made if it is not there. A string is taken for a path.",
+        "Folder for this peer's checkpoints alone; it is created if missing. A string is a path.",
     )
 
     every: str = setting(
@@ -105,7 +105,7 @@ class CheckpointConfig:
         metavar="INTERVAL",
     )
 
-    kept: int = setting(2, "How many stay on disk. Raise it to be able to go back farther.", low=1)
+    kept: int = setting(2, "Number to keep on disk. More let you go back farther.", low=1)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "folder", Path(self.folder))
@@ -206,9 +206,9 @@ class MetricsSettings:
 
     loggers: tuple[LoggerSpec, ...] = setting(
         (),
-        "Where rows of metrics go besides: tensorboard, trackio, wandb or mlflow, each with the "
-        "extra of its name, or NAME:WHERE, as in tensorboard:runs/tb. May be given several times. "
-        "In Python, also objects with the methods of `rumor.train.loggers.Logger`.",
+        "Loggers that also get the rows of metrics: tensorboard, trackio, wandb or mlflow, each "
+        "with the extra of its name, or NAME:WHERE, as in tensorboard:runs/tb. May be given "
+        "several times. In Python, also objects with the methods of `rumor.train.loggers.Logger`.",
         metavar="SPEC",
     )
 
@@ -338,7 +338,7 @@ class PeerConfig(
     id: str | None = setting(
         None,
         "Its name, unique in the swarm: by default its host in ``join`` if it has an address of "
-        "that list, else the name of its machine with a random end.",
+        "that list, else the name of its machine and a random suffix.",
         brief="Name, unique in the swarm.",
         otherwise="from the host",
     )

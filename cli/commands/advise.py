@@ -138,7 +138,7 @@ def advise(
     Settings that you name are not compared: with --rule gosgd:p=0.5, only topologies and wires
     are; with --rule gosgd, also its parameters.
 
-    Exit status: 0; 1 if no candidate gets to the loss, or a file could not be written; 2 for wrong
+    Exit status: 0; 1 if no candidate reaches the loss, or a file could not be written; 2 for wrong
     arguments; 130 if it was stopped, which keeps what was finished.
     """
     # Here, since torch takes a second to import.

@@ -54,7 +54,7 @@ def peer(ctx: typer.Context, *, as_json: Json = False, **settings: Any) -> None:
 
     SIGTERM, SIGUSR1 or Ctrl-C makes it leave, handing its weight to another peer; a second one ends
     it at once. With --out it writes checkpoints, and the same command with --resume continues from
-    the last one, or begins if there is none.
+    the last one, or starts anew without one.
 
     Exit status: 0 if it finished or left; 1 if training or the network failed; 2 for wrong
     arguments, a port in use among them.

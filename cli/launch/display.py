@@ -233,7 +233,7 @@ def _weight(summary: dict[str, Any]) -> str:
     rest = f", of which {' and '.join(lost)}" if lost else ""
     verdict = "Weight is exact" if total == expected else "WEIGHT IS NOT EXACT"
     return (
-        f"{verdict}: {total} units are there and {expected} should be "
+        f"{verdict}: {total} units are held, and {expected} should be "
         f"({ledger['founded']} founded{rest})."
     )
 

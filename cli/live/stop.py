@@ -98,7 +98,7 @@ def _print(request: "SwarmStop") -> None:
     peers = list(request.peers.values())
     for peer in peers:
         why = f": {peer.why}" if peer.why else ""
-        weight = ", its weight was not told"
+        weight = ", its weight is unknown"
         if peer.weight is not None:
             weight = f", with a weight of {founders(peer.weight) / request.shards:.4f}"
         print(f"{peer.id}: {peer.end} after {peer.step} steps{weight}{why}")

@@ -37,7 +37,7 @@ class ExchangeConfig(ProtocolConfig, ValueSettings):
 
     timing: str = setting(
         "lan",
-        "How patient peers are with one another: on one machine, in one network, or across the "
+        "How long peers wait for one another: values for one machine, one network, or the "
         "internet.",
         brief="Timeouts between peers.",
         metavar="local|lan|wan",

@@ -109,9 +109,9 @@ def make_rule(
     Args:
         spec: ``name`` or ``name:key=value,key=value``, where the name is one of `RULES` or
             ``module:Class``.
-        p: Short for ``p=`` in the spec; None for the spec's value or the rule's default.
-        emission: Short for ``emission=`` in the spec; ``"per-step"`` leaves it to the spec.
-        robust: Short for ``robust=`` in the spec; ``"none"`` leaves it to the spec.
+        p: Shorthand for ``p=`` in the spec; None for the spec's value or the rule's default.
+        emission: Shorthand for ``emission=`` in the spec; ``"per-step"`` leaves it to the spec.
+        robust: Shorthand for ``robust=`` in the spec; ``"none"`` leaves it to the spec.
 
     Raises:
         ConfigError: The rule does not exist, or does not take these parameters.

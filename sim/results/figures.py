@@ -185,9 +185,8 @@ def _of_models(summary: Mapping[str, Any]) -> Iterator[Row]:
     accuracy, loss = summary.get("accuracy"), summary.get("loss")
     if accuracy is not None:
         yield Row("accuracy", f"{accuracy:.4f}", "of the merged model, on held-out data")
-    words = "of the merged model, on held-out data" if accuracy is None else "likewise"
     if loss is not None:
-        yield Row("loss", f"{loss:.4g}", words)
+        yield Row("loss", f"{loss:.4g}", "of the merged model, on held-out data")
     elif summary.get("model_digest") is not None:
         yield Row("loss", "not finite", "of the merged model, on held-out data")
     distance, disagreement = summary.get("consensus_distance"), summary.get("disagreement")
@@ -205,7 +204,7 @@ def _of_models(summary: Mapping[str, Any]) -> Iterator[Row]:
         held = f"{summary['weight_total']:,.6g}"
         yield Row("weight", "exact", f"{total} units ({held} founders), as there should be")
     else:
-        yield Row("weight", "NOT EXACT", f"{total} units are there and {expected} should be")
+        yield Row("weight", "NOT EXACT", f"{total} units are held, and {expected} should be")
 
 
 def _of_time(summary: Mapping[str, Any]) -> Iterator[Row]:

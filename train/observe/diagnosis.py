@@ -23,7 +23,7 @@ __all__ = ["Diagnosis", "Finding", "described", "diagnose"]
 
 _DAY_MS: Final = 86_400_000
 
-_FOREIGN: Final = "correct the port, or look what runs there"
+_FOREIGN: Final = "correct the port, or find out what listens there"
 
 # The opening of a ZMTP greeting (RFC 23): a signature of ten bytes and the version. The rest of
 # the 64 bytes begins with a minor version and the name of the security mechanism.

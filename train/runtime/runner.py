@@ -539,7 +539,7 @@ class PeerRuntime:
     def _gone(self) -> Iterator[tuple[PeerId, Incarnation | None]]:
         """Yield peers whose key was revoked, and incarnations whose process has ended."""
         for peer in self.transport.take_expelled():
-            _log.warning("%s is let in no more: its key was revoked", peer)
+            _log.warning("%s is no longer admitted: its key was revoked", peer)
             yield peer, None
         if self.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
             for peer, incarnation in self._deaths.take():

@@ -129,8 +129,8 @@ class Keyring:
         self._take(told)
         if self.public not in told.machines:
             raise TransportError(
-                f"this machine is let in no more: version {told.version} of the roster does not "
-                "list its key, which was revoked"
+                f"this machine is no longer admitted: version {told.version} of the roster does "
+                "not list its key, which was revoked"
             )
         return True
 

@@ -90,7 +90,7 @@ def test_weight_is_accounted_for_to_the_last_unit_after_a_revocation(
     until(lambda: others[1].mixed() > 20)
     keys.revoke("m3")
     keys.file("m1.roster")
-    until(lambda: caplog.text.count("m3 is let in no more: its key was revoked") == 2)
+    until(lambda: caplog.text.count("m3 is no longer admitted: its key was revoked") == 2)
     # Nobody talks to it any more, not even to tell it why; what it still had is lost with it.
     others[1].die()
     others[1].end(at_once=True)
