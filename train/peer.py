@@ -34,7 +34,7 @@ from .loop.backward import BackwardSteps
 from .loop.group.detection import ranks_of
 from .loop.group.rank_files import RankFiles, SpreadState
 from .loop.group.rank_group import RankGroup, meet
-from .loop.group.shared_model import Parts, Place, SharedModel, open_part
+from .loop.group.shared_model import OwnParts, Parts, Place, SharedModel, open_part
 from .loop.model_check import ModelCheck
 from .loop.report import save_peer_model
 from .loop.signals import SignalHandling
@@ -298,12 +298,16 @@ class Peer:
         self.id, places, names = group.call("Peer()", make)
         segments = segments or [open_part(*name) for name in names]
         self._parts = Parts(self._model, places, segments, leads=group.leads)
+        if group.leads:
+            self._vector.parts = OwnParts(self._parts, group.ask_for_parts)
         checkpoint = self.config.checkpoint
         folder, kept = (checkpoint.folder, checkpoint.kept) if checkpoint else (None, 1)
         self._files = RankFiles(None if group.leads else folder, group.rank, kept)
         group.handlers |= {
             "write": lambda everything: self._parts.write(everything=everything),
             "read": lambda everything: self._parts.read(everything=everything),
+            "take": self._parts.take,
+            "mix": self._parts.mix,
             "extra": self._take_extra,
             "kept": lambda _: self._files.kept(),
             "save": self._files.save,
@@ -535,6 +539,7 @@ class Peer:
             extra.unpack()
         self._folder.entered()
         if group is not None:
+            group.refresh(everything=True)
             group.ask("read", True)
             group.note_version()
             if extra is not None:

@@ -148,11 +148,6 @@ _IN_BETWEEN: Final = (Offer, Chunk, Grant, Query, Pending)
 _T = TypeVar("_T")
 
 
-def _touches(effect: Effect | Event) -> bool:
-    """True if an effect reads or changes the model."""
-    return isinstance(effect, Snapshot | Measure | TakeSketch | Mix | Combine | Exchange | Reclaim)
-
-
 class PeerRuntime:
     """Runs the protocol of one incarnation of a peer over real sockets and a real vector.
 
@@ -349,7 +344,6 @@ class PeerRuntime:
             )
             # Without weight, a shard counts nothing yet.
             if all(held) and has_room:
-                self.vector.refresh()
                 self._model_copy.take(held, step)
         return waits
 
@@ -413,8 +407,6 @@ class PeerRuntime:
             frame: Frame of the message that caused them; empty if the store has it already.
         """
         waits, store = False, self.store
-        if threading.current_thread() is not self.thread and any(map(_touches, effects)):
-            self.vector.refresh()
         for effect in effects:
             try:
                 match effect:

@@ -195,9 +195,15 @@ class _Mapped(NamedTuple):
 
 
 class Attachments:
-    """Segments of other processes, mapped for reading and cached. Any thread may use it."""
+    """Segments of other processes, mapped and cached. Any thread may use it.
 
-    def __init__(self) -> None:
+    Args:
+        writable: True to map them for writing; else for reading.
+        pinned: See `Segments.make`.
+    """
+
+    def __init__(self, *, writable: bool = False, pinned: bool = False) -> None:
+        self._writable, self._pinned = writable, pinned
         self._kept: dict[str, _Mapped] = {}
         self._lock = threading.Lock()
 
@@ -207,13 +213,14 @@ class Attachments:
         The name is untrusted.
 
         Returns:
-            uint8, shape ``(size_bytes,)``, for reading. None if the segment does not exist, belongs
+            uint8, shape ``(size_bytes,)``. None if the segment does not exist, belongs
             to another user, is smaller, or could be truncated.
         """
         with self._lock:
             mapped = self._kept.get(name)
             if mapped is None or mapped.buffer.numel() < size_bytes:
-                mapped = _attach(name, size_bytes, writable=False)
+                pinned = self._pinned and torch.cuda.is_available()
+                mapped = _attach(name, size_bytes, writable=self._writable, pinned=pinned)
                 if mapped is None:
                     return None
             self._kept[name] = mapped._replace(used_s=time.monotonic())

@@ -40,6 +40,7 @@ from ...gossip.effects.effects import (
     Send,
     Snapshot,
     Stage,
+    X,
 )
 from ...gossip.errors import DecodeError, LocalProtocolError, TrainingError
 from ...gossip.transport.received import Received
@@ -72,6 +73,8 @@ class Staged:
     payload: Payload
     form: Form
     shard: int
+    segment: str = ""
+    """Name of the segment of another process that it lies in, if any."""
     finite: dict[int, int] = field(default_factory=dict)
     """Blocks found finite on arrival: their offsets and lengths, bytes."""
 
@@ -143,6 +146,7 @@ class TensorStore:
         """Return the Euclidean norms of the differences between the first registers of staged
         shares and the shards of ``x``; without shares that were dropped meanwhile."""
         found = {}
+        self._vector.refresh()
         with self._lock:
             for share in effect.shares:
                 if (staged := self._shares.get(share)) is not None:
@@ -153,6 +157,7 @@ class TensorStore:
 
     def sketch(self) -> tuple[float, ...]:
         """Return a sketch of the model, see `sketch_of`."""
+        self._vector.refresh()
         with self._lock:
             return sketch_of(self._vector.flats)
 
@@ -205,8 +210,18 @@ class TensorStore:
         )
         if parse_wire(form.wire).is_random and self._rounding is not None:
             rng = self._rounding(effect.id)
-        with self._lock:
-            taken = self._vector.take(host, effect.register, form, effect.shard, rng)
+        parts, layout = self._vector.parts, self._vector.plan(form, effect.shard)
+        found = None
+        if parts is not None and effect.register == X and not form.copy:
+            found = parts.take(host, self._vector.memory.segments.name_of(host), layout)
+        if found is None:
+            self._vector.refresh()
+            with self._lock:
+                taken = self._vector.take(host, effect.register, form, effect.shard, rng)
+        elif found:
+            taken = Taken(host, form, effect.shard, (), (), is_finite=True)
+        else:
+            raise not_finite(form)
         self._snapshots[effect.id] = taken
         if effect.id in self._released:
             self.release(Release(effect.id))
@@ -231,11 +246,7 @@ class TensorStore:
             # finite either.
             return
         # Local buffers and the anchor are not part of what was given away.
-        form = Form(taken.form.wire)
-        with self._lock:
-            marks = self._vector.mix(taken.host, effect.fraction, form, taken.shard)
-        if marks:
-            self._held.append((marks, taken.host))
+        self._mix(taken.host, "", effect.fraction, Form(taken.form.wire), taken.shard)
 
     def _usable(self, snapshot: SnapshotId) -> Taken | None:
         taken = self._snapshots.get(snapshot)
@@ -321,7 +332,8 @@ class TensorStore:
         if payload is None:
             return False
         if self._vector.is_here:
-            self._enter(effect.share, Staged(payload, effect.form, effect.share.shard))
+            shard = effect.share.shard
+            self._enter(effect.share, Staged(payload, effect.form, shard, effect.segment))
             return True
         # Copy the share: an answer may be sent before a device has read it, and the sender then
         # reuses its memory.
@@ -361,13 +373,23 @@ class TensorStore:
         staged = self.pop(effect.share)
         if staged is None:
             raise LocalProtocolError(f"{effect.share} is not staged, or was mixed before")
+        self._mix(staged.payload, staged.segment, effect.fraction, effect.form, staged.shard)
+
+    def _mix(self, payload: Payload, segment: str, fraction: float, form: Form, shard: int) -> None:
+        parts = self._vector.parts
+        if parts is not None and isinstance(payload, Tensor) and not form.copy:
+            segment = segment or self._vector.memory.segments.name_of(payload)
+            if parts.mix(payload, segment, fraction, self._vector.plan(form, shard)):
+                return
+        self._vector.refresh()
         with self._lock:
-            marks = self._vector.mix(staged.payload, effect.fraction, effect.form, staged.shard)
+            marks = self._vector.mix(payload, fraction, form, shard)
         if marks:
-            self._held.append((marks, staged.payload))
+            self._held.append((marks, payload))
 
     def combine(self, effect: Combine) -> None:
         """Set a register to a weighted sum; its shares stay."""
+        self._vector.refresh()
         payloads: list[Payload] = []
         terms: list[tuple[float, Term]] = []
         for coefficient, term in effect.terms:
@@ -395,6 +417,7 @@ class TensorStore:
         """Exchange a register with a center that the peers of this machine share."""
         if self._centers is None:
             raise LocalProtocolError("nothing is shared: requirements.one_machine is not set")
+        self._vector.refresh()
         with self._lock:
             self._centers.exchange(effect, self._vector)
 

@@ -2,9 +2,10 @@
 
 All processes make the same calls of a `Peer`. The leader, rank 0, executes them. Meanwhile the
 others, its followers, obey its commands, such as to copy their parts of the model, until it reports
-that the call is done. Commands go over Unix sockets, which also show at once that a process has
-ended. None of this uses the process group, whose operations may hang with a process that stands
-still.
+that the call is done. Each process writes commands and replies to a board in shared memory, where
+the others look for them: it would take a socket longer to wake a process than most calls. Unix
+sockets carry what is long or not awaited, and show at once that a process has ended. None of this
+uses the process group, whose operations may hang with a process that stands still.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ import json
 import logging
 import os
 import platform
+import select
 import threading
 import time
 import weakref
@@ -20,12 +22,13 @@ from multiprocessing.connection import Client, Connection, Listener, wait
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final, NamedTuple, TypeVar
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ....gossip.errors import TrainingError
 from ...model import named_tensors
-from ...tensors.shared_memory import host_id
+from ...tensors.shared_memory import Segments, host_id, open_segment
 from ..signals import SignalHandling
 
 __all__ = ["MEET_S", "RankGroup", "meet"]
@@ -40,6 +43,13 @@ _POLL_S: Final = 0.1
 _MEET_POLL_S: Final = 0.02
 # A collective operation usually fails when a process has ended: the leader then leaves by itself.
 _GRACE_S: Final = 5.0
+
+# A process looks at the board again and again, and later after naps of a part of the time that it
+# has waited: most waits are shorter than it takes to wake a process.
+_SPIN_S: Final = 5e-5
+_NAP_S_MIN, _NAP_S_MAX, _NAP_PART = 2e-5, 5e-3, 1 / 16
+
+_ROOM_BYTES: Final = 1 << 16
 
 _T = TypeVar("_T")
 
@@ -73,11 +83,15 @@ class RankGroup:
 
     Args:
         rank: Number of this process in the group.
+        size: Number of processes.
         connections: To the leader; or to each follower, in order of rank.
+        board: Shared memory for commands and replies, see `_board_bytes`.
     """
 
-    def __init__(self, rank: int, connections: Sequence[Connection]) -> None:
-        self.rank = rank
+    def __init__(
+        self, rank: int, size: int, connections: Sequence[Connection], board: Tensor
+    ) -> None:
+        self.rank, self.size = rank, size
         self.leads = rank == 0
         """True for the process that runs the protocol."""
         self.handlers: dict[str, Handler] = {}
@@ -98,6 +112,14 @@ class RankGroup:
         self.stuck_s: float | None = None
         self._connections = list(connections)
         self._calls: list[str] = []
+        self._caller: int | None = None  # the thread that makes the call
+        # Number of the last command of the leader; replies have those of their commands.
+        self._number = 0
+        # By rank: number of the message in its room, length of that, and last command that it read.
+        words, rooms = np.split(board.numpy(), [3 * 8 * size])
+        self._words = words.view(np.int64).reshape(3, size)
+        self._rooms = rooms.reshape(size, _ROOM_BYTES)
+        self._poller = select.poll()
         # 0: the whole model is outdated; 1: its constant tensors may be; 2: all is current.
         self._current = 0
         self._has_asked = self._is_over = self._gave_up = False
@@ -108,16 +130,13 @@ class RankGroup:
         self._failed_s = self._moved_s = time.monotonic()
         self._is_training = self._is_asking = False
         self._replies: dict[int, Any] = {}
-        self._news = threading.Condition()
+        self._lock = threading.Lock()
         _connected.update(connections)
         if self.leads:
             self._thread = threading.Thread(target=self._listen, name="rumor-group", daemon=True)
             self._thread.start()
-
-    @property
-    def size(self) -> int:
-        """Number of processes; on the leader only."""
-        return 1 + len(self._connections)
+        else:
+            self._poller.register(connections[0].fileno(), select.POLLIN)
 
     def call(
         self, name: str, act: Callable[[], _T], for_followers: Callable[[_T], _T] | None = None
@@ -142,6 +161,7 @@ class RankGroup:
             return act()
         self._require_all()
         self._calls.append(name)
+        self._caller = threading.get_ident()
         self._current, self._has_asked, self._moved_s = 0, False, time.monotonic()
         try:
             result = act()
@@ -154,6 +174,7 @@ class RankGroup:
             raise
         finally:
             self._calls.clear()
+            self._caller = None
             self._moved_s = time.monotonic()
         # Most steps change nothing that followers show.
         outlook = self.outlook() if self._has_asked or name != "step" else None
@@ -170,29 +191,69 @@ class RankGroup:
         If a process has failed, the whole model stays as it was last read.
         """
         wanted = 1 + everything
-        if self.leads and self._current < wanted and not self._failure and self._calls:
+        if self._current < wanted and self._can_ask:
             self.ask("write", everything)
             self._current = wanted
+
+    def ask_for_parts(
+        self, kind: str, content: Any, own: Any, before: Callable[[], object] | None = None
+    ) -> list[Any] | None:
+        """Have all processes execute a command on their parts of the model, without the whole one.
+
+        Args:
+            own: Content for the leader itself.
+            before: What the leader does first if this changes the parts; the whole model is
+                outdated then.
+
+        Returns:
+            Their replies by rank; None if a process has failed, or this is not the thread of the
+            leader's call: then the whole model is all that there is.
+        """
+        if not self._can_ask:
+            return None
+        try:
+            if self.version() != self._seen:
+                self.ask("read")
+                self.note_version()
+            if before is not None:
+                self._current = 0
+                before()
+            return self.ask(kind, content, own)
+        except TrainingError:
+            if not self._failure:
+                raise
+            return None
+
+    @property
+    def _can_ask(self) -> bool:
+        return self.leads and not self._failure and self._caller == threading.get_ident()
 
     def note_version(self) -> None:
         """Take the changes of the whole model so far for known to all processes."""
         self._seen = self.version()
 
-    def ask(self, kind: str, content: Any = None) -> list[Any]:
+    def ask(self, kind: str, content: Any = None, own: Any = None) -> list[Any]:
         """Have all processes execute a command; return their replies by rank.
+
+        Args:
+            own: Content for the leader itself; default: the same.
 
         Raises:
             TrainingError: A process has failed.
         """
         self._require_all()
-        with self._news:
+        with self._lock:
             self._replies.clear()
         self._tell(_Message(kind, self._calls[0], content))
-        own = self.handlers[kind](content)
+        reply = self.handlers[kind](content if own is None else own)
         self._moved_s, self._is_asking, self._has_asked = time.monotonic(), True, True
-        with self._news:
-            self._news.wait_for(lambda: self._failure or len(self._replies) == self.size - 1)
-            replies = [own, *(self._replies.get(rank) for rank in range(1, self.size))]
+        started_s, others = time.monotonic(), range(1, self.size)
+        while not self._failure and len(self._replies) < len(others):
+            for rank in others:
+                if rank not in self._replies and (posted := self._posted(rank)) is not None:
+                    self._replies[rank] = posted.content
+            _nap(started_s)
+        replies = [reply, *map(self._replies.get, others)]
         self._is_asking, self._moved_s = False, time.monotonic()
         self._require_all()
         return replies
@@ -206,7 +267,7 @@ class RankGroup:
         """Report that this process ends by an error, which the others then raise, unless it has
         that from them."""
         is_known = error is self._told or self._caught is not None
-        with self._news:
+        with self._lock:
             self._failure = self._failure or "this process has failed"
         if not is_known:
             self._tell(_Message(_FAILED, "", (_portable(error), None)))
@@ -236,18 +297,46 @@ class RankGroup:
             raise TrainingError(self._failure)
 
     def _tell(self, message: _Message) -> None:
+        if self.leads:
+            # A message is overwritten once all have read it.
+            are_here = (self._words[2, 1:] == self._number).all()
+            self._number += 1
+            if are_here and self._post(message):
+                return
         for rank, each in enumerate(self._connections, 1 if self.leads else 0):
             try:
                 each.send(message)
             except OSError:
                 self._note_failure(f"rank {rank} of this peer has ended")
 
+    def _post(self, message: _Message) -> bool:
+        """Write a message to the board; False if it is too long."""
+        packed, (numbers, lengths, _) = ForkingPickler.dumps(message), self._words
+        if len(packed) > _ROOM_BYTES:
+            return False
+        # A lock orders these writes on any processor.
+        with self._lock:
+            lengths[self.rank] = len(packed)
+            self._rooms[self.rank].data[: len(packed)] = packed
+        with self._lock:
+            numbers[self.rank] = self._number
+        return True
+
+    def _posted(self, rank: int) -> _Message | None:
+        """Read the current command, or its reply, from the board, if it is there."""
+        numbers, lengths, read = self._words
+        if numbers[rank] != self._number:
+            return None
+        with self._lock:
+            message: _Message = ForkingPickler.loads(self._rooms[rank].data[: lengths[rank]])
+        read[self.rank] = self._number
+        return message
+
     def _note_failure(self, why: str) -> None:
-        with self._news:
+        with self._lock:
             if self._failure or self._is_over:
                 return
             self._failure, self._failed_s = why, time.monotonic()
-            self._news.notify_all()
         if self.leads:
             _log.error("%s", why)
             self.on_failure()
@@ -279,25 +368,33 @@ class RankGroup:
                 reply = self.handlers[message.kind](message.content)
             except Exception as error:
                 raise self._failed(error) from None
-            leader.send(_Message(_REPLY, name, reply))
+            answer = _Message(_REPLY, name, reply)
+            if not self._post(answer):
+                leader.send(answer)
 
     def _failed(self, error: Exception) -> Exception:
         self.fail(error)
         return error
 
     def _next(self, leader: Connection) -> _Message:
+        """Wait for the leader's next message."""
+        self._number += 1
+        started_s = time.monotonic()
         try:
             while True:
                 if self._caught is not None and not self._has_told_signal:
                     self._has_told_signal = True
                     leader.send(_Message(_SIGNAL, "", self._caught))
-                if leader.poll(_POLL_S):
-                    break
-            message: _Message = leader.recv()
+                if (posted := self._posted(0)) is not None:
+                    return posted
+                if self._poller.poll(0) and self._words[0, 0] != self._number:
+                    message: _Message = leader.recv()
+                    self._words[2, self.rank] = self._number
+                    return message
+                _nap(started_s)
         except (EOFError, OSError):
             self._failure = "rank 0 of this peer, its leader, has ended"
             raise TrainingError(self._failure) from None
-        return message
 
     def _listen(self) -> None:
         """Receive replies, signals and ends of followers, and watch the leader itself."""
@@ -323,9 +420,8 @@ class RankGroup:
         elif message.kind == _FAILED:
             self._note_failure(f"rank {rank} of this peer has failed: {message.content[0]}")
         else:
-            with self._news:
+            with self._lock:
                 self._replies[rank] = message.content
-                self._news.notify_all()
 
     def _watch(self) -> None:
         now, is_outside = time.monotonic(), not self._calls
@@ -365,7 +461,7 @@ def meet(ranks: tuple[int, ...], model: nn.Module, timeout_s: float = MEET_S) ->
     store, me = distributed.distributed_c10d._get_default_store(), distributed.get_rank()
     _meetings[ranks] = number = _meetings.get(ranks, 0) + 1
     keys = {rank: f"rumor/{'-'.join(map(str, ranks))}/{number}/{rank}" for rank in ranks}
-    listener, key = None, os.urandom(16)
+    listener, key, board_bytes = None, os.urandom(16), _board_bytes(len(ranks))
     card = {"machine": platform.node(), "host": host_id().hex(), "model": _outline(model)}
     if me == ranks[0]:
         # Messages are pickled: only processes that know the key, which the store tells, send any.
@@ -380,15 +476,32 @@ def meet(ranks: tuple[int, ...], model: nn.Module, timeout_s: float = MEET_S) ->
             first = cards[ranks[0]]
             leader = Client(first["address"], "AF_UNIX", authkey=bytes.fromhex(first["key"]))
             leader.send(ranks.index(me))
-            return RankGroup(ranks.index(me), [leader])
-        found: dict[int, Connection] = {}
+            shown = open_segment(leader.recv(), board_bytes)
+            if shown is None:
+                raise TrainingError("the memory of rank 0 of this peer cannot be opened")
+            return RankGroup(ranks.index(me), len(ranks), [leader], shown)
+        segments, found = Segments(), dict[int, Connection]()
+        board = segments.make(board_bytes)
         while len(found) < len(ranks) - 1:
             follower = listener.accept()
             found[follower.recv()] = follower
-        return RankGroup(0, [found[rank] for rank in sorted(found)])
+            follower.send(segments.name_of(board))
+        return RankGroup(0, len(ranks), [found[rank] for rank in sorted(found)], board)
     finally:
         if listener is not None:
             listener.close()
+
+
+def _board_bytes(size: int) -> int:
+    """Return the size of the board of as many processes."""
+    return (3 * 8 + _ROOM_BYTES) * size
+
+
+def _nap(started_s: float) -> None:
+    """Pause before the next look at the board, if the wait has taken a while."""
+    waited_s = time.monotonic() - started_s
+    if waited_s > _SPIN_S:
+        time.sleep(min(max(_NAP_S_MIN, waited_s * _NAP_PART), _NAP_S_MAX))
 
 
 def _await(store: Any, keys: Mapping[int, str], timeout_s: float) -> None:

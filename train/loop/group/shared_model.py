@@ -5,7 +5,8 @@ real model into it before it is read, and take them back after it has changed. N
 operation moves numbers, so the processes of two peers may hold their models in different parts.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import torch
@@ -13,12 +14,16 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ....gossip.errors import TrainingError
+from ....gossip.wire.formats import parse_wire
 from ...model import inner_module, is_plain, named_tensors
-from ...tensors.layout import Bits, Layout, bits_of
-from ...tensors.shared_memory import Segments, open_segment
+from ...tensors.blocks import Given, copy_finite, is_finite_tensor, no_anchor, overflowing_sum
+from ...tensors.buffers import IDLE_S
+from ...tensors.layout import Bits, Layout, Plan, bits_of
+from ...tensors.shared_memory import Attachments, Segments, open_segment
+from ...tensors.wires import halves
 from .detection import is_spread, require_placed
 
-__all__ = ["Parts", "Place", "SharedModel", "open_part"]
+__all__ = ["OwnParts", "Parts", "Place", "Run", "Share", "SharedModel", "open_part"]
 
 _ALIGNMENT_BYTES: Final = 64
 
@@ -37,14 +42,45 @@ class Place(NamedTuple):
     shape: tuple[int, ...]
     stride: tuple[int, ...]
 
-    def of(self, segments: Sequence[Tensor]) -> Tensor:
-        """Return the tensor, a view of its segment."""
-        numbers = segments[self.segment].view(self.dtype)
-        return numbers.as_strided(
-            self.shape,
-            self.stride,
-            numbers.storage_offset() + self.offset_bytes // numbers.itemsize,
-        )
+    def of(self, segment: Tensor) -> Tensor:
+        """Return the tensor, a view of its segment, or of another with as many numbers."""
+        numbers = segment.view(self.dtype) if segment.dtype == torch.uint8 else segment
+        start = numbers.storage_offset() + self.offset_bytes // self.dtype.itemsize
+        return numbers.as_strided(self.shape, self.stride, start)
+
+    @property
+    def gap(self) -> slice:
+        """Numbers of the segment between this tensor and the next."""
+        low = self.offset_bytes // self.dtype.itemsize + math.prod(self.shape)
+        line = _ALIGNMENT_BYTES // self.dtype.itemsize
+        return slice(low, -(-low // line) * line)
+
+
+class Run(NamedTuple):
+    """All numbers of a segment within a share."""
+
+    segment: int
+    start_bytes: int
+    stop_bytes: int
+    dtype: torch.dtype
+    """Their dtype in the share."""
+    n_numbers: int
+    """How many they are; the rest is padding."""
+    wire: str
+    """Format of the share, if it converts them; else empty."""
+    anchor: int
+    """Segment of the anchor from which they are written as differences, -1 for none."""
+
+
+class Share(NamedTuple):
+    """A share in memory that all processes can open."""
+
+    segment: str
+    size_bytes: int
+    runs: tuple[Run, ...]
+    fraction: float
+    payload: Tensor | None = None
+    """Its memory, in the process that has opened it."""
 
 
 class SharedModel:
@@ -193,10 +229,15 @@ class Parts:
     def __init__(
         self, model: nn.Module, places: Sequence[Place], segments: Sequence[Tensor], *, leads: bool
     ) -> None:
-        self._model, self._segments, self._leads = model, segments, leads
+        self._model, self.segments, self._leads = model, segments, leads
         self._places = {place.name: place for place in places}
         self._known = {*named_tensors(model)}
         self._constants: dict[str, Bits] = {}
+        # Of all other plain tensors, the leader's count.
+        ddp = [m for m in model.modules() if isinstance(m, nn.parallel.DistributedDataParallel)]
+        alike = {id(parameter) for each in ddp for parameter in each.parameters()}
+        self._alike = {name for name, t in named_tensors(model).items() if id(t) in alike}
+        self._shares = Attachments(writable=True, pinned=True)
 
     @torch.no_grad()
     def write(self, *, everything: bool = False) -> None:
@@ -205,18 +246,102 @@ class Parts:
         Raises:
             TrainingError: A tensor is missing, new, or of another shape; the message names it.
         """
-        for place, part, whole, writes in self._pairs():
-            if writes and (everything or place.use != "constant"):
-                whole.copy_(part, non_blocking=True)
+        for pair in self._pairs():
+            if pair.writes and (everything or pair.place.use != "constant"):
+                pair.whole(self.segments).copy_(pair.part, non_blocking=True)
         self._synchronize()
 
     @torch.no_grad()
     def read(self, *, everything: bool = False) -> None:
         """Copy parts of the whole model, all or the shared ones, into the real model."""
-        for place, part, whole, _ in self._pairs():
-            if everything or place.use == "shared":
-                part.copy_(whole, non_blocking=True)
+        for pair in self._pairs():
+            if everything or pair.place.use == "shared":
+                pair.part.copy_(pair.whole(self.segments), non_blocking=True)
         self._synchronize()
+
+    @torch.no_grad()
+    def write_plain(self) -> None:
+        """Copy the leader's plain tensors that may differ elsewhere, such as buffers, into the
+        whole model: all processes then mix the leader's."""
+        for pair in self._pairs("shared"):
+            if not pair.is_alike:
+                pair.whole(self.segments).copy_(pair.part, non_blocking=True)
+        self._synchronize()
+
+    @torch.no_grad()
+    def take(self, share: Share) -> bool:
+        """Copy this process's parts to a share; return True if all of them are finite."""
+        rooms, looks, is_finite = self._rooms(share), list[tuple[Tensor, Tensor]](), True
+        if self._leads:
+            # Old memory contents must not leak.
+            for run in share.runs:
+                rooms[run.segment][run.n_numbers :] = 0
+        runs = {run.segment: run for run in share.runs}
+        for pair in self._pairs("shared"):
+            run = runs[pair.place.segment]
+            if self._leads:
+                rooms[run.segment][pair.place.gap] = 0
+            if not pair.writes:
+                continue
+            room, numbers = pair.whole(rooms), pair.part.reshape(-1)
+            is_direct = room.is_contiguous() and not numbers.is_cuda
+            if run.wire:
+                made = room.view(-1) if is_direct else torch.empty_like(numbers, dtype=run.dtype)
+                given = Given(self._base(pair, run), None, None)
+                is_finite &= halves.write([made], numbers, parse_wire(run.wire), given)
+                if not is_direct:
+                    room.copy_(made.view(room.shape), non_blocking=True)
+            elif is_direct:
+                is_finite &= copy_finite(room.view(-1), numbers)
+            else:
+                room.copy_(pair.part, non_blocking=True)
+                looks.append((overflowing_sum(numbers), numbers))
+        self._synchronize()
+        # The sum may overflow although all numbers are finite.
+        return is_finite and all(
+            bool(torch.isfinite(total)) or is_finite_tensor(numbers) for total, numbers in looks
+        )
+
+    @torch.no_grad()
+    def mix(self, share: Share) -> None:
+        """Move this process's parts toward a share."""
+        rooms, runs = self._rooms(share), {run.segment: run for run in share.runs}
+        for pair in self._pairs("shared"):
+            run = runs[pair.place.segment]
+            if not (self._leads or pair.is_alike):
+                pair.part.copy_(pair.whole(self.segments), non_blocking=True)
+            numbers = pair.part.reshape(-1)
+            there = pair.whole(rooms).reshape(-1).to(numbers.device, non_blocking=True)
+            if run.wire:
+                wire, base = parse_wire(run.wire), self._base(pair, run)
+                halves.mix(numbers, [there], wire, share.fraction, base)
+            elif share.fraction == 1.0:
+                numbers.copy_(there)
+            else:
+                numbers.lerp_(there, share.fraction)
+            if numbers.data_ptr() != pair.part.data_ptr():
+                pair.part.copy_(numbers.view(pair.part.shape))
+        self._synchronize()
+
+    def _base(self, pair: "_Pair", run: Run) -> Tensor:
+        """Return what a part's numbers are written as differences from."""
+        if run.anchor < 0:
+            return no_anchor(pair.part.reshape(-1))
+        anchor = pair.cut(pair.place.of(self.segments[run.anchor]))
+        return anchor.reshape(-1).to(pair.part.device)
+
+    def _rooms(self, share: Share) -> dict[int, Tensor]:
+        """Return the numbers of each segment in a share."""
+        payload = share.payload
+        if payload is None:
+            self._shares.forget_gone(IDLE_S)
+            payload = self._shares.open(share.segment, share.size_bytes)
+        if payload is None:
+            raise TrainingError("the memory of a share cannot be opened")
+        return {
+            run.segment: payload[run.start_bytes : run.stop_bytes].view(run.dtype)
+            for run in share.runs
+        }
 
     def require_constant(self) -> None:
         """Raise unless frozen parameters have the same bits as at the first call; reads them.
@@ -224,16 +349,16 @@ class Parts:
         Raises:
             TrainingError: A frozen parameter has changed.
         """
-        for place, part, _, _ in self._pairs():
-            if place.use == "constant":
-                bits = bits_of(part)
-                if self._constants.setdefault(place.name, bits) != bits:
-                    raise TrainingError(
-                        f"{place.name} is frozen, and was changed after the peer started: name it "
-                        "in PeerConfig(local=...) at all peers, or set frozen_may_differ"
-                    )
+        for place, part, *_ in self._pairs("constant"):
+            bits = bits_of(part)
+            if self._constants.setdefault(place.name, bits) != bits:
+                raise TrainingError(
+                    f"{place.name} is frozen, and was changed after the peer started: name it "
+                    "in PeerConfig(local=...) at all peers, or set frozen_may_differ"
+                )
 
-    def _pairs(self) -> Iterator[tuple[Place, Tensor, Tensor, bool]]:
+    def _pairs(self, use: Use | None = None) -> Iterator["_Pair"]:
+        """Iterate over this process's parts that are not empty: all, or those of one use."""
         for module in self._model.modules():
             # FSDP2 may have left parameters gathered: they are copies, and would hide what is read.
             if any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__):
@@ -245,32 +370,117 @@ class Parts:
         for name, place in self._places.items():
             if name not in named or tuple(named[name].shape) != place.shape:
                 raise TrainingError(f"{name} was taken away or replaced after the peer was made")
+            if use is not None and place.use != use:
+                continue
             tensor = named[name]
-            whole, writes = place.of(self._segments), self._leads
             if is_spread(tensor):
-                tensor, whole, writes = _own(tensor, whole)
-            if whole.numel():
-                yield place, tensor.detach(), whole, writes
+                local, blocks, writes = _own(tensor)
+                pair = _Pair(place, local.detach(), blocks, writes, is_alike=True)
+            else:
+                is_alike = name in self._alike
+                pair = _Pair(place, tensor.detach(), [], self._leads, is_alike)
+            if pair.part.numel():
+                yield pair
 
     def _synchronize(self) -> None:
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.current_stream().synchronize()
 
 
-def _own(spread: Any, whole: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """Return this process's numbers of a DTensor, their place, and whether it writes them."""
-    mesh, is_first = spread.device_mesh, True
+Block = tuple[int, int, int]
+"""Dimension, start and length of what a process has of a tensor."""
+
+
+class _Pair(NamedTuple):
+    """A part of a tensor, and where it is in the whole one."""
+
+    place: Place
+    part: Tensor
+    blocks: list[Block]
+    """Cuts of the whole tensor, one after another."""
+    writes: bool
+    """True if this process writes it, if several have it."""
+    is_alike: bool
+    """True if training keeps it alike in all processes that have it."""
+
+    def cut(self, whole: Tensor) -> Tensor:
+        """Return the part of a whole tensor."""
+        for block in self.blocks:
+            whole = whole.narrow(*block)
+        return whole
+
+    def whole(self, segments: Sequence[Tensor] | Mapping[int, Tensor]) -> Tensor:
+        """Return the part within segments."""
+        return self.cut(self.place.of(segments[self.place.segment]))
+
+
+def _own(spread: Any) -> tuple[Tensor, list[Block], bool]:
+    """Return this process's numbers of a DTensor, where they are, and whether it writes them."""
+    mesh, is_first, blocks, sizes = spread.device_mesh, True, list[Block](), [*spread.shape]
     at = zip(mesh.get_coordinate(), mesh.shape, spread.placements, strict=True)
     for index, count, placement in at:
         if placement.is_replicate():
             is_first &= index == 0
         else:
             # Each process has as many rows as the first, as long as there are some.
-            rows = whole.shape[placement.dim]
+            rows = sizes[placement.dim]
             size = -(-rows // count)
             low = min(rows, index * size)
-            whole = whole.narrow(placement.dim, low, min(size, rows - low))
-    return spread.to_local(), whole, is_first
+            sizes[placement.dim] = min(size, rows - low)
+            blocks.append((placement.dim, low, sizes[placement.dim]))
+    return spread.to_local(), blocks, is_first
+
+
+class OwnParts:
+    """The leader's way to have all processes copy and mix their parts of a share.
+
+    Args:
+        parts: Its own.
+        ask: See `RankGroup.ask_for_parts`.
+    """
+
+    def __init__(self, parts: Parts, ask: Callable[..., list[Any] | None]) -> None:
+        self._parts, self._ask = parts, ask
+
+    def take(self, host: Tensor, segment: str, layout: Plan) -> bool | None:
+        """See `PartsOf.take`."""
+        share = self._share(host, segment, layout)
+        if share is None:
+            return None
+        found = self._ask("take", share, share._replace(payload=host))
+        return None if found is None else all(found)
+
+    def mix(self, payload: Tensor, segment: str, fraction: float, layout: Plan) -> bool:
+        """See `PartsOf.mix`."""
+        share = self._share(payload, segment, layout, fraction)
+        if share is None:
+            return False
+        own, before = share._replace(payload=payload), self._parts.write_plain
+        return self._ask("mix", share, own, before) is not None
+
+    def _share(
+        self, host: Tensor, segment: str, layout: Plan, fraction: float = 1.0
+    ) -> Share | None:
+        """Describe a share to all processes; None if it has something else than all numbers of the
+        model, each in a place of its own."""
+        (parts, *more), runs = layout.registers, list[Run]()
+        if not segment or more or layout.anchor or layout.local.start < layout.local.stop:
+            return None
+        for part in parts:
+            size = self._parts.segments[1 + part.flat].numel() // part.dtype.itemsize
+            if part.lines is not None or part.high - part.low != size:
+                return None
+            dtype, wire, anchor = part.dtype, "", -1
+            if part.converts:
+                dtype, wire = getattr(torch, part.wire.name), part.wire.name
+                if part.wire.coder != "halves":
+                    return None
+                if part.wire.needs_anchor and not part.bare:
+                    anchor = 1 + len(parts) + part.flat
+            start, stop = part.slot.start, part.slot.stop
+            # The first segment is that of what no share carries.
+            runs.append(Run(1 + part.flat, start, stop, dtype, size, wire, anchor))
+        return Share(segment, host.numel(), tuple(runs), fraction)
 
 
 def _form(tensor: Tensor) -> tuple[torch.Size, tuple[int, ...]]:

@@ -20,10 +20,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed import fake_pg  # registers the backend "fake"
 
 from rumor.gossip import ConfigError, GoSGD, TrainingError
+from rumor.gossip.wire.formats import Form
 from rumor.train import Peer
 from rumor.train.loop.group.detection import ranks_of, require_placed
 from rumor.train.loop.group.rank_group import meet
-from rumor.train.loop.group.shared_model import Parts, SharedModel
+from rumor.train.loop.group.shared_model import OwnParts, Parts, SharedModel
 from rumor.train.tensors.vector import Vector
 
 
@@ -121,6 +122,78 @@ def test_parts_of_all_processes_make_the_whole_and_come_back(
             assert torch.equal(mine.to_local(), part_of(2 * trained, placements, sizes, at))
             fixed: Any = model.frozen
             assert torch.equal(fixed.to_local(), part_of(-trained, placements, sizes, at))
+
+
+@settings(max_examples=25)
+@given(placed(), st.sampled_from(["float32", "bfloat16", "float16"]), st.sampled_from([0.3, 1.0]))
+def test_parts_copy_and_mix_the_bits_that_the_whole_model_does(
+    drawn: tuple[tuple[int, ...], tuple[int, ...], tuple[Placement, ...]],
+    wire: str,
+    fraction: float,
+) -> None:
+    shape, sizes, placements = drawn
+    torch.manual_seed(0)
+    trained, start = torch.randn(shape), torch.randn(shape)
+    form = Form(wire)
+    needs_anchor = form.needs_anchor()
+    shared: SharedModel | None = None
+    processes = []
+    for rank, at in enumerate(product(*map(range, sizes))):
+        with make_believe(torch.Size(sizes).numel(), rank):
+            mesh = init_device_mesh("cpu", sizes)
+            made: Any = DTensor.from_local(
+                part_of(start, placements, sizes, at),
+                *(mesh, placements),
+                run_check=False,
+                shape=torch.Size(shape),
+                stride=start.stride(),
+            )
+            model: Any = Holder(made, torch.zeros(2))
+            # In each process, other statistics: the leader's count.
+            model.register_buffer("mean", torch.full((3,), float(rank)))
+            if shared is None:
+                shared = SharedModel(model, ())
+                whole: Any = shared.module
+                whole.trained.data.copy_(start)
+                vector = Vector(whole, empty=shared.empty, keeps_anchor=needs_anchor)
+                places = shared.places(vector.layout)
+            parts = Parts(model, places, shared.segments, leads=rank == 0)
+            model.trained.to_local().data.copy_(part_of(trained, placements, sizes, at))
+            processes.append((rank, at, model, parts))
+    assert shared is not None
+
+    def ask(kind: str, share: Any, own: Any, before: Any = None) -> list[Any]:
+        if before is not None:
+            before()
+        found = []
+        for rank, at, _, parts in processes:
+            with make_believe(torch.Size(sizes).numel(), rank):
+                with patch.object(DeviceMesh, "get_coordinate", lambda _, at=at: at):
+                    found.append(getattr(parts, kind)(share if rank else own))
+        return found
+
+    own = OwnParts(processes[0][3], ask)
+    layout, memory = vector.plan(form, 0), vector.memory
+    host = memory.lend(layout.size_bytes, "snapshots").fill_(255)
+    assert own.take(host, memory.segments.name_of(host), layout)
+    with torch.no_grad():
+        whole.trained.copy_(trained)
+    expected = vector.snapshot(form=form)
+    assert torch.equal(host, expected)
+    with torch.no_grad():
+        whole.trained.copy_(-trained)
+        whole.mean.fill_(9.0)
+    share = vector.snapshot(form=form)
+    with torch.no_grad():
+        whole.trained.copy_(trained)
+        whole.mean.fill_(0.0)
+    assert own.mix(share, memory.segments.name_of(share), fraction, layout)
+    vector.mix(share, fraction, form)
+    for rank, at, model, _ in processes:
+        with make_believe(torch.Size(sizes).numel(), rank):
+            mixed = part_of(whole.trained.detach(), placements, sizes, at)
+            assert torch.equal(model.trained.to_local(), mixed)
+            assert torch.equal(model.mean, whole.mean)
 
 
 def test_placements_that_are_no_blocks_are_refused() -> None:
