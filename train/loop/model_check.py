@@ -34,6 +34,7 @@ class ModelCheck:
         self._shared = {id(tensor) for tensor in vector.layout.travelling}
         named = _named(self._module).items()
         self._tensors = {name: tensor for name, tensor in named if id(tensor) in self._shared}
+        self._buffers = {id(module): _saved_buffers(module) for module in self._module.modules()}
         self._is_new = True
 
     def begin(self) -> None:
@@ -120,6 +121,20 @@ class ModelCheck:
                     f"{plain(name)} was added or unfrozen after the peer was made, and would be "
                     "trained alone: do so before Peer(model), and freeze what is to rest afterwards"
                 )
+        for path, module in self._module.named_modules():
+            # A module that was added later rests: it has no parameters to train.
+            for name in _saved_buffers(module) - self._buffers.get(id(module), {*module._buffers}):
+                raise TrainingError(
+                    f"{plain(f'{path}.{name}'.lstrip('.'))} was added after the peer was made, and "
+                    "would be neither averaged nor sent to newcomers: register it before "
+                    "Peer(model), or with persistent=False"
+                )
+
+
+def _saved_buffers(module: nn.Module) -> set[str]:
+    """Return the names of a module's own buffers that its state_dict has."""
+    names = {name for name, buffer in module._buffers.items() if buffer is not None}
+    return names - module._non_persistent_buffers_set
 
 
 def _named(module: nn.Module) -> dict[str, Tensor]:

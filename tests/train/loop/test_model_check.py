@@ -60,6 +60,14 @@ PARTED: dict[str, tuple[Callable[[Any], object], str]] = {
     "added": (put("scale", nn.Parameter(torch.ones(1))), "scale was added or unfrozen"),
     "layer": (put("third", nn.Linear(4, 4)), "third.weight was added or unfrozen"),
     "unfrozen": (lambda m: m.requires_grad_(), "frozen.weight was added or unfrozen"),
+    "buffer": (
+        lambda m: m.norm.register_buffer("scale", torch.ones(2)),
+        "norm.scale was added .* neither averaged",
+    ),
+    "buffer of the model": (
+        lambda m: m.register_buffer("scale", torch.ones(2)),
+        "^scale was added",
+    ),
     "anew": (put("norm.running_mean", torch.ones(4)), "norm.running_mean .* copy_"),
     "counter": (put("norm.num_batches_tracked", torch.tensor(3)), "tracked was assigned"),
     "converted": (lambda m: m.double(), f"first.weight was moved or converted {MOVED_AWAY}"),
@@ -95,6 +103,8 @@ HARMLESS: dict[str, Callable[[Any], object]] = {
     "activation": put("act", nn.GELU()),
     "scratch": put("scratch", torch.ones(5)),
     "teacher": put("teacher", nn.Linear(4, 4).requires_grad_(False)),
+    "teacher with statistics": put("teacher", nn.BatchNorm1d(4).requires_grad_(False)),
+    "cache": lambda m: m.register_buffer("cache", torch.ones(2), persistent=False),
     "backbone": put("frozen", nn.Linear(4, 2).requires_grad_(False)),
     "compiled": lambda m: m.compile(backend="eager"),
     "gradients": lambda m: m(torch.ones(2, 4)).sum().backward(),
