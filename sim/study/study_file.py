@@ -67,6 +67,8 @@ def read_study(path: Path) -> Study:
 
 
 def _study(name: str, content: Mapping[str, Any]) -> Study:
+    if outside := [key for key in content if key in SETTINGS and key not in _KEYS]:
+        raise ConfigError(f"{outside[0]} must be in [settings], or in [grid] with several values")
     check_keys(content, _KEYS, "")
     settings = _given(content, "settings", {}, "a table, [settings]")
     check_keys(settings, SETTINGS, "settings")

@@ -86,6 +86,7 @@ P = "\n[grid]\np = [1]"
     ("text", "message"),
     [
         ("[grid]\ntopologie = ['ring']", "grid has an unknown key 'topologie', did you mean 'top"),
+        ("task = 'digits'", r"task must be in \[settings\], or in \[grid\]"),
         ("[setings]\nworkers = 3", "unknown key 'setings', did you mean 'settings'"),
         (f"[settings]\nworker = 3{P}", "did you mean 'workers'"),
         ("seeds = 2", "the grid is empty: vary something"),

@@ -71,11 +71,12 @@ def test_arguments_of_the_peer_win_over_the_environment(monkeypatch: pytest.Monk
         ("RUMOR_FROZEN_MAY_DIFFER", "lora", "frozen_may_differ=lora: it must be true or false"),
         ("RUMOR_WIRE", "float8", "unknown wire 'float8'"),
         ("RUMOR_DEAD_S", "0", "RUMOR_DEAD_S: dead_s=0: it must be above 0"),
+        ("RUMOR_RULE", "gosgd:p=2", "RUMOR_RULE: p is 2.0: it must be in [0, 1]"),
     ],
 )
 def test_a_value_that_makes_no_sense_is_named(name: str, value: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message.replace("[", r"\[")):
-        environment({name: value})
+        environment({name: value}).fill(PeerConfig())
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,15 @@ class Environment:
                     "%s is %s in the script, which counts: %s%s=%s is not used",
                     *(name, said, _PREFIX, name.upper(), value),
                 )
-        return replace(config, **taken)
+        try:
+            return replace(config, **taken)
+        except ConfigError as error:
+            for name, value in taken.items():
+                try:
+                    replace(config, **{name: value})
+                except ConfigError:
+                    raise ConfigError(f"{_PREFIX}{name.upper()}: {error}") from None
+            raise
 
 
 _OWN: Final = {name.removesuffix("_name"): each for name, each in settings_of(Environment).items()}
