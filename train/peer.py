@@ -773,6 +773,7 @@ class Peer:
             # The script's own signal handler ran, and the loop continued.
             self._signals.exit()
         if self._left or self.merged is not None:
+            runtime.require_sound()
             ended = "leave" if self._left else "merge"
             raise LocalProtocolError(
                 f"peer.step() after peer.{ended}(): the peer takes no more steps; make a new one, "
