@@ -18,7 +18,8 @@ A push, from ``peer.step()`` on:
 4. The network thread sends it (`SendQueue.flush`), with its frame cut from the snapshot.
 5. A GRANT lets `Outbox` send further frames as CHUNKs. After the last one the snapshot is released,
    and its memory goes back to the pool (`TensorStore.release`).
-6. An ACK settles the share: the weight that was not accepted comes back out of escrow.
+6. An ACK settles the share (`Outbox._close`): the ledger gets a SETTLED entry, and the weight that
+   was not accepted comes back out of escrow.
 
 A message, on the network thread:
 
@@ -26,10 +27,12 @@ A message, on the network thread:
    `TensorStore.receive` puts it in its place, and checks it in the same pass.
 2. `Protocol.receive` drops what is not for this incarnation, model and swarm (`MessageFilter`),
    notes a sign of life (`Membership.hears`), and dispatches by the kind of message. A new share is
-   accepted or refused in `Inbox._open`, for the reasons in `State.why_refused`.
+   accepted or refused in `Inbox._open`: too many are here, or a reason of `State.why_refused`. One
+   that has begun may still be refused, by a call of `Inbox.decide` with a reason.
 3. Once a share is complete, `Inspect` has the store check that its numbers are finite.
-4. At the next step the rule mixes it (`RuleContext.mix`): `TensorStore.mix` changes the parameters,
-   and `Inbox.decide` records how much was accepted and sends the ACK.
+4. At the next step the rule mixes it (`RuleContext.mix`): `TensorStore.mix` changes the parameters
+   and lets go of the share, whose memory goes back to the pool with the last reference to it
+   (`buffers.py`). `Inbox.decide` records how much was accepted and sends the ACK.
 """
 
 import logging
