@@ -2,8 +2,8 @@
 
 Scripts need rules, settings, errors, and `audit`; custom rules also `Rule` and `RuleContext`.
 `rumor.gossip.protocol.protocol` is the state machine; `rumor.gossip.wire.codec` and
-`rumor.gossip.transport.zmq_transport` put its messages on the wire. The docstring of `rumor.train.runtime.runner` follows a push, and a
-message that arrives, from end to end.
+`rumor.gossip.transport.zmq_transport` put its messages on the wire. The docstring
+of `rumor.train.runtime.runner` follows a push, and a message that arrives, from end to end.
 """
 
 import typing
