@@ -30,8 +30,10 @@ def display_on(
         def show(progress: "Progress") -> None:
             done = part(progress, time_s)
             left = time_left(done, progress.wall_s)
-            cost = [] if progress.cost is None else [Text(describe_cost(progress.cost))]
-            display(progress.wall_s, done, reached(progress, left), *cost)
+            notes = [] if progress.cost is None else [Text(describe_cost(progress.cost))]
+            if progress.compiles and not notes:
+                notes = [Text("compiling once for later runs, then trying a few steps")]
+            display(progress.wall_s, done, reached(progress, left), *notes)
 
         yield show
 
@@ -62,7 +64,7 @@ def reached(progress: "Progress", left: Sequence[str] = ()) -> str:
     """Describe how far a run is, with the time that is left, if that is known."""
     steps_total = progress.steps_total
     if not progress.steps:
-        return "compiling once for later runs" if progress.compiles else "starting"
+        return "starting"
     total = "" if steps_total is None else f" of {steps_total:,}"
     if steps_total is not None and progress.steps > steps_total:
         # No worker counts the steps of all: workers learn late that these are enough, and steps

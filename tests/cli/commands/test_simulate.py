@@ -1,5 +1,6 @@
 """``rumor simulate``: what it refuses, shows, keeps, and how it ends."""
 
+import io
 import json
 import signal
 import subprocess
@@ -204,11 +205,17 @@ def test_the_rest_is_estimated_from_what_is_done(
 
 def test_before_the_first_step_it_is_starting_and_more_steps_than_planned_are_said() -> None:
     assert reached(Progress(0, 400, 0.0, 1.0, None, None)) == "starting"
-    compiling = Progress(0, 400, 0.0, 1.0, None, None, compiles=True)
-    assert reached(compiling) == "compiling once for later runs"
     words = "step 405 (400 planned), virtual time 2.5 s"
     assert reached(Progress(405, 400, 2.5, 1.0, None, None)) == words
     assert reached(Progress(400, 400, 2.5, 1.0, None, None)).startswith("step 400 of 400,")
+
+
+def test_that_the_first_run_compiles_is_said_at_once() -> None:
+    stream = io.StringIO()
+    with display_on(stream, "digits on 4 workers") as show:
+        show(Progress(0, 400, 0.0, 0.0, None, None, compiles=True))
+        said = stream.getvalue().splitlines()
+    assert said[1:] == ["compiling once for later runs, then trying a few steps"]
 
 
 PROMISED = {
