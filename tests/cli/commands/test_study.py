@@ -167,7 +167,7 @@ def test_whatever_ends_a_study_finished_trials_are_kept(
     finally:
         signal.signal(signal.SIGTERM, before)
     assert done.exit_code == status and message in done.stderr.splitlines()[-1]
-    kept = f"{trial - 1} of 4 trials are kept in runs/study-mine: go on by --resume"
+    kept = f"{trial - 1} of 4 trials are kept in runs/study-mine: continue with --resume"
     assert kept in done.stderr
     again = run("--resume")
     assert again.exit_code == 0 and (trial == 1 or f"{trial - 1} finished before" in again.stderr)
