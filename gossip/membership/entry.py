@@ -97,6 +97,11 @@ class Known:
             or member.merge != before.merge
         )
 
+    def goes_on(self, member: Member) -> bool:
+        """Return True if only the heartbeat and the step have changed."""
+        quiet = self.alive and not self.suspected and self.believed
+        return quiet and not self.contradicts(member)
+
     def gives_way(self, member: Member, now: float, dead_s: float) -> bool:
         """Return True if an incarnation with a smaller number runs, and this one does not.
 

@@ -327,6 +327,26 @@ class MemberTable:
         age = int((now - self._started_s) * 1000)
         return incarnation <= self.me.incarnation + age + self._config.incarnation_ahead_max
 
+    def absorb(self, members: Sequence[Member], source: PeerId, now: float) -> list[Member]:
+        """Merge all entries of a view that only say that a member still runs; return the rest."""
+        others, rest = self.known, []
+        for member in members:
+            known = others.get(member.id)
+            if known is None or member.id == source:
+                rest.append(member)
+                continue
+            before = known.member
+            if member.incarnation == before.incarnation and (
+                member.heartbeat <= before.heartbeat or known.goes_on(member)
+            ):
+                if member.heartbeat > before.heartbeat:
+                    if member.step != before.step:
+                        member = self._counted(member, now, direct=False)
+                    known.member, known.progress_s = member, now
+            elif member.incarnation >= before.incarnation:
+                rest.append(member)
+        return rest
+
     def dead(self) -> list[Member]:
         known = [k for k in self._in_order() if not k.alive and k.member.phase is not Phase.LEFT]
         known.sort(key=lambda k: -k.progress_s)

@@ -113,7 +113,7 @@ class Membership:
         before = self._table.member(source)
         for peer, steps in body.clock:
             self._table.count(peer, steps, source, now)
-        for member in body.members:
+        for member in self._table.absorb(body.members, source, now):
             direct = member.id == source and member.incarnation == incarnation
             self._learn(member, now, direct=direct)
         self._relay(before, source)

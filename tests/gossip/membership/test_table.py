@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Meet, Part
@@ -300,6 +302,49 @@ def test_who_spoke_is_told_from_who_was_only_heard_of() -> None:
     assert view.spoke_since("b", 3.0) and not view.spoke_since("b", 3.1)
     learn(view, C, 4.0)
     assert view.spoke_since("c", 4.0)
+
+
+ENTRIES = st.builds(
+    Member,
+    id=st.sampled_from("abc"),
+    incarnation=st.integers(1, 2),
+    heartbeat=st.integers(1, 6),
+    phase=st.sampled_from([Phase.TRAINING, Phase.TRAINING, Phase.FINISHED, Phase.LEFT]),
+    step=st.integers(0, 9),
+    addresses=st.sampled_from([("tcp://x:1",), ("tcp://x:1",), ()]),
+    anchored=st.booleans(),
+)
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["view", "view", "speaks", "tick"]), st.lists(ENTRIES, max_size=4)),
+    max_size=25,
+)
+
+
+@given(EVENTS)
+def test_a_view_absorbed_says_the_same_as_one_learnt(
+    events: list[tuple[str, list[Member]]],
+) -> None:
+    slow, quick = MemberTable(A, WARY), MemberTable(A, WARY)
+    for second, (what, entries) in enumerate(events):
+        now, said = 1.5 * second, []
+        for view in (slow, quick):
+            if what == "tick":
+                view.tick(now)
+            elif what == "speaks":
+                view.heard("b", 1, now)
+            else:
+                rest = entries if view is slow else view.absorb(entries, "", now)
+                for entry in rest:
+                    view.learn(entry, now, direct=False)
+            said.append(view.take_changes())
+        assert said[0] == said[1]
+        for name in ("b", "c"):
+            assert slow.reachable([name], now) == quick.reachable([name], now)
+        assert (slow.me, slow.live(), slow.members()) == (quick.me, quick.live(), quick.members())
+        assert (slow.takers(), slow.outward) == (quick.takers(), quick.outward)
+        assert (slow.clock.rows(), slow.clock.total) == (quick.clock.rows(), quick.clock.total)
+        for alive in (False, True):
+            assert slow.others(alive=alive) == quick.others(alive=alive)
 
 
 def test_everybody_is_listed_by_id_in_whatever_order_they_came_and_went() -> None:
