@@ -337,7 +337,7 @@ class Simulation:
         if ending.halts:
             why = next(iter(ending.halts.values()))
             if stops:
-                why = f"{config.rule} cannot go on without a worker: {self.why_diverged(stops)}"
+                why = f"{config.rule} cannot continue without a worker: {self.why_diverged(stops)}"
             raise TrainingError(why)
         return summarize(
             config,

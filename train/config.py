@@ -134,8 +134,8 @@ class GossipSettings(SeedSettings):
 
     topology: str = setting(
         "exponential",
-        "Who may push to whom: a spec of one of the families that `rumor topology --list` shows.",
-        brief="Who may push to whom: `rumor topology`.",
+        "Graph of peers that may push to each other: a spec, see `rumor topology --list`.",
+        brief="Graph of pushes: see `rumor topology`.",
         metavar="SPEC",
     )
 

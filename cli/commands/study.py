@@ -140,7 +140,7 @@ def study(
     """
     config = StudyConfig(**settings)
     if as_json and (config.list_all or config.dry_run or config.copy is not None):
-        raise ConfigError("--json is for what a study came to: leave it out here")
+        raise ConfigError("--json prints the results of a study: leave it out here")
     if config.list_all:
         _list()
     elif name is None:

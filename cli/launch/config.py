@@ -52,8 +52,8 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
 
     topology: str | None = setting(
         None,
-        "Who may push to whom: a spec of one of the families that `rumor topology --list` shows.",
-        brief="Who may push to whom: `rumor topology`.",
+        "Graph of peers that may push to each other: a spec, see `rumor topology --list`.",
+        brief="Graph of pushes: see `rumor topology`.",
         otherwise="the script's own, or exponential",
         metavar="SPEC",
     )

@@ -341,7 +341,7 @@ def _why_not_writable(folder: Path) -> str:
 
 
 def _signal(number: int) -> str:
-    # Of real-time signals, only the first and the last have a name.
+    # Most real-time signals have no name.
     return next((each.name for each in signal.Signals if each == number), f"signal {number}")
 
 

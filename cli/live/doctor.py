@@ -119,7 +119,7 @@ def _lines(found: "Diagnosis") -> list[str]:
         told = [f"{found.address}: cannot join: {first}", *(f"  also: {f}" for f in others)]
         return told + lines
     link = found.link
-    assert link is not None, "one that can be joined was measured"
+    assert link is not None, "a link to a peer that can be joined is measured"
     swarm = f"swarm {found.swarm[:8]} of {len(found.members)}" if found.swarm else ""
     works = f"round trip {link.roundtrip_s * 1e3:.2g} ms, {link.bytes_s / 1e6:.3g} MB/s"
     swarm = swarm or "it looks for a swarm"

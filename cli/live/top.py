@@ -78,7 +78,7 @@ class TopConfig(TrustSettings):
     def __post_init__(self) -> None:
         if self.sort not in _TITLES:
             near = did_you_mean(self.sort, _TITLES)
-            raise ConfigError(f"--sort is {self.sort!r}, which is no column{near}")
+            raise ConfigError(f"--sort is {self.sort!r}, but there is no such column{near}")
         check_settings(self)
         if self.listen is not None and not self.web:
             raise ConfigError("--listen says where the page is: give --web, too")

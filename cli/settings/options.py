@@ -230,7 +230,7 @@ def read_file(path: Path, settings: Mapping[str, Parameter]) -> dict[str, Any]:
     for key, value in content.items():
         name = key.replace("-", "_")
         if name not in settings:
-            raise ConfigError(f"{path}: there is no key {key!r}{_near(name, settings)}")
+            raise ConfigError(f"{path}: unknown key {key!r}{_near(name, settings)}")
         setting = settings[name]
         several = value if setting.is_several and isinstance(value, list) else [value]
         if not all(isinstance(each, str | int | float) for each in several):

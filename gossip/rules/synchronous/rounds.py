@@ -171,7 +171,7 @@ class Rounds:
             if share.epoch == EPOCH and not share.is_finite:
                 return Halt(
                     f"a share of {share.sender} has numbers that are not finite, and {self._name} "
-                    "cannot go on without it: use dpsgd with robust=clip or the like, or a rule "
+                    "cannot continue without it: use dpsgd with robust=clip or the like, or a rule "
                     "that waits for nobody, such as gosgd"
                 )
         return None
@@ -273,7 +273,7 @@ class Rounds:
                 peer, fate = other, context.fate(other, incarnation)
                 break
         return Halt(
-            f"{peer} {fate} in round {round}, and {self._name} cannot go on without it: "
+            f"{peer} {fate} in round {round}, and {self._name} cannot continue without it: "
             "start the run again, or use a rule that can, such as gosgd"
         )
 

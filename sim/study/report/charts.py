@@ -45,6 +45,9 @@ _WIDTH, _MUTED = 10.0, "#C3C9D1"
 _COLORS: Final = PALETTE[:6]
 _STANDING_MAX = 6
 
+# A logarithmic axis shows values above this part of the largest one.
+_CLIFF = 1e-5
+
 # If one line lasts this many times as long as another, the axis is logarithmic.
 _SPREAD_MIN = 8.0
 
@@ -224,11 +227,13 @@ def _draw_curves(
     else:
         axes.set_xlim(0, ends[-1] / size or 1.0)
     y = np.concatenate([found.mean / times for found in there.values()] or [np.ones(1)])
-    above = y[y > 0]
     axes.yaxis.set_major_formatter("{x:g} %" if metric.unit == "%" else "{x:g}")
-    if is_log and len(above):
+    if is_log and (y > 0).any():
+        # After a merge models differ by rounding only, which would leave decades of the axis empty.
+        kept = y[y >= _CLIFF * y.max()]
         axes.set_yscale("log")
-        plain_log_ticks(axes, above.max() / above.min())
+        axes.set_ylim(0.8 * kept.min(), 1.25 * kept.max())
+        plain_log_ticks(axes, kept.max() / kept.min())
     if metric.name == study.goal:
         target = study.target / times
         if metric.lower_is_better and there:
@@ -252,10 +257,14 @@ def _draw_ranking(axes: "Axes", comparison: Comparison, metric: Metric) -> None:
     if is_log:
         axes.set_xscale("log")
     elif there:
+        # One long interval would squeeze all the others.
+        means = [found.mean / size for _, _, found in there]
+        low, high = axes.get_xlim()
+        room = 0.6 * max(map(abs, means)) or 1.0
+        low, high = max(low, min(means) - room), min(high, max(means) + room)
         # Only differences of a loss are meaningful: its zero is not.
-        is_from_0 = min(found.mean for _, _, found in there) >= 0 and name != "loss"
-        if metric.lower_is_better and is_from_0:
-            axes.set_xlim(left=0.0)
+        is_from_0 = metric.lower_is_better and name != "loss" and min(means) >= 0
+        axes.set_xlim(0.0 if is_from_0 else low, high)
     labels = [*(row.label for row in comparison.rows), *comparison.missing]
     axes.set_yticks(range(len(labels)), [shorten(label, 40, placeholder="…") for label in labels])
     axes.set_ylim(len(labels) - 0.5, -0.5)

@@ -117,7 +117,7 @@ def test_a_file_holds_settings_and_options_count_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("depht = 3", "there is no key 'depht', did you mean 'depth'?"),
+        ("depht = 3", "unknown key 'depht', did you mean 'depth'?"),
         ("depth = 3.5", "depth=3.5: it must be an integer"),
         ("depth = [1]", "depth is [1]: it must be an integer"),
         ("glaze = 1", "glaze=1: it must be true or false"),

@@ -265,7 +265,7 @@ def test_when_a_peer_is_killed_a_synchronous_rule_names_it_and_gives_up(tmp_path
     for member in members:
         member.thread.join(LIMIT_S)
         assert isinstance(member.error, TrainingError)
-        told = "victim died in round .*dpsgd cannot go on without it"
+        told = "victim died in round .*dpsgd cannot continue without it"
         assert re.search(told, str(member.error), re.DOTALL)
 
 

@@ -86,6 +86,15 @@ def test_a_loss_is_shown_around_its_target_and_not_from_where_it_starts() -> Non
     assert low < 10 < 98 > high - 5
 
 
+def test_models_that_a_merge_makes_alike_leave_no_empty_decades() -> None:
+    made = results_of({"rule": ["gosgd", "sgp"]}, seeds=1)
+    first, *others = made.results
+    merged = (*first.series["consensus_distance"][:-1], 1e-9)
+    first = replace(first, series={**first.series, "consensus_distance": merged})
+    plain, after = curves(made)[1], curves(replace(made, results=(first, *others)))[1]
+    assert after.get_ylim()[0] == pytest.approx(plain.get_ylim()[0], rel=0.5)
+
+
 def varied(name: str, values: list[Any], key: str, **courses: Any) -> Results:
     """A study in which one field of the course hangs on the label."""
     return results_of(
