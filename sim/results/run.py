@@ -39,7 +39,11 @@ __all__ = ["Run", "digest_of", "summarize", "time_to"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Run:
-    """A finished simulation."""
+    """A finished simulation.
+
+    Raises:
+        ValueError: Arrays of one kind differ in length.
+    """
 
     summary: dict[str, Any]
     """The output of ``rumor simulate --json``; JSON values only: None for values not finite."""
@@ -72,6 +76,10 @@ class Run:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "summary", files.as_json(self.summary))
+        for name, arrays in (("series", self.series), ("workers", self.workers)):
+            lengths = {key: len(array) for key, array in arrays.items()}
+            if len(set(lengths.values())) > 1:
+                raise ValueError(f"the arrays of {name} differ in length: {lengths}")
 
     def __repr__(self) -> str:
         known = {name: self.summary.get(name) for name in ("accuracy", "loss")}

@@ -65,6 +65,9 @@ REFUSED = {
         ("--set slow=99:2", "99"),
         ("--partition iid -n 5000", "use fewer, or partition shared"),
         ("--set memory_gib=0.000001", "GiB"),
+        ("--against live --set time_to=0", "time_to=0: it must be in (0, 1]"),
+        ("--against live --set time_to=1.5", "time_to=1.5: it must be in (0, 1]"),
+        ("--against live --set tolerance=0", "tolerance=0: it must be above 0"),
         ("--from none.json", "none.json is no calibration: `rumor calibrate -o FILE` writes one"),
     ],
     "study": [

@@ -72,6 +72,12 @@ def test_the_summary_is_strict_json_whatever_it_was_made_of(tmp_path: Path) -> N
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == run.summary
 
 
+def test_arrays_of_different_lengths_are_no_run() -> None:
+    run = made_up(points=3)
+    with pytest.raises(ValueError, match="series differ in length"):
+        replace(run, series={**run.series, "loss": np.zeros(2)})
+
+
 def test_it_says_in_a_line_what_it_is() -> None:
     shown = repr(made_up())
     assert shown.startswith("<Run: digits on 64 workers, exponential, gosgd with p = 0.1 per step")
