@@ -35,7 +35,7 @@ from ..gossip.protocol.state import Neighbors
 from ..gossip.rules.registry import make_rule
 from ..gossip.wire.schema import Schema
 from ..topology import TopologyError, parse
-from ..train.faults.schedule import KINDS, Fault, check_faults, faults_of, resolve
+from ..train.faults.schedule import KINDS, Fault, check_faults, read_faults, resolve
 from ..train.tasks.data import n_samples_of
 from ..train.tasks.random_state import kept_random_state
 from ..train.tasks.task import Task, trained_by
@@ -94,7 +94,7 @@ def plan_faults(
         ConfigError: A fault is malformed, names an unknown worker, or strikes after the end.
     """
     storm = _storm(config)
-    faults = faults_of(config.faults) if storm is None else storm.faults
+    faults = read_faults(config.faults) if storm is None else storm.faults
     if not faults:
         return None, (), ()
     names = worker_names(config.workers)

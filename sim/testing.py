@@ -145,7 +145,7 @@ class Swarm:
     ) -> None:
         ids = _names(peers)
         _check_time("checkpoint_every_s", checkpoint_every_s, least=1e-6)
-        planned = schedule.faults_of(faults)
+        planned = schedule.read_faults(faults)
         schedule.check_faults(
             planned, ids, [kind for kind in schedule.KINDS if kind not in schedule.ATTACKS]
         )

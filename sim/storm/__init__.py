@@ -11,7 +11,6 @@ random events, and perhaps a network. Ranges are drawn from uniformly. An event 
   newcomer takes its place.
 """
 
-import json
 import math
 import tomllib
 from bisect import insort
@@ -105,7 +104,7 @@ def draw_storm(
     rows = [row for row in rows if row["at_s"] < whole_s]
     for row in rows:
         row |= {name: _rounded(row[name] / scale) for name in ("at_s", "for_s") if name in row}
-    faults = read_faults(json.dumps(rows))
+    faults = read_faults(rows)
     check_faults(faults, [str(index) for index in range(peers)])
     return Storm(faults, None if network is None else _network(network, peers, rng))
 

@@ -14,7 +14,7 @@ from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig, read_network
 from rumor.sim.models.step_time import make_step_time
 from rumor.sim.models.topology import LiveWorkerTopology
-from rumor.train.faults.schedule import check_faults, faults_of, resolve
+from rumor.train.faults.schedule import check_faults, read_faults, resolve
 
 from ..faults import Fault
 
@@ -40,7 +40,7 @@ def plan_of(
 ) -> FleetPlan:
     """What a fleet with faults is made of."""
     names = worker_names(n)
-    read = faults_of(faults)
+    read = read_faults(faults)
     check_faults(read, names)
     fault_plan = FaultPlan(faults=resolve(read, names), founders=n, checkpoint_every_s=2.0)
     ids = worker_names(n, fault_plan)

@@ -12,7 +12,7 @@ __all__ = ["REPLAY_S_MAX", "NetworkFaults"]
 
 
 REPLAY_S_MAX = 180.0
-"""Maximum age of a replayed message, seconds."""
+"""Maximum age of a replayed message."""
 
 # A duplicate arrives after its original, by at most this multiple of the original's travel time.
 _LATE = 4.0
@@ -47,7 +47,7 @@ class _Resets(NamedTuple):
     """The worker whose links are reset; None for all."""
 
     def hits(self, sent_s: float, arrival_s: float) -> bool:
-        """True if one of these moments is after *sent_s* and not after *arrival_s*."""
+        """True if one of these moments is in (*sent_s*, *arrival_s*]."""
         last_s = min(arrival_s, self.stop_s)
         if last_s < self.start_s:
             return False
@@ -78,12 +78,7 @@ class _RandomFault(NamedTuple):
 
 
 class NetworkFaults:
-    """The network faults of a plan, as a function of time.
-
-    Random numbers for the n-th message of a link depend only on the seed, the purpose, the link's
-    two ids and n: removing one fault does not shift the others. All faults are over by *calm_s* in
-    any case, virtual seconds.
-    """
+    """The network faults of a plan, as a function of time; all are over by *calm_s*."""
 
     def __init__(
         self, faults: Sequence[Fault], ids: Sequence[PeerId], seed: int, calm_s: float = math.inf
@@ -108,11 +103,9 @@ class NetworkFaults:
         return sorted({wall.stop_s for wall in self._walls if wall.stop_s < math.inf})
 
     def groups(self, now: float, workers: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """Return the groups of workers that can reach one another during a partition.
+        """Return the groups of the partition that began last; empty without one.
 
-        Returns:
-            The workers of each group of the plan, followed by those that it does not name, for the
-            partition that began last; empty without a partition.
+        The workers that the plan does not name come last.
         """
         split = [w for w in self._walls if w.group_of and w.start_s <= now < w.stop_s]
         if not split:
@@ -124,8 +117,7 @@ class NetworkFaults:
     def arrivals(
         self, sent_s: float, source: int, to: int, times_s: tuple[float, ...]
     ) -> tuple[float, ...]:
-        """Return when a message actually arrives that would arrive at *times_s*; empty if it is
-        lost."""
+        """Return when a message arrives that would arrive at *times_s*; empty if it is lost."""
         if not times_s or sent_s > self._last_s:
             return times_s
         if self._random:
@@ -138,7 +130,8 @@ class NetworkFaults:
     def _change(
         self, sent_s: float, source: int, to: int, times_s: tuple[float, ...]
     ) -> tuple[float, ...]:
-        # Messages are counted from the first one on, independent of faults.
+        # Numbers depend on the link and the count of its messages alone, so that removing a fault
+        # does not shift the others.
         place = source << 32 | to
         word, number = self._links.get(place) or (
             key(self._seed, "weather", self._ids[source], self._ids[to]),
@@ -177,8 +170,7 @@ class NetworkFaults:
         return False
 
     def was_reset(self, since_s: float, until_s: float, source: int, to: int) -> bool:
-        """True if connections between two workers were reset after *since_s* and not after
-        *until_s*."""
+        """True if connections between two workers were reset in (*since_s*, *until_s*]."""
         return any(
             (resets.worker is None or resets.worker in (source, to))
             and resets.hits(since_s, until_s)

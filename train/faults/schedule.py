@@ -1,9 +1,7 @@
 """Faults as data: a schedule of what goes wrong when, for simulations, live swarms and campaigns.
 
-A schedule is JSON, a list of objects: ``[{"at_s": 3.0, "kind": "crash", "peer": 2}, ...]``. `KINDS`
-lists the kinds and their fields. The effect of a fault on a simulated process is in
-`rumor.sim.kernel.processes`, on a real one in `rumor.cli.launch.faults`, and on messages of either
-in `rumor.train.faults.network`.
+`rumor.sim.kernel.processes` applies faults to simulated processes, `rumor.cli.launch.faults` to
+real ones, and `rumor.train.faults.network` to messages of either.
 """
 
 import json
@@ -20,7 +18,7 @@ from ..storage.files import read_user_json
 
 __all__ = [
     *("ATTACKS", "KINDS", "LIVE_KINDS", "NETWORK_KINDS", "NEWCOMERS_MAX", "RANDOM_KINDS"),
-    *("Fault", "FaultKind", "Slowness", "check_faults", "faults_as_json", "faults_of", "joining"),
+    *("Fault", "FaultKind", "Slowness", "check_faults", "faults_as_json", "joining"),
     *("names_of_newcomers", "read_faults", "resolve"),
 ]
 
@@ -148,7 +146,7 @@ class FaultKind:
     """True if it starts or resumes a process, so that the run cannot end before it."""
 
     is_attack: bool = False
-    """True if it makes peers Byzantine, which only simulations support."""
+    """True if it makes peers Byzantine."""
 
     strength: float | None = 1.0
     """Default strength of an attack; None if it follows from the number of attackers."""
@@ -177,15 +175,14 @@ def _attack(
 KINDS: Mapping[str, FaultKind] = MappingProxyType(
     {
         "crash": FaultKind(
-            "The process ends abruptly, as by SIGKILL: at once, after this many "
-            "effects of its next event, or right after it has accepted a share, "
-            "before it answers.",
+            "The process ends abruptly, as by SIGKILL: at once, after this many effects of its "
+            "next event, or right after it has accepted a share, before it answers.",
             needs=("peer",),
             may=("after", "accepting"),
         ),
         "restart": FaultKind(
-            "A dead peer starts again, from its last checkpoint (kept) or without "
-            "state (lost); a running one is left alone.",
+            "A dead peer starts again, from its last checkpoint (kept) or without state (lost); a "
+            "running one is left alone.",
             needs=("peer",),
             may=("state",),
             starts=True,
@@ -209,14 +206,14 @@ KINDS: Mapping[str, FaultKind] = MappingProxyType(
         ),
         "clock-jump": FaultKind("A peer's clock jumps ahead.", needs=("peer", "by_s"), live=False),
         "cut": FaultKind(
-            "No message passes between a peer and another (default: all others), "
-            "or, one way, from it to them.",
+            "No message passes between a peer and another (default: all others), or, one way, "
+            "from it to them.",
             needs=("peer",),
             may=("to", "for_s", "one_way"),
         ),
         "partition": FaultKind(
-            "No message passes between groups of peers; the peers that are not "
-            "named form one more.",
+            "No message passes between groups of peers; the peers that are not named form one "
+            "more.",
             needs=("groups",),
             may=("for_s",),
         ),
@@ -242,8 +239,8 @@ KINDS: Mapping[str, FaultKind] = MappingProxyType(
             may=("peer", "for_s"),
         ),
         "reset": FaultKind(
-            "Connections of one peer or of all are reset, once or repeatedly; "
-            "messages in flight are lost, also in the middle of a transfer.",
+            "Connections of one peer or of all are reset, once or repeatedly; messages in flight "
+            "are lost, also in the middle of a transfer.",
             may=("peer", "every_s", "for_s"),
         ),
         "join": FaultKind(
@@ -273,8 +270,8 @@ KINDS: Mapping[str, FaultKind] = MappingProxyType(
             "they undo strength (1.5) times the pull of the receiver's honest neighbors.", 1.5
         ),
         "drift": _attack(
-            "they send the receiver's model, moved strength (1) times as far as its "
-            "neighbors are, always in the same direction."
+            "they send the receiver's model, moved strength (1) times as far as its neighbors are, "
+            "always in the same direction."
         ),
     }
 )
@@ -293,8 +290,8 @@ NETWORK_KINDS = ("cut", "partition", "heal", *RANDOM_KINDS, "reset")
 """Kinds that affect the network."""
 
 
-def read_faults(source: str | Path) -> tuple[Fault, ...]:
-    """Read a schedule from a file, or from JSON text, which begins with a bracket.
+def read_faults(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tuple[Fault, ...]:
+    """Read a schedule from a file, JSON text, which begins with a bracket, or objects like its own.
 
     Returns:
         The faults in order of time; those with equal times keep their order.
@@ -303,8 +300,14 @@ def read_faults(source: str | Path) -> tuple[Fault, ...]:
         ConfigError: It cannot be read, has another form, or a value is out of range. The message
             names the fault, counted from 1, and the field.
     """
-    is_text = isinstance(source, str) and source.lstrip().startswith("[")
-    return _checked(read_user_json(str(source) if is_text else Path(source)))
+    entries: object = source
+    if isinstance(source, str | Path):
+        is_text = isinstance(source, str) and source.lstrip().startswith("[")
+        entries = read_user_json(str(source) if is_text else Path(source))
+    if not isinstance(entries, list | tuple):
+        raise ConfigError('it must be a list of faults: [{"at_s": 3.0, "kind": ...}, ...]')
+    found = [_fault(entry, row) for row, entry in enumerate(entries, 1)]
+    return tuple(sorted(found, key=lambda fault: fault.at_s))
 
 
 def faults_as_json(faults: Iterable[Fault]) -> list[dict[str, Any]]:
@@ -316,33 +319,10 @@ def faults_as_json(faults: Iterable[Fault]) -> list[dict[str, Any]]:
     return [{name: _listed(value) for name, value in _given(fault).items()} for fault in faults]
 
 
-def faults_of(source: str | Path | Sequence[Fault | Mapping[str, object]]) -> tuple[Fault, ...]:
-    """Read faults from a file, or from objects like those in a file.
-
-    Raises:
-        ConfigError: They cannot be read, or a fault has another form.
-    """
-    return read_faults(source) if isinstance(source, str | Path) else _checked(source)
-
-
-def _checked(entries: object) -> tuple[Fault, ...]:
-    if not isinstance(entries, list | tuple):
-        raise ConfigError('it must be a list of faults: [{"at_s": 3.0, "kind": ...}, ...]')
-    found = [_fault(entry, row) for row, entry in enumerate(entries, 1)]
-    return tuple(sorted(found, key=lambda fault: fault.at_s))
-
-
 def check_faults(
     faults: Sequence[Fault], peers: Sequence[str], kinds: Collection[str] = tuple(KINDS)
 ) -> None:
-    """Check faults against the peers of their run, and the *kinds* that it supports.
-
-    Newcomers of ``join`` need not be among the peers.
-
-    Raises:
-        ConfigError: A fault has another form, an unsupported kind, or an unknown peer; the message
-            names it.
-    """
+    """Raise ConfigError unless faults fit the peers of their run, and the *kinds* it supports."""
     joined = joining(faults)
     if joined > NEWCOMERS_MAX:
         raise ConfigError(f"{joined:,} peers are to join: there may be {NEWCOMERS_MAX:,} in all")
@@ -388,7 +368,6 @@ def _fault(entry: object, row: int) -> Fault:
 
 
 def _check(given: Mapping[str, Any], where: str) -> None:
-    """Check the fields of one fault against those of its kind."""
     for name in ("at_s", "kind"):
         if name not in given:
             raise ConfigError(f"{where} needs {name}: {_FIELDS[name]['words']}")
@@ -421,7 +400,6 @@ def _check_peer(peer: str | int, peers: Sequence[str], known: Collection[str], w
 
 
 def _check_ends(fault: Fault, peers: Sequence[str], where: str) -> None:
-    """Check that a cut has two ends, and that no peer is on both sides of a partition."""
     (named,) = resolve([fault], peers)
     if named.to is not None and named.to == named.peer:
         raise ConfigError(f"{where}: to is {named.to!r}, the peer itself: it must be another")
@@ -432,7 +410,6 @@ def _check_ends(fault: Fault, peers: Sequence[str], where: str) -> None:
 
 
 def _peers_of(fault: Fault) -> list[tuple[str, str | int]]:
-    """Return every mention of a peer, with its field."""
     found = [("peer", fault.peer), ("to", fault.to)]
     found += [("peers", peer) for peer in fault.peers or ()]
     found += [("groups", peer) for group in fault.groups or () for peer in group]
@@ -466,10 +443,9 @@ def joining(faults: Iterable[Fault]) -> int:
 
 
 class Slowness:
-    """The factor by which each peer's steps take longer, by cause.
+    """The factor by which each peer's steps take longer: the largest of concurrent causes.
 
-    The largest factor of concurrent causes counts, and ending one removes only its own. A cause
-    belongs to a peer, not to one of its incarnations: the next incarnation is as slow as the last.
+    A cause belongs to a peer, not to one of its incarnations.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,4 @@
-"""Network faults for live peers: the plan of a simulation, applied in real time.
-
-Faults are applied where a message arrives, because its header identifies the sender. A peer reads
-the plan from a file, in which the launcher also records when training began; times in the plan
-count from then.
-"""
+"""Network faults for live peers: the plan of a simulation, applied in real time."""
 
 import math
 import time
@@ -23,7 +18,7 @@ from ...gossip.types import PeerId
 from ...gossip.wire.codec import Buffer, decode_header
 from ..storage.files import read_json, write_json
 from .network import NetworkFaults
-from .schedule import Fault, faults_as_json, faults_of
+from .schedule import Fault, faults_as_json, read_faults
 
 __all__ = ["FaultyTransport", "NetworkPlan"]
 
@@ -45,26 +40,18 @@ class NetworkPlan:
     """Faults in order of time, with names in place of positions."""
 
     began_unix_s: float | None = None
-    """Time from which all peers trained and the times of faults count; None before."""
+    """Time from which the times of faults count, once the launcher knows that all peers train."""
 
     def write(self, path: Path) -> None:
-        """Replace a file by this plan.
-
-        Raises:
-            OSError: It cannot be written; an existing file is unchanged.
-        """
+        """Replace a file by this plan."""
         write_json(path, asdict(self) | {"faults": faults_as_json(self.faults)})
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a plan from a file.
-
-        Raises:
-            ConfigError: The file holds no valid plan.
-        """
+        """Read a plan from a file, or raise ConfigError."""
         try:
             content = read_json(path)
-            told = {"ids": tuple(content["ids"]), "faults": faults_of(content["faults"])}
+            told = {"ids": tuple(content["ids"]), "faults": read_faults(content["faults"])}
             return cls(**content | told)
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise ConfigError(f"{path} does not say what happens to the network: {error}") from None
@@ -99,17 +86,10 @@ class _Held:
 class FaultyTransport(Transport):
     """Sockets of one peer, whose messages are subject to `NetworkFaults`.
 
-    Lost messages are dropped, late and duplicate ones are kept in memory until due, and resets
-    close connections that this peer dialed. Nothing waits for a fault.
-
     Args:
         path: The file of a `NetworkPlan`.
         bind: Like *bulk_messages_max* and *keyring*, as for `Transport`.
         clock: A monotonic clock, seconds.
-
-    Raises:
-        ConfigError: The file cannot be read or lacks this peer, or the address is invalid.
-        TransportError: As for `Transport`.
     """
 
     def __init__(
@@ -134,14 +114,15 @@ class FaultyTransport(Transport):
         self._began_s: float | None = None
         self._look_s = -math.inf
         self._seen_ns = 0
+        # Messages to deliver later: due time, order among equal times, message.
         self._held: list[tuple[float, int, _Held]] = []
-        """Messages to deliver later: due time, order among equal times, message."""
         self._order = count()
+        # Time up to which resets have been applied.
         self._reset_s = -math.inf
-        """Time up to which resets have been applied."""
 
     def poll(self, timeout_s: float) -> Iterator[Received]:
         """Wait as `Transport.poll` does, also for kept messages; yield those that are not lost."""
+        # Faults are applied at the receiver, because the header identifies the sender.
         began_s = self._begun()
         if began_s is None:
             yield from super().poll(min(timeout_s, _LOOK_S))
@@ -158,7 +139,6 @@ class FaultyTransport(Transport):
 
     @property
     def _due_s(self) -> float:
-        """Due time of the next kept message."""
         return self._held[0][0] if self._held else math.inf
 
     def _begun(self) -> float | None:

@@ -26,7 +26,7 @@ from ....gossip.errors import ConfigError, RumorError
 from ....topology import TopologyError, facts, parse
 from ....topology.families.files import forget_files
 from ....topology.spec import Spec, read
-from ....train.faults.schedule import faults_as_json, faults_of
+from ....train.faults.schedule import faults_as_json, read_faults
 from ....train.tasks.partition import partition_module
 from ....train.tensors.buffers import keep_pages
 from ...config import SimulationConfig
@@ -107,7 +107,7 @@ def settings_as_json(config: SimulationConfig) -> dict[str, Any]:
             raise ConfigError(f"{name} is an object: a study needs its name, or that of a file")
     faults = found["faults"]
     found["faults"] = (
-        str(faults) if isinstance(faults, str | Path) else faults_as_json(faults_of(faults))
+        str(faults) if isinstance(faults, str | Path) else faults_as_json(read_faults(faults))
     )
     return {name: list(v) if isinstance(v, tuple) else v for name, v in found.items()}
 

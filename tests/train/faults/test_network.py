@@ -8,7 +8,7 @@ import pytest
 
 from rumor.sim import NetworkConfig
 from rumor.train.faults.network import REPLAY_S_MAX, NetworkFaults
-from rumor.train.faults.schedule import faults_of
+from rumor.train.faults.schedule import read_faults
 
 from ...faults import Fault, fault
 from ...sim.fleets import LARGE, fleet_of, live_on
@@ -17,7 +17,7 @@ IDS = ("a", "b", "c", "d")
 
 
 def weather(*faults: Fault, ids: Sequence[str] = IDS, seed: int = 0) -> NetworkFaults:
-    return NetworkFaults(faults_of(faults), ids, seed)
+    return NetworkFaults(read_faults(faults), ids, seed)
 
 
 def sent(found: NetworkFaults, source: int, to: int, n: int = 2000) -> list[tuple[float, ...]]:

@@ -13,7 +13,7 @@ from rumor.gossip.errors import ConfigError
 from rumor.gossip.transport.zmq_transport import Transport
 from rumor.gossip.wire.codec import decode, encode
 from rumor.train.faults.network import NetworkFaults
-from rumor.train.faults.schedule import faults_of
+from rumor.train.faults.schedule import read_faults
 from rumor.train.faults.transport import FaultyTransport, NetworkPlan
 
 from ...contract.post import Letter, letter
@@ -39,7 +39,9 @@ class Scene:
     def plan(self, *faults: dict[str, Any], seed: int = 0, began: bool = True) -> None:
         """Write what goes wrong, from now on unless nobody knows yet since when."""
         began_unix_s = time.time() if began else None
-        plan = NetworkPlan(ids=IDS, seed=seed, faults=faults_of(faults), began_unix_s=began_unix_s)
+        plan = NetworkPlan(
+            ids=IDS, seed=seed, faults=read_faults(faults), began_unix_s=began_unix_s
+        )
         plan.write(self.path)
 
     def open(self, id: str, **more: Any) -> FaultyTransport:
@@ -138,7 +140,7 @@ def test_those_are_lost_that_a_simulation_loses(scene: Scene, frame: bytes | Non
     lost_half = fault("loss", rate=0.5)
     _, b = scene.pair(lost_half, seed=7)
     count = 300 if frame is None else 40
-    found = NetworkFaults(faults_of([lost_half]), IDS, 7)
+    found = NetworkFaults(read_faults([lost_half]), IDS, 7)
     kept = [n for n in range(1, count + 1) if found.arrivals(0.1, 0, 1, (0.2,))]
     assert count / 3 < len(kept) < count
     for first in range(0, count, 20):
