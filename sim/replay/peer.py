@@ -15,6 +15,7 @@ from ...gossip.effects import effects as fx
 from ...gossip.effects.events import Event, ShareMixed
 from ...gossip.errors import ConfigError, LocalProtocolError, RemoteProtocolError, TrainingError
 from ...gossip.protocol.rule import requirements_of
+from ...gossip.rules.registry import make_rule
 from ...gossip.types import ShareId, SharePart, SnapshotId, stream
 from ...gossip.weight import in_units
 from ...gossip.wire.codec import checksum, decode_header
@@ -151,9 +152,6 @@ class _Effects:
         return ShareKey(Life(share.sender, share.incarnation), self._life, share.seq, share.shard)
 
 
-# Effects that a journal records.
-_DECIDED: Final = (fx.Record, fx.Snapshot, fx.Mix, fx.Reclaim, fx.Combine, fx.Exchange)
-
 MODEL: Final = "model.safetensors"
 """Name of the model in a peer's folder."""
 
@@ -177,7 +175,7 @@ class PeerReplay:
         self.unix_s = head.unix_s
         """Time that the live run had reached, by the calendar of its machine, seconds."""
         self._learner = Learner(_run_config(head, device), head.id)
-        rule = head.make_rule()
+        rule = make_rule(head.rule)
         self._vector = _vector(self._learner.model, rule, head)
         tensors = travelling_tensors(self._learner.model, self._vector.schema)
         self._tensors = list(tensors.values())
@@ -274,7 +272,7 @@ class PeerReplay:
             effects = event.make(self._protocol, now)
         except (RemoteProtocolError, LocalProtocolError):
             return  # as in the live run
-        if any(isinstance(effect, _DECIDED) for effect in effects):
+        if any(isinstance(effect, journal.DECIDED) for effect in effects):
             self._decided = journal.Decided(self._protocol.state.weight, journal.in_words(effects))
         for effect in effects:
             yield from self._effects.replay(effect, event, self.result.records, self._learner.taken)

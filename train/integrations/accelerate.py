@@ -15,9 +15,8 @@ def keep_in_checkpoints(accelerator: Any, peer: Peer) -> None:
     """Make ``accelerator.save_state`` save the state of *peer*, whose model it has prepared, and
     the whole model.
 
-    Accelerate treats tensors in the same storage, like a peer's, as one: it would write only the
-    first of them, and load none, so it gets copies. Call this before ``load_state``, and
-    ``load_state`` before entering the peer's block: the peer continues as its next incarnation.
+    Call this before ``load_state``, and ``load_state`` before entering the peer's block: the peer
+    continues as its next incarnation.
 
     Raises:
         ConfigError: The accelerator belongs to a group of processes, or trains with DeepSpeed.
@@ -25,6 +24,8 @@ def keep_in_checkpoints(accelerator: Any, peer: Peer) -> None:
     require_whole(peer._vector.layout.module, accelerator.num_processes)
     refuse_deepspeed(str(accelerator.distributed_type).endswith("DEEPSPEED"))
     accelerator.register_for_checkpointing(peer)
+    # Accelerate treats tensors in the same storage, like a peer's, as one: it would write only the
+    # first of them, and load none.
     accelerator.register_save_state_pre_hook(_copy)
     accelerator.register_load_state_pre_hook(_stand_in)
 

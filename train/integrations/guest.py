@@ -31,18 +31,13 @@ _ALONE: Final = (
 
 
 def settings_of(config: PeerConfig | None, settings: Mapping[str, Any]) -> PeerConfig:
-    """Return a callback's settings: *config* with some fields changed.
-
-    Raises:
-        ConfigError: A field does not exist, its value is out of range, or it is not for trainers.
-    """
+    """Return a callback's settings: *config* with some fields changed."""
     known = [each.name for each in fields(PeerConfig) if not each.name.startswith("_")]
     for name in settings:
         if name not in known:
             hint = did_you_mean(name, known, ": it takes the fields of PeerConfig")
             raise ConfigError(f"the callback takes no {name!r}{hint}")
-    config = config or PeerConfig()
-    config = replace(config, **settings)
+    config = replace(config or PeerConfig(), **settings)
     if config.checkpoint is not None:
         raise ConfigError(
             "checkpoint is for loops of your own: the trainer writes checkpoints here, and keeps "
@@ -55,8 +50,7 @@ class Guest:
     """Runs a peer from the first step of a trainer to the last.
 
     Signals are handled between two steps, so that the trainer can write a checkpoint before the
-    peer leaves. If the process ends in the middle of training, the peer also leaves. With *signals*
-    None, *config* and the environment decide whether SIGTERM, SIGINT and SIGUSR1 end training.
+    peer leaves. With *signals* None, *config* and the environment decide about them.
     """
 
     def __init__(self, config: PeerConfig, *, signals: bool | None = None) -> None:
@@ -72,11 +66,7 @@ class Guest:
     def begin(self, model: nn.Module, processes: int, state: Mapping[str, Any] | None) -> Peer:
         """Found or join a swarm with a model that is already on its training device.
 
-        **state* is the peer's state from a checkpoint; None to start afresh.
-
-        Raises:
-            ConfigError: Several processes train one model, or it is spread over devices; this and
-                all other errors also as for `Peer.start`.
+        *state* is the peer's state from a checkpoint; None to start afresh.
         """
         require_whole(model, processes)
         if self.is_inside:
@@ -107,21 +97,13 @@ class Guest:
         return peer
 
     def about_to_step(self, groups: Sequence[Mapping[str, Any]]) -> None:
-        """Record the learning rate of the optimizer's current step, from its parameter groups.
-
-        Raises:
-            ConfigError: The rule uses it, and the groups have several.
-        """
+        """Record the learning rate of the optimizer's current step, from its parameter groups."""
         self._lr = float(groups[0]["lr"])
         if self.peer is not None:
             require_one_lr(self.peer._rule, groups)
 
     def stepped(self, loss: Loss | None = None, samples: int | None = None) -> bool:
-        """Mix and push after an optimizer step; see `Peer.step`.
-
-        Returns:
-            True if training must end: a signal was received, or the rule says so.
-        """
+        """Mix and push after an optimizer step; return True if training must end."""
         peer = self._inside()
         if not self.was_called:
             by_samples = requirements_of(peer._rule).by_samples
@@ -134,9 +116,7 @@ class Guest:
         return self._signals is not None and self._signals.caught is not None
 
     def evaluated(self, metrics: Mapping[str, Any], accuracy: str, loss: str) -> None:
-        """Report the trainer's metrics on held-out data: those of *metrics* that are called
-        *accuracy* and *loss*, if present.
-        """
+        """Report the metrics that are called *accuracy* and *loss*, if present."""
         found = {"accuracy": metrics.get(accuracy), "loss": metrics.get(loss)}
         told = {name: float(value) for name, value in found.items() if value is not None}
         if told and self.is_inside:
@@ -147,7 +127,6 @@ class Guest:
 
         Raises:
             SystemExit: A signal was received, and no handler was installed before.
-            TrainingError: As for `Peer.merge`.
         """
         if not self.is_inside or os.getpid() != self._pid:
             return
@@ -172,17 +151,13 @@ class Guest:
         return self.peer
 
     def _abandon(self) -> None:
-        """Leave because the process ends, without notice from the trainer."""
+        # The process ends, without notice from the trainer.
         error = getattr(sys, "last_value", None) or SystemExit("the process ended while training")
         self.end(error)
 
 
 def require_whole(model: nn.Module, processes: int) -> None:
-    """Raise unless a single process has the whole model, on one device.
-
-    Raises:
-        ConfigError: The model is spread; the message says what to do.
-    """
+    """Raise ConfigError unless a single process has the whole model, on one device."""
     if processes > 1:
         raise ConfigError(
             f"{processes} processes train one model together, and each peer is one process with a "

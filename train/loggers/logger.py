@@ -58,11 +58,7 @@ class Logger(Protocol):
         """
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        """End the run, and make sure that all rows are written.
-
-        Args:
-            summary: Results of the run as JSON values; empty if it failed.
-        """
+        """End the run and write all rows; *summary* are its results, empty if it failed."""
 
 
 LoggerSpec = str | Logger
@@ -74,17 +70,11 @@ LOGGERS: Final = {
     "wandb": "WandbLogger",
     "mlflow": "MlflowLogger",
 }
-"""Classes, which take WHERE or None. A logger's name is also that of its module in this folder, of
-its extra, and of the package that the extra installs."""
+"""Classes by the name of their module, their extra, and the package that the extra installs."""
 
 
 def check_loggers(specs: Sequence[LoggerSpec]) -> None:
-    """Check that loggers can be made, without importing their packages.
-
-    Raises:
-        ConfigError: A logger is unknown, lacks WHERE after its colon, or needs a package that is
-            not installed; the message says what to do.
-    """
+    """Raise ConfigError unless loggers can be made, without importing their packages."""
     if isinstance(specs, str):
         raise ConfigError(f'loggers is {specs!r}: it must be a tuple, as in ("{specs}",)')
     for spec in specs:
@@ -108,19 +98,17 @@ def check_loggers(specs: Sequence[LoggerSpec]) -> None:
 
 
 def make_loggers(specs: Sequence[LoggerSpec]) -> list[tuple[str, Logger]]:
-    """Make loggers, not yet opened, each with its name for warnings.
-
-    Raises:
-        ConfigError: See `check_loggers`.
-    """
+    """Make loggers, not yet opened, each with its name for warnings; see `check_loggers`."""
     check_loggers(specs)
-    return [_made(spec) if isinstance(spec, str) else (type(spec).__name__, spec) for spec in specs]
-
-
-def _made(spec: str) -> tuple[str, Logger]:
-    name, _, where = spec.partition(":")
-    module = import_module(f".{name}", __package__)
-    return name, getattr(module, LOGGERS[name])(where.strip() or None)
+    found: list[tuple[str, Logger]] = []
+    for spec in specs:
+        if isinstance(spec, str):
+            name, _, where = spec.partition(":")
+            module = import_module(f".{name}", __package__)
+            found.append((name, getattr(module, LOGGERS[name])(where.strip() or None)))
+        else:
+            found.append((type(spec).__name__, spec))
+    return found
 
 
 # The x axis already carries the clock. Some tools reserve the name "step" for themselves.
@@ -161,8 +149,6 @@ def final_figures(summary: Mapping[str, Any], run: LoggedRun) -> dict[str, float
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str | bool | int | float]:
     """Flatten nested values to one level of strings, booleans and finite numbers.
-
-    A list becomes one string; None, lists of mappings and numbers that are not finite are left out.
 
     >>> flat({"seed": 0, "exchange": {"wire": "int8"}, "slow": ["3:10"], "p": None})
     {'seed': 0, 'exchange.wire': 'int8', 'slow': '3:10'}

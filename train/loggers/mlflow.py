@@ -20,13 +20,10 @@ _PARAM_CHARS_MAX: Final = 500
 
 
 class MlflowLogger:
-    """Writes to ``MLFLOW_TRACKING_URI``; default: a database in the working directory.
+    """Writes to experiment *where*, by default ``rumor``, of ``MLFLOW_TRACKING_URI``.
 
     One writer for all peers nests their runs in the swarm's. A peer that writes its own rows has a
     run with the tag ``rumor.swarm``, for grouping.
-
-    Args:
-        where: The experiment; default: ``rumor``.
     """
 
     def __init__(self, where: str | None = None) -> None:
@@ -34,7 +31,6 @@ class MlflowLogger:
         self._runs: dict[str, str] = {}
 
     def open(self, run: LoggedRun) -> None:
-        """Begin the swarm's run, or the peer's own, with the settings as parameters."""
         self._run = run
         with _alone(mlflow.get_tracking_uri()):
             self._client = MlflowClient()
@@ -48,11 +44,9 @@ class MlflowLogger:
             self._client.log_param(self._run_of(run.peer or SWARM), name, text)
 
     def log(self, peer: str, x: int, row: Mapping[str, Any]) -> None:
-        """Add a point to each chart."""
         self._write(peer, figures(row), x, row.get("unix_s"))
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        """Write the final figures into the swarm's run, or the peer's own, and end all runs."""
         self._write(self._run.peer or SWARM, final_figures(summary, self._run), 0, None)
         for run_id in self._runs.values():
             self._client.set_terminated(run_id)
@@ -75,7 +69,7 @@ class MlflowLogger:
 
 @contextmanager
 def _alone(uri: str) -> Iterator[None]:
-    """Keep other processes out, as two that create the tables of one SQLite file break it."""
+    # Two processes that create the tables of one SQLite file break it.
     if not uri.startswith("sqlite:///"):
         yield
         return

@@ -16,34 +16,25 @@ _FLUSH_S: Final = 10
 
 
 class TensorBoardLogger:
-    """Writes event files, with one folder for each peer and one for the swarm.
-
-    They go into FOLDER/RUN; default: ``tensorboard`` in the run's folder. A peer that writes its
-    own rows uses FOLDER/PEER, so peers that share a FOLDER appear as one swarm.
-
-    Args:
-        where: FOLDER.
-    """
+    """Writes event files into *where*/RUN, by default ``tensorboard`` in the run's folder."""
 
     def __init__(self, where: str | None = None) -> None:
         self._where = where
         self._writers: dict[str, SummaryWriter] = {}
 
     def open(self, run: LoggedRun) -> None:
-        """Choose the folder."""
         self._run = run
         self._root = (run.folder or Path("runs")) / "tensorboard"
         if self._where is not None:
+            # Peers that write their own rows into one folder appear as one swarm.
             self._root = Path(self._where) / (run.name if run.peer is None else "")
 
     def log(self, peer: str, x: int, row: Mapping[str, Any]) -> None:
-        """Add a point to each chart."""
         writer, now = self._writer(peer), row.get("unix_s") or time.time()
         for name, value in figures(row).items():
             writer.add_scalar(name, value, x, walltime=now)
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        """Write settings and final figures as hyperparameters, and close all files."""
         own = self._writer(self._run.peer or SWARM)
         final = final_figures(summary, self._run)
         own.add_hparams(flat(self._run.config), final, run_name=".")

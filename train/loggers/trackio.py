@@ -15,27 +15,20 @@ __all__ = ["TrackioLogger"]
 
 
 class TrackioLogger:
-    """Writes a run for each peer and one for the swarm, which the dashboard shows in one chart.
-
-    Args:
-        where: The project; default: ``rumor``.
-    """
+    """Writes to project *where*, by default ``rumor``."""
 
     def __init__(self, where: str | None = None) -> None:
         self._project = where or "rumor"
         self._runs: dict[str, Any] = {}
 
     def open(self, run: LoggedRun) -> None:
-        """Begin the swarm's run, or the peer's own."""
         self._run = run
         self._run_of(run.peer or SWARM)
 
     def log(self, peer: str, x: int, row: Mapping[str, Any]) -> None:
-        """Add a point to each chart."""
         self._run_of(peer).log(figures(row), step=x)
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        """Add the final figures to the swarm's run, or the peer's own, and end all runs."""
         if final := final_figures(summary, self._run):
             self._run_of(self._run.peer or SWARM).log(final)
         with redirect_stdout(io.StringIO()):

@@ -15,12 +15,9 @@ _log = logging.getLogger("rumor")
 
 
 class WandbLogger:
-    """Writes a run for each peer and one for the swarm, which a workspace draws in one chart.
+    """Writes to PROJECT or ENTITY/PROJECT *where*, by default ``rumor``.
 
     ``WANDB_MODE=offline`` writes to disk only, and ``WANDB_RUN_GROUP`` names the group.
-
-    Args:
-        where: The project, or ENTITY/PROJECT; default: ``rumor``.
     """
 
     def __init__(self, where: str | None = None) -> None:
@@ -29,7 +26,6 @@ class WandbLogger:
         self._runs: dict[str, Any] = {}
 
     def open(self, run: LoggedRun) -> None:
-        """Begin the swarm's run, or the peer's own; raise RuntimeError without an API key."""
         self._run = run
         is_online = wandb.setup().settings.mode == "online"
         if is_online and not wandb.login(prompt=False, verify=False):
@@ -40,11 +36,9 @@ class WandbLogger:
             _log.info("W&B shows this run at %s", first.url)
 
     def log(self, peer: str, x: int, row: Mapping[str, Any]) -> None:
-        """Add a point to each chart."""
         self._run_of(peer).log({**figures(row), "swarm_steps": x})
 
     def close(self, summary: Mapping[str, Any]) -> None:
-        """Put the final figures into the summary of the swarm's run, or the peer's own."""
         self._run_of(self._run.peer or SWARM).summary.update(flat(summary))
         for run in self._runs.values():
             run.finish()

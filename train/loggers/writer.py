@@ -25,8 +25,7 @@ class LogWriter:
 
     Args:
         loggers: Each with its name for warnings.
-        rows_max: Most rows in a logger's queue; further ones are dropped, and counted in one
-            warning at the end.
+        rows_max: Most rows in a logger's queue; further ones are dropped.
     """
 
     def __init__(
@@ -42,22 +41,14 @@ class LogWriter:
             feed.run = run
 
     def log(self, peer: str, row: Mapping[str, Any]) -> None:
-        """Queue a row for all loggers; do nothing before `open` and after `close`.
-
-        Args:
-            peer: The peer that the row is about.
-            row: Includes ``swarm_steps``, the x axis.
-        """
+        """Queue a row about a peer for all loggers; do nothing before `open` and after `close`."""
         for feed in self._feeds if self._is_open else ():
             feed.add(peer, row)
 
     def close(self, summary: Mapping[str, Any], timeout_s: float = _CLOSE_S) -> None:
         """End the run, and wait until loggers have all rows; a second call does nothing.
 
-        Args:
-            summary: Results of the run.
-            timeout_s: Timeout for all loggers together, seconds; rows left in the queues after it
-                are lost, with a warning.
+        Rows that are left after *timeout_s* are lost, with a warning.
         """
         if not self._is_open:
             return

@@ -1,7 +1,6 @@
-"""Checkpoints of one peer on disk, written atomically as safetensors and JSON.
+"""Checkpoints of one peer on disk.
 
-Each is one file: tensors and, in its metadata, a JSON head and an XXH3 checksum of everything. It
-is written to a draft, synced to disk and renamed; the one before is kept as a fallback.
+Each is one safetensors file, with a JSON head and an XXH3 checksum of everything in its metadata.
 """
 
 import json
@@ -60,11 +59,7 @@ class Stateful(Protocol):
 
 
 def give_back(name: str, each: Stateful, state: dict[str, Any]) -> None:
-    """Restore the state of an object that is registered by *name*.
-
-    Raises:
-        ConfigError: It is that of an object of another kind, such as another optimizer.
-    """
+    """Restore the state of an object that is registered by *name*, or raise ConfigError."""
     told = f"the checkpoint's state of {name} does not fit this {type(each).__name__}"
     if isinstance(each, Optimizer):
         # Torch loads the state of any other optimizer, and fails in its next step.
@@ -94,7 +89,7 @@ class Checkpoint:
     """Tensors by name: contiguous, in host memory, no two of them sharing memory."""
 
     number: int = 0
-    """Its number in its folder, see `CheckpointFolder.latest`."""
+    """Its number in its folder; 0 before it is read from there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +105,8 @@ class Past:
     """Hash of the swarm's anchor."""
 
     returns: bool
-    """True if it can found its swarm again, which takes the anchor if the wire's format needs one.
-    Otherwise it is a newcomer like any other."""
+    """True if it can found its swarm again; without the anchor that its wire needs, it is a
+    newcomer."""
 
     clock: Mapping[PeerId, int]
     """Optimizer steps of all peers."""
@@ -146,11 +141,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def restore_rng(state: Mapping[str, Any]) -> None:
-    """Restore all random streams, except those of GPUs that are not available.
-
-    Raises:
-        TrainingError: *state* does not hold states of such streams.
-    """
+    """Restore all random streams, except those of missing GPUs; raise TrainingError for others."""
     try:
         torch.set_rng_state(state["torch"])
         here = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -163,23 +154,14 @@ def restore_rng(state: Mapping[str, Any]) -> None:
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
-    """Replace *path* by a checkpoint, once all of it is on disk.
-
-    Raises:
-        OSError: It cannot be written; no draft is left behind.
-    """
+    """Replace *path* by a checkpoint, once all of it is on disk."""
     head = json.dumps(dict(checkpoint.head), allow_nan=False, separators=(",", ":"))
     checksum = _checksum(head, checkpoint.tensors)
     save_model(path, checkpoint.tensors, {"format": _FORMAT, "head": head, "checksum": checksum})
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint and verify its checksum.
-
-    Raises:
-        TrainingError: It is truncated, damaged, of another version, or not from rumor; the message
-            says which.
-    """
+    """Read a checkpoint and verify its checksum, or raise TrainingError."""
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
@@ -232,9 +214,7 @@ class CheckpointFolder:
         return before[-1][0] + 1 if before else 1
 
     def write(self, checkpoint: Checkpoint, number: int | None = None) -> Path:
-        """Write a checkpoint, remove excess old ones, and return its path.
-
-        *number* is `next_number` by default.
+        """Write a checkpoint, by default with the next number, and remove excess old ones.
 
         Raises:
             OSError: It cannot be written; all earlier ones are kept.
@@ -252,12 +232,10 @@ class CheckpointFolder:
         return path
 
     def latest(self, is_usable: Callable[[Checkpoint], bool] | None = None) -> Checkpoint | None:
-        """Return the last readable checkpoint, with a warning if later ones are unreadable.
-
-        Returns None without any checkpoint. *is_usable* may refuse one.
+        """Return the last readable checkpoint that *is_usable*; None without any checkpoint.
 
         Raises:
-            TrainingError: No checkpoint can be read; the message has the reason for each.
+            TrainingError: None of them can be used; the message has the reason for each.
         """
         if self.path.is_dir():
             remove_drafts(self.path)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-__all__ = ["differences", "machine", "processor", "uptime_s"]
+__all__ = ["differences", "machine", "uptime_s"]
 
 # The clock that runs while the machine sleeps, by its name on Linux, then on macOS. Python's own
 # monotonic clock stops during sleep on both.
@@ -27,18 +27,14 @@ _WORDS = {
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """Return versions, threads and processors as JSON values.
-
-    Args:
-        device: The device that trains the model.
-    """
+    """Return versions, threads and processors as JSON values, for training on *device*."""
     return {
         "rumor": version("rumor"),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu": processor(),
+        "cpu": _processor(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "matmul_precision": torch.get_float32_matmul_precision(),
@@ -60,8 +56,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def processor() -> str:
-    """Return the model name of this machine's CPU, as the system reports it."""
+def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -71,9 +66,7 @@ def processor() -> str:
 
 
 def uptime_s() -> float:
-    """Return the seconds since some time before this process began, including machine sleep.
-
-    It never goes back. This peer's uptime bounds which incarnations of others are plausible: a
-    laptop that slept for a night must not mistake newcomers for impostors.
-    """
+    """Return the seconds since some time before this process began, including machine sleep."""
+    # A peer's uptime bounds which incarnations of others are plausible: a laptop that slept for a
+    # night must not mistake newcomers for impostors.
     return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)

@@ -45,8 +45,7 @@ RUN_FILES: Final = (
     *("peers", "rendezvous", "summary.json", "model.safetensors", "training.png", "series.npz"),
     "workers.npz",
 )
-"""Files and folders that a run leaves in its folder, the first two by live peers. Any of them means
-that the folder is taken."""
+"""Files and folders that a run leaves in its folder, the first two by live peers."""
 
 
 def publish(draft: Path, path: Path) -> None:
@@ -64,14 +63,9 @@ def publish(draft: Path, path: Path) -> None:
 
 @contextmanager
 def drafted(path: Path) -> Iterator[Path]:
-    """Yield an empty draft to write to, which replaces *path* at the end of the block.
+    """Yield an empty draft to write to, which is synced and replaces *path* after the block.
 
-    Draft and rename are then synced to disk. The file gets the permissions of any new file in that
-    folder, even if a library replaces the draft by another file.
-
-    Raises:
-        OSError: The disk is full, or the like; *path* is unchanged. No exception leaves a draft
-            behind.
+    After any exception, *path* is unchanged and the draft is removed.
     """
     draft = path.with_name(path.name + DRAFT)
     try:
@@ -91,11 +85,7 @@ def drafted(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a file by a JSON value.
-
-    Raises:
-        OSError: See `drafted`.
-    """
+    """Replace a file by a JSON value; see `drafted`."""
     with drafted(path) as draft:
         draft.write_text(json.dumps(value, indent=1) + "\n")
 
@@ -110,8 +100,8 @@ _own: "WeakSet[IO[bytes]]" = WeakSet()
 
 
 def forget_in_children(file: IO[bytes]) -> None:
-    """Detach a file in forked children, which would keep its lock after this process has ended, and
-    write its buffer a second time when they exit."""
+    """Detach a file in forked children."""
+    # They would keep its lock after this process has ended, and write its buffer a second time.
     _own.add(file)
 
 
@@ -126,8 +116,8 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
+# Largest text file that is read whole; a day of metrics takes a tenth of it.
 FILE_BYTES_MAX: Final = 1 << 28
-"""Largest text file that is read whole, bytes; a day of metrics takes a tenth of it."""
 
 _INTEGER_MAX: Final = 1 << 1023
 
@@ -136,8 +126,7 @@ def read_bytes(path: Path) -> bytes:
     """Read a whole untrusted file.
 
     Raises:
-        OSError: It cannot be read, is not a regular file (such as a link to a device), or is larger
-            than `FILE_BYTES_MAX`.
+        OSError: It cannot be read, is a pipe or a device, or is larger than `FILE_BYTES_MAX`.
     """
     # Opening a pipe in blocking mode would wait for its writer.
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -150,21 +139,12 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Read an untrusted JSON file in UTF-8.
-
-    Raises:
-        OSError: See `read_bytes`.
-        ValueError: See `json_of`.
-    """
+    """Read an untrusted JSON file in UTF-8; raise as `read_bytes` and `json_of` do."""
     return json_of(read_bytes(path))
 
 
 def read_user_json(source: Path | str) -> Any:
-    """Read JSON that a user wrote: a file, or the text itself.
-
-    Raises:
-        ConfigError: It cannot be read, or see `json_of`; the message names the file.
-    """
+    """Read JSON that a user wrote, a file or the text itself, or raise ConfigError."""
     what = "it" if isinstance(source, str) else source
     try:
         return json_of(source) if isinstance(source, str) else read_json(source)
@@ -175,11 +155,10 @@ def read_user_json(source: Path | str) -> Any:
 
 
 def json_of(text: str | bytes) -> Any:
-    """Parse untrusted JSON, whose numbers must fit into a float64.
+    """Parse untrusted JSON, which may neither repeat a key nor have a number beyond a float64.
 
     Raises:
-        ValueError: It is not JSON, is nested too deeply, has a key twice, or has a number that is
-            not finite or that a float64 cannot hold; the message briefly says which.
+        ValueError: The text is anything else; the message briefly says what.
     """
     try:
         return _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8-sig"))
@@ -188,6 +167,7 @@ def json_of(text: str | bytes) -> Any:
 
 
 def _integer(text: str) -> int:
+    # The length comes first, because `int` takes quadratic time.
     if len(text) > 310 or abs(number := int(text)) > _INTEGER_MAX:
         raise ValueError(f"{text[:20]}..., a number of {len(text)} digits, is too large")
     return number
@@ -216,12 +196,10 @@ _log = logging.getLogger("rumor")
 
 
 class DiskFullPolicy:
-    """Warns once if something cannot be written, and once when it can be again.
-
-    A disk stays full for hours, and a warning at each step would fill the rest of it.
-    """
+    """Warns once if something cannot be written, and once when it can be again."""
 
     def __init__(self) -> None:
+        # A disk stays full for hours, and a warning at each step would fill the rest of it.
         self._failing: set[str] = set()
 
     def failed(self, what: str, error: OSError) -> None:
@@ -247,18 +225,13 @@ def fatal(path: Path, error: OSError) -> TrainingError:
 
 _CLOSE_S: Final = 60.0
 
-Job = Callable[[], object]
-
 
 class WriterThread:
-    """A thread that runs writing jobs one by one; a failing disk costs only a warning.
-
-    The queue holds only the last job of each name.
-    """
+    """A thread that runs writing jobs one by one; a failing disk costs only a warning."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, Callable[[], object]] = {}
         self._doing = ""
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -269,9 +242,8 @@ class WriterThread:
         with self._changed:
             return name in self._jobs or self._doing == name
 
-    def add(self, name: str, job: Job) -> None:
-        """Queue a job, replacing one of the same name that has not begun. *name* says what it
-        writes, for warnings."""
+    def add(self, name: str, job: Callable[[], object]) -> None:
+        """Queue a job, in place of a waiting one of the same name, which warnings mention."""
         with self._changed:
             self._jobs[name] = job
             if self._thread is None:
@@ -313,7 +285,7 @@ class WriterThread:
                     self._doing = ""
                     self._changed.notify_all()
 
-    def _next(self) -> Job | None:
+    def _next(self) -> Callable[[], object] | None:
         with self._changed:
             self._changed.wait_for(lambda: self._jobs or self._closed)
             if not self._jobs:
@@ -323,15 +295,12 @@ class WriterThread:
 
 
 def check_folder(folder: Path, traces: Sequence[str] = RUN_FILES, resume: str = "") -> None:
-    """Check that a run can be written to a folder, which need not exist yet.
+    """Raise ConfigError unless a run can be written to a folder, which need not exist yet.
 
     Args:
-        traces: Files and folders any of which means that the folder is taken; a run can be resumed
-            if the first is there.
+        traces: Names of which any means that the folder is taken, and the first that a run can be
+            resumed.
         resume: Option that does so; empty without one.
-
-    Raises:
-        ConfigError: The folder is a file, holds another run, or cannot be made or written to.
     """
     # Path.exists would raise if a folder above cannot be searched.
     if os.path.exists(folder) and not os.path.isdir(folder):
@@ -347,11 +316,7 @@ def check_folder(folder: Path, traces: Sequence[str] = RUN_FILES, resume: str = 
 
 
 def check_writable(folder: Path) -> None:
-    """Check that files can be made in a folder, which need not exist yet.
-
-    Raises:
-        ConfigError: The folder cannot be made or written to.
-    """
+    """Raise ConfigError unless files can be made in a folder, which need not exist yet."""
     above = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
     if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
         raise ConfigError(f"{folder} cannot be written: {above} takes no new files")

@@ -8,7 +8,7 @@ import fcntl
 import os
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Final
 
@@ -36,11 +36,11 @@ _DAY_MS: Final = 86_400_000
 
 PEERS: Final = "peers.json"
 
+# Any of them that is still alive knows all others.
 ROWS_MAX: Final = 64
-"""Most peers in the table: any of them that is still alive knows all others."""
 
+# Two processes in one folder would overwrite each other's checkpoints.
 LOCK: Final = "life.lock"
-"""Lock file of the peer's process, as two processes would overwrite each other's checkpoints."""
 
 
 def next_incarnation(
@@ -48,14 +48,9 @@ def next_incarnation(
 ) -> Incarnation:
     """Return the next incarnation's number, above the last one even if the clock went back.
 
-    Args:
-        folder: Folder that records the last one; None if nothing is recorded.
-        unix_s: Wall-clock time, seconds since the epoch.
-        ahead_ms_max: How far ahead of the wall clock others accept an incarnation, milliseconds.
-
     Raises:
-        ConfigError: The folder is another peer's, or its number cannot be read, or the next one
-            would not be accepted.
+        ConfigError: The folder is another peer's, its number cannot be read, or the next one would
+            be over *ahead_ms_max* ahead of *unix_s*, which other peers do not accept.
     """
     now_ms = max(1, int(unix_s * 1000))
     last = None if folder is None else _last(folder)
@@ -77,11 +72,7 @@ def next_incarnation(
 
 
 def lock_folder(folder: Path) -> IO[bytes]:
-    """Lock a peer's folder against other processes while the returned file is open.
-
-    Raises:
-        ConfigError: Another process holds the lock, or the folder cannot be written.
-    """
+    """Lock a peer's folder while the returned file is open, or raise ConfigError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = open(folder / LOCK, "ab")
@@ -114,8 +105,8 @@ def is_locked(folder: Path) -> bool:
 
 
 def is_held_by(folder: Path, pid: int) -> bool:
-    """Return True if process *pid*, a number that may have been reused, appears to hold a folder's
-    lock."""
+    """Return True if process *pid* appears to hold a folder's lock."""
+    # The number alone would not do: another process may have it now.
     with suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):
             # The process may close files while they are listed.
@@ -126,21 +117,13 @@ def is_held_by(folder: Path, pid: int) -> bool:
 
 
 def last_id(folder: Path) -> PeerId | None:
-    """Return the id of the folder's peer; None if no incarnation has begun in it.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
+    """Return the id of the folder's peer; None if no incarnation has begun in it."""
     last = _last(folder)
     return None if last is None else last[0]
 
 
 def note_incarnation(folder: Path, id: PeerId, incarnation: Incarnation) -> None:
-    """Record on disk that this incarnation has begun, before it contacts any peer.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Record on disk that this incarnation has begun, before it contacts any peer."""
     write_json(folder / INCARNATION_FILE, {"id": id, "incarnation": incarnation})
 
 
@@ -159,24 +142,16 @@ def _last(folder: Path) -> tuple[PeerId, Incarnation] | None:
 
 
 class PeerTable:
-    """A peer's table on disk of other peers, through which its next incarnation finds the swarm.
-
-    A row stays until its peer is known again or has left, or `ROWS_MAX` others were heard later: an
-    incarnation that met no peer, because the network was down, must leave the next one peers to
-    ask.
-    """
+    """A peer's table on disk of other peers, through which its next incarnation finds the swarm."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / PEERS
         self._rows: dict[PeerId, tuple[str, ...]] | None = None
 
     def update(self, members: Iterable[Member], departed: Collection[PeerId] = ()) -> bool:
-        """Update the table from the protocol's members; return True if that changes it.
-
-        Args:
-            members: Peers that may come back, most recently heard first.
-            departed: Peers that have left for good.
-        """
+        """Update the table, most recently heard members first; return True if that changes it."""
+        # Unknown peers stay: an incarnation that met no peer, because the network was down, must
+        # leave the next one peers to ask.
         former = self._former() if self._rows is None else self._rows
         rows = {member.id: tuple(member.addresses) for member in members}
         rows |= {id: each for id, each in former.items() if id not in {*rows, *departed}}
@@ -187,19 +162,15 @@ class PeerTable:
         return changed
 
     def write(self) -> None:
-        """Write the table as last updated.
-
-        Raises:
-            OSError: It cannot be written; the file is unchanged.
-        """
+        """Write the table as last updated."""
         rows = (self._rows or {}).items()
         write_json(self._path, [{"id": id, "addresses": list(each)} for id, each in rows])
 
     def addresses(self) -> tuple[str, ...]:
-        """Return the addresses that an earlier incarnation recorded, without malformed ones, as
-        a bad seed must not prevent a start."""
+        """Return the addresses that an earlier incarnation recorded."""
         found: dict[str, None] = {}
-        for text in (each for several in self._former().values() for each in several):
+        for text in chain.from_iterable(self._former().values()):
+            # A malformed one must not prevent a start.
             with suppress(ConfigError):
                 found[parse_address(text)] = None
         return tuple(found)

@@ -1,12 +1,9 @@
 """The ordered inputs of one peer's protocol, as a file from which its run can be replayed.
 
-A journal is a magic line and then records: length, CRC-32, kind, content. The first record is the
-head, in JSON. Calls of the protocol follow, each with its time; marks between them record what the
-training did and what the protocol decided, so that a replay can name the first difference. Values
-are left out: they follow from the head and from the other peers' journals.
-
-Each record is written before its consequences. The system has every earlier record before a message
-is sent, so a killed peer's journal covers everything that others know of it.
+A journal is a magic line and then records: length, CRC-32, kind, content. The head comes first, in
+JSON, then calls of the protocol, each with its time. Marks between them record what the training
+did and what the protocol decided, so that a replay can name the first difference. Values follow
+from the head and from the other peers' journals.
 """
 
 import json
@@ -56,8 +53,9 @@ from .environment import machine, uptime_s
 from .files import fatal, forget_in_children, json_of
 
 __all__ = [
-    *("JOURNAL", "Began", "Call", "Closed", "Decided", "Entry", "Exchanged", "Fingerprint", "Head"),
-    *("Journal", "JournalFile", "Mark", "Trained", "batch_checksum", "in_words", "pack", "unpack"),
+    *("DECIDED", "JOURNAL", "Began", "Call", "Closed", "Decided", "Entry", "Exchanged"),
+    *("Fingerprint", "Head", "Journal", "JournalFile", "Mark", "Trained", "batch_checksum"),
+    *("in_words", "pack", "unpack"),
 ]
 
 
@@ -76,32 +74,29 @@ _LOOK_STEPS: Final = 20
 _LOOK_COST_MIN: Final = 100
 
 
+# Methods of `Protocol` that change it.
 _METHODS: Final = frozenset(
     {
         *("join", "step", "trained_shard", "wake", "filled", "finish", "leave", "receive"),
         *("inspected", "attached", "measured", "sketched", "unsent", "read"),
     }
 )
-"""Methods of `Protocol` that change it."""
+
+DECIDED: Final = (Record, Snapshot, Mix, Reclaim, Combine, Exchange)
+"""Effects whose decision a journal records."""
 
 
 class Call(NamedTuple):
     """A call of one of a protocol's methods."""
 
     method: str
-    """One of the methods of `Protocol` that take ``now``."""
     arguments: Mapping[str, Any] = MappingProxyType({})
     """Arguments by name, without ``now``."""
     header: Buffer = b""
-    """First part of the message in ``envelope``, as received: it has the checksum of the frame that
-    follows it."""
+    """First part of a received message, which has the checksum of the frame that follows it."""
 
     def make(self, protocol: Protocol, now: float) -> list[Effect | Event]:
-        """Call the method at *now*, seconds.
-
-        Raises:
-            RemoteProtocolError: A message breaks the protocol.
-        """
+        """Call the method at *now*, seconds."""
         effects: list[Effect | Event] = getattr(protocol, self.method)(now=now, **self.arguments)
         return effects
 
@@ -117,14 +112,12 @@ class Trained(NamedTuple):
     """The optimizer step was taken."""
 
     loss: float
-    """Loss on the batch before the step."""
 
 
 class Decided(NamedTuple):
     """The protocol's decision on the input before it."""
 
     weight: int
-    """Weight held then."""
     words: str
     """Effects on the vector, see `in_words`."""
 
@@ -144,11 +137,11 @@ class Exchanged(NamedTuple):
     """A register is about to be exchanged with a segment that other peers share."""
 
     token: bytes
-    """Token of the segment, 16 bytes, drawn when it was made."""
+    """Token of the segment, 16 bytes."""
     number: int
     """Number of the exchange among those of all peers, from 1; the first fills the segment."""
     whole: bool
-    """True if the one before was completed; False if its peer was killed during it."""
+    """True if the one before was completed."""
 
 
 Mark = Began | Trained | Decided | Fingerprint | Closed | Exchanged
@@ -207,15 +200,9 @@ _MARKS: Final = {kind.__name__: kind for kind in get_args(Mark)}
 
 
 def pack(record: Call | Mark, now: float | None = None) -> tuple[int, bytes]:
-    """Serialize a record as JSON, which keeps every bit of a float.
+    """Return a record's kind and content: JSON, then a zero byte and the header of a call.
 
-    The header of a call follows the JSON after a zero byte.
-
-    Args:
-        now: Time of a call, seconds; None for a mark.
-
-    Returns:
-        ``(kind, content)``.
+    *now* is the time of a call, seconds.
     """
     if isinstance(record, Call):
         told = {name: value for name, value in record.arguments.items() if name != "envelope"}
@@ -232,11 +219,7 @@ def pack(record: Call | Mark, now: float | None = None) -> tuple[int, bytes]:
 
 
 def unpack(number: int, body: bytes) -> tuple[Call | Mark, float | None]:
-    """Parse a record that `pack` serialized.
-
-    Raises:
-        ValueError: *body* is not a record.
-    """
+    """Parse a record that `pack` serialized, or raise ValueError."""
     try:
         if number == _CALL:
             return _unpack_call(body)
@@ -290,18 +273,14 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """Appends to the journal of one incarnation of a peer. Thread-safe.
+    """Appends to a new journal of one incarnation of a peer. Thread-safe.
 
     Methods that record something raise TrainingError if it cannot be written: then no consequence
     of it may be sent.
 
     Args:
-        path: The file, which must not exist yet.
         head: JSON values that a replay starts from.
         tensors: The tensors that peers exchange, in the order of the schema.
-
-    Raises:
-        OSError: The file cannot be written, or exists already.
     """
 
     def __init__(self, path: Path, head: Mapping[str, Any], tensors: Sequence[Tensor]) -> None:
@@ -322,20 +301,14 @@ class Journal:
 
     def decided(self, effects: Sequence[Effect | Event], weight: int) -> None:
         """Record the effects of a call, and the weight held now, before any is executed."""
-        if not effects:
-            return
-        if any(
-            isinstance(effect, Record | Snapshot | Mix | Reclaim | Combine | Exchange)
-            for effect in effects
-        ):
+        if any(isinstance(effect, DECIDED) for effect in effects):
             self._write(Decided(weight, in_words(effects)))
-        self._to_disk(self._file.flush)
+        if effects:
+            # A killed peer's journal must cover everything that others know of it.
+            self._to_disk(self._file.flush)
 
     def exchanged(self, token: bytes, number: int, whole: bool) -> None:
-        """Record and flush which exchange with a center is about to be executed; see `Exchanged`.
-
-        The system then has the record, even if this process is killed.
-        """
+        """Record and flush an exchange with a center that is about to be executed."""
         self._write(Exchanged(token, number, whole))
         self._to_disk(self._file.flush)
 
@@ -357,14 +330,11 @@ class Journal:
             self._look_due_s = ended_s + _LOOK_COST_MIN * (ended_s - began_s)
 
     def close(self, *, whole: bool = True) -> None:
-        """Record the model's final fingerprint, and close the file; a second call does nothing.
-
-        Unless all decisions were executed (*whole*), or if the last record cannot be written, the
-        journal ends without one, like a killed peer's.
-        """
+        """Record the model's final fingerprint, and close the file; a second call does nothing."""
         if self._file.closed:
             return
         try:
+            # Where decisions were not executed, the journal has no end, like a killed peer's.
             if whole and self._failure is None:
                 self._write(Fingerprint(fingerprint(self._tensors)))
                 self._write(Closed())
@@ -404,7 +374,6 @@ class JournalFile:
         self.position_bytes = 0
         """Position of the next record to read."""
         try:
-            self.size_bytes = path.stat().st_size
             self._file = open(path, "rb")
         except OSError as error:
             raise TrainingError(f"{path} cannot be read: {error.strerror}") from None
@@ -413,11 +382,7 @@ class JournalFile:
         self.head = self._read_head()
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield the records up to the last complete one.
-
-        Raises:
-            TrainingError: A record before the last is damaged; the message names it.
-        """
+        """Yield the records up to the last complete one; raise TrainingError at a damaged one."""
         number, record = 0, None
         while True:
             number, start = number + 1, self.position_bytes
@@ -492,7 +457,6 @@ class Head:
     """Spec of the rule, with all its parameters."""
     topology: str
     seed: int
-    """Seed of the peer's choices."""
     protocol: ProtocolConfig
     shards: int
     host: bytes
@@ -521,12 +485,7 @@ class Head:
         host: bytes,
         training: Mapping[str, Any],
     ) -> Self:
-        """Return the head of a peer that is about to start.
-
-        Raises:
-            ConfigError: The rule cannot be made again from a head, or some parameters are local,
-                which a replay does not cover.
-        """
+        """Return the head of a peer about to start; raise ConfigError if it cannot be replayed."""
         if config.local:
             raise ConfigError("local is set: a replay knows nothing of it; give up the journal")
         return cls(
@@ -549,11 +508,7 @@ class Head:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Read a head that `as_json` returned.
-
-        Raises:
-            TrainingError: A value is missing or invalid.
-        """
+        """Read a head that `as_json` returned, or raise TrainingError."""
         try:
             if not is_name(values["id"]):
                 raise ValueError(f"{reprlib.repr(values['id'])} is no name of a peer")
@@ -564,14 +519,6 @@ class Head:
             return cls(**dict(values) | read | {"protocol": ProtocolConfig(**values["protocol"])})
         except (KeyError, TypeError, ValueError) as error:
             raise TrainingError(f"the head of a journal is not understood: {error}") from None
-
-    def make_rule(self) -> Rule:
-        """Make the rule as it was at the start.
-
-        Raises:
-            ConfigError: The rule is unknown here.
-        """
-        return make_rule(self.rule)
 
     def make_protocol(self, schema: Schema, rule: Rule) -> Protocol:
         """Make the protocol as it was before its first input."""
@@ -592,4 +539,4 @@ class Head:
     @property
     def keeps_anchor(self) -> bool:
         """True if its vector keeps the anchor, which lossy formats take differences from."""
-        return requirements_of(self.make_rule()).needs_anchor(self.protocol.wire)
+        return requirements_of(make_rule(self.rule)).needs_anchor(self.protocol.wire)

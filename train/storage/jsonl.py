@@ -15,19 +15,13 @@ __all__ = ["JsonlLog", "MetricsLog", "Tail", "read_metrics"]
 
 
 class MetricsLog:
-    """A file to which rows are appended; the system has each one when `write` returns.
-
-    A partial last row of a killed process is removed when the file is opened again, and one on a
-    full disk at once.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """A file to which rows are appended; the system has each one when `write` returns."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         # A buffer would keep a rejected row, and write it at any later time.
         self._file = open(path, "ab", buffering=0)
         try:
+            # A killed process may have left a part of a row.
             self._whole_bytes = Path(path).read_bytes().rfind(b"\n") + 1
             self._file.truncate(self._whole_bytes)
         except BaseException:
@@ -75,10 +69,7 @@ class MetricsLog:
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Read the rows of a file, even while its peer is writing or after it was killed.
-
-    Returns:
-        The rows in order, without a partial last one; empty if the file does not exist yet.
+    """Read the complete rows of a file, none if it does not exist yet.
 
     Raises:
         TrainingError: A line before the last is not a JSON row.
@@ -114,7 +105,7 @@ class Tail:
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows that were completed since the last call."""
         try:
-            with open(self.path, "rb") as file:
+            with self.path.open("rb") as file:
                 file.seek(self._offset)
                 text = file.read()
         except FileNotFoundError:
@@ -150,11 +141,7 @@ class JsonlLog:
             self._try(path, None)
 
     def write(self, row: Mapping[str, object]) -> None:
-        """Append one row, if the disk accepts it; do nothing after `close`.
-
-        Raises:
-            TypeError: A value has no JSON type.
-        """
+        """Append one row, if the disk accepts it; do nothing after `close`."""
         if self._path is not None:
             self._try(self._path, row)
 

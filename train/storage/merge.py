@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise, zip_longest
 from math import prod, sqrt
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -38,19 +39,18 @@ __all__ = [
     "merge_models",
     "merging_weights",
     "open_model",
-    "require_one_swarm",
     "runs_of",
     "save_model",
     "swarms_of",
     "with_aliases",
 ]
 
-DIGEST_BYTES: Final = 16
-
 # Each founder brings 2^40 units to each shard. A float64 could not hold larger sums of weights.
 _WEIGHT_MAX: Final = UNIT << 128
 
 _T = TypeVar("_T")
+
+_ID: Final = attrgetter("id")
 
 
 class Run(NamedTuple):
@@ -92,12 +92,7 @@ class SavedModel:
 
 
 def open_model(path: Path) -> SavedModel:
-    """Read the header of a saved model.
-
-    Raises:
-        TrainingError: The file is missing, is not a safetensors file, or has an invalid header;
-            the message says why.
-    """
+    """Read the header of a saved model, or raise TrainingError."""
     try:
         with _opened(path) as file:
             header = file.metadata() or {}
@@ -108,8 +103,7 @@ def open_model(path: Path) -> SavedModel:
         if "peer" in header and not is_name(id):
             raise ValueError(f"{reprlib.repr(id)} is no name of a peer")
         told = header.get("weight_units", "0")
-        weights = map(_weight, (told, *header.get("shard_units", told).split(",")))
-        whole, *by_shard = weights
+        whole, *by_shard = map(_weight, (told, *header.get("shard_units", told).split(",")))
         local = json_of(header.get("local", "[]"))
         if not isinstance(local, list):
             raise ValueError("its local tensors must be a list of names")
@@ -192,10 +186,7 @@ def as_text(told: Mapping[str, tuple[Run, ...] | tuple[int, ...]]) -> str:
 
 
 def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:
-    """Return the weight of each model in the merged one, by peer, sorted.
-
-    Peers without weight are left out. If no peer has any, because all have left, each counts one
-    unit.
+    """Return the weight of each model that counts in the merged one, by peer, sorted.
 
     Raises:
         ConfigError: *models* is empty, or has two of one peer.
@@ -206,17 +197,18 @@ def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:
     for first, second in pairwise(ids):
         if first == second:
             raise ConfigError(f"peer {first} was given twice: merge each peer's model once")
-    weights = {model.id: model.weight for model in sorted(models, key=_id)}
+    weights = {model.id: model.weight for model in sorted(models, key=_ID)}
+    # All peers have left if none has weight: then each counts the same.
     return {peer: held for peer, held in weights.items() if held > 0} or dict.fromkeys(ids, UNIT)
 
 
 def swarms_of(models: Sequence[SavedModel]) -> list[list[SavedModel]]:
     """Group models by the swarm in which they were trained, in the order of their ids.
 
-    Two swarms may begin with the same model, as after a resume in which peers did not find each
-    other: models whose peers have met, or have met the same third peer, are of one swarm. A model
-    without a record of met peers may be of any swarm with the same first model.
+    A model without a record of met peers may be of any swarm with the same first model.
     """
+    # Two swarms may begin with the same model, as after a resume in which peers did not find each
+    # other: only those whose peers have met, or have met the same third peer, are one.
     groups: list[tuple[str, set[tuple[str, int]], list[SavedModel]]] = []
     for model in sorted(models, key=lambda each: (not each.met, each.id)):
         swarm, met, members = model.swarm, set(model.met), [model]
@@ -229,42 +221,15 @@ def swarms_of(models: Sequence[SavedModel]) -> list[list[SavedModel]]:
             else:
                 apart.append(group)
         groups = [*apart, (swarm, met, members)]
-    swarms = [sorted(members, key=_id) for _, _, members in groups]
+    swarms = [sorted(members, key=_ID) for _, _, members in groups]
     return sorted(swarms, key=lambda members: members[0].id)
 
 
-def _id(model: SavedModel) -> str:
-    return model.id
-
-
-def require_one_swarm(models: Sequence[SavedModel]) -> None:
-    """Check that models are of one swarm, as averaging those of unrelated swarms is meaningless.
-
-    Raises:
-        TrainingError: They are of several swarms; the message names the peers of each.
-    """
-    swarms = swarms_of(models)
-    if len(swarms) > 1:
-        named = "; ".join(", ".join(model.id for model in swarm) for swarm in swarms)
-        first = " ".join(str(model.path.parent) for model in swarms[0])
-        raise TrainingError(
-            f"these peers trained in {len(swarms)} swarms, whose models cannot be averaged: "
-            f"{named}. Merge each swarm by itself, as in `rumor merge {first} -o one.safetensors`"
-        )
-
-
 def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
-    """Average models, each weighted by its peer's weight, and each shard by its own weights.
-
-    Floating tensors are averaged in float64 and rounded to their own dtype once; tensors that are
-    equal in all models are copied. Integer and local tensors are those of the peer with the most
-    weight (on a tie, the first by id), because a mean of counters or of queues is meaningless.
-
-    Args:
-        models: Of different peers, in any order: they are summed in the order of their ids.
+    """Average models in float64, each weighted by its peer's weight, and each shard by its own.
 
     Returns:
-        A state_dict.
+        A state_dict, rounded once to the tensors' own dtypes.
 
     Raises:
         ConfigError: *models* is empty, two are of one peer, or they differ in a tensor's name,
@@ -273,13 +238,15 @@ def merge(models: Sequence[SavedModel]) -> dict[str, Tensor]:
     """
     weights = merging_weights(models)
     _check_alike(models)
-    chosen = sorted((model for model in models if model.id in weights), key=_id)
+    # The same order each time: sums of floats depend on it.
+    chosen = sorted((model for model in models if model.id in weights), key=_ID)
     whole = [weights[model.id] for model in chosen]
     one, merged = models[0], {}
     with _readers(chosen) as readers:
         heaviest = readers[whole.index(max(whole))]
         for name, _ in one.tensors:
             if name in one.local or not readers[0](name).is_floating_point():
+                # A mean of counters or of queues is meaningless.
                 merged[name] = heaviest(name)
                 continue
             cuts = [(slice(None), whole)]
@@ -300,15 +267,10 @@ class Merged:
     weights: dict[str, int]
     """Weight of each peer, by id; one unit each if no peer held any."""
     consensus_distance: float
-    """How far these peers' models were apart."""
     digest: str
 
     def save(self, path: Path) -> None:
-        """Write the model.
-
-        Raises:
-            OSError: Writing failed; the earlier content is kept.
-        """
+        """Write the model; see `save_model`."""
         held = ",".join(f"{peer}:{in_units(weight)}" for peer, weight in self.weights.items())
         save_model(path, self.state, {"merged_from": held, "digest": self.digest})
 
@@ -317,12 +279,19 @@ def merge_models(models: Sequence[SavedModel], names: Collection[str] | None = N
     """Merge models of one swarm, and measure how far those that count are apart; see `merge`.
 
     Raises:
-        ConfigError: As for `merge`.
-        TrainingError: They are of several swarms, or a file has become unreadable.
+        TrainingError: They are of several swarms, whose average would be meaningless; or a file
+            has become unreadable.
     """
     weights = merging_weights(models)
     chosen = [model for model in models if model.id in weights]
-    require_one_swarm(chosen)
+    swarms = swarms_of(chosen)
+    if len(swarms) > 1:
+        named = "; ".join(", ".join(model.id for model in swarm) for swarm in swarms)
+        first = " ".join(str(model.path.parent) for model in swarms[0])
+        raise TrainingError(
+            f"these peers trained in {len(swarms)} swarms, whose models cannot be averaged: "
+            f"{named}. Merge each swarm by itself, as in `rumor merge {first} -o one.safetensors`"
+        )
     state = merge(models)
     return Merged(
         state=state,
@@ -333,22 +302,14 @@ def merge_models(models: Sequence[SavedModel], names: Collection[str] | None = N
 
 
 def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | None = None) -> float:
-    """Return the consensus distance of models: sqrt(mean_i |x_i - mean|^2) / |mean|.
+    """Return the consensus distance of models, sqrt(mean_i |x_i - mean|^2) / |mean|, unweighted.
 
-    Args:
-        models: With the same names, shapes and dtypes; the mean is unweighted.
-        names: The exchanged tensors, see `travelling`; default: all finite floating ones.
-
-    Returns:
-        Dimensionless, 0 for identical models and for a single one.
-
-    Raises:
-        ConfigError: *models* is empty, or they differ in a tensor's name, shape or dtype.
-        TrainingError: A file has become unreadable.
+    *names* are the exchanged tensors, see `travelling`; default: all finite floating ones. Raises
+    as `merge` does.
     """
     _check_alike(models)
     spread = size = 0.0
-    with _readers(sorted(models, key=_id)) as readers:
+    with _readers(sorted(models, key=_ID)) as readers:
         for name, _ in models[0].tensors:
             if name in models[0].local or (names is not None and name not in names):
                 continue
@@ -365,12 +326,8 @@ def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | No
 
 
 def digest(state: Mapping[str, Tensor]) -> str:
-    """Return a digest of a model's names, shapes, dtypes and bits.
-
-    Returns:
-        32 hexadecimal digits (BLAKE2b over the tensors, sorted by name).
-    """
-    hash = blake2b(digest_size=DIGEST_BYTES)
+    """Return a digest of a model's names, shapes, dtypes and bits: 32 hexadecimal digits."""
+    hash = blake2b(digest_size=16)
     for name in sorted(state):
         value = state[name].detach().cpu().contiguous()
         hash.update(f"{name} {tuple(value.shape)} {value.dtype}\n".encode())
@@ -379,11 +336,7 @@ def digest(state: Mapping[str, Tensor]) -> str:
 
 
 def save_model(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Atomically write, or replace, a file of CPU tensors that share no memory, with a header.
-
-    Raises:
-        OSError: The folder is missing or cannot be written; no draft is left behind.
-    """
+    """Atomically write, or replace, a file of CPU tensors that share no memory, with a header."""
     try:
         with drafted(path) as draft:
             save_file(dict(state), draft, metadata=dict(metadata))
@@ -393,11 +346,7 @@ def save_model(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, s
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """Open a safetensors file.
-
-    Raises:
-        TrainingError: It is missing or damaged, or another file.
-    """
+    """Open a safetensors file, or raise TrainingError."""
     try:
         file = safe_open(path, "pt")
     except (OSError, SafetensorError) as error:

@@ -1,8 +1,6 @@
 """The task ``code``: the next byte of Python source, for transformers of four sizes.
 
 The text is available on every machine: the standard library of the running Python, without tests.
-Peers train on the same text only if they run the same version of Python: the models hold a hash of
-it, which peers compare when one joins.
 """
 
 import os
@@ -27,15 +25,14 @@ from .task import Task, fraction_right
 
 __all__ = ["Corpus", "code", "read_packages", "standard_library"]
 
+# Folders that hold tests or are not part of the standard library.
 _NOT_TAKEN: Final = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib-dynload"}
-"""Folders that hold tests or are not part of the standard library."""
 
+# One in this many packages is held out.
 _ONE_IN: Final = 10
-"""One in this many packages is held out."""
 
+# Held-out samples per evaluation: all of them would take longer than a hundred steps.
 _TESTED_MAX: Final = 512
-"""Held-out samples per evaluation, spread evenly over the held-out text: all of them would take
-longer than a hundred steps."""
 
 _LRS: Final[Mapping[str, float]] = {"120k": 4e-3, "800k": 2e-3, "3.3m": 1e-3, "30m": 6e-4}
 _STEPS: Final[Mapping[str, int]] = {"120k": 2000, "800k": 4000, "3.3m": 8000, "30m": 20_000}
@@ -64,17 +61,15 @@ class Corpus:
 def read_packages(folder: Path) -> Corpus:
     """Read the Python files below a folder, without tests; each entry of the folder is a package.
 
-    About a tenth of the packages is held out, chosen by name: the same ones on every machine and in
-    every version of the text.
-
     Raises:
-        ConfigError: There are fewer than two packages.
+        ConfigError: There are too few packages to hold some out.
     """
     found: dict[str, list[bytes]] = {}
     for path in _sources(folder):
         package = path.relative_to(folder).parts[0].removesuffix(".py")
         found.setdefault(package, []).append(path.read_bytes())
     texts = {name: b"\n".join(files) for name, files in found.items()}
+    # By name, so that the same ones are held out on every machine and in every version.
     test = {name: text for name, text in texts.items() if _is_held_out(name)}
     train = {name: text for name, text in texts.items() if name not in test}
     if not (train and test):
@@ -86,11 +81,7 @@ def read_packages(folder: Path) -> Corpus:
 
 @cache
 def standard_library() -> Corpus:
-    """Return the standard library of the running Python.
-
-    Raises:
-        ConfigError: Its source is missing.
-    """
+    """Return the standard library of the running Python."""
     return read_packages(Path(sysconfig.get_path("stdlib")))
 
 
@@ -102,8 +93,7 @@ def code(size: str = "120k") -> Task:
     A sample has as many bytes as the model's context (128, or 256 and 512 for the two larger
     models); its targets are the bytes that follow each. Both are uint8, axes ``(n_samples,
     n_places)``; outputs are float32, ``(n_samples, n_places, 256)``. The loss is in nats per byte.
-    Whole packages are held out, one in ten by name, and 512 samples spread over them are evaluated.
-    ``targets`` are the numbers of the packages.
+    One in ten packages is held out, by name. ``targets`` are the numbers of the packages.
 
     The optimizer is AdamW (betas 0.9 and 0.95, weight decay 0.1); the learning rate rises over a
     twentieth of the steps and falls along a cosine to a tenth.
@@ -130,7 +120,6 @@ def code(size: str = "120k") -> Task:
 
 
 def _sources(folder: Path) -> list[Path]:
-    """Return the Python files below a folder, in order."""
     found: list[Path] = []
     for where, folders, files in os.walk(folder):
         # Do not descend into these: they hold most files, and every starting peer waits for this.
@@ -146,7 +135,7 @@ def _is_held_out(package: str) -> bool:
 def _samples(
     texts: Mapping[str, bytes], n_places: int
 ) -> tuple[tuple[Tensor, Tensor], NDArray[np.int64]]:
-    """Return pieces of text without overlap, and the number of the package of each."""
+    """Return pieces of text, and the number of the package of each."""
     pieces, packages = [], []
     for number, (_, text) in enumerate(sorted(texts.items())):
         n = len(text) // (n_places + 1)

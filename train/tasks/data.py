@@ -53,11 +53,7 @@ def is_pair(data: Data) -> TypeGuard[tuple[Tensor, Tensor]]:
 
 
 def check_data(field: str, data: Data) -> None:
-    """Raise unless the data in a task's *field* have a supported form.
-
-    Raises:
-        ConfigError: They have another form, no samples, or tensors of different lengths.
-    """
+    """Raise ConfigError unless the data in a task's *field* have a supported form."""
     if is_tensors(data):
         _check_tensors(field, data)
         return
@@ -107,13 +103,10 @@ def n_samples_of(data: Data) -> int:
 
 
 def targets_of(data: Data) -> Tensor | NDArray[Any] | None:
-    """Return the targets for partitions by class: one value per sample, in order, or None.
-
-    These are the second of two tensors, or of a `TensorDataset`, or the ``targets`` of
-    torchvision's datasets.
-    """
+    """Return the targets for partitions by class: one value per sample, in order, or None."""
     if is_pair(data):
         return data[1]
+    # The attribute of torchvision's datasets.
     found = getattr(data, "targets", None)
     if found is None and is_pair(sides := getattr(data, "tensors", None)):
         found = sides[1]
@@ -134,39 +127,30 @@ def map_tensors(batch: Batch, change: Callable[[Tensor], Tensor]) -> Batch:
 
 
 def batch_length(batch: Batch) -> int:
-    """Return the number of samples of a batch: the first axis of its first tensor.
-
-    Raises:
-        TrainingError: It has no tensors.
-    """
-    lengths: list[int] = []
+    """Return the number of samples of a batch, or raise TrainingError if it has no tensors."""
+    tensors: list[Tensor] = []
 
     def note(side: Tensor) -> Tensor:
-        lengths.append(len(side) if side.ndim else 1)
+        tensors.append(side)
         return side
 
     map_tensors(batch, note)
-    if not lengths:
+    if not tensors:
         raise TrainingError(f"a batch is a {type(batch).__name__} without a tensor in it")
-    return lengths[0]
+    return len(tensors[0]) if tensors[0].ndim else 1
 
 
 class Sampler:
-    """Batches of samples, each a pure function of the step, so that training can resume at any
-    step.
+    """Batches of samples, a function of the step, so that training can resume at any step.
 
     Passes over the samples, each in its own order, are concatenated and cut into batches of equal
-    size: every pass has each sample once, and if its length is not a multiple of the batch size, a
-    batch spans two passes.
+    size.
 
     Args:
         indices: The samples this peer may take, integers, axes ``(n_own,)``.
-        batch_size: Samples per batch, >= 1, limited to the number of samples.
+        batch_size: Samples per batch, limited to the number of samples.
         seed: The run's seed.
-        peer: The peer's id, or another name for its stream, on which the order depends.
-
-    Raises:
-        ConfigError: *indices* is empty, or *batch_size* is less than 1.
+        peer: The peer's id, on which the order depends.
 
     >>> sampler = Sampler(np.arange(10), 4, seed=0, peer="a")
     >>> passes = np.concatenate([sampler.batch(step) for step in range(5)])
@@ -188,11 +172,7 @@ class Sampler:
         self._order = self._indices
 
     def batch(self, step: int) -> Indices:
-        """Return the samples of a step, counted from 0: int64, axes ``(batch_size,)``.
-
-        Raises:
-            ConfigError: *step* is negative.
-        """
+        """Return the samples of a step, counted from 0: int64, axes ``(batch_size,)``."""
         if step < 0:
             raise ConfigError(f"step is {step}: it must be 0 or more")
         epoch, start = divmod(step * self._batch_size, len(self._indices))
@@ -217,10 +197,9 @@ class Loader:
     Args:
         task: The task, whose data must not change from now on.
         samples: The peer's samples, from `Task.split`.
-        batch_size: Samples per step, >= 1.
-        seed: The run's seed.
-        peer: The peer's id. Random numbers in a dataset and ``Task.augment`` depend on seed, peer
-            and step.
+        batch_size: Samples per step.
+        seed: Random numbers in a dataset and ``Task.augment`` depend on seed, peer and step.
+        peer: The peer's id.
         device: Device of the batches.
     """
 
@@ -242,8 +221,7 @@ class Loader:
         )
 
     def take(self, step: int) -> Batch:
-        """Return the batch of a step, counted from 0, on the device; steps may come in any
-        order."""
+        """Return the batch of a step, counted from 0, on the device."""
         task, samples = self._task, self.sampler.batch(step)
         if self._is_plain:
             batch = _chosen(task.train, samples, task.collate)

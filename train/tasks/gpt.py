@@ -37,8 +37,8 @@ SIZES: Final[Mapping[str, GPTConfig]] = MappingProxyType(
 )
 """Sizes by name, which is the approximate number of parameters."""
 
+# Positions over which the slowest pair of numbers rotates by about one radian.
 _ROTATIONS: Final = 10_000.0
-"""Positions over which the slowest pair of numbers rotates by about one radian."""
 
 
 class GPT(nn.Module):
@@ -50,8 +50,7 @@ class GPT(nn.Module):
 
     Args:
         config: The model's size.
-        text: Hash of the training text, stored as a frozen parameter. Peers compare it when one
-            joins, so that all train on the same text.
+        text: Hash of the training text, which peers compare when one joins.
 
     Source: Radford et al. 2019, section 2.3 (initial values); Su et al., arXiv:2104.09864, equation
     34 (rotary positions); Zhang and Sennrich, NeurIPS 2019, equation 4 (RMSNorm); Press and Wolf,
@@ -120,8 +119,7 @@ class _Layer(nn.Module):
 
 
 def _rotated(x: Tensor) -> Tensor:
-    """Rotate pairs of numbers by angles that grow with the position, axes ``(..., place,
-    number)``."""
+    """Rotate pairs of numbers by angles that grow with the position, axes ``(.., place, i)``."""
     places, width = x.shape[-2:]
     speeds = _ROTATIONS ** -(torch.arange(0, width, 2, device=x.device) / width)
     angles = torch.arange(places, device=x.device)[:, None] * speeds

@@ -37,8 +37,7 @@ class LrSchedule:
     """A warmup from 0 to 1, then a decay from 1 to a floor."""
 
     fall: Callable[[float], float] | None = None
-    """Maps the fraction of the time since the warmup to the progress of the decay, both from 0 to
-    1; None without decay."""
+    """Maps the fraction of the time since the warmup to that of the decay; None without decay."""
 
     warmup: float = 0.0
     """Fraction of the training during which the rate rises linearly, in [0, 1)."""
@@ -54,7 +53,7 @@ class LrSchedule:
     def after(self, done: float, whole: float | None) -> float:
         """Return the fraction of the full learning rate after *done* steps or seconds of *whole*.
 
-        *If the total *whole* is unknown, None, this is the fraction at the start of the training.
+        While *whole* is unknown, None, that is the fraction at the start.
         """
         return self.factor(done / (whole or math.inf))
 
@@ -108,10 +107,7 @@ class FullRates:
 
 
 def parse_lr_schedule(text: str) -> LrSchedule:
-    """Parse a schedule as typed by users.
-
-    Raises:
-        ConfigError: It has another form, or a number is out of range.
+    """Parse a schedule as typed by users, or raise ConfigError.
 
     >>> parse_lr_schedule("cosine:warmup=0.05,floor=0.1").factor(1.0)
     0.1

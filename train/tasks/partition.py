@@ -53,8 +53,8 @@ def split(
     Args:
         partition: One of these forms.
         targets: First axis ``n_samples``. ``dirichlet`` and ``shards`` need one value each.
-        n: Number of peers, >= 1.
-        seed: The run's seed; the same arguments give the same split.
+        n: Number of peers.
+        seed: The run's seed.
         n_samples: Number of samples; default: the number of targets.
 
     Returns:
@@ -112,7 +112,6 @@ def partition_module(partition: str) -> str | None:
 def _listed(
     partition: str, targets: "NDArray[Any] | Tensor | None", n: int, seed: int, n_samples: int
 ) -> list[Indices]:
-    """Call a user's function and return its lists as arrays of valid indices."""
     function = function_of(partition, "partition")
     try:
         lists = function(_array(targets), n, seed)
@@ -150,8 +149,7 @@ class Split:
     """A way to split samples."""
 
     draw: Callable[[NDArray[Any], int, np.random.Generator], list[Indices]] | None = None
-    """Returns each peer's samples from targets, the number of peers and a random generator; None if
-    every peer has all samples."""
+    """Returns each peer's samples from targets and the number of peers; None for all samples."""
 
     by_targets: bool = False
     """True if targets matter; otherwise they may be any numbers."""
@@ -210,18 +208,18 @@ def _values(spec: str, targets: "NDArray[Any] | Tensor | None") -> NDArray[Any]:
 
 
 def _array(targets: Any) -> Any:
-    """Return targets as a numpy array; numpy lacks bfloat16."""
     # Imported late, because settings are read without torch.
     from torch import Tensor
 
     if not isinstance(targets, Tensor):
         return targets
     targets = targets.detach().cpu()
+    # Numpy lacks bfloat16.
     return (targets.double() if targets.is_floating_point() else targets).numpy()
 
 
 def _classes(values: NDArray[Any]) -> Indices:
-    """Number the classes from 0; real numbers are put into bins of about equal size."""
+    """Number the classes from 0."""
     if values.dtype.kind == "f":
         edges = np.quantile(values, np.linspace(0, 1, N_BINS + 1)[1:-1])
         values = np.searchsorted(edges, values)
@@ -257,11 +255,6 @@ def _deal(
 ) -> Indices:
     """Decide how many samples of each class each peer gets, with none left over.
 
-    In each round, every peer requests what it still needs, by its own proportions among the
-    remaining classes. A class with too many requests is divided at random among the requesting
-    peers and is then used up, so there are at most as many rounds as classes. (If peers were served
-    in turn, the last ones would get the leftovers.)
-
     Args:
         sizes: Samples per peer, axes ``(peer,)``.
         in_all: Samples per class, axes ``(class,)``, with the same sum.
@@ -271,6 +264,8 @@ def _deal(
         Samples of each class for each peer, axes ``(peer, class)``.
     """
     need, left, counts = sizes.copy(), in_all.copy(), np.zeros(wanted.shape, np.int64)
+    # Peers request at the same time, since the last of a queue would get the leftovers. A class
+    # with too many requests is divided at random and used up: there are as many rounds as classes.
     while need.any():
         odds = wanted * (left > 0)
         # A peer whose classes are all used up takes from the remaining ones.

@@ -16,20 +16,13 @@ PRECISIONS: Final = ("float32", "bfloat16", "auto")
 
 
 def check_precision(precision: str) -> None:
-    """Check that a precision exists.
-
-    Raises:
-        ConfigError: It is unknown.
-    """
+    """Raise ConfigError if there is no such precision."""
     if precision not in PRECISIONS:
         raise ConfigError(f"precision is {precision!r}: it must be one of {', '.join(PRECISIONS)}")
 
 
 def autocast(precision: str, device: "torch.device") -> AbstractContextManager[object]:
-    """Compute matrix products inside a block in *precision*; with ``float32`` nothing changes.
-
-    ``auto`` is ``bfloat16`` on a GPU that supports it, and ``float32`` elsewhere.
-    """
+    """Compute matrix products inside a block in *precision*; with ``float32`` nothing changes."""
     import torch
 
     if precision == "auto":

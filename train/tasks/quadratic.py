@@ -24,11 +24,8 @@ def quadratic(*, seed: int) -> Task:
     """Draw a least-squares problem: f(x) = 1/2 mean over the samples of (a.x - b)^2.
 
     Inputs are the a, float32, axes ``(n_samples, n_features)``; targets the b, float32,
-    ``(n_samples, 1)``. The targets are noisy, so that gradients are too, even at the optimum.
-
-    The held-out data are not samples. With A = QR, f(x) - f(x*) is 1/2 |R(x - x*)|^2 / n_samples,
-    which is the same loss on the n_features rows of a scaled R: the test loss is the excess over
-    the optimum, without subtracting two nearly equal numbers.
+    ``(n_samples, 1)``. The targets are noisy, so that gradients are too, even at the optimum. The
+    test loss is the excess of f(x) over the optimum.
     """
     rng = stream(seed, "quadratic", "data")
     scales = np.geomspace(1.0, CONDITION**-0.5, N_FEATURES)
@@ -48,6 +45,8 @@ def quadratic(*, seed: int) -> Task:
 
 
 def _excess(inputs: NDArray[np.float64], targets: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
+    # With A = QR, f(x) - f(x*) is 1/2 |R(x - x*)|^2 / n_samples, the same loss on the rows of a
+    # scaled R, without subtracting two nearly equal numbers.
     n_samples, n_features = inputs.shape
     q, r = np.linalg.qr(inputs)
     scale = np.sqrt(n_features / n_samples)

@@ -15,17 +15,14 @@ _CPU: Final = torch.device("cpu")
 
 
 def seed_of(seed: int, peer: str, purpose: str) -> int:
-    """Return a separate seed, from 0 to 2^63 - 1, for one *purpose* of one *peer*, such as
-    ``"step:3"``.
-    """
+    """Return a separate seed, from 0 to 2^63 - 1, for a peer's *purpose*, such as ``"step:3"``."""
     digest = blake2b(f"{seed}\0{peer}\0{purpose}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 @contextmanager
 def kept_random_state(device: torch.device = _CPU) -> Iterator[None]:
-    """Restore the random states of torch, on the CPU and on *device*, numpy and Python after a
-    block."""
+    """Restore the states of torch, on the CPU and on *device*, numpy and Python after a block."""
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     try:

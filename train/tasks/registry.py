@@ -10,12 +10,7 @@ from typing import Any
 from torch import nn
 
 from ...gossip.errors import ConfigError
-from ...gossip.rules.plugin import (
-    as_raised,
-    function_of,
-    module_of,
-    name_of,
-)
+from ...gossip.rules.plugin import as_raised, function_of, module_of, name_of
 from ...gossip.specs.spec import find
 from ..config import OWN_TASK
 from .code import code
@@ -41,11 +36,10 @@ BUILT_IN: Mapping[str, Callable[..., Task]] = MappingProxyType(
 def load_task(spec: str | Callable[..., Task | nn.Module], *, seed: int) -> Task:
     """Find and build a task from a key of ``BUILT_IN``, a spec, or what the spec names.
 
-    A spec is ``module:function`` or ``folder/file.py:function``. The working directory, or the
-    file's folder, is inserted at the start of ``sys.path`` and stays there, as for a script. The
-    function is called with ``seed=`` if it has such a parameter, otherwise without arguments.
-    It returns a `Task`, or a model; then the module holds ``train`` and ``test``, and ``loss``
-    unless targets are class labels.
+    A spec is ``module:function`` or ``folder/file.py:function``. The function is called with
+    ``seed=`` if it has such a parameter, otherwise without arguments. It returns a `Task`, or a
+    model; then the module holds ``train`` and ``test``, and ``loss`` unless targets are class
+    labels.
 
     Raises:
         ConfigError: The task does not exist, or the user's code raised (the message says where).
@@ -55,11 +49,7 @@ def load_task(spec: str | Callable[..., Task | nn.Module], *, seed: int) -> Task
 
 
 def build_task(spec: str | Callable[..., Any], *kinds: type, seed: int) -> Any:
-    """Find and build an object of one of several *kinds*, as `load_task` does.
-
-    Raises:
-        ConfigError: As for `load_task`, or it is of another kind.
-    """
+    """Find and build an object of one of several *kinds*, as `load_task` does."""
     if isinstance(spec, str):
         if spec in BUILT_IN:
             function: Callable[..., Any] = BUILT_IN[spec]

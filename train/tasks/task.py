@@ -93,7 +93,7 @@ class Evaluation:
 
 
 def mean_of(batches: Iterable[tuple[int, Evaluation]]) -> Evaluation:
-    """Return the mean over all samples, from numbers of samples and their evaluations."""
+    """Return the mean over all samples, from the size of each batch and its evaluation."""
     n_samples, loss, right = 0, 0.0, 0.0
     has_accuracy = True
     for n, found in batches:
@@ -211,8 +211,7 @@ class Task:
         momentum: float | None = None,
         precision: str | None = None,
     ) -> "Task":
-        """Return the task with another optimizer, one of `OPTIMIZERS`, another momentum, or another
-        precision.
+        """Return the task with another optimizer, one of `OPTIMIZERS`, momentum or precision.
 
         Raises:
             ConfigError: The name is unknown, the momentum is out of range, or, once the optimizer
@@ -226,11 +225,7 @@ class Task:
         return replace(self, optimizer=make, precision=precision or self.precision)
 
     def build(self) -> nn.Module:
-        """Build the initial model; the caller seeds torch before.
-
-        Raises:
-            TrainingError: ``model`` raised something, or made something else.
-        """
+        """Build the initial model; the caller seeds torch before."""
         try:
             made = self.model()
         except Exception as error:  # a user's model may raise anything
@@ -245,11 +240,7 @@ class Task:
         return made
 
     def make_optimizer(self, parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
-        """Make the optimizer of a model's trained parameters.
-
-        Raises:
-            ConfigError: Its steps need a closure.
-        """
+        """Make the optimizer of a model's trained parameters."""
         made = self.optimizer(parameters, lr)
         closure = inspect.signature(made.step).parameters.get("closure")
         if closure is not None and closure.default is closure.empty:
@@ -264,21 +255,12 @@ class Task:
 
         Returns:
             For each peer the indices of its samples: int64, axes ``(n_own,)``.
-
-        Raises:
-            ConfigError: The partition is invalid, has too few samples, or needs targets that the
-                task lacks.
         """
         targets = self.targets if self.targets is not None else targets_of(self.train)
         return split(partition, targets, n, seed, n_samples=n_samples_of(self.train))
 
     def batch_loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the loss of *model* on a batch on its device: a scalar, for ``backward``.
-
-        Raises:
-            TrainingError: The batch is not a pair, which `loss` needs, or the step did not return a
-                scalar.
-        """
+        """Return the loss of *model* on a batch on its device: a scalar, for ``backward``."""
         with autocast(self.precision, _device_of(model)):
             loss, _ = self._compute(model, batch)
         if not (isinstance(loss, Tensor) and loss.numel() == 1):
@@ -290,11 +272,7 @@ class Task:
         return loss
 
     def backward(self, loss: Tensor) -> None:
-        """Compute the gradients of a batch's loss.
-
-        Raises:
-            TrainingError: It does not depend on any parameter that requires gradients.
-        """
+        """Compute the gradients of a batch's loss."""
         if not loss.requires_grad:
             raise TrainingError(
                 f"the loss of task {self.name} has no gradient: it does not depend on a parameter "
@@ -303,7 +281,7 @@ class Task:
         loss.backward()
 
     def _compute(self, model: Any, batch: Batch) -> tuple[Tensor, Any]:
-        """Return what the loss of a batch is, and outputs, unless there is a training step."""
+        """Return the loss of a batch, and the outputs, unless there is a training step."""
         outputs: Any = None
         try:
             if self.training_step is not None:
@@ -324,35 +302,24 @@ class Task:
     def evaluate(self, model: nn.Module) -> Evaluation:
         """Return loss and accuracy of *model* on the held-out data, means over all samples.
 
-        Batches of ``batch_size`` samples are moved to the model's device one at a time, so that a
-        model that can be trained there can be evaluated. Every submodule keeps its mode, training
-        or evaluation.
-
         Raises:
             TrainingError: A batch does not have the required form, or the evaluation raised
                 something.
         """
-        # Tensors draw no random numbers; a dataset may, but must not change later draws.
-        draws = nullcontext() if is_tensors(self.test) else seeded(0)
-        with draws, _evaluating(model):
-            return self._mean_over_batches(model)
-
-    @torch.no_grad()
-    def _mean_over_batches(self, model: nn.Module) -> Evaluation:
         device = _device_of(model)
         found: list[tuple[int, Evaluation]] = []
-        for batch in batches_in_order(self.test, self.batch_size, self.collate):
-            moved = map_tensors(batch, lambda side: side.to(device))
-            with autocast(self.precision, device):
-                found.append((batch_length(batch), self.evaluate_batch(model, moved)))
+        # Tensors draw no random numbers; a dataset may, but must not change later draws.
+        draws = nullcontext() if is_tensors(self.test) else seeded(0)
+        with draws, _evaluating(model), torch.no_grad():
+            # One batch at a time: a model that can be trained on its device can be evaluated there.
+            for batch in batches_in_order(self.test, self.batch_size, self.collate):
+                moved = map_tensors(batch, lambda side: side.to(device))
+                with autocast(self.precision, device):
+                    found.append((batch_length(batch), self.evaluate_batch(model, moved)))
         return mean_of(found)
 
     def evaluate_batch(self, model: Callable[..., Any], batch: Batch) -> Evaluation:
-        """Return loss and accuracy on a batch on the model's device.
-
-        Raises:
-            TrainingError: It does not have the required form, or a function raised something.
-        """
+        """Return loss and accuracy on a batch on the model's device."""
         try:
             return self._evaluation_of(model, batch)
         except RumorError:
@@ -431,7 +398,7 @@ class Task:
 
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode within a block, and then restore each submodule's mode."""
+    """Put a model into evaluation mode within a block; then restore each submodule's mode."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -454,7 +421,6 @@ def _device_of(model: nn.Module) -> torch.device:
 
 
 def _are_labels(targets: Tensor) -> bool:
-    """True if targets are integers."""
     return not (targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool)
 
 
@@ -489,8 +455,7 @@ def _with_momentum(
 def trained_by(
     task: Task, lr: float | None = None, lr_schedule: str | None = None
 ) -> dict[str, Any]:
-    """Return the settings that train a task: ``optimizer``, ``momentum`` (None without any),
-    ``lr``, and ``lr_schedule`` unless constant. Defaults are the task's.
+    """Return the settings that train a task, for reports; defaults are the task's.
 
     Raises:
         ConfigError: The task sets a momentum, but the optimizer has none.
@@ -502,9 +467,7 @@ def trained_by(
     lr, schedule = task.lr if lr is None else lr, lr_schedule or task.lr_schedule
     changing = {} if parse_lr_schedule(schedule).is_constant else {"lr_schedule": schedule}
     try:
-        optimizer = task.optimizer(
-            [nn.Parameter(torch.zeros(1, dtype=torch.float32, device="cpu"))], lr
-        )
+        optimizer = task.optimizer([_parameter()], lr)
     except ConfigError:
         raise
     except Exception:  # one of a user's own, which may want the parameters of a whole model
@@ -515,21 +478,11 @@ def trained_by(
 
 
 def require_optimizer(rule: Rule, task: Task, model: nn.Module | None = None) -> None:
-    """Check that a rule works with the optimizer of a task.
-
-    **model* is the task's, whose parameters may be in several groups; default: a single one.
-
-    Raises:
-        ConfigError: It does not.
-    """
+    """Raise ConfigError unless a rule works with a task's optimizer, of *model*'s parameters."""
     requirements = requirements_of(rule)
     if not (requirements.plain_sgd or requirements.lr):
         return
-    own = (
-        [nn.Parameter(torch.zeros(1, dtype=torch.float32, device="cpu"))]
-        if model is None
-        else model.parameters()
-    )
+    own = [_parameter()] if model is None else model.parameters()
     optimizer = task.make_optimizer([each for each in own if each.requires_grad], task.lr)
     kind = type(optimizer).__name__
     momentum = max((group.get("momentum", 0.0) for group in optimizer.param_groups), default=0.0)
@@ -542,12 +495,12 @@ def require_optimizer(rule: Rule, task: Task, model: nn.Module | None = None) ->
     require_one_lr(rule, optimizer.param_groups)
 
 
-def require_one_lr(rule: Rule, groups: Iterable[Mapping[str, Any]]) -> None:
-    """Check that an optimizer's groups have one learning rate, if a rule uses it.
+def _parameter() -> nn.Parameter:
+    return nn.Parameter(torch.zeros(1, dtype=torch.float32, device="cpu"))
 
-    Raises:
-        ConfigError: They have several.
-    """
+
+def require_one_lr(rule: Rule, groups: Iterable[Mapping[str, Any]]) -> None:
+    """Raise ConfigError if a rule goes by the learning rate, and an optimizer has several."""
     if not requirements_of(rule).lr:
         return
     rates = sorted({float(group["lr"]) for group in groups})

@@ -17,9 +17,9 @@ from rumor.train.storage.merge import (
     consensus_distance,
     digest,
     merge,
+    merge_models,
     merging_weights,
     open_model,
-    require_one_swarm,
     save_model,
     swarms_of,
 )
@@ -259,7 +259,7 @@ def test_models_are_of_one_swarm_if_their_peers_have_met(
         assert ["".join(m.id for m in swarm) for swarm in swarms_of(order)] == swarms
     if len(swarms) > 1:
         with pytest.raises(TrainingError, match="trained in 2 swarms") as refused:
-            require_one_swarm(models)
+            merge_models(models)
         assert "; ".join(", ".join(swarm) for swarm in swarms) in str(refused.value)
 
 
