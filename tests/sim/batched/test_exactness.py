@@ -350,5 +350,7 @@ def test_where_it_stops_does_not_depend_on_how_it_is_computed() -> None:
 
 @pytest.mark.parametrize("rule", ["allreduce", "dpsgd"])
 def test_a_barrier_cannot_go_on_without_a_worker_that_diverges(rule: str) -> None:
-    with pytest.raises(TrainingError, match=rf"{rule} cannot continue without a worker: 1 worker of 8 diverged"):
+    with pytest.raises(
+        TrainingError, match=rf"{rule} cannot continue without a worker: 1 worker of 8 diverged"
+    ):
         simulate(task=poisoned(), workers=8, partition="shards:1", rule=rule, engine="loop")
