@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-__all__ = ["differences", "machine", "uptime_s"]
+__all__ = ["differences", "machine", "processor", "uptime_s"]
 
 # The clock that runs while the machine sleeps, by its name on Linux, then on macOS. Python's own
 # monotonic clock stops during sleep on both.
@@ -34,7 +34,7 @@ def machine(device: torch.device) -> dict[str, Any]:
         "numpy": np.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu": _processor(),
+        "cpu": processor(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "matmul_precision": torch.get_float32_matmul_precision(),
@@ -56,7 +56,8 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the model name of the CPU."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
