@@ -48,14 +48,7 @@ _USUAL: Final = ("protocol", "exchange", "stall", "straggler", "start")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run benchmarks, and print their tables.
-
-    Args:
-        arguments: Command-line arguments; default: those of the process.
-
-    Raises:
-        SystemExit: With 2, if an option or a name is unknown.
-    """
+    """Run the benchmarks that *arguments* (default: those of the process) name."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--write", type=Path, metavar="FILE", help="also write them as Markdown")

@@ -28,13 +28,7 @@ _PASSES: Final = {
 def measure_copies(
     device: str = "cuda", copies_mb: tuple[float, ...] = (44.0, 400.0), rounds: int = 7
 ) -> Result:
-    """Take snapshots of a vector, and mix shares, within one process.
-
-    Args:
-        device: Device of the vector.
-        copies_mb: Its sizes in float32, 10**6 bytes.
-        rounds: Turns of each way.
-    """
+    """Take snapshots of a vector of *copies_mb* 10**6 bytes, and mix shares, within a process."""
     return Result(
         name="gpu-copies",
         title="Between device and page-locked memory",
@@ -79,14 +73,7 @@ def measure_workers(
     worker_steps: int = 20,
     rounds: int = 3,
 ) -> Result:
-    """Simulate workers that train on a device, compared with the CPU.
-
-    Args:
-        device: Device of the workers' models.
-        simulated: Numbers of workers.
-        worker_steps: Steps of each worker.
-        rounds: Turns of either device.
-    """
+    """Simulate workers that train on a device, compared with the CPU."""
     torch.set_num_threads(1)
     return Result(
         name="gpu-workers",

@@ -107,16 +107,8 @@ _Key = TypeVar("_Key")
 
 
 def alternate(ways: Mapping[_Key, Callable[[], Sequence[_T]]], rounds: int) -> dict[_Key, list[_T]]:
-    """Measure several ways in turn, so that a slow minute of the machine falls on all of them.
-
-    Args:
-        ways: Each takes some measurements when called. The first call is not counted: it fills
-            caches and buffers.
-        rounds: Counted calls of each way.
-
-    Returns:
-        All measurements of each way, in the order taken.
-    """
+    """Return the measurements of several ways, each called once in each of some rounds."""
+    # In turn, so that a slow minute falls on all; the first calls fill caches and buffers.
     for way in ways.values():
         way()
     found: dict[_Key, list[_T]] = {name: [] for name in ways}

@@ -48,12 +48,7 @@ def measure_protocol(
 ) -> Result:
     """Measure the core's events per second, and the codec's microseconds per message.
 
-    Args:
-        peers: Sizes of swarms in which each peer has a member table of its own.
-        workers: Sizes of swarms that share one member table, as simulated workers do.
-        events: Approximate number of events of each swarm that are timed together.
-        messages: Number of messages that are timed together.
-        rounds: Turns of each way.
+    Each of *peers* has a member table of its own; *workers* share one, as in simulations.
     """
     shared, own = _ways(workers, events, shared=True), _ways(peers, events, shared=False)
     with paused():
@@ -66,12 +61,7 @@ def measure_protocol(
 
 
 class _Swarm:
-    """Peers that know one another and train, on a clock that moves on request only.
-
-    Args:
-        n: Number of peers; each pushes at every step.
-        shared: Use one member table for all.
-    """
+    """Peers that know one another and push at every step, on a clock that moves on request only."""
 
     def __init__(self, n: int, *, shared: bool) -> None:
         self.now = 0.0

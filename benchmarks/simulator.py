@@ -73,9 +73,8 @@ def measure_simulator(
         hidden: Units of the network's one hidden layer: 2.4 k parameters with 32, 80 k with 1070.
         steps: Steps of all workers together; 0: as many as take the rival a quarter of a minute.
         threads: Threads in the rows that show the gain from more than one.
-        rounds: Turns of each way; figures are medians.
-        rarely: Probability of a push at a step in the rows next to our loop alone; the rival always
-            pushes.
+        rounds: Turns of each way.
+        rarely: Probability of a push in the rows next to our loop alone; the rival always pushes.
     """
     rows: list[Row] = []
     for units in hidden:
@@ -227,17 +226,6 @@ def measured(
 ) -> dict[str, Any]:
     """Simulate GoSGD, in this process.
 
-    Set-up and evaluations are not counted, like the rival's: runs of so few steps that all of these
-    are decided twice are subtracted, the quicker of two. They have as much of both.
-
-    Args:
-        hidden: Units of the hidden layer.
-        workers: Number of workers.
-        steps: Optimizer steps of each worker; 2 or more.
-        engine: ``auto``, ``dense`` or ``loop``.
-        threads: Threads of the simulator.
-        p: Probability that a step pushes.
-
     Returns:
         ``rate``, steps of all workers per second; ``accuracy`` of the merged model;
         ``loaded_mb`` and ``peak_mb``, peak resident memory before the simulation and in all, in
@@ -254,6 +242,8 @@ def measured(
     except ConfigError:
         pass
     loaded_mb = peak_rss_mib() * _MB_PER_MIB
+    # Set-up and evaluations are not counted, like the rival's: runs of so few steps that all of
+    # these are decided twice are subtracted, the quicker of two. They have as much of both.
     bare = min(max(1, steps // 4), math.ceil(choice.STEPS_VERIFIED / workers))
     bare_s = min(run(workers, bare, how).summary["wall_s"] for _ in range(2))
     found = run(workers, steps, how).summary

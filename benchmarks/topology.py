@@ -25,13 +25,7 @@ def measure_topology(
     viewed: int = 1_000,
     rounds: int = 3,
 ) -> Result:
-    """Measure `LiveTopology` on a view that stays, and on a view that changes.
-
-    Args:
-        families: Specs.
-        viewed: Number of peers in the live view.
-        rounds: Measurements of each.
-    """
+    """Measure `LiveTopology` on a view of so many peers that stays, and on one that changes."""
     return Result(
         name="topology",
         title="Cost of a live view; less is better",

@@ -8,12 +8,12 @@ import re
 import sys
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Annotated, Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
 
-__all__ = ["COMMANDS", "Command", "app", "load", "run"]
+__all__ = ["COMMANDS", "app", "load", "run"]
 
 _WRONG_ARGUMENTS = 2
 """Exit status, as in `errors`."""
@@ -26,71 +26,43 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-class Command(NamedTuple):
-    """One command of ``rumor``: where it is, and its line in ``rumor --help``."""
-
-    module: str
-    """Module inside this package whose function, or group of commands, has the command's name."""
-    summary: str
-    """First sentence of the function's docstring, copied here to avoid importing its module."""
-
-
-_FORKS: Final = ("launch", "demo")
-"""Commands that fork peers: shared modules are imported while options are parsed."""
+# These fork peers: shared modules are imported while options are parsed.
+_FORKS: Final = {"launch", "demo"}
 
 _PANELS: Final = {
     "Train": {
-        "launch": Command(
-            "commands.launch", "Train one model with several processes of this machine."
-        ),
-        "run": Command("commands.run", "Start your own training script as the peers of one swarm."),
-        "peer": Command(
-            "commands.peer", "Be one peer: found a swarm, or join one by any member's address."
-        ),
-        "pull": Command(
-            "live.pull", "Read the average model of a running swarm, without joining it."
-        ),
-        "merge": Command(
-            "commands.merge", "Average the models of several peers, by their weights."
-        ),
-        "demo": Command(
-            "demo.race", "Compare gossip and all-reduce under the same faults, in a minute."
-        ),
+        "launch": ("commands", "Train one model with several processes of this machine."),
+        "run": ("commands", "Start your own training script as the peers of one swarm."),
+        "peer": ("commands", "Be one peer: found a swarm, or join one by any member's address."),
+        "pull": ("live", "Read the average model of a running swarm, without joining it."),
+        "merge": ("commands", "Average the models of several peers, by their weights."),
+        "demo": ("demo", "Compare gossip and all-reduce under the same faults, in a minute."),
     },
     "Watch and administer": {
-        "top": Command("live.top", "Show the members of a swarm, and how each is doing."),
-        "stop": Command("live.stop", "End a whole swarm in good order, by any member's address."),
-        "doctor": Command(
-            "live.doctor", "Find out why a peer on this machine cannot join, and what to do."
-        ),
-        "keys": Command("commands.keys", "Create keys of machines, and rosters of known machines."),
+        "top": ("live", "Show the members of a swarm, and how each is doing."),
+        "stop": ("live", "End a whole swarm in good order, by any member's address."),
+        "doctor": ("live", "Find out why a peer on this machine cannot join, and what to do."),
+        "keys": ("commands", "Create keys of machines, and rosters of known machines."),
     },
     "Simulate and measure": {
-        "simulate": Command("commands.simulate", "Train one model with many simulated workers."),
-        "study": Command(
-            "commands.study", "Compare topologies, rules, sizes or networks on one page."
-        ),
-        "calibrate": Command(
-            "live.calibrate", "Measure real peers, for `rumor simulate --from FILE`."
-        ),
-        "advise": Command(
-            "commands.advise", "Find the rule, topology and wire that suit your machines."
-        ),
+        "simulate": ("commands", "Train one model with many simulated workers."),
+        "study": ("commands", "Compare topologies, rules, sizes or networks on one page."),
+        "calibrate": ("live", "Measure real peers, for `rumor simulate --from FILE`."),
+        "advise": ("commands", "Find the rule, topology and wire that suit your machines."),
     },
     "Look up": {
-        "rules": Command(
-            "commands.rules", "List the rules by which peers exchange, or explain one."
-        ),
-        "topology": Command(
-            "commands.topology", "Show who pushes to whom in a topology, and how fast it mixes."
-        ),
-        "config": Command("commands.config", "List and explain the settings of commands."),
+        "rules": ("commands", "List the rules by which peers exchange, or explain one."),
+        "topology": ("commands", "Show who pushes to whom in a topology, and how fast it mixes."),
+        "config": ("commands", "List and explain the settings of commands."),
     },
 }
 """Panels of ``rumor --help``."""
 
 COMMANDS: Final = {name: each for panel in _PANELS.values() for name, each in panel.items()}
-"""Commands by name, in the order in which ``rumor --help`` lists them."""
+"""Folder of each command's module, and its line in ``rumor --help``, in the order of the help.
+
+The line is the first sentence of the command's docstring, repeated to avoid importing its module.
+"""
 
 app = typer.Typer(
     name="rumor",
@@ -105,15 +77,12 @@ class _LazyCommand(TyperCommand):
     """Stands for a command whose module is imported once it is called."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        """Parse its arguments, by the options of the command itself."""
-        name = str(self.name)
-        return load(name).make_context(*args, **kwargs)
+        return load(str(self.name)).make_context(*args, **kwargs)
 
 
 def load(name: str) -> Any:
-    """Import a command, and return the typer object: its options are ``params``; a group has its
-    commands in ``commands``, by name."""
-    found = getattr(import_module(f".{COMMANDS[name].module}", __package__), name)
+    """Import a command, and return the typer object."""
+    found = getattr(import_module(f".{COMMANDS[name][0]}.{name}", __package__), name)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(**_SETTINGS)
         alone.command(name)(found)
@@ -122,10 +91,8 @@ def load(name: str) -> Any:
 
 
 for _panel, _commands in _PANELS.items():
-    for _name, _command in _commands.items():
-        app.command(_name, help=_command.summary, rich_help_panel=_panel, cls=_LazyCommand)(
-            lambda: None
-        )
+    for _name, (_, _summary) in _commands.items():
+        app.command(_name, help=_summary, rich_help_panel=_panel, cls=_LazyCommand)(lambda: None)
 
 
 def _say_version(wanted: bool) -> None:
@@ -152,37 +119,25 @@ def _root(
 ) -> None: ...
 
 
-@runtime_checkable
-class _UsageError(Protocol):
-    """The error of typer for arguments that it cannot parse; the class itself is not public."""
-
-    exit_code: int
-    ctx: Any
-
-    def format_message(self) -> str: ...
-
-
 def run() -> None:
-    """Run the command that ``sys.argv`` names.
-
-    Raises:
-        SystemExit: Always, with the command's exit status.
-    """
+    """Run the command that ``sys.argv`` names, and exit with its status."""
     for stream in (sys.stdout, sys.stderr):
         # A terminal or pipe may lack a letter of some name in its encoding, and must not fail.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        if {*sys.argv[1:2]} & {*_FORKS} and not {"-h", "--help"} & {*sys.argv}:
+        if _FORKS.intersection(sys.argv[1:2]) and not {"-h", "--help"} & {*sys.argv}:
             import_module(".launch.forking", __package__).begin_forking()
         status = app(prog_name="rumor", standalone_mode=False)
     except Exception as error:
-        if not isinstance(error, _UsageError):
+        # The class of typer's error for arguments that it cannot parse is not public.
+        usage: Any = error
+        if not hasattr(usage, "format_message"):
             raise
         # typer would print a box of seven lines.
-        if message := error.format_message():
+        if message := usage.format_message():
             # The error of an option without its value has no context.
-            called = error.ctx.command_path if error.ctx else f"rumor {sys.argv[1]}"
+            called = usage.ctx.command_path if usage.ctx else f"rumor {sys.argv[1]}"
             hint = f"Try '{called} --help'."
             if setting := _setting_of(message, called):
                 hint = f"Write --set {setting}=VALUE; `rumor config {setting}` explains it."

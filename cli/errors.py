@@ -17,16 +17,8 @@ import typer
 from ..gossip.errors import ConfigError, RumorError
 
 __all__ = [
-    "FAILED",
-    "STOPPED",
-    "WRONG_ARGUMENTS",
-    "fail",
-    "not_written",
-    "printable",
-    "reporting_errors",
-    "sigterm_as_interrupt",
-    "understanding",
-    "with_advice",
+    *("FAILED", "STOPPED", "WRONG_ARGUMENTS", "fail", "not_written", "printable"),
+    *("reporting_errors", "sigterm_as_interrupt", "understanding", "with_advice"),
 ]
 
 FAILED = 1
@@ -47,11 +39,7 @@ _CONTROLS: Final = re.compile(
 
 @contextmanager
 def reporting_errors(*, debug: bool = False) -> Iterator[None]:
-    """Report errors raised inside as a message on stderr and an exit status.
-
-    Raises:
-        typer.Exit: With status 2 for settings that are not valid, 1 for other failures.
-    """
+    """Report errors raised inside as a message on stderr and an exit status."""
     try:
         yield
     except Exception as error:
@@ -87,14 +75,10 @@ def with_advice(message: str) -> str:
 
 @contextmanager
 def understanding(folder: object) -> Iterator[None]:
-    """Report any invalid content of a folder to its readers: its files may be damaged, edited or
-    forged, in more ways than every reader could check.
-
-    Raises:
-        ConfigError: Content read inside was not written by rumor.
-    """
+    """Raise ConfigError if what is read inside was not written by rumor."""
     try:
         yield
+    # Files may be damaged, edited or forged in more ways than every reader could check.
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         if _status_of(error) is not None:
             raise
@@ -112,8 +96,7 @@ def printable(text: str) -> str:
 
 @contextmanager
 def sigterm_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM, which schedulers and `timeout` send, end the block as Ctrl-C does: with its
-    messages and cleanup."""
+    """Let SIGTERM, as schedulers send it, end the block as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -134,11 +117,7 @@ def not_written(path: object, error: OSError) -> str:
 
 
 def fail(message: str, status: int) -> NoReturn:
-    """Print an error on stderr and exit.
-
-    Raises:
-        typer.Exit: Always.
-    """
+    """Print an error on stderr and exit."""
     if len(message) > _MESSAGE_MAX:
         # A foreign name may be of any length; what follows it matters.
         message = f"{message[: _MESSAGE_MAX // 2]} ... {message[-_MESSAGE_MAX // 2 :]}"

@@ -13,11 +13,7 @@ __all__ = ["check_output", "new_folders", "taken_folder"]
 
 
 def check_output(path: Path, *, force: bool = True) -> None:
-    """Check that a file can be written there, before anything takes long.
-
-    Raises:
-        ConfigError: It is there already, and not to be overwritten; or its folder is missing.
-    """
+    """Check that a file can be written there, before anything takes long."""
     if path.exists() and not force:
         raise ConfigError(f"{path} is there already: give --force to overwrite it")
     if path.is_dir() or not path.absolute().parent.is_dir():
@@ -25,12 +21,7 @@ def check_output(path: Path, *, force: bool = True) -> None:
 
 
 def new_folders(task: str, kind: str = "") -> Iterator[Path]:
-    """Yield names for the folder of a run without one, the best one first.
-
-    Args:
-        task: Name of the task.
-        kind: Prefix, if runs are of several kinds.
-    """
+    """Yield names for the folder of a run without one, the best one first; *kind* is a prefix."""
     name = re.sub(r"[^\w.-]+", "-", task)
     stem = Path("runs") / f"{kind}{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     for number in count(1):
@@ -39,15 +30,14 @@ def new_folders(task: str, kind: str = "") -> Iterator[Path]:
 
 @contextmanager
 def taken_folder(folders: Iterator[Path]) -> Iterator[Path]:
-    """Make the first of these folders that did not exist: runs of the same second get one each.
-
-    It is removed again if nothing was kept in it.
+    """Make the first of these folders that did not exist, and remove it if nothing is kept in it.
 
     Raises:
         OSError: It cannot be made.
     """
     for folder in folders:
         above_is_new = not folder.parent.exists()
+        # Another run of the same second may make it first.
         with suppress(FileExistsError):
             folder.mkdir(parents=True)
             break

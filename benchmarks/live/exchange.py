@@ -47,15 +47,7 @@ def measure_exchange(
     rounds: int = 7,
     device: str = "cpu",
 ) -> Result:
-    """Push vectors from this process into another on this machine.
-
-    Args:
-        sizes_mb: Sizes of the vector in float32, 10**6 bytes.
-        ways: Wire formats, over TCP, or ``shared-memory``; each has its own pair of peers, and
-            alternates with the references.
-        rounds: Turns of each way.
-        device: Device of both vectors; those of raw pyzmq are in host memory.
-    """
+    """Push vectors of *sizes_mb* 10**6 bytes from this process into another on this machine."""
     torch.set_num_threads(1)
     # As `rumor peer` does. The references run in the same processes.
     keep_pages(messages=True)
@@ -86,7 +78,6 @@ class _OnDemand:
         """Time of the last decision to push, right before its snapshot; seconds, monotonic."""
 
     def step(self, turn: RuleContext) -> None:
-        """Take one turn."""
         for share in turn.shares():
             turn.mix(share)
         peer = turn.draw() if self.wanted else None

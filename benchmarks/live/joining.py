@@ -34,13 +34,9 @@ def measure_joining(
     rounds: int = 2,
     step_s: float = 0.01,
 ) -> Result:
-    """Let several newcomers at once join a peer that trains.
+    """Let several newcomers at once join a peer that trains a model of *size_mb* 10**6 bytes.
 
-    Args:
-        joiners: Numbers of simultaneous newcomers.
-        size_mb: Size of the float32 model, 10**6 bytes; each process takes about four times that.
-        rounds: How often each number joins; figures are medians.
-        step_s: Sleep of an optimizer step of a member, seconds.
+    Each process takes about four times that.
     """
     torch.set_num_threads(1)
     n_params = int(size_mb * 1e6) // 4
@@ -167,12 +163,7 @@ def _resident_bytes() -> int:
 
 
 class _Watch:
-    """Watches a peer's memory from a thread of its own, until it is stopped.
-
-    Args:
-        use: Returns what the peer holds.
-        before_bytes: Resident memory of the process before it had a model.
-    """
+    """Watches a peer's memory from a thread of its own, until it is stopped."""
 
     def __init__(self, use: Callable[[], MemoryUse], before_bytes: int) -> None:
         self._use = use

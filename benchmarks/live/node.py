@@ -42,15 +42,8 @@ def measure_node(
 ) -> Result:
     """Measure `Peer.step` by what it does, from its call by the last process to its last return.
 
-    Args:
-        params: Parameters of the model.
-        ways: How processes share the model: ``ddp`` or ``fsdp``.
-        ranks: Number of processes.
-        wire: Format of the shares.
-        steps: Number of steps of each kind in a turn; a fifth of it for more than 5 M parameters.
-        rounds: Turns of each way.
-        device: Device of the model: on ``cuda``, each process has a card, and NCCL, if there are
-            enough; else they share them, and use gloo.
+    *ways* are ``ddp`` and ``fsdp``; on ``cuda``, each process has a card, and NCCL, if there are
+    enough; else they share them, and use gloo.
     """
     torch.set_num_threads(1)
     rows: list[Row] = []

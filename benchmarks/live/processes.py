@@ -64,11 +64,7 @@ class Partner:
         return self._pipe.poll(timeout_s)
 
     def hear(self, timeout_s: float = _PATIENCE_S) -> Any:
-        """Wait for its next message.
-
-        Raises:
-            TimeoutError: It sends nothing within *timeout_s*, seconds, or has ended.
-        """
+        """Wait for its next message."""
         try:
             if self._pipe.poll(timeout_s):
                 return self._pipe.recv()
@@ -112,12 +108,7 @@ def partner(serve: Callable[..., None], *arguments: Any) -> Iterator[Partner]:
 def partners(
     serve: Callable[..., None], arguments: Sequence[Sequence[Any]]
 ) -> Iterator[list[Partner]]:
-    """Run several processes, with torch on one thread in each; they are asked to end together.
-
-    Args:
-        serve: A function of a module; it ends when it reads None from its pipe.
-        arguments: Further arguments for it, in each process.
-    """
+    """Run ``serve(pipe, *given)`` in a process for each of *arguments*, until it reads None."""
     spawn = multiprocessing.get_context("spawn")
     patience_s = 0.0
     with ExitStack() as stack:

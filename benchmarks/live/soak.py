@@ -57,8 +57,7 @@ class _Place:
 class _Churn:
     """A swarm in a folder: founders that stay, and places in which other peers come and go.
 
-    All sleep in their steps; shares are a little too large for one message. Every second peer
-    exchanges over TCP only, the others through shared memory if possible.
+    Every second peer exchanges over TCP only, the others through shared memory if possible.
     """
 
     def __init__(self, folder: Path, staying: int, coming: int) -> None:
@@ -213,17 +212,11 @@ def measure_soak(
     every_s: float = 2.0,
     look_s: float = 5.0,
 ) -> Result:
-    """Soak a swarm, and compare the last quarter of the time with the second one; needs Linux.
+    """Compare the last quarter of the time of a swarm with the second one; needs Linux.
 
-    The first quarter is skipped: until then, memory is allocated for the first time.
-
-    Args:
-        minutes: Duration.
-        peers: Maximum number of simultaneous peers.
-        every_s: Interval at which a peer is removed, seconds; a quarter of the peers stay, and are
-            measured.
-        look_s: Interval between measurements, seconds.
+    One of *peers* is removed each *every_s*; a quarter of them stay, and are measured.
     """
+    # The first quarter is skipped: until then, memory is allocated for the first time.
     # Every death would be logged, and drown the few lines of this benchmark.
     logging.getLogger("rumor").setLevel(logging.ERROR)
     staying = max(2, peers // 4)

@@ -75,8 +75,8 @@ def measure_stall(
         step_s: Sleep of an optimizer step, seconds.
         steps: Number of steps in a row, with gossip or without.
         rounds: Turns of either.
-        rival_rounds: Counted averaging rounds of hivemind and decent-dp, two peers on this machine,
-            once every 1 / p steps; with 0, or on a GPU, neither is run.
+        rival_rounds: Counted averaging rounds of hivemind and decent-dp, once every 1 / p steps;
+            with 0, or on a GPU, neither is run.
         device: Device of the model.
     """
     torch.set_num_threads(1)

@@ -27,15 +27,7 @@ _TIMEOUT_S: Final = 300.0
 
 
 def measure_start(peers: tuple[int, ...] = (1, 4, 16), rounds: int = 3) -> Result:
-    """Launch swarms on the task ``digits``, and measure when each peer wrote its first row.
-
-    Args:
-        peers: Sizes of the swarms.
-        rounds: Launches of each size.
-
-    Raises:
-        RuntimeError: A launch failed, or a peer took no step.
-    """
+    """Launch swarms on the task ``digits``, and measure when each peer wrote its first row."""
     importing = partial(timed, partial(subprocess.run, _IMPORT, check=True))
     launches = {n: partial(_first_step, n) for n in peers}
     found = alternate({0: importing, **launches}, rounds)

@@ -40,18 +40,9 @@ def measure_straggler(
     burst_s: float = 5.0,
     rounds: int = 4,
 ) -> Result:
-    """Count the fleet's samples per second with one slow peer; a step is one sample.
+    """Count the fleet's samples per second with one peer *slowdown* times slower.
 
-    A step of the optimizer is a sleep, so that cores are no limit.
-
-    Args:
-        peers: Number of peers.
-        slowdown: Factor on the duration of the last peer's steps.
-        step_s: Sleep of a step of the others, seconds.
-        n_params: Parameters of the model.
-        p: Probability of a push at a step.
-        burst_s: Duration of a turn of each way, seconds.
-        rounds: Turns of each way.
+    A step is one sample, and a sleep, so that cores are no limit.
     """
     paces_s = [*[step_s] * (peers - 1), step_s * slowdown]
     with (
@@ -134,7 +125,6 @@ class _First(nn.Module):
         self.model = Flat(n_params)
 
     def forward(self) -> Tensor:
-        """The first parameter."""
         return self.model.flat[0]
 
 

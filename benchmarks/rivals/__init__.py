@@ -29,17 +29,12 @@ class RivalError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A third-party package.
-
-    Args:
-        name: Name in the package index.
-        version: The measured version.
-        also: Its imports that we do not have, each with its version.
-    """
+    """A third-party package."""
 
     name: str
     version: str
     also: tuple[str, ...] = ()
+    """Its imports that we do not have, each with its version."""
 
 
 GOSSIPY: Final = Rival("gossipy-dfl", "0.0.1", ("dill==0.4.1", "pandas==3.1.1"))
@@ -72,13 +67,9 @@ def measure(
 
     Args:
         rival: Its packages are importable by the script, besides ours.
-        script: A module of this folder. It takes one argument, JSON, and prints one JSON object on
-            its last line.
-        asked: Content of the argument.
+        script: A module of this folder, which prints one JSON object on its last line: the result.
+        asked: The script's only argument, as JSON.
         environment: Variables to set for its process.
-
-    Returns:
-        The object that the script printed.
 
     Raises:
         RivalError: It could not be installed, or the script failed; one line says why.

@@ -30,14 +30,7 @@ _PATIENCE_S: Final = 300.0
 def measure(
     rival: str, n_params: int, periods: list[int], step_s: float, rounds: int
 ) -> dict[str, Any]:
-    """Let two peers train and average, and time how long their training threads wait.
-
-    Args:
-        rival: ``hivemind`` or ``decent-dp``.
-        n_params: Number of averaged float32 parameters.
-        periods: Steps between two averaging rounds; each is measured in turn.
-        step_s: Sleep of an optimizer step, seconds.
-        rounds: Counted averaging rounds, for each period.
+    """Let two peers train and average, each in turn after so many steps as *periods* say.
 
     Returns:
         ``stalls_s``, for each period the time that every step of one peer lost to averaging,
@@ -170,8 +163,7 @@ class _Idle(torch.optim.Optimizer):
     def __init__(self, named: list[tuple[str, Tensor]]) -> None:
         super().__init__([parameter for _, parameter in named], {})
 
-    def step(self, closure: Any = None) -> Any:
-        """Take an empty step."""
+    def step(self, closure: Any = None) -> Any: ...
 
 
 class _Timed:

@@ -50,8 +50,8 @@ def measure(
 
     Returns:
         ``wall_s``; ``steps`` of the optimizer, over all nodes; ``accuracy`` of the mean of all
-        nodes' models; ``loaded_mb`` and ``peak_mb``, peak resident memory before the simulation was
-        made and in all, in 10**6 bytes; ``engine``, its name and version.
+        nodes' models; ``loaded_mb`` and ``peak_mb``, peak resident memory before the simulation and
+        in all, in 10**6 bytes; ``engine``, its name and version.
     """
     torch.set_num_threads(threads)
     _silence()

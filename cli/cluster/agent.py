@@ -1,11 +1,8 @@
 """The process on each machine of ``rumor run --hosts``: it starts peers and reports on them.
 
 Orders arrive on stdin and news leaves on stdout, both as JSON lines, over ssh. Peers write to files
-of this machine, so that they never wait for the launcher: output and metrics are streamed from
-there, and other files are copied once they have ended. If the launcher is lost (its connection
-ends, or it is silent for `LOST_S`), the peers are asked to leave: they hand on their weight, write
-their checkpoints and end, and so they do if this process is killed. No peer trains on unwatched,
-and its files stay here.
+of this machine, so that they never wait for the launcher. If that or this process is lost, they
+leave: no peer trains on unwatched.
 """
 
 import base64
@@ -64,11 +61,7 @@ class Agent:
         self._lost = ""
 
     def run(self) -> int:
-        """Carry out orders until all peers have ended, or the launcher is lost.
-
-        Returns:
-            The exit status: 0 if the launcher received everything.
-        """
+        """Carry out orders until all peers have ended; exit status 1 if the launcher is lost."""
         for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
             # A signal may come while peers are being started: those would not be asked to leave.
             signal.signal(number, lambda *_: self._lose("a signal came"))
@@ -94,7 +87,6 @@ class Agent:
         self._lost = self._lost or why
 
     def _let_leave(self, group: ProcessGroup) -> None:
-        """Without the launcher, let the peers leave, and wait for their end."""
         for place in group.places:
             with suppress(OSError), open(place.folder / "log.txt", "a") as log:
                 log.write(f"rumor: {self._lost}, so this peer is asked to leave\n")
@@ -123,7 +115,6 @@ class Agent:
                     self._group.kill_all()
 
     def _start(self, asked: dict[str, Any]) -> None:
-        """Start the peers."""
         self._leave_s = asked["leave_s"]
         if asked["models"]:
             self._copied = (*COPIED, MODEL)
@@ -185,7 +176,7 @@ def _check(
     first: int,
     count: int,
 ) -> dict[str, Any]:
-    """Report versions and missing parts, and change to the folder where peers run."""
+    """Report versions and problems, and change to the folder where peers run."""
     problems = []
     try:
         os.chdir(os.path.expanduser(dir))

@@ -29,11 +29,7 @@ _CLOSE_S: Final = 5.0
 
 
 def ssh_command(ssh: str, host: Host) -> list[str]:
-    """Return the command that starts the agent on a machine.
-
-    Raises:
-        ConfigError: *ssh* is not a command.
-    """
+    """Return the command that starts the agent on a machine."""
     try:
         words = shlex.split(ssh)
     except ValueError as error:
@@ -51,11 +47,7 @@ def ssh_command(ssh: str, host: Host) -> list[str]:
 
 
 class Connection:
-    """Orders to an agent, and its news.
-
-    Raises:
-        ConfigError: The command does not exist.
-    """
+    """Orders to an agent, and its news."""
 
     def __init__(self, host: Host, ssh: str) -> None:
         self.host = host

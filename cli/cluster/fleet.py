@@ -1,7 +1,6 @@
 """Peers on several machines, from the launcher's view: started, watched, stopped.
 
-Their output and metrics arrive as they are written, and their other files once they have ended, so
-that a run on many machines leaves the same folder as a run on one.
+Their files are copied, so that a run on many machines leaves the same folder as a run on one.
 """
 
 import base64
@@ -68,7 +67,7 @@ def stations(hosts: Sequence[Host], port: int | None) -> tuple[Station, ...]:
 
 
 def _folder_there(out: Path, station: Station, id: str) -> str:
-    """Return a peer's folder on its machine: not that of the copies, if that is this machine."""
+    # Another folder than that of the copies, as the machine may be this one.
     return str(out / "hosts" / station.host.name / id)
 
 
@@ -120,11 +119,7 @@ class Remote:
         words: Sequence[str],
         names: Set[str],
     ) -> Self:
-        """Read the machines' file, and check that the settings are consistent.
-
-        Raises:
-            ConfigError: They are not, or the file is not valid.
-        """
+        """Read the machines' file, and check that the settings are consistent."""
         assert machines.hosts is not None
         made = stations(read_hosts(machines.hosts), machines.port)
         count = sum(len(station.peers) for station in made)
@@ -134,10 +129,7 @@ class Remote:
                 "there, and no --peers"
             )
         job = script_job(replace(config, peers=count), words, here=False)
-        remote = cls(job=job, machines=machines, stations=made)
-        # Checks devices and the ssh command, too.
-        remote.environment(), remote.settings()
-        return remote
+        return cls(job=job, machines=machines, stations=made)
 
     def settings(self) -> dict[str, Any]:
         """Return the ssh command for each machine."""
@@ -166,11 +158,16 @@ class Remote:
             for station in self.stations:
                 connections.append(Connection(station.host, self.machines.ssh))
             for station, connection in zip(self.stations, connections, strict=True):
-                check: dict[str, Any] = {"dir": station.host.dir, "command": job.command}
-                check |= {"script": script_of(job.command), "host": station.bind}
-                check |= {"first": station.ports[0], "count": len(station.ports)}
                 ids = [job.config.ids()[index] for index in station.peers]
-                check["folders"] = [_folder_there(job.out, station, id) for id in ids]
+                check = {
+                    "dir": station.host.dir,
+                    "command": job.command,
+                    "script": script_of(job.command),
+                    "folders": [_folder_there(job.out, station, id) for id in ids],
+                    "host": station.bind,
+                    "first": station.ports[0],
+                    "count": len(station.ports),
+                }
                 connection.say(check=check)
             hellos = [_hello(connection) for connection in connections]
             pairs = [*zip(self.stations, hellos, strict=True)]
@@ -197,16 +194,13 @@ def _hello(connection: Connection) -> tuple[list[int], list[str]]:
     return hello["ports"], [*wrong, *hello["problems"]]
 
 
+@dataclass(slots=True)
 class _RemoteProcess:
-    """One peer's process on another machine."""
+    """One peer's process on another machine; without a status it runs, or is not known."""
 
-    def __init__(self, fleet: "Fleet") -> None:
-        self._fleet = fleet
-        self.status: int | None = None
+    status: int | None = None
 
     def poll(self) -> int | None:
-        """Exit status, minus the signal's number for a killed one; None if running or unknown."""
-        self._fleet.look()
         return self.status
 
 
@@ -229,22 +223,17 @@ class Fleet:
             for index, id in enumerate(job.config.ids())
         ]
         """Places of all peers, in order: the folders of the copies of their files."""
-        self.processes = [_RemoteProcess(self) for _ in self.places]
+        self.processes = [_RemoteProcess() for _ in self.places]
         """Processes in the same order."""
         self.unreached: list[str] = []
         """Peers whose last files could not be copied."""
         self._partial: dict[int, bytes] = {}
         self._lines: deque[str] = deque()
-        self._killed_s: float | None = None
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start all.
-
-        Raises:
-            OSError: The folder for the copies cannot be made.
-        """
+        """Start all."""
         for place in self.places:
             place.folder.mkdir(parents=True)
             (place.folder / "log.txt").touch()
@@ -284,9 +273,10 @@ class Fleet:
 
     def kill_all(self) -> None:
         """Kill all running peers; a machine that does not answer is given up."""
-        if self._killed_s is None:
-            self._killed_s = time.monotonic()
         self._say(kill=True)
+        give_up = threading.Timer(_KILL_S, self._give_up)
+        give_up.daemon = True
+        give_up.start()
 
     def release_all(self) -> None:
         """Do nothing: peers of other machines are never paused."""
@@ -296,20 +286,14 @@ class Fleet:
         while any(process.poll() is None for process in self.processes):
             time.sleep(_PING_S / 100)
 
-    def look(self) -> None:
-        """Give up peers that were to be killed and do not answer."""
-        if self._killed_s is not None and time.monotonic() - self._killed_s > _KILL_S:
-            for process in self.processes:
-                if process.status is None:
-                    process.status = -9
+    def _give_up(self) -> None:
+        for process in self.processes:
+            if process.status is None:
+                process.status = -signal.SIGKILL
 
     def lines(self) -> list[str]:
-        """Return what peers have printed since the last call, prefixed with their machine's and
-        their own name, and events of connections."""
-        found = []
-        while self._lines:
-            found.append(self._lines.popleft())
-        return found
+        """Return what peers have printed since the last call, and events of connections."""
+        return [self._lines.popleft() for _ in range(len(self._lines))]
 
     def close(self) -> None:
         """End all connections, and wait until nothing is written any more."""

@@ -52,11 +52,7 @@ class Host:
 
 
 def read_hosts(path: Path) -> tuple[Host, ...]:
-    """Read the machines.
-
-    Raises:
-        ConfigError: The file cannot be read, or a line is not valid; the line is named.
-    """
+    """Read the machines from a file."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -93,23 +89,17 @@ def _parse(line: int, words: list[str]) -> Host:
     for word in words[1:]:
         key, equals, text = word.partition("=")
         if key.startswith("env:"):
-            if not equals or not _NAME.fullmatch(key[4:]):
+            if not equals or not re.fullmatch(r"[A-Za-z_]\w*", key[4:], re.ASCII):
                 raise ConfigError(f"{word!r}: write env:NAME=VALUE")
             variables[key[4:]] = text
             continue
         if key not in _KEYS or not text:
             known = ", ".join(f"{known}=" for known in _KEYS)
             raise ConfigError(f"{word!r} is not understood: known are {known} and env:NAME=")
-        found[key] = _count(key, text) if key in ("slots", "listen") else text
+        found[key] = text
+        if most := {"slots": SLOTS_MAX, "listen": PORT_MAX}.get(key):
+            if not (text.isascii() and text.isdecimal() and 0 < int(text) <= most):
+                raise ConfigError(f"{word}: it must be a whole number from 1 to {most}")
+            found[key] = int(text)
     parse_address(join_address(found["address"], "1"))
     return Host(**found, variables=variables)
-
-
-_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-
-
-def _count(key: str, text: str) -> int:
-    most = SLOTS_MAX if key == "slots" else PORT_MAX
-    if not (text.isascii() and text.isdecimal() and 0 < int(text) <= most):
-        raise ConfigError(f"{key}={text}: it must be a whole number from 1 to {most}")
-    return int(text)

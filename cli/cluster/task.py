@@ -1,16 +1,14 @@
-"""One process that becomes one peer: a task of a scheduler, as in ``srun rumor run -- python
-train.py``, or a process with a list of addresses in ``RUMOR_JOIN``.
+"""One process that becomes one peer: a scheduler's task, or with addresses in ``RUMOR_JOIN``.
 
-No launcher runs here: the scheduler starts, watches and ends the tasks. Each process reads its
-place from its environment, and then replaces itself by the script, so that signals and exit status
-are those of the script.
+It reads its place from its environment, and then replaces itself by the script, so that signals and
+exit status are those of the script.
 """
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import requirements_of
@@ -33,11 +31,7 @@ _OF_PLACE: Final = ("id", "bind", "advertise", "join", "founders", "key", "roste
 
 
 def find_task(config: MachinesConfig, *, launches: bool) -> ClusterTask | None:
-    """Return the task that this process is; None if it is to launch processes itself.
-
-    Raises:
-        ConfigError: The scheduler's variables are not valid, or contradict *launches*.
-    """
+    """Return the task that this process is; None if it is to launch processes itself."""
     if launches and config.scheduler != "none":
         raise ConfigError(
             f"--scheduler {config.scheduler} says how many peers there are, and where: give "
@@ -54,11 +48,7 @@ def task_folder(config: LaunchConfig, task: ClusterTask) -> Path:
 def task_variables(
     config: LaunchConfig, machines: MachinesConfig, task: ClusterTask, out: Path
 ) -> dict[str, str]:
-    """Return additions to the environment of the task's peer.
-
-    Raises:
-        ConfigError: Settings contradict each other.
-    """
+    """Return additions to the environment of the task's peer."""
     config = replace(config, peers=task.size)
     check_settings(config, Path(out))
     told = variables(config, out, task.rank, local=task.local_rank)
@@ -75,11 +65,7 @@ def task_variables(
 
 
 def listed_variables(config: LaunchConfig, out: Path) -> dict[str, str]:
-    """Return additions to the environment of a peer with a list of addresses in ``RUMOR_JOIN``.
-
-    Raises:
-        ConfigError: Settings contradict each other, or an address is malformed.
-    """
+    """Return additions to the environment of a peer with a list of addresses in ``RUMOR_JOIN``."""
     # A topology is checked for the machines that are listed.
     config = replace(config, peers=os.environ["RUMOR_JOIN"].count(",") + 1)
     check_settings(config, out)
@@ -96,10 +82,6 @@ def listed_variables(config: LaunchConfig, out: Path) -> dict[str, str]:
     return told | {"RUMOR_ID": id, "RUMOR_OUT": str(own), "PYTHONUNBUFFERED": "1"}
 
 
-def execute(command: Sequence[str], told: Mapping[str, str]) -> None:
-    """Replace this process by the script; does not return.
-
-    Raises:
-        OSError: It cannot be started.
-    """
+def execute(command: Sequence[str], told: Mapping[str, str]) -> NoReturn:
+    """Replace this process by the script."""
     os.execvpe(command[0], list(command), {"OMP_NUM_THREADS": "1", **os.environ, **told})

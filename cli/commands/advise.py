@@ -12,23 +12,14 @@ from rich.console import Console
 from rich.text import Text
 
 from ...gossip.errors import ConfigError
-from ...gossip.specs.parameter import check_settings, setting
+from ...gossip.specs.parameter import setting
 from ...sim.config import SimulationConfig
 from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt, understanding
 from ..live.calibrate import CalibrateConfig, measure
 from ..reports.console import counted, print_json, print_path
 from ..run_folder import new_folders
 from ..settings.exchange import parse_rate
-from ..settings.options import (
-    MACHINES,
-    OUTPUT,
-    TRAINING,
-    Json,
-    Source,
-    config_of,
-    given,
-    options_of,
-)
+from ..settings.options import Json, Panel, Source, config_of, given, options_of
 from .study import StudyConfig, compute, outline, print_comparison
 
 if TYPE_CHECKING:
@@ -79,25 +70,21 @@ class AdviseConfig:
         metavar="LOSS",
     )
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
 
 @options_of(
-    Source(AdviseConfig, MACHINES),
-    Source(CalibrateConfig, MACHINES),
-    Source(StudyConfig, OUTPUT, only=("out", "resume", "jobs")),
+    Source(AdviseConfig),
+    Source(CalibrateConfig),
+    Source(StudyConfig, only=("out", "resume", "jobs")),
     Source(
         SimulationConfig,
-        TRAINING,
         without=("seed", "workers", "threads", "memory_gib"),
         unset=dict.fromkeys(("rule", "topology", "wire"), "compared"),
     ),
     everyday={
-        MACHINES: ("hosts", "join", "network", "step_s"),
-        TRAINING: ("task", "stands_for", "steps", "lr", "partition", "target"),
+        Panel.MACHINES: ("hosts", "join", "network", "step_s"),
+        Panel.TRAINING: ("task", "stands_for", "steps", "lr", "partition", "target"),
         "Compared by default": ("rule", "topology", "wire"),
-        OUTPUT: ("seeds", "jobs", "out", "resume"),
+        Panel.OUTPUT: ("seeds", "jobs", "out", "resume"),
     },
     file=False,
 )
@@ -187,7 +174,6 @@ def advise(
 
 
 def _measured(measured: Path | None, links: CalibrateConfig) -> "Calibration":
-    """Return the machines of a folder, of a file or of running peers."""
     from ...sim.calibration import read_calibration
 
     if measured is None and not links.join:
@@ -207,9 +193,6 @@ def read_hosts(text: str, *, step_s: float, network: str = "lan") -> "Calibratio
             *network* says).
         step_s: Duration of a step where no factor is given, seconds.
         network: As `rumor.sim.models.network.read_network` takes it.
-
-    Raises:
-        ConfigError: The text has another form.
     """
     from ...sim.calibration import Calibration, PeerPace
     from ...sim.models.network import Host, read_network
@@ -247,7 +230,7 @@ def _start(fleet: "Calibration", best: "Candidate", typed: Mapping[str, Any]) ->
 
 
 def _write(found: "Advice", folder: Path) -> str:
-    """Write the page, the tables and the picture; return the error."""
+    """Write the page, the tables and the picture; return why not, or an empty string."""
     from ...sim.study import write_tables
     from ...sim.study.report import charts, write_report
     from ...train.storage.files import drafted
@@ -286,7 +269,6 @@ def _print(fleet: "Calibration", task: str, found: "Advice", start: str, folder:
 
 
 def _as_json(found: "Advice", start: str, folder: Path) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
     rows, by = {row.label: row for row in found.comparison.rows}, found.comparison.metric.name
     means = {label: row.figures[by].mean for label, row in rows.items() if by in row.figures}
     verdicts = {label: row.verdict.value for label, row in rows.items()}

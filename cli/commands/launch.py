@@ -10,29 +10,23 @@ from ..launch.config import LaunchConfig
 from ..launch.display import end
 from ..launch.swarm import run_swarm
 from ..settings.exchange import ExchangeConfig
-from ..settings.options import (
-    FAULTS,
-    GOSSIP,
-    OUTPUT,
-    TRAINING,
-    Json,
-    Source,
-    config_of,
-    options_of,
-)
+from ..settings.options import Json, Panel, Source, config_of, options_of
 
 __all__ = ["launch"]
 
 
 @options_of(
-    Source(LaunchConfig, GOSSIP),
-    Source(RunConfig, GOSSIP, without=("index", "count", "resume")),
-    Source(ExchangeConfig, GOSSIP, without=("bandwidth_bytes_s",)),
+    Source(LaunchConfig),
+    Source(RunConfig, without=("index", "count", "resume")),
+    Source(ExchangeConfig, without=("bandwidth_bytes_s",)),
     everyday={
-        TRAINING: ("peers", "task", "steps", "total_steps", "lr", "partition", "device", "seed"),
-        GOSSIP: ("rule", "topology", "wire", "timing"),
-        FAULTS: ("slow", "faults"),
-        OUTPUT: ("out", "resume"),
+        Panel.TRAINING: (
+            *("peers", "task", "steps", "total_steps", "lr"),
+            *("partition", "device", "seed"),
+        ),
+        Panel.GOSSIP: ("rule", "topology", "wire", "timing"),
+        Panel.FAULTS: ("slow", "faults"),
+        Panel.OUTPUT: ("out", "resume"),
     },
 )
 def launch(*, as_json: Json = False, **settings: Any) -> None:

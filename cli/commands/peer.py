@@ -17,17 +17,7 @@ from ...gossip.rules.registry import make_rule
 from ...train.config import PeerConfig, RunConfig
 from ..reports.console import print_json
 from ..settings.exchange import ExchangeConfig
-from ..settings.options import (
-    GOSSIP,
-    OUTPUT,
-    SWARM,
-    TRAINING,
-    Json,
-    Source,
-    config_of,
-    given,
-    options_of,
-)
+from ..settings.options import Json, Panel, Source, config_of, given, options_of
 
 __all__ = ["peer", "stop_on_signals"]
 
@@ -38,14 +28,14 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 @options_of(
-    Source(RunConfig, TRAINING),
-    Source(PeerConfig, GOSSIP, without=("signals",)),
-    Source(ExchangeConfig, GOSSIP, without=("bandwidth_bytes_s",)),
+    Source(RunConfig),
+    Source(PeerConfig, without=("signals",)),
+    Source(ExchangeConfig, without=("bandwidth_bytes_s",)),
     everyday={
-        TRAINING: ("task", "steps", "lr", "partition", "index", "count", "device"),
-        SWARM: ("id", "bind", "join", "key", "roster"),
-        GOSSIP: ("rule", "topology"),
-        OUTPUT: ("out", "resume"),
+        Panel.TRAINING: ("task", "steps", "lr", "partition", "index", "count", "device"),
+        Panel.SWARM: ("id", "bind", "join", "key", "roster"),
+        Panel.GOSSIP: ("rule", "topology"),
+        Panel.OUTPUT: ("out", "resume"),
     },
     environment=True,
 )
@@ -116,7 +106,6 @@ def _run(run_config: RunConfig, peer_config: PeerConfig, stop: threading.Event) 
 
 
 def _configs(options: Mapping[str, Any], typed: Collection[str]) -> tuple[RunConfig, PeerConfig]:
-    """Make the configs of a peer from its options."""
     if options["journal"] and options["out"] is None:
         raise ConfigError("--set journal needs --out: name a folder for it")
     rule = make_rule(options["rule"])

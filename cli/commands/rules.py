@@ -54,7 +54,6 @@ def rules(
 
 
 def _facts(name: str) -> dict[str, Any]:
-    """Return what a rule does, whether its peers wait, and its paper."""
     rule = find_rule(name)
     text, _, source = (inspect.getdoc(rule) or "").partition("Source: ")
     facts = {

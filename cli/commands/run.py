@@ -18,30 +18,20 @@ from ..launch.swarm import run_swarm
 from ..reports.console import print_json
 from ..run_folder import new_folders
 from ..settings.exchange import ExchangeConfig
-from ..settings.options import (
-    FAULTS,
-    GOSSIP,
-    MACHINES,
-    OUTPUT,
-    Json,
-    Source,
-    config_of,
-    given,
-    options_of,
-)
+from ..settings.options import Json, Panel, Source, config_of, given, options_of
 
 __all__ = ["run"]
 
 
 @options_of(
-    Source(LaunchConfig, GOSSIP),
-    Source(MachinesConfig, MACHINES),
-    Source(ExchangeConfig, GOSSIP, without=("bandwidth_bytes_s",)),
+    Source(LaunchConfig),
+    Source(MachinesConfig),
+    Source(ExchangeConfig, without=("bandwidth_bytes_s",)),
     everyday={
-        MACHINES: ("peers", "hosts", "port", "scheduler", "device", "key", "roster"),
-        GOSSIP: ("rule", "topology", "wire", "timing"),
-        FAULTS: ("slow", "faults"),
-        OUTPUT: ("out", "resume", "dry_run"),
+        Panel.MACHINES: ("peers", "hosts", "port", "scheduler", "device", "key", "roster"),
+        Panel.GOSSIP: ("rule", "topology", "wire", "timing"),
+        Panel.FAULTS: ("slow", "faults"),
+        Panel.OUTPUT: ("out", "resume", "dry_run"),
     },
 )
 def run(
@@ -170,7 +160,6 @@ def _show(
     *,
     as_json: bool,
 ) -> None:
-    """Print the commands that would be started."""
     if as_json:
         print_json({"command": list(command), "settings": settings, "environment": told})
         return

@@ -11,23 +11,13 @@ import typer
 from rich.console import Console
 
 from ...gossip.errors import ConfigError
-from ...gossip.specs.parameter import check_settings, setting
+from ...gossip.specs.parameter import setting
 from ...sim.config import SimulationConfig
 from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt, understanding
 from ..reports.console import print_json
 from ..run_folder import new_folders, taken_folder
 from ..settings.exchange import OutSettings
-from ..settings.options import (
-    FAULTS,
-    GOSSIP,
-    OUTPUT,
-    TRAINING,
-    Json,
-    Source,
-    config_of,
-    given,
-    options_of,
-)
+from ..settings.options import Json, Panel, Source, config_of, given, options_of
 
 if TYPE_CHECKING:
     from ...sim import Run
@@ -69,18 +59,15 @@ class SimulateConfig(OutSettings):
 
     plot: bool = setting(True, "Draw a picture.")
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
 
 @options_of(
-    Source(SimulationConfig, GOSSIP),
-    Source(SimulateConfig, OUTPUT),
+    Source(SimulationConfig),
+    Source(SimulateConfig),
     everyday={
-        TRAINING: ("task", "workers", "steps", "time_s", "lr", "partition"),
-        GOSSIP: ("rule", "topology", "wire"),
-        FAULTS: ("network", "speeds", "faults", "storm"),
-        OUTPUT: ("seed", "out", "from_file", "against"),
+        Panel.TRAINING: ("task", "workers", "steps", "time_s", "lr", "partition"),
+        Panel.GOSSIP: ("rule", "topology", "wire"),
+        Panel.FAULTS: ("network", "speeds", "faults", "storm"),
+        Panel.OUTPUT: ("seed", "out", "from_file", "against"),
     },
     file=False,
 )
@@ -176,7 +163,6 @@ def simulate(
 
 
 def _compare(live: "LiveRun", run: "Run", own: SimulateConfig) -> "SideBySide":
-    """Put a simulation next to a live run, whose models differ as its sketches estimate."""
     from ...sim.results.compare import put_side_by_side
     from ..launch.summary import estimate
 
@@ -203,7 +189,6 @@ def complaint(summary: Any) -> str:
 
 
 def _run(config: SimulationConfig) -> "Run":
-    """Simulate, and report progress on stderr."""
     from ...sim import simulate as run_simulation
     from ...sim.results.figures import describe
     from ..reports.simulation import display_on
@@ -226,7 +211,8 @@ def _run(config: SimulationConfig) -> "Run":
 
 
 def _keep(run: "Run", folder: Path, *, picture: bool) -> str:
-    """Write a run's folder; return the error, because the figures are worth showing even so."""
+    """Write a run's folder; return why not, or an empty string."""
+    # Not raised: the figures are worth showing even so.
     try:
         run.save(folder, picture=picture)
     except OSError as error:
@@ -241,10 +227,6 @@ def _keep(run: "Run", folder: Path, *, picture: bool) -> str:
 
 @contextmanager
 def _folder_of(out: Path | None, task: str) -> Iterator[Path]:
-    """Yield the folder of a run: the requested one, or a new folder for this run alone.
-
-    A new folder in which nothing was kept is removed afterwards.
-    """
     from ...train.storage.files import check_folder, check_writable
 
     if out is not None:
@@ -257,13 +239,7 @@ def _folder_of(out: Path | None, task: str) -> Iterator[Path]:
 
 
 def start_from(path: Path, config: SimulationConfig, typed: Collection[str]) -> SimulationConfig:
-    """Take all settings that were not typed from a file of `rumor calibrate`.
-
-    Its notes are printed on stderr.
-
-    Raises:
-        ConfigError: The file cannot be read, or contradicts what was typed.
-    """
+    """Take settings that were not typed from a file of `rumor calibrate`, and print its notes."""
     from ...sim.calibration import read_calibration
 
     found = read_calibration(path)

@@ -14,24 +14,19 @@ from rich.console import Console
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
-from ...gossip.specs.parameter import check_settings, setting
+from ...gossip.specs.parameter import setting
 from ...sim.results.figures import duration
 from ..errors import FAILED, STOPPED, fail, not_written, sigterm_as_interrupt
 from ..reports.console import counted, plain_table, print_json, print_path, progress_on
 from ..settings.exchange import OutSettings
-from ..settings.options import Json, Source, options_of
+from ..settings.options import Json, Source, config_of, options_of
 
 if TYPE_CHECKING:
     from ...sim.study import Results, StudyPlan, StudyProgress
     from ...sim.study.analysis.ranking import Comparison
 
 __all__ = [
-    "StudyConfig",
-    "compute",
-    "display_on",
-    "outline",
-    "print_comparison",
-    "progress_words",
+    *("StudyConfig", "compute", "display_on", "outline", "print_comparison", "progress_words"),
     "study",
 ]
 
@@ -95,9 +90,6 @@ class StudyConfig(OutSettings):
 
     report: bool = setting(True, "Write report.html.")
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
 
 @options_of(Source(StudyConfig))
 def study(
@@ -138,7 +130,7 @@ def study(
     finished is kept; 2 for wrong arguments, and then every trial that cannot run is listed; 130 if
     it was stopped, which keeps what was finished.
     """
-    config = StudyConfig(**settings)
+    config = config_of(StudyConfig, settings)
     if as_json and (config.list_all or config.dry_run or config.copy is not None):
         raise ConfigError("--json prints the results of a study: leave it out here")
     if config.list_all:
@@ -153,7 +145,6 @@ def study(
 
 
 def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
-    """Check a study, compute it, and show its results."""
     from ...sim.study import find_study, plan_study
     from ...sim.study.execution.store import check_folder
 
@@ -182,7 +173,6 @@ def _study(name: str, config: StudyConfig, *, as_json: bool) -> None:
 
 
 def _list() -> None:
-    """List studies by name: title, trials, and duration if known."""
     from ...sim.study.study_file import built_in_studies, time_told
 
     console = Console()
@@ -224,7 +214,6 @@ def outline(plan: "StudyPlan") -> str:
 
 
 def _print_plan(plan: "StudyPlan") -> None:
-    """List all trials, and which are finished."""
     to_do = {one.key for one in plan.to_do}
     table = plain_table(*(axis.name for axis in plan.study.axes), ">seed", "")
     for one in plan.trials:
@@ -313,7 +302,6 @@ def progress_words(progress: "StudyProgress") -> str:
 
 
 def _print_results(results: "Results", folder: Path, console: Console, report: Path | None) -> None:
-    """Print the results: the leaders, and the location of all files."""
     from ...sim.study.analysis.ranking import comparisons
     from ...sim.study.analysis.search import searched
 
@@ -364,7 +352,6 @@ def print_comparison(
 
 
 def _as_json(results: "Results", folder: Path, report: Path | None) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
     from ...sim.study.analysis.ranking import comparisons
     from ...sim.study.analysis.search import searched
 

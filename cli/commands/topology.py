@@ -92,19 +92,14 @@ def topology(
         _print_families(Console())
 
 
-def _check_path(path: Path) -> None:
-    """Check that a picture can be written there, before any long computation."""
-    from ...topology.drawing import FORMATS
-
-    if path.suffix.lower() not in FORMATS:
-        raise ConfigError(f"--draw is {str(path)!r}: it must end in {listed(FORMATS)}")
-    check_output(path)
-
-
 def _show_facts(spec: str, config: TopologyConfig, *, as_json: bool) -> None:
-    """Find all errors before anything takes long."""
+    # All errors are found before anything takes long.
     if config.draw is not None:
-        _check_path(config.draw)
+        from ...topology.drawing import FORMATS, check_size, draw
+
+        if config.draw.suffix.lower() not in FORMATS:
+            raise ConfigError(f"--draw is {str(config.draw)!r}: it must end in {listed(FORMATS)}")
+        check_output(config.draw)
     n = config.nodes
     if n is None:
         # `parse` has better messages for errors in a file.
@@ -114,8 +109,6 @@ def _show_facts(spec: str, config: TopologyConfig, *, as_json: bool) -> None:
         raise ConfigError(f"{spec} with {n:,} nodes is too large: at most {N_MAX:,}")
     built = parse(spec, config.nodes, seed=config.seed)
     if config.draw is not None:
-        from ...topology.drawing import check_size, draw
-
         check_size(built)
     known = facts(built, gamma=config.gamma)
     if as_json:
@@ -159,13 +152,8 @@ def _show_advice(config: TopologyConfig, *, as_json: bool) -> None:
 
 
 def _print_families(console: Console) -> None:
-    """Print each family with its parameters and its paper, then the mixing weights."""
-    console.print(
-        Text(
-            "\nA topology is written as name or name:key=value,key=value, "
-            "as in torus:rows=4,cols=8 or base-k:k=2.\n"
-        )
-    )
+    form = "name or name:key=value,key=value, as in torus:rows=4,cols=8 or base-k:k=2"
+    console.print(Text(f"\nA topology is written as {form}.\n"))
     table = plain_table("", "", header=False)
     for name, family in FAMILIES.items():
         text = Text(family.summary)
@@ -192,7 +180,6 @@ def _families_as_json() -> dict[str, Any]:
 
 
 def _print_advice(n: int, degree: int, several: Sequence[Advice]) -> None:
-    """Print families that fit, best first, then the others."""
     console = Console()
     fitting = [advice for advice in several if advice.facts is not None]
     console.print()

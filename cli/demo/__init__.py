@@ -1,3 +1,3 @@
-"""``rumor demo``: gossip and all-reduce under the same faults, at the same time."""
+"""``rumor demo``, and what it needs."""
 
 __all__: list[str] = []

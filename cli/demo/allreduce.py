@@ -1,7 +1,7 @@
 """The task of the demo, and a process that trains it with torch's all-reduce.
 
-It takes the model, the batches and the intervals of a peer with its number, and writes the same
-rows of metrics. It runs as ``python -m rumor.cli.demo.allreduce FOLDER RANK COUNT START``.
+It runs as ``python -m rumor.cli.demo.allreduce FOLDER RANK COUNT START``, with the model, batches
+and intervals of a peer of its number.
 """
 
 import os

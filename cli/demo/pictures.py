@@ -27,8 +27,7 @@ _BINS: Final = 60
 
 
 def screen_of(story: Story, news: Sequence[str], now_s: float, width: int) -> RenderableType:
-    """Return the screen: on the left what happened, on the right the speed of each process, and
-    below the losses."""
+    """Return the screen: what happened, next to it the speed of each process, below the losses."""
     time = f"{min(now_s, story.seconds):.0f} of {story.seconds:.0f} s"
     head = "all processes start" if story.began_unix_s is None else time
     title = Text.assemble(("One model, the same faults, two ways to train", "bold"), f"   {head}")
@@ -79,11 +78,7 @@ def _chart(story: Story, columns: int) -> list[Text]:
 
 
 def draw(story: Story, title: str, path: Path) -> None:
-    """Draw the speed of each process, and the loss of both ways, as PNG.
-
-    Raises:
-        OSError: It cannot be written; the earlier content is kept.
-    """
+    """Draw the speed of each process, and the loss of both ways, as PNG."""
     from matplotlib import rc_context
 
     from ...sim.results.plots import ACCENT, BLUE, DIM, PALETTE, STYLE, new_figure

@@ -54,18 +54,15 @@ class Story:
         return self.times(self.of(way)[:1], "test_loss")
 
     def speeds(self, id: str, edges: Floats) -> Floats:
-        """Return the steps per second of a process between edges in time.
-
-        A step that crosses an edge counts in part on either side.
-        """
+        """Return the steps per second of a process between edges in time."""
+        # A step that crosses an edge counts in part on either side.
         times_s, _ = self.times([id])
         counts = np.arange(1.0, len(times_s) + 1)
         found: Floats = np.diff(np.interp(edges, times_s, counts, left=0.0)) / np.diff(edges)
         return found
 
     def figures(self, way: str) -> dict[str, Any]:
-        """Return steps per second of all processes and the last loss, by phase, and the longest
-        time without a step of any process."""
+        """Return speed and last loss by phase, and the longest time without a step of any."""
         edges = np.array([*self.phases.values(), self.seconds])
         speeds = sum((self.speeds(id, edges) for id in self.of(way)), np.zeros(len(self.phases)))
         at_s, losses = self.losses(way)

@@ -23,18 +23,8 @@ _STEP_S_MIN_SLOW: Final = 0.02
 """Minimum duration of a step with --slow alone: well above the time of a small model."""
 
 
-def training_job(
-    config: LaunchConfig,
-    training: "RunConfig",
-    *,
-    program: Sequence[str] = PROGRAM,
-) -> Job:
-    """Check that peers can train a task with these settings.
-
-    Raises:
-        ConfigError: The task cannot be built, its data cannot be split so, the rule cannot
-            exchange so, or the folder is taken.
-    """
+def training_job(config: LaunchConfig, training: "RunConfig") -> Job:
+    """Check that peers can train a task with these settings."""
     from ...train.tasks.registry import load_task
 
     out = _find_folder(config, training.task, trains=True)
@@ -46,37 +36,19 @@ def training_job(
         training = replace(training, steps=task.steps)
     if config.slow and not training.step_s_min:
         training = replace(training, step_s_min=_STEP_S_MIN_SLOW)
-    return _faulty(
-        Job(
-            config=config,
-            name=training.task,
-            command=tuple(program),
-            out=out,
-            training=training,
-            task=task,
-        )
-    )
+    name, command = training.task, PROGRAM
+    job = Job(config=config, name=name, command=command, out=out, training=training, task=task)
+    return _faulty(job)
 
 
 def script_job(config: LaunchConfig, words: Sequence[str], *, here: bool = True) -> Job:
-    """Check that a script can be started.
-
-    Args:
-        config: The run.
-        words: A program, or a Python script, and its arguments.
-        here: It runs on this machine, so that it must exist here.
-
-    Raises:
-        ConfigError: The script does not exist, the folder is taken, or settings contradict each
-            other.
-    """
+    """Check that a script can be started; with *here* on this machine, so that it must exist."""
     command, name = find_command(words, here=here)
     out = _find_folder(config, Path(name).stem, here=here)
     return _faulty(Job(config=config, name=name, command=command, out=out))
 
 
 def _faulty(job: Job) -> Job:
-    """Return the run with the faults of its file."""
     config = job.config
     if config.faults is None:
         return job
@@ -91,14 +63,7 @@ def _faulty(job: Job) -> Job:
 
 
 def find_command(words: Sequence[str], *, here: bool = True) -> tuple[tuple[str, ...], str]:
-    """Make a command from typed words.
-
-    Returns:
-        The command that starts a process, and the name of the script.
-
-    Raises:
-        ConfigError: The program or script does not exist.
-    """
+    """Return the command that typed words mean, and the name of the script."""
     if not words:
         raise ConfigError(
             "there is nothing to run: write `rumor run -n 4 -- python train.py --my args`"
@@ -126,14 +91,7 @@ def script_of(command: Sequence[str]) -> str | None:
 def check_settings(config: LaunchConfig, out: Path, *, trains: bool = False) -> None:
     """Check that settings are consistent: each peer would refuse them, after the start.
 
-    Args:
-        config: The run.
-        out: Its folder.
-        trains: Peers follow the default rule and graph if none is named; otherwise the script may
-            choose them.
-
-    Raises:
-        ConfigError: They are not consistent.
+    With *trains*, peers follow the default graph if none is named; else the script may choose one.
     """
     from ...train.config import PeerConfig
 
@@ -173,7 +131,6 @@ def _find_folder(
 
 
 def _require_keys(config: LaunchConfig) -> None:
-    """Check that peers of these names can take part with the key."""
     keyring = read_keyring(config.key, config.roster)
     if keyring is None:
         return

@@ -25,13 +25,7 @@ if TYPE_CHECKING:
     from ...train.tasks.registry import Task
 
 __all__ = [
-    "NOT_OF_TASK",
-    "PROGRAM",
-    "Job",
-    "LaunchConfig",
-    "MachinesConfig",
-    "Place",
-    "device_of",
+    *("NOT_OF_TASK", "PROGRAM", "Job", "LaunchConfig", "MachinesConfig", "Place", "device_of"),
     "shown_settings",
 ]
 
@@ -41,9 +35,6 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
     """A run of several processes, each with a peer in it.
 
     Settings that are left out are the script's own, or defaults.
-
-    Raises:
-        ConfigError: A field is out of range.
     """
 
     peers: int = setting(
@@ -132,19 +123,11 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
 
     @property
     def rule_spec(self) -> RuleSpec | None:
-        """The rule with all of its parameters; None if the script chooses it.
-
-        Raises:
-            ConfigError: The rule is unknown, or does not take these parameters.
-        """
+        """The rule with all of its parameters; None if the script chooses it."""
         return None if self.rule is None else read_rule(self.rule)
 
     def slowness(self) -> dict[int, float]:
-        """Return the factors of ``slow`` by index.
-
-        Raises:
-            ConfigError: One has another form, names no peer of this run, or repeats a peer.
-        """
+        """Return the factors of ``slow`` by index."""
 
         def read(text: str) -> float | None:
             with suppress(ValueError):
@@ -156,12 +139,7 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
         return by_worker("--slow", self.slow, self.ids(), read, f"{form} (FACTOR >= 1)")
 
     def ids(self) -> tuple[str, ...]:
-        """Names of the peers: the nodes of the topology's file, or peer-0 and so on.
-
-        Raises:
-            TopologyError: The topology is not valid, or not for this number of peers.
-            ConfigError: The name of a node is not valid for a peer.
-        """
+        """Names of the peers: the nodes of the topology's file, or peer-0 and so on."""
         digits = len(str(self.peers - 1))
         names = parse(self.topology or "exponential", self.peers, seed=self.seed).names
         names = names or tuple(f"peer-{index:0{digits}}" for index in range(self.peers))
@@ -175,11 +153,7 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachinesConfig:
-    """The machines of the processes of `rumor run`, unless all run on this one.
-
-    Raises:
-        ConfigError: A field is out of range.
-    """
+    """The machines of the processes of `rumor run`, unless all run on this one."""
 
     hosts: Path | None = setting(
         None,

@@ -35,6 +35,8 @@ COLORS = {
 
 # Lines of the table besides one for each peer.
 FRAME_LINES = 6
+# Lines of a failed peer's log.
+_TAIL_LINES: Final = 15
 
 
 @contextmanager
@@ -61,10 +63,7 @@ def display_on(stream: TextIO, title: str) -> Iterator[Display]:
 
 
 def render(
-    title: str,
-    views: Sequence[PeerView],
-    elapsed_s: float,
-    height: int = 1000,
+    title: str, views: Sequence[PeerView], elapsed_s: float, height: int = 1000
 ) -> RenderableType:
     """Build the table: a row for each peer, as many as *height* lines hold."""
     widths = {"state": 8, "": 16, ">step": 9, ">steps/s": 7, ">loss": 7, ">accuracy": 8}
@@ -76,12 +75,11 @@ def render(
     for view in shown:
         table.add_row(*_cells(view))
     hidden = len(views) - len(shown)
-    notes = [f"and {hidden} more peers"] if hidden else []
-    notes += filter(None, [_waiting(views)])
+    notes = [f"and {hidden} more peers" if hidden else "", _waiting(views)]
     return Group(
         Text.assemble((title, "bold"), (f"   {elapsed_s:.0f} s", "dim")),
         table,
-        *(Text(note, style="dim") for note in notes),
+        *(Text(note, style="dim") for note in notes if note),
     )
 
 
@@ -93,16 +91,18 @@ def summarize(views: Sequence[PeerView]) -> str:
     """
     running = [view for view in views if view.state is State.TRAINING]
     among = running or [view for view in views if view.state is State.FINISHED] or views
-    steps = sorted({view.step for view in among})
+    steps, first = sorted({view.step for view in among}), views[0]
     counts = {state: sum(view.state is state for view in views) for state in State}
-    parts = [f"step {_span(steps)}{_of(views[0])}"]
+    parts = [f"step {' to '.join(map(str, dict.fromkeys((steps[0], steps[-1]))))}"]
+    parts[0] += f" of {first.steps}" if first.steps else ""
+    if first.steps_total:
+        parts.append(f"{first.swarm_steps} of {first.steps_total} in all")
     if losses := [view.loss for view in among if view.loss is not None]:
         parts.append(f"loss {sum(losses) / len(losses):.3f}")
     if accuracies := [view.accuracy for view in among if view.accuracy is not None]:
         parts.append(f"accuracy {sum(accuracies) / len(accuracies):.3f}")
-    parts.append(", ".join(f"{n} {state}" for state, n in counts.items() if n))
-    parts.extend(filter(None, [_waiting(views)]))
-    return ", ".join(parts)
+    parts += [f"{n} {state}" for state, n in counts.items() if n]
+    return ", ".join(filter(None, [*parts, _waiting(views)]))
 
 
 def _waiting(views: Sequence[PeerView]) -> str:
@@ -114,18 +114,12 @@ def _waiting(views: Sequence[PeerView]) -> str:
 
 
 def _cells(view: PeerView) -> list[RenderableType]:
-    color = COLORS[view.state]
-    speed = None if not view.step_s else 1 / view.step_s
+    color, speed = COLORS[view.state], 1 / view.step_s if view.step_s else None
+    styles: Any = {"complete_style": color, "finished_style": color}
     return [
         view.id,
         Text(view.state, style=color),
-        ProgressBar(
-            total=1.0,
-            completed=view.progress,
-            width=16,
-            complete_style=color,
-            finished_style=color,
-        ),
+        ProgressBar(total=1.0, completed=view.progress, width=16, **styles),
         f"{view.step}/{view.steps}" if view.steps else str(view.step),
         _number(speed, ".0f" if speed and speed >= 100 else ".1f"),
         *(_number(value, ".4f") for value in (view.loss, view.accuracy, view.weight)),
@@ -134,32 +128,14 @@ def _cells(view: PeerView) -> list[RenderableType]:
     ]
 
 
-def _of(view: PeerView) -> str:
-    own = f" of {view.steps}" if view.steps else ""
-    common = f", {view.swarm_steps} of {view.steps_total} in all" if view.steps_total else ""
-    return own + common
-
-
 def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
-
-
-def _span(sorted_values: Sequence[int]) -> str:
-    first, last = sorted_values[0], sorted_values[-1]
-    return str(first) if first == last else f"{first} to {last}"
 
 
 def failures(summary: Mapping[str, Any]) -> list[str]:
     """Return which peers failed, and why; each cause once."""
     failed = [peer for peer in summary["peers_detail"] if peer["state"] == State.FAILED]
     return _by_cause("failed", [(peer["id"], peer["why"]) for peer in failed])
-
-
-def _script_errors(summary: Mapping[str, Any]) -> list[str]:
-    """Return scripts that failed after their peers had trained, and why; each cause once."""
-    peers = summary["peers_detail"]
-    told = [(peer["id"], why) for peer in peers if (why := peer.get("script_error"))]
-    return _by_cause("trained, and then the script failed", told)
 
 
 def _by_cause(what: str, told: Sequence[tuple[str, str | None]]) -> list[str]:
@@ -251,7 +227,6 @@ def _deaths(summary: dict[str, Any]) -> list[str]:
 
 
 def _unmerged(summary: dict[str, Any]) -> list[str]:
-    """Name peers that did not wait until their model was the average."""
     sentences = []
     for peer in summary["peers_detail"]:
         merge = peer.get("merge")
@@ -280,7 +255,8 @@ def is_exact(summary: Mapping[str, Any]) -> bool:
 def complaint(summary: dict[str, Any]) -> str:
     """Return why a run failed, in one line; empty if a peer finished, and all else is well."""
     out, peers = summary["out"], summary["peers_detail"]
-    said = [*failures(summary), *_script_errors(summary)]
+    late = [(peer["id"], why) for peer in peers if (why := peer.get("script_error"))]
+    said = [*failures(summary), *_by_cause("trained, and then the script failed", late)]
     if summary.get("unreached"):
         whose = ", ".join(summary["unreached"])
         said.append(f"the ledgers of {whose} are out of reach, so that no weight can be counted")
@@ -301,11 +277,7 @@ def complaint(summary: dict[str, Any]) -> str:
 
 
 def end(summary: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the results of a run, and its failures.
-
-    Raises:
-        typer.Exit: With status 1, if anything failed.
-    """
+    """Print the results of a run; exit with status 1 if anything failed, after saying what."""
     swarms = {summary.get("swarm", ""): summary, **summary["further"]}
     if as_json:
         print_json(summary)
@@ -332,7 +304,6 @@ def end(summary: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _show_log(folder: Path, id: str) -> None:
-    """Show the end of a peer's log on stderr."""
     try:
         lines = read_log(folder)
     except OSError as error:
@@ -340,6 +311,3 @@ def _show_log(folder: Path, id: str) -> None:
     print(f"\n{id} failed; the end of {folder / 'log.txt'}:", file=sys.stderr)
     for line in lines[-_TAIL_LINES:] or ["(it is empty)"]:
         print(f"    {line}", file=sys.stderr)
-
-
-_TAIL_LINES: Final = 15

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from math import inf
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ...gossip.errors import ConfigError
 from ...train.faults.schedule import (
@@ -31,23 +31,17 @@ from .processes import ProcessGroup
 
 __all__ = ["FaultInjector", "read_live_faults"]
 
+# How long a slowed peer runs at a time. The shorter, the smoother its slowness looks to neighbors;
+# a process wakes up only to within about a millisecond.
 _RUN_S: Final = 0.01
-"""How long a slowed peer runs at a time. The shorter, the smoother its slowness looks to neighbors;
-a process wakes up only to within about a millisecond."""
 
+# Reasons why peers are held; reasons of pauses have a number, because each ends by itself.
 _PAUSE: Final = "pause"
 _SLOW: Final = "slow"
-"""Reason why peers are held; reasons of pauses have a number, because each ends by itself."""
 
 
-class _Due(NamedTuple):
-    """A scheduled action."""
-
-    when_s: float
-    order: int
-    does: Callable[[], None]
-    revives: frozenset[str]
-    """Peers that it restarts, if they are down."""
+_Due = tuple[float, int, Callable[[], None], Collection[str]]
+"""A scheduled action: its time, its number, what it does, and peers that it restarts."""
 
 
 class FaultInjector:
@@ -55,10 +49,6 @@ class FaultInjector:
 
     The peers apply faults of the network themselves (`FaultyTransport`), from a file with the
     faults and their start; here they are only recorded.
-
-    A slowed peer is stopped and continued in turns (SIGSTOP, SIGCONT), so that it runs a FACTOR-th
-    of the time. Unlike sleep within its steps, that slows all of it, its network thread too, as on
-    a machine that is busy with other work; and the peer need not cooperate.
     """
 
     def __init__(
@@ -74,8 +64,11 @@ class FaultInjector:
         self._group = group
         self._monitor = monitor
         self._run_folder = run_folder
+        ids = [place.id for place in group.places]
+        # A resumed run has some newcomers already; the next gets the first free number.
+        last = joining(faults) + sum(id.startswith("join-") for id in ids)
         self._network = NetworkPlan(
-            ids=_all_ids([place.id for place in group.places], faults),
+            ids=tuple(dict.fromkeys([*ids, *names_of_newcomers(last)])),
             seed=seed,
             faults=tuple(fault for fault in faults if fault.kind in NETWORK_KINDS),
         )
@@ -83,11 +76,10 @@ class FaultInjector:
         self._clock = clock
         self._began_s: float | None = None
         self._schedule: list[_Due] = []
-        self._order = count()
+        self._numbers = count()
         self._slowness = Slowness()
         self._turns: dict[int, int] = {}
         """Current turns of each slowed peer; a change of its slowness ends earlier turns."""
-        self._numbers = count()
         self._news: list[str] = []
         self.records: list[dict[str, Any]] = []
         """Each fault as in its file, with ``done``: the action, its time (``at_s``, and ``unix_s``
@@ -95,7 +87,7 @@ class FaultInjector:
         for fault in faults:
             record: dict[str, Any] = faults_as_json([fault])[0] | {"done": []}
             self.records.append(record)
-            revives = {str(fault.peer)} if fault.kind == "restart" else set()
+            revives = [str(fault.peer)] if fault.kind == "restart" else []
             self._at(fault.at_s, partial(self._begin, fault, record), revives)
 
     @property
@@ -103,23 +95,15 @@ class FaultInjector:
         """Time until the next action, seconds."""
         if self._began_s is None or not self._schedule:
             return inf
-        return max(0.0, self._schedule[0].when_s - self._elapsed_s)
+        return max(0.0, self._schedule[0][0] - self._elapsed_s)
 
     @property
     def will_revive(self) -> bool:
         """True if a peer that is down will be restarted."""
-        returning = {peer for due in self._schedule for peer in due.revives}
-        return any(self._is_down(self._index(peer)) for peer in returning)
+        return any(self._is_down(self._index(id)) for *_, ids in self._schedule for id in ids)
 
     def update(self) -> list[str]:
-        """Apply all due faults.
-
-        Returns:
-            Sentences about what was done.
-
-        Raises:
-            OSError: A process could not be started, or a file or folder could not be made.
-        """
+        """Apply all due faults, and return sentences about what was done."""
         if self._began_s is None and self._monitor.began:
             self._began_s = self._clock()
             self._network = replace(self._network, began_unix_s=time.time())
@@ -129,8 +113,8 @@ class FaultInjector:
         due = []
         while self.next_s == 0.0:
             due.append(heapq.heappop(self._schedule))
-        for one in due:
-            one.does()
+        for _, _, act, _ in due:
+            act()
         news, self._news = self._news, []
         return news
 
@@ -142,13 +126,13 @@ class FaultInjector:
     def _elapsed_s(self) -> float:
         return 0.0 if self._began_s is None else self._clock() - self._began_s
 
-    def _at(self, when_s: float, does: Callable[[], None], revives: Collection[str] = ()) -> None:
-        heapq.heappush(self._schedule, _Due(when_s, next(self._order), does, frozenset(revives)))
+    def _at(self, when_s: float, act: Callable[[], None], revives: Collection[str] = ()) -> None:
+        heapq.heappush(self._schedule, (when_s, next(self._numbers), act, revives))
 
-    def _after(self, fault: Fault, does: Callable[[], None]) -> None:
+    def _after(self, fault: Fault, act: Callable[[], None]) -> None:
         """Do something when a fault is over, if it ever is."""
         if fault.for_s is not None:
-            self._at(self._elapsed_s + fault.for_s, does)
+            self._at(self._elapsed_s + fault.for_s, act)
 
     def _index(self, peer: str | int | None) -> int:
         names = [view.id for view in self._monitor.views]
@@ -160,17 +144,10 @@ class FaultInjector:
         return is_over and self._monitor.views[index].state is not State.FINISHED
 
     def _say(self, record: dict[str, Any], what: str, index: int | None = None) -> None:
-        views = self._monitor.views
-        steps = [views[index].step] if index is not None else [view.step for view in views]
-        at_s = round(self._elapsed_s, 3)
-        record["done"].append(
-            {
-                "at_s": at_s,
-                "unix_s": round(time.time(), 3),
-                "step": int(statistics.median_low(steps)),
-                "what": what,
-            }
-        )
+        views = self._monitor.views if index is None else [self._monitor.views[index]]
+        step = statistics.median_low(view.step for view in views)
+        at_s, unix_s = round(self._elapsed_s, 3), round(time.time(), 3)
+        record["done"].append({"at_s": at_s, "unix_s": unix_s, "step": step, "what": what})
         self._news.append(f"fault at {at_s:.1f} s: {what}")
 
     def _begin(self, fault: Fault, record: dict[str, Any]) -> None:
@@ -182,11 +159,8 @@ class FaultInjector:
             case "crash" | "restart" | "pause" | "continue" | "slow" | "leave":
                 self._do_to_peer(fault, record)
             case _:
-                about = ", ".join(
-                    f"{name} {value}"
-                    for name, value in record.items()
-                    if name not in ("at_s", "kind", "done")
-                )
+                told = [n for n in record if n not in ("at_s", "kind", "done")]
+                about = ", ".join(f"{name} {record[name]}" for name in told)
                 self._say(record, f"{fault.kind} begins" + (f": {about}" if about else ""))
                 if fault.kind != "reset" or fault.every_s is not None:
                     self._after(fault, lambda: self._say(record, f"{fault.kind} ends"))
@@ -228,7 +202,6 @@ class FaultInjector:
         return {why for why in self._group.holds(index) if why.startswith(_PAUSE)}
 
     def _continue(self, index: int, record: dict[str, Any], pauses: Collection[str]) -> None:
-        """End some pauses of a peer, and continue it if no other reason holds it."""
         over = self._pauses(index).intersection(pauses)
         for pause in over:
             self._group.release(index, pause)
@@ -241,8 +214,10 @@ class FaultInjector:
         factor, id = self._slowness.of(index), self._monitor.views[index].id
         return f"{id} runs {'all' if factor == 1 else f'1/{factor:g}'} of the time"
 
+    # A slowed peer is stopped and continued in turns, so that it runs a FACTOR-th of the time.
+    # Unlike sleep within its steps, that slows its network thread, too, as other work would.
+
     def _begin_turns(self, index: int) -> None:
-        """Let a peer run in the turns of its current slowness, and in no others."""
         self._turns[index] = turn = next(self._numbers)
         self._group.release(index, _SLOW)
         if self._slowness.of(index) > 1:
@@ -260,11 +235,10 @@ class FaultInjector:
         self._at(now_s + rest_s, lambda: self._let_run(index, turn))
 
     def _let_run(self, index: int, turn: int) -> None:
-        if self._turns[index] != turn:
-            return
-        self._group.release(index, _SLOW)
-        now_s = self._elapsed_s
-        self._at(now_s + _RUN_S, lambda: self._hold(index, turn, now_s))
+        if self._turns[index] == turn:
+            self._group.release(index, _SLOW)
+            now_s = self._elapsed_s
+            self._at(now_s + _RUN_S, lambda: self._hold(index, turn, now_s))
 
     def _quicken(self, index: int, record: dict[str, Any], cause: object) -> None:
         self._slowness.end(index, cause)
@@ -285,7 +259,7 @@ class FaultInjector:
                     self._restart(index, record, kept=fault.state != "lost")
 
         assert fault.for_s is not None
-        self._at(self._elapsed_s + fault.for_s, revive, set(names))
+        self._at(self._elapsed_s + fault.for_s, revive, names)
 
     def _restart(self, index: int, record: dict[str, Any], *, kept: bool) -> None:
         self._monitor.ended(index)
@@ -304,24 +278,10 @@ class FaultInjector:
             self._say(record, f"{place.id} starts")
 
 
-def _all_ids(ids: Sequence[str], faults: Sequence[Fault]) -> tuple[str, ...]:
-    """Return the names of all possible peers, those of newcomers last."""
-    # A resumed run has some newcomers already; the next gets the first free number.
-    last = joining(faults) + sum(id.startswith("join-") for id in ids)
-    return tuple(dict.fromkeys([*ids, *names_of_newcomers(last)]))
-
-
 def read_live_faults(
     path: Path, peers: Sequence[str], *, journal: bool = False
 ) -> tuple[Fault, ...]:
-    """Read a schedule of faults and check it against a run of real processes.
-
-    Returns:
-        The faults in order of time, peers by name.
-
-    Raises:
-        ConfigError: It cannot be read or is not valid, or real processes do not support it.
-    """
+    """Read the faults of a run of real processes, in order of time, with peers by name."""
     try:
         faults = read_faults(path)
         check_faults(faults, peers, LIVE_KINDS)

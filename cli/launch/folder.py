@@ -30,14 +30,7 @@ class RunFolder:
         """File from which peers read the faults of the network; None without any."""
 
     def found(self) -> list[Place]:
-        """Make the run's folders, or find those of a run that is resumed.
-
-        Returns:
-            The places of the peers that found it, and of peers that had joined it.
-
-        Raises:
-            OSError: A folder cannot be made.
-        """
+        """Return the places of founders and of peers that had joined a run that is resumed."""
         goes_on, ids = self._job.config.goes_on, self._job.config.ids()
         lives: Mapping[str, Sequence[Path]] = {}
         if goes_on:
@@ -56,21 +49,11 @@ class RunFolder:
         return places
 
     def newcomer(self, number: int) -> Place:
-        """Make a place for a peer that joins: join-1, join-2 and so on.
-
-        It shares its index with a founder: data are cut into as many parts as founders.
-
-        Raises:
-            OSError: The folder cannot be made.
-        """
+        """Make a place for a peer that joins: join-1, join-2 and so on."""
         return self._make(self._job.config.peers + number - 1, f"join-{number}")
 
     def next_life(self, place: Place, *, kept: bool) -> Place:
-        """Return a place for the next incarnation of a peer.
-
-        Raises:
-            OSError: The folder cannot be made.
-        """
+        """Make a place for the next incarnation of a peer."""
         earlier = place.earlier if kept else (*place.earlier, place.folder)
         return self._make(place.index, place.id, earlier, kept=kept, again=True)
 
@@ -103,6 +86,7 @@ class RunFolder:
             told["bind"] = f"tcp://127.0.0.1:{self._port_again(id)}"
         if self.network_faults is not None:
             told["network_faults"] = self.network_faults.absolute()
+        # A newcomer shares its index with a founder: data are cut into as many parts as founders.
         own = variables(config, self._out, index % config.peers, index, training) | _named(told)
         # Otherwise a script's output would reach its log only at its end.
         own["PYTHONUNBUFFERED"] = "1"
@@ -189,7 +173,6 @@ def _named(told: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _folders_of(out: Path) -> dict[str, list[Path]]:
-    """Return the folders of each peer of a run, by its name, earlier incarnations first."""
     from ...train.runtime.peer_folder import peer_folders
 
     folders = (path for path in (out / "peers").iterdir() if path.is_dir())
@@ -197,11 +180,7 @@ def _folders_of(out: Path) -> dict[str, list[Path]]:
 
 
 def require_same(config: LaunchConfig, out: Path) -> None:
-    """Check that the run in a folder is over, and had the same peers.
-
-    Raises:
-        ConfigError: It was another one, or some of its peers still run.
-    """
+    """Check that the run in a folder is over, and had the same peers."""
     folders = _folders_of(out)
     others = sorted({*folders} - {*config.ids()})
     if other := [id for id in others if re.fullmatch(r"join-\d+", id, re.ASCII) is None]:

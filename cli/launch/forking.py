@@ -1,9 +1,8 @@
 """Peers of a task as forks of a process that has imported everything before.
 
 A fresh peer spends about three seconds of a core on imports. The parent of the forks imports this
-module, which then imports the rest; a user's own task is imported by each fork for itself. In any
-other process this module imports nothing but the standard library, so that the parent begins before
-the launcher reads its arguments.
+module, which then imports the rest. In any other process it imports the standard library alone, so
+that the parent begins before the launcher reads its arguments.
 """
 
 import ctypes
@@ -77,10 +76,6 @@ class Forked:
         if self.poll() is None:
             os.kill(self.pid, number)
 
-    def terminate(self) -> None:
-        """Ask it to end."""
-        self.send_signal(signal.SIGTERM)
-
     def kill(self) -> None:
         """Kill it."""
         self.send_signal(signal.SIGKILL)
@@ -109,11 +104,7 @@ def _begin(run: Callable[[], object], log: Path, env: Mapping[str, str], folder:
 
 
 def run_rumor(arguments: Sequence[str], module: str = "rumor.cli") -> None:
-    """Run ``rumor``, or another module's ``main``, with these arguments, in a fork.
-
-    Raises:
-        SystemExit: With the command's exit status.
-    """
+    """Run ``rumor``, or another module's ``main``, with these arguments, in a fork."""
     sys.argv = ["rumor", *arguments]
     import_module(module).main()
 

@@ -16,21 +16,9 @@ from ..errors import not_written, with_advice
 from .config import Place
 
 __all__ = [
-    "Life",
-    "LifeEnd",
-    "Monitor",
-    "OnRow",
-    "PeerView",
-    "Process",
-    "State",
-    "ended_view",
-    "last_words",
-    "life_in",
-    "lives_in",
-    "read_log",
-    "read_report",
+    *("Life", "LifeEnd", "Monitor", "OnRow", "PeerView", "Process", "State", "ended_view"),
+    *("last_words", "life_in", "lives_in", "read_log", "read_report"),
 ]
-
 
 OnRow = Callable[[str, dict[str, Any]], None]
 """Called with a peer's name and a row of its metrics."""
@@ -130,10 +118,7 @@ class PeerView:
                 setattr(self, name, row[name])
 
 
-_FIGURES = (
-    *("step", "step_s", "loss", "accuracy", "test_loss", "weight", "pushes", "live"),
-    "swarm_steps",
-)
+_FIGURES = "step step_s loss accuracy test_loss weight pushes live swarm_steps".split()
 
 
 class Monitor:
@@ -202,19 +187,14 @@ class Monitor:
         self._over[index] = False
 
     def update(self) -> list[str]:
-        """Read the current state.
-
-        Returns:
-            Sentences about events of peers since the last call.
-        """
+        """Read the current state, and return sentences about events since the last call."""
         for index in range(len(self.views)):
             self._look(index)
         news, self._news = self._news, []
         return news
 
     def take_deaths(self) -> list[Life]:
-        """Return incarnations that died since the last call, and have no successor yet: the other
-        peers do not know, and would notice after half a minute of silence."""
+        """Return incarnations that died since the last call, and have no successor yet."""
         deaths, self._deaths = self._deaths, []
         return deaths
 
@@ -240,7 +220,8 @@ class Monitor:
             if (view.state is not before and view.state in OVER) or (
                 view.state is State.FINISHED and view.why
             ):
-                self._news.append(_sentence(view))
+                why = f": {view.why}" if view.why else ""
+                self._news.append(f"{view.id} {view.state} at step {view.step}{why}")
             if view.script_error:
                 self._news.append(f"{view.id}: its script failed afterwards: {view.script_error}")
             if view.state in (State.KILLED, State.FAILED):
@@ -361,8 +342,3 @@ def life_in(ledger: Path) -> Life | None:
         return str(opened["id"]), int(opened["incarnation"])
     except (LookupError, TypeError, ValueError) as error:
         raise TrainingError(f"{ledger} is not a ledger: {error!r}") from None
-
-
-def _sentence(view: PeerView) -> str:
-    why = f": {view.why}" if view.why else ""
-    return f"{view.id} {view.state} at step {view.step}{why}"

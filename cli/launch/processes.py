@@ -10,7 +10,6 @@ import subprocess
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from functools import partial
-from typing import Final
 
 from .config import PROGRAM, Place
 from .forking import Forked, begin_forking, environment, run_rumor, signal_at_parents_death
@@ -45,20 +44,12 @@ class ProcessGroup:
             self.processes.append(_start(place, self._orphaned))
 
     def add(self, place: Place) -> None:
-        """Start one more process.
-
-        Raises:
-            OSError: It could not be started.
-        """
+        """Start one more process."""
         self.processes.append(_start(place, self._orphaned))
         self.places.append(place)
 
     def restart(self, index: int, place: Place) -> None:
-        """Restart a process that has ended, from another place.
-
-        Raises:
-            OSError: It could not be started.
-        """
+        """Restart a process that has ended, from another place."""
         self.processes[index] = _start(place, self._orphaned)
         self.places[index] = place
         self._held.pop(index, None)
@@ -143,15 +134,11 @@ class ProcessGroup:
             process.wait()
 
 
-_PYTHON: Final = PROGRAM[:3]
-"""Command that starts a module."""
-
-
 def _start(place: Place, orphaned: int) -> "subprocess.Popen[bytes] | Forked":
     log, env = place.folder / "log.txt", environment() | dict(place.variables)
     process: subprocess.Popen[bytes] | Forked
     python, (module, *told) = place.command[:3], place.command[3:] or ("",)
-    if python == _PYTHON and module.startswith("rumor."):
+    if python == PROGRAM[:3] and module.startswith("rumor."):
         begin_forking()
         process = Forked(partial(run_rumor, told, module), log, env)
     else:

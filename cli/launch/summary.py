@@ -1,7 +1,7 @@
 """The end of each peer of a run, the audit of the weight, and the results of the run."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,14 +30,7 @@ from .config import Place
 from .monitor import LifeEnd, PeerView, State, read_report
 
 __all__ = [
-    "Balance",
-    "Death",
-    "Outcome",
-    "balance",
-    "estimate",
-    "merge_outcomes",
-    "read_outcome",
-    "read_outcomes",
+    *("Balance", "Death", "Outcome", "balance", "estimate", "merge_outcomes", "read_outcome"),
     "summarize",
 ]
 
@@ -151,11 +144,6 @@ def balance(outcomes: Sequence[Outcome]) -> Balance:
     return Balance(audit=whole, deaths=deaths, shards=max(1, shards))
 
 
-def read_outcomes(places: Iterable[Place], views: Iterable[PeerView]) -> list[Outcome]:
-    """Read the outcome of each peer of a run, as `read_outcome` does; all have ended."""
-    return [read_outcome(place, view) for place, view in zip(places, views, strict=True)]
-
-
 def read_outcome(place: Place, view: PeerView) -> Outcome:
     """Read the files that a peer left.
 
@@ -219,21 +207,16 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def estimate(peers: Sequence[Rows]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Estimate the consensus distance over a run.
-
-    Sketches are linear and nearly keep distances, so that sqrt(mean_i |s_i - mean|^2) / |mean| of
-    the sketches estimates the same of the models. Peers sketch at their own times: at each
-    sketch of the peer that has most of them, the others' nearest in time is taken. A peer counts
-    from its first sketch to its last, and an instant at which fewer than two count is left out.
-
-    Args:
-        peers: Each peer's rows of metrics, in order.
+    """Estimate the consensus distance over a run, from each peer's rows of metrics.
 
     Returns:
         When the peer with most sketches made them, seconds since the Unix epoch, and the estimates
         there, dimensionless: both float64, axes ``(instant,)``; empty if fewer than two peers
         sketched.
     """
+    # Sketches are linear and nearly keep distances, so that sqrt(mean_i |s_i - mean|^2) / |mean| of
+    # the sketches estimates the same of the models. Peers sketch at their own times: for each
+    # instant, the nearest in time is taken, and a peer counts from its first sketch to its last.
     sketched = [[row for row in rows if row.get("sketch")] for rows in peers]
     sketched = [rows for rows in sketched if rows]
     if len(sketched) < 2:
@@ -261,14 +244,9 @@ def estimate(peers: Sequence[Rows]) -> tuple[NDArray[np.float64], NDArray[np.flo
 def merge_outcomes(
     outcomes: Sequence[Outcome], task: Task | None
 ) -> tuple[Merged | None, Evaluation | None]:
-    """Merge the models of all peers that ended in order, and measure the result.
+    """Merge the models of all peers that ended in order, and evaluate the result, if possible.
 
-    Returns:
-        The merged model; None if no peer that ended in order left a model, or if models that count
-        are of several swarms. Then its evaluation on held-out data, if those are known.
-
-    Raises:
-        ConfigError: The models differ.
+    There is none if no such peer left a model, or if models that count are of several swarms.
     """
     models = [outcome.model for outcome in outcomes if outcome.in_order and outcome.model]
     if len(_swarms(models)) != 1:
@@ -298,11 +276,7 @@ def summarize(
     evaluation: Evaluation | None = None,
     faults: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Build the object that ``--json`` prints.
-
-    Returns:
-        JSON values only: None for values not finite or not known.
-    """
+    """Build the object that ``--json`` prints; values that are not finite or not known are None."""
     weight = balance(outcomes)
     evaluation = evaluation or Evaluation(loss=math.nan, accuracy=None)
     models = [outcome.model for outcome in outcomes if outcome.in_order and outcome.model]

@@ -76,9 +76,6 @@ def supervise(
 ) -> list[PeerView]:
     """Start all processes, and watch them until the last one has ended.
 
-    Returns:
-        How each ended, in the order of the group.
-
     Raises:
         OSError: A process could not be started; those that were are killed.
     """
@@ -97,7 +94,8 @@ def supervise(
                     faults = None
                     group.release_all()
                 news = _wait(faults) + monitor.update()
-                # The others must wait for a peer that will be restarted.
+                # Without this, the others would notice a death after half a minute of silence; for
+                # a peer that will be restarted they must wait.
                 if faults is None or not faults.will_revive:
                     group.tell_dead(monitor.take_deaths())
                 display(monitor.views, news, time.monotonic() - started_s)

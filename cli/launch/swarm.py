@@ -1,8 +1,8 @@
 """The swarm of one run: its processes from their start to the end, and its results.
 
 A script's process may make several peers, each of a swarm of its own, for instance one per fold.
-The first of them writes into the process's folder, each further one, and each with a name, into a
-folder of its own in there. The results of such a swarm are in ``swarms/NAME``.
+The first writes into the process's folder, each further one, and each with a name, into a folder
+of its own in there; the results of such a swarm are in ``swarms/NAME``.
 """
 
 import sys
@@ -26,22 +26,12 @@ from .supervisor import Fleet, supervise
 
 if TYPE_CHECKING:
     from .faults import FaultInjector
-    from .summary import Outcome
 
 __all__ = ["Swarm", "noting", "run_swarm"]
 
 
 def run_swarm(job: Job, fleet: Fleet | None = None) -> dict[str, Any]:
-    """Run a swarm from its start to its summary.
-
-    Returns:
-        The summary, which is also in the run's folder, except the files in its ``unwritten``.
-
-    Raises:
-        ConfigError: It cannot start; nothing was written.
-        TrainingError: A peer left files that cannot be read.
-        OSError: A process cannot be started.
-    """
+    """Run a swarm from its start to its summary, which is also written to the run's folder."""
     from ...train.loggers import LoggedRun
     from ...train.loggers.logger import make_loggers
     from ...train.loggers.writer import LogWriter
@@ -107,11 +97,7 @@ class Swarm:
 
     @classmethod
     def founded(cls, job: Job, on_row: OnRow | None = None) -> Self:
-        """Make the folders of a run on this machine.
-
-        Raises:
-            ConfigError: A folder cannot be made.
-        """
+        """Make the folders of a run on this machine."""
         folder = RunFolder(job)
         try:
             return cls(job, ProcessGroup(folder.found()), folder, on_row)
@@ -124,8 +110,6 @@ class Swarm:
         Returns:
             The summary of the first swarm, with those of the others as ``further``, by name.
         """
-        from .summary import read_outcomes
-
         job, places = self.job, self.group.places
         reports = () if job.training else [read_report(place.folder) or {} for place in places]
         described = job.described(reports) | {"run": str(job.out)}
@@ -146,14 +130,11 @@ class Swarm:
             ]
         faults = [] if self.injector is None else self.injector.records
         described["further"] = further
-        outcomes = read_outcomes(places, views)
-        return _conclude(described, job, job.out, wall_s, outcomes, faults)
+        return _conclude(described, job, job.out, wall_s, places, views, faults)
 
     def _conclude_further(
         self, name: str, described: Mapping[str, Any], wall_s: float
     ) -> dict[str, Any]:
-        from .summary import read_outcomes
-
         out = self.job.out / "swarms" / name
         out.mkdir(parents=True, exist_ok=True)
         places, views = [], []
@@ -163,7 +144,7 @@ class Swarm:
                 places.append(replace(place, folder=place.folder / name, earlier=earlier))
                 views.append(ended_view(places[-1], process.poll()))
         described = {**described, "peers": len(places)}
-        return _conclude(described, self.job, out, wall_s, read_outcomes(places, views))
+        return _conclude(described, self.job, out, wall_s, places, views)
 
 
 def _further(place: Place) -> Iterator[Path]:
@@ -177,14 +158,16 @@ def _conclude(
     job: Job,
     out: Path,
     wall_s: float,
-    outcomes: "Sequence[Outcome]",
+    places: Sequence[Place],
+    views: Sequence[PeerView],
     faults: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """Merge, summarize and draw a swarm that is over, and write all files into its folder."""
     from ...sim.results.live_plots import draw
     from ...train.storage.files import write_json
-    from .summary import estimate, merge_outcomes, summarize
+    from .summary import estimate, merge_outcomes, read_outcome, summarize
 
+    outcomes = [read_outcome(place, view) for place, view in zip(places, views, strict=True)]
     merged, evaluation = merge_outcomes(outcomes, job.task)
     unwritten: list[str] = []
     if merged is not None:

@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError
-from ...gossip.specs.parameter import check_settings, setting
+from ...gossip.specs.parameter import setting
 from ...train.config import TrustSettings
 from ..errors import FAILED, fail, not_written, understanding
 from ..reports.console import plain_table, print_json
 from ..run_folder import check_output
 from ..settings.exchange import parse_rate
-from ..settings.options import OUTPUT, Json, Source, options_of
+from ..settings.options import Json, Panel, Source, config_of, options_of
 from .top import observing
 
 if TYPE_CHECKING:
@@ -62,9 +62,6 @@ class CalibrateConfig(TrustSettings):
         high=3600,
     )
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
 
 @options_of(Source(CalibrateConfig))
 def calibrate(
@@ -86,7 +83,7 @@ def calibrate(
             metavar="FILE",
             help=f"File to write ({FILE} in LIVE_DIR).",
             show_default=False,
-            rich_help_panel=OUTPUT,
+            rich_help_panel=Panel.OUTPUT,
         ),
     ] = None,
     as_json: Json = False,
@@ -106,7 +103,7 @@ def calibrate(
     Exit status: 0 if it worked; 1 if a peer did not answer or the file could not be written; 2 for
     wrong arguments.
     """
-    config = CalibrateConfig(**settings)
+    config = config_of(CalibrateConfig, settings)
     path = out or (folder or Path()) / FILE
     if folder is None or folder.is_dir():
         from ...train.storage.files import check_writable
@@ -130,15 +127,13 @@ def calibrate(
 
 
 def network_between(links: "Sequence[LinkProbe]") -> "NetworkConfig":
-    """Build the network that probes suggest, the same between all peers.
-
-    Half of the shortest round trip is the latency, and the rest of the mean one is jitter; the
-    slowest link gives the bandwidth of an uplink. Medians over the links.
-    """
+    """Build the network that probes suggest, the same between all peers."""
     from statistics import median
 
     from ...sim.models.network import NetworkConfig
 
+    # Half of the shortest round trip is the latency, and the rest of the mean one is jitter; the
+    # slowest link gives the bandwidth of an uplink.
     latency_s = median(link.roundtrip_s for link in links) / 2
     mean_s = median(link.roundtrip_s_mean for link in links) / 2
     return NetworkConfig(
@@ -149,12 +144,9 @@ def network_between(links: "Sequence[LinkProbe]") -> "NetworkConfig":
 
 
 def measure(folder: Path | None, config: CalibrateConfig) -> "tuple[Calibration, list[LinkProbe]]":
-    """Read the folder of a run, if any, and measure the links to running peers, if any; without a
-    folder their paces, too.
+    """Read the folder of a run, if any, and measure links to running peers, if any.
 
-    Raises:
-        ConfigError: The folder cannot be read, or there is neither.
-        RumorError: The peers do not answer, or do not train.
+    Without a folder, their paces are measured, too.
     """
     from ...sim.results.live_run import read_live_run
 
@@ -192,7 +184,6 @@ def _training(view: "SwarmView") -> "list[PeerView]":
 def _watched(
     first: "dict[str, PeerView]", last: "list[PeerView]", network: "NetworkConfig", source: str
 ) -> "Calibration":
-    """Derive paces and settings from two looks at peers."""
     from ...gossip.protocol.rule import requirements_of
     from ...gossip.rules.registry import read_rule
     from ...sim.calibration import Calibration, PeerPace

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ...train.observe.view import EventView, PeerView, SwarmView
 
 __all__ = [
-    *("COLUMNS", "STYLES", "Column", "amount", "columns_for", "event_line", "ordered"),
-    *("shown_name", "span", "summary"),
+    *("COLUMNS", "STYLES", "Column", "amount", "event_line", "ordered", "shown_name"),
+    *("span", "summary"),
 ]
 
 STYLES: Final = {
@@ -106,7 +106,7 @@ def _figure(title: str, name: str, digits: int = 3, room: int = 0) -> Column:
 
 
 def _lost(peer: "PeerView") -> float | None:
-    """Return the number of lost shares, its own and others'."""
+    # Its own shares, and others'.
     found = [peer.figures[name] for name in ("refusals", "refused") if name in peer.figures]
     return sum(found) if found else None
 
@@ -133,11 +133,6 @@ COLUMNS: Final = (
     ),
 )
 """Columns in display order."""
-
-
-def columns_for(width: int) -> tuple[Column, ...]:
-    """Return the columns that fit into *width* characters."""
-    return tuple(column for column in COLUMNS if column.room <= width)
 
 
 def ordered(peers: "Sequence[PeerView]", sort: str) -> "list[PeerView]":

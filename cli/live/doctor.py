@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...gossip.errors import ConfigError
-from ...gossip.specs.parameter import check_settings, setting
+from ...gossip.specs.parameter import setting
 from ...train.config import PeerConfig, RunConfig
 from ..errors import FAILED, printable
 from ..reports.console import print_json
@@ -24,9 +24,6 @@ class DoctorConfig:
     """The requests of `rumor doctor`."""
 
     timeout_s: float = setting(5.0, "How long to wait for one answer.", above=0, high=600)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 @options_of(
@@ -93,7 +90,6 @@ def doctor(
 
 
 def _schema(task: str, peer: PeerConfig) -> "Schema":
-    """Return the form of the model, as other peers would see it."""
     from ...gossip.protocol.rule import requirements_of
     from ...train.loop.model_check import ModelCheck
     from ...train.tasks.registry import load_task

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...gossip.errors import ConfigError, RumorError
-from ...gossip.specs.parameter import check_settings, setting
+from ...gossip.specs.parameter import setting
 from ...train.config import Recurrence, TrustSettings
 from ..errors import printable, sigterm_as_interrupt
 from ..reports.console import print_json, progress_on
 from ..run_folder import check_output
-from ..settings.options import Force, Json, Members, Source, options_of
+from ..settings.options import Force, Json, Members, Source, config_of, options_of
 from .top import observing
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ class PullConfig(TrustSettings):
     )
 
     def __post_init__(self) -> None:
-        check_settings(self)
         if self.watch is not None and math.isinf(Recurrence(self.watch).every_s):
             raise ConfigError(f"--watch is {self.watch}: it must be a time, such as 10min")
 
@@ -76,7 +75,7 @@ def pull(
     Exit status: 0 if the file was written; 1 if no peer's model could be read; 2 for wrong
     arguments.
     """
-    config = PullConfig(**settings)
+    config = config_of(PullConfig, settings)
     check_output(output, force=force)
     with observing(addresses, config.key, config.roster) as observer, sigterm_as_interrupt():
         _pull(observer, config.timeout_s, output, as_json=as_json)

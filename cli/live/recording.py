@@ -29,10 +29,7 @@ _PARTITIONS_MAX: Final = 100
 
 @dataclass(slots=True)
 class Recording:
-    """The history of one swarm since its first view.
-
-    Every other sample of a long history is dropped, again and again, so that 300 to 600 are left.
-    """
+    """The history of one swarm since its first view, in at most 600 samples."""
 
     _count: int = 0
     """Number of views so far."""
@@ -51,12 +48,7 @@ class Recording:
     _last: dict[str, Any] = field(default_factory=dict)
 
     def add(self, view: "SwarmView") -> dict[str, Any]:
-        """Add the current view of the swarm.
-
-        Returns:
-            The update for a page that has everything before: ``view``, ``lanes`` and, for most
-            views only in a short history, ``sample``.
-        """
+        """Add the current view of the swarm, and return the update for a page that has the rest."""
         cut_off = self._cut_off(view)
         states = {p.id: CUT_OFF if p.id in cut_off else p.state for p in view.peers}
         self._change(states, view.time_s)
@@ -69,7 +61,7 @@ class Recording:
         return self._last | {"sample": sample}
 
     def everything(self) -> dict[str, Any]:
-        """Return all data for a new page: the last view, lanes and all ``curves``."""
+        """Return all data for a new page."""
         return self._last | {
             "curves": {
                 "samples_max": _SAMPLES_MAX,
@@ -80,7 +72,6 @@ class Recording:
         }
 
     def _cut_off(self, view: "SwarmView") -> set[str]:
-        """Return the members cut off from others, and record when that begins and ends."""
         doubted = {
             p.id
             for p in view.peers
@@ -132,13 +123,13 @@ class Recording:
         return {"time_s": view.time_s, "swarm_step": view.swarm_step, "figures": figures}
 
     def _thin(self) -> None:
+        # Half of the samples are left, and from now on half as many are added.
         self._stride *= 2
         del self._times_s[1::2], self._swarm_steps[1::2]
         for curve in chain(*self._curves.values()):
             del curve[1::2]
 
     def _shown(self, view: "SwarmView", states: dict[str, str]) -> dict[str, Any]:
-        """Return a view as a page needs it: each link in a row, and the last events."""
         shown = replace(view, links=(), events=()).to_json()
         for peer in shown["peers"]:
             peer["state"] = states[peer["id"]]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ...gossip.errors import ConfigError, TransportError
-from ...gossip.specs.parameter import check_settings, setting
+from ...gossip.specs.parameter import setting
 from ...train.config import TrustSettings
 from ..errors import FAILED
 from ..reports.console import print_json
-from ..settings.options import Json, Members, Source, options_of
+from ..settings.options import Json, Members, Source, config_of, options_of
 
 if TYPE_CHECKING:
     from ...train.observe.stop import SwarmStop
@@ -36,9 +36,6 @@ class StopConfig(TrustSettings):
         60.0, "How long to wait for the end of all peers.", above=0, high=86_400
     )
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
 
 @options_of(Source(StopConfig))
 def stop(addresses: Members, *, as_json: Json = False, **settings: Any) -> None:
@@ -54,7 +51,7 @@ def stop(addresses: Members, *, as_json: Json = False, **settings: Any) -> None:
     Exit status: 0 if all have ended; 1 if a peer has not ended in time, was lost or refused; 2 for
     wrong arguments.
     """
-    config = StopConfig(**settings)
+    config = config_of(StopConfig, settings)
     from ...gossip.transport.keys.keyring import read_keyring
     from ...train.observe.observer import Observer
     from ...train.observe.stop import SwarmStop
@@ -79,7 +76,6 @@ def stop(addresses: Members, *, as_json: Json = False, **settings: Any) -> None:
 
 
 def _follow(request: "SwarmStop", timeout_s: float) -> None:
-    """Wait for the end of all, and report on stderr how far each is whenever that changes."""
     number, swarm = len(request.peers), request.swarm[:8]
     print(f"asking {number} peers of swarm {swarm} to stop", file=sys.stderr, flush=True)
     said: dict[str, str] = {}

@@ -16,12 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ...gossip.errors import ConfigError, RumorError, did_you_mean
-from ...gossip.specs.parameter import check_settings, setting
+from ...gossip.specs.parameter import setting
 from ...train.config import TrustSettings
 from ..errors import printable
 from ..reports.console import plain_table, print_json
-from ..settings.options import Json, Members, Source, options_of
-from .columns import COLUMNS, STYLES, columns_for, event_line, ordered, summary
+from ..settings.options import Json, Members, Source, config_of, options_of
+from .columns import COLUMNS, STYLES, event_line, ordered, summary
 
 if TYPE_CHECKING:
     from ...train.observe.observer import Observer
@@ -79,18 +79,12 @@ class TopConfig(TrustSettings):
         if self.sort not in _TITLES:
             near = did_you_mean(self.sort, _TITLES)
             raise ConfigError(f"--sort is {self.sort!r}, but there is no such column{near}")
-        check_settings(self)
         if self.listen is not None and not self.web:
             raise ConfigError("--listen says where the page is: give --web, too")
 
 
 @options_of(Source(TopConfig))
-def top(
-    addresses: Members,
-    *,
-    as_json: Json = False,
-    **settings: Any,
-) -> None:
+def top(addresses: Members, *, as_json: Json = False, **settings: Any) -> None:
     """Show the members of a swarm, and how each is doing.
 
     It finds all members from the address of one, and asks each of them once a second. It is not
@@ -112,7 +106,7 @@ def top(
     Exit status: 0 if it worked; 1 if no member answered, or the page's port is taken; 2 for wrong
     arguments.
     """
-    config = TopConfig(**settings)
+    config = config_of(TopConfig, settings)
     if config.web:
         from .web import parse_place, show_page
 
@@ -137,11 +131,7 @@ def top(
 
 
 def observing(addresses: Sequence[str], key: Path | None, roster: Path | None) -> "Observer":
-    """Return what watches a swarm, for a ``with`` block.
-
-    Raises:
-        ConfigError: An address is not valid, or keys are not available.
-    """
+    """Return an observer of a swarm, for a ``with`` block."""
     from ...gossip.transport.keys.keyring import read_keyring
     from ...train.observe.observer import Observer
 
@@ -155,7 +145,7 @@ def print_view(view: "SwarmView", console: Console, sort: str = "peer") -> None:
 
 
 def _table(view: "SwarmView", width: int, sort: str, rows_max: int | None = None) -> Table:
-    columns = columns_for(width)
+    columns = [column for column in COLUMNS if column.room <= width]
     table = plain_table(*(c.title if c.ascends else f">{c.title}" for c in columns))
     for column, drawn in zip(columns, table.columns, strict=True):
         if column.title == sort:

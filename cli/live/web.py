@@ -1,14 +1,12 @@
 """A page about a running swarm in the browser: ``rumor top --web``.
 
 The server has a few files, and views as they come (server-sent events). Anyone who can connect may
-read; that is why it listens on the loopback interface by default. Pages of other sites must not
-read along: no answer allows other origins, and a request is answered only if it names this server
-by an IP address, as localhost, by the machine's name or by the name that it was set to listen on.
-Otherwise a site could point a name of its own at 127.0.0.1 (DNS rebinding).
+read; that is why it listens on the loopback interface by default.
 """
 
 import ipaddress
 import json
+import re
 import socket
 import sys
 import threading
@@ -101,9 +99,9 @@ class _Handler(SimpleHTTPRequestHandler):
         super().__init__(*args, directory=str(Path(__file__).parent / "page"))
 
     def parse_request(self) -> bool:
-        """Refuse requests that name another host."""
         if not super().parse_request():
             return False
+        # A site that points a name of its own at 127.0.0.1 must not read along (DNS rebinding).
         if is_own_host(self.headers.get("Host", ""), self._names):
             return True
         words = "This is not the host that you named. Use the address that rumor top printed."
@@ -111,7 +109,6 @@ class _Handler(SimpleHTTPRequestHandler):
         return False
 
     def do_GET(self) -> None:
-        """Answer a request."""
         if self.path == "/events":
             self._begin("text/event-stream")
             for message in self._feed.stream():
@@ -123,7 +120,6 @@ class _Handler(SimpleHTTPRequestHandler):
             super().do_GET()
 
     def end_headers(self) -> None:
-        """Give every answer the same headers."""
         for name, value in _HEADERS.items():
             self.send_header(name, value)
         super().end_headers()
@@ -146,11 +142,11 @@ class _Server(ThreadingHTTPServer):
         self.socket = listener
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """True if there is room for one more connection, each of which has a thread."""
+        # Each connection has a thread.
         return threading.active_count() < _CONNECTIONS_MAX
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore readers that disconnect."""
+        # Readers that disconnect are no errors.
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -163,14 +159,9 @@ def is_own_host(host: str, names: frozenset[str] = frozenset()) -> bool:
     >>> is_own_host("evil.example:8000"), is_own_host("127.0.0.1.evil.example"), is_own_host("")
     (False, False, False)
     """
-    name, colon, port = host.rpartition(":")
-    if not colon or not port.isdecimal():
-        name = host
-    name = name.lower()
-    if name.startswith("[") and name.endswith("]"):
-        name = name[1:-1]
+    name = re.sub(r":\d+$", "", host.lower())
     try:
-        ipaddress.ip_address(name)
+        ipaddress.ip_address(re.sub(r"^\[(.*)\]$", r"\1", name))
     except ValueError:
         return name == "localhost" or name in names
     return True
@@ -183,7 +174,7 @@ def serve(
     every_s: float,
     names: frozenset[str] = frozenset(),
 ) -> None:
-    """Serve until interrupted, or until *poll* fails.
+    """Serve views from *poll* until interrupted, or until *poll* fails.
 
     Args:
         poll: Asks all members, and may block; called by this thread.
@@ -191,9 +182,6 @@ def serve(
         listener: Listening socket.
         every_s: Interval between polls, seconds.
         names: Further host names, in lower case, that requests may use for this server.
-
-    Raises:
-        Exception: Any error of *poll*.
     """
     feed = Feed(view)
     server = _Server(listener, partial(_Handler, feed=feed, names=names))
@@ -213,27 +201,18 @@ def serve(
 
 
 def parse_place(listen: str) -> tuple[str, int]:
-    """Parse ``HOST:PORT``.
-
-    Raises:
-        ConfigError: The text has another form.
-    """
-    host, colon, port = listen.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+    """Parse ``HOST:PORT``."""
+    form = re.fullmatch(r"\[(.+)\]:(\d+)|(.+):(\d+)", listen)
+    host, port = (form[1] or form[3], int(form[2] or form[4])) if form else ("", 0)
+    if not host or port > 65535:
         raise ConfigError(f"--listen is {listen!r}: write HOST:PORT, such as 127.0.0.1:8000")
-    return host, int(port)
+    return host, port
 
 
 def show_page(
     observing: "AbstractContextManager[Observer]", place: tuple[str, int], every_s: float
 ) -> None:
-    """Serve the page until Ctrl-C or SIGTERM, after printing its address.
-
-    Raises:
-        OSError: The port is taken.
-    """
+    """Serve the page until Ctrl-C or SIGTERM, after printing its address."""
     family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
     with observing as observer, socket.create_server(place, family=family) as listener:
         view = observer.poll()

@@ -1,3 +1,3 @@
-"""Terminal output of commands: progress, tables, and figures of a run or a topology."""
+"""Terminal output of commands."""
 
 __all__: list[str] = []

@@ -12,14 +12,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 __all__ = [
-    "LINE_EVERY_S",
-    "Progress",
-    "counted",
-    "plain_table",
-    "print_json",
-    "print_path",
-    "print_rows",
-    "progress_on",
+    *("LINE_EVERY_S", "Progress", "counted", "plain_table", "print_json", "print_path"),
+    *("print_rows", "progress_on"),
 ]
 
 LINE_EVERY_S = 5.0
@@ -31,11 +25,8 @@ BAR_EVERY_S = 0.1
 def plain_table(*columns: str, title: str | None = None, header: bool = True) -> Table:
     """Make a table without lines.
 
-    Args:
-        columns: Their titles, after a ``>`` for numbers, which are aligned on the right. These and
-            the first column are never folded.
-        title: Title above it.
-        header: Show the columns' titles.
+    Titles of columns of numbers begin with ``>``: these are aligned on the right, and never folded;
+    nor is the first column.
     """
     table = Table(
         box=None,

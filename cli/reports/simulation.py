@@ -39,11 +39,7 @@ def display_on(
 
 
 def time_left(done: float | None, wall_s: float) -> list[str]:
-    """Estimate the remaining time, in words; empty where that is a guess.
-
-    >>> time_left(0.25, 10.0)
-    ['about 30 s left']
-    """
+    """Estimate the remaining time, in words; empty where that is a guess."""
     if not done or done >= 1 or wall_s < ESTIMATE_AFTER_S:
         return []
     return [f"about {duration(wall_s * (1 - done) / done)} left"]
@@ -51,12 +47,9 @@ def time_left(done: float | None, wall_s: float) -> list[str]:
 
 def part(progress: "Progress", time_s: float | None = None) -> float | None:
     """Return the finished part of a run, in [0, 1]; None if its end is unknown."""
-    parts = []
-    if time_s:
-        parts.append(progress.time_s / time_s)
-    if progress.steps_total:
-        parts.append(progress.steps / progress.steps_total)
+    ends = (progress.time_s, time_s), (progress.steps, progress.steps_total)
     # If both may end a run, the first to come does.
+    parts = [reached / end for reached, end in ends if end]
     return min(1.0, max(parts)) if parts else None
 
 

@@ -1,8 +1,7 @@
 """Options of the command line, made from the settings that dataclasses declare.
 
-A setting's name, type, range, default and help become the option's: a new field of `RunConfig` is
-an option of ``rumor peer`` without a change here. A command with many settings shows the everyday
-ones; all others are given with ``--set NAME=VALUE`` or in a file; ``rumor config`` explains them.
+A command with many settings shows the everyday ones; all others are given with ``--set NAME=VALUE``
+or in a file.
 """
 
 import inspect
@@ -11,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar, cast
@@ -18,36 +18,26 @@ from typing import Annotated, Any, Final, TypeVar, cast
 import typer
 
 from ...gossip.errors import ConfigError, did_you_mean
-from ...gossip.specs.parameter import Parameter, settings_of, typed
+from ...gossip.specs.parameter import Parameter, check_settings, settings_of, typed
 from ..errors import reporting_errors
 
 __all__ = [
-    "FAULTS",
-    "GOSSIP",
-    "MACHINES",
-    "OPTIONS",
-    "OUTPUT",
-    "SWARM",
-    "TRAINING",
-    "Force",
-    "Json",
-    "Members",
-    "Source",
-    "config_of",
-    "given",
-    "option",
-    "options_of",
-    "read_file",
-    "settings_of_command",
+    *("Force", "Json", "Members", "Panel", "Source", "config_of", "given", "option", "options_of"),
+    *("read_file", "settings_of_command"),
 ]
 
-TRAINING: Final = "Training"
-SWARM: Final = "Swarm"
-MACHINES: Final = "Machines"
-GOSSIP: Final = "Exchange between peers"
-FAULTS: Final = "Slowness and faults"
-OPTIONS: Final = "Options"
-OUTPUT: Final = "Output"
+
+class Panel(StrEnum):
+    """Panels of ``--help``."""
+
+    TRAINING = "Training"
+    SWARM = "Swarm"
+    MACHINES = "Machines"
+    GOSSIP = "Exchange between peers"
+    FAULTS = "Slowness and faults"
+    OPTIONS = "Options"
+    OUTPUT = "Output"
+
 
 Members = Annotated[
     list[str],
@@ -65,7 +55,7 @@ Json = Annotated[
         "--json",
         metavar="",
         help="Print one JSON object as the last line.",
-        rich_help_panel=OUTPUT,
+        rich_help_panel=Panel.OUTPUT,
     ),
 ]
 
@@ -87,8 +77,6 @@ class Source:
     """A dataclass whose settings a command has."""
 
     owner: type[Any]
-    panel: str = OPTIONS
-    """Panel of help, if the command does not sort its options itself."""
     only: Collection[str] = ()
     """Names of the settings to take; default: all."""
     without: Collection[str] = ()
@@ -98,13 +86,10 @@ class Source:
 
     def settings(self) -> dict[str, Parameter]:
         """Return the settings by name."""
-        return {
-            name: replace(each, default=None, otherwise=self.unset[name])
-            if name in self.unset
-            else each
-            for name, each in settings_of(self.owner).items()
-            if (not self.only or name in self.only) and name not in self.without
-        }
+        found = settings_of(self.owner)
+        names = [name for name in self.only or found if name not in self.without]
+        unset = {n: replace(found[n], default=None, otherwise=w) for n, w in self.unset.items()}
+        return {name: unset.get(name) or found[name] for name in names}
 
 
 def options_of(
@@ -113,11 +98,10 @@ def options_of(
     file: bool = True,
     environment: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the settings of dataclasses, and ``--debug``.
+    """Give a command the settings of dataclasses, as ``**settings``, and ``--debug``.
 
-    The function gets them as ``**settings``. If two sources have a setting of the same name, the
-    first one counts. A parameter of the function itself stays as it is. An exception of the command
-    becomes a message and an exit status.
+    If two sources have a setting of the same name, the first one counts; a parameter of the
+    function itself stays as it is. Errors become a message and an exit status.
 
     Args:
         sources: Dataclasses with the settings.
@@ -130,21 +114,13 @@ def options_of(
         signature = inspect.signature(function)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         taken = {parameter.name for parameter in own}
-        found: dict[str, tuple[Parameter, str]] = {}
+        settings: dict[str, Parameter] = {}
         for source in sources:
-            for name, each in source.settings().items():
-                if name not in taken:
-                    found.setdefault(name, (each, source.panel))
-        settings = {name: each for name, (each, _) in found.items()}
-        if everyday is None:
-            shown = {name: panel for name, (_, panel) in found.items()}
-        else:
-            shown = {name: panel for panel, names in everyday.items() for name in names}
-        made = [
-            _option(settings[name], panel, settings)
-            for name, panel in shown.items()
-            if name not in taken
-        ]
+            known = taken | settings.keys()
+            settings |= {n: each for n, each in source.settings().items() if n not in known}
+        panels: Mapping[str, Iterable[str]] = everyday or {Panel.OPTIONS: settings}
+        shown = {name: panel for panel, names in panels.items() for name in names}
+        made = [_option(settings[name], panel, settings) for name, panel in shown.items()]
         further = [] if everyday is None else [_SET, _FILE] if file else [_SET]
         first = [p for p in own if p.kind is not p.KEYWORD_ONLY]
         last = [p for p in own if p.kind is p.KEYWORD_ONLY]
@@ -159,9 +135,12 @@ def options_of(
             **arguments: Any,
         ) -> None:
             with reporting_errors(debug=debug):
-                for name in shown.keys() & settings.keys():
-                    if settings[name].is_several or arguments[name] is None:
-                        arguments[name] = _as_declared(settings[name], arguments[name])
+                for name in shown:
+                    # typer has no default of several values, and makes a list of them.
+                    if arguments[name] is None or arguments[name] == []:
+                        arguments[name] = settings[name].default
+                    elif settings[name].is_several:
+                        arguments[name] = tuple(arguments[name])
                 hidden = {n: each.default for n, each in settings.items() if n not in arguments}
                 told = _read_environment(settings) if environment else {}
                 told |= {} if config_ is None else read_file(config_, settings)
@@ -182,15 +161,16 @@ def options_of(
 
 def settings_of_command(command: Any) -> tuple[dict[str, Parameter], tuple[Source, ...]]:
     """Return all settings of a command by name, and their sources."""
-    found: tuple[dict[str, Parameter], tuple[Source, ...]]
-    found = getattr(command.callback, _SETTINGS, ({}, ()))
+    found: Any = getattr(command.callback, _SETTINGS, ({}, ()))
     return found
 
 
 def config_of(owner: type[_T], settings: Mapping[str, Any]) -> _T:
-    """Make a config from the *settings* that are its fields."""
+    """Make a config from the *settings* that are its fields, and check their ranges."""
     names = {entry.name for entry in fields(cast(Any, owner))}
-    return owner(**{name: value for name, value in settings.items() if name in names})
+    config = owner(**{name: value for name, value in settings.items() if name in names})
+    check_settings(config)
+    return config
 
 
 def given(context: typer.Context) -> set[str]:
@@ -213,11 +193,7 @@ def option(name: str) -> str:
 
 
 def read_file(path: Path, settings: Mapping[str, Parameter]) -> dict[str, Any]:
-    """Read settings from a TOML file: names, with ``_`` or ``-``, and their values.
-
-    Raises:
-        ConfigError: It cannot be read, or has an invalid key or value; it is named.
-    """
+    """Read settings from a TOML file: names, with ``_`` or ``-``, and their values."""
     from ...train.storage.files import read_bytes
 
     try:
@@ -260,7 +236,6 @@ def _read_set(words: Iterable[str], settings: Mapping[str, Parameter]) -> dict[s
 
 
 def _read_environment(settings: Mapping[str, Parameter]) -> dict[str, Any]:
-    """Remove settings from the environment, where a script would look for them, too."""
     found: dict[str, Any] = {}
     for name, setting in settings.items():
         text = os.environ.get(key := f"RUMOR_{name.upper()}")
@@ -271,6 +246,7 @@ def _read_environment(settings: Mapping[str, Parameter]) -> dict[str, Any]:
         except ConfigError as error:
             raise ConfigError(f"{key}: {error}") from None
         found[name] = (value,) if setting.is_several and not isinstance(value, tuple) else value
+        # A script would look for it there, too.
         del os.environ[key]
     return found
 
@@ -279,16 +255,9 @@ def _near(name: str, settings: Mapping[str, Parameter]) -> str:
     return did_you_mean(name, settings, ": `rumor config` lists all")
 
 
-def _as_declared(setting: Parameter, value: Any) -> Any:
-    """Convert an option that typer has parsed for the dataclass."""
-    if setting.is_several:
-        return tuple(value) if value else setting.default
-    return setting.default if value is None else value
-
-
 def _typed_alone(name: str, kind: Any, default: Any, *flags: str, **told: Any) -> inspect.Parameter:
     """Make the parameter of an option that is not a setting."""
-    declared = Annotated[kind, typer.Option(*flags, rich_help_panel=OUTPUT, **told)]
+    declared = Annotated[kind, typer.Option(*flags, rich_help_panel=Panel.OUTPUT, **told)]
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=declared
     )

@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import re
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -271,7 +271,8 @@ def test_on_a_full_disk_the_result_is_shown_and_the_folder_named(
     no_room(monkeypatch, "model.safetensors", "summary.json", "training.png")
     fate(monkeypatch, peer_1="fail")
     # Real peers would take seconds to load.
-    monkeypatch.setattr(launch, "training_job", partial(training_job, program=FAKE_PEER))
+    fakes = lambda *given: replace(training_job(*given), command=FAKE_PEER)  # noqa: E731
+    monkeypatch.setattr(launch, "training_job", fakes)
     words = "launch --task quadratic --peers 2 --steps 50 --out run"
     done = called(*words.split(), status=1)
     assert "peer-1 failed at step 30 (the loss is not finite)" in done.stdout

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from rumor.cli.app import COMMANDS as ALL
 from rumor.cli.app import app, load
 from rumor.cli.commands.config import COMMANDS, declared_settings
-from rumor.cli.settings.options import OUTPUT, Source, given, options_of, settings_of_command
+from rumor.cli.settings.options import Panel, Source, given, options_of, settings_of_command
 from rumor.gossip.specs.parameter import setting
 
 
@@ -29,7 +29,7 @@ class Kiln:
     """What no option could say."""
 
 
-HOT = Source(Kiln, "How hot")
+HOT = Source(Kiln)
 
 
 def kiln(*arguments: str, source: Source = HOT, **how: Any) -> tuple[dict[str, Any], str]:
@@ -64,7 +64,7 @@ def test_help_is_what_the_setting_says() -> None:
     _, shown = kiln("--help")
     assert "--heat-s S How long it heats; with --glaze, twice. " in shown
     assert "How deep it is (as deep as the pots)." in shown
-    assert f"How hot {'─' * 5}" in shown and f"{OUTPUT} {'─' * 5}" in shown
+    assert f"{Panel.OPTIONS} {'─' * 5}" in shown and f"{Panel.OUTPUT} {'─' * 5}" in shown
     assert "inner" not in shown
 
 

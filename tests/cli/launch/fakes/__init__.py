@@ -48,7 +48,7 @@ def checked(**settings: Any) -> Job:
     """
     config = config_of(LaunchConfig, settings)
     training = config_of(RunConfig, {"task": "quadratic"} | settings | {"out": None})
-    return training_job(config, training, program=FAKE_PEER)
+    return replace(training_job(config, training), command=FAKE_PEER)
 
 
 def run_fakes(out: Path, *, faults: tuple[Fault, ...] = (), **settings: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.live import Live
 
-from ...gossip.specs.parameter import check_settings, setting
+from ...gossip.specs.parameter import setting
 from ..errors import FAILED, fail
 from ..launch.checks import training_job
 from ..launch.config import PROGRAM, Job, LaunchConfig, Place
@@ -27,14 +27,14 @@ from ..launch.swarm import Swarm, noting
 from ..reports.console import plain_table, print_json, print_path
 from ..run_folder import new_folders
 from ..settings.exchange import OutSettings
-from ..settings.options import OUTPUT, Json, Source, config_of, options_of
+from ..settings.options import Json, Source, config_of, options_of
 from .story import NAMES, Story, way_of
 
 __all__ = ["DemoConfig", "demo"]
 
 _PEERS: Final = ("peer-0", "peer-1", "peer-2", "peer-3")
+# Processes of all-reduce.
 _RANKS: Final = ("rank-0", "rank-1", "rank-2", "rank-3")
-"""Processes of all-reduce."""
 
 _WHOLE_S: Final = 60.0
 
@@ -58,8 +58,8 @@ _FAULTS: Final[tuple[tuple[float, dict[str, Any], tuple[str | None, ...]], ...]]
 )
 """Faults, and the end: when, what, and to whom."""
 
+# Sentences about faults that did nothing, or that one about the process itself follows.
 _SAID: Final = re.compile("nothing is done|is killed|is asked to leave")
-"""Sentences about faults that did nothing, or that one about the process itself follows."""
 
 _WHEN: Final = re.compile(r"^fault at \S+ s: ")
 
@@ -77,11 +77,8 @@ class DemoConfig(OutSettings):
         metavar="S",
     )
 
-    def __post_init__(self) -> None:
-        check_settings(self)
 
-
-@options_of(Source(DemoConfig, OUTPUT))
+@options_of(Source(DemoConfig))
 def demo(*, as_json: Json = False, **settings: Any) -> None:
     """Compare gossip and all-reduce under the same faults, in a minute.
 
@@ -141,7 +138,6 @@ class _Folder(RunFolder):
 
 
 def _run(folder: Path, seconds: float) -> dict[str, Any]:
-    """Train both ways, and write the results."""
     from ...train.faults.schedule import Fault
     from ...train.storage.files import write_json
     from .allreduce import LR, TRAINING
@@ -178,15 +174,14 @@ def _run(folder: Path, seconds: float) -> dict[str, Any]:
     swarm.monitor.views = [monitor.views[n] for n in ours]
     told = swarm.concluded(wall_s)
     unwritten = list[str](told["unwritten"])
-    figures = {way: story.figures(way) for way in NAMES}
-    summary = {
-        **figures,
+    summary = {way: story.figures(way) for way in NAMES} | {
         "wall_s": wall_s,
         "cores": len(_halves()["rumor"]),
         "faults": injector.records,
         "swarm": told,
+        "out": str(folder),
+        "unwritten": unwritten,
     }
-    summary |= {"out": str(folder), "unwritten": unwritten}
     with noting(unwritten, folder / "demo.png") as path:
         draw(story, "The same faults for gossip and all-reduce (short dips: evaluations)", path)
     with noting(unwritten, folder / "summary.json") as path:
@@ -242,7 +237,6 @@ def _pin(group: ProcessGroup) -> None:
 
 
 def _report(summary: dict[str, Any], console: Console) -> None:
-    """Print the figures of each phase."""
     columns = [(what, way) for what in ("steps_per_s", "loss") for way in NAMES]
     titles = {"steps_per_s": "steps/s", "loss": "loss"}
     table = plain_table("", *(f">{titles[what]}\n{way}" for what, way in columns))
