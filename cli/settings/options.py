@@ -161,7 +161,8 @@ def options_of(
 
 def settings_of_command(command: Any) -> tuple[dict[str, Parameter], tuple[Source, ...]]:
     """Return all settings of a command by name, and their sources."""
-    found: Any = getattr(command.callback, _SETTINGS, ({}, ()))
+    found: tuple[dict[str, Parameter], tuple[Source, ...]]
+    found = getattr(command.callback, _SETTINGS, ({}, ()))
     return found
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -440,7 +441,7 @@ def test_a_newcomer_becomes_the_same_copy_again_shard_by_shard(place: Path) -> N
     assert founder.poll() is None, log.read_text()
     joiner = ("--id", "new", "--set", "seed=5", "--steps", "20", "--out", "two/new")
     assert forked(log, *common, *joiner).wait() == 0, log.read_text()
-    founder.terminate()
+    founder.send_signal(signal.SIGTERM)
     founder.wait()
     found = replay(place / "two" / "old", place / "two" / "new")
     assert found.identical and all(peer.compared for peer in found.peers)
