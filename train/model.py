@@ -6,7 +6,6 @@ names. Plain names have none, so peers that wrap a model and peers that do not t
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -115,8 +114,7 @@ def with_extra_state(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def travelling(model: nn.Module) -> frozenset[str]:
-    """Return the names of the tensors that peers exchange: trained ones, and finite floating
-    buffers."""
+    """Return the names of what peers exchange: trained tensors, and finite floating buffers."""
     return frozenset(named.name for named in sort_out(model)[0])
 
 
@@ -134,10 +132,7 @@ def with_own_names(model: nn.Module, state: Mapping[str, Any]) -> dict[str, Any]
 
 
 def state_dict(model: nn.Module) -> dict[str, Any]:
-    """Return the model's state dict, of tensors that each own their memory.
-
-    See `Peer.model_state_dict`.
-    """
+    """Return the model's state dict, of tensors that each own their memory."""
     return {
         name: value.detach().clone() if isinstance(value, Tensor) else value
         for name, value in named_state(model).items()
@@ -180,10 +175,8 @@ def frozen_names(module: nn.Module, moving: Iterable[Tensor]) -> frozenset[str]:
 def frozen_tensors(module: nn.Module, moving: Collection[int]) -> tuple[FrozenTensor, ...]:
     """Return the tensors that all peers must share although they are never sent, with values.
 
-    *moving* has the addresses of exchanged tensors, for which frozen ones may be other names.
-
-    Returns:
-        One entry per parameter, or a single one for all if there are very many.
+    *moving* has the addresses of exchanged tensors, for which frozen ones may be other names. Very
+    many parameters have a single entry.
 
     Raises:
         TrainingError: A parameter has no values yet.
@@ -214,7 +207,7 @@ class NamedTensor(NamedTuple):
 
     name: str
     tensor: Tensor
-    aliases: Mapping[str, Tensor] = MappingProxyType({})
+    aliases: dict[str, Tensor]
     """Other tensor objects with the same memory, such as by ``.data``."""
 
 
@@ -239,20 +232,18 @@ def sort_out(
     others: _Named = []
     for name, parameter in module.named_parameters():
         kind = trained if parameter.requires_grad else others
-        kind = local if id(parameter) in own_ids else kind
-        kind.append((plain(name), parameter))
+        (local if id(parameter) in own_ids else kind).append((plain(name), parameter))
     for name, buffer in module.named_buffers():
         kind = others
         if plain(name) in saved:
             kind = averaged if _is_averaged(buffer) else local
-        kind = local if id(buffer) in own_ids else kind
-        kind.append((plain(name), buffer))
+        (local if id(buffer) in own_ids else kind).append((plain(name), buffer))
     shared = [(name, _with_values(name, tensor)) for name, tensor in (*trained, *averaged)]
     _require_apart(shared[: len(trained)], [*shared[len(trained) :], *local, *others])
-    copied = [NamedTensor(name, _with_values(name, tensor)) for name, tensor in local]
+    copied = [NamedTensor(name, _with_values(name, tensor), {}) for name, tensor in local]
     tied = _tied(shared, [*others, *local])
     for named in tied:
-        for name in {name for name, _, _ in copied} & named.aliases.keys():
+        for name in {name for name, _ in local} & named.aliases.keys():
             raise _half_own(name, named.name)
     return tied, copied
 
@@ -280,13 +271,8 @@ def _half_own(name: str, other: str) -> ConfigError:
 
 
 def tie_again(module: nn.Module, aliases: Mapping[str, Collection[str]]) -> None:
-    """Tie separate tensors of the same memory again after *module* was moved or copied.
-
-    *aliases* maps the first name of a tensor to its others.
-    """
-    if not any(aliases.values()):
-        return
-    named = named_tensors(module)
+    """Tie again the tensors of *aliases*, by first name, after *module* was moved or copied."""
+    named = named_tensors(module) if any(aliases.values()) else {}
     for name, others in aliases.items():
         for other in others:
             named[other].data = named[name].data
@@ -302,8 +288,7 @@ def deep_copy(module: nn.Module) -> nn.Module:
 def memory_order(tensor: Tensor) -> tuple[int, ...] | None:
     """Return the axes of more than one element, the outermost in memory first.
 
-    Returns:
-        An empty tuple if they are in the order of the shape, None with gaps or overlaps.
+    The tuple is empty if they are in the order of the shape; None stands for gaps or overlaps.
 
     >>> memory_order(torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last))
     (0, 2, 3, 1)
@@ -332,7 +317,7 @@ def _is_empty(tensor: Tensor) -> bool:
 
 
 def _with_values(name: str, tensor: Tensor) -> Tensor:
-    """Return the numbers of a tensor to exchange, or raise a `TrainingError` that says why not."""
+    """Return a tensor to exchange, or raise a `TrainingError` that says why it cannot be."""
     if is_lazy(tensor):
         raise TrainingError(
             f"{name} has no shape yet, as its module is a lazy one: run one batch through the "
@@ -362,26 +347,20 @@ def _memory(tensor: Tensor) -> _Memory | None:
 
 def _tied(shared: _Named, others: _Named) -> list[NamedTensor]:
     """Return each memory of the tensors in *shared* once, with the other tensors in it."""
-    kept: dict[object, tuple[str, Tensor, dict[str, Tensor]]] = {}
+    kept: dict[object, NamedTensor] = {}
     for name, tensor in shared:
-        place: object = _memory(tensor) or name
-        if place in kept:
-            kept[place][2][name] = tensor
-        else:
-            kept[place] = name, tensor, {}
+        first = kept.setdefault(_memory(tensor) or name, NamedTensor(name, tensor, {}))
+        if first.name != name:
+            first.aliases[name] = tensor
     for name, tensor in others:
-        place = _memory(tensor)
-        if place in kept:
-            kept[place][2][name] = tensor
-    return [NamedTensor(*each) for each in kept.values()]
+        if (memory := _memory(tensor)) in kept:
+            kept[memory].aliases[name] = tensor
+    return list(kept.values())
 
 
 def _require_apart(trained: _Named, others: _Named) -> None:
-    """Check that no parameter overlaps partly in memory with another tensor.
-
-    Raises:
-        TrainingError: One does; moving it into a vector would silently separate the two.
-    """
+    """Check that no parameter overlaps partly in memory with another tensor."""
+    # Moving one into a vector would silently separate the two.
     places: dict[_Memory, tuple[str, int, int, bool, str]] = {}
     for is_trained, named in ((True, trained), (False, others)):
         for name, tensor in named:

@@ -58,9 +58,6 @@ __all__ = ["Peer"]
 
 _log = logging.getLogger("rumor")
 
-# Assumed duration of a step, until the first two are over.
-_PACE_S: Final = 0.05
-
 # Steps between two checks of the frozen parameters of each process of a group.
 _LOOK_EVERY_STEPS: Final = 100
 
@@ -74,11 +71,7 @@ _running: "list[Peer]" = []
 
 
 def _number(name: str, value: object) -> float | None:
-    """Return an optional number, which may be numpy's or a tensor, as a float.
-
-    Raises:
-        ConfigError: It is not a number.
-    """
+    """Return an optional number, which may be numpy's or a tensor, as a float."""
     if value is None:
         return None
     if isinstance(value, Tensor | np.ndarray) and math.prod(value.shape) == 1:
@@ -89,11 +82,7 @@ def _number(name: str, value: object) -> float | None:
 
 
 def _loss(value: object) -> Loss | None:
-    """Return the loss of a step; a tensor is not read.
-
-    Raises:
-        ConfigError: It is not one number.
-    """
+    """Return the loss of a step; a tensor is checked and not read."""
     if not isinstance(value, Tensor):
         return _number("loss", value)
     if value.numel() != 1 or value.is_complex():
@@ -107,10 +96,7 @@ def _loss(value: object) -> Loss | None:
 def _on_all_ranks(
     method: "Callable[Concatenate[Peer, _P], _T]",
 ) -> "Callable[Concatenate[Peer, _P], _T]":
-    """Make a method one that the processes of a group call together, see `RankGroup.call`.
-
-    It finds the group's whole model current.
-    """
+    """Make a method one that the processes of a group call together, with their model current."""
 
     @wraps(method)
     def together(self: "Peer", /, *args: _P.args, **given: _P.kwargs) -> _T:
@@ -219,7 +205,8 @@ class Peer:
         self._runtime: PeerRuntime | None = None
         self.merged: MergeResult | None = None
         """Result of the last `merge`, including that at the end of the block; None before."""
-        self._left, self._pace_s = False, _PACE_S
+        # The assumed duration of a step, seconds, until the first two are over.
+        self._left, self._pace_s = False, 0.05
         self._leaving = threading.Lock()
         self._stepped_s: float | None = None
         self._signals = SignalHandling(self._stop)
@@ -244,10 +231,7 @@ class Peer:
         evaluate_every: int | None = None,
         empty: Callable[[int, torch.dtype], Tensor] | None = None,
     ) -> None:
-        """Set up what the process has that runs the protocol, over a whole model.
-
-        *empty* allocates the vector, see `Layout.lay_out`.
-        """
+        """Set up what the process that runs the protocol has; *empty* allocates its vector."""
         wire, requirements = self.config.protocol.wire, requirements_of(self._rule)
         self._whole = model
         self._vector = Vector(
@@ -315,7 +299,6 @@ class Peer:
         }
 
     def _take_extra(self, packed: bytes) -> None:
-        """Give this process's modules the extra state of the leader's."""
         if self._is_follower:
             ExtraState(self._model).restore(unpack_state(packed))
 
@@ -436,7 +419,6 @@ class Peer:
         return self._folder.save(self._running(), wait=wait)
 
     def __enter__(self) -> Self:
-        """Call `start`."""
         return self.start()
 
     def start(self) -> Self:
@@ -510,7 +492,6 @@ class Peer:
 
     @_on_all_ranks
     def _enter(self) -> None:
-        """Found or join a swarm."""
         group, told = self._group, self.environment
         if group is not None:
             group.refresh(everything=True)
@@ -566,7 +547,6 @@ class Peer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        """Call `close`."""
         self.close(error)
 
     def close(self, error: BaseException | None = None) -> None:
@@ -939,8 +919,8 @@ class Peer:
         shutdown.leave(runtime, self.config.leave_s, self._pace_s)
 
     def _give_up(self, is_stuck: bool) -> None:
-        """Leave with the model as it was last read, as this process may hang in an operation with
-        others; end it if it *is_stuck*."""
+        """Leave, and end the process if it *is_stuck*."""
+        # The model is the one last read: this process may hang in an operation with others.
         with self._leaving:
             runtime = self._runtime
             if runtime is not None and not self._left and runtime.is_sound:

@@ -1,7 +1,4 @@
-"""Diagnose why a peer on this machine could not join at an address, and suggest a remedy.
-
-Only requests that any stranger may send are sent: peers answer and keep no record. No weight moves.
-"""
+"""Diagnose why a peer on this machine could not join at an address, and suggest a remedy."""
 
 import socket
 import time
@@ -81,8 +78,6 @@ def diagnose(
     Args:
         schema: Schema of its model; None to skip that comparison.
         fixed_rule: Name of its rule, if that lets no peer join once training has begun.
-        keyring: Its keys, if it has any.
-        timeout_s: Timeout for one answer, seconds.
         bytes_max: Most bytes to send when measuring the bandwidth.
 
     Raises:
@@ -134,8 +129,7 @@ def _unanswered(
 
 
 def _obstacles_inside(known: Sequence[Member], fixed_rule: str) -> Iterator[Finding]:
-    """Yield what keeps the newcomer out according to the peer there, the first of *known*, and the
-    members that it knows."""
+    """Yield what keeps a newcomer out by the member table of the peer there, itself first."""
     # An incarnation's number is its start time, in milliseconds of Unix time.
     ahead_ms, latest = max((m.incarnation - time.time() * 1000, m.id) for m in known)
     if ahead_ms > ProtocolConfig().incarnation_ahead_max:
@@ -194,8 +188,7 @@ def _obstacle(place: str, keyring: Keyring | None, timeout_s: float) -> Finding 
 
 
 def _mechanism(connection: socket.socket) -> str:
-    """Return the security mechanism in a peer's greeting: ``NULL`` without keys, ``CURVE`` with
-    keys; empty if the greeting is not ZeroMQ's."""
+    """Return ``NULL`` for a peer without keys, ``CURVE`` for one with keys, else nothing."""
     told = b""
     with suppress(OSError):
         connection.sendall(_OPENING)

@@ -1,8 +1,7 @@
 """Observe a swarm from outside: discover all members from one address, and query each.
 
-An observer is not a peer. It enters no peer's view, holds no weight and asks for none. Peers limit
-how often they answer, see `rumor.train.runtime.telling.status`. Answers are untrusted: everything
-is bounded, and terminal control characters are rejected.
+An observer is not a peer: it enters no peer's view and holds no weight. Answers are untrusted, so
+everything is bounded.
 """
 
 import math
@@ -69,20 +68,18 @@ class _Answers:
 
     def __init__(self) -> None:
         self.status: Status
-        """The last answer."""
         self.answered_s = -math.inf
-        """Arrival time of the last answer, on the observer's clock."""
+        """Arrival time of `status`, the last answer, on the observer's clock."""
         self.event = 0
         """Number of the last event that the peer has reported."""
         self.table: tuple[Sighting, ...] = ()
-        """Its last complete list of other members."""
+        """Its last complete list of other members, which arrived at `listed_s`."""
         self.listed_s = -math.inf
-        """Time at which it was complete."""
+        # Counts by name, those of a link by its peer and direction, at times of the peer's clock.
         self._recent: deque[tuple[float, dict[Any, float]]] = deque()
-        """Counts by name, those of a link by its peer and name, at times of the peer's clock."""
 
     def add(self, status: Status, now: float) -> None:
-        """Add an answer; ignore it if it is older than the last."""
+        # A datagram may overtake an earlier one.
         if self._recent and status.uptime_s <= self.status.uptime_s:
             return
         self.status, self.answered_s = status, now
@@ -95,29 +92,25 @@ class _Answers:
         while len(self._recent) > 2 and status.uptime_s - self._recent[1][0] >= _WINDOW_S:
             self._recent.popleft()
 
-    def grown(self, count: Any) -> float | None:
-        """Return the growth of a count over the last seconds; None if it is not reported."""
-        (_, first), (_, last) = self._recent[0], self._recent[-1]
-        return last[count] - first[count] if count in first and count in last else None
-
     def rate(self, count: Any) -> float | None:
         """Return the growth of a count per second; None after a single answer."""
-        grown, span_s = self.grown(count), self.status.uptime_s - self._recent[0][0]
+        (since_s, first), (until_s, last) = self._recent[0], self._recent[-1]
+        if since_s == until_s or count not in first or count not in last:
+            return None
         # A value that decreases is not a count: its sender is wrong, or has lost its state.
-        return None if grown is None or span_s <= 0 else max(0.0, grown / span_s)
+        return max(0.0, (last[count] - first[count]) / (until_s - since_s))
 
     def staleness(self) -> float | None:
-        """Return the mean over the recently mixed shares, or over all if none was mixed
-        recently."""
-        count, behind = self.grown("mixed"), self.grown("staleness_steps_sum")
-        if not count or count < 0 or behind is None:
+        """Return the mean over the recently mixed shares, or over all if there are none."""
+        count, behind = self.rate("mixed"), self.rate("staleness_steps_sum")
+        if not count or behind is None:
             totals = self._recent[-1][1]
             count, behind = totals.get("mixed"), totals.get("staleness_steps_sum")
         return None if not count or behind is None else max(0.0, float(behind / count))
 
 
 class _Opinion:
-    """Reports of other members about one member."""
+    """Reports of other members about one member; `state` is what most of them report."""
 
     def __init__(self, sightings: Sequence[Sighting]) -> None:
         self.said = Counter(each.standing for each in sightings)
@@ -128,7 +121,6 @@ class _Opinion:
         live, suspected, dead, left = (self.said[each] for each in Standing)
         voters = live + suspected + dead
         self.state = _state(self.member)
-        """The state that most of them report."""
         if left > voters:
             self.state = "left"
         elif 2 * dead > voters:
@@ -139,7 +131,7 @@ class _Opinion:
 
 @dataclass(slots=True)
 class _Target:
-    """A member, or an address, to query."""
+    """A member, or an address, to query; what is of this poll, and the misses before it."""
 
     places: tuple[str, ...]
     """Addresses, tried in turn; the first that answers is kept."""
@@ -148,12 +140,10 @@ class _Target:
     id: PeerId = ""
     """Id of the expected peer; empty for any."""
     is_sent: bool = False
-    """True if the query of this poll was sent."""
     has_answered: bool = False
-    """True if it has answered this poll."""
     wants_members: bool = False
     pages: list[Sighting] = field(default_factory=list)
-    """Its list of other members, as far as it has arrived in this poll."""
+    """Its list of other members, as far as it has arrived."""
     misses: int = 0
     """Number of queries in a row without an answer; a poll waits only for members without any."""
 
@@ -164,18 +154,12 @@ class _Target:
 
 
 class Observer:
-    """Observes one swarm from the address of any member.
+    """Observes one swarm from the address ``host:port`` of any member, or of several.
 
     Not thread-safe.
 
-    Args:
-        address: One or several addresses ``host:port`` of members; one answer is enough.
-        keyring: Keys, if the swarm has them.
-        clock: Monotonic clock, seconds.
-
     Raises:
         ConfigError: The address is malformed.
-        TransportError: No sockets can be opened.
     """
 
     def __init__(
@@ -210,19 +194,16 @@ class Observer:
         self._transport.close(0)
 
     def poll(self, timeout_s: float = 2.0) -> SwarmView:
-        """Query all members; return once all that answered the last poll have answered again.
+        """Query all members; return the swarm once all that answered the last poll have again.
 
-        Args:
-            timeout_s: Timeout for the answers, seconds; at least five for the very first one.
-
-        Returns:
-            The swarm as it is now. If no member answers any more, `SwarmView.answered` is 0 and
-            the rest is unchanged; the next call queries again.
+        If no member answers any more, `SwarmView.answered` is 0 and the rest is unchanged; the next
+        call queries again.
 
         Raises:
             TransportError: No member has ever answered; the message says why.
         """
         self._begin()
+        # The very first answer may need a name to be resolved and a handshake.
         give_up_s = self._clock() + (timeout_s if self._peers else max(timeout_s, 5.0))
         while True:
             for target in self._targets:
@@ -242,28 +223,22 @@ class Observer:
         return self._view()
 
     def probe(self, member: PeerView) -> Probe:
-        """Return a probe of a member, at the address where it last answered.
-
-        Raises:
-            TransportError: It has not answered in the last poll.
-        """
-        target = next((target for target in self._targets if target.id == member.id), None)
+        """Return a probe of a member that has answered the last poll, at its address."""
+        target = self._target_of(member.id)
         if target is not None and target.misses:
             raise TransportError("it does not answer")
         return Probe(target.places[0] if target else member.address, keyring=self._keyring)
 
+    def _target_of(self, id: PeerId) -> _Target | None:
+        return next((target for target in self._targets if target.id == id), None)
+
     def post(self, id: PeerId, incarnation: Incarnation, body: Body) -> bool:
         """Send *body* to a member at all its addresses without waiting; return True if sent."""
-        target = next((target for target in self._targets if target.id == id), None)
-        if target is None:
+        if (target := self._target_of(id)) is None:
             return False
-        envelope = replace(
-            question(target.asker, body, self._schema),
-            swarm=bytes.fromhex(self._swarm),
-            destination=id,
-            destination_incarnation=incarnation,
-        )
-        parts = encode(envelope)
+        ends: dict[str, Any] = {"destination": id, "destination_incarnation": incarnation}
+        swarm = bytes.fromhex(self._swarm)
+        parts = encode(question(target.asker, body, self._schema, swarm=swarm, **ends))
         return any([self._transport.greet(place, parts) for place in target.places])
 
     def take_answers(self) -> list[Envelope]:
@@ -273,7 +248,6 @@ class Observer:
         return found
 
     def _begin(self) -> None:
-        """Choose the members to query in this poll."""
         self._forget_gone()
         self._turn += 1
         turns = math.ceil(len(self._targets) / _TELLERS)
@@ -354,7 +328,6 @@ class Observer:
         self._discover(status.members)
 
     def _discover(self, told: Iterable[Sighting]) -> None:
-        """Add the members that others name to those that are queried."""
         known = {target.id: target for target in self._targets}
         for sighting in told:
             member = sighting.member
@@ -373,8 +346,7 @@ class Observer:
                 target.misses = 2 if member.id in self._peers else 0
 
     def _forget_gone(self) -> None:
-        """Stop querying members that have long been silent and that no other member names; if all
-        are silent, query the given addresses again."""
+        """Stop querying members that have long been silent and that no other member names."""
         if not all(target.misses for target in self._targets):
             opinions = self._opinions()
             for target in [t for t in self._targets if t.misses >= _MISSES_MAX]:
@@ -387,14 +359,14 @@ class Observer:
                         self._transport.dismiss(place)
                         self._transport.dismiss(place)
             return
+        # Whoever is back, or new, may listen at one of the given addresses.
         known = {place for target in self._targets for place in target.places}
         for places in self._seeds:
             if not known & {*places}:
                 self._add(places)
 
     def _opinions(self) -> dict[PeerId, _Opinion]:
-        """Return what members report about each other: the latest report of each, without what it
-        reports about itself."""
+        """Return what members report about each other, by the latest report of each."""
         told: dict[PeerId, list[Sighting]] = {}
         # Lists are old next to the newest one: if nobody answers any more, all stay as they were.
         newest_s = max((each.listed_s for each in self._peers.values()), default=0.0)
@@ -411,77 +383,77 @@ class Observer:
         queried = {target.id for target in self._targets}
         names = sorted({*self._peers, *opinions})[:_KNOWN_MAX]
         shown = [id for id in names if id in opinions or id in queried]
-        for id in {*self._peers} - {*shown}:
-            del self._peers[id]
+        self._peers = {id: self._peers[id] for id in shown if id in self._peers}
         peers = [
             _peer_view(id, self._peers.get(id), opinions.get(id), now, is_there=id in there)
             for id in shown
         ]
         samples = [self._peers[p.id].status.sample if p.source == "self" else () for p in peers]
         pairs = zip(peers, distances(samples), strict=True)
-        told = {id: self._peers[id] for id in shown if id in self._peers}
-        return SwarmView(
-            time_s=time.time(),
-            swarm=self._swarm,
-            swarm_step=max((each.status.swarm_steps for each in told.values()), default=0),
-            answered=sum(target.has_answered for target in self._targets),
-            peers=tuple(replace(peer, distance=distance) for peer, distance in pairs),
-            links=tuple(
+        links = []
+        for id, answers in self._peers.items():
+            rate = answers.rate if id in there else _no_rate
+            links += [
                 LinkView(
                     source=id,
                     status=link,
-                    bytes_out_s=answers.rate((link.peer, "out")) if id in there else None,
-                    bytes_in_s=answers.rate((link.peer, "in")) if id in there else None,
+                    bytes_out_s=rate((link.peer, "out")),
+                    bytes_in_s=rate((link.peer, "in")),
                 )
-                for id, answers in told.items()
                 for link in answers.status.links
-            ),
+            ]
+        return SwarmView(
+            time_s=time.time(),
+            swarm=self._swarm,
+            swarm_step=max((each.status.swarm_steps for each in self._peers.values()), default=0),
+            answered=sum(target.has_answered for target in self._targets),
+            peers=tuple(replace(peer, distance=distance) for peer, distance in pairs),
+            links=tuple(links),
             events=self._events.all(),
         )
+
+
+def _no_rate(count: Any) -> float | None:
+    """Stand in for `_Answers.rate` of a peer that no longer answers, whose last rates are old."""
+    return None
 
 
 def _peer_view(
     id: PeerId, answers: _Answers | None, opinion: _Opinion | None, now: float, *, is_there: bool
 ) -> PeerView:
-    """Summarize one member: by its own report if it answers (*is_there*), else by what the others
-    report."""
-    said = Counter[Standing]() if opinion is None else opinion.said
-    told: dict[str, Any] = {
-        "suspected_by": said[Standing.SUSPECTED],
-        "dead_by": said[Standing.DEAD],
-    }
+    """Summarize one member by its own report, and unless it answers now (*is_there*) by others'."""
+    told: dict[str, Any] = {}
+    if opinion is not None:
+        told["suspected_by"] = opinion.said[Standing.SUSPECTED]
+        told["dead_by"] = opinion.said[Standing.DEAD]
     if answers is None:
         assert opinion is not None, "some member must have named it"
         return PeerView(id=id, state=opinion.state, source="others", **told, **_of(opinion.member))
-    status = answers.status
-    waits = bool(status.awaits) and status.me.phase is Phase.TRAINING
-    view = PeerView(
+    status, me, rate = answers.status, answers.status.me, answers.rate
+    state = "waiting" if status.awaits and me.phase is Phase.TRAINING else _state(me)
+    if not is_there:
+        state, rate = "silent", _no_rate
+        if opinion is not None:
+            # The others may still hear from a member that only this observer cannot reach.
+            state = opinion.state if opinion.state in {"suspected", *GONE} else state
+            me = replace(me, step=max(me.step, opinion.member.step))
+    return PeerView(
         id=id,
-        state="waiting" if waits else _state(status.me),
-        source="self",
+        state=state,
+        source="self" if is_there else "others",
+        steps_s=rate("step"),
         figures=dict(_known(status.figures)),
         staleness_mean=answers.staleness(),
         reasons=status.reasons,
+        bytes_out_s=rate("bytes_sent"),
+        bytes_in_s=rate("bytes_received"),
         uptime_s=status.uptime_s,
+        silent_s=max(0.0, now - answers.answered_s),
         awaits=status.awaits,
         settings=dict(status.settings),
-        silent_s=max(0.0, now - answers.answered_s),
         **told,
-        **_of(status.me),
+        **_of(me),
     )
-    if is_there:
-        return replace(
-            view,
-            steps_s=answers.rate("step"),
-            bytes_out_s=answers.rate("bytes_sent"),
-            bytes_in_s=answers.rate("bytes_received"),
-        )
-    view = replace(view, source="others", state="silent")
-    if opinion is None:
-        return view
-    # The others may still hear from a member that only this observer cannot reach.
-    state = opinion.state if opinion.state in {"suspected", *GONE} else view.state
-    return replace(view, state=state, step=max(view.step, opinion.member.step))
 
 
 def _state(member: Member) -> State:
@@ -521,11 +493,7 @@ _OF_TELLER: Final = frozenset({"founded", "joined", "full"})
 
 
 class _Events:
-    """The last thousand events that members have reported.
-
-    Reports about one peer by two members within two minutes are one event, as both notice the same;
-    two reports by one member are two events.
-    """
+    """The last thousand events that members have reported."""
 
     def __init__(self) -> None:
         self._events: dict[tuple[str, PeerId], deque[EventView]] = {}
@@ -537,13 +505,11 @@ class _Events:
         key = note.event, peer
         # Those of which nothing was reported for the longest time come first.
         alike = self._events[key] = self._events.pop(key, deque(maxlen=_TIMES))
-        near = [
-            each
-            for each in alike
-            if teller not in each.told_by and abs(each.time_s - time_s) <= _SAME_S
-        ]
-        if near:
-            same = min(near, key=lambda each: abs(each.time_s - time_s))
+        # Two members that report the same within two minutes have noticed one event; one member
+        # that reports it twice has noticed two.
+        others = [each for each in alike if teller not in each.told_by]
+        same = min(others, key=lambda each: abs(each.time_s - time_s), default=None)
+        if same is not None and abs(same.time_s - time_s) <= _SAME_S:
             told_by = (*same.told_by, teller)[:_TOLD_BY_MAX]
             first_s = min(same.time_s, time_s)
             alike[alike.index(same)] = replace(same, time_s=first_s, told_by=told_by)
@@ -553,6 +519,6 @@ class _Events:
             del self._events[next(iter(self._events))]
 
     def all(self) -> tuple[EventView, ...]:
-        """Return the last events, in the order in which they happened."""
+        """Return them in the order in which they happened."""
         found = chain.from_iterable(self._events.values())
         return tuple(sorted(found, key=lambda each: each.time_s)[-_KEPT_MAX:])

@@ -1,17 +1,15 @@
 """Query single peers of a swarm from outside, and read their models.
 
 A peer answers a hello for another model at once, with the schema of its own, and keeps no record of
-it: the sender enters no view, holds no weight and asks for none. The time until the answer is a
-round trip; extra bytes in the hello, which the peer drops, give the bandwidth. A peer answers a
-hello for its own model that names no member with its view.
+it. The time until the answer is a round trip; extra bytes in the hello, which the peer drops, give
+the bandwidth. A peer answers a hello for its own model that names no member with its view.
 """
 
-import math
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Self
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 import numpy as np
 import torch
@@ -21,6 +19,7 @@ from ...gossip import TransportError
 from ...gossip.errors import DecodeError, IncompatiblePeer, RemoteProtocolError
 from ...gossip.transport.addresses import parse_address, without_key
 from ...gossip.transport.keys.keyring import Keyring
+from ...gossip.transport.received import Received
 from ...gossip.transport.zmq_transport import Transport
 from ...gossip.types import PeerId
 from ...gossip.wire.codec import FRAME_BYTES_MAX, Buffer, checksum, decode_header, encode
@@ -96,14 +95,6 @@ class Probe:
 
     Each query raises `TransportError` if no answer arrives in time, and `RemoteProtocolError` if
     what answers is no peer of this version.
-
-    Args:
-        address: ``host:port`` where it listens.
-        timeout_s: Timeout for one answer, seconds.
-        keyring: Keys, if its swarm has them.
-
-    Raises:
-        ConfigError: The address is malformed.
     """
 
     def __init__(
@@ -126,7 +117,7 @@ class Probe:
 
         If fewer bytes than that pass in a third of a second, the bandwidth is underestimated.
         """
-        self._trip(0)  # connects
+        self._trip(0)  # The first one connects, which takes longer.
         trips = [self._trip(0) for _ in range(_TRIPS)]
         return LinkProbe(
             address=self._places[0],
@@ -136,8 +127,7 @@ class Probe:
         )
 
     def hello(self) -> Envelope:
-        """Return the peer's answer to a member of its swarm: a `Hello` with all members that it
-        knows, itself first, including those that have not joined yet or have left."""
+        """Return a `Hello` with all members that the peer knows, itself first, joined or not."""
         self._send(question(self._id, _HELLO, self.schema().hash))
         return self._await(Hello)
 
@@ -156,6 +146,7 @@ class Probe:
             tell: Called with the part that has arrived, in [0, 1].
         """
         sizes = [COPIED.size_bytes(schema, shard) for shard in range(schema.shards)]
+        payloads = [torch.empty(size, dtype=torch.uint8, device="cpu") for size in sizes]
         places = [
             (shard, start)
             for shard, size in enumerate(sizes)
@@ -163,7 +154,6 @@ class Probe:
         ]
         if not places:
             raise RemoteProtocolError("its model has no numbers")
-        payloads = [torch.empty(size, dtype=torch.uint8, device="cpu") for size in sizes]
         weights, took_s = [0] * schema.shards, 0.0
         _, told, _ = self._excerpt(Fetch(), 0, wait_s, _WANTED_AGAIN_S)
         snapshot, time_s = told.snapshot, time.time()
@@ -193,20 +183,16 @@ class Probe:
     def _excerpt(
         self, fetch: Fetch, shard: int, wait_s: float, again_s: float
     ) -> tuple[Envelope, Excerpt, Buffer]:
-        """Return the excerpt that answers a request, with its frame; repeat the request at
-        intervals, the first of *again_s* seconds."""
-        request = replace(question(self._id, fetch), shard=shard)
-        sent_s, give_up_s = -math.inf, time.perf_counter() + wait_s
-        while (now := time.perf_counter()) < give_up_s:
-            if now >= sent_s + again_s:
-                self._send(request)
-                again_s *= 2 if fetch.snapshot else 1
-                sent_s = time.perf_counter()
-            for received in self._transport.poll(min(sent_s + again_s, give_up_s) - now):
-                envelope, check = decode_header(received.header)
+        """Return the excerpt that answers a request, with its frame; repeat the request."""
+        request = question(self._id, fetch, shard=shard)
+        give_up_s = time.perf_counter() + wait_s
+        while time.perf_counter() < give_up_s:
+            self._send(request)
+            again_s *= 2 if fetch.snapshot else 1
+            until_s = min(time.perf_counter() + again_s, give_up_s)
+            for envelope, check, received in self._answers(Excerpt, until_s):
                 told = envelope.body
-                if envelope.destination != self._id or not isinstance(told, Excerpt):
-                    continue
+                assert isinstance(told, Excerpt)
                 if told.why:
                     raise TransportError(told.why)
                 wanted = fetch.snapshot or told.snapshot, shard, fetch.offset_bytes
@@ -236,7 +222,7 @@ class Probe:
         frames = [FRAME_BYTES_MAX] * whole + [rest]
         began_s = time.perf_counter()
         for frame_bytes in frames:
-            self._send(replace(question(self._id, _HELLO), frame_bytes=frame_bytes))
+            self._send(question(self._id, _HELLO, frame_bytes=frame_bytes))
         for _ in frames:
             self._await(Describe)
         return time.perf_counter() - began_s
@@ -257,30 +243,29 @@ class Probe:
 
     def _await(self, kind: type[Body]) -> Envelope:
         """Return the next envelope whose body is a *kind*."""
-        until_s = time.perf_counter() + self._timeout_s
-        while (rest_s := until_s - time.perf_counter()) > 0:
-            for received in self._transport.poll(rest_s):
-                envelope, _ = decode_header(received.header)
-                if envelope.destination == self._id and isinstance(envelope.body, kind):
-                    return envelope
+        for envelope, _, _ in self._answers(kind, time.perf_counter() + self._timeout_s):
+            return envelope
         raise TransportError(
             f"{bare_address(self._places[0])} took the question and did not answer within "
             f"{self._timeout_s:g} s"
         )
 
+    def _answers(
+        self, kind: type[Body], until_s: float
+    ) -> Iterator[tuple[Envelope, int, Received]]:
+        """Yield messages of a *kind* with their checksums as they arrive until a time."""
+        while (rest_s := until_s - time.perf_counter()) > 0:
+            for received in self._transport.poll(rest_s):
+                envelope, check = decode_header(received.header)
+                if envelope.destination == self._id and isinstance(envelope.body, kind):
+                    yield envelope, check, received
 
-def question(asker: str, body: Body, schema: bytes = _NO_MODEL) -> Envelope:
+
+def question(asker: str, body: Body, schema: bytes = _NO_MODEL, **fields: Any) -> Envelope:
     """Return a message from outside a swarm to the peer that listens at an address."""
-    return Envelope(
-        swarm=b"",
-        schema=schema,
-        source=asker,
-        # The first possible incarnation, so that no peer mistakes it for another's later one.
-        source_incarnation=1,
-        destination="",
-        destination_incarnation=0,
-        body=body,
-    )
+    told: dict[str, Any] = {"swarm": b"", "destination": "", "destination_incarnation": 0, **fields}
+    # The first possible incarnation, so that no peer mistakes it for another's later one.
+    return Envelope(schema=schema, source=asker, source_incarnation=1, body=body, **told)
 
 
 def asker_name(word: str, keyring: Keyring | None) -> str:
@@ -298,11 +283,9 @@ def bare_address(place: str) -> str:
 
 
 def why_silent(transport: Transport, places: Sequence[str]) -> str:
-    """Say why none of the places of one address has taken a message.
-
-    With keys, there is a place for each machine of the roster: all but one of them have the wrong
-    key, and the refusal by the right one is the reason.
-    """
+    """Say why none of the places of one address has taken a message."""
+    # With keys, there is a place for each machine of the roster. All but one of them have the wrong
+    # key, and the refusal by the right one is the reason.
     refusals = sorted(
         filter(None, map(transport.refusal, places)), key=lambda told: told.startswith("refuses")
     )

@@ -109,7 +109,6 @@ def pull_once(observer: Observer, timeout_s: float, progress: Progress) -> Pulle
     view = observer.poll()
     live = [peer for peer in view.peers if not peer.is_gone] if view.answered else []
     total: WeightedSum | None = None
-    schema: Schema | None = None
     read: list[PeerRead] = []
     missing: dict[PeerId, str] = {}
     most, local = 0, torch.empty(0, dtype=torch.uint8, device="cpu")
@@ -120,7 +119,8 @@ def pull_once(observer: Observer, timeout_s: float, progress: Progress) -> Pulle
 
         tell(0.0)
         try:
-            model = _read(observer, peer, view.swarm, schema, timeout_s, tell)
+            known = None if total is None else total.schema
+            model = _read(observer, peer, view.swarm, known, timeout_s, tell)
         except RumorError as error:
             missing[peer.id] = str(error)
             continue
@@ -130,13 +130,8 @@ def pull_once(observer: Observer, timeout_s: float, progress: Progress) -> Pulle
         if weight > most:
             most, first = weight, model.payloads[0]
             local = first[len(first) - schema.copy_bytes + schema.share_bytes :].clone()
-        told = PeerRead(
-            id=peer.id,
-            weight=founders(weight) / schema.shards,
-            step=model.step,
-            time_s=model.time_s,
-        )
-        read.append(told)
+        mean = founders(weight) / schema.shards
+        read.append(PeerRead(id=peer.id, weight=mean, step=model.step, time_s=model.time_s))
     if total is None:
         why = "; ".join(f"{id}: {why}" for id, why in missing.items())
         raise TransportError(f"no peer's model can be read: {why or 'no member answers any more'}")
@@ -157,18 +152,20 @@ def _read(
     timeout_s: float,
     tell: Callable[[float], None],
 ) -> ModelRead:
-    """Read one peer's model, of the *schema* that those before had.
-
-    Raises:
-        RumorError: It cannot be read, or does not belong to the others; the message says why.
-    """
+    """Read one peer's model, of the *schema* that those before had, or raise a `RumorError`."""
     if peer.state in ("seeking", "joining", "leaving"):
         raise TransportError(f"it is {peer.state}")
     if not peer.address:
         raise TransportError("it only dials out, so that no reader can reach it")
+    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with observer.probe(peer) as probe:
         schema = schema or probe.schema()
-        _require_room(schema)
+        # The peer's bytes, sums in float64, and the result; the peer may claim any size.
+        if (needed := 4 * schema.copy_bytes) > here:
+            raise RemoteProtocolError(
+                f"averaging its model takes {needed / _GIB:.3g} GiB of memory, and this machine "
+                f"has {here / _GIB:.3g} GiB"
+            )
         model = probe.model(schema, timeout_s, tell)
     if model.peer != peer.id:
         raise RemoteProtocolError(f"{model.peer} answers at its address")
@@ -177,22 +174,6 @@ def _read(
     if not are_finite(schema, model.payloads):
         raise RemoteProtocolError("its model is not finite")
     return model
-
-
-def _require_room(schema: Schema) -> None:
-    """Check that a model which a peer claims to have fits into memory here.
-
-    Raises:
-        RemoteProtocolError: It does not.
-    """
-    # The peer's bytes, sums in float64, and the result.
-    needed = 4 * schema.copy_bytes
-    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > here:
-        raise RemoteProtocolError(
-            f"averaging its model takes {needed / _GIB:.3g} GiB of memory, and this machine has "
-            f"{here / _GIB:.3g} GiB"
-        )
 
 
 def _state(total: WeightedSum, local: Tensor) -> dict[str, Tensor]:

@@ -66,15 +66,10 @@ class Stopped:
 
 
 class SwarmStop:
-    """Requests a swarm to stop, and reports the progress of each peer.
-
-    Args:
-        observer: Observes the swarm.
-        timeout_s: Timeout for its first answer, seconds.
-        keyring: The roster owner's, if the swarm has keys.
+    """Requests a swarm to stop, with keys in the name of the roster's owner.
 
     Raises:
-        TransportError: No peer answers, or the one that does belongs to no swarm.
+        TransportError: No peer answers in time, or the one that does belongs to no swarm.
     """
 
     def __init__(
@@ -84,7 +79,6 @@ class SwarmStop:
         # True once a peer reports that all others it knew, dial-out-only ones too, have agreed.
         self._agreed = False
         self.peers: dict[PeerId, Stopped] = {}
-        """Peers by id, in the order of discovery."""
         view = observer.poll(timeout_s)
         self.swarm = view.swarm
         """Hexadecimal hash of the swarm's first model."""
@@ -103,8 +97,7 @@ class SwarmStop:
         return all(peer.end is End.GONE for peer in self.peers.values())
 
     def run(self, timeout_s: float) -> Iterator[Mapping[PeerId, Stopped]]:
-        """Request a stop, repeating it to peers that have not ended, for *timeout_s* seconds; yield
-        all peers after each round."""
+        """Repeat the request to peers that have not ended; yield all peers after each round."""
         yield self.peers
         give_up_s = time.monotonic() + timeout_s
         while True:
@@ -128,7 +121,6 @@ class SwarmStop:
         return request
 
     def _ask(self, peer: Stopped, request: Stop) -> None:
-        """Send a peer the request at all its addresses; a peer that has ended no longer answers."""
         if self._observer.post(peer.id, peer.incarnation, request):
             peer.silent_rounds = 0
             return
@@ -145,13 +137,11 @@ class SwarmStop:
     def _follow(self, view: SwarmView) -> None:
         """Record the progress of all peers, from their own reports and those of others."""
         for seen in view.peers:
-            known = self.peers.get(seen.id)
+            known, life = self.peers.get(seen.id), seen.incarnation
             if known is None:
-                if seen.state != "left" and seen.incarnation is not None:
-                    self.peers[seen.id] = Stopped(
-                        id=seen.id, incarnation=seen.incarnation, step=seen.step
-                    )
-            elif (seen.incarnation or 0) > known.incarnation:
+                if seen.state != "left" and life is not None:
+                    self.peers[seen.id] = Stopped(id=seen.id, incarnation=life, step=seen.step)
+            elif (life or 0) > known.incarnation:
                 # A peer that is back was restarted on purpose.
                 known.end = End.BACK
             elif known.weight is None and not known.is_over:

@@ -23,9 +23,8 @@ State = Literal[
     "dead",
     "silent",
 ]
-"""Activity of a peer. The rule of a *waiting* peer makes it wait for shares of others.
-*suspected* and *dead* are what most others report about a peer that does not answer. A *silent*
-peer has stopped answering, which the others have not noticed yet."""
+"""Activity of a peer. A *waiting* peer waits for shares of others, as its rule demands; *suspected*
+and *dead* are what most others report; a *silent* peer has stopped answering, unnoticed by them."""
 
 GONE: Final = frozenset({"left", "dead"})
 """States of members that no longer take part."""
@@ -33,11 +32,7 @@ GONE: Final = frozenset({"left", "dead"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerView:
-    """One member.
-
-    A value of None, or missing from the figures, is unknown: the peer cannot be queried, did
-    not report them or, for rates, has answered only once.
-    """
+    """One member; what is None, or missing from the figures, is unknown."""
 
     id: str
     state: State
@@ -56,7 +51,7 @@ class PeerView:
     """Mean staleness of the shares that it has mixed recently, steps."""
     distance: float | None = None
     """Distance of its model from the mean over all that answer, relative to that mean's norm and
-    estimated from 256 numbers; None if no other member reports a comparable model."""
+    estimated from 256 numbers."""
     reasons: tuple[tuple[str, str, int], ...] = ()
     """``skipped`` or ``refused``, the reason, and the count."""
     bytes_out_s: float | None = None
@@ -64,19 +59,17 @@ class PeerView:
     bytes_in_s: float | None = None
     uptime_s: float | None = None
     silent_s: float | None = None
-    """Seconds since its last answer; None if it never answered."""
+    """Seconds since its last answer."""
     awaits: tuple[str, ...] = ()
     """Peers that it waits for, under a synchronous rule."""
     suspected_by: int = 0
     """Number of queried members that suspect it."""
     dead_by: int = 0
-    """Number of queried members that consider it dead."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings by name: ``rule``, ``topology``, ``host`` and so on."""
 
     @property
     def is_gone(self) -> bool:
-        """True if it no longer takes part."""
         return self.state in GONE
 
 
@@ -87,7 +80,7 @@ class LinkView:
     source: str
     status: LinkStatus
     bytes_out_s: float | None
-    """Bytes per second, over the last few seconds; None after a single answer."""
+    """Bytes per second, over the last few seconds."""
     bytes_in_s: float | None
 
 
@@ -133,8 +126,8 @@ class SwarmView:
 
     @property
     def weight(self) -> float | None:
-        """Weight of all members that answer, unsettled pushes included, in founders.
-        Answers differ in time: a share that moved between them counts twice or not at all."""
+        """Weight of all members that answer, unsettled pushes included, in founders."""
+        # Answers differ in time: a share that moved between them counts twice or not at all.
         told = [peer.figures for peer in self.peers if peer.source == "self"]
         held = [each["weight"] + each.get("escrow", 0.0) for each in told if "weight" in each]
         return math.fsum(held) if held else None
@@ -157,8 +150,7 @@ class SwarmView:
         return max((p.uptime_s for p in self.peers if p.uptime_s is not None), default=None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values, with the figures of a member, and of a link, next to
-        its other fields.
+        """Return everything as JSON values, with figures next to the other fields of their member.
 
         Unknown figures are null; numbers that are not finite are strings, such as ``"inf"``.
         """

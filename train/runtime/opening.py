@@ -46,10 +46,7 @@ __all__ = ["open_runtime", "open_transport"]
 
 
 def open_transport(config: PeerConfig, network_faults: Path | None = None) -> Transport:
-    """Open a peer's sockets.
-
-    Args:
-        network_faults: Faults between it and the others, as in `NetworkPlan`.
+    """Open a peer's sockets, with the faults of a `NetworkPlan` between it and the others.
 
     Raises:
         ConfigError: Its key or roster cannot be read, or the roster does not list the key.
@@ -84,8 +81,6 @@ def open_runtime(
     """Make the runtime of one incarnation of a peer, and start its network thread.
 
     Args:
-        stats: Reads the peer's figures.
-        opens: Opens its sockets.
         past: Earlier incarnations, from a checkpoint; None without one.
         journaled: Training settings for a replay; None to keep no journal.
         notes: Further JSON values to write into its folder, by file name.
@@ -106,8 +101,7 @@ def open_runtime(
                 f"id is {id}: the roster lists this machine as {keyring.names}; change the id, or "
                 "let the roster's owner add the key under another name"
             )
-        addresses = advertised(config, transport.addresses, keyring)
-        host = _host(config, rule)
+        addresses, host = advertised(config, transport.addresses, keyring), _host(config, rule)
         keeps_anchor = vector.anchor_flats is not None
         anchor = past.swarm if past is not None and past.returns else None
         if anchor is None and keeps_anchor:
@@ -126,8 +120,7 @@ def open_runtime(
             host=host,
             clock={} if past is None else past.clock,
         )
-        account, events, ledger, journal = protocol.account, Events(None), None, None
-        head = None
+        account, events, ledger, journal, head = protocol.account, Events(None), None, None, None
         if journaled is not None and config.out is not None:
             head = Head.of(config, account, addresses, vector, rule, host, journaled)
         if (folder := config.incarnation_folder) is not None:
@@ -180,10 +173,8 @@ def open_runtime(
 
 
 def _anchor(vector: Vector, *, later: bool) -> bytes | Callable[[], bytes]:
-    """Return the hash of the vector, or with *later* a function that computes it if needed.
-
-    Most joining peers never found, and hashing takes longer than the rest of a copy.
-    """
+    """Return the hash of the vector, or with *later* a function that computes it if needed."""
+    # Most joining peers never found, and hashing takes longer than the rest of a copy.
     if not later or vector.anchor_flats is not None:
         return vector.anchor()
     # A protocol has reference cycles, so it must not keep a vector alive.
@@ -220,11 +211,7 @@ def _settings(config: PeerConfig, rule: Rule) -> dict[str, str]:
 
 
 def _host(config: PeerConfig, rule: Rule) -> bytes:
-    """Return a hash shared by peers that can read each other's memory; empty without one.
-
-    Raises:
-        ConfigError: The rule requires shared memory.
-    """
+    """Return a hash shared by peers that can read each other's memory; empty without one."""
     host = host_id() if config.protocol.shared_memory else b""
     requirements = requirements_of(rule)
     if (requirements.one_machine or requirements.by_machine) and not host:

@@ -43,9 +43,6 @@ __all__ = ["PeerFolder", "peer_folders"]
 
 _log = logging.getLogger("rumor")
 
-# Seconds between two checks for changes in the table of peers.
-_TABLE_EVERY: Final = "2s"
-
 _TAKEN: Final = ("model", "anchor", "rng", "own")
 _JOB: Final = "the checkpoint"
 _SCHEMA: Final = Fields(Schema)
@@ -55,7 +52,7 @@ class PeerFolder:
     """The files in a peer's folder for its next incarnation.
 
     *look* raises a `TrainingError` if a checkpoint would not contain the whole model. *on_save* is
-    called with the number of a checkpoint, its steps, and whether the caller waits for it.
+    called with the number of a checkpoint, its steps, and True if the caller waits for it.
     """
 
     def __init__(
@@ -91,7 +88,7 @@ class PeerFolder:
         self._resumes = False
         self._last_incarnation = 0
         self._lock: IO[bytes] | None = None
-        self._note = Recurrence(_TABLE_EVERY)
+        self._note = Recurrence("2s")
 
     @property
     def owner(self) -> PeerId | None:
@@ -106,13 +103,7 @@ class PeerFolder:
         return self._checkpoints is not None and not self._resumes
 
     def register(self, objects: Mapping[str, Stateful]) -> None:
-        """Save the state of further objects, and restore it now if a checkpoint was loaded.
-
-        Raises:
-            ConfigError: An object has no state, or a name is invalid, already registered, or not in
-                the checkpoint.
-            LocalProtocolError: No checkpoints are kept.
-        """
+        """Save the state of further objects, and restore it now, see `Peer.register`."""
         self._required()
         for name, each in objects.items():
             if not isinstance(each, Stateful):
@@ -134,19 +125,13 @@ class PeerFolder:
         id: PeerId | None = None,
         is_usable: Callable[[Checkpoint], bool] | None = None,
     ) -> int | None:
-        """Load the checkpoint of an earlier incarnation of peer *id*, or of any peer by default.
+        """Load the last checkpoint, see `Peer.resume`, of peer *id*, or of any; return its number.
 
-        Returns its number, None without a checkpoint. *is_usable* may refuse one.
-
-        Raises:
-            ConfigError: Another process uses the folder, which is unchanged; or the folder is
-                another peer's; or the checkpoint is of another model, or of other objects.
-            TrainingError: No checkpoint can be read.
+        *is_usable* may refuse one. Without a checkpoint it returns None.
         """
         checkpoints = self._required()
-        if self._path is not None and self._path.exists():
-            # Without the lock, a draft may belong to a live process, not to a killed one.
-            self._keep_others_out(self._path)
+        # Without the lock, a draft may belong to a live process, not to a killed one.
+        self._keep_others_out()
         try:
             if (latest := checkpoints.latest(is_usable)) is not None:
                 self.past = self._load(latest)
@@ -242,12 +227,9 @@ class PeerFolder:
         )
 
     def take_up(self, state: Mapping[str, Any], id: PeerId | None) -> PeerId | None:
-        """Become the next incarnation of the peer that saved *state*.
+        """Become the next incarnation of the peer that saved *state*; return its name.
 
-        Returns its name, or None if this is another peer, called *id*.
-
-        Raises:
-            TrainingError: It is not the state of a peer; nothing was changed.
+        Returns None if this is another peer, called *id*. See `Peer.load_state_dict`.
         """
         flats, anchor = self._vector.anchor_flats, state.get("anchor", ())
         try:
@@ -283,12 +265,7 @@ class PeerFolder:
         return past.id
 
     def require_ready(self, rule: Rule) -> None:
-        """Check that the peer may start.
-
-        Raises:
-            ConfigError: It would overwrite another incarnation's checkpoints, has not restored all
-                of its own, or its rule accepts no newcomers.
-        """
+        """Raise a `ConfigError` if the peer may not start with what is, or is not, restored."""
         checkpoints = self._checkpoints
         if checkpoints is not None and not self._resumes and checkpoints.paths():
             raise ConfigError(
@@ -316,20 +293,18 @@ class PeerFolder:
             )
 
     def next_incarnation(self, id: PeerId) -> Incarnation:
-        """Return the number of the incarnation that begins now, unknown to any peer yet.
+        """Return the number of the incarnation that begins now, see `incarnation.next_incarnation`.
 
         Raises:
-            ConfigError: Another process uses the folder, or see `incarnation.next_incarnation`.
+            ConfigError: Another process uses the folder.
         """
-        if self._path is not None and self._path.exists():
-            self._keep_others_out(self._path)
+        self._keep_others_out()
         following = next_incarnation(self._path, id, time.time(), self._ahead_ms_max)
         return max(following, self._last_incarnation + 1)
 
     def entered(self) -> None:
         """Restore the random streams now that the peer is a member."""
-        if self._path is not None:
-            self._keep_others_out(self._path)
+        self._keep_others_out()
         if self.past is not None and self.past.rng:
             restore_rng(self.past.rng)
         self._save.done(self.steps)
@@ -367,10 +342,7 @@ class PeerFolder:
         """Copy the state; a thread writes it while training continues."""
         constants, extra = self._constants, self._vector.extra_state
         changed = constants.changed(constants.buffers() | constants.frozen())
-        own = {
-            "tensors": dict(changed),
-            "extra": None if extra is None else extra.state(),
-        }
+        own = {"tensors": dict(changed), "extra": None if extra is None else extra.state()}
         rng, tensors = flatten_state(rng_state(), "rng")
         registered = {}
         for name, each in self._registered.items():
@@ -404,11 +376,7 @@ class PeerFolder:
         self._is_written = True
 
     def end(self, runtime: PeerRuntime, *, wait: bool = False) -> None:
-        """Write a last checkpoint, if any are kept. It is on disk when `close` returns.
-
-        With *wait* it is on disk now, so that a peer that becomes unreachable after merging has
-        written it.
-        """
+        """Write a last checkpoint, if any are kept: it is on disk after `close`, or *wait*."""
         if self._checkpoints is not None:
             if self._writer.is_busy(_JOB):
                 self._writer.wait()
@@ -428,9 +396,9 @@ class PeerFolder:
             self._lock.close()
             self._lock = None
 
-    def _keep_others_out(self, folder: Path) -> None:
-        if self._lock is None:
-            self._lock = lock_folder(folder)
+    def _keep_others_out(self) -> None:
+        if self._lock is None and self._path is not None and self._path.exists():
+            self._lock = lock_folder(self._path)
             # A resumed peer may be dropped without ever running.
             weakref.finalize(self, self._lock.close)
 

@@ -143,8 +143,6 @@ _AHEAD: Final = (
     "the clock of this machine is far ahead of that peer's clock: set both by the same time"
 )
 _NAMESAKE: Final = "another process has this peer's name, and each needs one of its own"
-_REFUSES: Final = "it takes no requests to stop (remote_stop=False)"
-_UNSIGNED: Final = "its swarm has keys: only the roster's owner can stop it, who signs that"
 
 _IN_BETWEEN: Final = (Offer, Chunk, Grant, Query, Pending)
 
@@ -157,11 +155,7 @@ class PeerRuntime:
     Args:
         transport: Belongs to the network thread once that has started.
         lock: Held while the protocol is called or read.
-        ledger: Records changes of weight; None to keep no ledger.
-        journal: Records calls of the protocol; None to keep no journal.
-        desk: Answers observers; None to leave them without answers.
         obeys_stops: True if the peer obeys `rumor stop`.
-        deaths: Deaths of other peers, as reported by a launcher.
     """
 
     def __init__(
@@ -175,11 +169,11 @@ class PeerRuntime:
         addresses: tuple[str, ...],
         counters: Counters,
         events: Events,
-        ledger: LedgerFile | None = None,
-        journal: Journal | None = None,
-        desk: StatusDesk | None = None,
-        obeys_stops: bool = True,
-        deaths: DeathNotices | None = None,
+        ledger: LedgerFile | None,
+        journal: Journal | None,
+        desk: StatusDesk,
+        obeys_stops: bool,
+        deaths: DeathNotices,
     ) -> None:
         self.protocol = protocol
         self.addresses = addresses
@@ -198,10 +192,10 @@ class PeerRuntime:
         self.store = store
         self._ledger = ledger
         self._events = events
-        self._desk = desk
+        self._desk: StatusDesk | None = desk
         self._model_copy = ModelCopy(store)
         self._obeys_stops = obeys_stops
-        self._deaths = deaths or DeathNotices(None)
+        self._deaths = deaths
         self._lock = lock
         # Held by the network thread from an event until all its effects are executed.
         self._carrying = threading.Lock()
@@ -227,18 +221,13 @@ class PeerRuntime:
         return not self._has_ended
 
     def require_sound(self) -> None:
-        """Check that this incarnation can continue.
-
-        Raises:
-            TrainingError: Ledger or journal cannot be written; the message says which.
-            TransportError: The network thread failed.
-        """
+        """Raise the `TrainingError` or `TransportError` that has ended this incarnation, if any."""
         if self._has_ended:
             self._raise_failure()
 
     def _fail(self, failure: BaseException, *, ends: bool) -> None:
-        """Store a failure for the training thread. If it does not end this incarnation, it is
-        raised once, and the peer may still leave in good order."""
+        """Store a failure for the training thread."""
+        # One that does not end this incarnation is raised once: the peer may leave in good order.
         if self._failure is None or (ends and not self._has_ended):
             self._failure = failure
         self._has_ended |= ends
@@ -254,8 +243,7 @@ class PeerRuntime:
         raise TransportError(f"the network thread failed: {failure}") from failure
 
     def close(self) -> None:
-        """Stop without sending anything more; a failure to close one resource leaves no other
-        open."""
+        """Stop without sending anything more, and close everything."""
         with ExitStack() as closing:
             # Last, as buffers of shares in flight are returned until then.
             closing.callback(self.vector.memory.free_idle, 0.0)
@@ -293,7 +281,7 @@ class PeerRuntime:
 
         Raises:
             TrainingError: A value to send is not finite, the rule cannot continue, or the ledger
-                cannot be written, on either thread: see `require_sound`.
+                cannot be written, on either thread.
             TransportError: The network thread failed.
         """
         waits = self._carry_out(self._decide(method, **arguments))
@@ -310,16 +298,11 @@ class PeerRuntime:
         samples: int | None = None,
         lr: float | None = None,
     ) -> None:
-        """Take a turn; return at once under an asynchronous rule.
+        """Take a turn, see `call`; under a synchronous rule, wait until the round is complete.
 
         Args:
             trained: True if an optimizer step was taken since the last turn.
             stop: When set, a synchronous rule stops waiting.
-            samples: Number of samples in the step, for rules that weight steps by them.
-            lr: Learning rate of the step, for rules that use it.
-
-        Raises:
-            TrainingError, TransportError: See `call`.
         """
         self.vector.follow()
         # Convert numbers of numpy and torch to Python's.
@@ -361,13 +344,8 @@ class PeerRuntime:
         self._ready.clear()
 
     def _decide(self, method: str, header: Buffer = b"", **arguments: Any) -> list[Effect | Event]:
-        """Call the protocol, with *header* as received with an ``envelope``; calls, and entries in
-        journal and ledger, have one order.
-
-        Raises:
-            TrainingError, TransportError: See `require_sound`.
-            RemoteProtocolError: A message breaks the protocol.
-        """
+        """Call the protocol, with *header* as received with an ``envelope``."""
+        # Calls, and entries in journal and ledger, have one order.
         with self._lock:
             self.require_sound()
             try:
@@ -406,8 +384,7 @@ class PeerRuntime:
     def _carry_out(self, effects: Sequence[Effect | Event], frame: Buffer = b"") -> bool:
         """Execute effects; return True if a synchronous rule must wait.
 
-        Args:
-            frame: Frame of the message that caused them; empty if the store has it already.
+        *frame* is that of the message that caused them; empty if the store has it already.
         """
         waits, store = False, self.store
         for effect in effects:
@@ -493,19 +470,14 @@ class PeerRuntime:
         self._met |= {(member.id, member.incarnation) for member in known}
 
     def _run(self) -> None:
-        try:
-            self._serve()
-        except BaseException as failure:
-            self._end(failure)
-        self._ready.set()
-        try:
+        ledger = self._ledger
+        # A ledger is closed whatever becomes of the sockets.
+        closing = (lambda: ledger.close(),) if ledger is not None else ()
+        for act in (self._serve, self._ready.set, self.transport.close, *closing):
             try:
-                self.transport.close()
-            finally:
-                if self._ledger is not None:
-                    self._ledger.close()
-        except BaseException as failure:
-            self._end(failure)
+                act()
+            except BaseException as failure:
+                self._end(failure)
 
     def _serve(self) -> None:
         swept_s = uptime_s()
@@ -542,25 +514,21 @@ class PeerRuntime:
                 yield peer, incarnation
 
     def _take_leave_of(self, peer: PeerId, last: Incarnation | None) -> None:
-        """Treat a peer that cannot send a LEAVE itself as having left: it stops being a push
-        target, and shares that it had not accepted are settled.
-
-        A later incarnation than *last* stays. The protocol gets a LEAVE in the peer's name, so that
-        a journal records it like any message.
-        """
+        """Treat a peer that cannot send a LEAVE itself as having left, up to incarnation *last*."""
         known = self.look(lambda protocol: protocol.known())
         member = next((each for each in known if each.id == peer), None)
         if member is None or (last and member.incarnation > last):
             return
         if last is not None:
             self._events.note_death(peer)
+        # A LEAVE in the peer's name is in the journal like any message, so that it is replayed.
         life = peer, member.incarnation
         farewell = self._envelope(life, self.protocol.account.life, Leave(gone=True))
         header = encode(farewell)[0]
         self._carry_out(self._decide("receive", header, envelope=farewell))
 
     def _take_back(self, envelope: Envelope) -> None:
-        """Handle a message that the network has refused, or whose values are unusable."""
+        """Handle a message that the network has refused, or whose values are not finite."""
         if (failure := self.store.failure) is not None:
             self.store.failure = None
             self._fail(failure, ends=False)
@@ -617,9 +585,7 @@ class PeerRuntime:
     def _read(self, received: Received) -> tuple[Envelope, int]:
         """Parse a message; return it with the checksum that its frame must have.
 
-        Raises:
-            RemoteProtocolError: It is malformed, its key does not allow its sender's name, or its
-                request is refused; the sender was sent the reason if possible.
+        The sender of one that is not admitted is sent the reason of the error if possible.
         """
         try:
             envelope, check = decode_header(received.header)
@@ -642,11 +608,11 @@ class PeerRuntime:
     def _why_not(self, envelope: Envelope, stop: Stop) -> str:
         """Return the reason to refuse a request to stop; empty if it is obeyed."""
         if not self._obeys_stops:
-            return _REFUSES
+            return "it takes no requests to stop (remote_stop=False)"
         keyring = self.transport.keyring
         if keyring is None or is_stop_signed(keyring.roster.signs, envelope.swarm, stop):
             return ""
-        return _UNSIGNED
+        return "its swarm has keys: only the roster's owner can stop it, who signs that"
 
     def _show_model(self, question: Envelope, fetch: Fetch, received: Received) -> None:
         phase = self.look(lambda protocol: protocol.phase)

@@ -54,7 +54,7 @@ _INCARNATIONS_MAX: Final = 8
 
 @contextmanager
 def showing(config: PeerConfig) -> Iterator[None]:
-    """Show whom a peer meets while it looks for listed addresses, unless the script logs itself."""
+    """Log whom a peer meets while it looks for listed addresses, unless the script logs itself."""
     if not config.join or _log.hasHandlers() or _log.level:
         yield
         return
@@ -77,20 +77,9 @@ def join_swarm(
     *,
     goes_on: bool = False,
 ) -> None:
-    """Found or join a swarm; if others know a later incarnation of this peer, as one after that.
+    """Found or join a swarm, see `Peer.start`, until *stop* is set.
 
-    Args:
-        open_runtime: Makes the runtime of an incarnation.
-        folder: The peer's records of its earlier incarnations.
-        stop: When set, the search ends.
-        goes_on: True if all founders come back, because the whole run was resumed.
-
-    Raises:
-        ConfigError: See `open_runtime`.
-        TransportError: No swarm was found in time, or before *stop* was set; any weight received
-            by then was handed over.
-        IncompatiblePeer: The swarm trains another model; the message names the first difference.
-        TrainingError: The ledger cannot be written, or the donor's extra state does not fit.
+    *goes_on* is True if all founders come back, because the whole run was resumed.
     """
     incarnation = folder.next_incarnation(id)
     for _ in range(_INCARNATIONS_MAX):
@@ -125,11 +114,9 @@ def join_swarm(
 def advertised(
     config: PeerConfig, bound: Sequence[str], keyring: Keyring | None = None
 ) -> tuple[str, ...]:
-    """Return the addresses to advertise for a peer that listens at *bound*; none if it only dials
-    out.
+    """Return the addresses to advertise for a peer that listens at *bound*; none if it only dials.
 
     With keys, each address includes this machine's public key, by which others authenticate it.
-    Warns if strangers can take part for lack of keys.
     """
     open_ones = [address for address in bound if not is_loopback(address)]
     remote = [each for each in config.join if not is_loopback(each.removeprefix("dns:"))]
@@ -167,29 +154,16 @@ def with_keys(addresses: Sequence[str], keyring: Keyring | None) -> Iterator[str
 
 
 def _others(config: PeerConfig, runtime: PeerRuntime) -> list[str]:
-    """Return the addresses to join, except the peer's own."""
     own = {*map(without_key, runtime.addresses)}
     return [address for address in config.join if without_key(address) not in own]
 
 
 def _shown(addresses: Sequence[str]) -> str:
-    """Return some addresses as people write them."""
-    return ", ".join(
-        without_key(address).removeprefix("tcp://") for address in addresses[:_NAMED_MAX]
-    )
+    return ", ".join(without_key(each).removeprefix("tcp://") for each in addresses[:_NAMED_MAX])
 
 
 class Search:
-    """Brings a peer that has just started into a swarm.
-
-    Args:
-        runtime: Runs its protocol.
-        config: Where to search, and for how long.
-        folder: The peer's records. A former member does not found together with others, as their
-            roll call is long over.
-        goes_on: True if all founders come back: then each waits until all are in the rendezvous
-            folder, as at the first start, and the first with a checkpoint founds.
-    """
+    """Brings a peer that has just started into a swarm, see `join_swarm`."""
 
     def __init__(
         self,
@@ -211,6 +185,8 @@ class Search:
         self._looked_s = float("-inf")
         one_each = [each for each in config.join if not is_name_of_many(each)]
         self._seeds = tuple(with_keys((*one_each, *folder.seeds), runtime.transport.keyring))
+        # If all come back, each waits until all are in the folder, as at the first start, and the
+        # first with a checkpoint founds. A former member founds alone: the roll call is long over.
         goes_on = goes_on and config.rendezvous is not None
         self._awaited = config.founders if goes_on else 1
         self._founders = 1 if was_member or goes_on else config.founders
@@ -228,17 +204,7 @@ class Search:
                 draft.replace(self._meeting / self._mine)
 
     def run(self, stop: threading.Event) -> None:
-        """Search until the swarm is founded or joined, or others know a later incarnation of this
-        peer (`PeerRuntime.outlived`).
-
-        Args:
-            stop: When set, the search ends.
-
-        Raises:
-            TransportError: No swarm was found in time, or before *stop* was set.
-            IncompatiblePeer: The swarm trains another model; the message names the first
-                difference.
-        """
+        """Search until the peer is in a swarm, or others know a later incarnation of it."""
         started_s = time.monotonic()
         say_s = _SAY_S
         asked = _shown(_others(self._config, self._runtime)).replace(",", "")
@@ -300,7 +266,6 @@ class Search:
         return [address for address in found if address not in own]
 
     def _wanting(self) -> str:
-        """Describe what the peer waits for."""
         if self._there < self._awaited:
             return f"{self._there} of {self._awaited} peers of the resumed run are there"
         members = self._runtime.look(lambda protocol: protocol.table.live())

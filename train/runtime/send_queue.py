@@ -38,13 +38,11 @@ class SendQueue:
     def flush(self, refused: Callable[[Envelope], None], *, wait: bool = False) -> None:
         """Hand the queued messages to the sockets.
 
-        Messages cut from a snapshot that is still being copied from a device stay queued, and so do
-        all that must not overtake them.
-
         Args:
             refused: Called with each message that the network refuses.
             wait: True to wait for devices, so that the queue becomes empty.
         """
+        # What waits for a copy from a device stays queued, and so does what must not overtake it.
         put_off: list[Job] = []
         behind: set[SnapshotId | PeerId] = set()
         while self.jobs:
@@ -93,8 +91,8 @@ class SendQueue:
 
 
 def _in_order_of(job: Job) -> set[SnapshotId | PeerId]:
-    """Return keys shared with the jobs that *job* must not overtake: bulk messages to one peer stay
-    in order, and a snapshot is released after all of it was sent."""
+    """Return keys shared with the jobs that *job* must not overtake."""
+    # Bulk messages to one peer stay in order, and a snapshot is released after all of it was sent.
     if isinstance(job, Release):
         return {job.snapshot}
     if isinstance(job, Part):

@@ -23,7 +23,7 @@ _POLL_S: Final = 0.05
 _PACE_S_MAX: Final = 1.0
 _MERGING_POLL_S: Final = 0.005
 
-# Longest that a leaving peer waits while nothing moves; a neighbor answers only after its own step.
+# A neighbor answers a leaving peer only after its own step.
 _PATIENCE_S: Final = 3.0
 _PATIENCE_STEPS: Final = 4
 
@@ -53,18 +53,9 @@ class MergeResult:
 def merge(
     runtime: PeerRuntime, timeout_s: float, pace_s: float, stop: threading.Event
 ) -> MergeResult:
-    """Wait for the others to finish and agree with them, taking no more steps.
+    """Wait for the others to finish and agree with them, until *stop* is set at the latest.
 
-    If that fails, a warning names the peers at fault.
-
-    Args:
-        timeout_s: Timeout, seconds.
-        pace_s: Duration of the peer's steps, seconds: until the others are done, it pushes as often
-            as during training.
-        stop: When set, the waiting ends.
-
-    Raises:
-        TrainingError, TransportError: See `PeerRuntime.call`.
+    If that fails, a warning names the peers at fault. *pace_s* is the duration of the peer's steps.
     """
     runtime.call("finish")
     give_up_s = time.monotonic() + timeout_s
@@ -73,10 +64,11 @@ def merge(
         if stop.wait(nap_s(pace_s, merging=merging)):
             break
         runtime.step(trained=False, stop=stop)
-    result, own_steps = runtime.look(_result)
+    result = runtime.look(_result)
     if not result and runtime.look(
         lambda p: len(p.table.live()) > 1 or p.agreement.distance is not None
     ):
+        own_steps = runtime.look(lambda protocol: protocol.table.step)
         _log.warning("merge ended without the average: %s", _why(result, own_steps))
     elif result.missing:
         _log.info("the average is without %s", _steps(result.missing))
@@ -84,26 +76,20 @@ def merge(
 
 
 def nap_s(pace_s: float, *, merging: bool) -> float:
-    """Return how long a finished peer waits before its next turn, seconds.
-
-    Args:
-        pace_s: Duration of its steps, seconds.
-        merging: True if all others have finished as well.
-    """
+    """Return how long a finished peer waits before its next turn, seconds."""
+    # Until all others are merging, too, it pushes as often as during training.
     return _MERGING_POLL_S if merging else min(max(pace_s, _MERGING_POLL_S), _PACE_S_MAX)
 
 
-def _result(protocol: Protocol) -> tuple[MergeResult, int]:
-    """Return the result of a merge, and the peer's own steps."""
+def _result(protocol: Protocol) -> MergeResult:
     distance = protocol.agreement.distance
     live, dead = protocol.table.live(), protocol.last_heard()[len(protocol.table.live()) - 1 :]
-    result = MergeResult(
+    return MergeResult(
         complete=protocol.done and protocol.agreement.reached,
         unfinished=_by_id([m for m in live if m.phase <= Phase.TRAINING]),
         missing=_by_id([m for m in dead if m.phase in _HELD]),
         distance=distance if distance is not None and math.isfinite(distance) else None,
     )
-    return result, protocol.table.step
 
 
 # The weight of a peer that dies in one of these phases is lost. A quiet peer had agreed.
@@ -111,7 +97,7 @@ _HELD: Final = (Phase.TRAINING, Phase.FINISHED, Phase.LEAVING)
 
 
 def _by_id(members: list[Member]) -> Mapping[str, int]:
-    return {member.id: member.step for member in sorted(members, key=lambda member: member.id)}
+    return dict(sorted((member.id, member.step) for member in members))
 
 
 def _why(result: MergeResult, own_steps: int) -> str:
@@ -141,19 +127,12 @@ def _steps(peers: Mapping[str, int]) -> str:
 
 
 def leave(runtime: PeerRuntime, timeout_s: float, pace_s: float) -> None:
-    """Hand over the weight and leave, or destroy it if a value is not finite; log any weight that
-    remains.
+    """Hand over the weight and leave, or destroy it if a value is not finite; log what remains.
 
-    Args:
-        timeout_s: Timeout, seconds.
-        pace_s: Duration of a step of this peer, and probably of others, seconds. Waiting much
-            longer is pointless while neither a quantum nor a frame of a share moves, and no
-            possible receiver is heard.
-
-    Raises:
-        TrainingError, TransportError: See `PeerRuntime.call`; the weight is lost, as in a crash.
+    *pace_s* is the duration of a step of this peer, and probably of others, seconds.
     """
     runtime.call("leave", burn=not all(map(is_finite_tensor, runtime.vector.flats)))
+    # Waiting longer is pointless while no quantum or frame moves and no possible receiver is heard.
     patience_s = max(_PATIENCE_S, _PATIENCE_STEPS * pace_s)
     now = moved_s = time.monotonic()
     give_up_s, before = now + timeout_s, _position(runtime)

@@ -143,7 +143,7 @@ class Layout:
             what = "requires gradients and is not local" if own else "requires gradients"
             raise TrainingError(f"the model has no parameter that {what}")
         if extra_state is not None:
-            local.append(NamedTensor(EXTRA_STATE, extra_state))
+            local.append(NamedTensor(EXTRA_STATE, extra_state, {}))
         order = list(dict.fromkeys(named.tensor.dtype for named in shared))
         shared.sort(key=lambda named: order.index(named.tensor.dtype))
         placed = list(_place(shared, local, tied_names(module)))

@@ -1,9 +1,7 @@
-"""Turn the tasks of a scheduler's job into peers of a swarm.
+"""Turn the tasks of a scheduler's job into peers of a swarm, without launcher or shared folder.
 
-A task of Slurm or torchrun knows its number, the number of tasks and their hosts. That is enough
-for a swarm without a launcher and without a shared folder: each peer listens on a port derived from
-the job, and gets the addresses of several others to join. If none of them is in a swarm yet, the
-peer with the smallest name founds one.
+A task of Slurm or torchrun knows its number, the number of tasks and their hosts: each peer listens
+on a port derived from the job, and gets the addresses of several others to join.
 """
 
 import errno
@@ -66,8 +64,6 @@ class ClusterTask:
     """Number of tasks."""
     local_rank: int
     """Number of the task on its host, from 0."""
-    restarts: int = 0
-    """Number of earlier starts of the job."""
     places: tuple[tuple[str, int], ...]
     """Host and port of the known tasks, with hosts in the job's order."""
     place: tuple[str, int] | None
@@ -108,8 +104,9 @@ class ClusterTask:
 
 
 def port_of(port: int, number: int, count: int) -> int:
-    """Return the port of a further peer of one of *count* processes, as each swarm has its own
-    ports; the process has made *number* peers before, the first of them at *port*.
+    """Return the port of a peer of one of *count* processes, which has made *number* peers before.
+
+    Each swarm has its own ports; the process's first peer is at *port*.
 
     >>> port_of(7700, 0, 4), port_of(7701, 2, 4), port_of(21648, 1, 4)
     (7700, 7709, 26944)
@@ -138,8 +135,7 @@ def joins(places: Sequence[tuple[str, int]], place: tuple[str, int] | None) -> t
 
 
 def bind_at(host: str, port: int) -> str:
-    """Return the address to listen on, with a port of the system's choice if the planned one is
-    taken: a peer that only dials out can also be found."""
+    """Return the address to listen on, with a port of the system's choice if this one is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # ZeroMQ binds IP addresses, not names.
     host = "127.0.0.1" if host == "localhost" else host
@@ -161,9 +157,10 @@ class Scheduler(NamedTuple):
     """Variables that together identify one of its tasks."""
     read: Callable[[Variables], ClusterTask]
     """Reads a task; raises `ConfigError` if a variable is missing or invalid."""
-    place: tuple[tuple[str, ...], tuple[str, ...]]
-    """Variables with the number of tasks, and with that of this one; the first that is set
-    counts."""
+    size: str
+    """Variable with the number of tasks."""
+    rank: str
+    """Variable with the number of this task."""
     numbers: tuple[str, ...]
     """All variables that count tasks."""
     lists: tuple[str, ...] = ()
@@ -179,9 +176,6 @@ def cluster_task(variables: Variables, scheduler: str | None = None) -> ClusterT
 
     Raises:
         ConfigError: A variable is invalid, or the scheduler is unknown.
-
-    >>> cluster_task({"HOME": "/root"}) is None
-    True
     """
     named = scheduler or variables.get("RUMOR_CLUSTER") or "auto"
     if named == "none":
@@ -202,14 +196,7 @@ def cluster_task(variables: Variables, scheduler: str | None = None) -> ClusterT
 def of_peers(variables: Variables, ranks: int) -> tuple[Variables, int]:
     """Return the variables of a task that is a peer of *ranks* processes, from those of a process.
 
-    Numbers and counts of processes become those of peers. The variables of a scheduler that has
-    started one peer are left out: another scheduler, or `rumor run`, has started the others.
-
-    Returns:
-        The variables, and the number of this process in its peer.
-
-    Raises:
-        ConfigError: The scheduler has started other than a multiple of *ranks* processes.
+    The second value is the number of this process in its peer.
 
     >>> torchrun = {"TORCHELASTIC_RUN_ID": "1", "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8"}
     >>> found, rank = of_peers(torchrun, 2)
@@ -221,10 +208,11 @@ def of_peers(variables: Variables, ranks: int) -> tuple[Variables, int]:
         if not all(mark in variables for mark in scheduler.marks):
             continue
         numbers = [each for each in scheduler.numbers if variables.get(each)]
-        size, rank = (_number(variables, *names) for names in scheduler.place)
+        size, rank = (_number(variables, name) for name in (scheduler.size, scheduler.rank))
         if size % ranks:
             raise ConfigError(f"{name} has started {size} processes, and a peer has {ranks}")
         if size == ranks:
+            # Another scheduler, or `rumor run`, has started the other peers.
             for mark in scheduler.marks:
                 del found[mark]
         else:
@@ -275,7 +263,6 @@ def _read_slurm(variables: Variables) -> ClusterTask:
         rank=_number(variables, "SLURM_PROCID", below=size),
         size=size,
         local_rank=local_rank,
-        restarts=_number(variables, "SLURM_RESTART_COUNT", otherwise=0),
         places=_places(zip(hosts, counts, strict=True), first),
         place=(hosts[node], first + local_rank),
         port=first + local_rank,
@@ -284,9 +271,6 @@ def _read_slurm(variables: Variables) -> ClusterTask:
 
 def expand(text: str) -> tuple[str, ...]:
     """Expand Slurm's list of hosts: names with numbers and ranges in brackets.
-
-    Raises:
-        ConfigError: *text* is not such a list.
 
     >>> expand("node[01-03,7],gpu-a[1-2]b,login")
     ('node01', 'node02', 'node03', 'node7', 'gpu-a1b', 'gpu-a2b', 'login')
@@ -309,18 +293,15 @@ def _numbers(text: str, name: str) -> list[str]:
     found: list[str] = []
     for each in text.split(","):
         match = _RANGE.fullmatch(each)
-        if match is None or int(match[2] or match[1]) < int(match[1]):
+        numbers = match and range(int(match[1]), int(match[2] or match[1]) + 1)
+        if not (match and numbers):
             raise ConfigError(f"{name!r}: {each!r} is no number and no range such as 01-03")
-        range_ = range(int(match[1]), int(match[2] or match[1]) + 1)
-        found += [f"{number:0{len(match[1])}}" for number in range_]
+        found += [f"{number:0{len(match[1])}}" for number in numbers]
     return found
 
 
 def expand_counts(text: str) -> tuple[int, ...]:
     """Expand counts of tasks per node, as in ``SLURM_TASKS_PER_NODE``.
-
-    Raises:
-        ConfigError: *text* is not such a list.
 
     >>> expand_counts("2(x3),1")
     (2, 2, 2, 1)
@@ -337,8 +318,6 @@ def expand_counts(text: str) -> tuple[int, ...]:
 def _read_torchrun(variables: Variables) -> ClusterTask:
     """Read a task of torchrun, which knows only the host of the first tasks.
 
-    The peers there report the addresses of the others.
-
     Source: PyTorch's documentation, "torchrun (Elastic Launch)", "Environment Variables".
     """
     size, local_rank = _number(variables, "WORLD_SIZE"), _number(variables, "LOCAL_RANK")
@@ -353,7 +332,6 @@ def _read_torchrun(variables: Variables) -> ClusterTask:
         rank=rank,
         size=size,
         local_rank=local_rank,
-        restarts=_number(variables, "TORCHELASTIC_RESTART_COUNT", otherwise=0),
         places=_places([(master, min(here, size))], first),
         place=(master, first + local_rank) if node == 0 else None,
         port=first + local_rank,
@@ -365,14 +343,16 @@ SCHEDULERS: Final[Mapping[str, Scheduler]] = {
     "torchrun": Scheduler(
         marks=("TORCHELASTIC_RUN_ID", "RANK", "LOCAL_RANK", "WORLD_SIZE"),
         read=_read_torchrun,
-        place=(("WORLD_SIZE",), ("RANK",)),
+        size="WORLD_SIZE",
+        rank="RANK",
         numbers=("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     ),
     # A batch script also has SLURM_PROCID but is not a step: it may run `rumor run -n 4` itself.
     "slurm": Scheduler(
         marks=("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID"),
         read=_read_slurm,
-        place=(("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), ("SLURM_PROCID",)),
+        size="SLURM_STEP_NUM_TASKS",
+        rank="SLURM_PROCID",
         numbers=("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"),
         lists=("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"),
     ),

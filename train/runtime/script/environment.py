@@ -38,8 +38,7 @@ class Environment:
         "its own as long as there are some.",
     )
     ranks: int = 1
-    """Number of processes that make one peer: if there are several, the three numbers above count
-    peers, and not processes."""
+    """Number of processes that make one peer; with several, the numbers above count peers."""
     rank: int = 0
     """Number of this process in its peer."""
     seed: int = setting(0, "The seed, the same in all processes.")
@@ -58,25 +57,15 @@ class Environment:
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields of a `PeerConfig`, by name."""
     placed: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields, derived from the variables of Slurm or torchrun. They apply only if a script
-    does not set itself which peers to join."""
+    """Further fields, of Slurm or torchrun, for scripts that do not set which peers to join."""
     task: ClusterTask | None = None
     """The task from which ``placed`` follows."""
 
     def of_swarm(self, swarm: str | None, before: Sequence[str]) -> tuple[Self, str]:
         """Derive the environment of one more peer of this process, in a swarm of its own.
 
-        It has a rendezvous, a folder and ports that no earlier peer uses.
-
-        Args:
-            swarm: Name of the swarm; default: from its number.
-            before: Names of the swarms of the earlier peers.
-
-        Returns:
-            The environment, and the swarm's name; empty for that of the first peer, which has none.
-
-        Raises:
-            ConfigError: The name is invalid or taken.
+        It has a rendezvous, a folder and ports that no peer of the swarms *before* uses. The second
+        value is the swarm's name, by default from its number; empty for the first.
         """
         number = len(before)
         if swarm is not None and (not is_name(swarm) or swarm[0] == "." or swarm == CHECKPOINTS):
@@ -125,11 +114,7 @@ class Environment:
         return find_device(name)
 
     def fill(self, config: PeerConfig) -> PeerConfig:
-        """Fill in the fields that a script does not set itself.
-
-        Raises:
-            ConfigError: The environment contradicts *config*.
-        """
+        """Fill in the fields that a script does not set itself."""
         told, taken = dict(self.fields), {}
         if not any(map(config.is_given, _PLACES)):
             told = {**self.placed, **told}
@@ -195,14 +180,11 @@ _made: Final[dict[tuple[object, ...], list[str]]] = {}
 
 
 def peers_before(told: Environment) -> list[str]:
-    """Return the swarm names of the peers that this process has made; the caller adds the next.
-
-    If the environment gives no place for peers, each peer has a list of its own.
-    """
+    """Return the swarm names of the peers that this process has made; the caller adds the next."""
     fields = {**told.placed, **told.fields}
     places = tuple(str(fields.get(name)) for name in ("id", "join", "rendezvous", "out"))
     if fields.keys().isdisjoint((*_PLACES, "out")):
-        return []
+        return []  # Peers without a place from outside cannot be in each other's way.
     # A forked child starts a new list; the folder's lock keeps it out of its parent's places.
     return _made.setdefault((os.getpid(), *places), [])
 
@@ -243,14 +225,7 @@ def _understood(variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str,
 def resolve_config(
     config: PeerConfig | None, given: Mapping[str, Any], told: Environment
 ) -> PeerConfig:
-    """Return all settings of a peer in a script.
-
-    Fields in *given* that are not None override *config*; the environment supplies what neither
-    sets.
-
-    Raises:
-        ConfigError: A setting is out of range or invalid.
-    """
+    """Return all settings of a peer: those *given*, else of *config*, else of the environment."""
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     filled = told.fill(replace(config or PeerConfig(), **changes))
     # Of several processes of one peer, the first listens.

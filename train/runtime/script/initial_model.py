@@ -1,8 +1,7 @@
-"""The initial model of all founders: that of the first one.
+"""The initial model of all founders: that of the first one, bit for bit.
 
-Founders of one swarm must hold the same model, bit for bit. Scripts that `rumor run` starts need
-not seed their random streams for it: the first process saves its model in the rendezvous folder,
-and the others load it.
+Scripts that `rumor run` starts need not seed their random streams for it: the first process saves
+its model in the rendezvous folder, and the others load it.
 """
 
 import logging
@@ -31,16 +30,12 @@ _SAY_S: Final = 5.0
 
 
 def leave(model: nn.Module, schema: Schema, folder: Path) -> None:
-    """Save the model atomically for the other founders.
-
-    Raises:
-        ConfigError: The folder cannot be written.
-    """
+    """Save the model atomically for the other founders."""
     tensors = travelling_tensors(model, schema)
-    state = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+    state = {name: each.detach().cpu().clone().contiguous() for name, each in tensors.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_model(folder / _FILE, {name: t.contiguous() for name, t in state.items()}, {})
+        save_model(folder / _FILE, state, {})
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror or error}") from None
 
@@ -56,8 +51,7 @@ def adopt(
 
     Raises:
         TransportError: It was not saved in time, or before *stop* was set.
-        ConfigError: The models differ in schema; the message names the first difference, and
-            nothing has changed.
+        ConfigError: The models differ in schema; nothing has changed.
     """
     path = folder / _FILE
     started_s = spoke_s = time.monotonic()

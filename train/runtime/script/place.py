@@ -36,9 +36,8 @@ def take_place(config: PeerConfig) -> PeerConfig:
     """Return the settings of a peer that listens at a listed address of its machine.
 
     If another process has that address, the peer takes the next one of its machine in the list, and
-    then, unless it is a loopback address, the ports that follow. With a rule whose members are
-    fixed, all that are listed found together. Nothing changes if ``bind`` is given, or no listed
-    address is this machine's: such a peer only dials out.
+    then, unless it is a loopback address, the ports that follow. Nothing changes if ``bind`` is
+    given, or no listed address is this machine's.
     """
     if config.is_given("bind") or config.rendezvous is not None:
         return config
@@ -67,11 +66,8 @@ def take_place(config: PeerConfig) -> PeerConfig:
 
 
 def _is_claimed(port: int) -> bool:
-    """Claim a port for this process, so that processes that start together take different ones.
-
-    The claim is the UDP port of the same number: nothing else needs it, and it ends with the
-    process.
-    """
+    """Claim a port for this process, so that processes that start together take different ones."""
+    # The UDP port of the same number: nothing else needs it, and it ends with the process.
     if port not in _claimed:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as claim:
             try:

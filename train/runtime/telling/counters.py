@@ -21,18 +21,15 @@ _REASONS_MAX: Final = 32
 
 @dataclass(slots=True)
 class LinkCounts:
-    """Traffic between this peer and another one."""
+    """Traffic between this peer and another one, see `LinkStatus`."""
 
     bytes_sent: int = 0
     bytes_received: int = 0
     frames_sent: int = 0
-    """Messages that carried a part of a share."""
     frames_received: int = 0
     pushes: int = 0
-    """Shares pushed to it."""
     refusals: int = 0
     mixed: int = 0
-    """Shares from it that were mixed in."""
     heard_s: float = field(default_factory=time.monotonic)
     """Time of its last message, or of its discovery."""
     asked_s: float | None = None
@@ -43,49 +40,37 @@ class LinkCounts:
 
 @dataclass(slots=True)
 class Counters:
-    """Counts since the peer's start."""
+    """Counts since the peer's start; `stats.METRICS` describes them."""
 
     pushes: int = 0
-    """Shares pushed."""
     skipped: int = 0
-    """Pushes that were due but lacked weight, a neighbor, credit or memory."""
     no_memory: int = 0
-    """Pushes skipped, and shares refused, for lack of memory."""
     refusals: int = 0
-    """Pushes that were refused and returned whole."""
     refused: int = 0
-    """Shares of others that were refused and returned."""
     mixed: int = 0
-    """Shares mixed in."""
     staleness_steps: int = 0
-    """Sum of the staleness of the shares mixed in, steps."""
     staleness_steps_max: int = 0
-    """Staleness of the share that was the farthest behind, steps."""
     messages: int = 0
-    """Messages handed to the network."""
     frames: int = 0
-    """Messages among them that carried a part of a share."""
     bytes_sent: int = 0
     membership_bytes: int = 0
-    """Bytes sent about membership."""
     bytes_received: int = 0
     errors: int = 0
-    """Messages dropped for breaking the protocol."""
     reasons: dict[tuple[str, str], int] = field(default_factory=dict, repr=False)
     """Number of pushes ``skipped`` or shares ``refused``, by reason."""
     links: dict[PeerId, LinkCounts] = field(default_factory=dict, repr=False)
-    """Traffic with each other peer, for 1,024 at most; see `link`."""
+    """Traffic with each other peer; see `link`."""
     _shown: set[tuple[PeerId, Incarnation, int]] = field(default_factory=set, repr=False)
 
     def link(self, peer: PeerId) -> LinkCounts:
-        """Return the counts of one other peer. If there are too many, the peer that was sent least
-        is dropped, as made-up names are sent hellos but no models."""
+        """Return the counts of one other peer."""
         found = self.links.get(peer)
         if found is None:
             if len(self.links) >= _LINKS_MAX:
-                self.links.pop(
-                    min(list(self.links.items()), key=lambda pair: pair[1].bytes_sent)[0]
-                )
+                # Names that a stranger made up are sent hellos and no models. Another thread may
+                # add one meanwhile.
+                least, _ = min(list(self.links.items()), key=lambda pair: pair[1].bytes_sent)
+                self.links.pop(least)
             found = self.links.setdefault(peer, LinkCounts())
         return found
 

@@ -18,11 +18,7 @@ _EVERY_S: Final = 0.5
 
 
 def note_death(folder: Path, id: PeerId, incarnation: Incarnation) -> None:
-    """Notify the peer of a folder that an incarnation of another one has ended.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Notify the peer of a folder that an incarnation of another one has ended."""
     with open(folder / DEAD, "a") as file:
         file.write(json.dumps({"id": id, "incarnation": incarnation}) + "\n")
 
@@ -35,8 +31,7 @@ class DeathNotices:
         self._due_s = 0.0
 
     def take(self) -> list[tuple[PeerId, Incarnation]]:
-        """Return the peers that have died since the last call, reading the file at most twice a
-        second."""
+        """Return the peers that have died since the last call."""
         if self._tail is None or (now_s := time.monotonic()) < self._due_s:
             return []
         self._due_s = now_s + _EVERY_S

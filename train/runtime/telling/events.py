@@ -87,15 +87,10 @@ class Noted(NamedTuple):
     peer: PeerId
     """The peer that it concerns; empty for this peer."""
     at_s: float
-    """Time by ``time.monotonic``."""
 
 
 class Events:
-    """Logs and records events. Thread-safe.
-
-    Args:
-        path: File for one row per event, lost if the disk fails; None to write none.
-    """
+    """Logs events, and records them in the file at *path*, if any. Thread-safe."""
 
     def __init__(self, path: Path | None) -> None:
         self._rows = JsonlLog(path)
@@ -119,8 +114,7 @@ class Events:
             self._note(name, getattr(event, "donor", getattr(event, "peer", None)))
 
     def since(self, number: int, count_max: int) -> list[Noted]:
-        """Return at most *count_max* events after *number*, or the latest ones if *number* is 0,
-        oldest first."""
+        """Return at most *count_max* events after *number*, or the latest ones if it is 0."""
         with self._lock:
             later = [noted for noted in self._kept if noted.number > number]
         return later[:count_max] if number else later[-count_max:]
@@ -133,13 +127,12 @@ class Events:
 
     @property
     def dead(self) -> frozenset[PeerId]:
-        """Peers whose process has ended, as their launcher said: they left without handing on."""
+        """Peers whose process has ended, as their launcher said; the protocol has them as left."""
         with self._lock:
             return frozenset(self._dead)
 
     def note_death(self, peer: PeerId) -> None:
-        """Remember that the process of *peer* has ended: it is dead, though the protocol treats it
-        as one that has left."""
+        """Add *peer* to those that are `dead`."""
         with self._lock:
             self._dead.add(peer)
 

@@ -1,7 +1,6 @@
 """A copy of the model for readers outside the swarm, such as `rumor pull`.
 
-Like queries of the status, their requests are not input to the protocol: no weight moves, and
-nothing is in the ledger or the journal.
+Their requests are not input to the protocol: no weight moves, and nothing is in the journal.
 """
 
 import time
@@ -44,9 +43,6 @@ class ModelCopy:
     """At most one copy at a time, for one reader: that bounds the memory to one model.
 
     The training thread takes it between two steps, and the network thread answers from it.
-
-    Args:
-        clock: Monotonic clock, seconds.
     """
 
     def __init__(self, store: TensorStore, clock: Callable[[], float] = time.monotonic) -> None:
@@ -75,11 +71,7 @@ class ModelCopy:
         self._copy = _Copy(number, tuple(held), step, why)
 
     def answer(self, question: Envelope, fetch: Fetch, why: str) -> tuple[Excerpt, Buffer]:
-        """Answer a request, with a frame if there is a copy.
-
-        Args:
-            why: Why this peer shows its model to no further reader; empty if it does.
-        """
+        """Answer a request, with a frame if there is a copy; *why* may refuse further readers."""
         self.expire()
         if not (self._reader or fetch.snapshot or fetch.done or why):
             self._reader, self._number = question.source, next(self._numbers)

@@ -22,8 +22,7 @@ class ModelSample:
     """Samples current numbers of a model, given as flat vectors that keep their memory.
 
     Sums of squares over the sample, times n over its size, are unbiased estimates of those over all
-    n numbers of the model. The model may be training meanwhile, so some numbers may be of one step,
-    some of the next.
+    n numbers of the model, which may be of two steps if it is training meanwhile.
     """
 
     def __init__(
@@ -46,8 +45,7 @@ class ModelSample:
             start += flat.numel()
 
     def __call__(self) -> tuple[float, ...]:
-        """Return at most `SAMPLE_NUMBERS_MAX` numbers, none if one is not finite; a recent sample
-        is returned again."""
+        """Return at most `SAMPLE_NUMBERS_MAX` recent numbers, none if one is not finite."""
         if (now := self._clock()) - self._taken_s >= _EVERY_S:
             self._taken_s = now
             with torch.no_grad():
@@ -60,8 +58,7 @@ class ModelSample:
 def distances(samples: Iterable[Sequence[float]]) -> list[float | None]:
     """Return the distance of each model from their mean, relative to the norm of the mean.
 
-    The distance of a model is None unless it and another model have a sample of the most common
-    length. The root mean square of the distances is the consensus distance.
+    It is None unless the model and another one have a sample of the most common length.
 
     >>> distances([(1.0, 0.0), (3.0, 0.0), ()])
     [0.5, 0.5, None]

@@ -77,7 +77,7 @@ class PeerStats:
     met: frozenset[tuple[PeerId, Incarnation]] = frozenset()
     """Incarnations that were in its swarm at the same time, its own included."""
     averaged: AverageEvaluation | None = None
-    """This peer's last evaluation of the average of all; see *evaluate* of `Peer`."""
+    """This peer's last evaluation of the average of all."""
     ended_by: str = ""
     """See `Peer.ended_by`."""
     has_left: bool = False
@@ -115,7 +115,7 @@ def protocol_stats(protocol: Protocol) -> dict[str, Any]:
 
 
 def swarm_figures(protocol: Protocol) -> dict[str, Any]:
-    """Return those of these figures that a training loop may read in each step."""
+    """Return those that a training loop may read in each step."""
     return {
         "swarm_steps": protocol.state.swarm_steps,
         "weights": tuple(account.weight for account in protocol.accounts),
@@ -167,11 +167,7 @@ METRICS: Final = {
         _counter("no_memory", "shares", "Pushes skipped and shares refused for want of memory."),
         # Not a counter: it falls when a share comes from a peer that is ahead.
         Metric(
-            *(
-                "staleness_steps_sum",
-                "steps",
-                "Steps by which all shares mixed in were behind.",
-            ),
+            *("staleness_steps_sum", "steps", "Steps by which all shares mixed in were behind."),
             attrgetter("counters.staleness_steps"),
         ),
         Metric(

@@ -1,15 +1,14 @@
 """A peer's answers to observers, which need not be peers.
 
-Queries are not input to the protocol: they change nothing, are not in the journal, and cost nothing
-if no observer asks.
+Queries are not input to the protocol: they change nothing, and are not in the journal.
 """
 
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Final
+from typing import Final
 
 from ....gossip.protocol.protocol import Protocol
 from ....gossip.types import PeerId
@@ -39,14 +38,7 @@ _ADDRESSES_MAX: Final = 4
 
 
 class StatusDesk:
-    """Answers observers.
-
-    Args:
-        settings: The peer's settings, by name.
-        stats: Reads the peer's figures.
-        sample: Samples numbers of the model, see `ModelSample`.
-        clock: Monotonic clock of counters and *events*, seconds.
-    """
+    """Answers observers; *clock* is that of counters and *events*."""
 
     def __init__(
         self,
@@ -68,53 +60,61 @@ class StatusDesk:
         look: Callable[[Callable[[Protocol], Status]], Status],
         awaits: Sequence[PeerId] = (),
     ) -> Status:
-        """Answer a query; *look* reads the protocol under its lock, and *awaits* are the peers that
-        this one waits for now."""
+        """Answer a query; *look* reads the protocol under its lock."""
         # Outside the lock, as a loss and a sample may have to come from a device.
         stats, sample, now = self._stats(), self._sample(), self._clock()
         figures = ((name, metric.get(stats)) for name, metric in METRICS.items())
-        told: dict[str, Any] = {
-            "uptime_s": now - self._began_s,
-            "swarm_steps": stats.swarm_steps,
-            # The loss of a diverged model is shown as infinite.
-            "figures": tuple(
-                (name, math.inf if math.isnan(value) else float(value))
-                for name, value in figures
-                if value is not None
-            ),
-            "settings": self._settings,
-            "awaits": tuple(awaits)[:NAMED_MAX],
-            "reasons": tuple(
-                (what, _printable(why, 256), count)
-                for (what, why), count in list(stats.counters.reasons.items())
-            )[:NAMED_MAX],
-            "events": tuple(
-                EventNote(
-                    number=each.number,
-                    event=each.event,
-                    peer=each.peer,
-                    ago_s=max(0.0, now - each.at_s),
-                )
-                for each in self._events.since(question.events_after, EVENTS_TOLD_MAX)
-            ),
-            "sample": sample,
-        }
+        events = self._events.since(question.events_after, EVENTS_TOLD_MAX)
 
         def glance(protocol: Protocol) -> Status:
             members, more = self._members(question, protocol)
-            me = next(m for m in protocol.table.live() if m.id == protocol.account.id)
-            links = tuple(_links(stats.counters, protocol, now))
-            return Status(me=me, links=links, members=members, more=more, **told)
+            return Status(
+                me=next(m for m in protocol.table.live() if m.id == protocol.account.id),
+                uptime_s=now - self._began_s,
+                swarm_steps=stats.swarm_steps,
+                # The loss of a diverged model is shown as infinite.
+                figures=tuple(
+                    (name, math.inf if math.isnan(value) else float(value))
+                    for name, value in figures
+                    if value is not None
+                ),
+                settings=self._settings,
+                awaits=tuple(awaits)[:NAMED_MAX],
+                reasons=tuple(
+                    (what, _printable(why, 256), count)
+                    for (what, why), count in list(stats.counters.reasons.items())
+                )[:NAMED_MAX],
+                events=tuple(
+                    EventNote(
+                        number=each.number,
+                        event=each.event,
+                        peer=each.peer,
+                        ago_s=max(0.0, now - each.at_s),
+                    )
+                    for each in events
+                ),
+                sample=sample,
+                links=tuple(_links(stats.counters, protocol, now)),
+                members=members,
+                more=more,
+            )
 
         return look(glance)
 
     def _members(self, question: Inquire, protocol: Protocol) -> tuple[tuple[Sighting, ...], bool]:
-        """Return the members after the id in the query, as many as fit, and True if there are
-        more."""
+        """Return as many members after the id in the query as fit; True if there are more."""
         if not question.members:
             return (), False
         live = {member.id for member in protocol.table.live()}
         suspected, dead = self._events.suspected, self._events.dead
+
+        def standing(member: Member) -> Standing:
+            if member.phase is Phase.LEFT:
+                return Standing.DEAD if member.id in dead else Standing.LEFT
+            if member.id not in live:
+                return Standing.DEAD
+            return Standing.SUSPECTED if member.id in suspected else Standing.LIVE
+
         after = question.members_after
         steps = protocol.table.clock.rows()
         # Nothing more is known of peers that have left.
@@ -129,7 +129,7 @@ class StatusDesk:
             room -= sum(map(len, (member.id, *member.addresses)))
             if room < 0:
                 break
-            found.append(Sighting(member, _standing(member, live, suspected, dead)))
+            found.append(Sighting(member, standing(member)))
         return tuple(found), len(found) < len(behind)
 
 
@@ -149,16 +149,6 @@ def _links(counters: Counters, protocol: Protocol, now: float) -> Iterator[LinkS
             silent_s=max(0.0, now - told.pop("heard_s")),
             **told,
         )
-
-
-def _standing(
-    member: Member, live: Set[PeerId], suspected: Set[PeerId], dead: Set[PeerId]
-) -> Standing:
-    if member.phase is Phase.LEFT:
-        return Standing.DEAD if member.id in dead else Standing.LEFT
-    if member.id not in live:
-        return Standing.DEAD
-    return Standing.SUSPECTED if member.id in suspected else Standing.LIVE
 
 
 def _printable(text: str, length_max: int) -> str:
