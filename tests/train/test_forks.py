@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.extended
 def test_children_end_and_leave_the_peer_alone(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     told = {"ID": "anna", "OUT": str(tmp_path / "out"), "SIGNALS": "1", "LINGER_S": "0"}
@@ -105,8 +107,9 @@ def test_children_end_and_leave_the_peer_alone(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 
-@pytest.mark.extended
-def test_a_child_that_outlives_the_peer_holds_no_folder_and_no_port(tmp_path: Path) -> None:
+def test_a_child_that_outlives_the_peer_cannot_use_it_and_holds_no_folder_and_no_port(
+    tmp_path: Path,
+) -> None:
     config = PeerConfig(id="anna", out=tmp_path, linger_s=0)
     reading, writing = os.pipe()
     with Peer(nn.Linear(2, 1), config) as peer:
@@ -114,6 +117,9 @@ def test_a_child_that_outlives_the_peer_holds_no_folder_and_no_port(tmp_path: Pa
         port = int(peer.address.rpartition(":")[2])
         if (child := os.fork()) == 0:
             os.close(writing)
+            with suppress(BaseException):
+                peer.step()
+                os._exit(1)
             os.read(reading, 1)
             os._exit(0)
     try:
@@ -126,8 +132,9 @@ def test_a_child_that_outlives_the_peer_holds_no_folder_and_no_port(tmp_path: Pa
             pass
     finally:
         os.close(writing)
-        os.waitpid(child, 0)
+        _, status = os.waitpid(child, 0)
         os.close(reading)
+    assert status == 0
 
 
 UNCLOSED = """

@@ -2,14 +2,13 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rumor.gossip.wire.codec import Buffer, decode, encode
 from rumor.gossip.wire.messages import (
     Body,
     Envelope,
-    Inquire,
     Member,
     Phase,
     Sighting,
@@ -43,19 +42,16 @@ def sighting(id: str, standing: Standing = Standing.LIVE, **fields: Any) -> Sigh
 class FakePeer:
     """Answers with a status that a test may change; with None it is dead."""
 
-    status: Status | None
-    asked: list[Inquire] = field(default_factory=list)
-    odd: Callable[[Envelope], Sequence[bytes | Envelope]] | None = None
-    """Says something else instead."""
+    status: Status | None = None
+    asked: list[Any] = field(default_factory=list)
+    odd: Callable[[Envelope], Sequence[tuple[Envelope, bytes]]] | None = None
+    """Says something else instead, with frames."""
 
-    def answers(self, question: Envelope) -> list[bytes]:
-        body = question.body
-        assert isinstance(body, Inquire)
-        self.asked.append(body)
+    def answers(self, question: Envelope) -> Sequence[tuple[Envelope, bytes]]:
+        self.asked.append(question.body)
         if self.odd is not None:
-            told = self.odd(question)
-            return [each if isinstance(each, bytes) else _bytes(each) for each in told]
-        return [] if self.status is None else [_bytes(answer(question, self.status))]
+            return self.odd(question)
+        return [] if self.status is None else [(answer(question, self.status), b"")]
 
 
 def answer(question: Envelope, body: Body, **changes: Any) -> Envelope:
@@ -65,24 +61,19 @@ def answer(question: Envelope, body: Body, **changes: Any) -> Envelope:
     return letter(body, swarm=b"s" * 16, destination=question.source, **fields)
 
 
-def _bytes(envelope: Envelope) -> bytes:
-    return bytes(encode(envelope)[0])
-
-
-@dataclass
 class _Received:
-    header: bytes
-    place: str
-    route: bytes = b""
-    key: bytes = b""
+    route = key = b""
+
+    def __init__(self, parts: Sequence[Buffer], place: str) -> None:
+        self.header, self.place = bytes(parts[0]), place
+        self._frame = b"".join(map(bytes, parts[1:]))
+
+    def frame(self) -> bytes:
+        return self._frame
 
 
 class FakeNetwork:
-    """Stands in place of a `Transport`, and of the clock.
-
-    Args:
-        peers: By address.
-    """
+    """Stands in place of a `Transport` to these peers, by address, and of the clock."""
 
     def __init__(self, peers: dict[str, FakePeer]) -> None:
         self.peers = peers
@@ -93,7 +84,6 @@ class FakeNetwork:
         self._came: deque[_Received] = deque()
 
     def __call__(self, bind: None, *, keyring: None) -> "FakeNetwork":
-        """Open it."""
         return self
 
     def clock(self) -> float:
@@ -104,8 +94,9 @@ class FakeNetwork:
         peer = self.peers.get(place)
         if peer is None:
             return False
-        told = peer.answers(decode(list(parts)))
-        self._came.extend(_Received(header, place) for header in told)
+        for envelope, frame in peer.answers(decode(list(parts))):
+            said = encode(replace(envelope, frame_bytes=len(frame)), frame)
+            self._came.append(_Received(said, place))
         return True
 
     def poll(self, timeout_s: float) -> Iterator[_Received]:
@@ -120,5 +111,5 @@ class FakeNetwork:
     def dismiss(self, place: str) -> None:
         self.closed.append(place)
 
-    def close(self, linger_s: float) -> None:
+    def close(self, linger_s: float = 0) -> None:
         self.closed.append("all")

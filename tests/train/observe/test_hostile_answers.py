@@ -44,6 +44,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Open:
         seed = next(iter(places), address("a"))
         return Observer(seed, clock=network.clock), network
 
+    monkeypatch.setattr(observer_module, "_NAP_S", 0.1)  # time stands still but for naps
     return make
 
 
@@ -57,12 +58,14 @@ def ids(view: SwarmView) -> list[str]:
 
 
 def test_members_are_found_through_others(opened: Open) -> None:
-    b = FakePeer(status("b", sighting("a"), sighting("c")))
-    c = FakePeer(status("c", sighting("b")))
+    b = FakePeer(status("b", sighting("a"), sighting("c"), sample=(1.0, 0.0)))
+    c = FakePeer(status("c", sighting("b"), sample=(3.0, 0.0)))
     watch, network = opened(FakePeer(status("a", sighting("b"))), b, c)
     view = watch.poll()
     assert ids(view) == ["a", "b", "c"] and view.answered == 3
     assert view.swarm_step == 20 and view.swarm == (b"s" * 16).hex()
+    assert [peer.distance for peer in view.peers] == [None, 0.5, 0.5]
+    assert view.consensus_distance == view.to_json()["consensus_distance"] == 0.5
     with watch:
         pass
     assert network.closed == ["all"]
@@ -138,10 +141,10 @@ def test_an_answer_to_another_question_is_passed_over(opened: Open) -> None:
     watch, _ = opened(peer)
     assert watch.poll().answered == 1
 
-    def elsewhere(question: Envelope) -> list[Envelope]:
+    def elsewhere(question: Envelope) -> list[tuple[Envelope, bytes]]:
         others = replace(question, source="observer-1.made-up")
         hello = Hello(members=(), rooted=False, reply=False)
-        return [answer(others, status("a")), answer(question, hello)]
+        return [(answer(others, status("a")), b""), (answer(question, hello), b"")]
 
     peer.odd = elsewhere
     view = watch.poll()
@@ -151,11 +154,11 @@ def test_an_answer_to_another_question_is_passed_over(opened: Open) -> None:
 def test_members_are_told_in_pages_and_pages_without_an_end_end(opened: Open) -> None:
     peer = FakePeer(status("a"))
 
-    def pages(question: Envelope) -> list[Envelope]:
+    def pages(question: Envelope) -> list[tuple[Envelope, bytes]]:
         after = peer.asked[-1].members_after
         names = [f"n{number:03}" for number in range(300) if f"n{number:03}" > after][:100]
         told = tuple(sighting(name, addresses=()) for name in names)
-        return [answer(question, status("a", *told, more=len(names) == 100))]
+        return [(answer(question, status("a", *told, more=len(names) == 100)), b"")]
 
     peer.odd = pages
     watch, _ = opened(peer)
@@ -163,7 +166,7 @@ def test_members_are_told_in_pages_and_pages_without_an_end_end(opened: Open) ->
     assert len(view.peers) == 301
     assert [each.members_after for each in peer.asked] == ["", "n099", "n199", "n299"]
     same = sighting("n000", addresses=())
-    peer.odd = lambda question: [answer(question, status("a", same, more=True))]
+    peer.odd = lambda question: [(answer(question, status("a", same, more=True)), b"")]
     assert ids(watch.poll()) == ["a", "n000"]
 
 
@@ -171,13 +174,13 @@ def test_no_more_are_asked_than_there_is_room_for(opened: Open) -> None:
     peer = FakePeer(status("a"))
     names = [f"n{number:03}" for number in range(256)]
 
-    def told(question: Envelope) -> list[Envelope]:
+    def told(question: Envelope) -> list[tuple[Envelope, bytes]]:
         after = peer.asked[-1].members_after
         places = [(f"tcp://10.0.1.1:{5000 + n}",) for n in range(256)]
         rows = [sighting(name, addresses=at) for name, at in zip(names, places, strict=True)]
         if after:
             rows = [Sighting(replace(r.member, id=f"o{r.member.id}"), r.standing) for r in rows]
-        return [answer(question, status("a", *rows, more=not after))]
+        return [(answer(question, status("a", *rows, more=not after)), b"")]
 
     peer.odd = told
     watch, network = opened(peer)
@@ -239,7 +242,7 @@ def test_who_answers_no_more_is_silent_until_others_have_noticed(opened: Open) -
 
 def test_one_that_others_still_hear_is_asked_for_ever(opened: Open) -> None:
     a, b = FakePeer(status("a", sighting("b"))), FakePeer(status("b", sighting("a")))
-    watch, network = opened(a, b)
+    watch, network = opened(b, a)  # of which the first is the given address
     watch.poll()
     b.status = None
     for number in range(40):

@@ -1,7 +1,6 @@
 """A swarm's average, read from outside: exact where it stands still, and nothing moves."""
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,9 +12,9 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from rumor.gossip import GoSGD, RumorError, TransportError, audit
+from rumor.gossip import RumorError, TransportError
 from rumor.gossip.weight import ONE
-from rumor.gossip.wire.codec import Buffer, checksum, decode, encode
+from rumor.gossip.wire.codec import checksum
 from rumor.gossip.wire.messages import EXCERPT_BYTES, Envelope, Excerpt, Fetch
 from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.train import Pulled, pull
@@ -23,13 +22,15 @@ from rumor.train.observe import probe as probe_module
 from rumor.train.observe.probe import ModelRead, Probe
 from rumor.train.observe.pull import pull_once
 from rumor.train.observe.view import PeerView, State, SwarmView
-from rumor.train.storage.ledger_file import read_ledger
 
 from ...gossip.transport.keyrings import Swarm
 from ...waiting import LIMIT_S, until
-from ..loop.test_average import Net, Scattered, Standing, config, expected, standing
+from ..loop.test_average import Scattered, Standing, expected, standing
+from .fake_network import FakeNetwork, FakePeer
 
 live = pytest.mark.live
+
+Answers = Callable[[Envelope], Sequence[tuple[Envelope, bytes]]]
 
 
 def pulled(member: Standing, count: int, **given: Any) -> Pulled:
@@ -105,43 +106,6 @@ def test_the_average_is_exact_however_peers_exchange(changes: dict[str, Any]) ->
 
 @live
 @pytest.mark.extended
-def test_a_peer_that_dies_while_it_is_read_is_left_out_and_named() -> None:
-    with standing("bc", 600) as (first, *others):
-        pulled(first, 3)
-
-        def kill(done: float, line: str) -> None:
-            runtime = others[0].peer._running()
-            if line.startswith("b,") and done > 1 / 3 and runtime.is_sound:
-                runtime._fail(TransportError("killed"), ends=True)
-                runtime.thread.join(LIMIT_S)
-
-        address = (first.peer.address or "").removeprefix("tcp://")
-        found = pull(address, timeout_s=LIMIT_S, progress=kill)
-        assert set(found.missing) == {"b"} and "does not answer" in found.missing["b"]
-        require_average(found, [first, others[1]])
-
-
-@live
-@pytest.mark.extended
-def test_pulling_a_swarm_that_trains_moves_no_weight(tmp_path: Path) -> None:
-    training = {"rule": GoSGD(p=0.5)}
-    folders = {id: tmp_path / id for id in "xyz"}
-    first = Standing(Net(0), config("x", out=folders["x"], **training))
-    joins = {"join": (first.entered().address,)}
-    others = [Standing(Net(0), config(i, out=folders[i], **training, **joins)) for i in "yz"]
-    try:
-        for _ in range(3):
-            found = pulled(first, 3)
-            assert all(0 < each.weight <= 1.0 for each in found.peers)
-    finally:
-        for each in (*others, first):
-            each.end()
-    told = audit(read_ledger(folder / "ledger.jsonl")[0] for folder in folders.values())
-    assert told.balanced and told.in_flight == told.stranded == told.died == 0
-
-
-@live
-@pytest.mark.extended
 def test_with_keys_a_machine_on_the_roster_reads_and_no_other(tmp_path: Path) -> None:
     keys = Swarm(tmp_path)
     peers, reader = keys.machine("*"), keys.machine("reader")
@@ -156,43 +120,6 @@ def test_with_keys_a_machine_on_the_roster_reads_and_no_other(tmp_path: Path) ->
 
 SCHEMA = Schema((TensorSpec("weight", (2, 700, 200), "float32"),))
 SIZE = SCHEMA.copy_bytes
-
-
-class _Received:
-    route = key = b""
-    more = False
-
-    def __init__(self, parts: Sequence[Buffer], place: str) -> None:
-        self.header, self.place = bytes(parts[0]), place
-        self._frame = bytes(parts[1]) if len(parts) > 1 else b""
-
-    def frame(self) -> bytes:
-        return self._frame
-
-
-class Liar:
-    """Stands in place of a `Transport`, and answers each FETCH as a test says."""
-
-    def __init__(self, answers: Callable[[Envelope], Sequence[tuple[Envelope, bytes]]]) -> None:
-        self._answers = answers
-        self._came: deque[_Received] = deque()
-
-    def __call__(self, bind: None, *, keyring: None) -> "Liar":
-        return self
-
-    def greet(self, place: str, parts: Sequence[Buffer]) -> bool:
-        question = decode(list(parts))
-        assert isinstance(question.body, Fetch)
-        for envelope, frame in self._answers(question):
-            said = replace(envelope, frame_bytes=len(frame))
-            self._came.append(_Received(encode(said, frame), place))
-        return True
-
-    def poll(self, timeout_s: float) -> Iterator[_Received]:
-        while self._came:
-            yield self._came.popleft()
-
-    def close(self) -> None: ...
 
 
 def honest(question: Envelope, **changes: Any) -> tuple[Envelope, bytes]:
@@ -213,13 +140,11 @@ def honest(question: Envelope, **changes: Any) -> tuple[Envelope, bytes]:
     return envelope, bytes(size)
 
 
-def read(
-    monkeypatch: pytest.MonkeyPatch,
-    answers: Callable[[Envelope], Sequence[tuple[Envelope, bytes]]],
-) -> ModelRead:
-    monkeypatch.setattr(probe_module, "Transport", Liar(answers))
+def read(monkeypatch: pytest.MonkeyPatch, answers: Answers) -> ModelRead:
+    network = FakeNetwork({"tcp://10.0.0.1:7700": FakePeer(odd=answers)})
+    monkeypatch.setattr(probe_module, "Transport", network)
     with Probe("10.0.0.1:7700", timeout_s=0.2) as probe:
-        return probe.model(SCHEMA, 0.2, lambda part: None)
+        return probe.model(SCHEMA, 0.1, lambda part: None)
 
 
 def test_a_model_arrives_excerpt_by_excerpt_whatever_is_repeated(
@@ -241,50 +166,39 @@ def test_a_model_arrives_excerpt_by_excerpt_whatever_is_repeated(
     assert set(told) == {0, EXCERPT_BYTES}
 
 
+def other_model(question: Envelope) -> tuple[Envelope, bytes]:
+    envelope, frame = honest(question)
+    return replace(envelope, schema=bytes(16)), frame
+
+
+def sized(question: Envelope, size: int) -> tuple[Envelope, bytes]:
+    envelope, right = honest(question)
+    return envelope, bytes(size) if right else right
+
+
 @pytest.mark.parametrize(
-    ("changes", "complaint"),
+    ("answers", "complaint"),
     [
-        ({"why": "it is leaving"}, "it is leaving"),
-        ({"snapshot": 0}, "it has shown no model for 0.2 s"),
-        ({"offset_bytes": 64}, "it has shown no model for 0.2 s"),
+        (lambda question: [], "it has shown no model for 0.1 s"),
+        (lambda question: [honest(question, why="it is leaving")], "it is leaving"),
+        (lambda question: [honest(question, snapshot=0)], "it has shown no model for 0.1 s"),
+        (lambda question: [honest(question, offset_bytes=64)], "it has shown no model for 0.1 s"),
+        (lambda question: [sized(question, 64)], "an excerpt of 64 bytes"),
+        (lambda question: [sized(question, EXCERPT_BYTES + 1)], "an excerpt of 1048577 bytes"),
+        (lambda question: [other_model(question)], "another model"),
     ],
 )
 def test_a_peer_that_shows_no_model_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], complaint: str
+    monkeypatch: pytest.MonkeyPatch, answers: Answers, complaint: str
 ) -> None:
     with pytest.raises(RumorError, match=complaint):
-        read(monkeypatch, lambda question: [honest(question, **changes)])
+        read(monkeypatch, answers)
 
 
-@pytest.mark.parametrize("frame", [bytes(64), bytes(EXCERPT_BYTES + 1)], ids=len)
-def test_an_excerpt_of_another_size_is_refused(
-    monkeypatch: pytest.MonkeyPatch, frame: bytes
-) -> None:
-    def other(question: Envelope) -> list[tuple[Envelope, bytes]]:
-        envelope, right = honest(question)
-        return [(envelope, frame if right else right)]
-
-    with pytest.raises(RumorError, match=f"an excerpt of {len(frame)} bytes"):
-        read(monkeypatch, other)
-
-
-def test_an_excerpt_of_another_model_or_that_was_damaged_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def other(question: Envelope) -> list[tuple[Envelope, bytes]]:
-        envelope, frame = honest(question)
-        return [(replace(envelope, schema=bytes(16)), frame)]
-
-    with pytest.raises(RumorError, match="another model"):
-        read(monkeypatch, other)
+def test_a_damaged_excerpt_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe_module, "checksum", lambda frame: checksum(frame) + 1)
     with pytest.raises(RumorError, match="damaged"):
         read(monkeypatch, lambda question: [honest(question)])
-
-
-def test_a_silent_peer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TransportError, match="shown no model"):
-        read(monkeypatch, lambda question: [])
 
 
 class Described:

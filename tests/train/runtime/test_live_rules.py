@@ -129,26 +129,6 @@ def test_two_registers_arrive_as_they_were_sent(protocol: dict[str, Any], tmp_pa
     assert np.ptp(c) > 1
 
 
-@pytest.mark.extended
-def test_a_loop_can_end_with_that_of_another_peer(tmp_path: Path) -> None:
-    # Founders of different models found a swarm each at first, and the master of one that has
-    # come to its end before the others come over leaves alone.
-    given: dict[str, Any] = {"rule": "seasgd:progress=master,master=p1", "linger_s": 30.0}
-    given |= {"rendezvous": tmp_path / "meeting", "founders": 3}
-    peers = [Peer(linear(0.0), settings(f"p{n}", **given)) for n in range(3)]
-
-    def twenty() -> None:
-        peers[1].step()
-        if peers[1].steps == 20:
-            members[1].halt.set()
-
-    members = [Member(peer, twenty if peer is peers[1] else None) for peer in peers]
-    for member in members:
-        member.thread.join(LIMIT_S)
-        assert not member.thread.is_alive() and member.error is None
-    assert [peer.ended_by for peer in peers] == ["p1", "", "p1"] and peers[1].steps == 20
-
-
 VICTIM = """
 import sys, time
 from pathlib import Path
@@ -245,17 +225,6 @@ def test_machines_sum_up_within_before_their_leaders_do(tmp_path: Path) -> None:
     for step in range(19):
         one, *others = [member.history[step] for member in members]
         assert all(torch.equal(one, other) for other in others)
-
-
-@pytest.mark.extended
-def test_when_a_peer_is_killed_those_who_share_its_center_go_on(tmp_path: Path) -> None:
-    members = endless(tmp_path, "seasgd", 2, count=3, **MORTAL)
-    _kill_beside(members, tmp_path, "seasgd")
-    _go_on(members, 20)
-    _end(members, now=True)
-    assert torch.equal(members[0].model.bias, members[1].model.bias)
-    # Nobody had pushed anything before the third one was gone.
-    assert sum(account.weight for account in _accounts(members)) == 2 * ONE
 
 
 @pytest.mark.extended

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from rumor.gossip import ConfigError, GoSGD, TrainingError
+from rumor.gossip import GoSGD
 from rumor.train import CheckpointConfig, Peer
 from rumor.train.storage.merge import open_model
 
@@ -137,19 +137,6 @@ def test_a_newcomer_and_one_that_was_killed_begin_with_what_the_donor_has(tmp_pa
                 # What the leaver handed on is a share, and moves what is averaged alone.
                 averaged = ("student.weight", "student.bias")
                 donors |= {name: founder.state()[name] for name in averaged}
-
-
-@pytest.mark.extended
-def test_a_teacher_that_is_not_named_ends_the_first_step_and_odd_state_the_start() -> None:
-    model = Everything(0)
-    peer, optimizer = peer_of(model, "solo", local=())
-    with pytest.raises(TrainingError, match=r"teacher\.weight is frozen.*\('teacher"), peer:
-        model.train_step(optimizer)
-        peer.step()
-    model = Everything(0)
-    model.seen["sum"] = object()
-    with pytest.raises(ConfigError, match=r"_extra_state\.sum is a builtins\.object"):
-        peer_of(model, "solo")
 
 
 @pytest.mark.extended

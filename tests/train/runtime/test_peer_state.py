@@ -123,5 +123,7 @@ def test_what_is_no_state_changes_nothing(state: dict[str, Any]) -> None:
 
 @pytest.mark.extended
 def test_a_peer_that_runs_takes_up_no_state() -> None:
-    with peer_of() as peer, pytest.raises(LocalProtocolError, match="resume before"):
-        peer.load_state_dict({"steps": 1})
+    with peer_of() as peer:
+        for take_up in (peer.resume, lambda: peer.load_state_dict({"steps": 1})):
+            with pytest.raises(LocalProtocolError, match="resume before"):
+                take_up()

@@ -65,6 +65,11 @@ MANY = [f"tcp://10.0.0.{number}:7700" for number in range(250)]
         ((), {}, "no peer has answered yet"),
         ((), {"ended_by": STOPPED}, "no peer has answered yet"),
         (
+            ("tcp://a:1",),
+            {"join": "tcp://a:1"},
+            f"tcp://a:1 does not answer; {search._ALONE}{search._HINT}",
+        ),
+        (
             ("tcp://b:1", "tcp://a:1"),
             {"live": ("tcp://a:1",)},
             "tcp://b:1 does not answer; tcp://a:1 answers; waiting for a first share",
@@ -84,20 +89,13 @@ MANY = [f"tcp://10.0.0.{number}:7700" for number in range(250)]
     ],
 )
 def test_a_peer_says_its_wants(greeted: Sequence[str], given: dict[str, Any], said: str) -> None:
+    config = PeerConfig(join=given.pop("join", ()))
     runtime, stop = runtime_of(*greeted, **given), threading.Event()
     if not given.get("ended_by"):
         stop.set()
     with pytest.raises(TransportError, match=f"^stopped while joining: {re.escape(said)}$"):
-        search.Search(runtime, PeerConfig(), "me", NEW).run(stop)
+        search.Search(runtime, config, "me", NEW).run(stop)
     assert stop.is_set()
-
-
-def test_joining_without_any_founder_says_what_to_do() -> None:
-    stop = threading.Event()
-    stop.set()
-    found = search.Search(runtime_of("tcp://a:1"), PeerConfig(join="tcp://a:1"), "me", NEW)
-    with pytest.raises(TransportError, match="start another peer with the same addresses"):
-        found.run(stop)
 
 
 def test_the_founders_of_a_run_that_goes_on_wait_for_one_another(tmp_path: Path) -> None:
