@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -11,7 +12,7 @@ from .families.family import Family
 from .families.registry import FAMILIES
 from .topology import Topology, parse
 
-__all__ = ["Advice", "advise", "candidates"]
+__all__ = ["Advice", "advise"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,15 +34,15 @@ class Advice:
 
 
 def advise(n: int, degree: int, *, seed: int = 0) -> tuple[Advice, ...]:
-    """Rank families for a budget of pushes.
+    """Rank families for a budget of pushes: by rounds to a thousandth, then by messages.
 
     Args:
         n: Number of nodes, 2 to 2,048.
         degree: Maximum pushes of any node in any round, at least 1.
 
-    One entry for each family, with its best parameters, except for families that describe one
-    particular network: by rounds to a thousandth, then by messages. Families that do not fit
-    come last.
+    Returns:
+        One entry for each family, with its best parameters, except for families that describe one
+        particular network. Families that do not fit come last.
 
     Raises:
         TopologyError: *n* or *degree* is invalid.
@@ -55,27 +56,13 @@ def advise(n: int, degree: int, *, seed: int = 0) -> tuple[Advice, ...]:
         raise TopologyError(f"advice for n={n:,}: it must be from 2 to {NODES_MAX:,}")
     if degree < 1:
         raise TopologyError(f"advice for degree={degree}: it must be at least 1")
-    found = [
-        _best(name, n, degree, seed)
-        for name, family in FAMILIES.items()
-        if family.candidates is not None
-    ]
+    found = []
+    for name, family in FAMILIES.items():
+        if family.candidates is not None:
+            given = dict.fromkeys(family.candidates(n, degree))
+            specs = [f"{name}:{values}" if values else name for values in given]
+            found.append(_best(name, specs, n, degree, seed))
     return tuple(sorted(found, key=_rank))
-
-
-def candidates(name: str, n: int, degree: int) -> tuple[str, ...]:
-    """Return specs of a family that may keep to a degree; some do not, and some do not fit n.
-
-    Returns:
-        At least one spec, each once, the plainest first.
-
-    >>> candidates("base-k", 64, 3)
-    ('base-k:k=1', 'base-k:k=2', 'base-k:k=3')
-    """
-    choose = FAMILIES[name].candidates
-    if choose is None:
-        return (name,)
-    return tuple(dict.fromkeys(f"{name}:{given}" if given else name for given in choose(n, degree)))
 
 
 def _rank(advice: Advice) -> tuple[float, ...]:
@@ -86,11 +73,10 @@ def _rank(advice: Advice) -> tuple[float, ...]:
     return float(rounds), rounds * messages, messages
 
 
-def _best(name: str, n: int, degree: int, seed: int) -> Advice:
-    """Return the best parameters of one family."""
+def _best(name: str, specs: Sequence[str], n: int, degree: int, seed: int) -> Advice:
     fitting: list[Advice] = []
     misses: list[Advice] = []
-    for spec in candidates(name, n, degree):
+    for spec in specs:
         try:
             known = _known(parse(spec, n, seed=seed), degree)
         except TopologyError as error:
@@ -103,11 +89,7 @@ def _best(name: str, n: int, degree: int, seed: int) -> Advice:
 
 
 def _known(topology: Topology, degree: int) -> Facts:
-    """Return the facts about a topology that keeps the budget.
-
-    Raises:
-        TopologyError: A node pushes to too many others.
-    """
+    """Return the facts about a topology; raise TopologyError if it exceeds the budget."""
     # Checking one node often saves computing all facts.
     pushes = len(topology.neighbors(0))
     if pushes <= degree:
@@ -119,7 +101,6 @@ def _known(topology: Topology, degree: int) -> Facts:
 
 
 def _why(family: Family, known: Facts) -> str:
-    """Return arguments for a topology and against it."""
     parts = [_speed(known), family.needs or "works for any n"]
     if points := known.articulation_points:
         one = f"node {points[0]}" if len(points) == 1 else f"any of {len(points)} nodes"

@@ -54,11 +54,7 @@ INK_FREE, ALPHA_MIN = 0.14, 0.035
 
 
 def check_size(topology: Topology) -> None:
-    """Reject graphs that would be unreadable in a picture.
-
-    Raises:
-        TopologyError: Too many nodes, or too many edges.
-    """
+    """Raise TopologyError for graphs with too many nodes or edges for a picture."""
     blot = "{:,} {} would be one blot of ink: a picture takes at most {:,}"
     if topology.n > NODES_MAX:
         raise TopologyError(blot.format(topology.n, "nodes", NODES_MAX))
@@ -106,7 +102,6 @@ def _height(panels: int) -> float:
 
 
 def _draw_one(figure: SubFigure, height: float, topology: Topology, facts: Facts) -> None:
-    """Draw a topology on a part of a figure, *height* inches high."""
     rounds = _rounds(topology)
     rows, columns = _grid(len(rounds))
     bottom = height - HEADER - _height(len(rounds))
@@ -201,7 +196,6 @@ def _draw_round(
 
 
 def _label(axes: Axes, points: Floats, names: Sequence[str], diameter: float) -> None:
-    """Write names or numbers into the nodes, or names above them."""
     labels = names or [str(node) for node in range(len(points))]
     font = 0.86 * diameter / (DIGIT * max(map(len, labels)))
     style: Any = {"ha": "center", "va": "center_baseline", "color": "white"}

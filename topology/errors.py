@@ -6,7 +6,4 @@ __all__ = ["TopologyError"]
 
 
 class TopologyError(ConfigError):
-    """A spec, a size, a node or a round is invalid; the message names it and what is valid.
-
-    Topologies are immutable, so no state has changed.
-    """
+    """A spec, a size, a node or a round is invalid; the message names it and what is valid."""

@@ -1,8 +1,5 @@
-"""Random draws as pure functions of labels: the same labels give the same draw on every machine.
-
-Peers that agree on seed and round must agree on the graph, whatever their versions of Python and
-numpy, and whatever their PYTHONHASHSEED.
-"""
+"""Random draws as pure functions of labels: the same labels give the same draw on every machine,
+whatever the versions of Python and numpy."""
 
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -31,28 +28,18 @@ def key(seed: int, *labels: str | int) -> int:
 
 
 def shuffled(word: int, n: int) -> NDArray[np.int64]:
-    """Return 0 to n-1 in a random order.
-
-    Not a generator's permutation: numpy does not promise stable streams, and peers of one swarm may
-    run different versions of it.
-
-    Args:
-        word: In [0, 2**64), from `key`.
-        n: Number of items.
-    """
+    """Return 0 to n-1 in a random order, by a word in [0, 2**64) from `key`."""
+    # Not a generator's permutation: numpy does not promise stable streams.
     order: NDArray[np.int64] = np.argsort(blend(word, np.arange(n, dtype=np.uint64)), kind="stable")
     return order
 
 
 def uniform(word: int, number: int) -> float:
-    """Draw a number as a pure function of two.
+    """Draw a number as a pure function of two: one of 2**53 in [0, 1), equally likely.
 
     Args:
         word: In [0, 2**64): selects the sequence.
         number: Place in it, from 0.
-
-    Returns:
-        One of 2**53 numbers in [0, 1), equally likely.
 
     Source: Steele, Lea and Flood, OOPSLA 2014, SplitMix64.
     """
@@ -89,14 +76,13 @@ def blend(*words: Words | int) -> Words:
 
 
 def distinct(words: Iterable[Words], population: int) -> NDArray[np.int64]:
-    """Draw distinct numbers in [0, population) from random words.
+    """Draw distinct numbers in [0, population) from random words; every set is equally likely.
 
     Args:
         words: One array of shape ``(n,)`` per number wanted, at most *population* of them.
-        population: Number of candidates.
 
     Returns:
-        int64 with axes ``(draw, which number)``; every set is equally likely.
+        int64 with axes ``(draw, which number)``.
 
     Source: Bentley and Floyd, CACM 1987, algorithm F2.
     """

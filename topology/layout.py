@@ -60,14 +60,6 @@ def place(topology: Topology) -> Placement:
     return _PLACERS[topology.layout](topology)
 
 
-def _circle(topology: Topology) -> Placement:
-    return Placement(points=_around(topology.n))
-
-
-def _star(topology: Topology) -> Placement:
-    return Placement(points=np.concatenate([np.zeros((1, 2)), _around(topology.n - 1)]))
-
-
 def _line(topology: Topology) -> Placement:
     columns = topology.n if topology.n <= LINE_MAX else isqrt(topology.n - 1) + 1
     points = _rows(topology.n, columns)
@@ -75,10 +67,6 @@ def _line(topology: Topology) -> Placement:
     back = points[:, 1] % 2 == 1
     points[back, 0] = columns - 1 - points[back, 0]
     return Placement(points=points)
-
-
-def _grid(topology: Topology) -> Placement:
-    return Placement(points=_rows(topology.n, topology.runs[0]), reach=1.5)
 
 
 def _hosts(topology: Topology) -> Placement:
@@ -121,10 +109,10 @@ def _rows(n: int, columns: int) -> Points:
 
 _PLACERS: Mapping[str, Callable[[Topology], Placement]] = MappingProxyType(
     {
-        "circle": _circle,
-        "star": _star,
+        "circle": lambda it: Placement(points=_around(it.n)),
+        "star": lambda it: Placement(points=np.concatenate([np.zeros((1, 2)), _around(it.n - 1)])),
         "line": _line,
-        "grid": _grid,
+        "grid": lambda it: Placement(points=_rows(it.n, it.runs[0]), reach=1.5),
         "hosts": _hosts,
         "spring": _spring,
     }

@@ -1,8 +1,5 @@
-"""A topology over the live peers.
-
-It is a pure function of its arguments, so peers with the same view of the live peers agree on the
-graph without exchanging a message.
-"""
+"""A topology over the live peers: a pure function, on which peers with the same view agree without
+exchanging a message."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from .topology import Topology, topology_of
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["LiveTopology", "neighbors", "over"]
+__all__ = ["LiveTopology", "over"]
 
 # Peers that wait for one another are at most a few rounds apart.
 MATRICES_KEPT = 16
@@ -46,33 +43,25 @@ def over(spec: str, seed: int, live: Sequence[str]) -> Topology:
     return _topology(read(spec), seed, live)
 
 
-def neighbors(spec: str, seed: int, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
-    """Return the peers that *peer* may push to, in its own view of live peers: see `LiveTopology`.
-
-    >>> neighbors("ring", 0, ["ada", "bob", "cyd", "dan"], "ada", round=0)
-    ('bob', 'dan')
-    """
-    return LiveTopology(spec, seed)(live, peer, round)
-
-
 class LiveTopology:
-    """`neighbors` for one spec and seed, as peers join and leave.
-
-    The graph of the last set of live peers is kept, and rebuilt when the set changes.
+    """The neighbors of live peers, as peers join and leave, for one spec and seed.
 
     Args:
         seed: Seed of the swarm, the same on every peer.
 
     Raises:
         TopologyError: *spec* is invalid.
+
+    >>> LiveTopology("ring", 0)(["ada", "bob", "cyd", "dan"], "ada", round=0)
+    ('bob', 'dan')
     """
 
     def __init__(self, spec: str, seed: int) -> None:
         self._spec = read(spec)
         self._seed = seed
         self._live: tuple[str, ...] = ()
+        # The graph of these peers, once there are any.
         self._topology: Topology
-        """The graph of these peers, once there are any."""
         self._matrices: dict[int, csr_array] = {}
 
     def __call__(self, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
@@ -85,9 +74,6 @@ class LiveTopology:
         Returns:
             Ids in the family's order: a list to draw from. Empty when no other peer is alive, when
             *peer* is not in *live*, and in rounds in which it pushes to no peer.
-
-        Raises:
-            TopologyError: *round* is below 0.
         """
         node = bisect_left(live, peer)
         if node == len(live) or live[node] != peer:
@@ -98,16 +84,9 @@ class LiveTopology:
     def weights(self, live: Sequence[str], peer: str, round: int) -> dict[str, float]:
         """Return what *peer* takes from each peer in a round: its row of the mixing matrix.
 
-        Args:
-            live: Ids of all live peers, ascending and distinct.
-            peer: The peer that mixes.
-
         Returns:
             Weights by id, ascending, of *peer* itself and of every peer it mixes from. Empty when
             *peer* is not in *live*.
-
-        Raises:
-            TopologyError: *round* is below 0.
 
         >>> LiveTopology("ring", 0).weights(["ada", "bob", "cyd", "dan"], "ada", round=0)["bob"]
         0.3333333333333333
@@ -121,7 +100,7 @@ class LiveTopology:
         return {live[other]: weights.get(other, 0.0) for other in sorted({node, *weights})}
 
     def _over(self, live: Sequence[str]) -> Topology:
-        """Return the graph of these peers; a list may have been changed in place."""
+        # A list may have been changed in place.
         if self._live != tuple(live):
             topology = _topology(self._spec, self._seed, live)
             self._live, self._topology, self._matrices = topology.names, topology, {}

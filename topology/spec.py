@@ -26,11 +26,7 @@ class Spec:
 
     @property
     def size(self) -> int | None:
-        """Return the number of nodes that it or a spec inside it fixes; None if open.
-
-        Raises:
-            TopologyError: A file with the nodes cannot be read.
-        """
+        """Number of nodes that it or a spec inside it fixes; None if open."""
         inner = (_spec(str(self.values[key])).size for key in self.family.joins)
         return next(inner, self.family.size(self.values))
 
@@ -39,10 +35,7 @@ class Spec:
 
 
 def read(text: str) -> Spec:
-    """Parse a spec.
-
-    Args:
-        text: ``name`` or ``name:key=value,key=value``.
+    """Parse a spec, ``name`` or ``name:key=value,key=value``.
 
     Raises:
         TopologyError: The family is unknown, or it does not take that parameter or value.

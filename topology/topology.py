@@ -42,10 +42,7 @@ class Topology:
 
     @property
     def period(self) -> int | None:
-        """The graph of round r is that of round r + period; 1 for a static graph.
-
-        None for rounds that are drawn at random.
-        """
+        """Rounds after which the graph repeats, 1 for a static one; None for random rounds."""
         return self.schedule.period
 
     @property
@@ -110,9 +107,6 @@ class Topology:
             A new ``networkx.Graph``, or a ``networkx.DiGraph`` if the topology is directed. Edges
             carry ``weight``, the part that the receiver takes; nodes carry ``name`` if they have
             one.
-
-        Raises:
-            TopologyError: *round* is below 0.
         """
         import networkx as nx
 

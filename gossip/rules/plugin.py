@@ -19,9 +19,6 @@ _LAYERS = ("gossip", "topology", "train", "sim", "cli")
 def module_of(spec: str, what: str) -> ModuleType:
     """Import the module of a spec: ``module:name``, or ``folder/file.py:name``.
 
-    The working directory, or the file's folder, is put first on ``sys.path`` and stays there, as it
-    would for a script.
-
     Args:
         what: Kind of what the spec names, such as ``task``; errors begin with it and the spec.
 
@@ -40,6 +37,7 @@ def module_of(spec: str, what: str) -> ModuleType:
             f"{what}: {name!r} is not a module's name: write it as in an import, or the path of a "
             ".py file"
         )
+    # It stays there, as it would for a script.
     if sys.path[:1] != [str(folder)]:
         sys.path.insert(0, str(folder))
     try:
@@ -86,12 +84,12 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def as_raised(error: BaseException) -> str:
-    """Return an exception in one line, and the ``file:line`` of the innermost frame in the user's
-    own code, if there is one: a line inside torch would not help the user."""
+    """Return an exception in one line, and where in the user's code it was, if there."""
     text = str(error).strip().partition("\n")[0]
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
         return f"{what}\nat {error.filename}:{error.lineno}"
+    # A line inside torch would not help the user.
     own = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]
     return f"{what}\nat {own[-1].filename}:{own[-1].lineno}" if own else what
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..protocol.rule import Rule
-from ..specs.parameter import Parameter, Value, parameters_of
+from ..specs.parameter import Value, parameters_of
 from ..specs.spec import find, read_values, spec_of_values
 from .asynchronous.adpsgd import ADPSGD
 from .asynchronous.elastic_averaging import EASGD, SEASGD
@@ -41,7 +41,6 @@ __all__ = [
     "read_rule",
     "rules_help",
     "spec_of",
-    "takers_of",
 ]
 
 RULES: Mapping[str, type[Rule]] = MappingProxyType(
@@ -64,9 +63,7 @@ class RuleSpec:
     """A parsed spec: a rule that exists, and valid values for its parameters."""
 
     name: str
-
     make_with: Callable[..., Rule]
-
     values: Mapping[str, Value]
     """The values given in the spec, in the order of the class's parameters."""
 
@@ -150,7 +147,9 @@ def read_rule(
         raise ConfigError(f"rule {spec!r}: {error}") from None
     for key, value in short.items():
         if key not in parameters:
-            takers = " and ".join(takers_of(key))
+            takers = " and ".join(
+                each for each, rule in RULES.items() if key in [p.name for p in parameters_of(rule)]
+            )
             raise ConfigError(
                 f"{key} is {value}: rule {name!r} does not take it, only {takers}; leave it out"
             )
@@ -186,10 +185,9 @@ def parts_of_spec(spec: str) -> tuple[str, str | None]:
 def spec_of(rule: Rule) -> str:
     """Return a spec that recreates a rule, from its class and its non-default parameters.
 
-    Each parameter must be kept in an attribute of the same name.
-
     Raises:
-        ConfigError: An attribute is missing, or the class cannot be imported by its name.
+        ConfigError: A parameter is not kept in an attribute of its name, or the class cannot be
+            imported by its name.
     """
     make = type(rule)
     name = rule.name if RULES.get(rule.name) is make else f"{make.__module__}:{make.__qualname__}"
@@ -208,16 +206,6 @@ def spec_of(rule: Rule) -> str:
     if found.make_with is not make:
         raise ConfigError(f"rule {name} is another class when it is imported by that name")
     return spec
-
-
-def takers_of(parameter: str) -> dict[str, Parameter]:
-    """Return the built-in rules that take a parameter, and how each declares it."""
-    return {
-        name: declared
-        for name, rule in RULES.items()
-        for declared in parameters_of(rule)
-        if declared.name == parameter
-    }
 
 
 _COMMON = ("gosgd", "sgp", "adpsgd", "dpsgd", "allreduce", "local-sgd", "diloco")

@@ -9,9 +9,11 @@ __all__ = ["be_lazy"]
 
 
 def be_lazy(package: str, modules: Mapping[str, Sequence[str]]) -> None:
-    """Make a package import each of its modules when one of its names is first accessed.
+    """Make a package, while it is imported, import modules when one of their names is first
+    accessed.
 
-    Call this while the *package* is imported; *modules* maps each module to its public names.
+    Args:
+        modules: The public names of each module.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 

@@ -1,8 +1,7 @@
 """Parameters, declared once: in the signature of the class or function that takes them.
 
 The signature gives a parameter's name, type, default and choices; an `Annotated` type adds its
-range and help text. Checks, specs, command-line options and the tables of the reference pages are
-derived from it. The fields of a dataclass are also parameters: its settings.
+range and help text. The fields of a dataclass are also parameters: its settings.
 
 >>> class Mine:
 ...     @checked
@@ -51,10 +50,7 @@ _KINDS: dict[type, tuple[Any, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter: one ``key=value`` in a spec.
-
-    A signature that declares it sets its name, type, choices and default.
-    """
+    """A parameter, ``key=value`` in a spec; its signature sets name, type, choices and default."""
 
     help: str = ""
     """One or two sentences: its effect, and the cost of raising it."""
@@ -114,7 +110,8 @@ class Parameter:
             return self.form
         if self.choices:
             return listed(self.choices)
-        low, high = _either(self.low, self.above), _either(self.high, self.below)
+        low = self.above if self.low is None else self.low
+        high = self.below if self.high is None else self.high
         noun, is_whole = _KINDS[self.kind][1], self.kind is int
         if low is not None and high is not None:
             left, right = "[" if self.above is None else "(", "]" if self.below is None else ")"
@@ -164,8 +161,7 @@ class Parameter:
         raise ConfigError(f"{self.name}={text}: it must be {self.allowed}")
 
     def read_all(self, text: str) -> Any:
-        """Parse an environment variable: several values are separated by commas, and a switch may
-        be 0 or 1.
+        """Parse an environment variable: items are separated by commas, a switch may be 0 or 1.
 
         Raises:
             ConfigError: The text is not a valid value.
@@ -229,12 +225,10 @@ class Parameter:
 
 @lru_cache(maxsize=256)
 def parameters_of(make: Callable[..., object]) -> tuple[Parameter, ...]:
-    """Return the parameters of a class or function that a spec can give, in their order.
-
-    Parameters of types that cannot be written as text are left out: they keep their defaults.
+    """Return the parameters of a class or function that text can give; others keep their defaults.
 
     Raises:
-        ConfigError: Such a parameter has no default, or the signature cannot be read.
+        ConfigError: Another one has no default, or the signature cannot be read.
     """
     found = []
     for name, given in _signature(make).parameters.items():
@@ -292,10 +286,7 @@ def _settings(owner: Any) -> tuple[Parameter, ...]:
 
 
 def checked(init: Callable[_P, None]) -> Callable[_P, None]:
-    """Make a constructor check its arguments against their declarations before it runs.
-
-    The constructor raises ConfigError if an argument is invalid.
-    """
+    """Make a constructor raise ConfigError if an argument does not fit its declaration."""
     signature = inspect.signature(init, eval_str=True)
     declared = {name: _declared(given.annotation) for name, given in signature.parameters.items()}
     parameters = {name: replace(e, name=name) for name, e in declared.items() if e and e.is_plain}
@@ -381,7 +372,6 @@ def _declared(annotation: Any) -> Parameter | None:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """Return the member types of a union, or the one type."""
     if isinstance(annotation, ForwardRef):
         # Some of them are not imported here; a type that text can represent comes first.
         first, *others = annotation.__forward_arg__.split(" | ")
@@ -411,7 +401,3 @@ def _read(kind: type, text: str) -> Value:
         return text == "true"
     value: Value = kind(text)
     return value
-
-
-def _either(one: float | None, other: float | None) -> float | None:
-    return other if one is None else one

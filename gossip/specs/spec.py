@@ -23,13 +23,12 @@ def find(
     error: type[ConfigError] = ConfigError,
     shown: Iterable[str] = (),
 ) -> _T:
-    """Look a name up.
+    """Look a name up among all *known* ones.
 
     Args:
         what: Kind of the name, such as ``rule``, for the error.
-        known: All valid names.
         also: Other valid input, for the error.
-        error: Class of the error for an unknown name; its message suggests the nearest.
+        error: Class of the error for an unknown name.
         shown: Full forms of all names, if the names alone are not enough, for the error.
     """
     if name not in known:
@@ -91,10 +90,7 @@ def spec_of_values(name: str, values: Mapping[str, Value], *, is_bare: bool = Fa
 
 
 def described(known: Mapping[str, Callable[..., object]]) -> str:
-    """Return all valid forms with their descriptions, in one line for help.
-
-    Required parameters are part of the form; optional ones follow the docstring's first line.
-    """
+    """Return all valid forms with their descriptions, in one line for help."""
     return ", ".join(_described(name, made) for name, made in known.items())
 
 

@@ -111,11 +111,7 @@ def is_name_of_many(address: str) -> bool:
 
 
 def with_key(address: str, key: str) -> str:
-    """Return an address in the inner form with a public key, replacing any other key.
-
-    >>> with_key("tcp://node-a:7700", "k" * 43)[:12]
-    'tcp://kkkkkk'
-    """
+    """Return an address in the inner form with a public key, replacing any other key."""
     bare = without_key(address)
     return f"tcp://{key}@{bare.removeprefix('tcp://')}" if key else bare
 
@@ -141,11 +137,7 @@ def split_address(address: str) -> tuple[str, str]:
 
 
 def join_address(host: str, port: str) -> str:
-    """Return the inner form of a host, given without brackets, and a port.
-
-    >>> join_address("::1", "7700")
-    'tcp://[::1]:7700'
-    """
+    """Return the inner form of a host, given without brackets, and a port."""
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
@@ -203,8 +195,7 @@ class Resolver:
         self._lock = threading.Lock()
 
     def places(self, address: str) -> tuple[str, ...]:
-        """Return the numeric addresses of an address: itself if it has no name, otherwise the last
-        result, which is empty at first. Call again later."""
+        """Return the numeric addresses of an address, as far as known: ask again later."""
         if _is_number(split_address(address)[0]):
             return (address,)
         with self._lock:
@@ -218,8 +209,7 @@ class Resolver:
             return found.places
 
     def why_not(self, address: str) -> str:
-        """Return the system's reason why a requested address did not resolve; empty if it did, or
-        is being resolved."""
+        """Return the system's reason why an address did not resolve, or an empty string."""
         with self._lock:
             found = self._found.get(address)
             return "" if found is None or found.places else found.why
@@ -258,10 +248,8 @@ def _look_up(address: str) -> tuple[tuple[str, ...], str]:
 
 
 def local_host(toward: str | None = None) -> str:
-    """Return this machine's address on the interface toward a host, by default the internet.
-
-    It is an IPv6 address if *toward* is one, and the machine's name without a route.
-    """
+    """Return this machine's address (of IPv6 if *toward* is) on the interface toward a host."""
+    # Without a route it is the machine's name.
     family = sockets.AF_INET6 if ":" in (toward or "") else sockets.AF_INET
     with sockets.socket(family, sockets.SOCK_DGRAM) as probe:
         try:
@@ -290,11 +278,9 @@ _SOCKETS_MAX: Final = 8192
 
 
 def allow_more_files() -> None:
-    """Raise the limit on open files for this process and its children, as far as is allowed.
-
-    A neighbor takes two sockets, which are four files, and as many again if it also dials: the
-    usual 1,024 are not enough for 128 neighbors.
-    """
+    """Raise the limit on open files for this process and its children, as far as is allowed."""
+    # A neighbor takes two sockets, which are four files, and as many again if it also dials: the
+    # usual 1,024 are not enough for 128 neighbors.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES_WANTED if hard == resource.RLIM_INFINITY else min(_FILES_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -305,6 +291,5 @@ def sockets_max() -> int:
     """Return the most sockets that a process may have, from its limit on open files."""
     # A dialing socket takes two files. As many are left for incoming connections and other files.
     files_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return (
-        _SOCKETS_MAX if files_max == resource.RLIM_INFINITY else min(_SOCKETS_MAX, files_max // 4)
-    )
+    unlimited = files_max == resource.RLIM_INFINITY
+    return _SOCKETS_MAX if unlimited else min(_SOCKETS_MAX, files_max // 4)

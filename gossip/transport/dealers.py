@@ -30,7 +30,6 @@ _CHANCE: Final = random.SystemRandom()
 _REDIAL_MS: Final = (20, 40)
 _REDIAL_MS_MAX: Final = (2_500, 5_000)
 
-
 # Delay before the first retry of a refused handshake; doubled after each further refusal.
 _RETRY_S: Final = 0.5
 _RETRY_S_MAX: Final = 30.0
@@ -39,22 +38,20 @@ _REFUSALS_MAX: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """A handshake that failed."""
+    """A failed handshake, with the time of the next retry, seconds, monotonic."""
 
     why: str
     until_s: float
-    """Time of the next retry, seconds, monotonic."""
     wait_s: float
 
 
 @dataclass(slots=True)
 class _Dealer:
-    """The sockets connected to one place."""
+    """The sockets connected to one place, and the key of its machine (empty without keys)."""
 
     control: "zmq.Socket[bytes]"
     place: str
     key: bytes
-    """Key of the machine there; empty without keys."""
     bulk: "zmq.Socket[bytes] | None" = None
     heard: bool = False
 
@@ -82,9 +79,9 @@ class Dealers:
 
     def open(self, place: str, *, bulk: bool) -> None:
         """Dial a place, if not done yet; without *bulk* for control only."""
-        if self._refusals and not self._is_worth_trying(place):
+        way, refusal = self._ways.get(place), self._refusals.get(place)
+        if way is None and refusal is not None and time.monotonic() < refusal.until_s:
             return
-        way = self._ways.get(place)
         if way is None:
             control = self._dial(place, _CONTROL_MESSAGES_MAX)
             if control is None:
@@ -100,11 +97,9 @@ class Dealers:
         return place in self._ways
 
     def has(self, socket: "zmq.Socket[bytes]") -> bool:
-        """True if *socket* is one of these."""
         return socket in self._way_of
 
     def hear(self, socket: "zmq.Socket[bytes]") -> None:
-        """Note that a message arrived on a dialing socket."""
         self._way_of[socket].heard = True
 
     def end_of(self, socket: "zmq.Socket[bytes]") -> tuple[str, bytes]:
@@ -113,12 +108,10 @@ class Dealers:
         return way.place, way.key
 
     def places(self) -> list[str]:
-        """Return all dialled places."""
         return list(self._ways)
 
     def refusal(self, place: str) -> str:
-        """Return why the last handshake with a place failed, or its messages cannot be understood;
-        empty if neither is so. May be called from any thread."""
+        """Return why communication with a place fails, or an empty string; for any thread."""
         refusal = self._refusals.get(place)
         return self._rejected.get(place, "") if refusal is None else refusal.why
 
@@ -147,10 +140,6 @@ class Dealers:
         self._refusals[place] = _Refusal(why, time.monotonic() + wait_s, wait_s)
         self.close([place], linger_ms=0)
 
-    def _is_worth_trying(self, place: str) -> bool:
-        refusal = self._refusals.get(place)
-        return refusal is None or place in self._ways or time.monotonic() >= refusal.until_s
-
     def _unwatch(self, place: str) -> None:
         monitor = self._monitors.pop(place, None)
         if monitor is not None:
@@ -166,15 +155,9 @@ class Dealers:
         return heard
 
     def send(self, place: str, parts: Sequence[Buffer], *, bulk: bool) -> bool:
-        """Send to a place, without waiting; False if it is not connected (yet).
-
-        Raises:
-            TransportError: The socket failed.
-        """
+        """Send to a place, without waiting; False if it is not connected (yet)."""
         way = self._ways.get(place)
-        if way is None:
-            return False
-        return try_send((bulk and way.bulk) or way.control, parts)
+        return way is not None and try_send((bulk and way.bulk) or way.control, parts)
 
     def reset(self, places: Collection[str]) -> None:
         """Close the connections to the given places, where there are any, and dial again."""

@@ -22,11 +22,7 @@ _BIND_POLL_S: Final = 0.002
 
 
 class Listener:
-    """A peer's ROUTER, registered with the poller while it is open.
-
-    Args:
-        messages_max: Most messages queued from, and to, each connection.
-    """
+    """A peer's ROUTER, registered with the poller while it is open."""
 
     def __init__(
         self,
@@ -39,10 +35,9 @@ class Listener:
         self._poller = poller
         self._curve = curve
         self._messages_max = messages_max
+        # None while it is not bound, and the bound addresses with their actual ports.
         self.socket: zmq.Socket[bytes] | None = None
-        """None while it is not bound."""
         self.addresses: tuple[str, ...] = ()
-        """The bound addresses, with their actual ports."""
         _listeners.add(self)
 
     def bind(self, addresses: Sequence[str]) -> None:
@@ -71,15 +66,14 @@ class Listener:
         self._poller.register(router, zmq.POLLIN)
 
     def bind_again(self) -> None:
-        """Close all incoming connections, since ZeroMQ cannot close a single one.
-
-        Peers that are still admitted reconnect within a moment.
+        """Close all incoming connections; peers that are still admitted reconnect within a moment.
 
         Raises:
             TransportError: The address was taken meanwhile.
         """
         if self.socket is None:
             return
+        # ZeroMQ cannot close a single incoming connection.
         addresses, self.addresses = self.addresses, ()
         self._poller.unregister(self.socket)
         for address in addresses:
@@ -103,8 +97,8 @@ _listeners: WeakSet[Listener] = WeakSet()
 
 
 def _close_in_child() -> None:
-    """Close the sockets that a forked child inherited: a port that a child holds stays in use when
-    its parent is gone, and connections to it get no answer."""
+    # A port that a forked child holds would stay in use when its parent is gone, and connections to
+    # it would get no answer.
     ports = {int(split_address(each)[1]) for one in _listeners for each in one.addresses}
     for name in os.listdir("/dev/fd") if ports else ():
         with suppress(OSError):

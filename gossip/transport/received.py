@@ -20,14 +20,9 @@ class Received(Protocol):
     """
 
     header: bytes
-    """The first part."""
-
     route: Route
-    """How to answer it."""
-
     key: bytes
     """Public key of the machine that sent it; empty without keys."""
-
     place: str
     """The place dialled by its socket; empty on the bound socket."""
 

@@ -3,8 +3,6 @@
 One ROUTER is bound; each address is dialled by two DEALERs, one for control and one for bulk,
 because a message waits behind all earlier ones on its connection. A peer that only dials out is
 answered on the connection of its own messages.
-
-The object belongs to one thread; only `wake` may be called from another.
 """
 
 import socket as sockets
@@ -41,7 +39,7 @@ _LOOK_S: Final = 0.25
 
 
 class Transport:
-    """Sockets of one peer.
+    """Sockets of one peer; belongs to one thread, except for `wake`.
 
     Args:
         bind: One or several addresses to listen at, as ``tcp://host:port`` (port ``*``: the
@@ -120,7 +118,7 @@ class Transport:
         return {} if self._curve is None else self._curve.refused
 
     def may_speak_as(self, key: bytes, name: PeerId) -> bool:
-        """True if the machine with a key may send in the name of a peer. A refusal is counted and
+        """True if the machine with a key may send in a peer's name; a refusal is counted and
         logged."""
         return self._curve is None or self._curve.may_speak_as(key, name)
 
@@ -130,10 +128,8 @@ class Transport:
         return expelled
 
     def meet(self, peer: PeerId, addresses: Sequence[str]) -> None:
-        """Connect to *peer*, or update its connections if its addresses have changed.
-
-        An address that cannot be dialled does no harm; names are resolved in the background.
-        """
+        """Connect to *peer*, or update its connections if its addresses have changed."""
+        # An address that cannot be dialled does no harm; names are resolved in the background.
         before = self._peers.get(peer, ())
         self._peers[peer] = tuple(filter(self._is_dialable, addresses))
         for address in self._peers[peer]:
@@ -150,11 +146,7 @@ class Transport:
         self._close_unused(self._peers.pop(peer, ()))
 
     def reset(self, peers: Collection[PeerId]) -> None:
-        """Close the connections to some peers, and dial again.
-
-        Messages on these connections that are queued, half sent, or received but not taken yet are
-        lost.
-        """
+        """Close the connections to some peers, with all messages queued on them, and dial again."""
         addresses = {address for peer in peers for address in self._peers.get(peer, ())}
         self._ways.reset({place for each in addresses for place in self._places.get(each, (each,))})
 
@@ -175,8 +167,7 @@ class Transport:
         return any(self._ways.send(place, parts, bulk=False) for place in places)
 
     def refusal(self, address: str) -> str:
-        """Return why communication with an address fails: its name does not resolve, or see
-        `Dealers.refusal`; empty if neither is so. May be called from any thread."""
+        """Return why communication with an address fails, or an empty string; for any thread."""
         if why := self._names.why_not(address):
             return f"has a name that does not resolve ({why})"
         places = self._places.get(address, (address,))
@@ -190,8 +181,8 @@ class Transport:
             self.answer(received, answer)
 
     def dismiss(self, address: str) -> None:
-        """Close the connections to *address*, unless a peer uses them, or a message has arrived on
-        them since the last call: its sender may have no other way to be answered."""
+        """Close the connections to *address*, unless they were used since the last call."""
+        # A sender that was heard may have no other way to be answered.
         places = self._places.get(address, (address,))
         # A list, not a generator: each place must be queried, which resets its state.
         if not any([self._ways.heard_of(place) for place in places]):
@@ -216,7 +207,7 @@ class Transport:
 
     def answer(self, question: Received, parts: Sequence[Buffer]) -> bool:
         """Answer a message from the bound socket; False for any other, or if the queue is full."""
-        route, router = question.route, self._router
+        route, router = question.route, self._listener.socket
         return bool(route) and router is not None and try_send(router, [route, *parts])
 
     def poll(self, timeout_s: float) -> Iterator[Received]:
@@ -232,7 +223,7 @@ class Transport:
         for ready, _ in self._poller.poll(max(0, int(timeout_s * 1000) + 1)):
             if isinstance(ready, int):
                 self._wake_in.recv(4096)
-            elif ready is self._router or self._ways.has(ready):
+            elif ready is self._listener.socket or self._ways.has(ready):
                 yield from self._drain(ready)
         if self._curve is not None:
             self._look(self._curve)
@@ -251,24 +242,15 @@ class Transport:
         self._wake_out.close()
 
     def _look(self, curve: Curve) -> None:
-        """Handle admission requests, outcomes of handshakes, and changes of the roster.
-
-        Raises:
-            TransportError: This machine is no longer admitted.
-        """
         curve.answer()
         self._ways.look()
         if curve.keyring.look():
             self._follow_roster(curve)
 
     def _follow_roster(self, curve: Curve) -> None:
-        """Disconnect machines that the roster no longer admits, and send it to the others.
-
-        Raises:
-            TransportError: The address cannot be bound again.
-        """
         lost = self._members - curve.keyring.machines.keys()
         self._members = {*curve.keyring.machines}
+        # Disconnect machines that it no longer admits, and send it to the others.
         for place in self._ways.places():
             if not curve.is_member(key_in(place)):
                 self._ways.close([place], linger_ms=0)
@@ -279,15 +261,13 @@ class Transport:
             self._routes.clear()
             self._listener.bind_again()
 
-    @property
-    def _router(self) -> "zmq.Socket[bytes] | None":
-        return self._listener.socket
-
     def _tell(self, curve: Curve, link: str | Route) -> None:
         if isinstance(link, str):
             is_sent = self._ways.send(link, [curve.message], bulk=False)
         else:
-            is_sent = self._router is not None and try_send(self._router, [link, curve.message])
+            is_sent = self._listener.socket is not None and try_send(
+                self._listener.socket, [link, curve.message]
+            )
         if is_sent:
             curve.note_told(link)
 
@@ -330,7 +310,7 @@ class Transport:
 
     def _send_back(self, peer: PeerId, parts: Sequence[Buffer], bulk: bool) -> bool:
         routes = self._routes.get(peer)
-        if self._router is None or routes is None:
+        if self._listener.socket is None or routes is None:
             return False
         route = routes.get(bulk)
         if route is None:
@@ -339,11 +319,11 @@ class Transport:
             if (peer, bulk) in self._reached:
                 return False
             route = next(iter(routes.values()))
-        return try_send(self._router, [route, *parts])
+        return try_send(self._listener.socket, [route, *parts])
 
     def _send_there(self, peer: PeerId, parts: Sequence[Buffer], bulk: bool) -> bool:
-        """Send to the place where a peer answered, which differs from its own addresses behind a
-        router that translates them, or if its name resolves to another machine there."""
+        # It answered elsewhere than at its own addresses: behind a router that translates them, or
+        # if its name resolves to another machine there.
         place = self._heard_at.get(peer)
         # A place that was dismissed meanwhile is not dialled again.
         if place is None or place not in self._ways:
@@ -367,15 +347,10 @@ class Transport:
                 self.malformed += 1
 
     def _taken(self, socket: "zmq.Socket[bytes]") -> OnSocket | None:
-        """Receive the next message; None if it is dropped, or is a roster.
-
-        Raises:
-            zmq.Again: No message is ready.
-            TransportError: A roster no longer admits this machine.
-        """
+        """Receive the next message; None if it is dropped, or is a roster."""
         curve, place, route, key = self._curve, "", b"", b""
         frame = socket.recv(zmq.NOBLOCK, copy=False)
-        if socket is self._router:
+        if socket is self._listener.socket:
             if not frame.more:
                 self.malformed += 1
                 return None

@@ -1,10 +1,8 @@
 """Messages as bytes: a checked msgpack header, and at most one raw frame.
 
 The first part of a message is ``magic, version, crc32, header``; the optional second part is the
-frame. The header is a flat array; each field is checked for type and range against its
-declaration. Both parts have a checksum (the frame's is XXH3, which is as fast as memory), so that
-a damaged message is never mistaken for another. Extension types, maps and trailing bytes are
-refused.
+frame. Both have a checksum, so that a damaged message is never mistaken for another. Extension
+types, maps and trailing bytes are refused.
 """
 
 import struct
@@ -75,9 +73,6 @@ def encode(envelope: Envelope, frame: Buffer = b"") -> list[Buffer]:
 def encoded_bytes(envelope: Envelope) -> int:
     """Return the length of a message in bytes, frame included, without encoding it.
 
-    A frame's checksum is assumed to need 64 bits: one frame in four billion has a smaller one,
-    which msgpack writes in 4 bytes less.
-
     >>> from rumor.gossip.weight import ONE
     >>> from rumor.gossip.wire.messages import Ack
     >>> ack = Envelope(swarm=b"", schema=bytes(16), source="a", source_incarnation=1,
@@ -85,19 +80,19 @@ def encoded_bytes(envelope: Envelope) -> int:
     >>> encoded_bytes(ack) == len(encode(ack)[0])
     True
     """
+    # A frame's checksum is assumed to need 64 bits: one in four billion is written in 4 bytes less.
     check = U64 if envelope.frame_bytes else 0
     return _PREFIX.size + len(_PACKER.pack(_fields_of(envelope, check))) + envelope.frame_bytes
 
 
 def _fields_of(envelope: Envelope, frame_check: int) -> tuple[Any, ...]:
-    """Return a header's fields as msgpack can write them, in wire order."""
     kind = _KINDS[type(envelope.body)]
     return (*_said(envelope), frame_check, kind, _FIELDS[kind].write(envelope.body))
 
 
 def version_notice() -> list[Buffer]:
-    """Return the answer to a message of another version: a bare prefix, from which any version can
-    read the version in use. It is never answered."""
+    """Return the answer to a message of another version, which is never answered itself."""
+    # A bare prefix, from which any version can read the version in use.
     return [_PREFIX.pack(_MAGIC, VERSION, 0)]
 
 
@@ -163,7 +158,11 @@ def _unpack(first: Buffer) -> Any:
     if crc32(header) != checksum:
         raise DecodeError("the header was damaged")
     try:
-        _require_all_there(header)
+        # Without building values: msgpack allocates an array at the length it claims, and a
+        # thousand nested ones would take half a gigabyte before they turn out to be empty.
+        walker = msgpack.Unpacker(read_size=len(header), max_buffer_size=HEADER_BYTES_MAX)
+        walker.feed(header)
+        walker.skip()
         return msgpack.unpackb(
             header,
             use_list=False,
@@ -175,14 +174,3 @@ def _unpack(first: Buffer) -> Any:
         )
     except (ValueError, msgpack.UnpackException) as error:
         raise DecodeError(f"the header is not msgpack: {error}") from None
-
-
-def _require_all_there(header: Buffer) -> None:
-    """Check that a header is complete, without building its values.
-
-    msgpack allocates an array at the length it claims. A thousand nested ones would take half a
-    gigabyte before they turn out to be empty.
-    """
-    walker = msgpack.Unpacker(read_size=len(header), max_buffer_size=HEADER_BYTES_MAX)
-    walker.feed(header)
-    walker.skip()

@@ -105,11 +105,7 @@ FLAG: Final = Check(_flag)
 
 
 def weight(units_max: int) -> Check:
-    """A weight of at most *units_max* units: an integer if whole, otherwise bytes.
-
-    Each weight has one encoding (`encode_weight`): whole units as bytes are refused, and so are
-    leading zeros.
-    """
+    """A weight of at most *units_max* units: an integer if whole, otherwise bytes."""
     weight_max = decode_weight(units_max)
 
     def read(value: Any) -> int:
@@ -118,6 +114,7 @@ def weight(units_max: int) -> Check:
         if type(value) is not bytes:
             raise FieldError(f"an integer in [0, {units_max}], or bytes")
         decoded = decode_weight(value)
+        # Each weight has one encoding.
         if not 0 < decoded <= weight_max or not value[0]:
             raise FieldError(f"a weight of at most {units_max} units, without leading zeros")
         if encode_weight(decoded) != value:

@@ -1,7 +1,6 @@
 """The number formats of a share: their sizes, and what else a share carries.
 
-This module knows only sizes, from which every peer can compute the length of a share of its own
-schema. The vector reads and writes the values, see `rumor.train.tensors.wires`.
+The vector reads and writes the values, see `rumor.train.tensors.wires`.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,9 +46,7 @@ Fraction = Annotated[
 
 
 class Wire(Protocol):
-    """A format for the numbers of a share. It converts float32 and float64; tensors of other
-    dtypes are sent as they are.
-    """
+    """A format for a share's float32 and float64 numbers; other dtypes are sent as they are."""
 
     name: str
     is_native: bool = False
@@ -113,7 +110,7 @@ class Int8(Wire):
     name, coder, needs_anchor, is_random = "int8", "int8", True, True
 
     def parts(self, n_numbers: int) -> tuple[tuple[str, int], ...]:
-        """Return the arrays: codes, then a scale for each block."""
+        # Codes, then a scale for each block.
         return ("int8", n_numbers), ("float32", -(-n_numbers // INT8_BLOCK))
 
 
@@ -126,11 +123,10 @@ class TopK(Wire):
         self.fraction = fraction
 
     def kept(self, n_numbers: int) -> int:
-        """Return how many of *n_numbers* are sent, at least one."""
         return min(n_numbers, max(1, ceil(self.fraction * n_numbers)))
 
     def parts(self, n_numbers: int) -> tuple[tuple[str, int], ...]:
-        """Return the arrays: indices, then the numbers there."""
+        # Indices, then the numbers there.
         return ("int32", self.kept(n_numbers)), ("float32", self.kept(n_numbers))
 
 
@@ -144,13 +140,12 @@ class TopK2Bit(TopK):
     name, coder, is_for_differences = "topk2bit", "topk2bit", True
 
     def kept(self, n_numbers: int) -> int:
-        """Return how many of *n_numbers* are sent, at least one of each chunk."""
         whole, rest = divmod(n_numbers, CHUNK)
         return whole * super().kept(CHUNK) + super().kept(rest)
 
     def parts(self, n_numbers: int) -> tuple[tuple[str, int], ...]:
-        """Return the arrays: indices within each chunk, two of 12 bits in three bytes; codes, four
-        in a byte; two sizes for each chunk."""
+        # Indices within each chunk, two of 12 bits in three bytes; codes, four in a byte; two sizes
+        # for each chunk.
         kept = self.kept(n_numbers)
         places, codes, chunks = -(-kept // 2), -(-kept // 4), -(-n_numbers // CHUNK)
         return ("uint8", 3 * places), ("uint8", codes), ("float32", 2 * chunks)
@@ -197,12 +192,10 @@ class Form(NamedTuple):
     anchor: bool = False
     """True if the same part of the anchor follows, unconverted."""
     registers: Annotated[int, integer(1, REGISTERS_MAX), OPTIONAL] = 1
-    """Number of registers it carries, one after another. Formats that need the anchor write the
-    first as its difference from that, and the others, which are small compared with a model,
-    directly."""
+    """Number of registers it carries; only the first one is a difference from the anchor."""
     bare: Annotated[bool, OPTIONAL] = False
-    """True if the numbers themselves are written: without the anchor in formats that round, and
-    under ``topk`` the largest, all others being 0. For vectors small compared with a model."""
+    """True for vectors small compared with a model: written without the anchor, and under ``topk``
+    the largest, all others being 0."""
 
     def needs_anchor(self) -> bool:
         """True if a receiver must know the anchor to read it."""

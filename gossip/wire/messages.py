@@ -54,8 +54,7 @@ MERGE_STAGES = 3
 """Stages of a round of merging: a peer pushes, rests, has sent a sketch of its model."""
 
 SKETCH_NUMBERS = 128
-"""Numbers in a model's sketch: distances between sketches are those between models to within 6
-percent (one standard deviation), and exact for models of at most that size."""
+"""Numbers in a model's sketch: its distances are right to 6 percent (one standard deviation)."""
 
 STEPS_MAX = 2**62
 
@@ -104,12 +103,9 @@ _INCARNATIONS_APART = 4096
 
 
 def later_life(known: Incarnation, own: Incarnation) -> Incarnation:
-    """Return an incarnation that supersedes the *known* one of the same name.
-
-    This is not just the next number: a peer that has lost its disk, and whose clock has gone back,
-    may have used that before, unnoticed by the others. The step depends on when its *own*
-    incarnation, which is too early, began.
-    """
+    """Return an incarnation that supersedes the *known* one of the same name."""
+    # Not just the next number: a peer that lost its disk, and whose clock went back, may have used
+    # that before, unnoticed. The step depends on when its own incarnation, too early, began.
     return known + 1 + own % _INCARNATIONS_APART
 
 
@@ -157,8 +153,7 @@ class Member:
     merge: _Steps = 0
     """Progress in merging, ``MERGE_STAGES * round + stage``; see `Agreement`."""
     sketch: Annotated[tuple[float, ...], each(NUMBER, SKETCH_NUMBERS)] = ()
-    """Sketch of its model, once all peers rest in a round of merging; at most `SKETCH_NUMBERS`
-    numbers."""
+    """Sketch of its model, once all peers rest in a round of merging."""
 
 
 ClockRow = tuple[PeerId, int]
@@ -302,8 +297,7 @@ class Read:
 
 @frozen
 class Stop:
-    """Ends a swarm: the named incarnations stop training, and merge. Since it does not name later
-    incarnations, a repeated request stops no other peer."""
+    """Ends a swarm: the named incarnations, and no later ones, stop training, and merge."""
 
     lives: Annotated[
         tuple[tuple[PeerId, Incarnation], ...],
@@ -379,7 +373,6 @@ class LinkStatus:
     """Messages that carried part of a share."""
     frames_received: _Count
     pushes: _Count
-    """Shares pushed to it."""
     refusals: _Count
     """Pushes that were returned whole."""
     mixed: _Count
@@ -411,7 +404,7 @@ class Status:
 
     me: Member
     uptime_s: _Seconds
-    """Time since this session began; the difference between two gives the interval of counts."""
+    """Time since this session began."""
     swarm_steps: _Steps
     """Optimizer steps of all peers, past and present, as far as it knows."""
     figures: Annotated[
@@ -445,8 +438,7 @@ class Fetch:
     """Requests part of one shard of the model; the sender need not be a peer."""
 
     snapshot: _Count = 0
-    """Number of the snapshot to read; 0 for a new one, taken at the next step boundary, of which
-    the answer has the number and no bytes yet."""
+    """Number of the snapshot to read; 0 for a new one, whose number the answer has."""
     offset_bytes: _Count = 0
     done: bool = False
     """True to release the snapshot."""
@@ -459,7 +451,6 @@ class Excerpt:
     snapshot: _Count = 0
     """Number of the snapshot; 0 while there is none for this reader."""
     held: _Weight = 0
-    """Weight that the sender held of the shard."""
     offset_bytes: _Count = 0
     step: _Steps = 0
     """Optimizer steps behind the snapshot."""

@@ -68,8 +68,7 @@ class TensorSpec:
     shape: _Shape
     dtype: Annotated[str, Check(_dtype)]
     shared: bool = True
-    """Mixed with every share; False for tensors that only a copy carries, such as integer
-    buffers."""
+    """Mixed with every share; False for tensors that only a copy carries: integer buffers."""
     order: Annotated[tuple[int, ...], each(integer(0, 31), 32), OPTIONAL] = ()
     """Axes of more than one element, from the outermost in memory to the innermost, if not in that
     order already; ``(0, 2, 3, 1)`` is channels last."""
@@ -114,8 +113,7 @@ class FrozenTensor:
 
 
 class Piece(NamedTuple):
-    """A run of the vector in which all numbers have one dtype, or cache lines picked from such a
-    run; padding counts as numbers."""
+    """A run of the vector of one dtype, or cache lines picked from it, padding included."""
 
     dtype: str
     start_bytes: int
@@ -125,14 +123,12 @@ class Piece(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its numbers."""
         if self.lines is not None:
             return len(self.lines) * ALIGNMENT_BYTES
         return self.stop_bytes - self.start_bytes
 
     @property
     def n_numbers(self) -> int:
-        """Count of its numbers."""
         return self.size_bytes // ITEMSIZES[self.dtype]
 
 
@@ -146,11 +142,9 @@ class Schema:
 
     tensors: Annotated[tuple[TensorSpec, ...], each(record(TensorSpec), 1 << 16)]
     shards: Annotated[int, integer(1, SHARDS_MAX)] = 1
-    """Number of shards of nearly equal size that the vector is cut into, each with its own
-    weights."""
+    """Number of shards of nearly equal size that the vector is cut into."""
     scattered: Annotated[bool, OPTIONAL] = False
-    """True if each shard holds cache lines from all over the vector, picked at random once and for
-    all, instead of contiguous ones."""
+    """True if each shard holds cache lines from all over the vector, picked at random."""
     frozen: Annotated[tuple[FrozenTensor, ...], each(record(FrozenTensor), 1 << 16), OPTIONAL] = ()
     """Parameters not sent that must be the same at all peers; empty if they are not compared."""
 
@@ -231,7 +225,7 @@ class Schema:
 
     @cached_property
     def _drawn(self) -> NDArray[Any]:
-        """All cache lines, in a random order that is the same at every peer."""
+        # The same order at every peer.
         return stream(0, "swarm", f"shards:{self.shards}").permutation(
             np.arange(self.share_bytes // ALIGNMENT_BYTES, dtype=np.int32)
         )
@@ -246,7 +240,13 @@ class Schema:
 
     @cached_property
     def _runs(self) -> tuple[Piece, ...]:
-        return tuple(_runs(tensor for tensor in self.tensors if tensor.shared))
+        runs, start = [], 0
+        shared = (tensor for tensor in self.tensors if tensor.shared)
+        for dtype, run in groupby(shared, key=lambda tensor: tensor.dtype):
+            stop = start + _size_bytes(run)
+            runs.append(Piece(dtype, start, stop))
+            start = stop
+        return tuple(runs)
 
     def difference(self, other: "Schema") -> str | None:
         """Describe the first difference from *other*; None if they are equal.
@@ -275,9 +275,6 @@ class Schema:
         if self.scattered != other.scattered:
             here, there = ("scattered" if each.scattered else "whole" for each in (self, other))
             return f"its shards are {here} here and {there} there"
-        return self._frozen_difference(other)
-
-    def _frozen_difference(self, other: "Schema") -> str | None:
         if bool(self.frozen) != bool(other.frozen):
             here, there = ("compared" if each.frozen else "not compared" for each in (self, other))
             return (
@@ -291,14 +288,6 @@ class Schema:
                     "there: load the same one at all peers, or give frozen_may_differ to all"
                 )
         return None
-
-
-def _runs(tensors: Iterable[TensorSpec]) -> Iterator[Piece]:
-    start = 0
-    for dtype, run in groupby(tensors, key=lambda tensor: tensor.dtype):
-        stop = start + _size_bytes(run)
-        yield Piece(dtype, start, stop)
-        start = stop
 
 
 def _size_bytes(tensors: Iterable[TensorSpec]) -> int:

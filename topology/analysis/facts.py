@@ -10,13 +10,11 @@ import numpy as np
 from ..errors import TopologyError
 from ..schedules.cayley import Cayley
 from ..schedules.schedule import Fixed, RandomCirculant, Schedule
-from ..schedules.union import union
+from ..schedules.union import adjacency, union
 from ..topology import Topology
 
 # This module is part of `import rumor.topology`, so what needs scipy is imported on demand.
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
     from .spectral import MixingRate
 
 __all__ = ["Facts", "Stochastic", "facts"]
@@ -81,18 +79,13 @@ class Facts:
 
     @property
     def doubly_stochastic(self) -> bool:
-        """True if rows and columns of all matrices sum to 1."""
         return self.stochastic == "doubly"
 
     def as_json(self) -> dict[str, Any]:
-        """Return a dictionary of JSON values."""
+        """Return a dictionary that JSON can represent."""
         fields = asdict(self)
         fields["rounds_to_1e-3"] = fields.pop("rounds_to_1e_3")
-        fields["doubly_stochastic"] = self.doubly_stochastic
-        return fields | {
-            "articulation_points": list(self.articulation_points),
-            "bridges": [list(link) for link in self.bridges],
-        }
+        return fields | {"doubly_stochastic": self.doubly_stochastic}
 
 
 def facts(topology: Topology, *, gamma: float = 0.95) -> Facts:
@@ -186,9 +179,5 @@ def _degrees(schedule: Schedule) -> np.ndarray:
     """Pushes of nodes, axes ``(round, node)``; a single column for vertex-transitive graphs."""
     if isinstance(schedule, Cayley):
         return np.array([[len(steps)] for steps in schedule.rounds])
-    return np.array([_pushes(schedule.matrix(round)) for round in _sampled(schedule)])
-
-
-def _pushes(matrix: csr_array) -> np.ndarray:
-    receivers, senders = matrix.nonzero()
-    return np.bincount(senders[senders != receivers], minlength=matrix.shape[0])
+    pushes = (adjacency(schedule, round) for round in _sampled(schedule))
+    return np.array([np.diff(matrix.indptr) for matrix in pushes])

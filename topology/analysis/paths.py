@@ -18,16 +18,12 @@ Cuts = tuple[tuple[int, ...], tuple[tuple[int, int], ...]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Paths:
-    """Connectivity and distances of a graph."""
+    """Connectivity and distances of a graph; the fields are those of `Facts`."""
 
     connected: bool
-    """True if every node can reach every other."""
     diameter: int | None
-    """Length of the longest shortest path; None if not connected."""
     articulation_points: tuple[int, ...] = ()
-    """Nodes whose loss splits the graph, ascending."""
     bridges: tuple[tuple[int, int], ...] = ()
-    """Edges whose loss splits it, ascending; from first to second if directed."""
 
 
 def paths(schedule: Schedule) -> Paths:

@@ -42,16 +42,12 @@ ROUNDS_SAMPLED = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixingRate:
-    """The effect of one round on a disagreement, in the long run or in expectation."""
+    """The effect of one round on a disagreement; the fields are those of `Facts`."""
 
     second_eigenvalue: float
-    """Second largest modulus of an eigenvalue, per round; of the expected W for random rounds."""
     contraction: float
-    """Factor on the sum of squared deviations from the mean, per round."""
     contraction_error: float = 0.0
-    """Standard error of the contraction, if rounds were sampled."""
     rounds_to_exact: int | None = None
-    """Rounds from round 0 after which all nodes agree, up to rounding; None if they never do."""
     rounds_to_1e_3: int | None = None
     """Rounds until any disagreement is down to a thousandth, if they were simulated because the
     contraction does not determine it: many rounds may contract though a single one does not."""
@@ -59,11 +55,7 @@ class MixingRate:
 
 
 def check_nodes(n: int) -> None:
-    """Refuse graphs whose spectrum would take minutes.
-
-    Raises:
-        TopologyError: There are too many nodes.
-    """
+    """Raise TopologyError for graphs whose spectrum would take minutes."""
     if n > NODES_MAX:
         raise TopologyError(
             f"facts about a graph that does not look the same from all of its nodes are computed "
@@ -77,9 +69,6 @@ def rounds_to_a_thousandth(rate: MixingRate, period: int | None) -> int | None:
     Args:
         rate: Its contraction holds in the long run, or in expectation.
         period: The contraction is only guaranteed after whole periods; None for random rounds.
-
-    Returns:
-        None if that never happens.
     """
     contraction, needed = rate.contraction, rate.rounds_to_1e_3
     # Rounding must not turn an eigenvalue of 1 into some 1e15 rounds.
@@ -127,12 +116,9 @@ def rate_of_cayley(schedule: Cayley, gamma: float) -> MixingRate:
 
 
 def rate_of_shuffled(schedule: Schedule, gamma: float) -> MixingRate:
-    """Compute in expectation over random rounds in which no node is special.
-
-    ``E[W^T (I - J) W]`` then treats all directions equally, so the trace of one drawn matrix is an
-    estimate; for most families it is the same in every draw. Rows of the matrices sum to 1, columns
-    need not.
-    """
+    """Compute in expectation over random rounds in which no node is special; rows sum to 1."""
+    # E[W^T (I - J) W] treats all directions equally, so that the trace of one drawn matrix is an
+    # estimate; for most families it is the same in every draw.
     rounds: list[_Traces] = []
     # Small graphs have a larger variance and cost less.
     for round in range(max(ROUNDS_SAMPLED, min(1024, 2**16 // schedule.n))):
@@ -196,11 +182,8 @@ def _error(values: Vector) -> float:
 
 
 def rate_of_circulant(schedule: Schedule, gamma: float) -> MixingRate:
-    """Compute in expectation over random rounds, distributed equally under turns of a cycle.
-
-    ``E[W^T W]`` is a circulant matrix, and the Fourier transform finds its eigenvalues. Matrices
-    are doubly stochastic.
-    """
+    """Compute in expectation over random rounds, distributed equally under turns of a cycle."""
+    # E[W^T W] is a circulant matrix, and the Fourier transform finds its eigenvalues.
     exhaustive = isinstance(schedule, RandomCirculant)
     matrices = (
         list(schedule.representatives())
@@ -301,17 +284,13 @@ def balance(rounds: Sequence[csr_array]) -> tuple[list[csr_array], Vector]:
 
     For weights that are only column-stochastic (push-sum), deviations are measured in the norm of
     the stationary weights ``pi``: ``D^-1/2 W D^1/2`` with ``D = diag(pi)`` preserves the vector
-    ``sqrt(pi)`` from both sides, as a doubly stochastic ``W`` preserves the constant one, and all
-    else carries over.
+    ``sqrt(pi)`` from both sides, as a doubly stochastic ``W`` preserves the constant one.
 
     Args:
         rounds: Columns sum to 1, float64 ``(n, n)`` each.
 
     Returns:
         The matrices, and the vector before the first round, float64 ``(n,)``.
-
-    Raises:
-        TopologyError: Some nodes lose all their weight.
     """
     n = rounds[0].shape[0]
     if all(abs(matrix.sum(axis=1) - 1).max() < 1e-9 for matrix in rounds):
@@ -334,10 +313,8 @@ def balance(rounds: Sequence[csr_array]) -> tuple[list[csr_array], Vector]:
 
 
 def _rounds_to_exact(rounds: Sequence[csr_array], kept: Vector) -> int | None:
-    """Return the round at which a disagreement vanishes at once, rather than gradually.
-
-    Follows a random vector, which vanishes only in a round in which all others do.
-    """
+    """Return the round at which a disagreement vanishes at once, rather than gradually."""
+    # A random vector vanishes only in a round in which all others do.
     x = generator(0, "exact", len(kept)).normal(size=len(kept))
     x -= kept * (kept @ x)
     before = start = float(np.linalg.norm(x))

@@ -114,12 +114,7 @@ def _lay(rounds: list[Round], start: int, several: Sequence[list[Round]]) -> Non
 
 
 def _hand_over(parts: Nodes, rest: Nodes) -> _Links:
-    """Each node of *rest* takes the overall average from one node of each part.
-
-    Args:
-        parts: A block that has reached agreement, axes ``(part, place)``.
-        rest: Fewer nodes than a part has.
-    """
+    """Each node of *rest*, fewer than a part has, takes the average from one node of each part."""
     share = parts.size / (len(parts) * (parts.size + len(rest)))
     left = np.tile(rest, len(parts))
     return _even(left, parts[:, : len(rest)].ravel(), share)

@@ -1,8 +1,7 @@
 """EquiTopo: random circulants whose mixing rate does not depend on the number of nodes.
 
 Source: Song, Li, Jin, Shi, Yan, Yin and Yuan, NeurIPS 2022. Their basis matrix A(u) takes
-(n-1)/n from the node u places away and keeps 1/n. We draw the m shifts without replacement, and
-redraw the last one if together they would not connect all nodes.
+(n-1)/n from the node u places away and keeps 1/n.
 """
 
 from __future__ import annotations
@@ -31,16 +30,11 @@ ETA = 0.5
 
 
 def draw_shifts(n: int, m: int, seed: int) -> tuple[int, ...]:
-    """Draw m distinct shifts that, taken together, connect a cycle of n.
-
-    Offsets to either side are ranked by hash, and the first m are used. Adding or removing a node
-    then hardly ever changes them, while a draw from n - 1 numbers would change all of them.
-
-    Args:
-        m: Number of shifts, in [1, n), or 0 for a single node.
-    """
+    """Draw m distinct shifts that, taken together, connect a cycle of n."""
     if m == 0:
         return ()
+    # Ranked by hash: adding or removing a node then hardly ever changes them, while a draw from
+    # n - 1 numbers would change all of them.
     number = np.arange(n - 1)
     # 1 ahead, 1 back, 2 ahead, 2 back, ...
     places = np.where(number % 2, n - 1 - number // 2, number // 2 + 1)
@@ -57,8 +51,6 @@ def equi_static(n: int, shifts: tuple[int, ...], *, one_way: bool) -> Cayley:
     Args:
         shifts: Shifts of the basis matrices, distinct.
         one_way: Push ahead only, rather than ahead and back with half the weight each.
-
-    Source: Song et al., NeurIPS 2022.
     """
     weights: dict[int, float] = {}
     for shift in shifts:
@@ -84,7 +76,6 @@ class BasisPush:
 
     @property
     def directed(self) -> bool:
-        """True if some basis matrix pushes one way."""
         return any(2 * shift != self.n for shift in self.shifts)
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
@@ -95,12 +86,10 @@ class BasisPush:
         return around(self.n, [steps]).matrix(0)
 
     def representatives(self) -> Iterable[csr_array]:
-        """The basis matrices."""
         taken = ETA * (self.n - 1) / self.n
         return (around(self.n, [[Step(shift, taken)]]).matrix(0) for shift in self.shifts)
 
     def union(self) -> Cayley:
-        """All shifts at once."""
         return circulant(self.n, [self.shifts])
 
     def _drawn(self, round: int) -> tuple[int, ...]:
@@ -124,7 +113,6 @@ class BasisMatching:
     commutes: bool = field(default=False, init=False)
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
-        """Return the node that a node is paired with in a round, if any."""
         if not self.shifts:
             return ()
         shift, start = self._draw(round)
@@ -153,17 +141,15 @@ class BasisMatching:
         if shift == 0:
             return nodes
         # Another start rotates the same pairs around the cycle.
-        partners: NDArray[np.int64] = (
-            self._from_zero[shift][(nodes - start) % self.n] + start
-        ) % self.n
+        from_zero = self._from_zero[shift][(nodes - start) % self.n]
+        partners: NDArray[np.int64] = (from_zero + start) % self.n
         return partners
 
     def representatives(self) -> Iterable[csr_array]:
-        """The matchings from start 0; other starts are turns of them."""
+        # Other starts are turns of these.
         return (self.matching(shift, 0) for shift in self.shifts)
 
     def union(self) -> Cayley:
-        """All shifts at once, in both directions."""
         ways = dict.fromkeys(way for shift in self.shifts for way in (shift, self.n - shift))
         return circulant(self.n, [tuple(ways)])
 
@@ -190,7 +176,7 @@ def _shifts(site: Site, values: Values) -> tuple[int, ...]:
 
 
 def _pools(n: int, degree: int) -> Iterable[str]:
-    """Yield pools of shifts of which one is drawn each round, so their size costs no pushes."""
+    # One of the shifts is drawn each round, so that their number costs no pushes.
     powers = [2**power for power in range((n - 1).bit_length())]
     return [f"m={m}" for m in (*powers, n - 1) if m < n]
 

@@ -40,9 +40,6 @@ def p_peer_exponential(n: int, p: int) -> Cayley:
 
     For n = (p+1)^k any k rounds in a row give the exact average.
 
-    Args:
-        p: Pushes per round, at least 1; fewer in the last round unless n is a power of p + 1.
-
     Source: Ying et al., NeurIPS 2021, and Takezawa et al., NeurIPS 2023, on more peers a round.
     """
     rounds = [

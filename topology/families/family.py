@@ -1,7 +1,4 @@
-"""A family of graphs: its parameters, builders, and facts.
-
-Everything about a family stands in one `Family`, in one module of this sub-package.
-"""
+"""A family of graphs: its parameters, builders, and facts."""
 
 from __future__ import annotations
 
@@ -97,11 +94,7 @@ class Family:
     """The condition on n, in words for the advisor; empty if any n is fine."""
 
     def strict(self, site: Site, values: Values) -> Built:
-        """Build as specified.
-
-        Raises:
-            TopologyError: n and the parameters do not fit.
-        """
+        """Build as specified; raise TopologyError if n and the parameters do not fit."""
         for name, most in self._limits(site.n):
             if whole(values, name) > most:
                 bound = "below n" if most < site.n else "at most n"

@@ -26,8 +26,6 @@ __all__ = ["FAMILIES", "forget_files", "read_graph"]
 def read_graph(path: Path) -> Built:
     """Read a graph whose nodes are in the order of their names, weighed by degrees.
 
-    Names are the ids of nodes, not their labels. Self-loops are dropped, and so are attributes.
-
     Args:
         path: ``.graphml``, ``.gexf``, networkx's node-link ``.json``, or ``.edgelist`` with lines
             ``a b``, each of which stands for both directions.
@@ -46,11 +44,11 @@ def read_graph(path: Path) -> Built:
     pairs = np.array([(number[a], number[b]) for a, b in graph.edges()], np.int64).reshape(-1, 2)
     if not directed:
         pairs = np.concatenate([pairs, pairs[:, ::-1]])
+    # Names are ids, not labels; self-loops are dropped, and so are attributes.
     return Built(schedule=_weighed(edges(len(names), *pairs.T), directed), names=names)
 
 
 def _weighed(links: csr_array, directed: bool) -> Fixed:
-    """Make weights that follow from degrees."""
     return Fixed(rounds=((uniform if directed else metropolis)(links),), directed=directed)
 
 

@@ -22,14 +22,13 @@ BETWEEN = ("ring", "path", "star", "complete")
 def hosts(sizes: Sequence[int], links: Sequence[Link]) -> Fixed:
     """Complete graphs inside hosts; each link joins one node of one host to one of another.
 
-    A host's links are assigned to its nodes in turn, so that none carries more than its share.
-
     Args:
         sizes: Nodes on each host, at least 1; nodes are numbered host by host.
         links: Pairs of hosts.
     """
     starts = np.concatenate([[0], np.cumsum(sizes)])
     blocks = [_pairs(start, end) for start, end in pairwise(starts)]
+    # To a host's nodes in turn, so that none carries more than its share.
     dealt = [0] * len(sizes)
     between = []
     for pair in links:
@@ -43,7 +42,6 @@ def hosts(sizes: Sequence[int], links: Sequence[Link]) -> Fixed:
 
 
 def _between_hosts(name: str, count: int) -> list[Link]:
-    """Return links of hosts 0 to count-1 for one of the names in `BETWEEN`."""
     if name == "complete":
         return [(a, b) for a in range(count) for b in range(a + 1, count)]
     if name == "star":
@@ -65,7 +63,6 @@ def _pairs(start: int, end: int) -> NDArray[np.int64]:
 
 
 def _linked(sizes: list[int], values: Values) -> Built:
-    """Hosts of given sizes, linked as the spec says."""
     links = _between_hosts(str(values["between"]), len(sizes))
     return Built(schedule=hosts(sizes, links), runs=tuple(sizes))
 

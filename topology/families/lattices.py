@@ -82,11 +82,7 @@ def torus(rows: int, columns: int) -> Cayley:
 
 
 def twisted_torus(n: int, columns: int) -> Cayley:
-    """A torus for any n: a cycle with chords to the nodes *columns* places away on either side.
-
-    If n = rows * columns it is the torus whose rows are joined end to start. It has the degree of a
-    torus, and a diameter of about sqrt(n) if columns is about that.
-    """
+    """A torus for any n: a cycle with chords to the nodes *columns* places away on either side."""
     shifts = dict.fromkeys([*_both_ways(1, n), *_both_ways(columns, n)])
     return circulant(n, [tuple(shifts)])
 
@@ -116,9 +112,7 @@ def moshpit(n: int, side: int, dimensions: int, seed: int) -> Fixed:
     """Place nodes on cells of a box; the nodes of a line average, along one axis after another.
 
     With every cell occupied, the average is exact after as many rounds as there are axes. With more
-    cells than nodes, the occupied cells are drawn at random, again until lines connect all; if this
-    would hardly ever succeed, as with very many cells, the first cells are used in order, which
-    does.
+    cells than nodes, the occupied cells are drawn at random, again until lines connect all.
 
     Args:
         n: Number of nodes, at most side ** dimensions.
@@ -138,6 +132,7 @@ def _connected_lines(n: int, side: int, dimensions: int, seed: int) -> tuple[Nod
         lines = tuple(_lines(cells, side, dimensions))
         if _are_connected(n, lines):
             return lines
+    # With very many cells a draw would hardly ever succeed, and the first cells in order do.
     return tuple(_lines(np.arange(n), side, dimensions))
 
 
@@ -149,7 +144,6 @@ def _lines(cells: Nodes, side: int, dimensions: int) -> Iterator[Nodes]:
 
 
 def _are_connected(n: int, lines: tuple[Nodes, ...]) -> bool:
-    """True if each node reaches each other over lines that share a node."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
@@ -171,11 +165,7 @@ def _averages(group_of: Nodes) -> "csr_array":
 
 
 def dimensions(n: int) -> int:
-    """Return the dimensions of a hypercube.
-
-    Raises:
-        TopologyError: n is not a power of 2.
-    """
+    """Return the dimensions of a hypercube; raise TopologyError if n is not a power of 2."""
     # numpy's integers have no bit_length.
     found = int(n).bit_length() - 1
     if n != 2**found:
@@ -256,7 +246,6 @@ def _size_of_box(values: Values) -> int | None:
 
 
 def _columns(n: int, values: Values) -> int:
-    """Return the length of a row on a live view."""
     if "cols" in values:
         return whole(values, "cols")
     if "rows" in values:
@@ -292,7 +281,6 @@ def _live_moshpit(site: Site, values: Values) -> Schedule:
 
 
 def _least_side(n: int, values: Values) -> int:
-    """Return the side of a box that holds n nodes."""
     side = 2
     while side ** whole(values, "d") < n:
         side += 1
@@ -309,7 +297,6 @@ def _check_moshpit(values: Values) -> None:
 
 
 def _moshpits(n: int, degree: int) -> Iterable[str]:
-    """Yield boxes whose lines fit the degree, the flattest first."""
     dimensions = range(2, max(2, n.bit_length()) + 1)
     return [f"d={d}" for d in dimensions if _least_side(n, {"d": d}) <= degree + 1]
 

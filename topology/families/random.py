@@ -1,10 +1,9 @@
 """Static random graphs: drawn at once for `parse`, grown edge by edge from ids on a live view.
 
-Strict ones come from networkx, drawn again until connected. Drawn anew for n + 1 nodes, nearly all
-edges would change; so live ones are consistent random graphs, in which each edge depends only on
-the ids of its two ends, and a peer that joins or leaves moves hardly any edge of the others. The
-ideas are consistent hashing (Karger et al., STOC 1997) and random cycles (Law and Siu, INFOCOM
-2003). Live graphs are connected for any number of peers.
+Strict ones come from networkx, drawn again until connected. In live ones each edge depends only on
+the ids of its two ends, so that a peer that joins or leaves moves hardly any edge of the others:
+consistent hashing (Karger et al., STOC 1997) and random cycles (Law and Siu, INFOCOM 2003). They
+are connected for any number of peers.
 """
 
 from __future__ import annotations
@@ -191,15 +190,13 @@ def small_world_live(site: Site, k: int, p: float) -> Schedule:
 
 
 def scale_free_live(site: Site, m: int) -> Schedule:
-    """Add peers in the order of their hashes, each linked to m earlier ones.
-
-    In the model of Barabasi and Albert the s-th node is chosen with a probability proportional to
-    1 / sqrt(s) on average. Here it is chosen so independently of the others' edges.
-    """
+    """Add peers in the order of their hashes, each linked to m earlier ones."""
     keys = _keys(site)
     order = np.argsort(keys, kind="stable")
     place = keys[order].astype(np.float64)
     left, right = [], []
+    # In the model of Barabasi and Albert the s-th node is chosen with a probability proportional to
+    # 1 / sqrt(s) on average; here, independently of the others' edges.
     for pick in range(m):
         uniform = blend(keys[order], PICK, pick).astype(np.float64) / 2.0**64
         chosen = np.searchsorted(place, place * uniform**2, side="right") - 1
@@ -211,13 +208,10 @@ def scale_free_live(site: Site, m: int) -> Schedule:
 
 
 def _keys(site: Site) -> Words:
-    """Return a hash of each peer's id."""
-    return np.array([_key(site.seed, name) for name in site.names], np.uint64)
+    return np.array([_key(site.seed, "peer", name) for name in site.names], np.uint64)
 
 
-@lru_cache(maxsize=2**16)
-def _key(seed: int, name: str) -> int:
-    return key(seed, "peer", name)
+_key = lru_cache(maxsize=2**16)(key)
 
 
 def _ring(n: int) -> tuple[Nodes, Nodes]:
@@ -226,13 +220,10 @@ def _ring(n: int) -> tuple[Nodes, Nodes]:
 
 
 def _matching(keys: Words) -> tuple[Nodes, Nodes]:
-    """Pair up all nodes but at most one, by the longest common prefix of their hashes.
-
-    Each half of the range of hashes, each quarter and so on pairs its own nodes, and hands the node
-    left over, if any, to the next larger part. Adding or removing a peer then changes at most one
-    pair in each part that contains it, about log2 n of them. If neighbors in sorted order were
-    paired, all pairs from there to the end would change.
-    """
+    """Pair up all nodes but at most one, by the longest common prefix of their hashes."""
+    # Each half of the range of hashes, each quarter and so on pairs its own nodes, and hands one
+    # left over to the next larger part. So a peer more or less changes about log2 n pairs; if
+    # neighbors in sorted order were paired, all from there to the end would change.
     # 63 bits, so that the last part contains all nodes.
     keys = keys >> np.uint64(1)
     free = np.argsort(keys, kind="stable")

@@ -46,10 +46,7 @@ class _Seating(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shuffled:
-    """A fixed pattern under a fresh random permutation of the nodes each round.
-
-    No node is special, so in expectation a round shrinks every direction of disagreement equally.
-    """
+    """A fixed pattern under a fresh random permutation of the nodes each round."""
 
     n: int
     seed: int
@@ -90,8 +87,6 @@ class Shuffled:
 class LocalEpidemic:
     """Every node draws its own targets each round; a receiver averages whatever arrives.
 
-    Rows of ``W`` sum to 1 but columns do not, so the mean drifts.
-
     Source: de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires and Sharma, NeurIPS 2023, EL-Local.
     """
 
@@ -103,7 +98,6 @@ class LocalEpidemic:
 
     @property
     def directed(self) -> bool:
-        """True if a round's targets leave any node out."""
         return self.s < self.n - 1
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
@@ -140,11 +134,9 @@ def random_matching(n: int, seed: int) -> Shuffled:
 def random_groups(
     n: int, m: int, seed: int, *, name: str = "random-groups", sit_out: bool = False
 ) -> Shuffled:
-    """All nodes average in random groups of about m.
+    """All nodes average in random groups of about m, at least 2; sizes differ by at most one.
 
     Args:
-        m: Group size, at least 2. The sizes of the ceil(n / m) groups differ by at most one.
-        name: Name of the stream of draws.
         sit_out: Leave out nodes that do not fill a group, instead of making groups smaller.
 
     Source: Ryabinin, Gorbunov, Plokhotnyuk and Pekhimenko, NeurIPS 2021 (Moshpit), with

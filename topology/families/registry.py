@@ -18,12 +18,8 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(_families)
 def register(name: str, family: Family) -> None:
     """Add a family, which specs can then name.
 
-    Args:
-        name: Name in specs: letters, digits and hyphens.
-        family: Its definition.
-
     Raises:
-        TopologyError: The name is taken, or no spec could contain it; nothing is registered.
+        TopologyError: The name is taken, or has more than letters, digits and hyphens.
     """
     if name in _families:
         raise TopologyError(f"there is a topology {name!r} already")

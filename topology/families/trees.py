@@ -33,11 +33,7 @@ def tree(n: int) -> Fixed:
 
 
 def spanning_tree(schedule: Schedule) -> Fixed:
-    """A breadth-first tree: shortest paths from a node at the center.
-
-    Args:
-        schedule: Connected; of a time-varying one, the edges of all rounds are used.
-    """
+    """A breadth-first tree, from a node at the center, over the edges of all rounds."""
     from scipy.sparse.csgraph import breadth_first_order
 
     edges = adjacency(union(schedule), 0)
@@ -47,11 +43,9 @@ def spanning_tree(schedule: Schedule) -> Fixed:
 
 
 def _middle(edges: csr_array) -> int:
-    """A node of minimum eccentricity, or nearly.
-
-    Each candidate root yields a node far from it. The next root is as near as possible to all of
-    those; when its farthest node is no farther than they are, no root is better.
-    """
+    """A node of minimum eccentricity, or nearly."""
+    # Each candidate root yields a node far from it. The next root is as near as possible to all of
+    # those; when its farthest node is no farther than they are, no root is better.
     at_least = np.zeros(edges.shape[0])
     root, found = 0, []
     for _ in range(ROOTS_MAX):

@@ -34,7 +34,6 @@ class Step:
     weight: float
     """Part that the receiver takes, dimensionless."""
     axis: int = 0
-    """Index of the axis."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +59,6 @@ class Cayley:
         return len(self.rounds)
 
     def steps(self, round: int) -> tuple[Step, ...]:
-        """Steps of a round."""
         return self.rounds[round % len(self.rounds)]
 
     def out(self, node: int, round: int) -> tuple[int, ...]:
@@ -70,11 +68,8 @@ class Cayley:
         return tuple([self._ahead(node, step) for step in steps])
 
     def spectrum(self, round: int) -> NDArray[np.complex128]:
-        """Eigenvalues of a round's ``W``, complex ``(n,)``; the first is 1.
-
-        Eigenvectors are the same in all rounds, in the same order, so the eigenvalues of a product
-        of rounds are products of eigenvalues.
-        """
+        """Eigenvalues of a round's ``W``, complex ``(n,)``; eigenvectors are the same in all
+        rounds."""
         first_column = np.zeros(self.shape)
         first_column[(0,) * len(self.shape)] = self.kept(round)
         for step in self.steps(round):
@@ -85,7 +80,6 @@ class Cayley:
         return spectrum
 
     def kept(self, round: int) -> float:
-        """The weight that a node keeps for itself, dimensionless."""
         # Exactly rounded: the error of a hundred thousand small weights could hide a zero.
         return 1.0 - fsum(step.weight for step in self.steps(round))
 
@@ -112,8 +106,6 @@ class Cayley:
 def circulant(n: int, rounds: Sequence[Sequence[int]]) -> Cayley:
     """Even shares to the nodes at given distances ahead on a cycle of n.
 
-    Directed unless each shift has its inverse in the same round.
-
     Args:
         rounds: Shifts of each round, in [1, n), distinct within a round.
     """
@@ -123,9 +115,7 @@ def circulant(n: int, rounds: Sequence[Sequence[int]]) -> Cayley:
 
 
 def around(n: int, rounds: Sequence[Sequence[Step]]) -> Cayley:
-    """Steps of any weights around a cycle of n.
-
-    Directed unless each step has its inverse in the same round.
+    """Steps of any weights around a cycle of n; directed unless each has its inverse in its round.
 
     Args:
         rounds: Steps of each round, with shifts in [1, n), distinct within a round.

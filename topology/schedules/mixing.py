@@ -21,15 +21,11 @@ Nodes = NDArray[np.int64]
 
 
 def edges(n: int, sources: Nodes, targets: Nodes) -> csr_array:
-    """Return an adjacency matrix whose row j holds the push targets of j.
+    """Return an adjacency matrix whose row j holds the push targets of j: 1.0 at every edge.
 
     Args:
         sources: Pushing nodes, int64 ``(n_edges,)``.
-        targets: Their targets, int64 ``(n_edges,)``. Duplicate edges count once; self-loops are
-            dropped.
-
-    Returns:
-        1.0 at every edge, float64 ``(n, n)``, indices sorted.
+        targets: Their targets. Duplicate edges count once; self-loops are dropped.
     """
     from scipy.sparse import csr_array
 
@@ -41,23 +37,13 @@ def edges(n: int, sources: Nodes, targets: Nodes) -> csr_array:
 
 
 def undirected(n: int, left: Nodes, right: Nodes) -> Fixed:
-    """A static graph with Metropolis weights, from its edges, each given once.
-
-    Args:
-        left: One end of each edge, int64 ``(n_edges,)``.
-    """
+    """A static graph with Metropolis weights, from its edges, each given once."""
     both = np.concatenate([left, right]), np.concatenate([right, left])
     return Fixed(rounds=(metropolis(edges(n, *both)),))
 
 
 def metropolis(adjacency: csr_array) -> csr_array:
     """``W_ij = 1 / (1 + max(d_i, d_j))``: symmetric, hence doubly stochastic, on any graph.
-
-    Args:
-        adjacency: Symmetric, ones at edges, ``(n, n)``.
-
-    Returns:
-        ``W``, float64 ``(n, n)``.
 
     Source: Xiao, Boyd and Lall, IPSN 2005 (Metropolis weights).
     """
@@ -74,15 +60,7 @@ def metropolis(adjacency: csr_array) -> csr_array:
 def uniform(adjacency: csr_array) -> csr_array:
     """Split what each node has evenly between itself and its out-neighbors.
 
-    Columns sum to 1, so totals are preserved: push-sum divides by the weights that arrive. Rows
-    sum to 1 as well if a node has as many in-neighbors as out-neighbors, all with the same
-    out-degree.
-
-    Args:
-        adjacency: Ones at edges, row j holds the push targets of j, ``(n, n)``.
-
-    Returns:
-        ``W``, float64 ``(n, n)``.
+    Columns sum to 1, so totals are preserved: push-sum divides by the weights that arrive.
 
     Source: Kempe, Dobra and Gehrke, FOCS 2003, protocol Push-Sum with even shares.
     """

@@ -27,10 +27,7 @@ def adjacency(schedule: Schedule, round: int) -> csr_array:
 
 
 def union(schedule: Schedule) -> Schedule:
-    """Return a static schedule with the edges of all rounds.
-
-    For random rounds these are all edges that can be drawn: every pair, unless the schedule knows
-    better (`RandomCirculant`).
+    """Return a static schedule with the edges of all rounds, or of all that can be drawn.
 
     Returns:
         A `Cayley` for a vertex-transitive schedule, otherwise a `Fixed`. Weights are meaningless.
@@ -43,4 +40,5 @@ def union(schedule: Schedule) -> Schedule:
         return Fixed(rounds=(total,), directed=schedule.directed)
     if isinstance(schedule, RandomCirculant):
         return schedule.union()
+    # Every pair, since this schedule does not know better.
     return circulant(schedule.n, [range(1, schedule.n)])

@@ -23,30 +23,21 @@ _ANSWER = 2
 
 @dataclass(slots=True)
 class _Exchange:
-    """An incomplete average with another peer."""
+    """An incomplete average with another peer, under the asker's number for it."""
 
     peer: PeerId
     incarnation: Incarnation
     number: int
-    """The asker's number for the exchange."""
 
 
 class ADPSGD:
     """Averages of pairs, asynchronous: ``x_i, x_j <- (x_i + x_j) / 2`` of a random edge.
 
-    The asker pushes its model and keeps training. At its next step the asked peer saves its own
-    model for the answer, and moves halfway to the model it received: ``x += (asked - x) / 2``.
-    When the answer arrives, the asker moves by as much the other way,
-    ``x += (answer - sent) / 2``, where *sent* is the model it asked with. The two moves cancel,
-    whatever either peer did in between, so every complete exchange keeps the mean of all models.
-    An asked peer with an open question of its own moves a quarter of the way, and so does its
-    asker: the answer says which.
-
-    A peer has one open exchange of its own, and up to ``answers_max`` more that others began; a
-    further question is refused, and changes nothing. No step waits, and an answer waits only for
-    the network, so peers cannot deadlock on any graph.
-
-    A share carries one unit; the weights of peers are not used.
+    The asker pushes its model and keeps training; the asked peer saves its own for the answer, and
+    moves by ``x += (asked - x) / 2``. When the answer arrives, the asker moves by as much the other
+    way, ``x += (answer - sent) / 2``: every complete exchange keeps the mean of all models. A peer
+    has one open question, and answers up to ``answers_max``. Neither waits, so that no graph
+    deadlocks. A share carries one unit; the weights of peers are not used.
 
     Source: Lian, Zhang, Zhang and Liu, ICML 2018, algorithm 1. There, averaging is atomic, which
     needs a lock at both ends; the differences used here do not.
@@ -141,7 +132,8 @@ class ADPSGD:
                 continue
             if (answer.peer, _ANSWER) in back:
                 self._unsent.add(slot)
-            if self._is_over(context, slot, answer):
+            is_settled = slot not in self._unsent and answer.peer not in context.outstanding()
+            if is_settled or context.fate(answer.peer, answer.incarnation):
                 self._answers[slot] = None
                 self._unsent.discard(slot)
             elif slot in self._unsent and context.can_push(answer.peer, awaited=True):
@@ -154,11 +146,6 @@ class ADPSGD:
                     round=answer.number,
                     note=self._parts[slot],
                 )
-
-    def _is_over(self, context: RuleContext, slot: int, answer: _Exchange) -> bool:
-        if slot not in self._unsent and answer.peer not in context.outstanding():
-            return True
-        return bool(context.fate(answer.peer, answer.incarnation))
 
     def _begin(self, context: RuleContext) -> None:
         if self._own is not None:

@@ -25,10 +25,8 @@ class EASGD:
 
     Elastic averaging: a spring ties a peer's model to a center, yet lets it explore. In the paper
     the center is on a server. Here each peer keeps a replica, and the replicas are averaged by
-    sum-weight gossip, as models are under ``gosgd``: after each update, half of the weight goes
-    with the center to a random neighbor. When all peers have finished, models become centers.
-
-    `SEASGD` has one center, as published, in memory that all peers of a machine share.
+    sum-weight gossip, as models are under ``gosgd``. When all peers have finished, models become
+    centers. `SEASGD` has one center, as published.
 
     With plain SGD on a quadratic, one peer is stable up to ``alpha = (4 - 2 lr) / (4 - lr)``, with
     lr in units of the inverse curvature.
@@ -115,17 +113,14 @@ Progress = Literal["own", "fastest", "master"]
 class SEASGD:
     """``d = alpha (x - W); x -= d; W += d`` every few steps; all share one W, no peer waits.
 
-    Elastic averaging with the center W in a segment that all processes of one machine share: an
-    exchange costs a pass over memory and no message. Weight stays put until all peers have
-    finished; then models become W, so that merging has nothing left to do. W begins as the model
-    of the first peer.
+    Elastic averaging with the center W, at first the model of the first peer, in a segment that all
+    processes of one machine share. Weight stays put until all peers have finished; then models
+    become W, so that merging has nothing left to do. A peer that finds one of another machine in
+    its swarm at its first step halts, since there would be several unconnected centers.
 
     By default each peer takes its own steps. With ``progress``, training also ends once the fastest
     peer, or the one named ``master``, has taken all its steps; a master that dies or leaves before
     that does not end training.
-
-    A swarm on several machines would have several unconnected centers: a peer that finds a peer of
-    another machine in its swarm at its first step halts.
 
     Source: Ahn et al. 2018, ShmCaffe, SEASGD of its asynchronous mode (ShmCaffe-A); alpha and every
     are theirs. Zhang, Choromanska and LeCun, NeurIPS 2015, algorithm 1.
@@ -177,11 +172,10 @@ class SEASGD:
         self._is_center = False
 
     def start(self, context: RuleContext) -> None:
-        """Create the center before the first step moves a model."""
+        # Creates the center before the first step moves a model.
         context.exchange(_CENTER, taken=0.0, given=0.0)
 
     def step(self, context: RuleContext) -> EndTraining | Halt | None:
-        """Mix what leavers hand on, and exchange with the center when it is due."""
         for share in context.shares():
             context.mix(share)
         if context.merging:
@@ -199,7 +193,6 @@ class SEASGD:
         return None
 
     def _end(self, context: RuleContext) -> EndTraining | None:
-        """End training for all peers once the fastest peer or the master has finished."""
         if self.progress == "own":
             return None
         finished = [

@@ -16,13 +16,13 @@ _MODEL = 1
 class Epidemic:
     """``x_i <- (x_i + x_j + ...) / (1 + k)`` over the k models received; no peer ever waits.
 
-    After every step a peer sends its model to ``s`` others, drawn anew from *all* live peers, so
-    it needs no graph. Then it takes the plain mean of its own model and those received. The paper
-    has rounds; here a share counts on arrival, a step late, so that the mean of all models moves
-    by ``(1 + k) / (1 + 2 k)`` of a step: learning rates may be larger by that factor.
+    After every step a peer sends its model to ``s`` others, drawn anew from *all* live peers, and
+    takes the plain mean of its own model and those received. The paper has rounds; here a share
+    counts on arrival, a step late, so that the mean of all models moves by ``(1 + k) / (1 + 2 k)``
+    of a step: learning rates may be larger by that factor.
 
-    A peer that received more than it sent counts for less: the mean of all models is kept only in
-    expectation over the draws. A share carries one unit; the weights of peers are not used.
+    The mean of all models is kept only in expectation over the draws. A share carries one unit; the
+    weights of peers are not used.
 
     Source: De Vos, Farhadkhani, Guerraoui, Kermarrec, Pires and Sharma, NeurIPS 2023, algorithm 1
     (EL-Local); EL-Oracle is ``dpsgd`` on a topology of random regular graphs.
@@ -45,14 +45,11 @@ class Epidemic:
         self.outstanding_max = 4 * s
 
     def step(self, context: RuleContext) -> Wait | None:
-        """Send the model, then average it with those received.
-
-        Averaging first would dilute this peer's own step before others receive it.
-        """
         if context.merging:
             # Merging by weight, which is nearly the same at all peers, converges to one model.
             context.push_half()
         else:
+            # Averaging first would dilute this peer's own step before others receive it.
             self._send(context)
         models = [share for share in context.shares() if share.epoch == _MODEL]
         for share in context.shares():

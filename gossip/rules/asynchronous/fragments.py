@@ -16,11 +16,8 @@ class Sparta:
 
     The vector is cut into ``1 / fraction`` shards of scattered numbers, each with its own weights.
     After every step a peer draws one shard and pushes it, with half of its weight, to a random
-    neighbor. A number is sent once in ``1 / fraction`` steps, and yet models stay close, because
-    few numbers move far in that many steps.
-
-    In the paper all peers average the same part at the same step, which is a barrier, with traffic
-    that grows with the number of peers; for more than 16, its authors suggest gossip.
+    neighbor. In the paper all peers average the same part at the same step, which is a barrier; for
+    more than 16 peers, its authors suggest gossip.
 
     Source: Beton, Baioumy, van der Ouderaa, Reed, Howes, Cheema and Vrabie 2025; the parts are a
     random partition in their code as well.
@@ -80,13 +77,11 @@ class DivShare:
 
     The vector is cut into ``1 / fraction`` shards, the fragments. After every step a peer sends
     each fragment to ``s`` peers, drawn anew from *all* live peers, in a random order. A fragment
-    without a free peer or bandwidth is skipped this time: if links carry only a part of the model
-    per step, that part gets through, a different one each time.
+    without a free peer or bandwidth is skipped this time, a different one each time.
 
     In the paper a peer takes the plain mean of its own fragment and the received ones. Here each
-    fragment has its own weights, which are split evenly between the sender and its receivers, and
-    mixing is by weight: with equal weights it is that mean, and the mean of all models does not
-    drift when some peers receive more than others.
+    fragment has its own weights, which are split evenly between the sender and its receivers, so
+    that the mean of all models does not drift when some peers receive more than others.
 
     Source: Biswas, Kermarrec, Marouani, Pires, Sharma and de Vos, WWW 2025, algorithms 1 and 2.
     """
@@ -119,14 +114,11 @@ class DivShare:
         self.requirements = Requirements(whole=False, shards=n_fragments, staged_max=4 * s + 8)
 
     def step(self, context: RuleContext) -> Wait | None:
-        """Send the fragments, then mix those received.
-
-        Mixing first would dilute this peer's own step before others receive it.
-        """
         if context.merging:
             # Pushing halves reaches agreement in fewer messages.
             context.push_half()
         else:
+            # Mixing first would dilute this peer's own step before others receive it.
             for fragment in context.rng.permutation(context.n_shards).tolist():
                 self._send(context, fragment)
         for share in context.shares():

@@ -23,28 +23,23 @@ _SMOOTHING = 0.1
 class GoSGD:
     """Sum-weight gossip, asynchronous: no peer ever waits.
 
-    With emission per step, ``p`` is the probability of a push at each step: each *peer* then
-    counts the same, whatever its speed (right if peers hold different data). Per second, it is
-    the mean number of pushes in a second: each *step* counts the same (right if data are alike).
-    Both hold on regular graphs. Adaptive, it is the fraction of time in which a peer has a share
-    under way: equal to per step if answers arrive within a step, and rarer the longer they take,
-    so that slow links stay free for others. Peers with slow links then weigh more.
+    ``emission`` says what ``p`` means. Per step it is the probability of a push, so that each
+    *peer* counts the same, whatever its speed (right if peers hold different data); per second, the
+    mean number of pushes, so that each *step* does (right if data are alike); both on regular
+    graphs. Adaptive, it is the fraction of time in which a peer has a share under way, so that slow
+    links stay free for others.
 
-    With ``samples``, a peer whose steps take n samples pushes ``samples / n`` times as often. It
-    then weighs n times as much: on regular graphs, the stationary mean of the weights is
-    ``w_i ~ 1 / (pushes per second)``. A step of n samples then counts n times as much as a step of
-    one sample (per second), or a peer n times as much as a peer with steps of one (per step).
+    With ``samples``, a peer whose steps take n samples pushes ``samples / n`` times as often, and
+    so weighs n times as much: on regular graphs, the stationary mean of the weights is
+    ``w_i ~ 1 / (pushes per second)``.
 
-    With ``layers``, the model is cut into that many pieces of nearly equal size. A loop that takes
-    the optimizer's step within the backward pass reports each piece when it is done, and the piece
-    is pushed then, while the gradients of earlier pieces are computed. Each piece has its own
-    weights, is mixed at its receiver's next step boundary, and is skipped while its last version
-    has not been taken. At most one push is due in a step.
+    With ``layers``, the model is cut into that many pieces, each with its own weights. A loop that
+    takes the optimizer's step within the backward pass reports each piece when it is done, and it
+    is pushed then, while the gradients of earlier pieces are computed.
 
     With ``robust``, a part c of each share is mixed in, depending on its distance from the model:
     ``x += w_s / (w_s + w) c (x_s - x)``. The weight that matches such a move is accepted, and the
-    rest goes back. A peer that sends arbitrary values then moves others only a little. Models
-    that have drifted further apart agree more slowly.
+    rest goes back.
 
     Source: Blot, Picard, Cord and Thome 2016, algorithm 1; emission per second and the adaptive one
     are ours. Layers: Kuehn, Keuper and Pfreundt 2017 (CaffeGPI), there of gradients, to be summed.
@@ -53,7 +48,6 @@ class GoSGD:
     name = "gosgd"
     summary = "sum-weight gossip"
     registers: tuple[str, ...] = ()
-    requirements = Requirements(whole=False)
 
     @checked
     def __init__(
@@ -116,17 +110,15 @@ class GoSGD:
             shards=layers,
             overlaps=layers > 1,
         )
+        # Means over recent steps: duration, and number of samples.
         self._step_s: float | None = None
-        """Mean duration of a step."""
         self._batch = 0.0
-        """Mean number of samples in a step."""
         self._steps = 0
         self._to: PeerId | None = None
+        # Pieces handled in the current step, pushed or skipped; None before the first.
         self._pieces: set[int] | None = None
-        """Pieces handled in the current step, pushed or skipped; None before the first."""
 
     def step(self, context: RuleContext) -> Wait | None:
-        """Mix and push between two optimizer steps."""
         if self.samples and context.samples:
             before = self._batch or context.samples
             self._batch = before + _SMOOTHING * (context.samples - before)
@@ -141,11 +133,7 @@ class GoSGD:
         return None
 
     def trained_shard(self, context: RuleContext, shard: int) -> None:
-        """Push half of a piece's weight, once per step, to the same neighbor for all pieces.
-
-        A piece is skipped while that neighbor has not taken its last version: so no peer is more
-        than one version ahead, and no peer waits.
-        """
+        """Push half of a piece's weight, once per step, to the same neighbor for all pieces."""
         if self._pieces is None:
             self._pieces, self._to = set(), None
             if self._due(context):
@@ -157,14 +145,14 @@ class GoSGD:
             return
         self._pieces.add(shard)
         weight = context.weight_of(shard)
-        # There was credit for the whole push when it began. Checking again would always skip the
-        # same pieces on a slow link.
+        # A piece is skipped while that neighbor has not taken its last version. There was credit
+        # for the whole push when it began: checking again would always skip the same pieces on a
+        # slow link.
         open_to = context.draw((self._to,), (shard,), urgent=True)
         if weight >= WEIGHT_MIN and open_to is not None:
             context.push_shards(self._to, {shard: half(weight)})
 
     def _due(self, context: RuleContext) -> int:
-        """Return how many pushes are due."""
         # Training is over: nothing competes for the link, and only agreement counts.
         if context.merging:
             return 1
@@ -180,7 +168,7 @@ class GoSGD:
 
     @property
     def _rarity(self) -> float:
-        """Return the factor on ``p`` that accounts for the samples in this peer's steps."""
+        """Factor on ``p`` that accounts for the samples in this peer's steps."""
         return self.samples / self._batch if self._batch else 1.0
 
     def _steps_per_trip(self, context: RuleContext) -> float:

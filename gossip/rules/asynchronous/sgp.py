@@ -22,10 +22,9 @@ class SGP:
     step, whatever the other peers do.
 
     The paper keeps a numerator x and a weight w, and takes gradients at z = x / w. Here the vector
-    *is* z: mixing by weight adds up numerators and weights, and divides. So any optimizer steps on
-    z, where the paper's step on x would move z by ``lr / w``. If all peers have as many in- as
-    out-neighbors, w stays near 1 and the two are alike; otherwise a peer here moves the swarm's
-    mean in proportion to its weight.
+    *is* z, so any optimizer steps on it. If all peers have as many in- as out-neighbors, w stays
+    near 1 and the two are alike; otherwise a peer here moves the swarm's mean in proportion to its
+    weight.
 
     Source: Assran, Loizou, Ballas and Rabbat, ICML 2019, algorithm 2 (overlapped); the weights are
     those of Kempe, Dobra and Gehrke, FOCS 2003.

@@ -31,13 +31,8 @@ class Choco(MatrixRule):
     What Q loses stays in ``z - xhat`` and is sent with a later q: models agree however coarse Q is,
     if `gamma` is small enough. ``s`` is ``sum_j W_ij xhat_j``, so that neighbors' xhat need not be
     stored. That holds only if every receiver adds the same q, bit for bit, as its sender: q is
-    copied out once, its sender reads what its receivers read, and a share that has to be sent again
-    has the same bytes.
-
-    W must be symmetric, and the same in every round. xhat begins at zero; the first q is sent in
-    full, whatever the format: ``topk`` would need many rounds to transmit the initial models.
-
-    Any optimizer works.
+    copied out once, and its sender reads what its receivers read. W must be symmetric, and the same
+    in every round. Any optimizer works.
 
     Source: Koloskova, Stich and Jaggi, ICML 2019, algorithm 2, in the form with one more vector
     for all neighbors (their appendix).
@@ -69,7 +64,6 @@ class Choco(MatrixRule):
         self.gamma = gamma
 
     def take(self, context: RuleContext, average: Terms) -> None:
-        """Add every q to the estimates, and move toward their average."""
         context.combine(ESTIMATE, [(1.0, ESTIMATE), (1.0, self._own())])
         context.combine(MEAN, [(1.0, MEAN), *average])
         if len(average) > 1:
@@ -78,6 +72,7 @@ class Choco(MatrixRule):
 
     def _fill(self, context: RuleContext, neighbors: Sequence[PeerId]) -> Kept:
         context.combine(_DIFFERENCE, [(1.0, X), (-1.0, ESTIMATE)])
+        # Sent in full: under topk the initial models would take many rounds.
         is_first = self._round == 0
         self._kept.append(context.keep(_DIFFERENCE, neighbors, bare=True, whole=is_first))
         return self._kept[-1]
@@ -100,10 +95,7 @@ class Choco(MatrixRule):
 
 
 def _gamma_of(form: Form) -> float:
-    """Return a gamma with which models agree fast and safely, as measured on rings of 16.
-
-    The authors use 1 for exact shares, .34 for 4 bits, .04 for the largest 1 % and .01 for a
-    random 1 %.
-    """
+    # As measured on rings of 16. The authors use 1 for exact shares, .34 for 4 bits, .04 for the
+    # largest 1 % and .01 for a random 1 %.
     wire = parse_wire(form.wire)
     return 1.0 if wire.is_dense else wire.fraction**0.5

@@ -23,12 +23,10 @@ class SparseLoCo(RoundRule):
     """``e <- decay e + (phi - x)``, ``q = Q(e)``, ``e <- e - q``, ``phi <- phi - lr mean_j q_j``,
     ``x = phi``, where x is phi after h optimizer steps, and Q compresses to the wire format.
 
-    What Q loses stays in e and is sent with a later q; e takes the place of an outer momentum.
-    Each peer sends q to every other and sums the same numbers as they do, in the same order: it
-    reads its own q as they read it, and a share that has to be sent again has the same bytes. So
-    all have the same bits in phi, which itself is sent only in the first round: founders need not
-    begin with the same model, so that round is an exact mean of all models. A peer that is alone
-    is trained by its optimizer only.
+    What Q loses stays in e and is sent with a later q; e takes the place of an outer momentum. Each
+    peer sends q to every other and sums the same numbers as they do, in the same order, so that all
+    have the same bits in phi. phi itself is sent only in the first round, which is an exact mean of
+    all models. A peer that is alone is trained by its optimizer only.
 
     The format is that of the run: ``topk2bit:0.0156`` in the paper. Any optimizer may take the
     inner steps.

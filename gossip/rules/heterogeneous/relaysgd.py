@@ -29,15 +29,10 @@ class RelaySGD(RoundRule):
 
     In every round a peer sends each neighbor the sum of its own model and the sums received from
     the others. After as many rounds as the tree's diameter, every peer averages all n models; one
-    from d edges away is d - 1 rounds old. So the limit does not depend on how much data differ. A
-    model that has not arrived yet is replaced by this peer's initial one, as in the code behind
-    the paper's figures. Dividing by the count instead is quicker in the first rounds, and the same
-    afterwards.
+    from d edges away is d - 1 rounds old. So the limit does not depend on how much data differ.
 
     A share carries a mean, ``m / count``, and its count: formats that round the difference from
-    the anchor suit it.
-
-    The topology must be a tree, the same in every round. Any optimizer works.
+    the anchor suit it. The topology must be a tree, the same in every round. Any optimizer works.
 
     Source: Vogels, He, Koloskova, Karimireddy, Lin, Stich and Jaggi, NeurIPS 2021, algorithm 1, and
     its code.
@@ -93,6 +88,8 @@ class RelaySGD(RoundRule):
             context.accept(share)
             self._counts[peer] = share.note
         n, count = len(members), 1 + sum(self._counts.values())
+        # As in the code behind the paper's figures. Dividing by the count instead would be quicker
+        # in the first rounds only.
         late = [((n - count) / n, _START)] if count < n else []
         told = [(1 / n, _FROM + peer) for peer in self._counts]
         context.combine(X, [(1 / n, X), *told, *late])

@@ -31,12 +31,8 @@ class D2(MatrixRule):
     With plain SGD, ``z = x - lr g``, this is ``X+ = W (2 X - X_before - lr (G - G_before))``: the
     last step's correction cancels the drift that a peer's data cause at each step. The limit does
     not depend on how much data differ. W must be symmetric, with its least eigenvalue above -1/3;
-    `lazy` ensures that.
-
-    c is proportional to the learning rate, and is rescaled when steps report a new one: from lr to
-    lr+, by ``c <- lr+ / lr c`` first.
-
-    The optimizer must be plain SGD: momentum would see steps that are corrected afterwards.
+    `lazy` ensures that. The optimizer must be plain SGD: momentum would see steps that are
+    corrected afterwards.
 
     Source: Tang, Lian, Yan, Zhang and Liu, ICML 2018, algorithm 1.
     """
@@ -64,7 +60,6 @@ class D2(MatrixRule):
         self.lazy = lazy
 
     def outgoing(self) -> Terms:
-        """Return the corrected model."""
         return ((1.0, X), (1.0, _CORRECTION))
 
     def take(self, context: RuleContext, average: Terms) -> None:
@@ -80,15 +75,13 @@ class GradientTracking(StepRule):
     """``x+ = W (z + c)``, ``c+ = W (c - u) + u``, where z is x after its optimizer step, and u the
     step, ``u = x - z``; c_0 = 0.
 
-    With plain SGD, ``u = lr g``, and ``u - c`` tracks the mean of all gradients: it has that mean
-    over all peers, and averaging brings its values together. The limit does not depend on how much
-    data differ. W may change from round to round; its rows and its columns should add up to 1. c is
-    the paper's times the learning rate, and is rescaled when steps report a new one.
+    With plain SGD, ``u = lr g``, and ``u - c`` tracks the mean of all gradients, so that the limit
+    does not depend on how much data differ. W may change from round to round; its rows and its
+    columns should add up to 1. c is the paper's times the learning rate. The optimizer must be
+    plain SGD: momentum would see steps that are corrected afterwards.
 
-    The optimizer must be plain SGD: momentum would see steps that are corrected afterwards.
-
-    Source: Di Lorenzo and Scutari, IEEE TSIPN 2016 (NEXT); Nedic, Olshevsky and Shi, SIAM J.
-    Optim. 2017 (DIGing); in this form, adapt then combine, Koloskova, Lin and Stich, NeurIPS 2021.
+    Source: Di Lorenzo and Scutari, IEEE TSIPN 2016 (NEXT); Nedic, Olshevsky and Shi, SIAM J. Optim.
+    2017 (DIGing); in this form, adapt then combine, Koloskova, Lin and Stich, NeurIPS 2021.
     """
 
     name = "gradient-tracking"
@@ -116,12 +109,9 @@ class MomentumTracking(StepRule):
     after its optimizer step; m_0 = c_0 = 0.
 
     ``m+ - c`` tracks the mean momentum of all peers, so that the limit does not depend on how much
-    data differ, whatever beta is. The models before the step are averaged. m and c are the paper's
-    times the learning rate, and are rescaled when steps report a new one. The authors' code
-    initializes m and c to each gradient's difference from the mean of all, over 1 - beta, which
-    takes an all-reduce; here they begin at 0, and the corrections of all peers add up to 0 as well.
-
-    The optimizer must be plain SGD: this is its momentum.
+    data differ, whatever beta is. m and c are the paper's times the learning rate. The authors'
+    code initializes them by an all-reduce; here they begin at 0, and the corrections of all peers
+    add up to 0 as well. The optimizer must be plain SGD: this is its momentum.
 
     Source: Takezawa, Bao, Niwa, Sato and Yamada, TMLR 2023 (Momentum Tracking); the equations are
     those of the authors' code.

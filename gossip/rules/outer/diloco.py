@@ -14,8 +14,8 @@ __all__ = ["DiLoCo", "LocalSGD"]
 class LocalSGD(OuterRule):
     """``x_i <- mean of all x_j`` after every h optimizer steps, in elastic rounds.
 
-    Each peer sends its model to every other, n - 1 pushes a round. All live peers take part; those
-    that receive the same shares end a round with the same bits.
+    Each peer sends its model to every other, n - 1 pushes a round. Those that receive the same
+    shares end a round with the same bits.
 
     Source: Stich, ICLR 2019, algorithm 1; McMahan, Moore, Ramage, Hampson and Aguera y Arcas,
     AISTATS 2017 (FederatedAveraging, with every client in every round, and no server).
@@ -41,17 +41,14 @@ class DiLoCo(OuterRule):
     """``d = phi - mean x_j``, ``m <- mu m + d``, ``phi <- phi - lr (d + mu m)``, ``x = phi``.
 
     phi is a peer's model after its last round, x the same after h optimizer steps. Each peer sends
-    x to every other, n - 1 pushes a round, and takes the outer step by itself: with the same phi,
-    m and shares, all end a round with the same bits. With ``lr=1`` and ``momentum=0`` this is local
+    x to every other, n - 1 pushes a round, and takes the outer step by itself: with the same phi, m
+    and shares, all end a round with the same bits. With ``lr=1`` and ``momentum=0`` this is local
     SGD.
 
     phi and m are never sent. A newcomer takes its donor's model as phi, and has no momentum; a peer
-    that missed a round is behind. Since all peers measure d from their own phi toward one mean M,
-    the differences between two peers do not depend on M: with e the difference in phi and f that
-    in m, both before a round, ``f' = mu f + e`` and ``e' = (1 - lr (1 + mu)) e - lr mu^2 f``. So
-    differences shrink geometrically, by the spectral radius of that map: ``sqrt(mu (1 - lr))`` if
-    its eigenvalues are complex, .52 a round as published. They do so for every ``mu < 1`` and
-    ``0 < lr < (2 + 2 mu) / (1 + 2 mu)``.
+    that missed a round is behind. Such differences shrink geometrically for every ``mu < 1`` and
+    ``0 < lr < (2 + 2 mu) / (1 + 2 mu)``: with e the difference in phi and f that in m, both before
+    a round, ``f' = mu f + e`` and ``e' = (1 - lr (1 + mu)) e - lr mu^2 f``.
 
     Source: Douillard, Feng, Rusu, Chhaparia, Donchev, Kuncoro, Ranzato, Szlam and Shen, 2023,
     algorithm 1, with outer Nesterov momentum; the inner optimizer is whatever trains the peer.

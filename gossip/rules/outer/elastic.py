@@ -6,11 +6,10 @@ was away: it continues with the highest round that it has seen.
 
 **Every share is answered** by a share of its round, or a later one, in the opposite direction.
 Partners of a round answer one another by beginning it. A peer in that round or a later one that
-did not expect the sender sends it the same vector as the others. A peer between two rounds, and
-past that one, reports only that (`ANSWER`). A share that arrives too late counts only by its
-weight. A peer that has not reached the share's round answers when it does: after its next steps,
-or at once if it takes none (it has finished, or has just joined, and listens). A peer considered
-dead is owed the answer until something arrives from it again.
+did not expect the sender sends it the same vector as the others; a peer between two rounds, and
+past that one, reports only that (`ANSWER`). A peer that has not reached the share's round answers
+when it does: after its next steps, or at once if it takes none (it has finished, or has just
+joined, and listens). A peer considered dead is owed the answer until it is heard again.
 
 **A peer waits for a partner** until such an answer arrives, or the partner is known to have died,
 restarted or left, or to be leaving.
@@ -72,8 +71,8 @@ class ElasticRounds:
         self.round = 0
         """The open round, or else the next one."""
         self.is_open = False
+        # It has joined, and not yet taken part in a round.
         self.is_new = is_new
-        """True if the peer has joined, and not yet taken part in a round."""
         self._others = others
         self._is_first = True
         self._is_behind = is_new
@@ -81,10 +80,9 @@ class ElasticRounds:
         self._parity = 0
         self._note = COUNTS
         self._partners: dict[PeerId, Incarnation] = {}
+        # The latest share posted to each peer, and the peers whose share is not answered yet.
         self._told: dict[PeerId, _Mark] = {}
-        """Incarnation and round of the latest share posted to each peer."""
         self._owed: dict[PeerId, Incarnation] = {}
-        """Peers whose share still has to be answered."""
         self._letters = Letters()
         # Read once per call: with many peers, looking them up takes most of its time.
         self._shares: list[Share] = []
@@ -97,11 +95,7 @@ class ElasticRounds:
         return OUT[self._parity]
 
     def tend(self, context: RuleContext) -> None:
-        """Settle shares that need no round, and push pending ones. Call this first in every step.
-
-        Shares from leavers and from merging are mixed at once: during a round they would hold up
-        the awaited share. The outcome of the round then replaces their values.
-        """
+        """Settle shares that need no round, and push pending ones; called first in every step."""
         context.may_close(False)
         self._shares = []
         self._look(context)
@@ -111,6 +105,7 @@ class ElasticRounds:
             if share.epoch == self._others:
                 continue
             if share.epoch != EPOCH:
+                # At once, even during a round, where it would hold up the awaited share.
                 context.mix(share)
             elif share.round < self.round or self._is_leaving(context, share):
                 self._owe(context, share)
@@ -126,7 +121,9 @@ class ElasticRounds:
     def ready(self, context: RuleContext) -> Wait | None:
         """Determine the next round, and wait until it can begin."""
         if self._is_behind:
-            self.round = max([self.round, *map(_next_to, self._shares)])
+            # A sender of an answer is past its round, and begins the next one.
+            seen = [share.round + (share.note == ANSWER) for share in self._shares]
+            self.round = max([self.round, *seen])
         is_late = context.now - self._since_s > context.config.roll_s
         if self._is_first and not is_late and len(context.table.takers()) < context.founders:
             return Wait(self.round, ())
@@ -200,7 +197,7 @@ class ElasticRounds:
         return (share for share in self._shares if share.round == self.round)
 
     def _look(self, context: RuleContext) -> None:
-        """Cache the incarnation of each live peer: the table makes a new tuple at each change."""
+        # The table makes a new tuple at each change.
         live = context.table.takers()
         if live is not self._live:
             self._live = live
@@ -212,7 +209,7 @@ class ElasticRounds:
         return context.fate(peer, incarnation)
 
     def _is_leaving(self, context: RuleContext, share: Share) -> bool:
-        """True if the sender is leaving, and only waits for this share to be settled."""
+        # A leaver only waits for this share to be settled.
         return self._fate(context, share.sender, share.id.incarnation) in ("leaving", "left")
 
     def _owe(self, context: RuleContext, share: Share) -> None:
@@ -242,8 +239,7 @@ class ElasticRounds:
         self._letters.push(context)
 
     def _post(self, peer: PeerId, incarnation: Incarnation) -> None:
-        """Send a peer this round's vector, or between rounds the news that the last one is over."""
-        # The vector of an answer is not used, so any will do.
+        # Between rounds it answers that the last one is over; the vector of an answer is not used.
         letter = (
             Letter(self.register, self.round, self._note)
             if self.is_open
@@ -265,20 +261,13 @@ class ElasticRounds:
                     self._owed[peer] = incarnation
 
 
-def _next_to(share: Share) -> int:
-    """Return the round that the sender is in, or begins next."""
-    return share.round + (share.note == ANSWER)
-
-
 class OuterRule:
     """After every ``h`` optimizer steps each peer exchanges one vector with its partners.
 
     A rule defines what it sends (`outgoing`), to which peers (`partners`, default: all live peers),
     and how it uses the received vectors (`take`). Peers that have finished, and newcomers before
-    their first steps, listen: they take part in every round that others begin. Their vector does
-    not count in a mean of all, which it would only hold back; among neighbors it does, because the
-    path from one neighbor to another may lead over a listener (`relays`). The weights of peers are
-    not used, a share carries one unit.
+    their first steps, listen: they take part in every round that others begin. The weights of peers
+    are not used, a share carries one unit.
     """
 
     name = ""
@@ -286,6 +275,8 @@ class OuterRule:
     outstanding_max = NEIGHBORS_MAX
     requirements: Requirements = ELASTIC
     relays = False
+    """True if a listener's vector counts. It would hold back a mean of all, but the path from one
+    neighbor to another may lead over a listener."""
     models: tuple[str, ...] = ()
     """Registers of its own that begin as the model; all others begin at zero."""
     own_epoch: int | None = None
@@ -297,7 +288,7 @@ class OuterRule:
         self._steps = 0
 
     def start(self, context: RuleContext) -> None:
-        """Begin with the first round of the current swarm."""
+        # Called again when the peer abandons its swarm for another one.
         is_new = context.founders == 1
         self._rounds = ElasticRounds(context.now, is_new=is_new, others=self.own_epoch)
         self._steps = 0
@@ -313,12 +304,7 @@ class OuterRule:
         return ((1.0, X),)
 
     def take(self, context: RuleContext, came: Came, sent: str) -> None:
-        """Continue from the terms of the round; by default, from their mean.
-
-        Args:
-            came: Terms of the round, sorted by id, so that the same terms add up to the same bits
-                at every peer. This peer's own is included, unless it only listens.
-        """
+        """Continue from the terms of the round, sorted by id; by default, from their mean."""
         if set(came) != {context.me}:
             context.combine(X, [(1 / len(came), term) for term in came.values()])
 

@@ -28,12 +28,11 @@ class Hybrid(OuterRule):
 
     A machine's peers keep step, as under `LocalSGD` among themselves; they end a round with one
     model y. The *leader*, the first active peer by id, then pushes y with half of its weight to the
-    leader of another machine, as `GoSGD` would. A leader mixes the shares of other machines into
-    the y of the last round: ``y <- (w y + w_s y_s) / (w + w_s)``; the whole machine moves as far in
-    the next round, because the leader sends ``x + n (y - y_before)``, where the mean is of n peers.
-    So a machine is one peer of ``gosgd`` with n times the batch, and its weight is its leader's.
-    The active peers are those that still train, or all if none does; a machine then takes rounds
-    only for the shares it receives.
+    leader of another machine, and mixes the shares of others into the y of the last round:
+    ``y <- (w y + w_s y_s) / (w + w_s)``. The whole machine moves as far in the next round, because
+    the leader sends ``x + n (y - y_before)``, where the mean is of n peers. So a machine is one
+    peer of ``gosgd`` with n times the batch. The active peers are those that still train, or all if
+    none does; a machine then takes rounds only for the shares it receives.
 
     Source: Ahn et al. 2018, ShmCaffe, hybrid SGD (ShmCaffe-H), whose groups exchange with one
     segment of all machines, where these gossip (Blot, Picard, Cord and Thome 2016).
@@ -65,15 +64,14 @@ class Hybrid(OuterRule):
     ) -> None:
         super().__init__(h)
         self.between = between
+        # Number of peers in the mean that received shares should move; 0 without any.
         self._moved = 0
-        """Number of peers in the mean that received shares should move; 0 without any."""
 
     def start(self, context: RuleContext) -> None:
         super().start(context)
         self._moved = 0
 
     def step(self, context: RuleContext) -> Wait | None:
-        """Mix shares of other machines, take part in a round, and push its result."""
         rounds = self._rounds
         before = rounds.round
         if context.finished:
@@ -88,7 +86,6 @@ class Hybrid(OuterRule):
         return wait
 
     def hear(self, context: RuleContext, share: Share) -> None:
-        """Mix a share of another machine."""
         if context.merging or (context.finished and not self.relays):
             context.mix(share)
             return
@@ -115,7 +112,6 @@ class Hybrid(OuterRule):
         return _beside(context)
 
     def outgoing(self) -> Terms:
-        """Return the model, moved by the shares of other machines."""
         if not self._moved:
             return super().outgoing()
         return ((1.0, X), (float(self._moved), _GROUP), (-float(self._moved), _BEFORE))

@@ -23,8 +23,8 @@ class _NeighborRule(OuterRule):
 
     def __init__(self, h: int) -> None:
         super().__init__(h)
+        # Mixing weights of this round's partners.
         self._row: dict[PeerId, float] = {}
-        """Mixing weights of this round's partners."""
 
     def partners(self, context: RuleContext, round: int) -> Iterable[PeerId]:
         heard = context.neighbors(round)
@@ -42,14 +42,10 @@ class GASLoC(_NeighborRule):
     """``y = theta + eta (x - theta)``, ``x = theta+ = y - alpha L y + gamma (y - y_last)``.
 
     theta is a peer's model after its last round, x the same after h optimizer steps, and L = I - W
-    the Laplacian of the round's graph, whose edge weights are those of its mixing matrix W. One or
-    two random partners a round, as in the paper, are topologies: ``random-matching`` has one. A
-    partner that is gone is a missing edge. With ``gamma=0`` and ``alpha=1`` this is plain gossip,
-    ``theta+ = W y``; on the complete graph, DiLoCo with another momentum. Before the first round
-    ``y_last`` is theta.
-
-    Here rounds are matched by number, so that a partner's vector is of the same age. h may differ
-    between peers: a peer waits for a partner with a larger h.
+    the Laplacian of the round's graph. One or two random partners a round, as in the paper, are
+    topologies: ``random-matching`` has one. A partner that is gone is a missing edge. With
+    ``gamma=0`` and ``alpha=1`` this is plain gossip, ``theta+ = W y``. Before the first round
+    ``y_last`` is theta. A peer waits for a partner with a larger h.
 
     Source: Cagnasso, Belilovsky and Oyallon, 2026, arXiv 2606.11081, a preprint; equations from
     summaries of it, not from the paper. We found no numbers in them: the defaults are ours, see
@@ -102,12 +98,12 @@ class NoLoCo(_NeighborRule):
     """``m <- mu m + lr mean(x - phi) + gamma (mean(phi) - phi_i)``, ``x = phi <- phi + m``.
 
     phi is a peer's model after its last round, x the same after h optimizer steps. Means are over
-    the peer and its neighbors of the round, by the row of the topology's mixing matrix: over pairs,
-    as published, with ``random-matching``. The third term pulls the peers' phi together.
+    the peer and its neighbors of the round that are not gone, by the row of the topology's mixing
+    matrix: over pairs, as published, with ``random-matching``.
 
     The paper sends x and phi. One vector is enough: with ``z = phi + (lr / gamma) (x - phi)`` both
     terms together are ``gamma (mean(z) - phi_i)``. With ``gamma = lr``, as in the authors' code, z
-    is x. Means leave out neighbors that are gone.
+    is x.
 
     Source: Kolehmainen, Blagoev, Donaghy, Ersoy and Nies, 2025, arXiv 2506.10911, and its code.
     """
@@ -140,7 +136,6 @@ class NoLoCo(_NeighborRule):
         self.gamma = gamma
 
     def outgoing(self) -> Terms:
-        """Return z, a point between phi and x, or beyond."""
         reach = self.lr / self.gamma
         return ((1.0 - reach, _PHI), (reach, X))
 

@@ -1,14 +1,9 @@
 """Robust filters by name, as users type them: ``clip:tau=0.5``, ``nna:byzantine=2``.
 
-They decide what part of each neighbor's difference a peer takes, from distances and weights alone.
-
-All functions have one form. Peer i knows each neighbor's distance from its own model, and its
-weight, and gets a part ``c_j`` in [0, 1] for each:
-
-    x_i <- x_i + sum_j w_j c_j (x_j - x_i)
-
-With all c_j = 1 that is plain gossip. The part not taken of a neighbor is replaced by the peer's
-own model, so every result stays in the convex hull of its inputs.
+From each neighbor's distance d_j to its own model, and its weight w_j, peer i gets a part c_j in
+[0, 1] of each: ``x_i <- x_i + sum_j w_j c_j (x_j - x_i)``. With all c_j = 1 that is plain gossip.
+The part not taken of a neighbor is replaced by the peer's own model, so every result stays in the
+convex hull of its inputs.
 
 Distances are Euclidean norms, 0 or more, perhaps infinite; weights are above 0, in any unit, and
 do not include the peer's own. ``byzantine`` is the weight b of neighbors that may be Byzantine.
@@ -49,11 +44,7 @@ def clip(distances: Sequence[float], weights: Sequence[float], tau: float) -> li
 
 
 def median_clip(distances: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Clip at 1.5 times the median distance m, and shrink more beyond 2.5 times.
-
-    There ``c = 3.75 m^2 / d^2``: the farther away a neighbor is, the less it moves the model, but
-    it always moves it a little. So two halves of a swarm that a partition has driven apart agree
-    again, even if each peer has a single neighbor on the other side.
+    """Clip at 1.5 times the median distance m; beyond 2.5 times, ``c = 3.75 m^2 / d^2``.
 
     Source: ours. Between 1.5 m and 2.5 m it is ClippedGossip.
     """
@@ -61,6 +52,8 @@ def median_clip(distances: Sequence[float], weights: Sequence[float]) -> list[fl
     found = []
     for distance in distances:
         part = _clipped(distance, _FULL * middle)
+        # However far away, it always moves the model a little: so two halves of a swarm that a
+        # partition has driven apart agree again.
         if distance > _FAR * middle and distance < math.inf:
             part *= _FAR * middle / distance
         found.append(part)

@@ -30,24 +30,21 @@ _BURST, _TIMES = 8.0, 4.0
 class RobustMixing:
     """Measures each share, and mixes the part of it that a filter allows; all of each without one.
 
-    A filter compares neighbors, but shares arrive one by one: so the last distance of each sender
-    is its *vote*, whatever part of the share was taken. Each live peer has one vote, however often
-    it pushes, and refused senders also vote: if most have moved away, the median follows. Shares of
-    a peer that sends many more than others are refused before they are measured.
+    A filter compares neighbors, but shares arrive one by one: so the last distance of each live
+    sender is its *vote*, however often it pushes, and whatever part of the share was taken. Shares
+    of a peer that sends many more than others are refused before they are measured.
     """
 
     def __init__(self, spec: str) -> None:
         self._filter = parse_robust(spec)
+        # By shard and peer: distance of the last share, and number of shares, older ones for less.
         self._votes: dict[tuple[int, PeerId], float] = {}
-        """Distance of each peer's last share, by shard."""
         self._counts: dict[tuple[int, PeerId], float] = {}
-        """Shares examined of each peer, with older ones counting for less."""
 
     def mix(self, context: RuleContext) -> None:
         """Mix the measured shares, and request measurements of new ones.
 
-        ``x += w_s / (w_s + w) c (x_s - x)``, where c is the part that the filter allows, by
-        distances in the share's shard. The weight that matches such a move is accepted.
+        ``x += w_s / (w_s + w) c (x_s - x)``, where c is the part that the filter allows.
         """
         if self._filter is None:
             for share in context.shares():
@@ -73,6 +70,7 @@ class RobustMixing:
         self, context: RuleContext, method: RobustFilter, share: Share, distance: float
     ) -> None:
         key = share.id.shard, share.sender
+        # Refused senders also vote: if most have moved away, the median follows.
         self._votes[key] = distance
         own, part, why = context.weight_of(share.id.shard), 0.0, "too far from the model"
         if math.isfinite(distance):
@@ -90,7 +88,8 @@ class RobustMixing:
         live = {*context.table.takers(), share.sender}
         self._votes = {key: far for key, far in self._votes.items() if key[1] in live}
         voters = [peer for at, peer in self._votes if at == shard]
-        n_neighbors = _n_neighbors(context) if method.is_relative else 0
+        rounds = range(_ROUNDS if method.is_relative else 0)
+        n_neighbors = len({peer for round in rounds for peer in context.neighbors(round)})
         if len(voters) < min(_VOTES_MIN, n_neighbors):
             return 0.0
         distances = [self._votes[shard, peer] for peer in voters]
@@ -118,8 +117,3 @@ def accepted_weight(weight: int, own: int, part: float) -> int:
     # a / (a + own) = c weight / (weight + own), in integers.
     taken, whole = part.as_integer_ratio()
     return coarse(taken * weight * own // (whole * own + (whole - taken) * weight))
-
-
-def _n_neighbors(context: RuleContext) -> int:
-    """Return the number of distinct neighbors in a few rounds of the topology."""
-    return len({peer for round in range(_ROUNDS) for peer in context.neighbors(round)})

@@ -34,17 +34,13 @@ class AllReduce:
     The algorithm is recursive doubling. In stage s, peer i swaps partial sums with peer
     ``i ^ 2^(s-1)`` and adds the two, so that ``2^k`` peers have the whole sum after k stages. Any
     further peer first hands its model to one of the others, and gets the mean at the end. The
-    topology is not used: any two peers may be partners.
+    topology is not used: any two peers may be partners. All peers end a round with identical bits,
+    for any n: both peers of a pair add the same two numbers.
 
-    All peers end a round with identical bits, for any n: both peers of a pair add the same two
-    numbers, and a peer that is given the mean has a copy. Each model is divided by n before it is
-    added, so that sums of 16-bit floats do not overflow; that is exact if n is a power of two, and
-    otherwise rounds each term once.
-
-    With ``levels`` of 2, the peers of one machine sum up first, along a binomial tree; the first of
-    them, the leader, then doubles recursively with the leaders of other machines; and the result
-    goes back down the tree. So m machines exchange as many messages as m peers would, however many
-    peers each has. Peers are on one machine if they can share memory.
+    With ``levels`` of 2, the peers of one machine (those that can share memory) sum up first, along
+    a binomial tree; the first of them, the leader, then doubles recursively with the leaders of
+    other machines; and the result goes back down the tree. So m machines exchange as many messages
+    as m peers would.
 
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 2005, section 4; two levels: Awan, Hamidouche,
     Hashmi and Panda, PPoPP 2017 (S-Caffe), there of gradients.
@@ -97,6 +93,7 @@ class AllReduce:
         members = self._rounds.members
         if self._todo is not None or len(members) == 1:
             return None
+        # Divided before it is added, so that sums of 16-bit floats do not overflow.
         outcome = self._fill(context, [(1.0 / len(members), X)])
         if outcome is None:
             self._todo = deque(self._stages(context, members))
@@ -114,7 +111,6 @@ class AllReduce:
         return None
 
     def _pass(self, context: RuleContext, stage: _Stage) -> Wait | Halt | None:
-        """Do the rest of one stage."""
         rounds, partner = self._rounds, stage.partner
         tag = self._tag + stage.number
         if stage.sends and self._sent < tag:

@@ -17,9 +17,8 @@ class DPSGD(MatrixRule):
 
     Adapt, then combine: any optimizer takes its step, and the result is averaged with the
     topology's mixing matrix of the round. (The paper averages the models before the step,
-    ``X W - lr G``.) The weights of peers are not used, a share carries one unit.
-
-    With ``robust``, a part c of each neighbor's difference is taken, depending on its distance:
+    ``X W - lr G``.) The weights of peers are not used, a share carries one unit. With ``robust``, a
+    part c of each neighbor's difference is taken, depending on its distance:
     ``x_i + sum_j w_ij c_j (x_j - x_i)``.
 
     Source: Lian, Zhang, Zhang, Hsieh, Zhang and Liu, NeurIPS 2017, algorithm 1.
@@ -41,8 +40,7 @@ class Swap(MatrixRule):
     """``x_i <- x_j, x_j <- x_i`` for disjoint pairs, after every step; nothing is averaged.
 
     A model sees the data of all peers in turn, as if it traveled; the optimizer's state stays.
-    Pairs are those of the topology's round: ``random-matching``, ``hypercube-matching``,
-    ``base-k:k=1``. The mean of all models is kept. Models agree only at the end, when they merge.
+    Pairs are those of the topology's round. Models agree only at the end, when they merge.
 
     Source: Ma, Mao and Taylor 2016, Theano-MPI.
     """

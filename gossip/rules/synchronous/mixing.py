@@ -39,10 +39,9 @@ class MatrixRule(RoundRule):
     """After every optimizer step, an average over the neighbors of the round.
 
     Each peer sends a vector to all of them, waits for theirs, and averages by its row of the
-    round's mixing matrix W. A rule defines what it sends (`outgoing`) and what it does with the
-    average (`take`). A rule whose `requirements` ask for two registers in a share also defines the
-    second (`beside`), and gets its average from `average_beside`. The weights of peers are not
-    used, a share carries one unit.
+    round's mixing matrix W. A rule defines what it sends (`outgoing`; a second vector is `beside`,
+    if its `requirements` ask for two registers) and what it does with the average (`take`). The
+    weights of peers are not used, a share carries one unit.
     """
 
     registers: tuple[str, ...] = OUT
@@ -53,8 +52,7 @@ class MatrixRule(RoundRule):
     topologies = "ring, torus or complete"
     """Suitable topologies, for errors."""
     times_lr: tuple[str, ...] = ()
-    """Registers that are rescaled in proportion to the learning rate, for which the `requirements`
-    must ask."""
+    """Registers to rescale when steps report a new learning rate; `requirements` ask for it."""
 
     def __init__(self, method: RobustFilter | None = None) -> None:
         # Only for a rule whose shares are models, and so is its own term of the average.
@@ -69,7 +67,7 @@ class MatrixRule(RoundRule):
         return _MODEL
 
     def beside(self) -> Terms:
-        """Return the second vector of the share, if it carries two registers; else nothing."""
+        """Return the second vector of the share, if it carries two registers."""
         return ()
 
     def take(self, context: RuleContext, average: Terms) -> None:
@@ -110,7 +108,6 @@ class MatrixRule(RoundRule):
         return None
 
     def _fill(self, context: RuleContext, neighbors: Sequence[PeerId]) -> Pushed | Wait | Halt:
-        """Fill the register that is sent in this round, or return why it must wait."""
         out, beside = self._out, self.beside()
         also = BESIDE[self._round % len(BESIDE)]
         pushed: Pushed = (out, also) if beside else out
@@ -124,7 +121,6 @@ class MatrixRule(RoundRule):
         return pushed
 
     def _own(self) -> Term:
-        """Return the vector sent in this round, as this peer's own term of the average."""
         return X if self._sends_model else self._out
 
     def _why_unfit(
@@ -204,14 +200,10 @@ class MatrixRule(RoundRule):
 
 def average_beside(average: Terms) -> Terms:
     """Return the same average of each share's second vector: see `MatrixRule.beside`."""
-    return [(coefficient, _beside(term)) for coefficient, term in average]
-
-
-def _beside(term: Term) -> Term:
-    if isinstance(term, Share):
-        return term.part(1)
-    assert isinstance(term, str)
-    return BESIDE[OUT.index(term)]
+    return [
+        (part, term.part(1) if isinstance(term, Share) else BESIDE[OUT.index(str(term))])
+        for part, term in average
+    ]
 
 
 def scaled(factor: float, terms: Iterable[tuple[float, Term]]) -> Terms:
@@ -241,7 +233,6 @@ class StepRule(MatrixRule, ABC):
         context.combine(BEFORE, [(1.0, X)])
 
     def take(self, context: RuleContext, average: Terms) -> None:
-        """Continue from the average, and keep the model for the next step."""
         self.move(context, average)
         context.combine(BEFORE, [(1.0, X)])
 

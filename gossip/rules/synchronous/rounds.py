@@ -50,7 +50,7 @@ class Letters:
 
     Each push waits for the one before it to be settled. A push that comes back (fenced by a query,
     or refused by the network) is repeated first, from the register, which must not change until
-    then: ``x`` has long moved on.
+    then.
     """
 
     def __init__(self) -> None:
@@ -58,10 +58,7 @@ class Letters:
         self._pushed: dict[PeerId, Letter] = {}
 
     def settle(self, context: RuleContext) -> None:
-        """Requeue pushes that came back, at the front, and forget accepted ones.
-
-        Call this at the start of every step, before any push.
-        """
+        """Requeue pushes that came back, and forget accepted ones; called before any push."""
         for back in context.returned:
             # Pushes that were dropped meanwhile, or belong to an abandoned swarm, are not repeated.
             letter = self._pushed.pop(back.peer, None) if back.epoch == EPOCH else None
@@ -108,6 +105,7 @@ class Letters:
 
 def merge(context: RuleContext, *, agrees: bool = False) -> None:
     """Merge after the last round: plain gossip of weights, in which no peer waits."""
+    # All peers have the same weight, within a few units, so it tends to the plain mean.
     if agrees and not context.table.merge >= MERGE_STAGES:
         context.may_close(True)
     else:
@@ -156,7 +154,7 @@ class Rounds:
         return Halt(f"{there}, and {self._name} cannot begin without all of them")
 
     def tend(self, context: RuleContext, tag: int) -> None:
-        """Push what can be pushed, repeats first. Call this at the start of every step."""
+        """Push what can be pushed, repeats first. Call this first in every step."""
         context.may_close(False)
         for share in context.shares():
             if share.epoch == EPOCH and share.round < tag:
@@ -195,12 +193,7 @@ class Rounds:
         sources: Sequence[PeerId],
         tag: int | None = None,
     ) -> dict[PeerId, Share] | Wait | Halt:
-        """Return the shares of a round from some members, by sender, once all have arrived; later
-        ones stay queued.
-
-        Args:
-            tag: Their tag; default: the round.
-        """
+        """Return the shares of a round (or with a tag) from some members, once all are there."""
         asked = (EPOCH, round if tag is None else tag)
         shares = {
             share.sender: share
@@ -217,30 +210,27 @@ class Rounds:
         return self.wait_for(context, round, late, but="leaving") if late else None
 
     def is_under_way(self, register: Pushed) -> bool:
-        """True if a posted register is still queued or not settled, and so still needed."""
+        """True if a posted register is still queued or not settled."""
         return bool(self._letters.receivers_of(register))
 
     def rest(self, context: RuleContext) -> None:
-        """Mix shares of leavers between two rounds; merge after the last one.
-
-        Merging is plain gossip of weights. All peers have the same weight, within a few units, so
-        it tends to the plain mean; and no peer waits any more.
-        """
+        """Mix shares of leavers between two rounds; merge after the last one."""
         for share in context.shares():
-            if share.epoch != EPOCH and not share.is_finite:
+            if share.epoch == EPOCH:
+                continue
+            if not share.is_finite:
                 context.refuse(share, "not finite")
-            elif share.epoch != EPOCH and share.form.registers > 1:
+            elif share.form.registers > 1:
                 context.refuse(share, "of several registers, and of no round")
-            elif share.epoch != EPOCH and share.form.bare:
+            elif share.form.bare:
                 context.refuse(share, "of a difference, and of no round")
-            elif share.epoch != EPOCH:
+            else:
                 context.mix(share)
         # Until then another peer may need a share of this one for its last round.
         if context.merging and not self._is_owing(context):
             merge(context, agrees=self._agrees)
 
     def _is_owing(self, context: RuleContext) -> bool:
-        """True if a share is queued or outstanding for a peer that may still take it."""
         peers = self._letters.receivers()
         fates = (context.fate(peer, self._incarnations[peer]) for peer in peers)
         return any(fate in ("", "leaving") for fate in fates)
@@ -294,8 +284,8 @@ class RoundRule(ABC):
         self._rounds = Rounds(self.name, agrees=False, h=h)
         self._round = self._steps = 0
         self._is_sent = False
+        # Copies of sent vectors, each kept while a receiver needs it.
         self._kept: list[Kept] = []
-        """Copies of sent vectors, each kept while a receiver needs it."""
 
     def step(self, context: RuleContext) -> Wait | Halt | None:
         outcome = self._take_round(context)
@@ -327,7 +317,6 @@ class RoundRule(ABC):
         """Continue from the received shares, once all have arrived."""
 
     def _let_go(self, context: RuleContext) -> None:
-        """Release copies that nobody needs any more."""
         own = self._kept[-1] if self.reads_own and self._is_sent else None
         needed = [kept for kept in self._kept if kept == own or self._rounds.is_under_way(kept)]
         for kept in self._kept:

@@ -1,9 +1,8 @@
 """CURVE on a peer's sockets: admission, the senders of messages, and refusals.
 
 ZeroMQ asks about each key that connects, over an inner socket that must be bound before any other
-(ZAP, RFC 27). Without a handler there, CURVE would admit any key, so the domain is enforced: only
-machines on the roster are admitted. Each message is checked against the roster again, since
-connections outlive a revocation.
+(ZAP, RFC 27). Each message is checked against the roster again, since connections outlive a
+revocation.
 """
 
 import logging
@@ -48,8 +47,7 @@ class HandshakeMonitor:
         self.socket: _Socket = socket.get_monitor_socket(_OUTCOMES)
 
     def last(self) -> str | None:
-        """Return why the last handshake failed, or an empty string if it succeeded; None without a
-        handshake since the last call."""
+        """Return why the last handshake failed (empty if it succeeded); None without a new one."""
         outcome = None
         while True:
             try:
@@ -60,7 +58,6 @@ class HandshakeMonitor:
             outcome = "" if succeeded else _why_failed(told["event"], told["value"])
 
     def close(self) -> None:
-        """Stop monitoring."""
         self._watched.disable_monitor()
         self.socket.close(0)
 
@@ -86,7 +83,6 @@ class Curve:
             raise ConfigError("this pyzmq has no CURVE: install a wheel of pyzmq, which has it")
         self.keyring = keyring
         self.refused: Counter[str] = Counter()
-        """Number of refused connections and messages, by reason."""
         self._keys: dict[str, bytes] = {}
         self._spoken: dict[bytes, set[PeerId]] = {}
         self._told: OrderedDict[str | bytes, bytes] = OrderedDict()
@@ -100,6 +96,7 @@ class Curve:
         """Make a socket that will be bound accept only members."""
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         socket.setsockopt(zmq.CURVE_SECRETKEY, self.keyring.own.secret)
+        # Without a handler, CURVE would admit any key, unless the domain is enforced.
         socket.setsockopt(zmq.ZAP_DOMAIN, _DOMAIN)
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
@@ -176,7 +173,6 @@ class Curve:
         return self._told.get(link) is self.keyring.text
 
     def note_told(self, link: str | bytes) -> None:
-        """Note that this roster was sent on a link."""
         self._told[link] = self.keyring.text
         self._told.move_to_end(link)
         if len(self._told) > _LINKS_MAX:
@@ -184,15 +180,10 @@ class Curve:
 
     @property
     def message(self) -> bytes:
-        """The message that carries the roster."""
         return ROSTER_MAGIC + self.keyring.text
 
     def take(self, message: bytes) -> bool:
-        """Handle a member's message with a roster; True if that changed the roster.
-
-        Raises:
-            TransportError: This machine is no longer admitted.
-        """
+        """Handle a member's message with a roster; True if that changed the roster."""
         try:
             return self.keyring.take(message[len(ROSTER_MAGIC) :])
         except ValueError as error:

@@ -109,24 +109,15 @@ class Key:
 
     @property
     def line(self) -> str:
-        """Name and public key, in the form that a roster's owner adds."""
         return f"{self.name} {key_text(self.public)}"
 
     @property
     def signs(self) -> bytes:
-        """The public key (Ed25519) of its signatures, 32 bytes.
-
-        Raises:
-            ConfigError: The library is not installed.
-        """
+        """The public key (Ed25519) of its signatures, 32 bytes."""
         return bytes(self._private().public_key().public_bytes_raw())
 
     def sign(self, signed: bytes) -> bytes:
-        """Return a signature, 64 bytes.
-
-        Raises:
-            ConfigError: The library is not installed.
-        """
+        """Return a signature, 64 bytes; raise ConfigError if the library is not installed."""
         return bytes(self._private().sign(signed))
 
     def write(self, path: Path) -> None:
@@ -181,11 +172,7 @@ class Key:
 
 
 def is_signed_by(signs: bytes, signature: bytes, signed: bytes) -> bool:
-    """True if *signature* of *signed* is valid for a public key.
-
-    Raises:
-        ConfigError: The library is not installed.
-    """
+    """True if *signature* of *signed* is valid for a public key."""
     ed25519 = _ed25519()
     from cryptography.exceptions import InvalidSignature
 
@@ -197,8 +184,7 @@ def is_signed_by(signs: bytes, signature: bytes, signed: bytes) -> bool:
 
 
 def signed_stop(owner: Key, swarm: bytes, stop: Stop) -> Stop:
-    """Return a STOP signed by the roster's owner, valid only for the swarm whose anchor has the
-    hash *swarm*."""
+    """Return a STOP signed by the roster's owner, valid only for the swarm of this anchor hash."""
     return Stop(stop.lives, owner.sign(_stop_text(swarm, stop)))
 
 
@@ -214,11 +200,6 @@ def _stop_text(swarm: bytes, stop: Stop) -> bytes:
 
 
 def _ed25519() -> Any:
-    """Import the signature library.
-
-    Raises:
-        ConfigError: It is not installed.
-    """
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:

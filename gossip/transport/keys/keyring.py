@@ -40,9 +40,7 @@ class Keyring:
         if why := roster.why_not(own):
             raise ConfigError(f"this machine's key is not let in by {path}: {why}")
         self.own = own
-        """This machine's key."""
         self.public = own.public
-        """Its public part, 32 bytes."""
         self._path = path
         self._clock = clock
         self._seen = self._stamp()
@@ -69,8 +67,7 @@ class Keyring:
         )
 
     def candidates(self) -> Sequence[bytes]:
-        """Keys that the peer at an address without a key may have: those of other machines, or
-        without any, this machine's own."""
+        """Keys of other machines, or without any, this one's own: for an address without a key."""
         others = [key for key in self.machines if key != self.public]
         return others[:_CANDIDATES_MAX] or [self.public]
 
@@ -117,11 +114,7 @@ class Keyring:
         return self._follow(told)
 
     def _follow(self, told: Roster) -> bool:
-        """Use a roster if it is newer.
-
-        Raises:
-            TransportError: It does not list this machine.
-        """
+        """Use a roster if it is newer; raise TransportError if it does not list this machine."""
         before = self.roster
         if before.newest(told) is before:
             return False
@@ -135,10 +128,9 @@ class Keyring:
         return True
 
     def _take(self, roster: Roster) -> None:
+        # The newest roster, and its text as it is sent to others.
         self.roster = roster
-        """The newest roster."""
         self.text = roster.text.encode()
-        """The roster as it is sent to others."""
 
     def _stamp(self) -> tuple[int, int]:
         try:
@@ -152,8 +144,7 @@ def read_keyring(key: Path | None, roster: Path | None) -> Keyring | None:
     """Read a key and a roster from files; None without keys.
 
     Raises:
-        ConfigError: One of the two is missing or cannot be read, other users can read the key, or
-            it is not admitted.
+        ConfigError: One of the two is missing or cannot be read, or the key is not admitted.
     """
     if key is None and roster is None:
         return None

@@ -84,7 +84,7 @@ class Roster:
         return other if other.signs == self.signs and theirs > mine else self
 
     def why_not(self, own: Key) -> str:
-        """Return why a machine is not admitted, and what its owner must do; empty if it is."""
+        """Return why a machine is not admitted, and what to do; empty if it is."""
         if own.public in self.machines:
             return ""
         line = f"{shlex.quote(own.name)} {key_text(own.public)}"
@@ -95,7 +95,6 @@ class Roster:
 
     @property
     def text(self) -> str:
-        """The roster as text, for files and messages."""
         return f"{self._unsigned}signature {key_text(self.signature)}\n"
 
     @classmethod
@@ -121,9 +120,8 @@ class Roster:
         # A roster has one canonical text; any other is refused.
         if roster.text.encode() != text or not 1 <= roster.version <= _VERSION_MAX:
             raise ValueError("it is of another format")
-        if len(roster.machines) > MACHINES_MAX or not all(
-            map(is_pattern, roster.machines.values())
-        ):
+        are_names = all(map(is_pattern, roster.machines.values()))
+        if len(roster.machines) > MACHINES_MAX or not are_names:
             raise ValueError("it lists too many machines, or names that no peer can have")
         if not is_signed_by(roster.signs, roster.signature, roster._unsigned.encode()):
             raise ValueError("its owner's signature does not fit: it was changed by somebody else")
@@ -147,11 +145,7 @@ class Roster:
             raise ConfigError(f"{path} is no roster of `rumor keys init`: {error}") from None
 
     def write(self, path: Path) -> None:
-        """Replace the roster in a file atomically.
-
-        Raises:
-            OSError: It cannot be written; the file is unchanged.
-        """
+        """Replace the roster in a file atomically; the file is unchanged if that fails."""
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             draft.write_text(self.text, encoding="ascii")
@@ -167,11 +161,7 @@ class Roster:
         return f"{head}signs {key_text(self.signs)}\n{machines}"
 
     def _signed(self, owner: Key) -> Self:
-        """Return the next version, signed by the owner.
-
-        Raises:
-            ConfigError: The key is not the owner's.
-        """
+        """Return the next version, signed by the owner; raise ConfigError if the key is another."""
         if owner.signs != self.signs:
             name = self.machines.get(self.owner, key_text(self.owner))
             raise ConfigError(
