@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = ("scipy", "networkx", "matplotlib", "torch")
 
 
@@ -33,6 +35,7 @@ def test_names_help_and_neighbors_need_neither_scipy_nor_networkx() -> None:
     assert loaded_after(NAMES_AND_NEIGHBORS) == []
 
 
+@pytest.mark.extended
 def test_a_matrix_needs_scipy_alone() -> None:
     program = "from rumor.topology import parse; parse('star', 8).matrix()"
     assert loaded_after(program) == ["scipy"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rumor.topology import Topology, TopologyError, over, parse
 from rumor.topology.families.family import Built
-from rumor.topology.live import LiveTopology, neighbors
+from rumor.topology.live import LiveTopology
 from rumor.topology.spec import Spec, read
 from rumor.topology.topology import topology_of
 
@@ -53,7 +53,6 @@ def test_all_peers_agree_whom_each_may_push_to(
 ) -> None:
     topology, view = over(spec, seed, live), LiveTopology(spec, seed)
     matrix = dense(topology, round)
-    assert view(live, live[-1], round) == neighbors(spec, seed, live, live[-1], round)
     for node, peer in enumerate(live):
         out = view(live, peer, round)
         assert out == tuple(live[other] for other in topology.neighbors(node, round))
@@ -61,21 +60,11 @@ def test_all_peers_agree_whom_each_may_push_to(
         assert len(set(out)) == len(out) and set(out) <= set(live) - {peer}
 
 
-@pytest.mark.extended
-@each_spec
-@a_few
-@given(live=views, peer=peers, round=rounds)
-def test_a_peer_outside_the_view_has_no_neighbors(
-    spec: str, live: list[str], peer: str, round: int
-) -> None:
-    if peer not in live:
-        assert neighbors(spec, 0, live, peer, round) == ()
-
-
 @each_spec
 def test_views_of_one_and_two_peers(spec: str) -> None:
-    assert neighbors(spec, 0, ["a"], "a", 0) == ()
-    met = {neighbors(spec, 0, ["a", "b"], "b", round) for round in range(4)}
+    view = LiveTopology(spec, 0)
+    assert view(["a"], "a", 0) == () and view(["a"], "b", 0) == ()
+    met = {view(["a", "b"], "b", round) for round in range(4)}
     assert ("a",) in met and met <= {(), ("a",)}
 
 
@@ -122,15 +111,15 @@ def test_what_a_family_falls_back_to(spec: str, n: int, alike: str) -> None:
 
 
 def test_a_ring_closes_around_a_peer_that_died_even_in_place() -> None:
-    before = neighbors("ring", 0, ["a", "b", "c", "d", "e"], "b", 0)
-    after = neighbors("ring", 0, ["a", "b", "d", "e"], "b", 0)
-    assert (set(before), set(after)) == ({"a", "c"}, {"a", "d"})
     view, live = LiveTopology("ring", 0), ["a", "b", "c", "d"]
     assert view(live, "a", 0) == ("b", "d")
     live.remove("d")
     assert view(live, "a", 0) == ("b", "c")
     live[1] = "aa"
     assert view(live, "a", 0) == ("aa", "c")
+    assert view.weights(live, "a", 0).keys() == {"a", "aa", "c"}
+    assert view.weights(live, "d", 0) == {}
+    assert view([], "a", 0) == ()
 
 
 @pytest.mark.parametrize("kind", [list, tuple])
@@ -157,12 +146,6 @@ def test_a_view_must_be_sorted_and_not_empty(live: list[str]) -> None:
         over("ring", 0, live)
 
 
-def test_nobody_has_neighbors_in_an_empty_view_or_before_the_first_round() -> None:
-    assert neighbors("ring", 0, [], "a", 0) == ()
-    with pytest.raises(TopologyError, match="round -1 is negative"):
-        neighbors("ring", 0, ["a", "b"], "a", -1)
-
-
 WEIGHED = ["ring", "star", "exponential", "one-peer-exponential", "random-matching", "base-k"]
 
 
@@ -178,13 +161,6 @@ def test_weights_are_a_row_of_the_matrix_and_name_whom_a_peer_hears(spec: str) -
             assert list(weights.values()) == [matrix[node, live.index(p)] for p in weights]
             senders = {other for other in live if peer in view(live, other, round)}
             assert senders == set(weights) - {peer}
-
-
-def test_who_is_not_there_takes_nothing_and_the_others_more() -> None:
-    assert LiveTopology("ring", 0).weights(["a", "b"], "c", 0) == {}
-    view = LiveTopology("complete", 0)
-    assert set(view.weights(("a", "b", "c"), "a", 0)) == {"a", "b", "c"}
-    assert view.weights(("a", "c"), "a", 0) == {"a": 0.5, "c": 0.5}
 
 
 def test_of_rounds_at_random_only_the_last_few_are_kept() -> None:

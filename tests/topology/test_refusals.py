@@ -13,7 +13,6 @@ VALID = f"Valid names: {', '.join(FAMILIES)}"
 
 SIZES = [
     ("ring", 0, "n must be at least 1"),
-    ("ring", -3, "n must be at least 1"),
     ("torus", 7, "n must be rows x cols, both at least 2: n=6 or n=8 would do"),
     ("torus", 1, "n must be rows x cols, both at least 2: n=4 would do"),
     ("torus:rows=3", 7, "rows=3: n must be a multiple of 3"),
@@ -25,9 +24,7 @@ SIZES = [
     ("moshpit:side=3", 10, "side=3, d=2: 9 cells are too few; side=4 would do"),
     ("hypercube-matching", 3, "n must be a power of 2: n=2 or n=4 would do"),
     ("p-peer-exponential:p=4", 4, "p=4: it must be below n"),
-    ("base-k:k=9", 9, "k=9: it must be below n"),
     ("random-regular:d=3", 5, "d=3: n x d must be even, as each edge has two ends"),
-    ("random-regular:d=5", 5, "d=5: it must be below n"),
     ("random-regular", 4, "d=4: it must be below n"),
     (
         "random-regular:d=1",
@@ -44,7 +41,6 @@ SIZES = [
     ("scale-free:m=3", 3, "m=3: it must be below n"),
     ("random-groups:m=6", 5, "m=6: it must be at most n"),
     ("epidemic:s=3", 3, "s=3: it must be below n"),
-    ("epidemic-local:s=3", 2, "s=3: it must be below n"),
     ("equi-static:m=8", 8, "m=8: it must be below n"),
     ("od-equi-dyn", 2, "m=2: it must be below n"),
     ("hosts:sizes=4x4x8", 15, "it has 16 nodes"),
@@ -53,7 +49,6 @@ SIZES = [
     ("spanning-tree:of=hosts:sizes=2x2", 5, "it has 4 nodes"),
     ("spanning-tree:of=grid:rows=2", 7, "of=grid:rows=2: rows=2: n must"),
     ("spanning-tree:of=epidemic", 8, "of=epidemic: its rounds are random, a tree needs links that"),
-    ("spanning-tree:of=base-k:k=5", 4, "of=base-k:k=5: k=5: it must be below n"),
 ]
 
 
@@ -74,12 +69,9 @@ def test_a_size_that_does_not_fit_is_answered_with_what_would(
 SPECS = [
     ("ring:", "it takes no parameters: write 'ring'"),
     ("base-k:3", "'3' is not key=value; it takes k= (an integer of at least 1; default: 1)"),
-    ("base-k:k=2,", "'' is not key=value; it takes k= (an integer of at least 1; default: 1)"),
     ("base-k:d=3", "it takes k= (an integer of at least 1; default: 1), not 'd'"),
-    ("base-k:k=2.5", "k=2.5: it must be an integer of at least 1"),
     ("moshpit:side=4,d=11", "side=4, d=11: these are more than 1,048,576 cells"),
     ("erdos-renyi:p=nan", "p=nan: it must be in (0, 1]"),
-    ("erdos-renyi:q=1", "it takes p= (in (0, 1]; default: 2 ln(n)/n), not 'q'"),
     ("small-world:k=3", "k=3: it must be an even number of at least 2"),
     ("hosts:between=ring", "it needs sizes=, nodes of each host, as in 4x4x8"),
     ("hosts:sizes=4x0", "sizes=4x0: it must be nodes of each host, as in 4x4x8"),
@@ -104,7 +96,7 @@ def test_a_spec_that_no_size_would_put_right_is_refused_at_once(spec: str, reaso
 @pytest.mark.parametrize(
     ("typed", "hint"),
     [
-        *((typed, ".") for typed in ("", "7", "RANDOM", "_")),
+        *((typed, ".") for typed in ("", "RANDOM")),
         ("rnig", ", did you mean 'ring'?"),
         ("expnential:k=2", ", did you mean 'exponential'?"),
     ],

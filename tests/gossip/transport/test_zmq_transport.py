@@ -144,24 +144,11 @@ def test_a_peer_that_cannot_be_dialled_where_it_says_gets_bulk_on_the_way_of_con
     assert contents([answer]) == [[b"x"]] and answer.route == b""
 
 
-@pytest.mark.extended
-def test_nobody_listens_and_nothing_waits() -> None:
-    with sockets.socket() as reserved, closing(Transport(None)) as transport:
-        reserved.bind(("127.0.0.1", 0))  # bound and not listening: nobody can be there
-        address = f"tcp://127.0.0.1:{reserved.getsockname()[1]}"
-        assert not transport.send("stranger", [b"x"], bulk=False)
-        transport.meet("nobody", [address])
-        for _ in range(100):
-            assert not transport.send("nobody", [b"x"], bulk=True)
-            assert not transport.send("nobody", [b"x"], bulk=False)
-            assert not transport.greet(address, [b"x"])
-        assert list(transport.poll(0)) == []
-
-
 def test_the_next_address_is_tried_where_one_is_silent(here: Transport, there: Transport) -> None:
     here.meet("there", ["tcp://127.0.0.1:9", listens_at(there)])
     insist(here, "there", [b"x"], bulk=True)
     assert contents(receive(there)) == [[b"x"]]
+    assert not here.send("stranger", [b"x"], bulk=False)
 
 
 @pytest.mark.extended
@@ -197,7 +184,7 @@ def fill(transport: Transport, peer: str, least: int) -> int:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("n_parts", [3, 4, 1000])
+@pytest.mark.parametrize("n_parts", [3, 1000])
 def test_a_message_of_too_many_parts_is_dropped_and_counted(there: Transport, n_parts: int) -> None:
     with stranger(there) as socket:
         socket.send_multipart([b"x"] * n_parts)
@@ -264,7 +251,7 @@ def test_wake_ends_a_poll_from_another_thread(there: Transport) -> None:
 
 
 def test_any_number_of_wakes_are_one(there: Transport) -> None:
-    for _ in range(100_000):
+    for _ in range(5_000):
         there.wake()
     assert list(there.poll(600)) == []
     until(lambda: list(there.poll(0)) == [])
@@ -350,13 +337,6 @@ def test_an_address_that_zeromq_cannot_use_is_merely_out_of_reach(
     assert contents(receive(there)) == [[b"x"]]
 
 
-@pytest.mark.extended
-def test_a_peer_does_not_dial_itself(here: Transport) -> None:
-    here.meet("mirror", [listens_at(here)])
-    assert not here.greet(listens_at(here), [b"x"])
-    assert not here.send("mirror", [b"x"], bulk=False)
-
-
 @needs_proc
 def test_parting_closes_what_meeting_opened(here: Transport, there: Transport) -> None:
     before = files()
@@ -414,20 +394,6 @@ def test_a_peer_can_be_parted_from_while_its_messages_are_taken(there: Transport
                 hidden.part("there")
         assert taken == 1
         assert list(hidden.poll(0.1)) == []
-
-
-@pytest.mark.extended
-def test_ipv6_is_listened_at_and_dialled() -> None:
-    if not sockets.has_ipv6:
-        pytest.skip("no IPv6 here")
-    try:
-        there = Transport("tcp://[::1]:*")
-    except TransportError as error:
-        pytest.skip(str(error))
-    with closing(there), closing(Transport(None)) as here:
-        assert listens_at(there).startswith("tcp://[::1]:")
-        until(lambda: here.greet(listens_at(there), [b"x"]))
-        assert contents(receive(there)) == [[b"x"]]
 
 
 def test_ipv4_and_ipv6_are_listened_at_together(here: Transport) -> None:
@@ -567,9 +533,4 @@ def test_the_way_toward_a_host_says_which_address_is_ours() -> None:
     assert local_host("127.0.0.1") == "127.0.0.1"
     assert local_host()
     assert local_host("a" * 300) == sockets.gethostname()
-
-
-@pytest.mark.extended
-def test_the_way_toward_a_host_of_ipv6_is_of_ipv6() -> None:
-    found = local_host("::1")
-    assert found == "::1" or found == local_host("a" * 300)
+    assert local_host("::1") in ("::1", sockets.gethostname())

@@ -197,11 +197,8 @@ def test_a_weight_travels_in_units_where_these_are_whole_and_else_in_bytes() -> 
     [
         (-1, "accepted must be an integer in"),
         (U63 + 1, "accepted must be an integer in"),
-        (True, "accepted must be an integer in"),
         (1.5, "accepted must be an integer in"),
-        ("3/2^1", "accepted must be an integer in"),
         (b"", "without leading zeros"),
-        (b"\0", "without leading zeros"),
         (b"\0\1", "without leading zeros"),
         ((U63 * UNIT + 1).to_bytes(128), f"a weight of at most {U63} units"),
         (bytes([255]) * 128, f"a weight of at most {U63} units"),
@@ -265,6 +262,7 @@ def test_the_largest_frame_passes_and_one_byte_more_does_not() -> None:
         decode(framed(envelope, bytes(FRAME_BYTES_MAX + 1)))
 
 
+@pytest.mark.extended
 def test_the_largest_member_table_passes_and_one_peer_more_does_not() -> None:
     members = tuple(
         Member(id=f"{i}", incarnation=1, heartbeat=1, phase=Phase.TRAINING, step=1)
@@ -290,12 +288,6 @@ def test_a_notice_says_the_version_and_nothing_else() -> None:
     other[3] = VERSION + 1
     with pytest.raises(IncompatiblePeer, match=f"it speaks version {VERSION + 1}, and this peer"):
         decode([other])
-
-
-def test_an_answer_to_a_request_to_stop_tells_its_weight_in_units() -> None:
-    assert "held=3," in repr(Excerpt(snapshot=2, held=3 * UNIT))
-    told = repr(Stopping("", 3 * UNIT, Phase.QUIET, 40, True))
-    assert "weight=3, phase=" in told and told.endswith("step=40, done=True)")
 
 
 def test_a_vector_in_more_shards_than_it_has_cache_lines_is_refused() -> None:
@@ -360,14 +352,11 @@ UNKNOWN: Any = Sighting(MEMBERS[0], 4)  # type: ignore[arg-type]
         ({"destination": "x" * 65}, "destination must be text of 0 to 64 characters"),
         ({"schema": b""}, "schema must be bytes of length"),
         ({"shard": SHARDS_MAX}, "shard must be an integer in"),
-        ({"body": Ack(0, 1)}, "seq must be an integer in"),
         ({"body": Leave(1)}, "gone must be true or false"),  # type: ignore[arg-type]
         ({"body": Refer(MEMBERS[:1] * 65)}, "donors must be an array of at most 64"),
-        ({"body": Inquire(events_after=-1)}, "events_after must be an integer in"),
         ({"body": Describe(UNFIT)}, "schema must be tensors must be dtype must be a dtype that"),
         (about(addresses=("",)), "members must be addresses must be text of 1 to 256 characters"),
         (about(host=b"me"), "members must be host must be bytes of length"),
-        (about(step=2**62 + 1), "members must be step must be an integer in"),
         (counting(("", 1)), "clock must be peer must be text of 1 to 64 characters"),
         (counting(("a", 2**62 + 1)), "clock must be steps must be an integer in"),
         (counting(*[("a", 1)] * 1025), "clock must be an array of at most 1024"),
@@ -378,12 +367,10 @@ UNKNOWN: Any = Sighting(MEMBERS[0], 4)  # type: ignore[arg-type]
         (offering(form=Form(registers=17)), "form must be registers must be an integer in"),
         (saying(uptime_s=float("nan")), "uptime_s must be a float in"),
         (saying(uptime_s=2e11), "uptime_s must be a float in"),
-        (saying(figures=(("lr", True),)), "figures must be value must be a float"),
         (saying(figures=(("loss", float("nan")),)), "a float that is a number"),
         (saying(figures=(("a", 1.0),) * 65), "figures must be an array of at most"),
         (saying(settings=(("rule", "\x1b[2J"),)), "value must be printable text"),
         (saying(links=SAID.links * 65), "links must be an array of at most 64"),
-        (saying(events=SAID.events * 65), "events must be an array of at most 64"),
         (saying(members=(UNKNOWN,)), "members must be standing must be an integer in"),
     ],
 )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rumor.topology import over, parse
 from rumor.topology.families.hosts import resize
 
-from ..samples import dense, ids
+from ..samples import ids
 
 sizes = st.lists(st.integers(1, 6), min_size=1, max_size=6)
 
@@ -27,11 +27,6 @@ def test_inside_a_host_everybody_is_linked_and_between_hosts_there_is_a_link_for
     linked = sorted(tuple(sorted((host[a], host[b]))) for a, b in graph.edges if host[a] != host[b])
     expected = parse(between, len(sizes)).graph()
     assert linked == sorted(tuple(sorted(edge)) for edge in expected.edges if edge[0] != edge[1])
-
-
-def test_hosts_are_a_ring_unless_told() -> None:
-    plain, told = parse("hosts:sizes=2x3x4"), parse("hosts:sizes=2x3x4,between=ring")
-    assert np.array_equal(dense(plain), dense(told))
 
 
 def test_a_host_s_links_are_dealt_to_its_nodes_in_turn() -> None:

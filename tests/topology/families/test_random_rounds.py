@@ -14,7 +14,7 @@ from ..samples import dense, is_uniform
 
 def test_all_pairs_are_equally_likely_to_be_matched_and_to_sit_out_where_n_is_odd() -> None:
     matching = parse("random-matching", 7)
-    rounds = [[matching.neighbors(node, round) for node in range(7)] for round in range(3000)]
+    rounds = [[matching.neighbors(node, round) for node in range(7)] for round in range(1500)]
     pairs = Counter(
         frozenset((node, other))
         for partners in rounds
@@ -43,13 +43,6 @@ def test_groups_average_exactly() -> None:
         assert np.allclose(matrix @ matrix, matrix, rtol=0, atol=1e-12)
         sizes = sorted(len(groups.neighbors(node, round)) + 1 for node in range(10))
         assert sizes == [3, 3, 3, 3, 3, 3, 4, 4, 4, 4]
-
-
-def test_rounds_far_apart_may_be_asked_for_in_any_order() -> None:
-    matching = parse("random-matching", 12)
-    rounds = [*range(40), 2**70, *reversed(range(40)), 2**70]
-    met = {round: matching.neighbors(3, round) for round in rounds}
-    assert all(matching.neighbors(3, round) == other for round, other in met.items())
 
 
 def test_families_do_not_draw_the_same_rounds() -> None:

@@ -1,6 +1,5 @@
 """Real sockets with keys: who gets in, in whose name, and what a revocation closes."""
 
-import socket as sockets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -140,15 +139,6 @@ def test_a_stranger_with_a_key_of_its_own_is_not_heard(swarm: Swarm, stack: Exit
     stranger.connect(one.address)
     stranger.send(b"hi")
     assert not run(one, until=lambda: any("is not in version 4" in why for why in one.refused))
-
-
-@pytest.mark.extended
-def test_bytes_that_are_no_handshake_do_no_harm(swarm: Swarm, stack: ExitStack) -> None:
-    one, two = pair(swarm, stack)
-    port = int((one.address or "").rsplit(":", 1)[1])
-    with sockets.create_connection(("127.0.0.1", port)) as stranger:
-        stranger.sendall(b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01CURVE" + bytes(4096))
-        hear(one, two, say=lambda: two.greet(place_of(one), [b"hi"]))
 
 
 @pytest.mark.extended
