@@ -281,10 +281,10 @@ class Schema:
                 f"frozen parameters are {here} here and {there} there: give frozen_may_differ to "
                 "all peers or to none"
             )
-        for ours, theirs in zip_longest(self.frozen, other.frozen):
-            if ours != theirs:
+        for mine, its in zip_longest(self.frozen, other.frozen):
+            if mine != its:
                 return (
-                    f"a frozen parameter is {ours or 'absent'} here and {theirs or 'absent'} "
+                    f"a frozen parameter is {mine or 'absent'} here and {its or 'absent'} "
                     "there: load the same one at all peers, or give frozen_may_differ to all"
                 )
         return None
