@@ -188,9 +188,9 @@ def _list() -> None:
 
 
 def _copy(name: str, path: Path) -> None:
-    from ...sim.study.study_file import built_in_path
+    from ...sim.study.study_file import study_path
 
-    source = Path(name) if name.endswith(".toml") else built_in_path(name)
+    source = study_path(name)
     if path.suffix != ".toml":
         raise ConfigError(f"{path} must end in .toml, for rumor study to take it for a file")
     try:

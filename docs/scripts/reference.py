@@ -253,7 +253,7 @@ def metrics() -> str:
         "Known before anything is trained; the report asks which of them predict a metric.",
         "",
     ]
-    facts = [(f"`{each.name}`", each.words) for each in FACTS.values()]
+    facts = [(f"`{name}`", words) for name, words in FACTS.items()]
     return _text([*lines, *_table(("fact", "what"), facts)])
 
 

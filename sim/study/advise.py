@@ -21,6 +21,7 @@ from .study_file import SETTINGS
 
 __all__ = ["Advice", "Candidate", "advise", "slow_peers"]
 
+# From every step to rarely, each with its usual graph.
 _RULES: Final = (
     ("gosgd:p=0.02", "exponential"),
     ("gosgd:p=0.1", "exponential"),
@@ -33,19 +34,14 @@ _RULES: Final = (
     ("local-sgd:h=20", "complete"),
     ("allreduce", "complete"),
 )
-"""Rules of the first round, from every step to rarely, and their graphs."""
-
 _TOPOLOGIES: Final = ("ring", "torus", "exponential", "complete")
 _WIRES: Final = ("float32", "bfloat16", "int8")
 
 _TIME: Final = "time_to_loss_median_s"
 _METRICS: Final = (_TIME, "bytes_to_loss_median")
 
-_DONE: Final = 0.95
-"""How close to the best final loss the default target is, as a fraction of the way."""
-
+# A peer is slow if its steps, or its uplink, take this many times as long as the typical one's.
 _SLOW: Final = 1.5
-"""A peer is slow if its steps, or its uplink, take this many times as long as the typical one's."""
 
 _FACTORS: Final = ("rule", "topology", "wire")
 _HEADS: Final = ("Rule", "Parameters", "Topology", "Wire")
@@ -80,7 +76,6 @@ class Advice:
     results: Results
     """Results of the study; its failures include candidates that cannot be used."""
     comparison: Comparison
-    """Ranking and verdicts."""
 
     @property
     def best(self) -> Candidate | None:
@@ -98,8 +93,7 @@ class Advice:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """A sentence about the best candidate, and one for each factor: how its other values
-        compare with that candidate's."""
+        """A sentence about the best candidate, and one about the other values of each factor."""
         best = self.best
         if best is None:
             return ()
@@ -153,22 +147,17 @@ def advise(
     jobs: int | None = None,
     compute: Callable[[StudyPlan, str], Results] | None = None,
 ) -> Advice:
-    """Simulate ways to train on some machines, and rank them by the time to a loss.
-
-    Three rounds add to one study: rules with their parameters, then other topologies of the best
-    so far, then other wires of the best. All take the same number of steps.
+    """Simulate ways to train on some machines, and rank them by the time to a loss: rules with
+    their parameters, then other topologies of the best so far, then other wires of the best.
 
     Args:
-        fleet: The machines.
         folder: Folder of the study; trials that are there already are not computed again.
         given: Settings of `rumor.sim.simulate` that take precedence over the fleet's. A rule,
-            topology or wire among them is not varied; a rule named without parameters has them
-            varied, if it is among those of the first round.
-        seeds: Runs of each candidate, >= 1.
-        target: A loss; by default 95 % of the way from the first to the best last one of the first
-            round.
-        jobs: Processes; by default as many as cores and memory allow.
-        compute: Computes a planned round, of the given factor; by default `run_study` does.
+            topology or wire among them is not varied, except the parameters of a rule named
+            without any.
+        target: A loss; default: 95 % of the way from the first to the best final one.
+        jobs: Number of processes; default: as many as cores and memory allow.
+        compute: Computes a planned round, of the given factor; default: `run_study`.
 
     Raises:
         ConfigError: An argument is out of range, no candidate can be used, or the task has no loss.
@@ -215,6 +204,7 @@ def advise(
         )
         usable = replace(study, axes=(_axis(left, settings),))
         results = compute(replace(plan, study=usable, trials=trials, to_do=to_do, bad={}), factor)
+        # Also where a target is given, to refuse a task without a loss.
         usual = _target(results)
         if target is None:
             target = usual
@@ -247,7 +237,7 @@ def slow_peers(fleet: Calibration) -> tuple[int, ...]:
 
 
 def _without(fleet: Calibration, gone: Sequence[int]) -> Calibration:
-    """Return the fleet without some peers; workers that hosts and links name are renumbered."""
+    """Return the fleet without some peers; workers that hosts name are renumbered."""
     kept = [index for index in range(len(fleet.peers)) if index not in gone]
     numbers = {str(old): str(new) for new, old in enumerate(kept)}
     hosts = [
@@ -301,11 +291,11 @@ def _name(rule: str) -> str:
 
 
 def _target(results: Results) -> float:
-    """Return the default loss: nearly the best last one of any trial."""
+    """Return the default target: nearly the best final loss of any trial."""
     curves = [one.series.get("loss_median", ()) for one in results.results]
     known = [[loss for loss in curve if loss is not None] for curve in curves]
     if not (known := [curve for curve in known if curve]):
         whys = [*results.failures.values(), "the task has no loss to rank by"]
         raise ConfigError(f"no candidate can be ranked: {whys[0]}")
     first, best = median_low(curve[0] for curve in known), min(curve[-1] for curve in known)
-    return first - _DONE * (first - best)
+    return first - 0.95 * (first - best)

@@ -12,7 +12,6 @@ __all__ = [
     "listed",
     "named",
     "number",
-    "of_seeds",
     "percent",
     "place",
     "scale_of",
@@ -20,8 +19,7 @@ __all__ = [
     "spread",
 ]
 
-# Units larger or smaller than that of the values, the largest first: the value from which a unit
-# is used, its name, and its size.
+# By the unit of the values: the value from which a unit is used, its name, and its size.
 _SCALES: Final[Mapping[str, tuple[tuple[float, str, float], ...]]] = {
     "s": ((7200.0, "h", 3600.0), (120.0, "min", 60.0), (0.1, "s", 1.0), (0.0, "ms", 1e-3)),
     "bytes": (
@@ -94,22 +92,13 @@ def percent(value: float | None) -> str:
     return f"{number(100 * value, 4 if 0.99 < value < 1 else 3)} %"
 
 
-def count(n: int, one: str, several: str | None = None) -> str:
+def count(n: int, one: str) -> str:
     """Format a count with its noun.
 
-    >>> count(1, "seed"), count(3, "seed"), count(2, "study", "studies")
-    ('1 seed', '3 seeds', '2 studies')
+    >>> count(1, "seed"), count(3000, "seed")
+    ('1 seed', '3,000 seeds')
     """
-    return f"1 {one}" if n == 1 else f"{n:,} {several or one + 's'}"
-
-
-def of_seeds(n: int, asked: int) -> str:
-    """Say how many of the expected seeds have a result.
-
-    >>> of_seeds(1, 3)
-    '1 of 3 seeds have a result'
-    """
-    return f"{n} of {count(asked, 'seed')} {'has' if asked == 1 else 'have'} a result"
+    return f"1 {one}" if n == 1 else f"{n:,} {one}s"
 
 
 def listed(names: Sequence[str], at_most: int = 4) -> str:
@@ -158,12 +147,8 @@ def spread(found: Interval | None, unit: str = "") -> str:
 def named(axis: str, label: str) -> str:
     """Name a point, with its axis if the label alone would be unclear.
 
-    >>> named("topology", "ring"), named("p", "0.1"), named("exact", "true")
-    ('ring', 'p = 0.1', 'exact = true')
-    >>> named("run", "-1"), named("run", "1_0")
-    ('run = -1', '1_0')
-    >>> named("speeds", "1x:50%,4x:50%")
-    '"1x:50%,4x:50%"'
+    >>> named("topology", "ring"), named("p", "0.1"), named("speeds", "1x:50%,4x:50%")
+    ('ring', 'p = 0.1', '"1x:50%,4x:50%"')
     """
     # A line break must not break the sentence around it.
     label = " ".join(label.split())
@@ -175,7 +160,7 @@ def named(axis: str, label: str) -> str:
 
 
 def place(at: Mapping[str, str]) -> str:
-    """Name the place on the axes at which a comparison is made.
+    """Name a place on the axes.
 
     >>> place({"partition": "dirichlet:0.1", "loss": "0.2"}), place({"data": "all data everywhere"})
     ('partition dirichlet:0.1 and loss = 0.2', 'all data everywhere')

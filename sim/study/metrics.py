@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from .results import Result, Results
 
-__all__ = ["FACTS", "METRICS", "Metric", "metrics_known", "preferred", "values_of"]
+__all__ = ["FACTS", "METRICS", "Metric", "metrics_known", "values_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +29,10 @@ class Metric:
     is_ratio: bool = True
     """True if groups and noise are compared by a factor; False for a difference."""
     target_curve: str = ""
-    """The curve whose value at the target accuracy it is; empty for figures of a whole run."""
-    goal: str = "accuracy"
-    """The curve that must reach the target."""
-    end: str = ""
-    """The metric that compares trials which never reach the target, by their final state."""
+    """The curve whose value at the target it is; empty for figures of a whole run."""
+    goal: str = ""
+    """The curve that must reach the target. Its final value, a metric of the same name, compares
+    trials that never do."""
     preference: int | None = None
     """Groups are compared by the available metric with the lowest value; None: only on request."""
     curve: str = ""
@@ -49,8 +48,8 @@ class Metric:
 
     @property
     def to_target(self) -> bool:
-        """True if it is counted up to the target accuracy, which a trial may never reach."""
-        return bool(self.target_curve)
+        """True if it is counted up to the target, which a trial may never reach."""
+        return bool(self.goal)
 
     @property
     def title(self) -> str:
@@ -64,13 +63,13 @@ class Metric:
 
 
 def values_of(results: Iterable[Result], metric: Metric, target: float) -> dict[int, float]:
-    """Return the value of a metric by seed, for each seed of a group that has one."""
+    """Return a metric's values by seed, where a result has one."""
     found = {result.trial.seed: metric.of(result, target) for result in results}
     return {seed: value for seed, value in found.items() if value is not None}
 
 
 def metrics_known(results: Results) -> tuple[Metric, ...]:
-    """Return the metrics to show that some trial has; metrics that the study names come first."""
+    """Return the metrics to show that some trial has, first those that the study names."""
     study, order = results.study, [*results.study.metrics, *METRICS]
     known = {
         name: METRICS[name]
@@ -79,12 +78,6 @@ def metrics_known(results: Results) -> tuple[Metric, ...]:
         and any(METRICS[name].of(one, study.target) is not None for one in results.results)
     }
     return tuple(metric for metric in known.values() if metric.hidden_by not in known)
-
-
-def preferred() -> list[Metric]:
-    """Return the default metrics for comparing trials, best first."""
-    found = [metric for metric in METRICS.values() if metric.preference is not None]
-    return sorted(found, key=lambda metric: metric.preference or 0)
 
 
 def _to_target(
@@ -97,7 +90,6 @@ def _to_target(
         unit=unit,
         target_curve=curve,
         goal=goal,
-        end=goal,
         **more,
     )
 
@@ -119,22 +111,21 @@ def _bytes_per_token(result: Result, _: float) -> float | None:
 
 def _back_s(result: Result, _: float) -> Any:
     """Return the time from the start of a crashed worker's process until it rejoins the swarm."""
-    found = [result.summary.get(name) for name in ("restart_s_median", "join_s_median")]
-    return next((time_s for time_s in found if time_s is not None), None)
+    restart_s = result.summary.get("restart_s_median")
+    return result.summary.get("join_s_median") if restart_s is None else restart_s
 
 
-def _of_worker(name: str, words: str, unit: str = "%", **more: Any) -> Metric:
-    """Return a metric of single workers at the end: a quantile of their figures."""
-
-    def source(result: Result, _: float) -> Any:
-        return (result.series.get(name) or (None,))[-1]
-
-    return Metric(name=name, words=words, source=source, unit=unit, is_ratio=False, is_shown=False,
-                  **({"lower_is_better": False} | more))  # fmt: skip
-
-
-def _of_graph(name: str, words: str) -> Metric:
-    return Metric(name=name, words=words, source=lambda one, _: one.facts.get(name))
+def _of_worker(name: str, words: str, unit: str = "%", *, lower_is_better: bool = False) -> Metric:
+    """Return the metric of a quantile of the workers' own figures at the end."""
+    return Metric(
+        name=name,
+        words=words,
+        source=lambda one, _: (one.series.get(name) or (None,))[-1],
+        unit=unit,
+        lower_is_better=lower_is_better,
+        is_ratio=False,
+        is_shown=False,
+    )
 
 
 _GAP = "how far apart models are"
@@ -193,15 +184,13 @@ METRICS: Final[dict[str, Metric]] = {
 }  # fmt: skip
 """Metrics by name. Metrics to the target are None for a trial that never reached it."""
 
-FACTS: Final[dict[str, Metric]] = {
-    fact.name: fact
-    for fact in (
-        _of_graph("spectral_gap", "spectral gap"),
-        _of_graph("effective_neighbors", "effective neighbors"),
-        _of_graph("contraction", "contraction"),
-        _of_graph("degree_mean", "mean degree"),
-        _of_graph("diameter", "diameter"),
-        _of_graph("rounds_to_1e-3", "rounds to a thousandth"),
-    )
+FACTS: Final = {
+    "spectral_gap": "spectral gap",
+    "effective_neighbors": "effective neighbors",
+    "contraction": "contraction",
+    "degree_mean": "mean degree",
+    "diameter": "diameter",
+    "rounds_to_1e-3": "rounds to a thousandth",
 }
-"""Facts about a trial's graph, known before training: columns that may predict results."""
+"""Facts about a trial's graph, known before training, with their words: columns that may predict
+results."""

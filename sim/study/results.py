@@ -24,7 +24,7 @@ class Result:
 
     trial: Trial
     key: str
-    """Hash of the trial's arguments and of the code, hexadecimal: its name in the store."""
+    """Name in the store: a hash of the trial's arguments and of the code, hexadecimal."""
     summary: Mapping[str, Any]
     """`rumor.sim.Run.summary` without the fields that depend on the machine."""
     series: Mapping[str, tuple[float | None, ...]]
@@ -35,8 +35,8 @@ class Result:
     """Time to compute it, seconds."""
 
     def reached(self, target: float, goal: str = "accuracy") -> int | None:
-        """Return the first evaluation at which a curve reached the target; None if never. A loss
-        reaches it from above, every other curve from below."""
+        """Return the first evaluation at which a curve reached the target: a loss from above,
+        others from below. None if never."""
         is_loss = goal.startswith("loss")
         for index, value in enumerate(self.series.get(goal, ())):
             if value is not None and (value <= target if is_loss else value >= target):
@@ -72,12 +72,9 @@ class Results:
         return replace(self, results=tuple(there))
 
     def of_finished_seeds(self) -> "Results":
-        """Drop seeds that a place has only begun, if it has finished another.
-
-        A place is a point of every axis but the first. If a study was stopped, some points of the
-        first axis have one seed more than the others, though none failed: all are compared by the
-        seeds that all have.
-        """
+        """Drop seeds that a place has only begun, if it has finished another."""
+        # When a study was stopped, some points of the first axis have one seed more than others: at
+        # each place of the other axes, all are compared by the seeds that all have.
         known = {str(result.trial) for result in self.results} | set(self.failures)
         trials = {str(trial): (trial.group[1:], trial.seed) for trial in self.study.trials()}
         begun = {at for name, at in trials.items() if name not in known}
@@ -93,10 +90,8 @@ class Results:
 
 
 def seeds_tried(results: Results, at: Mapping[str, str]) -> dict[tuple[str, ...], frozenset[int]]:
-    """Return the seeds that every group with trials at some labels should have.
-
-    Seeds without any result or failure there have not been run yet, and are left out.
-    """
+    """Return the seeds that every group at some labels should have, without seeds that have not
+    been run there at all."""
     asked: dict[tuple[str, ...], set[int]] = {}
     tried = {result.trial.seed for result in results.where(**at).results}
     for trial in results.study.trials():

@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import digamma, nctdtr, polygamma, stdtr, stdtrit
 
 __all__ = [
-    "CONFIDENCE",
-    "POWER",
     "Difference",
     "Interval",
     "difference",
@@ -24,13 +24,8 @@ __all__ = [
     "quantile",
 ]
 
-CONFIDENCE: Final = 0.95
-"""Probability that an interval holds the true value."""
-
-POWER: Final = 0.8
-"""Probability that a detectable difference is significant."""
-
-# The degrees of freedom that all pairs with one group share, at most, as a multiple of one pair's.
+# All pairs share the reference's noise, so their common variance is worth at most this many times
+# one pair's freedom. Satterthwaite gives 4, with which `holm` over 28 groups finds half as many.
 _BORROWED_MAX: Final = 6
 
 
@@ -55,10 +50,8 @@ class Interval:
 
     @property
     def in_logs(self) -> "Interval":
-        """The geometric mean with the interval of the logarithms, for a logarithmic axis.
-
-        Its lower end is above 0 whatever the noise. If some values are not above 0, they have no
-        logarithm: the interval is then that of the values.
+        """The geometric mean with the interval of the logarithms, for a logarithmic axis; the
+        interval itself if some value is not above 0.
 
         >>> found = interval([1.0, 10.0, 100.0]).in_logs
         >>> round(found.mean, 3), found.low > 0, interval([1.0, 10.0, 100.0]).low > 0
@@ -66,9 +59,8 @@ class Interval:
         """
         if not self.values or min(self.values) <= 0:
             return self
-        found = interval(math.log(value) for value in self.values)
-        mean, low, high = map(exp, (found.mean, found.low, found.high))
-        return Interval(mean=mean, low=low, high=high, n=self.n, values=self.values)
+        logs = interval(map(math.log, self.values))
+        return replace(self, mean=exp(logs.mean), low=exp(logs.low), high=exp(logs.high))
 
 
 def interval(values: Iterable[float]) -> Interval:
@@ -92,18 +84,19 @@ class Difference:
     mean: float
     """Mean of the first minus the second, over the seeds that both have; NaN without any."""
     low: float
-    """The 95 % interval for this one difference; NaN if the noise is unknown."""
+    """The 95 % interval for this one difference; NaN, as all that follows, if the noise is
+    unknown."""
     high: float
     p: float
-    """Two-sided probability that noise alone makes a difference as large; NaN if unknown."""
+    """Two-sided probability that noise alone makes a difference as large."""
     error: float = math.nan
-    """Its standard error, in its own unit; NaN if the noise is unknown."""
+    """Standard error of the mean."""
     freedom: float = math.nan
     """Degrees of freedom of the standard error."""
 
 
 def difference(a: Mapping[int, float], b: Mapping[int, float]) -> Difference:
-    """Compare two groups, a value for each seed, by a paired t test on the seeds that both have.
+    """Compare two groups by a paired t test on the seeds that both have.
 
     >>> found = difference({0: 5.0, 1: 6.0, 2: 7.0}, {0: 4.0, 1: 4.9, 2: 6.1})
     >>> round(found.mean, 3), round(found.p, 4)
@@ -119,31 +112,14 @@ def differences(
     resolution: float = 0.0,
     at_least_common: bool = False,
 ) -> tuple[Difference, ...]:
-    """Compare several groups with one, each by a paired t test that borrows from the others.
-
-    Three seeds say little about the noise of one pair, and thirty pairs say much about noise in
-    general. So each pair's variance is drawn towards the common variance of the pairs, the more the
-    more similar their variances are; this also raises its degrees of freedom. A single pair gets an
-    ordinary paired t test.
-
-    All pairs share the reference's noise, so their common variance is worth less than the sum of
-    their freedoms: here at most six times one pair's. By Satterthwaite it is four times that, with
-    many groups of similar noise; but `holm` over all pairs of groups is careful enough already, and
-    of 28 groups that would find half as many. Measured with `holm`, the best of equal groups being
-    the reference, 1500 studies each of 3, 7 and 28 groups on 2, 3 or 6 seeds: some group is wrongly
-    called worse in 0 to 5 % of studies with equal noise, and in 0 to 8 % where one group is three
-    or five times as noisy; of 3 groups on 2 seeds in 7 and 9 %. Of 28 groups on 3 seeds, with noise
-    of 10 % and half of them 50 % slower, it finds 56 % of these; on 2 seeds almost none, on 6 all.
+    """Compare groups with one, each by a paired t test whose variance is shrunk towards that of
+    all pairs; p is not corrected yet, see `holm`.
 
     Args:
         resolution: Values are known this precisely only; noise counts as at least the noise
             that this causes.
-        at_least_common: Raise each pair's noise to at least the mean of all pairs. Figures in
-            two clusters, as of trials that succeed or fail, vary little in a group whose few
-            seeds all fell into one cluster, by chance.
-
-    Returns:
-        One difference for each group; the values of p are not corrected yet, see `holm`.
+        at_least_common: Raise each pair's noise to at least the mean of all pairs, for figures in
+            two clusters: few seeds that all fell into one cluster vary little, by chance.
 
     Source: Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, sections 4
     to 6.2.
@@ -160,7 +136,6 @@ def differences(
     freedom = np.array([max(0, len(found) - 1) for found in deltas], np.float64)
     common = float(np.nanmean(variances)) if at_least_common and freedom.any() else 0.0
     prior, prior_freedom = _in_common(variances, freedom)
-    # Upper limit of the common degrees of freedom of pairs that share one group.
     usable = int((freedom > 0).sum())
     freedom_max = float(freedom.sum()) / (1 + (usable - 1) / _BORROWED_MAX) if usable else 0.0
     found: list[Difference] = []
@@ -174,12 +149,10 @@ def differences(
 
 
 def holm(p: Sequence[float], *, family: int | None = None) -> tuple[float, ...]:
-    """Correct p values for several comparisons, so that they all hold together.
+    """Correct p values for several comparisons; NaN, an unknown value, does not count.
 
     Args:
-        p: Value of each comparison; NaN if unknown, which does not count.
-        family: Number of comparisons that these were chosen from; default: no others. The best of
-            n, if chosen by the same data, was chosen from n (n - 1) / 2 comparisons.
+        family: Number of comparisons that these were chosen from; default: no others.
 
     Source: Holm, Scandinavian Journal of Statistics 6, 1979.
 
@@ -197,8 +170,6 @@ def holm(p: Sequence[float], *, family: int | None = None) -> tuple[float, ...]:
 
 
 def _judged(deltas: NDArray[np.float64], variance: float, freedom: float) -> Difference:
-    from scipy.special import stdtr
-
     n = len(deltas)
     mean = float(deltas.mean()) if n else math.nan
     if n == 0 or math.isnan(variance) or freedom < 1:
@@ -212,22 +183,13 @@ def _judged(deltas: NDArray[np.float64], variance: float, freedom: float) -> Dif
 
 
 def minimum_detectable(found: Difference, level: float) -> float:
-    """Return the smallest true difference that is significant in 4 of 5 studies with such noise.
-
-    Args:
-        found: The source of the noise.
-        level: The p below which differences are significant; corrected, if there are several.
-
-    Returns:
-        In the unit of the difference, 0 or more; NaN if the noise is unknown.
+    """Return the smallest true difference that is significant in 4 of 5 studies with the noise of
+    *found*, at the corrected *level*; NaN if the noise is unknown.
 
     >>> one = difference({0: 5.0, 1: 6.0, 2: 7.0}, {0: 4.0, 1: 4.9, 2: 6.1})
     >>> round(minimum_detectable(one, 0.05), 2), round(minimum_detectable(one, 0.005), 2)
     (0.33, 1.04)
     """
-    from scipy.optimize import brentq
-    from scipy.special import nctdtr, stdtrit
-
     if math.isnan(found.error):
         return math.nan
     if found.error == 0:
@@ -235,7 +197,7 @@ def minimum_detectable(found: Difference, level: float) -> float:
     bar = float(stdtrit(found.freedom, 1 - level / 2))
 
     def missed(errors: float) -> float:
-        return float(nctdtr(found.freedom, errors, bar)) - (1 - POWER)
+        return float(nctdtr(found.freedom, errors, bar)) - 0.2
 
     # At no true difference nearly all studies miss it; at this many standard errors almost none.
     most = 2 * bar + 4
@@ -266,19 +228,12 @@ def quantile(freedom: float) -> float:
     >>> round(quantile(2), 3)
     4.303
     """
-    from scipy.special import stdtrit
-
-    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    return float(stdtrit(freedom, 0.975))
 
 
 def _in_common(variances: NDArray[np.float64], freedom: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the common variance, and the degrees of freedom that it is worth.
-
-    Moments of their logarithms, if they are scaled F: `(0, 0)` with too few variances.
-    """
-    from scipy.optimize import brentq
-    from scipy.special import digamma, polygamma
-
+    """Return the common variance, and the degrees of freedom that it is worth, by the moments of
+    the logarithms of scaled F; zeros with too few variances."""
     usable = (freedom > 0) & (variances > 0)
     if usable.sum() < 2:
         return 0.0, 0.0

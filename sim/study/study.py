@@ -12,11 +12,11 @@ from ...gossip.errors import ConfigError
 
 __all__ = ["NUMBER", "Axis", "Condition", "Point", "Study", "Trial", "holds", "with_tuples"]
 
+# Not float(), which also accepts 1_0 and digits of other scripts.
 NUMBER: Final = re.compile(
     r"([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[-+]?[0-9]+)?)\s*(%|x|ms|s)?", re.IGNORECASE
 )
-"""A decimal as people write it, perhaps with a unit that all labels of an axis share: float()
-accepts 1_0, and digits of other scripts, too."""
+"""A decimal as people write it, perhaps with a unit."""
 
 
 def with_tuples(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,8 +39,7 @@ class Axis:
     """A setting that a study varies."""
 
     name: str
-    """A field of `rumor.sim.SimulationConfig`, or a name that the study chooses if its points set
-    several fields."""
+    """A field of `rumor.sim.SimulationConfig`, or any name if its points set several fields."""
     points: tuple[Point, ...]
     """Points in display order; no two have the same label."""
 
@@ -80,7 +79,7 @@ class Trial:
 
     @property
     def seed(self) -> int:
-        """Seed of everything random in the trial."""
+        """Seed of the trial."""
         return int(self.settings["seed"])
 
     @property
@@ -93,22 +92,16 @@ class Trial:
 
 
 Condition = Mapping[str, Any]
-"""A condition on trials: for each name a value, or a list of values of which one must match. A name
-that is that of an axis and of an argument means either."""
+"""A condition on trials: for each name of an axis or argument a value, or a list of values."""
 
 
 def holds(condition: Condition, settings: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """True if everything in a condition matches a trial.
-
-    Args:
-        settings: Settings of the trial; settings left at their default match nothing.
-        labels: Labels of its points, by axis.
+    """True if everything in a condition matches a trial; settings left at their default match
+    nothing.
 
     >>> many = {"rule": ["dpsgd", "allreduce"], "workers": 512}
     >>> holds(many, {"rule": "dpsgd", "workers": 512}, {})
     True
-    >>> holds(many, {"rule": "sgp", "workers": 512}, {})
-    False
     """
     for name, wanted in condition.items():
         known = [values[name] for values in (labels, settings) if name in values]
@@ -135,23 +128,19 @@ class Study:
     settings: Mapping[str, Any]
     """Settings that all trials share."""
     axes: tuple[Axis, ...]
-    """The varied settings, except the seed; points of the first axis are compared with each other,
-    at each place of the others."""
+    """The varied settings; points of the first axis are compared, at each place of the others."""
     seeds: tuple[int, ...]
-    """Each trial runs once with each seed."""
     skip: tuple[Condition, ...] = ()
     """Trials to leave out: those that match any condition."""
     target: float = 0.9
     """Accuracy that times and bytes are counted to; a loss for the metrics of losses."""
     metrics: tuple[str, ...] = ()
-    """Metrics to compare points by, names of `METRICS`: the first ranks them, and each has a chart
-    and a column of its own. Default: depends on the task."""
+    """Names of `METRICS`: the first ranks the points. Default: depends on the task."""
     tune: str = ""
-    """The axis, such as ``lr``, of which every point of the others is shown at its best value, next
-    to the search. Empty for none."""
+    """The axis, such as ``lr``, of which every point of the others is shown at its best value."""
     reference: str = ""
-    """The point of the first axis that the others are compared with, named before any result is
-    known: if it is first, only the comparisons with it count, and not all pairs. Empty for none."""
+    """A point of the first axis, named before any result is known: if it is first, only the
+    comparisons with it count, and not all pairs."""
     source: str = ""
     """Source of optimizer, momentum and learning rate, for people."""
 
@@ -166,7 +155,14 @@ class Study:
             raise ConfigError(
                 'the grid is empty: vary something, as in [grid] topology = ["ring", "complete"]'
             )
-        self._check_settings()
+        given = dict.fromkeys(self.settings, "settings")
+        for axis in self.axes:
+            own = {name for point in axis.points for name in point.settings}
+            for name in sorted(own & given.keys()):
+                raise ConfigError(
+                    f"{name} is set by {given[name]} and by grid.{axis.name}: only one can set it"
+                )
+            given |= dict.fromkeys(own, f"grid.{axis.name}")
         # A condition that matches nothing is a typo.
         for condition in self.skip:
             if not any(holds(condition, *place) for place in self.places()):
@@ -184,29 +180,13 @@ class Study:
                 f"such as {compared.labels[0]!r}"
             )
 
-    def _check_settings(self) -> None:
-        """Check that no setting is given in two places, one of which would have no effect."""
-        given = dict.fromkeys(self.settings, "settings")
-        for axis in self.axes:
-            own = {name for point in axis.points for name in point.settings}
-            for name in sorted(own):
-                if name in given:
-                    raise ConfigError(
-                        f"{name} is set by {given[name]} and by grid.{axis.name}: only one can set "
-                        "it"
-                    )
-            given |= dict.fromkeys(own, f"grid.{axis.name}")
-
     @property
     def goal(self) -> str:
         """The curve of the target: ``accuracy``, or ``loss`` if a metric asks for it."""
         return "loss" if any("_to_loss" in name for name in self.metrics) else "accuracy"
 
     def trials(self) -> Iterator[Trial]:
-        """Yield all trials in the order of the axes, the last changing fastest, seeds within.
-
-        Trials that match `skip` are left out.
-        """
+        """Yield all trials in the order of the axes, the last changing fastest, seeds within."""
         for settings, labels in self.places():
             if any(holds(condition, settings, labels) for condition in self.skip):
                 continue
@@ -214,15 +194,8 @@ class Study:
                 yield Trial(labels=labels, settings=settings | {"seed": seed})
 
     def priority(self, trial: Trial) -> tuple[int, ...]:
-        """Return a sort key for when time is short: the first seed everywhere, then the next.
-
-        Within a seed, the points of the first axis are together at each place of the others, so
-        that a stopped study lacks seeds, then places.
-        """
-        first, *others = [
-            axis.labels.index(trial.labels[axis.name]) if axis.name in trial.labels else 0
-            for axis in self.axes
-        ]
+        """Return a sort key by which a stopped study lacks seeds, then places, then points."""
+        first, *others = [axis.labels.index(trial.labels[axis.name]) for axis in self.axes]
         return self.seeds.index(trial.seed), *others, first
 
     def places(self) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:

@@ -19,21 +19,21 @@ from .study import Axis, Condition, Point, Study, with_tuples
 __all__ = [
     "RUNNER_SETTINGS",
     "SETTINGS",
-    "built_in_path",
     "built_in_studies",
     "find_study",
     "read_study",
+    "study_path",
     "time_told",
 ]
 
-# The runner sets the former, and seeds have a key of their own.
 RUNNER_SETTINGS: Final = ("threads", "window", "memory_gib")
 """Settings that do not change any bit of a result."""
 
-_OTHERS: Final = (*RUNNER_SETTINGS, "seed")
-
 SETTINGS: Final = tuple(
-    field.name for field in fields(SimulationConfig) if field.name not in _OTHERS
+    field.name
+    for field in fields(SimulationConfig)
+    # Seeds have a key of their own.
+    if field.name not in (*RUNNER_SETTINGS, "seed")
 )
 """Arguments of `rumor.sim.simulate` that a study may set or vary."""
 
@@ -46,10 +46,7 @@ _SEEDS_MAX: Final = 10_000
 
 
 def read_study(path: Path) -> Study:
-    """Read a study from TOML; docs/reference/studies.md lists the keys.
-
-    Args:
-        path: The file, in UTF-8; its name without the suffix is the study's.
+    """Read a study from a TOML file, whose name without the suffix is the study's.
 
     Raises:
         ConfigError: It cannot be read, or is malformed; the message names the key.
@@ -105,10 +102,10 @@ def _axis(name: str, values: object) -> Axis:
     where = f"grid.{name}"
     if not isinstance(values, list):
         raise ConfigError(f"{where} is {_shown(values)}: it must be a list")
+    are_tables = [isinstance(value, dict) for value in values]
     # A list of faults is a list of tables, too, in which none has a name.
-    if name not in SETTINGS and any(isinstance(value, dict) for value in values):
-        return Axis(name, tuple(_point(where, value) for value in values))
-    if values and all(isinstance(value, dict) and "name" in value for value in values):
+    are_points = all(are_tables) and all("name" in value for value in values)
+    if any(are_tables) and (are_points or name not in SETTINGS):
         return Axis(name, tuple(_point(where, value) for value in values))
     check_keys({name: values}, SETTINGS, "grid")
     return Axis(name, tuple(Point(_label(value), with_tuples({name: value})) for value in values))
@@ -151,10 +148,10 @@ def _seeds(given: object) -> tuple[int, ...]:
     )
 
 
-def _given(content: Mapping[str, Any], key: str, unless_given: Any, form: str) -> Any:
+def _given(content: Mapping[str, Any], key: str, default: Any, form: str) -> Any:
     """Return a value of the same type as the default, or an integer for a float."""
-    found = content.get(key, unless_given)
-    kinds = (int, float) if isinstance(unless_given, float) else (type(unless_given),)
+    found = content.get(key, default)
+    kinds = (int, float) if isinstance(default, float) else (type(default),)
     if type(found) not in kinds:
         raise ConfigError(f"{key} is {_shown(found)}: it must be {form}")
     return found
@@ -179,31 +176,33 @@ def built_in_studies() -> tuple[Study, ...]:
 
 
 def find_study(text: str) -> Study:
-    """Find a study by a name in `built_in_studies`, or the path of a file that ends in ``.toml``.
+    """Read a built-in study, or a file that ends in ``.toml``.
 
     Raises:
         ConfigError: The study is unknown, or cannot be read.
     """
-    return read_study(Path(text) if text.endswith(".toml") else built_in_path(text))
+    return read_study(study_path(text))
 
 
-def built_in_path(name: str) -> Path:
-    """Return the file of a built-in study.
+def study_path(text: str) -> Path:
+    """Return the file of a built-in study, or *text* itself if it ends in ``.toml``.
 
     Raises:
         ConfigError: The study is unknown.
     """
+    if text.endswith(".toml"):
+        return Path(text)
     names = sorted(path.stem for path in _FOLDER.glob("*.toml"))
-    if name not in names:
-        hint = did_you_mean(name, names)
+    if text not in names:
+        hint = did_you_mean(text, names)
         raise ConfigError(
-            f"unknown study {name!r}{hint} It must be {', '.join(names)}, or a file that ends in "
+            f"unknown study {text!r}{hint} It must be {', '.join(names)}, or a file that ends in "
             ".toml"
         )
-    return _FOLDER / f"{name}.toml"
+    return _FOLDER / f"{text}.toml"
 
 
 def time_told(name: str) -> str:
     """Return the time that a study's file states, as in ``# About 12 min on 2 cores.``"""
-    found = _TIME.search(built_in_path(name).read_text(encoding="utf-8"))
+    found = _TIME.search(study_path(name).read_text(encoding="utf-8"))
     return "" if found is None else found[1]

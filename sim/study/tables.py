@@ -16,12 +16,8 @@ FAILURES: Final = "failures.json"
 
 
 def write_tables(results: Results, folder: Path) -> None:
-    """Write tables that do not depend on when, where and in which order trials were computed.
-
-    ``curves.csv`` has a row for each trial and evaluation: a column for each axis, ``seed``,
-    ``trial`` (its name in the store), ``evaluation`` (counted from 0) and the
-    curves. ``summary.csv`` has a row for each trial. ``failures.json`` says which trials failed,
-    and why; it exists only if some did.
+    """Write ``curves.csv``, ``summary.csv``, and ``failures.json`` if trials failed: the same
+    bytes whenever, wherever and in which order trials were computed.
 
     Raises:
         OSError: Writing failed; the earlier content is kept.
@@ -36,10 +32,8 @@ def write_tables(results: Results, folder: Path) -> None:
 
 
 def axis_columns(results: Results) -> dict[str, str]:
-    """Return the column of each axis: its name, prefixed ``axis_`` if a curve or figure has it.
-
-    An axis may be called ``loss``, for the messages that the network loses.
-    """
+    """Return the column of each axis: its name, prefixed ``axis_`` if a curve or figure has it."""
+    # An axis may be called loss, for the messages that the network loses.
     taken = {"seed", "trial", "evaluation", "digest", *CURVES, *_figures()}
     names = [axis.name for axis in results.study.axes]
     return {name: f"axis_{name}" if name in taken else name for name in names}
@@ -77,10 +71,11 @@ def _figures() -> list[str]:
 
 
 def _summary(results: Results) -> str:
-    names, target, sources = _figures(), results.study.target, METRICS | FACTS
+    names = _figures()
 
     def rows(result: Result) -> Iterable[Any]:
-        figures = [sources[name].source(result, target) for name in names]
-        yield [*figures, result.summary.get("digest")]
+        values = {n: metric.source(result, results.study.target) for n, metric in METRICS.items()}
+        values |= result.facts
+        yield [*(values.get(name) for name in names), result.summary.get("digest")]
 
     return _table(results, [*names, "digest"], rows)

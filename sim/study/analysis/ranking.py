@@ -8,7 +8,7 @@ from itertools import product
 from typing import Final
 
 from .. import statistics
-from ..metrics import METRICS, Metric, preferred, values_of
+from ..metrics import METRICS, Metric, values_of
 from ..results import Result, Results, seeds_tried
 from ..study import Study
 
@@ -26,13 +26,11 @@ __all__ = [
 SIGNIFICANT: Final = 0.05
 """Differences with a smaller p, corrected, are more than noise."""
 
-# The first number of the rank of rows without the figure.
-_UNRANKED: Final = 2
-
 # Zero has no logarithm. Values below this part of the largest are rounding.
 _RELATIVE_MIN: Final = 1e-12
 
-# Arrivals and final figures are two tests of one pair.
+# A seed may miss the target by chance, as it may reach it late by chance. So rows that miss it are
+# compared twice, by their arrivals and by their final figures, and the smaller p counts twice.
 _TESTS: Final = 2
 
 Values = Mapping[int, float]
@@ -68,29 +66,25 @@ class Row:
     n: int
     """Number of seeds with results."""
     missing: int
-    """Number of seeds without results that other points have, or that failed. Seeds that were never
-    run do not count: an interrupted study is a study with fewer seeds."""
+    """Number of seeds that failed, or that only other points have."""
     figures: Mapping[str, statistics.Interval]
-    """Figures by name of the metric (`METRICS`), where all results have it. Figures to the target
-    are here only if no seed is missing and all reached it: the mean of the lucky seeds would say
-    too little."""
+    """Figures by name of the metric, where all seeds have it."""
     arrived: Mapping[str, int] = field(default_factory=dict)
     """Number of seeds that reached the target, for each metric counted to it."""
     gap: statistics.Difference | None = None
-    """Difference to the first: a factor (1.5 takes half as much again) if the comparison's metric
-    is a ratio, else a difference. Its interval is for this pair alone. None for the first itself,
-    and for rows that cannot be compared."""
+    """Difference to the first, for this pair alone: a factor if the metric is a ratio, else a
+    difference. None for the first itself, and for rows that cannot be compared."""
     end_gap: statistics.Difference | None = None
     """Difference in the final figure, for rows that do not always reach the target."""
     p: float = math.nan
-    """Probability that noise alone makes such a difference, corrected for several comparisons
-    (Holm); NaN if the noise is unknown."""
+    """Probability that noise alone makes such a difference, corrected for several comparisons;
+    NaN if the noise is unknown."""
     verdict: Verdict = Verdict.NOT_COMPARED
     is_by_arrivals: bool = False
     """True if `p` tests how many seeds reached the target; False if it tests figures."""
     detectable: float = math.nan
-    """The smallest true difference that would be significant in 4 of 5 studies. In the unit of
-    `gap`, or of `end_gap` for rows that do not always reach the target."""
+    """The smallest true difference that would be significant in 4 of 5 studies, in the unit of
+    `gap` or `end_gap`."""
 
     @property
     def may_be_first(self) -> bool:
@@ -108,12 +102,10 @@ class Comparison:
     groups: Mapping[str, tuple[Result, ...]]
     """Results there, by the label of their point, in order."""
     metric: Metric
-    """The metric of the ranking. Not a ratio if some figure is 0 or less, as a loss may be: such
-    figures differ by no factor."""
+    """The metric of the ranking."""
     rows: tuple[Row, ...]
-    """Rows in the order of their means; the first need not be better than the next by more than
-    noise. Rows that do not always reach the target come after rows that do, and rows without some
-    seeds that others have come last."""
+    """Rows in the order of their means, then those that do not always reach the target, then those
+    that lack seeds."""
     missing: tuple[str, ...]
     """Points without any result."""
 
@@ -129,20 +121,19 @@ class Comparison:
 
     @property
     def ranked(self) -> tuple[Row, ...]:
-        """The first, and the rows whose figures can be compared with it: they have one, and lack no
-        seed unless the first does too. The survivors among seeds that failed are no fair sample."""
+        """The first, and the rows whose figures can be compared with it."""
         return tuple(row for row in self._comparable if self.metric.name in row.figures)
 
     @property
     def late(self) -> tuple[Row, ...]:
-        """The rows that miss the target with some seeds, and lack no seed: compared with the first
-        by the number of seeds that reach it, and by the final figure."""
+        """The rows that miss the target with some seeds, and can be compared by that."""
         return tuple(row for row in self._comparable if self.metric.name not in row.figures)
 
     @property
     def _comparable(self) -> list[Row]:
         if not self.rows or self.metric.name not in self.rows[0].figures:
             return []
+        # The survivors among seeds that failed are no fair sample.
         is_short = self.rows[0].missing > 0
         there = [row for row in self.rows if (row.missing > 0) == is_short]
         return [r for r in there if self.metric.to_target or self.metric.name in r.figures]
@@ -150,18 +141,17 @@ class Comparison:
     @property
     def leaders(self) -> tuple[Row, ...]:
         """The first, and all rows with the same mean to the last bits."""
-        means = {row.label: row.figures[self.metric.name].mean for row in self.ranked}
-        best = next(iter(means.values()), math.nan)
+        means = [row.figures[self.metric.name].mean for row in self.ranked]
         return tuple(
             row
-            for row in self.ranked
-            if math.isclose(means[row.label], best, rel_tol=_RELATIVE_MIN)
+            for row, mean in zip(self.ranked, means, strict=True)
+            if math.isclose(mean, means[0], rel_tol=_RELATIVE_MIN)
         )
 
     @property
     def end(self) -> Metric | None:
         """The metric that compares trials which do not reach the target."""
-        return METRICS[self.metric.end] if self.metric.to_target else None
+        return METRICS[self.metric.goal] if self.metric.to_target else None
 
     def reached(self, row: Row) -> int:
         """Return with how many seeds a row reaches the target of this comparison."""
@@ -185,15 +175,8 @@ def comparisons(results: Results) -> tuple[Comparison, ...]:
 
 
 def compare(results: Results, *, at: Mapping[str, str] | None = None) -> Comparison:
-    """Rank the points of the first axis.
-
-    The metric is the first that the study names, or else time to the target if any point always
-    reaches it, else final accuracy, and for tasks without accuracy a metric that they have:
-    disagreement, loss or consensus distance.
-
-    Args:
-        at: A label for each further axis; optional without further axes.
-    """
+    """Rank the points of the first axis, at a label of each further axis, by the first metric that
+    the study names or else by the task's."""
     study, at = results.study, dict(at or {})
     groups = {group[0]: found for group, found in results.where(**at).groups().items()}
     groups = {label: groups[label] for label in study.axes[0].labels if label in groups}
@@ -219,15 +202,11 @@ def by_metric(comparison: Comparison, metric: Metric) -> Comparison:
 def in_order(
     groups: Mapping[str, Sequence[Result]], asked: Mapping[str, int], study: Study
 ) -> tuple[list[Row], Metric]:
-    """Rank groups of results, without regard to noise.
+    """Rank groups of results that differ in the seed only, without regard to noise; also return
+    the metric of the ranking.
 
     Args:
-        groups: Results that differ in the seed only, by label.
         asked: Number of results that each label should have.
-        study: Names the target, and perhaps metrics.
-
-    Returns:
-        Rows, best first, and the metric of the ranking.
     """
     rows = [_row(label, found, study.target, asked[label]) for label, found in groups.items()]
     by = _preferred(rows, study.metrics)
@@ -253,18 +232,20 @@ def _preferred(rows: Iterable[Row], named: Sequence[str]) -> Metric:
     """Return the metric to compare by, among the metrics that some row has."""
     known = {name for row in rows for name in row.figures}
     # If no point always reaches the target, only the final figure remains.
-    wanted = [METRICS[name] for name in (named[0], METRICS[named[0]].end) if name] if named else []
-    *others, last = [*wanted, *preferred()]
-    return next((metric for metric in others if metric.name in known), last)
+    wanted = [METRICS[name] for name in (named[0], METRICS[named[0]].goal) if name] if named else []
+    usual = [metric for metric in METRICS.values() if metric.preference is not None]
+    usual.sort(key=lambda metric: metric.preference or 0)
+    return next((metric for metric in (*wanted, *usual) if metric.name in known), usual[-1])
 
 
 def _rank(row: Row, metric: Metric) -> tuple[float, ...]:
     found = row.figures.get(metric.name)
     if found is None:
-        name = metric.end or "accuracy"
+        name = metric.goal or "accuracy"
         end, sign = row.figures.get(name), 1 if METRICS[name].lower_is_better else -1
         arrived = row.arrived.get(metric.name, row.arrived.get("time_to_target_s", 0))
-        return (_UNRANKED, row.missing > 0, -arrived, sign * end.mean if end else math.inf)
+        # After all rows that have the figure, which begin with 0 or 1.
+        return (2, row.missing > 0, -arrived, sign * end.mean if end else math.inf)
     return (float(row.missing > 0), found.mean if metric.lower_is_better else -found.mean)
 
 
@@ -291,22 +272,20 @@ def _judged(found: Comparison) -> Comparison:
 
 
 def _family(found: Comparison) -> int:
-    """Return how many comparisons those with the first were chosen from.
-
-    The best of n points is known from the same data that it is compared by: it was chosen from all
-    pairs. A reference that was named beforehand was chosen from none: if it is first, there are
-    n - 1, of which only the side "worse" counts. That takes half of the level, so if another point
-    is first, the other half is left for all pairs.
-    """
+    """Return how many comparisons those with the first were chosen from."""
     n, reference = len(found.ranked) + len(found.late), found.study.reference
+    # The best of n points follows from the data that it is compared by: it was chosen from all
+    # pairs.
     pairs = max(1, n * (n - 1) // 2)
     if reference not in found.groups:
         return pairs
+    # A reference named beforehand was chosen from none, and only the side "worse" counts. That
+    # takes half of the level; the other half is left for all pairs, if another point is first.
     return max(1, n - 1) if found.ranked[0].label == reference else 2 * pairs
 
 
 def _by_figures(found: Comparison, values: Sequence[Values], family: int) -> list[Row]:
-    """Compare rows that have the figure by a paired t test each; p is not corrected yet."""
+    """Compare rows that have the figure; p is not corrected yet."""
     is_ratio, first = found.metric.is_ratio, found.ranked[0]
     alike = [_are_alike(group, values[0]) for group in values[1:]]
     resolution = least = _rounding(values)
@@ -322,12 +301,8 @@ def _by_figures(found: Comparison, values: Sequence[Values], family: int) -> lis
         detectable = statistics.minimum_detectable(gap, SIGNIFICANT / family)
         if is_ratio:
             # Its standard error stays that of the logarithms.
-            gap = replace(
-                gap,
-                mean=statistics.exp(gap.mean),
-                low=statistics.exp(gap.low),
-                high=statistics.exp(gap.high),
-            )
+            mean, low, high = map(statistics.exp, (gap.mean, gap.low, gap.high))
+            gap = replace(gap, mean=mean, low=low, high=high)
             detectable = statistics.exp(detectable)
         verdict = Verdict.TIE if is_tie else row.verdict
         rows.append(replace(row, gap=gap, p=gap.p, verdict=verdict, detectable=detectable))
@@ -342,12 +317,8 @@ def _are_alike(values: Values, others: Values) -> bool:
 
 
 def _by_arrivals(found: Comparison, family: int) -> list[Row]:
-    """Compare rows that do not always reach the target, by counts and final figures; p uncorrected.
-
-    A seed may miss the target by chance, as it may reach it late by chance. So the counts are
-    tested by Fisher's exact test, and the final figures by a paired t test. These are two tests of
-    one pair, so the smaller p counts twice.
-    """
+    """Compare rows that do not always reach the target, by Fisher's exact test of their arrivals
+    and a paired t test of their final figures; p is not corrected yet."""
     first, end, target = found.ranked[0], found.end, found.study.target
     if not found.late or end is None:
         return []
@@ -383,7 +354,7 @@ def _rounding(values: Sequence[Values]) -> float:
 
 
 def _resolution(found: Sequence[Result], metric: Metric, target: float) -> float:
-    """Return the gap between two evaluations where the target is reached, as part of the time."""
+    """Return the mean gap between evaluations where the target is reached, as part of the time."""
     if not metric.to_target:
         return 0.0
     parts: list[float] = []

@@ -12,7 +12,9 @@ from .verdicts import figure_words
 
 __all__ = ["Search", "Tried", "searched"]
 
-Group = tuple[str, ...]
+_Group = tuple[str, ...]
+_BySeed = Mapping[int, Result]
+"""Results of one value of the tuned axis."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,16 +26,16 @@ class Tried:
     metric: Metric
     """The metric of the ranking."""
     rows: Mapping[str, Row]
-    """Result of each value, over all seeds; values without any result are missing."""
+    """Rows over all seeds, by value; values without any result are missing."""
     taken: Mapping[str, int]
     """Number of seeds for which each value was best on the other seeds; most frequent first."""
     edge: str
-    """``smallest`` or ``largest`` if the most frequent value is the end of an axis of numbers, so
-    that a better one may lie beyond; else empty."""
+    """``smallest`` or ``largest`` if the most frequent value is an end of the axis, beyond which a
+    better one may lie; else empty."""
 
     @property
     def taken_words(self) -> str:
-        """Format the chosen values, as in ``0.2`` or ``0.2 (2 seeds), 0.4 (1), the largest``."""
+        """The chosen values, as in ``0.2`` or ``0.2 (2), 0.4 (1), the largest tried``."""
         text = ", ".join(f"{label} ({times})" for label, times in self.taken.items())
         text = next(iter(self.taken)) if len(self.taken) == 1 else text
         return f"{text}, the {self.edge} tried" if self.edge else text
@@ -49,10 +51,10 @@ class Search:
     """Results in the order of the other axes."""
     is_cross_validated: bool
     """True if each seed is shown at the value that is best on the *other* seeds; a single seed has
-    none, and its best is the best of several draws of noise."""
+    none."""
 
     def table(self, at: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
-        """Return a table of every value at one place of the further axes: heads and lines."""
+        """Return the head and lines of a table of every value, at a place of the further axes."""
         first = next(iter(self.tried[0].at), "") if self.tried else ""
         heads = [first, *self.axis.labels, "taken", "by"]
         lines = [
@@ -79,24 +81,20 @@ class Search:
 
 
 def searched(results: Results) -> tuple[Results, Search | None]:
-    """Choose, for every point of the other axes, the best value of the axis that the study tunes.
-
-    For each seed this is the value that ranks first over the other seeds: by the first metric of
-    the study, else by the default metric of points. Seeds that were only begun are left out, as in
-    `Results.of_finished_seeds`.
+    """Show every seed at the value of the tuned axis that ranks first over the other seeds, and
+    leave out seeds that were only begun.
 
     Returns:
-        The results without that axis, and the search; the unchanged results and None if the study
-        tunes nothing.
+        The results without that axis, and the search; None if the study tunes nothing.
     """
     study = results.study
     if not study.tune:
         return results.of_finished_seeds(), None
     axis = next(axis for axis in study.axes if axis.name == study.tune)
     there = {(result.trial.group, result.trial.seed): result for result in results.results}
-    # For each point of the other axes that has trials: the results of each value, by seed.
-    places: dict[Group, dict[str, dict[int, Result]]] = {}
-    whys: dict[tuple[Group, str, int], str] = {}
+    # By point of the other axes, then by value, then by seed.
+    places: dict[_Group, dict[str, dict[int, Result]]] = {}
+    whys: dict[tuple[_Group, str, int], str] = {}
     for trial in study.trials():
         others = tuple(label for name, label in trial.labels.items() if name != axis.name)
         value = trial.labels[axis.name]
@@ -128,17 +126,15 @@ def searched(results: Results) -> tuple[Results, Search | None]:
     return left.of_finished_seeds(), search
 
 
-def _without(study: Study, axis: Axis, there: Collection[Group]) -> Study:
+def _without(study: Study, axis: Axis, there: Collection[_Group]) -> Study:
     """Return the study without an axis; points that had no trial still have none."""
     axes = tuple(other for other in study.axes if other is not axis)
     bare = replace(study, axes=axes, skip=(), tune="")
-    gone = dict.fromkeys(t.group for t in bare.trials() if t.group not in there)
-    names = [other.name for other in axes]
-    skip = tuple(dict(zip(names, group, strict=True)) for group in gone)
-    return replace(bare, skip=skip)
+    gone = (labels for _, labels in bare.places() if tuple(labels.values()) not in there)
+    return replace(bare, skip=tuple(gone))
 
 
-def _pick(of_values: Mapping[str, Mapping[int, Result]], study: Study, seed: int) -> str:
+def _pick(of_values: Mapping[str, _BySeed], study: Study, seed: int) -> str:
     """Return the value that ranks first on all other seeds; with one seed, on that one."""
     others = {one for one in study.seeds if one != seed} or {seed}
     rows, _ = _ranked(of_values, study, others)
@@ -146,7 +142,7 @@ def _pick(of_values: Mapping[str, Mapping[int, Result]], study: Study, seed: int
 
 
 def _ranked(
-    of_values: Mapping[str, Mapping[int, Result]], study: Study, seeds: Collection[int]
+    of_values: Mapping[str, _BySeed], study: Study, seeds: Collection[int]
 ) -> tuple[list[Row], Metric]:
     kept = {
         label: [result for seed, result in by_seed.items() if seed in seeds]
@@ -160,7 +156,7 @@ def _ranked(
 
 def _tried(
     at: Mapping[str, str],
-    of_values: Mapping[str, Mapping[int, Result]],
+    of_values: Mapping[str, _BySeed],
     study: Study,
     axis: Axis,
     picks: Mapping[int, str],
@@ -171,5 +167,6 @@ def _tried(
     if len(numbers) > 1:
         value = numbers[axis.labels.index(next(iter(taken)))]
         edge = {min(numbers): "smallest", max(numbers): "largest"}.get(value, "")
-    by_label = {row.label: row for row in rows}
-    return Tried(at=at, metric=metric, rows=by_label, taken=taken, edge=edge)
+    return Tried(
+        at=at, metric=metric, rows={row.label: row for row in rows}, taken=taken, edge=edge
+    )

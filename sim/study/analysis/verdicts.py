@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from ..format import listed, named, number, of_seeds, place, spread
+from ..format import count, listed, named, number, place, spread
 from ..metrics import Metric
 from ..results import Results
 from .ranking import Comparison, Row, Verdict, comparisons
@@ -18,7 +18,7 @@ _TIMES_FROM = 3.0
 
 
 def headlines(results: Results) -> tuple[str, ...]:
-    """Name the leader and its equals for each of the first places."""
+    """Return a sentence for each of the first places: who leads, and by which figure."""
     found = comparisons(results)
     lines = [f"{_headline(one)}." for one in found[:_PLACES_MAX]]
     more = len(found) - _PLACES_MAX
@@ -44,7 +44,7 @@ def _headline(comparison: Comparison) -> str:
 
 
 def figure_words(row: Row, metric: Metric) -> str:
-    """Format a row's figure, or say how often it reaches the target, for one cell of a table."""
+    """Format a row's figure, or how often it reaches the target, for a cell of a table."""
     found = row.figures.get(metric.name)
     if found is None and metric.to_target and not row.missing:
         return f"{row.arrived.get(metric.name, 0)} of {row.n} arrive"
@@ -52,10 +52,11 @@ def figure_words(row: Row, metric: Metric) -> str:
 
 
 def verdict_words(row: Row, comparison: Comparison) -> str:
-    """Describe how a row compares with the first, for one cell of a table."""
+    """Describe how a row compares with the first, for a cell of a table."""
     verdict = row.verdict
     if row.missing:
-        return of_seeds(row.n, row.n + row.missing)
+        asked = row.n + row.missing
+        return f"{row.n} of {count(asked, 'seed')} {'has' if asked == 1 else 'have'} a result"
     if verdict is Verdict.FIRST:
         # "Best" only if all others are significantly worse.
         others = [other.verdict for other in comparison.rows[1:]]
@@ -75,7 +76,7 @@ def verdict_words(row: Row, comparison: Comparison) -> str:
         return f"{f'{gap}; ' * is_late}{verdict} (detectable: {detectable})"
     if is_late and not row.is_by_arrivals:
         gap += f"; {_end_words(row, comparison)}"
-    return f"{gap}, {_p_words(row.p)}"
+    return f"{gap}, {'p < 0.0001' if row.p < 1e-4 else f'p = {number(row.p, 2)}'}"
 
 
 def _gap_words(row: Row, comparison: Comparison) -> str:
@@ -100,14 +101,12 @@ def _end_words(row: Row, comparison: Comparison) -> str:
 
 
 def detectable_words(row: Row, comparison: Comparison) -> str:
-    """Format the smallest difference that would be significant in 4 of 5 studies.
-
-    ``none`` if a fraction would have to differ by more than all of it.
-    """
+    """Format the smallest difference that would be significant in 4 of 5 studies."""
     if math.isnan(row.detectable):
         return "—"
     end = comparison.end
     metric = end if end is not None and row in comparison.late else comparison.metric
+    # A fraction cannot differ by more than all of it.
     if metric.unit == "%" and row.detectable >= 1:
         return "none"
     if metric.is_ratio and metric is not end:
@@ -117,11 +116,6 @@ def detectable_words(row: Row, comparison: Comparison) -> str:
     scale, unit = _unit_of(metric)
     text = f"{number(row.detectable * scale, 2)} {unit}".strip()
     return f"{text} of {metric.words}" if metric is end else text
-
-
-def _p_words(p: float) -> str:
-    """Format a probability; very small ones as an upper bound."""
-    return "p < 0.0001" if p < 1e-4 else f"p = {number(p, 2)}"
 
 
 def _unit_of(metric: Metric) -> tuple[float, str]:

@@ -1,9 +1,7 @@
 """Backends that compute trials: processes of this machine, or of a Dask or Ray cluster.
 
-The only module that knows joblib's loky, Dask and Ray. Joblib has backends for both clusters, but
-its generator never learns of work killed there, and waits forever. Data between processes is
-pickled, so that a study trusts its cluster as it trusts its own machine; we let it carry only the
-name of one function, and text.
+Data between processes is pickled, so a study trusts its cluster as it trusts its own machine; only
+text and the name of one function cross.
 """
 
 import os
@@ -73,6 +71,8 @@ def read_backend(text: str) -> Backend:
     return Backend(kind=kind, address=address or None)
 
 
+# Joblib has backends for both clusters, but its generator never learns of work killed there, and
+# waits forever.
 class _Pool(NamedTuple):
     """Processes that take orders, on any backend."""
 
@@ -92,16 +92,13 @@ class _Pool(NamedTuple):
 def answers(
     backend: Backend, run: Run, orders: Sequence[str], jobs: int | None
 ) -> Generator[str | Lost]:
-    """Carry out orders side by side.
+    """Carry out orders side by side, and yield answers as they arrive.
 
     Args:
         run: A function of a module, which other processes find by its name.
         orders: Arguments for it, one call each.
         jobs: Number of processes; None for as many as a cluster has. 1 on this machine uses this
             one.
-
-    Yields:
-        Answers, as they arrive; an answer that was yielded is never computed again.
 
     Raises:
         TransportError: A cluster cannot be reached, or has failed, or processes cannot be started.
@@ -223,11 +220,7 @@ def _ray(address: str | None, run: Run, jobs: int | None) -> Iterator[_Pool]:
 
 
 def _require_listener(address: str | None) -> None:
-    """Check that a process listens at an address: Ray itself would wait for minutes.
-
-    Raises:
-        OSError: The address does not answer.
-    """
+    """Raise an OSError if no process listens at an address: Ray itself would wait for minutes."""
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
     # An address without a port, such as auto, is for Ray to resolve.
     if colon and port.isdigit():
@@ -236,14 +229,12 @@ def _require_listener(address: str | None) -> None:
 
 @contextmanager
 def _as_failure(backend: Backend) -> Iterator[None]:
-    """Turn any error of processes or a cluster into `TransportError`: trials do not raise.
-
-    This includes ``OSError``, which elsewhere means an error of the study's folder.
-    """
+    """Turn any error of processes or a cluster into `TransportError`: trials do not raise."""
     try:
         yield
     except RumorError:
         raise
+    # Also an OSError, which elsewhere means an error of the study's folder.
     except Exception as error:
         text = str(error).strip().partition("\n")[0]
         raise TransportError(f"{backend.kind} failed: {type(error).__name__}: {text}") from error

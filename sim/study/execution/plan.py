@@ -20,12 +20,7 @@ from .backends import Backend, read_backend
 from .store import Store
 from .trial import config_of, settings_as_json, trial_key
 
-__all__ = [
-    "ReadyTrial",
-    "StudyPlan",
-    "check_trials",
-    "plan_study",
-]
+__all__ = ["ReadyTrial", "StudyPlan", "check_trials", "plan_study"]
 
 _LISTED_MAX = 3
 
@@ -49,14 +44,8 @@ class ReadyTrial:
 
 
 def check_trials(trials: Iterable[Trial]) -> tuple[list[ReadyTrial], dict[str, str]]:
-    """Check which trials can run, without training anything.
-
-    Graphs are built, data is split and files are read; rules that need all peers take two steps,
-    with the first seed of a group alone.
-
-    Returns:
-        The trials that can run, in order, and why others cannot, by their descriptions.
-    """
+    """Return the trials that can run, and why others cannot, by their descriptions: graphs are
+    built, data is split, files are read, and nothing is trained."""
     good: list[ReadyTrial] = []
     bad: dict[str, str] = {}
     tasks = cache(lambda task, seed: find_task(SimulationConfig(task=task, seed=seed)))
@@ -64,6 +53,7 @@ def check_trials(trials: Iterable[Trial]) -> tuple[list[ReadyTrial], dict[str, s
     for trial in trials:
         try:
             with alone():
+                # Two steps of rules that need all peers, with the first seed of a group alone.
                 good.append(_check(trial, tasks, rehearse=trial.group not in rehearsed))
         except (RumorError, OSError) as error:
             bad[str(trial)] = str(error) or type(error).__name__
@@ -115,7 +105,7 @@ class StudyPlan:
 
     @property
     def shape(self) -> str:
-        """Describe the numbers of points, seeds and trials left out."""
+        """Numbers of points, seeds and trials left out, in words."""
         study, trials = self.study, len(self.trials) + len(self.bad)
         counts = {axis.name: len(axis.points) for axis in study.axes} | {"seeds": len(study.seeds)}
         whole = math.prod(counts.values())
@@ -129,11 +119,7 @@ class StudyPlan:
         return sum(trial.key not in keys for trial in self.trials)
 
     def require_runnable(self) -> None:
-        """Check that every trial can run.
-
-        Raises:
-            ConfigError: Some cannot; every reason is listed, with the first trials it concerns.
-        """
+        """Raise a ConfigError that lists every reason why a trial cannot run, if any cannot."""
         if not self.bad:
             return
         lines = [
@@ -155,11 +141,10 @@ def plan_study(
     backend: str = "loky",
     jobs: int | None = None,
 ) -> StudyPlan:
-    """Check a study, and find its finished trials. Nothing is written.
+    """Check a study, and find its finished trials; nothing is written.
 
     Args:
-        backend: The processes to use: ``loky``, ``dask:tcp://HOST:PORT``, ``ray`` or
-            ``ray:ADDRESS``.
+        backend: ``loky``, ``dask:tcp://HOST:PORT``, ``ray`` or ``ray:ADDRESS``.
         jobs: Number of processes; default: as many as cores and memory allow.
 
     Raises:

@@ -1,15 +1,9 @@
 """`run_study`: computes a study from its grid to its results.
 
-A trial, step by step:
-
-1. `plan_study` makes the trials of the grid, checks that each can run, and estimates their work.
-2. `trial_key` hashes the settings, the files that they name and the code. Trials whose key is in
-   the `Store` are finished, whichever study computed them.
-3. `_Run._compute` sends the others as orders, in JSON, to processes of joblib, Dask or Ray.
-4. There, `run_trial` calls `simulate`, and returns a record of figures and curves, or a failure.
-5. `_Run._keep` writes the record to the disk at once. A killed process is reported as `Lost`, and
-   its trials run again, one at a time.
-6. `load_results` reads the records back for tables, verdicts and the report.
+`plan_study` checks the trials of the grid; those whose `trial_key` is in the `Store` are finished.
+The others go as orders, in JSON, to processes of joblib, Dask or Ray, where `run_trial` calls
+`simulate`. Each record is on the disk at once; `load_results` reads them back for tables, verdicts
+and the report. Trials of a killed process run again, one at a time.
 """
 
 import json
@@ -54,7 +48,7 @@ class StudyProgress:
     trial: Trial | None = None
     """The latest trial that finished or failed."""
     failure: str | None = None
-    """Why that trial failed; None if it did not."""
+    """Why that trial failed, if it did."""
 
     @property
     def to_do(self) -> int:
@@ -79,24 +73,18 @@ def run_study(
     finish: Callable[[Results], object] | None = None,
     stop_s: float | None = None,
 ) -> Results:
-    """Compute all unfinished trials of a study, side by side.
-
-    Each trial is on the disk as soon as it is finished. These are kept however a study ends, and
-    it can be resumed; the results are the same to the bit.
+    """Compute all unfinished trials of a study, side by side. Finished ones are kept however it
+    ends, and a resumed study has the same results to the bit.
 
     Args:
         resume: Allow a folder with a study: finished trials of the same arguments, files and code
-            are taken from it, even if computed for another study.
+            are taken from it.
         backend: The processes to use, as in `plan_study`.
         jobs: Number of processes; default: as many as cores and memory allow.
         plan: The result of `plan_study`, if called before.
-        finish: Called with the results at the end, to write reports: no other process computes into
-            the folder before it returns.
-        stop_s: When to start no further trials, by `time.monotonic`: the most important trials, by
-            `Study.priority`, then run first, and the results lack the rest. Default: compute all.
-
-    Returns:
-        The results of the trials; failed trials are among its failures.
+        finish: Called with the results at the end, while the folder is still locked.
+        stop_s: When to start no further trials, by `time.monotonic`; the most important, by
+            `Study.priority`, then run first.
 
     Raises:
         ConfigError: Some trials cannot run, an argument is not valid, or the folder holds a study
@@ -155,7 +143,6 @@ class _Run:
         self, plan: StudyPlan, store: Store, progress: Show | None, stop_s: float | None
     ) -> None:
         self.failures: dict[str, str] = {}
-        """Reasons of failed trials, by key."""
         self._plan = plan
         self._store = store
         self._show = progress
@@ -171,7 +158,6 @@ class _Run:
         self._done_work = self._took_s = 0.0
 
     def go(self) -> None:
-        """Compute all unfinished trials."""
         self._report(None, None)
         # One of the processes that were killed together was the cause: alone, it shows.
         for trial in self._compute(list(self._waiting.values()), self._plan.jobs):
@@ -212,10 +198,14 @@ class _Run:
     def _report(self, trial: Trial | None, why: str | None) -> None:
         if self._show is None:
             return
-        trials, finished = len(self._plan.trials), self._plan.finished
+        trials, finished, jobs = len(self._plan.trials), self._plan.finished, self._plan.jobs
         failed = sum(self._count[key] for key in self.failures)
         waiting = sum(self._count[key] for key in self._waiting)
-        wall_s = time.monotonic() - self._start_s
+        wall_s, left_s = time.monotonic() - self._start_s, None
+        if self._done_work:
+            left = sum(trial.work for trial in self._waiting.values())
+            # From the times of trials: starting processes takes long, but happens only once.
+            left_s = (wall_s if jobs is None else self._took_s / jobs) * left / self._done_work
         self._show(
             StudyProgress(
                 trials=trials,
@@ -223,19 +213,11 @@ class _Run:
                 done=trials - finished - failed - waiting,
                 failed=failed,
                 wall_s=wall_s,
-                left_s=self._left_s(wall_s),
+                left_s=left_s,
                 trial=trial,
                 failure=why,
             )
         )
-
-    def _left_s(self, wall_s: float) -> float | None:
-        if not self._done_work:
-            return None
-        left, jobs = sum(trial.work for trial in self._waiting.values()), self._plan.jobs
-        # From the times of trials: starting processes takes long, but happens only once.
-        took_s = wall_s if jobs is None else self._took_s / jobs
-        return took_s * left / self._done_work
 
 
 def _result(trial: Trial, key: str, record: Mapping[str, Any]) -> Result:

@@ -15,36 +15,23 @@ from ....train.storage.files import drafted, read_json
 from ...results.files import read_object
 from ..study import Axis, Point, Study, with_tuples
 
-__all__ = [
-    "STUDY",
-    "TRIALS",
-    "Store",
-    "check_folder",
-    "locked",
-    "read_folder",
-    "write_folder",
-]
+__all__ = ["Store", "check_folder", "locked", "read_folder", "write_folder"]
 
-TRIALS: Final = "trials"
-"""Name of their folder inside a study's."""
-
-STUDY: Final = "study.json"
+_TRIALS: Final = "trials"
+_STUDY: Final = "study.json"
 
 _FORMAT: Final = 1
+_LOCK: Final = ".lock"
 
 
 class Store:
-    """The finished trials of a study.
-
-    Args:
-        folder: Folder of the study; it need not exist before the first `put`.
-    """
+    """The finished trials in the *folder* of a study."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder / TRIALS
+        self.folder = folder / _TRIALS
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """Return the record of a trial, the parts of `compute`; None if missing or incomplete."""
+        """Return the record of a trial; None if missing or incomplete."""
         try:
             content = read_json(self.folder / f"{key}.json")
             record: dict[str, Any] = content["record"]
@@ -54,7 +41,7 @@ class Store:
             return None
 
     def put(self, key: str, record: Mapping[str, Any]) -> None:
-        """Store a trial, the parts of `compute`; it is on the disk when this returns.
+        """Write the record of a trial, what `compute` returns, to the disk.
 
         Raises:
             OSError: Writing failed, for instance on a full disk; nothing is left behind.
@@ -71,16 +58,13 @@ def _digest(record: Mapping[str, Any]) -> str:
     return blake2b(json.dumps(record, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-_LOCK: Final = ".lock"
-
-
 def check_folder(folder: Path, *, resume: bool) -> None:
     """Check that a study can be written there, before anything is computed.
 
     Raises:
         ConfigError: The path is a file, holds a study and *resume* is false, or is not writable.
     """
-    if os.path.exists(folder / STUDY) and not resume:
+    if os.path.exists(folder / _STUDY) and not resume:
         raise ConfigError(
             f"{folder} holds a study: go on with it by --resume, which computes only what is new, "
             "or name a new folder by --out"
@@ -110,11 +94,8 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write_folder(folder: Path, study: Study, keys: Sequence[str], failures: Any = None) -> None:
-    """Write the description of a study into a folder.
-
-    Args:
-        keys: Names of its trials in the order of `Study.trials`.
-        failures: Reasons of failed trials, by key.
+    """Write a study into a folder, with the keys of its trials in order, and the reasons of failed
+    ones by key.
 
     Raises:
         OSError: Writing failed; the earlier content is kept.
@@ -123,22 +104,19 @@ def write_folder(folder: Path, study: Study, keys: Sequence[str], failures: Any 
     told["failures"] = dict(failures or {})
     # Paths, and faults as objects, which only programs can pass.
     text = json.dumps(told, indent=1, default=str)
-    with drafted(folder / STUDY) as draft:
+    with drafted(folder / _STUDY) as draft:
         draft.write_text(text + "\n")
 
 
 def read_folder(folder: Path) -> tuple[Study, tuple[str, ...], dict[str, str]]:
-    """Read the description of a study from a folder.
-
-    Returns:
-        The study, names of its trials in order, and reasons of failed trials, by name.
+    """Read what `write_folder` wrote.
 
     Raises:
         ConfigError: The folder is not one of a study, or its description cannot be read.
     """
-    path = folder / STUDY
+    path = folder / _STUDY
     if not path.exists():
-        raise ConfigError(f"{folder} is not the folder of a study: it has no {STUDY}")
+        raise ConfigError(f"{folder} is not the folder of a study: it has no {_STUDY}")
     told = read_object(path)
     try:
         if told["format"] != _FORMAT:

@@ -47,8 +47,7 @@ __all__ = [
     "versions",
 ]
 
-# The folder whose subfolders are the import package's subpackages, in a checkout and in an
-# installed wheel alike.
+# Holds the subpackages, in a checkout and in an installed wheel alike.
 _ROOT: Final = Path(__file__).parents[3]
 
 # Modules in these folders compute a trial; modules that process its result change none.
@@ -63,10 +62,8 @@ _LIBRARIES: Final = (
 
 
 def trial_key(settings: Mapping[str, Any]) -> str:
-    """Hash everything that a trial's result depends on, as 32 hexadecimal digits (BLAKE2b).
-
-    Covers every argument, defaults included; the contents of the files that it names; the code of
-    a user's own task or rule; and the version of this project, Python and the libraries.
+    """Hash everything that a trial's result depends on: arguments, files that it names, code of
+    the user, code of this project, and libraries; 32 hexadecimal digits.
 
     Raises:
         ConfigError: A setting is not valid, cannot be written down, or a file cannot be read.
@@ -114,21 +111,18 @@ def settings_as_json(config: SimulationConfig) -> dict[str, Any]:
 
 @cache
 def code_version() -> str:
-    """Hash this project's code, the versions of the libraries, and the processor.
-
-    Cached per process, since loaded code does not change with the files.
-    """
+    """Hash this project's code, the versions of the libraries, and the processor."""
+    # Cached, since loaded code does not change with the files.
     return _hash([_sources_state(_ROOT), versions()])
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Return versions of Python and of the libraries that compute; empty for missing ones.
-
-    The processor is among them: sums are rounded differently when more numbers are added at once.
-    """
+    """Return versions of Python, the processor and the libraries that compute; empty for missing
+    ones."""
     found = {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
+        # Sums are rounded differently when more numbers are added at once.
         "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
     }
     for name in _LIBRARIES:
@@ -141,9 +135,12 @@ def versions() -> dict[str, str]:
 
 def _sources_state(root: Path) -> dict[str, str]:
     """Return the hash of every module that affects a result, by its path."""
-    paths = {name: path for top in _FOLDERS for name, path in _modules(root / top, root).items()}
-    there = {name: path for name, path in paths.items() if not name.startswith(_AFTERWARDS)}
-    return {name: _hash_file(name, path) for name, path in there.items()}
+    return {
+        name: _hash_file(name, path)
+        for top in _FOLDERS
+        for name, path in _modules(root / top, root).items()
+        if not name.startswith(_AFTERWARDS)
+    }
 
 
 def _modules(folder: Path, root: Path) -> dict[str, Path]:
@@ -173,11 +170,7 @@ def _graphs(spec: Spec) -> Iterator[str]:
 
 
 def _hash_own(what: str, module: str) -> str:
-    """Hash the code of a user's task, partition or rule: its module, or all of its package.
-
-    Raises:
-        ConfigError: The code cannot be read.
-    """
+    """Hash the code of a user's task, partition or rule: its module, or all of its package."""
     if module.endswith(".py"):
         path = Path(module).expanduser().resolve()
         sources = _sources(what, path.parent, path.stem)
@@ -230,7 +223,7 @@ def run_trial(order: str) -> str:
 
     Returns:
         JSON: ``key``, and ``record``, the result of `compute`, or ``failure``, the reason why it is
-        missing. A trial that cannot run raises nothing: others may.
+        missing.
     """
     told = json.loads(order)
     if told["parent"] is not None:
@@ -250,7 +243,10 @@ def run_trial(order: str) -> str:
         except MemoryError:
             answer = {"failure": "there was not enough memory for it"}
         except Exception as error:  # whatever a user's task does
-            answer = {"failure": _in_words(error)}
+            what = str(error).strip().partition("\n")[0]
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {what}" if what else type(error).__name__
+            answer = {"failure": f"{what}, at {frame.filename}:{frame.lineno}"}
     return json.dumps({"key": told["key"], **answer}, allow_nan=False)
 
 
@@ -282,22 +278,13 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _in_words(error: Exception) -> str:
-    text = str(error).strip().partition("\n")[0]
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return f"{what}, at {frame.filename}:{frame.lineno}"
-
-
 # These depend on the machine, and tables with them would, too.
 _OF_THE_MACHINE = ("wall_s", "steps_per_s", "peak_rss_mib", "decided")
 
 
 def compute(config: SimulationConfig) -> dict[str, Any]:
-    """Run a trial on one core, in this process.
-
-    Returns:
-        ``summary``, ``series``, ``facts`` and ``wall_s``, as in `Result`.
+    """Run a trial on one core, in this process; return ``summary``, ``series``, ``facts`` and
+    ``wall_s``, as in `Result`.
 
     Raises:
         RumorError: The trial cannot run.

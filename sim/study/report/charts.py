@@ -1,7 +1,4 @@
-"""The charts of a study: curves with bands, rankings with intervals, lines over an axis of numbers.
-
-`rumor study` draws them on its page, and ``docs/studies.py`` next to the tables of docs/studies.
-"""
+"""The charts of a study: curves with bands, rankings with intervals, lines over an axis of numbers."""
 
 import io
 import math
@@ -54,10 +51,10 @@ _SPREAD_MIN = 8.0
 # If one value is this many times another, the axis is logarithmic.
 _RESPONSE_WIDE, _RANKING_WIDE = 10.0, 30.0
 
+# Panels of a ranking, side by side.
 _PANELS_MAX: Final = 5
-"""Maximum number of panels of a ranking, side by side."""
 
-
+# With fewer seeds, a band is a range: from the lowest to the highest.
 _SEEDS_MIN: Final = 3
 
 # Bounds that a mean's interval must not cross, whatever Student's t gives.
@@ -77,7 +74,7 @@ def png(figure: "Figure") -> bytes:
 
 
 def curves_of(results: Iterable[Result]) -> tuple[Metric, ...]:
-    """Return the metrics with curves that a study needs: model quality, and distance of models."""
+    """Return the metrics whose curves a study shows: model quality, and distance of models."""
     there = {name for result in results for name in result.series}
     known = [
         metric
@@ -93,16 +90,13 @@ def number_axis(study: Study) -> Axis | None:
 
 
 def standing(study: Study, found: Sequence[Comparison]) -> dict[str, Color]:
-    """Return the labels of the first axis that stand out among many lines, with their colors.
-
-    All of a few labels; else the best of every place, and the last of the first place to show the
-    spread. Numbers have shades of one scale, in order.
-    """
+    """Return the labels of the first axis that stand out among many lines, with their colors."""
     from matplotlib import colormaps
 
     main = study.axes[0]
     ordered = main.numbers is not None and len(main.points) > 2
     labels: Collection[str] = main.labels
+    # Of many labels, the best of every place, and the last of the first one to show the spread.
     if len(labels) > (2 * _STANDING_MAX if ordered else len(_COLORS)):
         ranked = [[row.label for row in comparison.rows] for comparison in found]
         wanted = [label for one in ranked for label in one[: 4 if len(found) == 1 else 2]]
@@ -142,7 +136,7 @@ def curves(places: Sequence[Comparison], colors: Mapping[str, Color]) -> "Figure
 
 def ranking(places: Sequence[Comparison]) -> "Figure":
     """Draw a row of panels for each place: the metric of the ranking, other metrics that the study
-    names, and the traffic behind them. Each panel judges by its own metric."""
+    names, and the traffic; each panel judges by its own metric."""
     rows, heights = [], []
     for one in places:
         traffic = "bytes_to_target" if one.metric.to_target else "bytes_sent"
@@ -150,7 +144,6 @@ def ranking(places: Sequence[Comparison]) -> "Figure":
         names = [*dict.fromkeys((one.metric.name, *one.study.metrics))]
         if not any(name.startswith("bytes_to") for name in names):
             names.append(traffic)
-        # More panels side by side would be unreadable.
         names = [*names[: _PANELS_MAX - 1], names[-1]] if len(names) > _PANELS_MAX else names
         rows.append(
             [
@@ -163,7 +156,7 @@ def ranking(places: Sequence[Comparison]) -> "Figure":
 
 
 def response(results: Results, metrics: Sequence[Metric]) -> "Figure":
-    """Draw metrics over an axis of numbers: a line for every combination of the other axes, with
+    """Draw metrics over the axis of numbers: a line for every combination of the other axes, of
     the points at which all seeds have the metric."""
     draw = [(m.title, lambda axes, m=m: _draw_response(axes, results, m)) for m in metrics]
     return _grid([None], [draw], [3.4])
@@ -282,11 +275,11 @@ def _remarks(comparison: Comparison, metric: Metric) -> Iterable[tuple[int, str]
             continue
         text = "never" if metric.to_target else "–"
         # Once is enough: next to the metric of the ranking.
-        end = row.figures.get(metric.end) if metric.name == comparison.metric.name else None
+        end = row.figures.get(metric.goal) if metric.name == comparison.metric.name else None
         if arrived := row.arrived.get(metric.name, 0):
             text = f"{arrived} of {row.n} seeds only"
         elif end is not None:
-            text += f", ends at {shown(end.mean, METRICS[metric.end].unit)}"
+            text += f", ends at {shown(end.mean, METRICS[metric.goal].unit)}"
         yield at, text
     for at in range(len(comparison.missing)):
         yield len(comparison.rows) + at, "no result"
@@ -329,8 +322,8 @@ def _draw_response(axes: "Axes", results: Results, metric: Metric) -> None:
 
 def _bars(found: Interval, size: float) -> Any:
     """Return the lengths of an error bar, below and above; 0 if the noise is unknown."""
-    ends = found.mean - found.low, found.high - found.mean
-    return np.array([[end / size if math.isfinite(end) else 0.0] for end in ends])
+    ends = np.array([[found.mean - found.low], [found.high - found.mean]]) / size
+    return np.where(np.isfinite(ends), ends, 0.0)
 
 
 def _is_wide(values: Sequence[float], times: float) -> bool:
@@ -340,11 +333,8 @@ def _is_wide(values: Sequence[float], times: float) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """The mean curve of a group's seeds, and a band around it; float64, all of one length.
-
-    The band is the 95 % interval of the mean at each place; with two seeds, too few for an
-    interval, it runs from the lower to the higher.
-    """
+    """The mean curve of a group's seeds, and the 95 % interval of the mean around it; float64, all
+    of one length."""
 
     x: Floats
     """Ascending, over the range that all seeds cover."""
@@ -356,17 +346,11 @@ class Band:
 
 
 def band(results: Sequence[Result], y: str, *, in_logs: bool = False) -> Band | None:
-    """Average the curves of a group's seeds over virtual time.
-
-    Between two evaluations a curve counts as a straight line; beyond the last evaluation of the
-    seed that ends first there is no mean.
+    """Average the curve *y* of a group's seeds over virtual time; None if a seed lacks it, or the
+    curves have no range in common.
 
     Args:
-        results: Results of trials that differ in the seed only.
         in_logs: Average logarithms, for a logarithmic axis, wherever all values are above 0.
-
-    Returns:
-        None if a seed has no such curve, or the curves have no range in common.
     """
     curves = [_curve(result, y) for result in results]
     if not curves or any(not len(at) for at, _ in curves):

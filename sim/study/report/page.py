@@ -39,8 +39,7 @@ footer, .note { color: #59616c; font-size: 14px; }
 
 
 def write_report(results: Results, folder: Path) -> Path:
-    """Write ``report.html``, which opens without a network, to a study's folder; trials may be
-    missing. Its content does not depend on the machine or the time.
+    """Write ``report.html`` to a study's folder.
 
     Raises:
         OSError: Writing failed; an older page is kept.
@@ -63,7 +62,7 @@ def page(results: Results) -> str:
         f"<title>{escape(study.title)}</title><style>{_CSS}</style></head><body>",
         f"<h1>{escape(study.title)}</h1>",
         f"<p>{escape(study.question)}</p>" if study.question else "",
-        *_warning(results),
+        _warning(results),
         _list("ol", headlines(best)),
         _pairs(_facts(results)),
     ]
@@ -96,8 +95,6 @@ def page(results: Results) -> str:
 def command(trial: Trial) -> str:
     """Return the shell command that runs one trial by itself.
 
-    Files keep the names that the study gives them: relative to its folder.
-
     >>> command(Trial(labels={}, settings={"topology": "ring", "step_s": 0.5, "seed": 3}))
     'rumor simulate --set topology=ring --set step_s=0.5 --set seed=3'
     """
@@ -125,24 +122,24 @@ def _legend(study: Study) -> str:
     return words
 
 
-def _warning(results: Results) -> Iterator[str]:
-    """Yield warnings about missing trials."""
+def _warning(results: Results) -> str:
+    """Say which trials are missing; empty if none is."""
     failed = len(results.failures)
     unrun = sum(1 for _ in results.study.trials()) - len(results.results) - failed
     parts = [f"{count(failed, 'trial')} failed"] if failed else []
     if unrun > 0:
         parts.append(f"{count(unrun, 'trial')} {'has' if unrun == 1 else 'have'} not run")
-    if parts:
-        whys = [f"{trial}: {why}" for trial, why in results.failures.items()]
-        yield (
-            f'<div class="warning"><strong>{" and ".join(parts)}.</strong> All that follows is '
-            f"about the others alone.{_list('ul', whys)}</div>"
-        )
+    if not parts:
+        return ""
+    whys = [f"{trial}: {why}" for trial, why in results.failures.items()]
+    return (
+        f'<div class="warning"><strong>{" and ".join(parts)}.</strong> All that follows is about '
+        f"the others alone.{_list('ul', whys)}</div>"
+    )
 
 
 def _facts(results: Results) -> dict[str, str]:
     study, known = results.study, {}
-    # The values that trials used, and their source.
     for name, words in (("optimizer", "Optimizer"), ("momentum", "Momentum"),
                         ("lr", "Learning rate")):  # fmt: skip
         values = dict.fromkeys(one.summary.get(name) for one in results.results)

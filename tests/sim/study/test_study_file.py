@@ -12,7 +12,7 @@ from rumor.sim.models.network import NetworkConfig
 from rumor.sim.study import read_study
 from rumor.sim.study.execution.plan import check_trials
 from rumor.sim.study.execution.store import read_folder, write_folder
-from rumor.sim.study.study_file import built_in_path, built_in_studies, find_study, time_told
+from rumor.sim.study.study_file import study_path, built_in_studies, find_study, time_told
 
 FULL = """
 title = "Rings and complete graphs"
@@ -137,14 +137,14 @@ def test_a_file_or_name_that_is_none_is_answered() -> None:
 @pytest.mark.extended
 @pytest.mark.parametrize("study", built_in_studies(), ids=lambda study: study.name)
 def test_a_study_that_comes_with_this_project_can_run(study: Any) -> None:
-    assert built_in_path(study.name).is_file() and find_study(study.name) == study
+    assert study_path(study.name).is_file() and find_study(study.name) == study
     one_seed = [trial for trial in study.trials() if trial.seed == study.seeds[0]]
     few = [trial for trial in one_seed if trial.settings.get("workers", 64) <= 64]
     assert few and not check_trials(few)[1]
 
 
 def test_a_file_says_in_a_comment_how_long_it_takes() -> None:
-    assert time_told("graphs") in built_in_path("graphs").read_text(encoding="utf-8")
+    assert time_told("graphs") in study_path("graphs").read_text(encoding="utf-8")
     assert re.fullmatch(r"[\d.]+ (s|min|h) on \d+ cores?", time_told("graphs"))
 
 
