@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context, parent_process
 from threading import Thread
-from types import MappingProxyType
 from typing import Any
 
 from ...gossip import ConfigError
@@ -35,11 +34,9 @@ __all__ = [
 Progress = Callable[[int, Sequence[Trial]], None]
 """Called with the number of seeds done, and the trials among them that failed."""
 
+# From here on a campaign should meet every event.
 _FULL_SEEDS_MIN = 200
 _FULL_WORKERS_MIN = 6
-
-_CHUNK = 4
-"""Seeds that a process takes at a time."""
 
 _SEEDS_MAX = 10_000_000
 
@@ -70,11 +67,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignConfig:
-    """Settings of a campaign.
-
-    Raises:
-        ConfigError: No seeds, too few workers, an unknown option, or a fault of an unknown peer.
-    """
+    """Settings of a campaign."""
 
     seeds: tuple[int, ...] = tuple(range(100))
     workers: int = 6
@@ -106,7 +99,7 @@ class CampaignConfig:
         return not changed and seeds >= _FULL_SEEDS_MIN and self.workers >= _FULL_WORKERS_MIN
 
     def spec(self, seed: int) -> ScenarioSpec:
-        """Return the scenario of a seed."""
+        """Return what draws the scenario of a seed."""
         workers, faults = self.workers, self.faults
         if faults is None:
             workers = workers_of(seed, self.workers)
@@ -135,14 +128,14 @@ class Campaign:
     seen: Mapping[str, int]
     """Number of seeds in which each event happened."""
     never: tuple[str, ...]
-    """Events of `EVENT_COVERAGE` that a campaign this large and this full should have covered."""
+    """Events of `EVENT_COVERAGE` that a full campaign should have met."""
     failed: tuple[FailedSeed, ...]
 
 
 def run_campaign(
     config: CampaignConfig, progress: Progress = lambda done, failed: None
 ) -> Campaign:
-    """Try all seeds until too many have failed; *progress* is called after every seed."""
+    """Try all seeds until too many have failed."""
     trials: list[Trial] = []
     failed: list[Trial] = []
     with _mapping(min(config.processes, len(config.seeds))) as each:
@@ -191,20 +184,18 @@ def _mapping(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
     # Not fork: the caller may have threads, and numpy is imported soon.
     pool = ProcessPoolExecutor(processes, get_context("spawn"), _follow_the_caller)
     try:
-        yield partial(pool.map, chunksize=_CHUNK)
+        yield partial(pool.map, chunksize=4)
     finally:
         # Do not start seeds whose results would be dropped.
         pool.shutdown(cancel_futures=True)
 
 
 def _follow_the_caller() -> None:
-    """Leave Ctrl-C to the caller, since it reaches every process of a terminal, and end with it.
-
-    A killed caller sends no signal: its processes would wait for further seeds forever.
-    """
+    """Leave Ctrl-C to the caller, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     caller = parent_process()
     assert caller is not None
+    # A killed caller sends no signal: its processes would wait for further seeds forever.
 
     def end_with_the_caller() -> None:
         caller.join()
@@ -213,45 +204,43 @@ def _follow_the_caller() -> None:
     Thread(target=end_with_the_caller, daemon=True).start()
 
 
-EVENT_COVERAGE: Mapping[str, str] = MappingProxyType(
-    {
-        "fence": "a question about a share that had not come decided it for ever",
-        "partial accept": "a share was accepted in part, and the rest of its weight went back",
-        "accept after the sender's death": "a share outlived the peer that had sent it",
-        "stale incarnation": "a message came to a later life than the one it was meant for",
-        "duplicate": "a message came twice, or again when it was old",
-        "lost in a reset": "a connection was reset, and what was on its way was lost",
-        "unsent": "a sender was told that there was no way to its neighbor",
-        "chunked transfer given up": "a transfer stopped in its midst, and its weight went back",
-        "refused: stalled": "a receiver gave a transfer up that did not go on",
-        "refused: its sender restarted": "a receiver gave a transfer up whose sender was gone",
-        "refused: not finite": "a share of a model that had diverged was noticed and refused",
-        "suspected": "a peer was silent for so long that it was passed over",
-        "recovered": "a peer that was suspected, or considered dead, was heard again",
-        "split view": "a peer that ran was considered dead",
-        "stranded": "weight was on its way to a peer when that was considered dead",
-        "found": "what had become of such weight was found out after all",
-        "written-off": "weight was on its way to a peer that came back with nothing",
-        "written off what was accepted": "the same, and that peer had accepted it before",
-        "join by copy": "a newcomer became a copy of its donor",
-        "donor lost in mid-join": "a donor died while its copy was on the way",
-        "newcomer referred": "a donor sent a newcomer on to one that had just joined",
-        "leave with hand-over": "a leaver handed its weight on",
-        "burned": "weight was destroyed, because nobody was there to take it",
-        "restart with state": "a peer came back with its checkpoint",
-        "mass restart": "all peers crashed at once, and came back",
-        "outlived": "a peer came back under a name of which a later life was known",
-        "mixed back": "in exact mode, what was not accepted was mixed back",
-        "read from memory": "a share was read where it lay, in its sender's memory",
-        "model read": "a peer was shown another's model, to average all of them",
-        "abandoned": "memory of such a share could not be used again, as its reader was gone",
-        "skipped: no bandwidth": "a push was skipped, because it would have cost too many bytes",
-        "damaged": "bits of a message were flipped, and the codec refused it",
-        "two swarms": "two swarms that had each been founded heard of one another",
-        "halted": "a rule that waits for others could not go on, as one of them was lost",
-        "other format": "numbers travelled in 8 or 16 bits, or only some of them",
-        "clock far ahead": "a peer's clock was ahead by more than a day",
-        "clock behind": "a peer's clock was behind that of others",
-    }
-)
+EVENT_COVERAGE: Mapping[str, str] = {
+    "fence": "a question about a share that had not come decided it for ever",
+    "partial accept": "a share was accepted in part, and the rest of its weight went back",
+    "accept after the sender's death": "a share outlived the peer that had sent it",
+    "stale incarnation": "a message came to a later life than the one it was meant for",
+    "duplicate": "a message came twice, or again when it was old",
+    "lost in a reset": "a connection was reset, and what was on its way was lost",
+    "unsent": "a sender was told that there was no way to its neighbor",
+    "chunked transfer given up": "a transfer stopped in its midst, and its weight went back",
+    "refused: stalled": "a receiver gave a transfer up that did not go on",
+    "refused: its sender restarted": "a receiver gave a transfer up whose sender was gone",
+    "refused: not finite": "a share of a model that had diverged was noticed and refused",
+    "suspected": "a peer was silent for so long that it was passed over",
+    "recovered": "a peer that was suspected, or considered dead, was heard again",
+    "split view": "a peer that ran was considered dead",
+    "stranded": "weight was on its way to a peer when that was considered dead",
+    "found": "what had become of such weight was found out after all",
+    "written-off": "weight was on its way to a peer that came back with nothing",
+    "written off what was accepted": "the same, and that peer had accepted it before",
+    "join by copy": "a newcomer became a copy of its donor",
+    "donor lost in mid-join": "a donor died while its copy was on the way",
+    "newcomer referred": "a donor sent a newcomer on to one that had just joined",
+    "leave with hand-over": "a leaver handed its weight on",
+    "burned": "weight was destroyed, because nobody was there to take it",
+    "restart with state": "a peer came back with its checkpoint",
+    "mass restart": "all peers crashed at once, and came back",
+    "outlived": "a peer came back under a name of which a later life was known",
+    "mixed back": "in exact mode, what was not accepted was mixed back",
+    "read from memory": "a share was read where it lay, in its sender's memory",
+    "model read": "a peer was shown another's model, to average all of them",
+    "abandoned": "memory of such a share could not be used again, as its reader was gone",
+    "skipped: no bandwidth": "a push was skipped, because it would have cost too many bytes",
+    "damaged": "bits of a message were flipped, and the codec refused it",
+    "two swarms": "two swarms that had each been founded heard of one another",
+    "halted": "a rule that waits for others could not go on, as one of them was lost",
+    "other format": "numbers travelled in 8 or 16 bits, or only some of them",
+    "clock far ahead": "a peer's clock was ahead by more than a day",
+    "clock behind": "a peer's clock was behind that of others",
+}
 """Description of each event, by the name under which `Invariants.seen` counts it."""

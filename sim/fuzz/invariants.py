@@ -1,9 +1,5 @@
-"""The invariants that hold after every event, whatever the network did (PROTOCOL: I1 to I7).
-
-I1 and I2 are checked against the *ledgers*: the entries that were applied before a crash,
-folded once more, and not the accounts that the protocols keep in memory. With shards, each
-invariant holds for every shard by itself.
-"""
+"""The invariants that hold after every event, whatever the network did (PROTOCOL: I1 to I7), for
+every shard by itself."""
 
 from collections import Counter, deque
 from collections.abc import Collection
@@ -29,25 +25,21 @@ from .weighted_sum import Life, Push, WeightedSum
 
 __all__ = ["BELIEVED_MS", "ROUNDED", "Invariants"]
 
+# How far outside the hull of all models a model may lie.
+_ROUNDING: Final = 1e-9
 
-_ROUNDING = 1e-9
-"""How far outside the hull of all models a model may lie."""
-
-ROUNDED = 0.2
-"""`_ROUNDING` where numbers travel in 8 or 16 bits; models begin some units apart."""
-
+ROUNDED: Final = 0.2
+"""The same where numbers travel in 8 or 16 bits; models begin some units apart."""
 
 BELIEVED_MS: Final = ProtocolConfig().incarnation_ahead_max
 """A peer believes in incarnations that begin at most this much later than its own, ms."""
 
+# Recent events and effects that are kept, to be shown with a violation.
+_TRACED: Final = 1500
+
 
 class _Pushes:
-    """The state of each push, from the ledgers of all peers.
-
-    Args:
-        seen: Counts the events to be covered.
-        dead: The incarnations that died silently, as they become known.
-    """
+    """The state of each push, from the ledgers of all peers."""
 
     def __init__(self, seen: Counter[str], dead: Collection[Life]) -> None:
         self._seen = seen
@@ -60,7 +52,7 @@ class _Pushes:
         """Pushes of which a frame was sent."""
 
     def check(self, me: Life, entry: Entry, swarm: bytes) -> None:
-        """Check an entry before it is written, in a swarm, against all entries of other peers."""
+        """Check an entry before it is written, against all entries of other peers."""
         other = entry.peer, entry.incarnation
         mine, theirs = (me, other, entry.seq, entry.shard), (other, me, entry.seq, entry.shard)
         whom = (me[0], entry.peer) if entry.peer else (me[0],)
@@ -86,9 +78,18 @@ class _Pushes:
             case Kind.PUSHED:
                 self._pushed[mine] = entry.weight
             case Kind.ACCEPTED:
-                self._decide((other, me, entry.seq, entry.shard), entry.weight, cause)
+                push, weight = (other, me, entry.seq, entry.shard), entry.weight
+                self._decided[push] = weight
+                self._seen["fence"] += weight == 0 and isinstance(cause, Query)
+                self._seen["partial accept"] += 0 < weight < self._pushed[push]
+                late = weight > 0 and push[0] in self._dead
+                self._seen["accept after the sender's death"] += late
             case Kind.SETTLED:
-                self._settle(mine, entry.weight, phase)
+                if mine not in self._decided:
+                    self._given_up.add(mine)
+                    self._seen["chunked transfer given up"] += mine in self.streamed
+                handed_over = entry.weight > 0 and phase >= Phase.LEAVING
+                self._seen["leave with hand-over"] += handed_over
             case Kind.STRANDED | Kind.FOUND | Kind.BURNED | Kind.WRITTEN_OFF:
                 self._seen[entry.kind.value] += 1
                 if entry.kind is Kind.WRITTEN_OFF and self._decided.get(mine):
@@ -108,26 +109,10 @@ class _Pushes:
         if weight and push in self._given_up:
             raise Violation("I3", f"accepted after it was taken back: {_named(push)}", whom)
 
-    def _decide(self, push: Push, weight: int, cause: object) -> None:
-        self._decided[push] = weight
-        self._seen["fence"] += weight == 0 and isinstance(cause, Query)
-        self._seen["partial accept"] += 0 < weight < self._pushed[push]
-        self._seen["accept after the sender's death"] += weight > 0 and push[0] in self._dead
-
-    def _settle(self, push: Push, weight: int, phase: Phase) -> None:
-        if push not in self._decided:
-            self._given_up.add(push)
-            self._seen["chunked transfer given up"] += push in self.streamed
-        self._seen["leave with hand-over"] += weight > 0 and phase >= Phase.LEAVING
-
 
 def _named(push: Push) -> str:
     (sender, life), (receiver, later), seq, shard = push
     return f"push {seq} of shard {shard} from {sender}/{life} to {receiver}/{later}"
-
-
-_TRACED = 1500
-"""Number of recent events and effects kept, to be shown with a violation."""
 
 
 class Invariants:
@@ -136,9 +121,6 @@ class Invariants:
     Attributes:
         seen: How often each event that must happen *sometimes* in a campaign did happen.
         ledgers: An account for each shard of each incarnation, folded from the written entries.
-        dead: The incarnations that ended without handing on their weight.
-        closed: The incarnations that ended in good order.
-        events: Number of events observed.
         steps: Optimizer steps of each peer over all its incarnations.
     """
 
@@ -148,12 +130,13 @@ class Invariants:
         self._keeps_hulls = peers.hulls
         self._every = self._due = peers.compares_every
         self._hosts: dict[Life, FuzzPeer] = {}
-        """The running incarnations."""
         self.weighted_sum = WeightedSum() if peers.hulls and peers.config.exact else None
         self.seen: Counter[str] = Counter()
+        # Not the accounts that the protocols keep in memory: those are compared with these.
         self.ledgers: dict[Life, tuple[Account, ...]] = {}
+        # Incarnations that ended without handing on their weight, and in good order.
         self.dead: set[Life] = set()
-        self.closed: set[Life] = set()
+        self._closed: set[Life] = set()
         self.events = 0
         self.steps: Counter[PeerId] = Counter()
         self._digest = blake2b(digest_size=16) if peers.digests else None
@@ -162,14 +145,13 @@ class Invariants:
         self._pushes = _Pushes(self.seen, self.dead)
         self._copies: dict[Life, Life] = {}
         self._hulls: dict[bytes, tuple[Values, Values]] = {}
+        # Shards with new entries since the last audit.
         self._stale: set[int] = set()
-        """Shards with new entries since the last audit."""
         self._within = self._wrote = self._moved = False
         self._quiet: set[Life] = set()
         self._left: set[Life] = set()
-        """The incarnations that have said goodbye."""
+        # Incarnations of which others know a later one, so that no peer settles with them.
         self._outlived: set[Life] = set()
-        """The incarnations of which others know a later one, so that no peer settles with them."""
 
     @property
     def digest(self) -> str:
@@ -178,7 +160,7 @@ class Invariants:
 
     @property
     def lately(self) -> tuple[PeerId, ...]:
-        """Peers of the latest events."""
+        """Peer of the latest event, if there was one."""
         return (self._traced[-1][1][0],) if self._traced else ()
 
     def trace(self, peers: Collection[PeerId], most: int) -> list[str]:
@@ -187,7 +169,7 @@ class Invariants:
         return [_line(*row) for row in rows[max(0, len(rows) - most) :]]
 
     def opened(self, host: FuzzPeer) -> None:
-        """Record that an incarnation began."""
+        """Take an incarnation that began."""
         life = host.life
         if life in self.ledgers:
             raise Violation("order", f"{life} lives twice", (life[0],))
@@ -197,7 +179,7 @@ class Invariants:
             self.weighted_sum.opened(life, host.vector, host.ledgers)
 
     def died(self, host: FuzzPeer) -> None:
-        """Record that an incarnation died silently."""
+        """Drop an incarnation that died silently."""
         life = host.life
         if not self._within:
             self.compare()
@@ -244,7 +226,7 @@ class Invariants:
                 self.seen["join by copy"] += 1
             case events.PeerDied(peer):
                 last = [life for life in self.ledgers if life[0] == peer][-1:]
-                ended = self.dead | self.closed
+                ended = self.dead | self._closed
                 self.seen["split view"] += any(life not in ended for life in last)
             case events.StaleIncarnation():
                 self.seen["outlived"] += 1
@@ -329,7 +311,7 @@ class Invariants:
             self.weighted_sum.check()
 
     def _merged(self, host: FuzzPeer) -> None:
-        """Check that the models of the peers that a peer agrees with are as close as it reports."""
+        """Check that the peers that a peer agrees with are as close as it reports."""
         self._quiet.add(host.life)
         agreement = host.protocol.agreement
         if not agreement.reached:
@@ -346,7 +328,7 @@ class Invariants:
                     raise Violation("I7", what, (host.id, other.id))
 
     def _said_goodbye(self, host: FuzzPeer) -> None:
-        """Check that a peer which has just left waited for all escrow that can still be settled."""
+        """Check that a peer that leaves waited for all escrow that can still be settled."""
         life = host.life
         self._left.add(life)
         if any(ledger.weight for ledger in host.ledgers):
@@ -355,7 +337,7 @@ class Invariants:
             _require_settled(host, "leaves", gone=())
 
     def ended(self, host: FuzzPeer) -> None:
-        """Check that a peer which closes in good order owes nothing and keeps nothing."""
+        """Check that a peer that closes in good order owes nothing and keeps nothing."""
         me = host.id
         self.compare()
         if host.protocol.staged or host.vector.staged:
@@ -365,8 +347,8 @@ class Invariants:
             raise Violation("leak", f"{me} closes and keeps a snapshot of no push", (me,))
         # Weight that a leaving peer had stranded may be found, and be handed on, before it closes.
         if host.life not in self._left:
-            _require_settled(host, "closes", gone=self.dead | self.closed)
-        self.closed.add(host.life)
+            _require_settled(host, "closes", gone=self.dead | self._closed)
+        self._closed.add(host.life)
         del self._hosts[host.life]
 
     def check_clock(self, host: FuzzPeer) -> None:
@@ -388,7 +370,6 @@ class Invariants:
             raise Violation("I4", f"{share} was shown and lies outside of the hull", (host.id,))
 
     def _audit(self, whom: tuple[PeerId, ...] = ()) -> None:
-        """Check I1 for each shard with new entries."""
         for shard in sorted(self._stale):
             total = audit([each[shard] for each in self.ledgers.values()], self.dead)
             if not total.balanced:

@@ -58,12 +58,10 @@ class FuzzPeer:
 
     @property
     def id(self) -> PeerId:
-        """Id of the peer."""
         return self.worker.id
 
     @property
     def protocol(self) -> Protocol:
-        """The protocol core of the peer."""
         return self.worker.protocol
 
     @property
@@ -80,7 +78,6 @@ class Peers:
     config: ProtocolConfig = field(default_factory=ProtocolConfig)
     neighbors: Neighbors = complete
     train: Callable[[FuzzPeer], None] = lambda peer: None
-    """The optimizer step."""
     step_s: Callable[[PeerId], float] = lambda peer: 0.1
     """Mean time of a step, seconds."""
     lr: Callable[[int], float] | None = None
@@ -90,7 +87,6 @@ class Peers:
     anchor: Callable[[PeerId], bytes] = lambda peer: b"the-first-anchor"
     """The anchor that a peer would found with."""
     size: int = SIZE
-    """Length of the vector."""
     shards: int = 1
     host: Callable[[PeerId], bytes] = lambda peer: b""
     """The machine of a peer, where others read its memory; empty where they cannot."""
@@ -99,7 +95,7 @@ class Peers:
     ahead_s: Mapping[PeerId, float] = field(default_factory=dict)
     """How far the clocks of some machines are ahead, seconds; below 0 where they are behind."""
     mutate: Callable[[Protocol], None] = lambda protocol: None
-    """Plants a known bug, to check that it is found."""
+    """Plants a known bug."""
     tells: bool = False
     """True if a sender is notified that its peer is unreachable."""
     hulls: bool = True
@@ -107,12 +103,11 @@ class Peers:
     rolls: tuple[int, ...] = ()
     """Number of founders in each roll call, with several swarms."""
     damage: float = 0.0
-    """Probability that bits of a message are flipped until the faults are over; above 0, every
-    message is encoded as bytes."""
+    """Probability that bits of a message are flipped, until the faults are over."""
     digests: bool = False
     """True to keep a digest of everything."""
     compares_every: int = 1
-    """Number of events between two comparisons of all ledgers, see `Invariants`."""
+    """Number of events that write something between two comparisons of all ledgers."""
 
 
 def spread(peers: Sequence[FuzzPeer]) -> float:
@@ -129,9 +124,7 @@ class Pace:
     seed: int
 
     def step_s(self, worker: int, step: int) -> float:
-        """Return the duration of a step."""
         return self.mean_s(worker) * (0.5 + uniform(key(self.seed, self.ids[worker], "pace"), step))
 
     def mean_s(self, worker: int) -> float:
-        """Return the mean duration of steps."""
         return self.means_s(self.ids[worker])

@@ -16,8 +16,8 @@ __all__ = ["ScenarioSpec", "among", "minimize", "shrink"]
 
 _T = TypeVar("_T")
 
-TRIALS_MAX = 400
-"""Number of scenarios tried before the smallest one so far is returned."""
+# Scenarios that are tried before the smallest one so far is returned.
+_TRIALS_MAX = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +36,8 @@ class ScenarioSpec:
 
 
 def minimize(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list[_T]:
-    """Drop items, keeping their order, as long as the remaining ones still fail.
-
-    Returns:
-        Items of which no single one can be dropped.
+    """Drop items, keeping their order, as long as the rest still fails; of the rest, no single one
+    can be dropped.
 
     >>> minimize(range(100), lambda some: {3, 70} <= set(some))
     [3, 70]
@@ -86,7 +84,6 @@ class _Search:
     known: dict[str, bool] = field(default_factory=dict)
 
     def leave_faults_out(self) -> None:
-        """Keep the faults that matter."""
         kept = minimize(
             self.best.faults, lambda some: self._fails(replace(self.best, faults=self._of(some)))
         )
@@ -98,7 +95,6 @@ class _Search:
         return among(faults, peers)
 
     def take_fewer_workers(self) -> None:
-        """Begin with as few peers as still fail; faults of the others go with them."""
         for workers in range(WORKERS_MIN, self.best.workers):
             peers = draw(self.best.seed, workers, faults=()).peers
             spec = replace(self.best, workers=workers, faults=among(self.best.faults, peers))
@@ -106,14 +102,12 @@ class _Search:
                 return
 
     def leave_options_out(self) -> None:
-        """Keep the options that matter."""
         for name in OPTIONS:
             if name not in (without := self.best.without):
                 longer = tuple(other for other in OPTIONS if other in (*without, name))
                 self._accept(replace(self.best, without=longer))
 
     def leave_fields_out(self) -> None:
-        """Keep the fields of each fault that matter."""
         for place, fault in enumerate(self.best.faults):
             for name in KINDS[fault.kind].may:
                 plain: Fault = replace(self.best.faults[place], **{name: None})  # type: ignore[arg-type]
@@ -131,7 +125,7 @@ class _Search:
     def _fails(self, spec: ScenarioSpec) -> bool:
         name = repr(spec)
         if name not in self.known:
-            if self.trials >= TRIALS_MAX:
+            if self.trials >= _TRIALS_MAX:
                 return False
             self.trials += 1
             failure = spec.attempt(self.mutant).failure

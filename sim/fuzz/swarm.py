@@ -1,8 +1,4 @@
-"""A fleet of protocols with a few numbers each: its values are real, and every event is checked.
-
-The network guarantees no more than ZeroMQ does: messages vanish silently, arrive at the next
-incarnation of a peer, or stop in the middle of a transfer.
-"""
+"""A fleet of protocols with a few numbers each: its values are real, and every event is checked."""
 
 import math
 from collections import Counter, defaultdict
@@ -44,12 +40,8 @@ __all__ = ["CALM", "FuzzSwarm"]
 CALM: Final = NetworkConfig(latency_s=0.01, jitter=1.0)
 """A network on which nothing fails by itself."""
 
-_CHECKPOINT_EVERY_S: Final = 2.0
-
-_LINGER_S: Final = 2.0
-
+# Interval at which a peer that stands still is checked.
 _NAP_S: Final = 0.1
-"""Interval at which a peer that stands still is checked, seconds."""
 
 
 @dataclass(slots=True)
@@ -60,12 +52,13 @@ class _Frame:
     readers: int = 0
 
 
+# Methods without a docstring are those of `Harness`.
 class FuzzSwarm:
-    """Runs and observes the values of a fleet, and makes its processes worse than a plan can say.
+    """Runs and observes the values of a fleet, and makes its processes worse than a plan can say:
+    the network guarantees no more than ZeroMQ does.
 
     Args:
         ids: All peers there will be: founders, then later ones, in order.
-        founders: Number of peers that found together.
         latecomers_s: When the peers that follow the founders start, seconds.
         faults: The faults, with names in place of positions.
         calm_s: When the faults are over, seconds.
@@ -106,11 +99,10 @@ class FuzzSwarm:
         self._later: dict[PeerId, Incarnation] = {}
         """The next incarnation, of peers that have heard of a later one of their name."""
         self._returns: set[PeerId] = set()
+        # The current event: its cause, the body of the message that caused it, and its peer.
         self._cause: object = None
         self._body: Body | None = None
-        """Body of the message that is the cause."""
         self._peer: FuzzPeer
-        """The peer of the current event."""
         self._seen: dict[int, Envelope] = {}
         self.opened: dict[tuple[Life, Life], float] = {}
         """Connections of peers that dial out, as (listener, dialler), and their time of opening."""
@@ -125,10 +117,10 @@ class FuzzSwarm:
             faults=tuple(fault for fault in faults if fault.kind != "diverge"),
             founders=founders,
             rolls=peers.rolls,
-            checkpoint_every_s=_CHECKPOINT_EVERY_S,
+            checkpoint_every_s=2.0,
             latecomers_s=latecomers_s,
             ends=False,
-            linger_s=_LINGER_S,
+            linger_s=2.0,
             calm_s=calm_s,
         )
         plan = FleetPlan(
@@ -163,11 +155,8 @@ class FuzzSwarm:
         return [peer for _, peer in sorted(self.peers.items()) if peer.worker.running]
 
     def run(self, until_s: float, stop: Callable[[], bool] | None = None) -> None:
-        """Process all events due by then, or until *stop* holds.
-
-        Raises:
-            Violation: An invariant is broken.
-        """
+        """Process all events due by then, or until *stop* holds; raise a broken invariant as a
+        `Violation`."""
         while self.fleet.clock.run(until_s, stop) and not (stop is not None and stop()):
             pass  # a process has ended: that stops a simulation
         self._count_resets()
@@ -182,7 +171,7 @@ class FuzzSwarm:
         self.invariants.seen["lost in a reset"] = self.processes.network_faults.resets_hit
 
     def finish(self) -> None:
-        """Let all peers stop training after their current optimizer step."""
+        """Let all peers stop training after their current step."""
         for peer in self.running():
             peer.worker.finishing = True
 
@@ -205,7 +194,6 @@ class FuzzSwarm:
         self._take_in(host.worker, effects, "read")
 
     def protocol(self, id: PeerId, before: Worker | None, kept: Checkpoint | None) -> Protocol:
-        """Make the protocol of a first or of a later incarnation."""
         made, rule = self._made, self._made.rule(id)
         self._registers[id] = rule.registers
         incarnation = self._incarnation(id, before, kept)
@@ -247,25 +235,22 @@ class FuzzSwarm:
         return born
 
     def listens(self, id: PeerId) -> bool:
-        """True if a peer has an address, where others can reach it."""
         return not self._made.dials_out(id)
 
     def reaches(self, source: Worker, to: Worker) -> bool:
-        """True if a process listens there, or dialled this one before."""
         if self.listens(to.id):
             return True
+        # A process that listens nowhere is reached on a connection that it opened.
         ends = source.protocol.account.life, to.protocol.account.life
         given = self.opened.get(ends, math.inf), self.now, source.index, to.index
         return ends in self.opened and not self.processes.network_faults.was_reset(*given)
 
     def unsent(self, worker: Worker, envelope: Envelope) -> None:
-        """Notify a sender a moment later that its peer is unreachable, if this network does."""
         if self._made.tells:
             self.invariants.seen["unsent"] += 1
             self._answer(worker, 0.0, "unsent", partial(worker.protocol.unsent, envelope))
 
     def started(self, worker: Worker) -> None:
-        """Record that an incarnation begins."""
         id, life = worker.id, worker.protocol.account.life
         worker.ahead_s = self._ahead_s[id]
         if id in self._returns:
@@ -284,7 +269,6 @@ class FuzzSwarm:
         self.invariants.opened(peer)
 
     def ended(self, worker: Worker, *, died: bool, gave_up: bool) -> None:
-        """Record that an incarnation has ended."""
         self._ahead_s[worker.id] = worker.ahead_s
         if died:
             self.invariants.died(self.peers[worker.id])
@@ -296,7 +280,6 @@ class FuzzSwarm:
         self.fleet.clock.stop()
 
     def decided(self, worker: Worker, cause: object) -> None:
-        """Record an event before its effects are applied."""
         peer = self._peer = self.peers[worker.id]
         self._cause, self._body = cause, None
         if worker.crash_point is not None and self.invariants.weighted_sum is not None:
@@ -322,28 +305,23 @@ class FuzzSwarm:
             self.opened[peer.life, dialled] = self.now
 
     def carried(self, worker: Worker, effect: fx.Effect | Event) -> None:
-        """Record an effect that was just applied."""
         self.invariants.effect(self._peer, effect, self._body)
 
     def done(self, worker: Worker) -> None:
-        """Record that all effects of the event were applied."""
         self.invariants.all_done(self._peer)
         if self._cause == "wake" and worker.protocol.deadline() <= self.now + worker.ahead_s:
             raise Violation("order", "it would be woken for ever", (worker.id,))
 
     def refused(self, worker: Worker) -> None:
-        """Record that a message was refused because it breaks the protocol."""
         raise Violation("error", "a message was refused that a peer has sent", (worker.id,))
 
     def step(self, worker: int, step: int) -> None:
-        """Take an optimizer step of a peer."""
         peer = self.peers[self.fleet.workers[worker].id]
         self.steps += 1
         self._made.train(peer)
         self.invariants.steps[peer.id] += 1
 
     def keep(self, worker: int) -> None:
-        """Keep a peer's values, as a checkpoint does, unless they have diverged."""
         peer = self.peers[self.fleet.workers[worker].id]
         if not peer.poisoned:
             self.kept[peer.id] = peer.vector.x.copy(), peer.protocol.swarm
@@ -369,7 +347,6 @@ class FuzzSwarm:
         }
 
     def stage(self, worker: Worker, effect: fx.Stage, payload: _Frame | None) -> None:
-        """Keep the part of a share that came with the message being received."""
         self.peers[worker.id].vector.apply(effect, b"" if payload is None else payload.data)
 
     def _exchange(self, worker: Worker, effect: fx.Exchange, now: float) -> None:
@@ -421,7 +398,6 @@ class FuzzSwarm:
         return found, frame
 
     def measure(self, worker: Worker, effect: fx.Measure) -> Mapping[ShareId, float]:
-        """Return how far staged shares are from a peer's model."""
         return self.peers[worker.id].vector.measured(effect)
 
     def _take_sketch(self, worker: Worker, effect: fx.TakeSketch, now: float) -> None:
@@ -441,12 +417,11 @@ class FuzzSwarm:
         self._answer(worker, self._late_s("inspect", worker), "inspected", inspected)
 
     def _attach(self, worker: Worker, effect: fx.Attach, now: float) -> None:
-        memory, readable = None, self._random("readable", worker) < 0.8
         owner, shown = self._shown[int(effect.segment)]
-        if readable and owner.worker.running:
+        usable = self._random("readable", worker) < 0.8 and owner.worker.running
+        if usable:
             self.invariants.seen["read from memory"] += 1
-            memory = shown
-        usable = self.peers[worker.id].vector.attach(effect, memory)
+            self.peers[worker.id].vector.attach(effect, shown)
         attached = partial(worker.protocol.attached, effect.share, usable=usable)
         self._answer(worker, self._late_s("attach", worker), "attached", attached)
 
@@ -458,11 +433,11 @@ class FuzzSwarm:
         act: Callable[[float], Sequence[fx.Effect | Event]],
     ) -> None:
         """Call a method of a protocol a little later, at a time on its clock."""
-        self._soon(
-            worker,
-            late_s,
-            lambda: self._take_in(worker, act(self.now + worker.ahead_s), what),
-        )
+
+        def answer() -> None:
+            self._take_in(worker, act(self.now + worker.ahead_s), what)
+
+        self._soon(worker, late_s, answer)
 
     def _take_in(self, worker: Worker, effects: Sequence[fx.Effect | Event], what: str) -> None:
         self.fleet.executor.apply(worker, effects, self.now + worker.ahead_s, what)
@@ -475,17 +450,17 @@ class FuzzSwarm:
         peer = self.peers[worker.id]
         peer.outlived = max(peer.outlived, effect.incarnation)
         if worker.protocol.phase <= Phase.JOINING:
-            self._soon(worker, 0.0, partial(self.start_over, peer))
+            self._soon(worker, 0.0, partial(self._start_over, peer))
 
     def _halt(self, worker: Worker, effect: fx.Halt, now: float) -> None:
         peer = self.peers[worker.id]
         if peer.outlived:
-            self._soon(worker, 0.0, partial(self.start_over, peer))
+            self._soon(worker, 0.0, partial(self._start_over, peer))
         elif self._cause == "step":
             self.invariants.seen["halted"] += 1
             self.fleet.executor.halted = effect.reason
 
-    def start_over(self, peer: FuzzPeer) -> None:
+    def _start_over(self, peer: FuzzPeer) -> None:
         """Restart a peer as a still later incarnation of its name."""
         worker = peer.worker
         self.invariants.seen["started over"] += 1

@@ -1,8 +1,4 @@
-"""Events and effects as text that depends on no Python name: the input of a fuzz digest.
-
-A digest must survive a class that is renamed or moved, and must change when a decision does. So an
-effect is written as a code of its own and the numbers, identifiers and bytes that it carries.
-"""
+"""Events and effects as text that depends on no Python name: the input of a fuzz digest."""
 
 import re
 from collections.abc import Sequence
@@ -20,21 +16,20 @@ from ...gossip.wire.messages import Body, Describe, Envelope, Hello, Leave, Memb
 
 __all__ = ["canonical", "tell"]
 
-
+# A digest must survive a class that is renamed or moved, and must change when a decision does: a
+# renamed class keeps its code, as this one did.
 _CODES = {
     kind: re.sub("(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
     for kind in get_args(Effect) + get_args(Event) + get_args(Body)
 } | {StaleIncarnation: "outlived"}
-"""Frozen: a renamed class keeps its code, as this one did."""
 
+# Added after traces were frozen, and left out where the first of them is empty.
 _ADDED = {
     Offer: ("held",),
     Push: ("held",),
     Member: ("merge", "sketch"),
     Leave: ("reason",),
 }
-"""Fields added later, which are left out where the first of them is empty: frozen traces
-were written without them."""
 
 
 def canonical(detail: object) -> str:

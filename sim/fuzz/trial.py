@@ -24,46 +24,27 @@ from .violation import LIVENESS, Violation
 
 __all__ = ["Failure", "Mutant", "Trial", "attempt", "run", "swarm_of"]
 
-AGREE_S = 60.0
-"""Within this time after the faults all peers must belong to one swarm and agree, seconds."""
+# Within this time after the faults all peers must belong to one swarm and agree; on a ring also
+# within that time by the squared number of peers, since news spreads there as heat does.
+_AGREE_S, _RING_S = 60.0, 1.5
 
-RING_S = 1.5
-"""`AGREE_S` on a ring, times the squared number of peers: news spreads there as heat does."""
+# Once all peers have finished, they must close within this time, or within so many times the time
+# allowed for agreeing: each round of merging waits for the slowest of all its shares.
+_END_S, _MERGE_TIMES = 60.0, 4
 
-OUTER_TIMES = 5
-"""How many times longer it may take where peers wait for one another."""
+# How far apart models may be in one coordinate; they begin some units apart.
+_SPREAD_MAX = 5e-2
 
-END_S = 60.0
-"""Once all peers have finished, they must close within this time, seconds, or within `MERGE_TIMES`
-times the time allowed for agreeing, if that is longer."""
+# Messages stay in order on each link, as on one socket; or overtake one another, and one of fifty
+# comes later than the first question about a share.
+_ORDERLY = NetworkConfig(latency_s=0.02, jitter=1.5)
+_UNRULY = replace(_ORDERLY, reorder=0.3)
+_LATE = Fault(at_s=0.0, kind="delay", by_s=0.03)
 
-MERGE_TIMES = 4
-"""Each round of merging waits for the slowest of all its shares."""
-
-SPREAD_MAX = 5e-2
-"""How far apart models may be in one coordinate; they begin some units apart."""
-
-ORDERLY = NetworkConfig(latency_s=0.02, jitter=1.5)
-"""Messages stay in order on each link, as on one socket."""
-
-UNRULY = replace(ORDERLY, reorder=0.3)
-"""Messages overtake one another."""
-
-LATE = Fault(at_s=0.0, kind="delay", by_s=0.03)
-"""Under it, one message of fifty comes later than the first question about a share."""
-
-_LOOK_S = 0.5
-
-_TWO_SIDED = 4.0
-"""Factor of the time where an exchange needs the bandwidth of both its ends."""
-
+# Events that write something between two comparisons of all ledgers.
 _COMPARED_EVERY = 40
-"""Number of events that write something between two comparisons of all ledgers."""
-
-_TRACE_LINES = 40
 
 _READ_EVERY_S = 0.3
-_READER_CHANGES = 0.1
 
 _MEMBERS = (Phase.TRAINING, Phase.FINISHED)
 
@@ -121,7 +102,7 @@ def _attempt(scenario: Scenario, mutant: Mutant | None, every: int) -> Trial:
             invariant=violation.invariant,
             what=violation.what,
             at_s=swarm.now,
-            trace=tuple(swarm.invariants.trace(violation.peers, _TRACE_LINES)),
+            trace=tuple(swarm.invariants.trace(violation.peers, 40)),
         )
     return Trial(
         seed=scenario.seed,
@@ -132,11 +113,7 @@ def _attempt(scenario: Scenario, mutant: Mutant | None, every: int) -> Trial:
 
 
 def run(scenario: Scenario, mutant: Mutant | None = None) -> FuzzSwarm:
-    """Run a scenario, and return the swarm as it is at the end, digest included.
-
-    Raises:
-        Violation: An invariant is broken, or something is not settled in time.
-    """
+    """Run a scenario, and return the swarm at the end, digest included; raise a `Violation`."""
     swarm = swarm_of(scenario, mutant, digests=True, every=_COMPARED_EVERY)
     _go_through(swarm, scenario)
     return swarm
@@ -178,11 +155,11 @@ def swarm_of(
         peers,
         scenario.ids,
         scenario.founders,
-        ORDERLY if scenario.orderly else UNRULY,
+        _ORDERLY if scenario.orderly else _UNRULY,
         latecomers_s=tuple(
             5.0 * float(stream(scenario.seed, peer, "start").random()) for peer in late
         ),
-        faults=scenario.faults if scenario.orderly else (*scenario.faults, LATE),
+        faults=scenario.faults if scenario.orderly else (*scenario.faults, _LATE),
         calm_s=scenario.faults_s,
     )
     if scenario.rolls:
@@ -212,7 +189,7 @@ def _read_in_turn(swarm: FuzzSwarm, scenario: Scenario) -> None:
             return
         members = [peer for peer in swarm.running() if peer.protocol.phase in _MEMBERS]
         able = [peer.id for peer in members if peer.worker.awake]
-        if rng.random() < _READER_CHANGES or reader not in able:
+        if rng.random() < 0.1 or reader not in able:
             if reader in able:
                 swarm.read(reader, "")
             # A peer that stands still, or is cut off, never finishes its turn.
@@ -224,12 +201,12 @@ def _read_in_turn(swarm: FuzzSwarm, scenario: Scenario) -> None:
         swarm.fleet.at(swarm.now + _READ_EVERY_S, turn)
 
     def end() -> None:
-        """Stop all reads: those of peers that looked for a swarm when their turn was over and, as
-        soon as they run again, those of peers that stand still."""
         running = swarm.running()
+        # Also a peer that looked for a swarm when its turn was over may still read.
         for peer in running:
             if peer.worker.awake:
                 swarm.read(peer.id, "")
+        # Peers that stand still stop as soon as they run again.
         if not all(peer.worker.awake for peer in running):
             swarm.fleet.at(swarm.now + _READ_EVERY_S, end)
 
@@ -244,21 +221,21 @@ def _go_through(swarm: FuzzSwarm, scenario: Scenario) -> None:
     while reason := _disagreement(swarm, scenario):
         if swarm.now >= scenario.faults_s + patience_s:
             raise Violation(LIVENESS, f"no agreement within {patience_s:.0f} s: {reason}")
-        swarm.run(swarm.now + _LOOK_S)
+        swarm.run(swarm.now + 0.5)
     swarm.finish()
-    swarm.run_until_closed(swarm.now + max(END_S, MERGE_TIMES * patience_s))
+    swarm.run_until_closed(swarm.now + max(_END_S, _MERGE_TIMES * patience_s))
     _check_rest(swarm)
 
 
 def _patience_s(swarm: FuzzSwarm, scenario: Scenario) -> float:
     n, shards = len(swarm.running()), scenario.shards
     wire = parse_wire(scenario.config.wire)
-    patience_s = max(AGREE_S, RING_S * n * n) if scenario.ring else AGREE_S
+    patience_s = max(_AGREE_S, _RING_S * n * n) if scenario.ring else _AGREE_S
     if scenario.rule == "adpsgd" and scenario.config.bandwidth_bytes_s is not None:
         # One exchange at a time, and both of its ends wait for bandwidth.
-        patience_s *= _TWO_SIDED
+        patience_s *= 4
     # A round takes as long as the slowest of all its shares, lost ones included.
-    patience_s *= OUTER_TIMES if scenario.rule in (*OUTER, "hybrid") else 1
+    patience_s *= 5 if scenario.rule in (*OUTER, "hybrid") else 1
     # Each shard of a vector is pushed only once in several pushes.
     patience_s *= shards / min(shards, scenario.config.shards_per_push)
     return patience_s / wire.fraction
@@ -268,8 +245,7 @@ def _disagreement(swarm: FuzzSwarm, scenario: Scenario) -> str:
     """Say what keeps live peers from being one swarm with one model; empty if nothing does."""
     if scenario.waits:
         return ""  # they agree while they wait for one another, and halt where one is lost
-    # A peer that a cut isolated may have finished alone: it accepts nothing, and waits for the
-    # others to finish.
+    # A peer that a cut isolated may have finished alone, and waits for the others to finish.
     hosts = [
         host
         for host in swarm.running()
@@ -281,12 +257,9 @@ def _disagreement(swarm: FuzzSwarm, scenario: Scenario) -> str:
 
 
 def _reachable_groups(hosts: list[FuzzPeer], scenario: Scenario) -> list[list[FuzzPeer]]:
-    """Group peers that can hear of one another: no other peer can introduce peers without a path.
-
-    Once all listening peers are gone, a newcomer that was given their addresses alone never meets
-    peers that only dial out. No peer believes an incarnation that begins a day or more from now,
-    and two swarms that trained separately stay two.
-    """
+    """Group peers that can hear of one another."""
+    # Once all listening peers are gone, a newcomer that was given their addresses alone never meets
+    # peers that only dial out.
     graph = nx.Graph()
     graph.add_nodes_from(host.id for host in hosts)
     for host in hosts:
@@ -304,13 +277,13 @@ def _are_strangers(one: FuzzPeer, other: FuzzPeer) -> bool:
 
 
 def _are_days_apart(one: FuzzPeer, other: FuzzPeer) -> bool:
-    """True if one incarnation claims to begin too late for the other to believe in it."""
+    # No peer believes an incarnation that begins a day or more from now.
     return abs(one.life[1] - other.life[1]) > BELIEVED_MS
 
 
 def _remembers_later(one: FuzzPeer, other: FuzzPeer, scenario: Scenario) -> bool:
     """True if one peer remembers a later incarnation of another, whose clock was ahead then, and
-    cannot say so, as both only dial out, and no message leads the one to the other."""
+    cannot say so, as both only dial out."""
     lives = {member.id: member.incarnation for member in one.protocol.known()}
     cannot = {one.id, other.id} <= scenario.dial_out
     return cannot and lives.get(other.id, 0) > other.life[1]
@@ -337,12 +310,12 @@ def _disagreement_within(group: list[FuzzPeer], hosts: list[FuzzPeer], scenario:
         # rounds a peer that has finished waits until all have.
         return ""
     apart = spread(group)
-    near = SPREAD_MAX if parse_wire(scenario.config.wire).is_native else ROUNDED
+    near = _SPREAD_MAX if parse_wire(scenario.config.wire).is_native else ROUNDED
     return "" if apart < near else f"models are {apart:.3g} apart"
 
 
 def _check_rest(swarm: FuzzSwarm) -> None:
-    """Check that all peers ended, closed, and kept nothing; see `Invariants.ended`."""
+    """Check that all peers closed; that they kept nothing is checked when they do."""
     swarm.invariants.compare()
     for host in swarm.peers.values():
         swarm.invariants.check_clock(host)

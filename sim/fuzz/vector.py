@@ -1,8 +1,4 @@
-"""A vector of four numbers and one local buffer, so that values really travel and mix.
-
-Effects are applied as they are decided; a simulation schedules the same effects instead, see
-`rumor.sim.kernel.program`.
-"""
+"""A vector of four numbers and one local buffer, so that values really travel and mix."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -60,18 +56,14 @@ class Taken(NamedTuple):
 class Vector:
     """The values of one incarnation: its registers, and its outgoing and incoming shares.
 
-    A snapshot that is released is filled with NaN, as reused memory would be; an abandoned one
-    keeps its bytes. A share that is read from its sender's memory *is* that memory.
-
     Args:
         values: The initial model, float64, shape ``(size,)``.
         registers: Further registers of the rule; all zeros at first.
-        schema: How the vector is cut.
 
     Attributes:
         snapshots: Snapshots not released yet.
         staged: Shares that have come.
-        parts: Which numbers belong to each shard; places beyond the last number are padding.
+        parts: Which numbers belong to each shard.
     """
 
     def __init__(
@@ -91,8 +83,7 @@ class Vector:
         self._sent = 0
 
     def apply(self, effect: fx.Effect, message: bytes = b"") -> None:
-        """Apply an effect to the values, with the bytes that came with the message that led to it;
-        `exchange` and `attach` need the values of others."""
+        """Apply an effect to the values, with the bytes that came with its message."""
         match effect:
             case fx.Snapshot(id, register, form, shard):
                 _require(id not in self.snapshots, "a snapshot's number was used twice")
@@ -100,6 +91,7 @@ class Vector:
                 self.snapshots[id] = Taken(payload, form, shard)
             case fx.Release(snapshot, abandoned):
                 released = self.snapshots.pop(snapshot).payload
+                # NaN, as reused memory would be. An abandoned one may still be read.
                 if not abandoned:
                     released[:] = b"\xff" * len(released)
             case fx.Reclaim(snapshot, fraction):
@@ -118,7 +110,7 @@ class Vector:
 
     @property
     def x(self) -> Values:
-        """The model, float64, shape ``(size,)``."""
+        """The model."""
         return self.registers[fx.X]
 
     def exchange(self, effect: fx.Exchange, shared: Values) -> None:
@@ -139,13 +131,11 @@ class Vector:
         _require(len(frame) == size, "a frame beyond the end of its snapshot")
         return bytes(frame)
 
-    def attach(self, attach: fx.Attach, memory: Payload | None) -> bool:
-        """Stage a share in place if it is readable, and return whether it is staged."""
-        if memory is not None:
-            _require(len(memory) == attach.size_bytes, "memory that is not as long as its share")
-            self.staged[attach.share] = memoryview(memory).toreadonly()
-            self._forms[attach.share] = attach.form
-        return memory is not None
+    def attach(self, attach: fx.Attach, memory: Payload) -> None:
+        """Stage a share in place, as the memory of its sender."""
+        _require(len(memory) == attach.size_bytes, "memory that is not as long as its share")
+        self.staged[attach.share] = memoryview(memory).toreadonly()
+        self._forms[attach.share] = attach.form
 
     def latest(self, shard: int) -> tuple[SnapshotId, Values]:
         """Return the last snapshot of a shard, and its values."""
@@ -229,12 +219,8 @@ class Vector:
 
 
 def encoded(wire: Wire, values: Values, turn: int | None) -> bytes:
-    """Encode float64 numbers, as many as a shard has room for, in a format, as differences from an
-    anchor of zeros.
-
-    Args:
-        turn: Which of all numbers ``topk`` sends: each gets its turn. None for the largest.
-    """
+    """Encode float64 numbers, as many as a shard has room for, as differences from an anchor of
+    zeros. Of ``topk`` each number gets its *turn*; None sends the largest."""
     if wire.is_native:
         return values.tobytes()
     if wire.name == "float16":

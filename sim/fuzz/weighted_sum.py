@@ -37,15 +37,13 @@ class WeightedSum:
         self._stale: set[int] = set()
 
     def opened(self, life: Life, vector: Vector, ledgers: Sequence[Account]) -> None:
-        """Record that an incarnation began, with nothing."""
+        """Take an incarnation that began, with nothing."""
         self._lives[life] = vector, ledgers
 
     def died(self, life: Life) -> None:
-        """Drop what an incarnation held. Its pushes in flight may still be accepted.
-
-        It may have died in the middle of an effect: the sum may then be off.
-        """
+        """Drop what an incarnation held. Its pushes in flight may still be accepted."""
         del self._lives[life]
+        # It may have died in the middle of an effect, with the sum off.
         for shard in self._expected:
             self._expected[shard] = self._found(shard)
 
@@ -55,7 +53,7 @@ class WeightedSum:
         self._snapshots[push] = snapshot
 
     def released(self, life: Life, snapshot: SnapshotId) -> None:
-        """Record that an incarnation released a snapshot; its stranded weight now comes alone."""
+        """Take a released snapshot: stranded weight comes back without its values now."""
         ledgers = self._lives[life][1]
         for push in [p for p, of in self._snapshots.items() if p[0] == life and of == snapshot]:
             escrow = ledgers[push[3]].outstanding.get(push[1])
@@ -84,7 +82,7 @@ class WeightedSum:
                     self._add(shard, back, self._x(life, shard) - values)
 
     def check(self) -> None:
-        """Compare the weighted sum with its expected value."""
+        """Raise a `Violation` if the sum is not what it must be."""
         for shard in self._stale:
             found, expected = self._found(shard), self._expected[shard]
             off = np.abs(found - expected).max()

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from textwrap import fill
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -334,7 +333,7 @@ def _draw_steps(name: str, axes: "Axes", summary: Summary, series: Series) -> No
         axes.yaxis.set_major_formatter(lambda part, _: f"{100 * part:g} %")
 
 
-_PANELS: Mapping[str, _Panel] = MappingProxyType({
+_PANELS: Mapping[str, _Panel] = {
     "accuracy": _Panel(partial(_draw_quality, "accuracy")),
     "loss": _Panel(partial(_draw_quality, "loss")),
     "disagreement": _Panel(partial(_draw_distance, "disagreement"),
@@ -350,7 +349,7 @@ _PANELS: Mapping[str, _Panel] = MappingProxyType({
         "Staleness of shares when they are mixed in", "steps behind", only_several=True),
     "idle": _Panel(partial(_draw_steps, "idle"),
         "Part of the workers' time that is spent waiting", "idle", only_several=True),
-})  # fmt: skip
+}  # fmt: skip
 """Panels by the name of their curve, the most telling first."""
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from numpy.random import Generator as Random
@@ -13,16 +12,16 @@ from .scenario import FAULTS_S
 
 __all__ = ["AIMS", "draw_faults"]
 
-
+# Drawn more often: most rare events need one of them.
 _FREQUENT = ("crash", "crash", "cut", "partition", "join")
-"""Drawn more often: most rare events need one of them."""
 
+# A crowd of newcomers costs as much as ten swarms that are equally rare.
 _NEWCOMERS_MAX = 6
 
 _Peers = Sequence[PeerId]
 
+# Fields of a fault, except its time and kind where these stay as drawn.
 _Fields = dict[str, Any]
-"""Fields of a fault, except its time and kind where these stay as drawn."""
 
 
 def _one(rng: Random, peers: _Peers) -> PeerId:
@@ -39,7 +38,7 @@ def _rounded_s(time_s: float) -> float:
 
 
 def _draw_crash(rng: Random, peers: _Peers, at_s: float) -> list[_Fields]:
-    """Kill a peer at once, during its next action, or on accepting; it may come back."""
+    # At once, during the next action, or on accepting.
     peer, how = _one(rng, peers), rng.random()
     after = int(rng.integers(7)) if how < 0.4 else None
     crash = {"peer": peer, "after": after, "accepting": True if how > 0.6 else None}
@@ -97,7 +96,7 @@ _Draw = Callable[[Random, _Peers, float], list[_Fields]]
 
 
 def _burst(rates: Sequence[float], of: str = "rate") -> _Draw:
-    """Disturb messages of one peer or of all, for a while or from the first to the last."""
+    """Disturb messages of one peer or of all, for a while or always."""
 
     def draw(rng: Random, peers: _Peers, at_s: float) -> list[_Fields]:
         peer = _one(rng, peers) if rng.random() < 0.2 else None
@@ -108,34 +107,32 @@ def _burst(rates: Sequence[float], of: str = "rate") -> _Draw:
     return draw
 
 
-_DRAWS: Mapping[str, _Draw] = MappingProxyType(
-    {
-        "crash": _draw_crash,
-        "mass-restart": _draw_mass_restart,
-        "pause": _draw_pause,
-        "slow": lambda rng, peers, at_s: [
-            {
-                "factor": float(rng.choice([2.0, 5.0, 20.0])),
-                "peer": _one(rng, peers),
-                "for_s": _lasting(rng, 5.0),
-            }
-        ],
-        "clock-jump": lambda rng, peers, at_s: [
-            {"by_s": float(rng.choice([0.5, 5.0, 60.0, 3600.0])), "peer": _one(rng, peers)}
-        ],
-        "cut": _draw_cut,
-        "partition": _draw_partition,
-        "loss": _burst([0.02, 0.1, 0.4]),
-        "duplicate": _burst([0.05, 0.3]),
-        "replay": _burst([0.03]),
-        "delay": _burst([0.02, 0.2], of="by_s"),
-        "reset": _draw_reset,
-        "join": lambda rng, peers, at_s: [{"count": int(rng.choice([1, 1, 2, 5]))}],
-        "leave": _draw_one,
-        "finish": _draw_one,
-        "diverge": _draw_one,
-    }
-)
+_DRAWS: Mapping[str, _Draw] = {
+    "crash": _draw_crash,
+    "mass-restart": _draw_mass_restart,
+    "pause": _draw_pause,
+    "slow": lambda rng, peers, at_s: [
+        {
+            "factor": float(rng.choice([2.0, 5.0, 20.0])),
+            "peer": _one(rng, peers),
+            "for_s": _lasting(rng, 5.0),
+        }
+    ],
+    "clock-jump": lambda rng, peers, at_s: [
+        {"by_s": float(rng.choice([0.5, 5.0, 60.0, 3600.0])), "peer": _one(rng, peers)}
+    ],
+    "cut": _draw_cut,
+    "partition": _draw_partition,
+    "loss": _burst([0.02, 0.1, 0.4]),
+    "duplicate": _burst([0.05, 0.3]),
+    "replay": _burst([0.03]),
+    "delay": _burst([0.02, 0.2], of="by_s"),
+    "reset": _draw_reset,
+    "join": lambda rng, peers, at_s: [{"count": int(rng.choice([1, 1, 2, 5]))}],
+    "leave": _draw_one,
+    "finish": _draw_one,
+    "diverge": _draw_one,
+}
 """Draws by kind of fault; other kinds come with one of these."""
 
 
@@ -159,7 +156,6 @@ def draw_faults(rng: Random, peers: _Peers, *, diverge: bool) -> tuple[Fault, ..
 
 
 def _without_crowds(faults: Iterable[Fault]) -> Iterator[Fault]:
-    """Drop newcomers beyond a limit: a crowd costs as much as ten swarms that are equally rare."""
     joined = 0
     for fault in faults:
         joined += (fault.count or 1) if fault.kind == "join" else 0
@@ -229,11 +225,9 @@ def _in_order(faults: Iterable[Fault]) -> tuple[Fault, ...]:
 
 _Aim = Callable[[Random, _Peers, tuple[Fault, ...]], tuple[Fault, ...]]
 
-AIMS: Mapping[str, _Aim] = MappingProxyType(
-    {
-        "newcomers": _aim_at_newcomers,
-        "leavers": _aim_at_leavers,
-        "splits": _split_further,
-    }
-)
+AIMS: Mapping[str, _Aim] = {
+    "newcomers": _aim_at_newcomers,
+    "leavers": _aim_at_leavers,
+    "splits": _split_further,
+}
 """Other draws about the faults of a seed, by the name that leaves them out."""

@@ -4,7 +4,6 @@ Turning an option off, or removing a fault, shifts nothing else.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from numpy.random import Generator as Random
@@ -21,14 +20,11 @@ __all__ = ["OPTIONS", "draw", "workers_of"]
 
 _T = TypeVar("_T")
 
+# Arguments of `Scenario.changed`.
 _Changes = dict[str, Any]
-"""Changes of an option to a scenario, see `Scenario.changed`."""
 
-_FAR_S = 200_000.0
-"""How far ahead a clock is that no peer believes: more than two days."""
-
+# Rules that need every number.
 _WHOLE = ("adpsgd", "dpsgd", "gradient-tracking")
-"""Rules that need every number."""
 
 # Half of all seeds use picky: of all rules it asks most of the protocol.
 _OFTEN = ("picky", "picky", "picky", "picky", "gosgd", "gosgd-per-second", "sgp")
@@ -87,8 +83,8 @@ def _far_clocks(scenario: Scenario, rng: Random) -> _Changes:
     behind_s = {peer: -round(float(rng.exponential(30.0)), 3) for peer in peers}
     if not wrong:
         return {}
-    # Not the clocks of all founders: some clock must be right.
-    far_s = {scenario.peers[-1]: _FAR_S} if far else {}
+    # More than two days, which no peer believes. Not of all founders: some clock must be right.
+    far_s = {scenario.peers[-1]: 200_000.0} if far else {}
     return {"ahead_s": {**scenario.ahead_s, **behind_s, **far_s}}
 
 
@@ -132,7 +128,7 @@ def _outer_rules(scenario: Scenario, rng: Random) -> _Changes:
 
 
 def _of_whole_vectors(scenario: Scenario) -> _Changes:
-    """Return settings for rules that work on whole vectors, without weights."""
+    # Rules that work on whole vectors have no weights.
     return {"exact": False} | _dense(scenario)
 
 
@@ -154,8 +150,7 @@ def _cutting_rules(scenario: Scenario, rng: Random) -> _Changes:
 
 
 def _kept_shares(scenario: Scenario, rng: Random) -> _Changes:
-    """Replace some waiting rules by rules that keep what they send, so that all peers count the
-    same: CHOCO-SGD and SparseLoCo in any format, RelaySGD on a chain."""
+    """Replace some waiting rules by rules that keep what they send."""
     rule = _pick(rng, ("choco", "relaysgd", "sparseloco"))
     wire = _pick(rng, (NATIVE, "float16", "int8", "topk:0.3", "topk2bit:0.3"))
     if rng.random() >= 0.5 or scenario.rule not in ("dpsgd", "allreduce"):
@@ -164,7 +159,7 @@ def _kept_shares(scenario: Scenario, rng: Random) -> _Changes:
 
 
 def _segments(scenario: Scenario, rng: Random) -> _Changes:
-    """Draw the rule whose peers share a segment."""
+    """Draw the rule whose peers share a segment of memory."""
     if rng.random() >= 0.04:
         return {}
     return {"rule": "seasgd", "shards": 1, "config": _of_whole_vectors(scenario)}
@@ -197,56 +192,52 @@ def _sometimes(chance: float, of: Collection[str] = (), **changes: Any) -> _Opti
     return option
 
 
-_SWARM: Mapping[str, _Option] = MappingProxyType(
-    {
-        "founders": lambda scenario, rng: {"founders": 1 + int(rng.random() * len(scenario.peers))},
-        "rules": lambda scenario, rng: {"rule": _pick(rng, _OFTEN)},
-        "ring": lambda scenario, rng: {"ring": rng.random() < 0.3},
-        "wide": lambda scenario, rng: {"size": WIDE if rng.random() < 0.5 else SIZE},
-        "frames": lambda scenario, rng: {
-            "config": _pick(rng, _WIDE_FRAMES if scenario.size == WIDE else _NARROW_FRAMES)
-        },
-        "shards": _shards,
-        "exact": lambda scenario, rng: {"config": {"exact": rng.random() < 0.25}},
-        "bandwidth": lambda scenario, rng: {
-            "config": {"bandwidth_bytes_s": _pick(rng, (None, None, None, 300.0, 2000.0))}
-        },
-        "memory": lambda scenario, rng: {
-            "host": b"the-same-machine" if rng.random() < 0.25 else b""
-        },
-        "dial-out": _dial_out,
-        "clocks": _clocks,
-        "tells": lambda scenario, rng: {"tells": rng.random() < 0.5},
-        "orderly": lambda scenario, rng: {"orderly": rng.random() < 0.5},
-        "far-clocks": _far_clocks,
-        "more-rules": _more_rules,
-        # Shares that carry two registers.
-        "several-registers": _sometimes(0.5, ("dpsgd",), rule="gradient-tracking"),
-        "formats": _formats,
-        "damage": _damage,
-        "two-swarms": _two_swarms,
-        # Dead peers are detected sooner, and peers that left are forgotten within 12 s.
-        "tombstones": _sometimes(0.15, config={"gossip_s": 0.3, "suspect_s": 0.8, "dead_s": 1.2}),
-        "outer-rules": _outer_rules,
-        "cutting-rules": _cutting_rules,
-        "kept-shares": _kept_shares,
-        "segments": _segments,
-        "machines": _machines,
-        "reading": lambda scenario, rng: {"reads": rng.random() < 0.15},
-        "clipped": _clipped,
-        # The first peer to finish ends training for all.
-        "progress": _sometimes(0.5, ("seasgd",), rule="seasgd-fastest"),
-        # Pushes during a step, also in place of a rule that cuts the vector.
-        "pieces": _sometimes(0.17, CUTTING, rule="layers"),
-    }
-)
+_SWARM: Mapping[str, _Option] = {
+    "founders": lambda scenario, rng: {"founders": 1 + int(rng.random() * len(scenario.peers))},
+    "rules": lambda scenario, rng: {"rule": _pick(rng, _OFTEN)},
+    "ring": lambda scenario, rng: {"ring": rng.random() < 0.3},
+    "wide": lambda scenario, rng: {"size": WIDE if rng.random() < 0.5 else SIZE},
+    "frames": lambda scenario, rng: {
+        "config": _pick(rng, _WIDE_FRAMES if scenario.size == WIDE else _NARROW_FRAMES)
+    },
+    "shards": _shards,
+    "exact": lambda scenario, rng: {"config": {"exact": rng.random() < 0.25}},
+    "bandwidth": lambda scenario, rng: {
+        "config": {"bandwidth_bytes_s": _pick(rng, (None, None, None, 300.0, 2000.0))}
+    },
+    "memory": lambda scenario, rng: {"host": b"the-same-machine" if rng.random() < 0.25 else b""},
+    "dial-out": _dial_out,
+    "clocks": _clocks,
+    "tells": lambda scenario, rng: {"tells": rng.random() < 0.5},
+    "orderly": lambda scenario, rng: {"orderly": rng.random() < 0.5},
+    "far-clocks": _far_clocks,
+    "more-rules": _more_rules,
+    # Shares that carry two registers.
+    "several-registers": _sometimes(0.5, ("dpsgd",), rule="gradient-tracking"),
+    "formats": _formats,
+    "damage": _damage,
+    "two-swarms": _two_swarms,
+    # Dead peers are detected sooner, and peers that left are forgotten within 12 s.
+    "tombstones": _sometimes(0.15, config={"gossip_s": 0.3, "suspect_s": 0.8, "dead_s": 1.2}),
+    "outer-rules": _outer_rules,
+    "cutting-rules": _cutting_rules,
+    "kept-shares": _kept_shares,
+    "segments": _segments,
+    "machines": _machines,
+    "reading": lambda scenario, rng: {"reads": rng.random() < 0.15},
+    "clipped": _clipped,
+    # The first peer to finish ends training for all.
+    "progress": _sometimes(0.5, ("seasgd",), rule="seasgd-fastest"),
+    # Pushes during a step, also in place of a rule that cuts the vector.
+    "pieces": _sometimes(0.17, CUTTING, rule="layers"),
+}
 
 OPTIONS = (*_SWARM, *AIMS)
 """Draws of a seed about its swarm and its faults; each can be left out."""
 
 
 def workers_of(seed: int, most: int) -> int:
-    """Return the number of peers that the swarm of a seed begins with, *most* at most."""
+    """Draw the number of peers that a swarm begins with, *most* at most."""
     return WORKERS_MIN + int(stream(seed, "torture", "workers").random() * (most - WORKERS_MIN + 1))
 
 
@@ -256,11 +247,7 @@ def draw(
     without: Collection[str] = (),
     faults: tuple[Fault, ...] | None = None,
 ) -> Scenario:
-    """Draw a scenario.
-
-    Args:
-        without: Names in `OPTIONS` that keep the value of a plain swarm.
-        faults: The faults; None draws them from the seed, too.
+    """Draw a scenario, *without* some `OPTIONS`; faults of None are drawn, too.
 
     Raises:
         ConfigError: Too few or too many workers, an unknown option, or a fault of an unknown peer.

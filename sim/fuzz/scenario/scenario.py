@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 from ....gossip import ConfigError, GoSGD, ProtocolConfig, Rule, RuleContext
@@ -20,14 +19,13 @@ __all__ = [
     *("CUTTING", "FAULTS_S", "OUTER", "WIDE", "WORKERS_MAX", "WORKERS_MIN", "Scenario"),
 ]
 
-
 # The vectors are four numbers that are checked after every event, which excludes Byzantine peers.
 _KINDS = tuple(kind for kind in schedule.KINDS if kind not in schedule.ATTACKS)
 
 
 class _PickyGoSGD:
-    """`GoSGD` that now and then pushes twice in a turn, and refuses a share, or accepts a part of
-    it, which no public rule does yet."""
+    """`GoSGD` that now and then pushes twice in a turn, refuses a share, or accepts a part of it,
+    which no public rule does."""
 
     name = "picky"
     registers: tuple[str, ...] = ()
@@ -38,7 +36,6 @@ class _PickyGoSGD:
         self._gosgd = GoSGD(p, outstanding_max=self.outstanding_max)
 
     def step(self, turn: RuleContext) -> Wait | None:
-        """Decide on some of the shares that have come, and leave the rest to GoSGD."""
         if not turn.merging:
             for share in turn.shares():
                 mood = turn.rng.random()
@@ -56,12 +53,13 @@ class _PickyGoSGD:
 FAULTS_S = 15.0
 """Faults that are drawn happen before this time, seconds."""
 
-LAST_FAULT_S = 3600.0
-"""Limit of the time of given faults, seconds: each second takes some thousand events."""
+# Limit of the time of given faults: each second takes some thousand events.
+_LAST_FAULT_S = 3600.0
 
 WORKERS_MIN = 2
 WORKERS_MAX = 64
 
+# A tenth of the defaults, so that everything can settle within a minute.
 _CONFIG = ProtocolConfig(
     query_s_min=0.2,
     query_s_max=1.5,
@@ -78,7 +76,6 @@ _CONFIG = ProtocolConfig(
     merge_rounds=5,
     inline_bytes_max=256,
 )
-"""A tenth of the defaults, so that everything can settle within a minute."""
 
 WIDE = 20
 """Length of a vector large enough to be cut: 192 bytes in one shard, 64 each in three."""
@@ -100,7 +97,6 @@ class Scenario:
     config: ProtocolConfig = _CONFIG
     ring: bool = False
     size: int = SIZE
-    """Length of the vector."""
     shards: int = 1
     host: bytes = b""
     """The machine on which they read one another's memory; empty where they cannot."""
@@ -115,10 +111,9 @@ class Scenario:
     orderly: bool = False
     """True if messages stay in order on each link, as on one socket, while nothing is wrong."""
     damage: float = 0.0
-    """Probability that bits of a message are flipped while there are faults; above 0, every message
-    is then encoded as bytes."""
+    """Probability that bits of a message are flipped while there are faults."""
     reads: bool = False
-    """True if peers read one another's models meanwhile, as for an average of all."""
+    """True if peers read one another's models, as for an average of all."""
     faults: tuple[schedule.Fault, ...] = ()
 
     @property
@@ -160,9 +155,9 @@ class Scenario:
             return _PickyGoSGD(0.6)
         return make_rule(_RULES.get(self.rule, self.rule))
 
-    def changed(self, config: Mapping[str, Any] = MappingProxyType({}), **more: Any) -> "Scenario":
+    def changed(self, config: Mapping[str, Any] | None = None, **more: Any) -> "Scenario":
         """Return a copy with these fields, and these fields of its config, replaced."""
-        return replace(self, config=replace(self.config, **config), **more)
+        return replace(self, config=replace(self.config, **(config or {})), **more)
 
     def with_faults(self, faults: tuple[schedule.Fault, ...]) -> "Scenario":
         """Return the same swarm with other faults.
@@ -172,35 +167,32 @@ class Scenario:
         """
         schedule.check_faults(faults, self.peers, _KINDS)
         for position, fault in enumerate(faults, 1):
-            if fault.at_s > LAST_FAULT_S:
+            if fault.at_s > _LAST_FAULT_S:
                 raise ConfigError(
                     f"fault {fault.row or position}: at_s is {fault.at_s:g}: here it must be at "
-                    f"most {LAST_FAULT_S:g}"
+                    f"most {_LAST_FAULT_S:g}"
                 )
         return replace(self, faults=schedule.resolve(faults, self.peers))
 
 
-_RULES: Mapping[str, str] = MappingProxyType(
-    {
-        "gosgd": "gosgd:p=0.6",
-        "layers": "gosgd:p=0.6,layers=3",
-        "clipped": "gosgd:p=0.6,robust=clip:tau=2",
-        "gosgd-per-second": "gosgd:p=2,emission=per-second",
-        "local-sgd": "local-sgd:h=2",
-        "diloco": "diloco:h=2",
-        "gasloc": "gasloc:h=2",
-        "noloco": "noloco:h=2",
-        "sparseloco": "sparseloco:h=2",
-        "sparta": f"sparta:fraction={1 / 3}",
-        "divshare": f"divshare:fraction={1 / 3}",
-        "seasgd-fastest": "seasgd:progress=fastest",
-        "hybrid": "hybrid:between=0.5",
-    }
-)
-"""Specs of rules that have parameters here; other rules go by their names."""
-
+# Specs of rules that have parameters here; other rules go by their names.
+_RULES: Mapping[str, str] = {
+    "gosgd": "gosgd:p=0.6",
+    "layers": "gosgd:p=0.6,layers=3",
+    "clipped": "gosgd:p=0.6,robust=clip:tau=2",
+    "gosgd-per-second": "gosgd:p=2,emission=per-second",
+    "local-sgd": "local-sgd:h=2",
+    "diloco": "diloco:h=2",
+    "gasloc": "gasloc:h=2",
+    "noloco": "noloco:h=2",
+    "sparseloco": "sparseloco:h=2",
+    "sparta": f"sparta:fraction={1 / 3}",
+    "divshare": f"divshare:fraction={1 / 3}",
+    "seasgd-fastest": "seasgd:progress=fastest",
+    "hybrid": "hybrid:between=0.5",
+}
+# Rules whose peers wait for one another, and halt where one of them is lost.
 _SYNCHRONOUS = ("dpsgd", "allreduce", "gradient-tracking", "choco", "sparseloco", "relaysgd")
-"""Rules whose peers wait for one another, and halt where one of them is lost."""
 
 OUTER = ("local-sgd", "diloco", "gasloc", "noloco")
 """Rules whose peers wait for the peers that are there, on any machine."""
@@ -208,5 +200,5 @@ OUTER = ("local-sgd", "diloco", "gasloc", "noloco")
 CUTTING = ("sparta", "divshare")
 """Rules that cut the vector themselves."""
 
+# Rules that do more than average: models leave the hull of the initial models.
 _BEYOND = frozenset({"adpsgd", "diloco", "gasloc", "noloco", "choco", "sparseloco", "hybrid"})
-"""Rules that do more than average: models leave the hull of the initial models."""

@@ -1,4 +1,4 @@
-"""The charts of a study: curves with bands, rankings with intervals, lines over an axis of numbers."""
+"""The charts of a study: curves with bands, rankings with intervals, figures over an axis."""
 
 import io
 import math
