@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from math import isnan
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from numpy.random import Generator as Random
 from torch import nn
@@ -29,7 +29,7 @@ from ...train.tensors.vector import Vector
 from .result import Difference, Differs, PeerVerdict, Verdict, first_difference
 from .shares import Key, Life, RecomputedShare, ShareKey, ShareStore, exchange_records
 
-__all__ = ["MODEL", "PeerReplay"]
+__all__ = ["PeerReplay"]
 
 
 class _Frame(NamedTuple):
@@ -41,11 +41,7 @@ class _Frame(NamedTuple):
 
 
 class _Effects:
-    """Applies a peer's effects to its model again.
-
-    Data that a live peer receives from the wire, or from another's memory, comes from the
-    sender's replay.
-    """
+    """Applies a peer's effects to its model again, with shares from the senders' replays."""
 
     def __init__(
         self,
@@ -65,15 +61,12 @@ class _Effects:
     def replay(
         self, effect: fx.Effect | Event, event: journal.Call, record: int, step: int
     ) -> Generator[Key, None, None]:
-        """Apply an effect, and store the share that is offered with it.
+        """Apply an effect of an event, and store the share that is offered with it. Yield a share,
+        or an exchange, that is not made yet: resume once it is.
 
         Args:
-            event: Event that caused it.
-            record: Number of that event in the journal.
+            record: Number of the event in the journal.
             step: Optimizer steps taken by then.
-
-        Yields:
-            A share, or an exchange, that is not made yet: resume once it is.
 
         Raises:
             Differs: A share differs from what was received over the wire.
@@ -152,10 +145,6 @@ class _Effects:
         return ShareKey(Life(share.sender, share.incarnation), self._life, share.seq, share.shard)
 
 
-MODEL: Final = "model.safetensors"
-"""Name of the model in a peer's folder."""
-
-
 class PeerReplay:
     """Repeats the training, decisions and mixes of one incarnation of a peer.
 
@@ -171,7 +160,6 @@ class PeerReplay:
         self.store = store
         self.life = Life(head.id, head.incarnation)
         self.result = PeerVerdict(id=head.id, incarnation=head.incarnation, folder=file.path.parent)
-        """Result so far."""
         self.unix_s = head.unix_s
         """Time that the live run had reached, by the calendar of its machine, seconds."""
         self._learner = Learner(_run_config(head, device), head.id)
@@ -196,12 +184,8 @@ class PeerReplay:
         self._unmeasured = False
 
     def run(self) -> Generator[Key | None, None, None]:
-        """Repeat the run, to the end of the journal or the first difference.
-
-        Yields:
-            None after each record; or a share or an exchange that is needed and not made yet:
-            resume once it is.
-        """
+        """Repeat the run, to the end of the journal or the first difference. Yield None after each
+        record; or a share or an exchange that is not made yet: resume once it is."""
         result = self.result
         try:
             self._check_start()
@@ -314,7 +298,7 @@ class PeerReplay:
             raise Differs(f"{name} has other bits than in the live run")
 
     def _check_end(self) -> None:
-        model = self.file.path.with_name(MODEL)
+        model = self.file.path.with_name("model.safetensors")
         if not model.exists():
             return
         if not self.file.closed:

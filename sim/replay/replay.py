@@ -1,7 +1,7 @@
 """Repeats a live run from its journals, and compares it with the original, bit for bit.
 
-All peers of a run are replayed in this process, record by record in the order of their clocks. A
-peer that needs a share waits until the sender's replay has made it, so no clock has to be right.
+All peers are replayed in this process, record by record in the order of their clocks. A peer that
+needs a share waits until the sender's replay has made it, so no clock has to be right.
 """
 
 import re
@@ -19,25 +19,20 @@ from .peer import PeerReplay
 from .result import Difference, PeerVerdict, Replay, Verdict
 from .shares import Key, Life, ShareKey, ShareStore
 
-__all__ = ["PeerVerdict", "Replay", "Verdict", "find_journals", "replay"]
+__all__ = ["PeerVerdict", "Replay", "Verdict", "replay"]
 
 Run = Generator[Key | None, None, None]
 
 
 def replay(folder: Path | str, *more: Path | str) -> Replay:
-    """Repeat a live run from its journals and compare it with the original, bit for bit.
-
-    Meanwhile torch's number of threads is set to that of each peer, and its global random streams
-    are used.
-
-    Returns:
-        The results.
+    """Repeat a live run from its journals and compare it with the original, bit for bit, under the
+    number of threads of each peer and with torch's global random streams.
 
     Raises:
         ConfigError: No journal exists, one cannot be read at all, or its task is not available
             here.
     """
-    paths = find_journals([Path(each) for each in (folder, *more)])
+    paths = _find_journals([Path(each) for each in (folder, *more)])
     with ExitStack() as stack:
         peers, warnings = _prepared(paths, stack)
         first = _Swarm(peers).run()
@@ -48,12 +43,8 @@ def replay(folder: Path | str, *more: Path | str) -> Replay:
     )
 
 
-def find_journals(folders: Sequence[Path]) -> list[Path]:
-    """Return the journals in folders of peers, or of runs, which stand for all their peers.
-
-    Raises:
-        ConfigError: A folder has none.
-    """
+def _find_journals(folders: Sequence[Path]) -> list[Path]:
+    """Return the journals in folders of peers, or of runs, which stand for all their peers."""
     found = []
     for folder in folders:
         of_run = sorted(folder.glob(f"peers/*/{JOURNAL}"))
@@ -68,7 +59,7 @@ def find_journals(folders: Sequence[Path]) -> list[Path]:
 
 
 class _Swarm:
-    """The replays of all peers, before any begins."""
+    """The replays of all peers."""
 
     def __init__(self, peers: Sequence[PeerReplay]) -> None:
         self._peers = peers
@@ -127,7 +118,7 @@ class _Swarm:
 
 
 def _prepared(paths: Sequence[Path], stack: ExitStack) -> tuple[list[PeerReplay], tuple[str, ...]]:
-    """Prepare everything that a run needs, without training; also return why bits may differ."""
+    """Prepare the replays of all peers; also return why bits may differ."""
     journals = [_opened(path, stack) for path in paths]
     lives = [Life(head.id, head.incarnation) for _, head in journals]
     if len(set(lives)) < len(lives):

@@ -20,13 +20,11 @@ class Difference:
     """First difference between a replay and the live run."""
 
     peer: str
-    """Peer whose replay differs."""
     record: int
     """Number of the record of its journal after which it differs, from 1; 0 is the head."""
     step: int
     """Optimizer steps taken by then."""
     what: str
-    """Description of the difference."""
 
     def __str__(self) -> str:
         return f"{self.peer}, record {self.record}, step {self.step}: {self.what}"
@@ -42,7 +40,6 @@ class Verdict(StrEnum):
     IDENTICAL = "identical"
     """Nothing differs, as far as its journal goes."""
     DIFFERS = "differs"
-    """It differs from the live run."""
     STOPPED = "stopped"
     """It could not continue: its journal is damaged, or a share that it needs is not available."""
 
@@ -66,7 +63,6 @@ class PeerVerdict:
     compared: bool = False
     """True if its model was found equal to the model that the live run saved."""
     difference: Difference | None = None
-    """First difference from the live run."""
     why: str = ""
     """Why it could not continue, in words; empty if it could."""
 
@@ -89,10 +85,7 @@ class Replay:
 
 
 def first_difference(path: Path, state: Mapping[str, Tensor], weight: int) -> str | None:
-    """Return the first difference between a saved model and one made again, bit for bit.
-
-    Returns:
-        In words: which tensor, where in it, and both values. None if nothing differs.
+    """Say what differs first between a saved model and one made again; None if no bit does.
 
     Raises:
         TrainingError: The file cannot be read.

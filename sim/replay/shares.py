@@ -1,8 +1,4 @@
-"""Exchange between the replays of a run: shares, and segments of memory that peers share.
-
-A journal records the position of each exchange with a segment among those of all peers. So a
-segment's values need not be written down: they follow from the replays of all its peers.
-"""
+"""Exchange between the replays of a run: shares, and segments of memory that peers share."""
 
 from collections.abc import Collection, Iterator
 from contextlib import closing
@@ -49,6 +45,8 @@ class ShareKey(NamedTuple):
         return f"share {self.seq}{shard} of {self.sender.id} for {self.receiver.id}"
 
 
+# A journal records the position of each exchange with a segment among those of all peers. So a
+# segment's values need not be written down: they follow from the replays of all its peers.
 class ExchangeKey(NamedTuple):
     """Names an exchange with a segment among those of all peers."""
 
@@ -77,11 +75,8 @@ class RecomputedShare(NamedTuple):
 
 
 class ShareStore:
-    """Keeps shares until they are mixed, or can no longer be mixed, and segments to the end.
-
-    Args:
-        lives: Incarnations that are replayed; shares for others are dropped.
-    """
+    """Keeps shares for the incarnations that are replayed until they are decided on, and segments
+    to the end."""
 
     def __init__(self, lives: Collection[Life]) -> None:
         self._lives = frozenset(lives)
@@ -96,13 +91,12 @@ class ShareStore:
             self._arrivals.append(key)
 
     def find(self, key: ShareKey) -> RecomputedShare | None:
-        """Return a share that is made and not done with; else None."""
+        """Return a share, unless it is not made yet or done with."""
         return self._made.get(key.way, {}).get(key.seq)
 
     def done(self, key: ShareKey) -> None:
-        """Forget a share that its receiver has decided on, and those before it."""
-        # At most one share of a shard is outstanding between two incarnations: earlier ones are
-        # settled.
+        """Forget a share that its receiver has decided on, and those before it: at most one share
+        of a shard is outstanding between two incarnations."""
         waiting = self._made.get(key.way, {})
         for seq in [seq for seq in waiting if seq <= key.seq]:
             del waiting[seq]
@@ -141,7 +135,7 @@ class ShareStore:
 
 
 def exchange_records(journal: Path) -> Iterator[Exchanged]:
-    """Iterate over the exchanges in a journal, in order; it is read ahead of its replay.
+    """Iterate over the exchanges in a journal, ahead of its replay.
 
     Raises:
         TrainingError: It is damaged.

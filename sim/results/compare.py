@@ -16,10 +16,7 @@ from .run import Run
 
 __all__ = ["Figure", "SideBySide", "put_side_by_side"]
 
-_MEDIAN: Final = 2
-"""Index of the median among the five quantiles of a simulation's series."""
-
-_TOLD: Final = (
+_SETTINGS: Final = (
     *("task", "rule", "topology", "p", "emission", "partition", "seed", "wire", "shards"),
 )
 
@@ -33,8 +30,8 @@ class Figure:
     name: str
     unit: str
     live: float | None
+    """None if the run lacks the figure or never reached it."""
     simulated: float | None
-    """None, like `live`, if the run lacks the figure or never reached it."""
     judged: bool = True
     """True if the verdict counts it."""
 
@@ -46,10 +43,8 @@ class Figure:
         return self.simulated / self.live
 
     def agrees(self, tolerance: float) -> bool | None:
-        """True if the simulated figure is within *tolerance* of the live one, a part of it.
-
-        None if neither run has the figure, or it has no verdict.
-        """
+        """True if the simulated figure is within *tolerance* of the live one, a part of it; None if
+        neither run has the figure."""
         if self.live is None and self.simulated is None:
             return None
         if self.live is None or self.simulated is None:
@@ -93,10 +88,6 @@ def put_side_by_side(
 ) -> SideBySide:
     """Compare a live run with its prediction.
 
-    Rates are of the stretch in which all trained: a simulation leaves out what finished peers do
-    afterwards, to agree. The time to an accuracy is that of the median peer's own model, since
-    the merged model is not measured live.
-
     Args:
         target: The accuracy whose time is compared, in (0, 1].
         tolerance: Part of the live figure by which a simulated one may differ.
@@ -111,6 +102,7 @@ def put_side_by_side(
             f"{simulated.summary.get('workers')} workers: compare runs of as many"
         )
     times = simulated.series["time_s"]
+    # A simulation leaves out what finished peers do afterwards, to agree.
     seconds = min(live.trained_s, float(times[-1]))
     if not seconds > 0:
         raise ConfigError("the simulation has not moved in time: there is nothing to compare")
@@ -174,8 +166,9 @@ def _of_peers(live: LiveRun, simulated: Run) -> list[Figure]:
 
 def _reached(live: LiveRun, simulated: Run, target: float) -> Figure:
     series, predicted = simulated.series, None
+    # Of the median peer's own model, since the merged model is not measured live.
     if "accuracy_quantiles" in series:
-        predicted = _first(series["time_s"], series["accuracy_quantiles"][:, _MEDIAN], target)
+        predicted = _first(series["time_s"], series["accuracy_quantiles"][:, 2], target)
     found = _first(*_median_accuracy(live), target)
     return Figure(name=f"time to {target:g}", unit="s", live=found, simulated=predicted)
 
@@ -198,7 +191,7 @@ def _quality(
 
 
 def _median_accuracy(live: LiveRun) -> tuple[Floats, Floats]:
-    """Seconds, and the median of the peers' own accuracies: float64, axes ``(instant,)``."""
+    """Return seconds, and the median of the peers' own accuracies there."""
     curves = []
     for peer in live.peers:
         values = np.array([row.get("accuracy") for row in peer.rows], np.float64)
@@ -249,7 +242,7 @@ def _differences(live: LiveRun, summary: Mapping[str, Any]) -> list[str]:
         told["p"] = live.summary.get("p", told.get("p"))
     return [
         f"{name} is {summary[name]!r} in the simulation, and was {told[name]!r}"
-        for name in _TOLD
+        for name in _SETTINGS
         if told.get(name) is not None
         and summary.get(name) is not None
         and summary[name] != told[name]

@@ -22,11 +22,8 @@ __all__ = [
     "sized",
 ]
 
-
-# Shorter measurements are worth no advice.
-_LONG_S = 10.0
-
-WORLD = {
+# Words for the keys of a summary that describe the workers' environment.
+_WORLD = {
     "network": "network {}",
     "network_latency_s": "latency {:g} s",
     "network_bandwidth_mbit": "uplinks of {:g} Mbit/s",
@@ -39,26 +36,20 @@ WORLD = {
     "partition": "data {}",
     "seed": "seed {}",
 }
-"""Keys of a summary that describe the workers' environment, with their words."""
 
 
 def describe(settings: Mapping[str, Any]) -> str:
-    """Describe the task, the number of workers, and how they exchange.
+    """Describe the task, the number of workers, and how they exchange, from a run's summary or the
+    fields of its configuration.
 
-    Args:
-        settings: A run's summary, or the fields of its configuration.
-
-    >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "gosgd", "p": 0.1,
-    ...           "emission": "per-step"})
-    'digits on 8 workers, ring, gosgd with p = 0.1 per step'
+    >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "gosgd:p=0.5"})
+    'digits on 8 workers, ring, gosgd with p = 0.5 per step'
     >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "sgp",
     ...           "wire": "int8", "shards": 4})
     'digits on 8 workers, ring, sgp, int8, 1 of 4 shards a push'
     >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "mine",
     ...           "rule_spec": "rules:Mine:p=0.5,every=3", "p": 0.5})
     'digits on 8 workers, ring, mine with p = 0.5 per step, every = 3'
-    >>> describe({"task": "digits", "workers": 8, "topology": "ring", "rule": "gosgd:p=0.5"})
-    'digits on 8 workers, ring, gosgd with p = 0.5 per step'
     """
     workers = settings["workers"]
     several = "1 worker" if workers == 1 else f"{workers:,} workers"
@@ -67,20 +58,19 @@ def describe(settings: Mapping[str, Any]) -> str:
 
 
 def describe_world(settings: Mapping[str, Any]) -> str:
-    """Describe the environment of the workers: network, speeds, distribution of the data.
+    """Describe the workers' environment: network, speeds, data, faults.
 
     >>> describe_world({"network": "lan", "step_s": 0.1, "slow": ["3:10"], "seed": 0})
     'network lan, steps of 0.1 s, slow 3:10, seed 0'
     """
     parts: list[str] = []
-    for name, words in WORLD.items():
+    for name, words in _WORLD.items():
         value = settings.get(name)
         if value is None or value in ([], ()):
             continue
         text = " ".join(value) if isinstance(value, list | tuple) else value
         parts.append(words.format(text))
-    faults = len(settings.get("faults") or ())
-    if faults:
+    if faults := len(settings.get("faults") or ()):
         several = "1 fault" if faults == 1 else f"{faults:,} faults"
         parts.append(f"{several}, timing {settings.get('timing')}")
     return ", ".join(parts)
@@ -153,7 +143,8 @@ def describe_cost(cost: "Cost") -> str:
         f"{cost.steps:,} steps at {cost.steps_per_s:,.0f} a second",
         f"engine {cost.engine} ({cost.engine_why})",
     ]
-    if cost.measuring_s > max(_LONG_S, cost.wall_s / 2):
+    # Shorter measurements are worth no advice.
+    if cost.measuring_s > max(10.0, cost.wall_s / 2):
         several = f"measurements take {duration(cost.measuring_s)} of it"
         parts.append(f"{several}, less with eval_every, tested and workers_tested")
     return "; ".join(parts)
@@ -175,7 +166,6 @@ def describe_run(summary: Mapping[str, Any]) -> list[Row]:
         *_of_models(summary),
         *_of_time(summary),
         *_of_exchange(summary),
-        *_of_stops(summary),
         *describe_faults(summary),
         *_of_computing(summary),
     ]
@@ -236,9 +226,6 @@ def _of_exchange(summary: Mapping[str, Any]) -> Iterator[Row]:
     if (idle := summary.get("idle")) is not None:
         words = "of the workers' time was spent waiting" if idle else "no worker ever waits"
         yield Row("idle", f"{100 * idle:.2g} %", words)
-
-
-def _of_stops(summary: Mapping[str, Any]) -> Iterator[Row]:
     if stopped := summary.get("stopped"):
         words = f"{named(stopped)}: loss or parameters not finite"
         yield Row("diverged", f"{len(stopped):,}", words)

@@ -37,9 +37,9 @@ SUMMARY, MODEL, PICTURE, SERIES, WORKERS = RUN_FILES[2:]
 
 
 @contextmanager
-def staged(folder: Path, last: str = SUMMARY) -> Iterator[Path]:
-    """Yield a draft folder, whose files appear in *folder* together, or not at all: if the file
-    *last* is there, all are.
+def staged(folder: Path) -> Iterator[Path]:
+    """Yield a draft folder, whose files appear in *folder* together, the summary last, or not at
+    all.
 
     Raises:
         OSError: It cannot be made or written to; nothing was left in it.
@@ -50,7 +50,7 @@ def staged(folder: Path, last: str = SUMMARY) -> Iterator[Path]:
     files: list[Path] = []
     try:
         yield draft
-        files = sorted(draft.iterdir(), key=lambda path: path.name == last)
+        files = sorted(draft.iterdir(), key=lambda path: path.name == SUMMARY)
         for path in files:
             path.replace(folder / path.name)
     except BaseException:
@@ -84,11 +84,7 @@ def as_json(value: Any) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        ConfigError: The file is missing, or is not a JSON object.
-    """
+    """Read a JSON object, or raise a ConfigError."""
     found = read_user_json(path)
     if not isinstance(found, dict):
         raise ConfigError(f"{path} is no JSON object")
@@ -96,11 +92,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read arrays of an ``.npz`` file.
-
-    Raises:
-        ConfigError: The file is missing, or cannot be read.
-    """
+    """Read the arrays of an ``.npz`` file, or raise a ConfigError."""
     try:
         # As an open file: with a path, numpy leaves it open on a broken header, and warns of that.
         with open(path, "rb") as file:
@@ -118,11 +110,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_model(path: Path) -> dict[str, Tensor] | None:
-    """Read a merged model; None if a run has none.
-
-    Raises:
-        ConfigError: It is not a safetensors file.
-    """
+    """Read a merged model, or raise a ConfigError; None if a run has none."""
     try:
         return load_file(path) if path.exists() else None
     except (OSError, SafetensorError) as error:

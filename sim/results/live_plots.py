@@ -17,17 +17,15 @@ __all__ = ["draw"]
 Summary = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
 
-UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
-"""Units of the time axis; each is used from `UNITS_MIN` of it on."""
-
-UNITS_MIN = 5.0
-
-DOWN_S = 1.0
-"""How much less than the calendar a peer's own training time advances between two of its rows if it
-was down: a restarted process takes longer than this to begin, and clocks differ by less."""
-
 Clock = Callable[[plots.Floats], plots.Floats]
 """Converts seconds since the Unix epoch to places on the time axis."""
+
+# Units of the time axis; each is used from five of it on.
+_UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+# A peer was down if its own training time advances so much less than the calendar: a restarted
+# process takes longer than this to begin, and clocks differ by less.
+_DOWN_S = 1.0
 
 
 def draw(
@@ -39,10 +37,10 @@ def draw(
     """Draw a live run: loss, accuracy and consensus distance of its peers.
 
     Args:
-        summary: As `summarize` of `rumor.cli.launch` builds it.
+        summary: That of ``rumor launch``.
         peers: Each peer's rows of metrics, in the order of the summary's ``peers_detail``.
         disagreement: Instants, seconds since the Unix epoch, and the consensus distances estimated
-            there; float64, ``(n_points,)`` each.
+            there.
 
     Raises:
         OSError: It cannot be written; the earlier content is kept.
@@ -82,8 +80,7 @@ def _time_axis(peers: Sequence[Rows]) -> tuple[Clock, float, str]:
     # A first row comes after the training that it reports.
     begin_s = min((r[0]["unix_s"] - r[0].get("time_s", 0.0) for r in peers if r), default=0.0)
     elapsed_s = max((r[-1]["unix_s"] for r in peers if r), default=begin_s) - begin_s
-    long = (each for each in UNITS if elapsed_s >= UNITS_MIN * each[0])
-    size, unit = next(long, UNITS[-1])
+    size, unit = next((each for each in _UNITS if elapsed_s >= 5 * each[0]), _UNITS[-1])
     return lambda unix_s: (unix_s - begin_s) / size, elapsed_s / size or 1.0, unit
 
 
@@ -198,7 +195,7 @@ def _column(rows: Rows, key: str, clock: Clock) -> tuple[plots.Floats, plots.Flo
     values = np.array([row[key] for row in known], np.float64)
     unix_s = np.array([row["unix_s"] for row in known], np.float64)
     trained_s = np.array([row.get("time_s", row["unix_s"]) for row in known], np.float64)
-    begins = np.flatnonzero(np.diff(unix_s - trained_s) > DOWN_S) + 1
+    begins = np.flatnonzero(np.diff(unix_s - trained_s) > _DOWN_S) + 1
     return np.insert(clock(unix_s), begins, np.nan), np.insert(values, begins, np.nan)
 
 

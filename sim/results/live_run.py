@@ -48,8 +48,7 @@ class LivePeer:
 
     @property
     def address(self) -> str | None:
-        """The address it listened at, if known; None if none was set, so that it listened on a port
-        of this machine alone."""
+        """The address it listened at; None if unknown, or on this machine alone."""
         said = [(self.report or {}).get("address")]
         said += [each for name in ("advertise", "bind") for each in self.options.get(name) or ()]
         return next((address for address in said if isinstance(address, str)), None)
@@ -73,27 +72,24 @@ class LiveRun:
 
     @property
     def trained_s(self) -> float:
-        """How long all trained: until the first peer with all its steps had taken them, seconds.
-
-        Peers that are killed or leave do not end it; if none finished, it lasts as long as any peer
-        trained.
-        """
+        """How long all trained: until the first peer had taken all its steps, seconds."""
         ends = [self.times(peer)[-1] for peer in self.peers if peer.finished]
+        # Peers that are killed or leave do not end it.
         return float(min(ends) if ends else max(self.times(peer)[-1] for peer in self.peers))
 
     def times(self, peer: LivePeer) -> NDArray[np.float64]:
-        """Seconds since `began_unix_s` of each row of *peer*, float64, axes ``(row,)``."""
+        """Seconds since `began_unix_s` of each row of *peer*."""
         return np.array([row["unix_s"] for row in peer.rows], np.float64) - self.began_unix_s
 
     def steps(self, peer: LivePeer, at_s: float) -> float:
-        """Return the optimizer steps of *peer* by *at_s* seconds since `began_unix_s`, counting
-        steps that a crash has lost once. Between two rows it steps evenly."""
+        """Return the steps of *peer* by *at_s* seconds since `began_unix_s`, counting steps that a
+        crash has lost once."""
         values = np.maximum.accumulate([float(row["step"]) for row in peer.rows])
         return self._between(peer, values, at_s)
 
     def count(self, name: str, at_s: float) -> float | None:
-        """Return the sum of a column's counts over all peers by *at_s* seconds since
-        `began_unix_s`, including peers that are gone; None if the rows lack it."""
+        """Return the sum of a column over all peers by *at_s* seconds since `began_unix_s`; None if
+        the rows lack it."""
         if any(name not in row for peer in self.peers for row in peer.rows):
             return None
         counts = [_over_lives(peer.rows, name) for peer in self.peers]
@@ -105,11 +101,8 @@ class LiveRun:
 
 
 def read_live_run(folder: Path | str) -> LiveRun:
-    """Read a run, finished or in progress.
-
-    Args:
-        folder: Folder of ``rumor launch``, of one ``rumor peer --out``, or with the folders
-            of several such peers.
+    """Read a run, finished or in progress, from the folder of ``rumor launch``, of one ``rumor peer
+    --out``, or of several such peers.
 
     Raises:
         ConfigError: The folder holds no peer, or its files cannot be read.

@@ -14,31 +14,26 @@ from ..batched.schedule import Ending, Reading
 from ..batched.vector_tasks import VectorRows
 from ..batched.weights import UNITS_PER_FOUNDER
 
-__all__ = ["Curves", "participation", "targets_of", "time_figures", "token_figures"]
+__all__ = ["Curves", "participation", "time_figures", "token_figures"]
 
 # With more workers, keeping all readings of each takes too much memory.
 _WORKERS_MAX: Final = 1024
-
-_SPANS: Final = 4
 
 _QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def participation(readings: Sequence[Reading]) -> dict[str, float | None]:
-    """Measure participation, mean over the quarters of a run: a worker stepped and exchanged in it.
-
-    Quarters without any exchange do not count: between two outer rounds all train alone, which is
-    no fault.
+    """Count the workers that step and exchange in a quarter of the run, mean over the quarters.
 
     Returns:
-        ``members_taking_part``: number of workers that take part; ``participation``: the part of
-        the workers in the swarm at a quarter's end that this is. None without any exchange, or
-        without readings.
+        Their number, and the part of the workers in the swarm that this is; None without any
+        exchange, or without readings.
     """
     taking, parts = [], []
     for before, after in _quarters(readings):
         present = np.arange(len(after.steps)) if after.present is None else after.present
         exchanged = after.exchanges > before.exchanges
+        # Between two outer rounds all train alone, which is no fault.
         if exchanged.any() and len(present):
             active = (exchanged & (after.steps > before.steps))[present]
             taking.append(float(active.sum()))
@@ -50,12 +45,11 @@ def participation(readings: Sequence[Reading]) -> dict[str, float | None]:
 
 
 def _quarters(readings: Sequence[Reading]) -> Sequence[tuple[Reading, Reading]]:
-    """The last measurements before and at the end of each quarter of the time."""
+    """Return the last measurements before and at the end of each quarter of the time."""
     if len(readings) < 2:
         return []
     times_s = np.array([reading.time_s for reading in readings])
-    edges_s = times_s[-1] * np.arange(_SPANS + 1) / _SPANS
-    found = np.searchsorted(times_s, edges_s, side="right") - 1
+    found = np.searchsorted(times_s, times_s[-1] * np.arange(5) / 4, side="right") - 1
     ends = [readings[max(0, int(index))] for index in found]
     return [pair for pair in pairwise(ends) if pair[0] is not pair[1]]
 
@@ -64,8 +58,7 @@ class Curves:
     """Collects one point of every curve at each measurement.
 
     Attributes:
-        evaluation: Evaluation of the merged model, at the last measurement; None without a
-            model.
+        evaluation: That of the merged model at the last measurement, if there is a model.
         readings: Work of each worker by each measurement; empty for very many workers.
     """
 
@@ -165,7 +158,7 @@ def _quantiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return found
 
 
-def targets_of(task: Task) -> int:
+def _targets_of(task: Task) -> int:
     """Return the number of predictions per training sample: tokens of a text, or one."""
     if not is_pair(task.train) or not len(task.train[1]):
         return 1
@@ -182,8 +175,7 @@ def time_figures(
     """Measure how the workers spent their time.
 
     Args:
-        end_s: Length of the run, virtual seconds. The work of failing workers is counted until
-            their time in *ending*, which may be earlier.
+        end_s: Length of the run, virtual seconds.
         founders: Number of workers at the start.
         means_s: Mean duration of a step of each worker without slowdowns, seconds.
 
@@ -191,8 +183,7 @@ def time_figures(
         ``utilization``: the part of the processes' running time in which they neither waited for
         others, nor looked for a swarm, nor stood still. ``goodput``: the part of the work that the
         founders would have done without failing or waiting that was done and is not lost.
-        ``wait_s_longest``: the longest uninterrupted wait for others, seconds. Both parts are None
-        if no time has passed.
+        ``wait_s_longest``: the longest wait for others, seconds. None if no time has passed.
     """
     times = ending.times
     if not end_s:
@@ -200,6 +191,7 @@ def time_figures(
     lived_s = end_s * founders if times is None else times.lived_s
     unused_s = 0.0 if times is None else times.unused_s
     if times is not None and ending.fault_report is not None:
+        # The work of failing workers is counted until then, which may be earlier.
         computed_s, end_s = times.computed_s, times.until_s
     else:
         steps: NDArray[np.int64] = ending.workers["steps"]
@@ -212,8 +204,8 @@ def time_figures(
 
 
 def token_figures(task: Any, steps: NDArray[np.int64], samples: Sequence[int]) -> dict[str, Any]:
-    """Return ``tokens`` trained on in all steps of the workers: of a text, or samples of other
-    data; nothing for a task without data."""
+    """Return ``tokens``, or samples of other data, that all workers trained on; nothing for a task
+    without data."""
     if not isinstance(task, Task):
         return {}
-    return {"tokens": int((steps * np.asarray(samples)).sum()) * targets_of(task)}
+    return {"tokens": int((steps * np.asarray(samples)).sum()) * _targets_of(task)}

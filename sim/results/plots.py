@@ -63,18 +63,18 @@ STYLE: Any = {
     "text.parse_math": False,
 }
 
-LOG_FROM, LOG_SPARSE_FROM = 8.0, 300.0
-"""Ratio of the greatest to the least value from which an axis is logarithmic, and from which
-powers of ten are enough ticks."""
+# Ratio of the greatest to the least value from which an axis is logarithmic, and from which powers
+# of ten are enough ticks.
+_LOG_FROM, _LOG_SPARSE_FROM = 8.0, 300.0
 
-FAULTS_CLOSE = 0.03
-"""Faults nearer to one another than this part of the run share a line, or labels would overlap."""
+# Faults nearer to one another than this part of the run share a line, or labels would overlap.
+_FAULTS_CLOSE = 0.03
 
-FAULT_LABELS_MAX, FAULT_LETTERS_MAX = 16, 36
-"""Number of labelled lines, and letters that fit along a panel's height."""
+# Labelled lines, and letters that fit along a panel's height.
+_FAULT_LABELS_MAX, _FAULT_LETTERS_MAX = 16, 36
 
-NOT_SHADED = ("slow", "delay", "loss", "duplicate", "replay", "reset")
-"""Kinds of faults that often last for most of a run."""
+# Kinds of faults that often last for most of a run.
+_NOT_SHADED = ("slow", "delay", "loss", "duplicate", "replay", "reset")
 
 
 def new_figure(width: float, height: float, layout: Any, dpi: float = 150) -> "Figure":
@@ -109,19 +109,17 @@ def set_scale(axes: "Axes", values: Floats) -> None:
     """Make the vertical axis logarithmic where all *values* are positive and far apart."""
     axes.yaxis.set_major_formatter("{x:g}")
     finite = values[np.isfinite(values)]
-    if len(finite) and 0 < LOG_FROM * finite.min() <= finite.max():
+    if len(finite) and 0 < _LOG_FROM * finite.min() <= finite.max():
         axes.set_yscale("log")
         plain_log_ticks(axes, finite.max() / finite.min())
 
 
 def plain_log_ticks(axes: "Axes", ratio: float) -> None:
-    """Give a logarithmic vertical axis ticks in plain numbers.
-
-    `STYLE` would show matplotlib's default labels, which are mathematics, as raw text.
-    """
+    """Give a logarithmic vertical axis ticks in plain numbers."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    if ratio < LOG_SPARSE_FROM:
+    # `STYLE` would show matplotlib's default labels, which are mathematics, as raw text.
+    if ratio < _LOG_SPARSE_FROM:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
@@ -134,13 +132,13 @@ def mark_faults(axes: "Axes", faults: Mappings, end_s: float, *, labels: bool) -
     before = axes.get_ylim()
     for fault in faults:
         start_s, for_s = fault["at_s"], fault.get("for_s")
-        if for_s is not None and start_s < end_s and fault["kind"] not in NOT_SHADED:
+        if for_s is not None and start_s < end_s and fault["kind"] not in _NOT_SHADED:
             stop_s = min(start_s + for_s, end_s)
             axes.axvspan(start_s, stop_s, color=FAULT_COLOR, alpha=0.07, linewidth=0, zorder=0)
     found = fault_labels(faults, end_s)
     for at_s, text in found.items():
         axes.axvline(at_s, color=FAULT_COLOR, linewidth=0.9, linestyle=":", zorder=1)
-        if labels and len(found) <= FAULT_LABELS_MAX:
+        if labels and len(found) <= _FAULT_LABELS_MAX:
             place: Any = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
             around = [withStroke(linewidth=2, foreground="white")]
             axes.annotate(
@@ -151,7 +149,7 @@ def mark_faults(axes: "Axes", faults: Mappings, end_s: float, *, labels: bool) -
 
 
 def fault_labels(faults: Mappings, end_s: float) -> dict[float, str]:
-    """Return the labels by time; faults, in order of time, that are close together share a line.
+    """Return labels by time for faults in order of time; those close together share a line.
 
     >>> fault_labels([{"at_s": 1.0, "kind": "crash", "peer": 2}, {"at_s": 50.0, "kind": "heal"},
     ...               {"at_s": 50.5, "kind": "crash", "peer": 3}], 100.0)
@@ -161,7 +159,7 @@ def fault_labels(faults: Mappings, end_s: float) -> dict[float, str]:
     for fault in faults:
         if fault["at_s"] > end_s:
             break
-        if groups and fault["at_s"] - groups[-1][0]["at_s"] < FAULTS_CLOSE * end_s:
+        if groups and fault["at_s"] - groups[-1][0]["at_s"] < _FAULTS_CLOSE * end_s:
             groups[-1].append(fault)
         else:
             groups.append([fault])
@@ -173,28 +171,13 @@ def _fault_words(group: Mappings) -> str:
     kinds = [f"{n} {f['kind']}s" if (n := f.get("count", 1)) > 1 else f["kind"] for f in group]
     named = [f"{k} {f['peer']}" if f.get("peer") else k for k, f in zip(kinds, group, strict=True)]
     texts = (", ".join(named), ", ".join(kinds))
-    return next((text for text in texts if len(text) <= FAULT_LETTERS_MAX), f"{len(group)} faults")
+    return next((text for text in texts if len(text) <= _FAULT_LETTERS_MAX), f"{len(group)} faults")
 
 
-# Inches.
-WIDTH, PANEL_HEIGHT = 11.0, 2.6
+_RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 
-HEADER_MAX = 110
-"""Maximum letters of a line above the panels."""
-
-WEIGHTS_APART = 0.05
-"""Minimum span of a picture of weights to either side, in founders."""
-
-GROUPS_MAX = 6
-"""Maximum number of a partition's groups whose own curves are drawn."""
-
-RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
-
-POINTS_MARKED_MAX = 30
-"""Maximum number of points of a curve with a dot for each."""
-
-GAP_MIN = 0.1
-"""Least time between the two points of a rate, as a part of the median of these times."""
+# Longer curves have no dot for each point.
+_POINTS_MARKED_MAX = 30
 
 Summary = Mapping[str, Any]
 Series = Mapping[str, Floats]
@@ -218,8 +201,8 @@ def draw(summary: Summary, series: Series) -> "Figure":
     panels = list(_panels(summary, series))
     rows = max(1, -(-len(panels) // 2))
     with rc_context(STYLE):
-        figure = new_figure(WIDTH, PANEL_HEIGHT * rows + 0.7, "constrained")
-        header = (fill(text, HEADER_MAX) for text in (describe(summary), describe_world(summary)))
+        figure = new_figure(11.0, 2.6 * rows + 0.7, "constrained")
+        header = (fill(text, 110) for text in (describe(summary), describe_world(summary)))
         figure.suptitle("\n".join(header), x=0.01, ha="left", fontsize=11)
         grid = list(figure.subplots(rows, 2, squeeze=False).flat)
         for axes in grid[max(1, len(panels)) :]:
@@ -268,7 +251,7 @@ def _draw_quality(name: str, axes: "Axes", summary: Summary, series: Series) -> 
     if name == "loss":
         set_scale(axes, merged if quantiles is None else np.column_stack([merged, quantiles]))
     groups = series.get(f"{name}_of_groups", np.empty((0, 0)))
-    for index, values in enumerate(groups.T[:GROUPS_MAX]):
+    for index, values in enumerate(groups.T[:6]):
         label = None if index else "merged in each part"
         axes.plot(time_s, values, color=INK, linewidth=1.1, linestyle="--", label=label)
     _line(axes, time_s, merged, color=ACCENT, label="merged")
@@ -281,7 +264,6 @@ def _draw_quality(name: str, axes: "Axes", summary: Summary, series: Series) -> 
 
 
 def _draw_distance(name: str, axes: "Axes", summary: Summary, series: Series) -> None:
-    """Draw a logarithmic quantity: its last value, or the mean that noise keeps it at."""
     time_s, stationary = series["time_s"], None
     values = np.where(series[name] > 0, series[name], np.nan)
     if not _has_any(values):
@@ -303,9 +285,9 @@ def _draw_weights(axes: "Axes", summary: Summary, series: Series) -> None:
     _draw_quantiles(axes, series["time_s"], quantiles)
     set_scale(axes, quantiles)
     least, most = axes.get_ylim()
-    if most - least < WEIGHTS_APART:
+    if most - least < 0.05:
         # Weights may differ by a few quanta only, which would look large if drawn to scale.
-        axes.set_ylim(least - WEIGHTS_APART, most + WEIGHTS_APART)
+        axes.set_ylim(least - 0.05, most + 0.05)
     if "disagreement" in series:
         axes.legend(loc="best")
 
@@ -319,10 +301,10 @@ def _draw_traffic(axes: "Axes", summary: Summary, series: Series) -> None:
     time_s, total = series["time_s"], series["bytes_sent"]
     lasted, grown = np.diff(time_s, prepend=0.0), np.diff(total, prepend=0.0)
     # A run may end just after a measurement: a rate over almost no time means nothing.
-    usable = lasted > GAP_MIN * float(np.median(lasted[1:])) if len(lasted) > 1 else lasted > 0
+    usable = lasted > 0.1 * float(np.median(lasted[1:])) if len(lasted) > 1 else lasted > 0
     values = np.divide(grown, lasted, out=np.full(len(time_s), np.nan), where=usable)
     most = np.nanmax(values, initial=0.0)
-    size, label = next((pair for pair in RATES if most >= pair[0]), RATES[-1])
+    size, label = next((pair for pair in _RATES if most >= pair[0]), _RATES[-1])
     axes.set_ylabel(label)
     _stairs(axes, time_s, values / size)
 
@@ -361,7 +343,7 @@ def _mark_last(axes: "Axes", time_s: Floats, values: Floats, form: str) -> None:
 
 def _line(axes: "Axes", time_s: Floats, values: Floats, *, color: str, label: str) -> None:
     """Draw a curve, with a dot for each point where they are few."""
-    marker = "o" if len(time_s) <= POINTS_MARKED_MAX else None
+    marker = "o" if len(time_s) <= _POINTS_MARKED_MAX else None
     axes.plot(time_s, values, color=color, linewidth=1.6, marker=marker, markersize=3, label=label)
 
 
@@ -375,7 +357,7 @@ def _draw_quantiles(axes: "Axes", time_s: Floats, quantiles: Floats) -> None:
         # The outline shows a single point, too, which spans no area.
         style: Any = {"color": BLUE, "alpha": alpha, "linewidth": 1, "label": label}
         axes.fill_between(time_s, low, high, **style)
-    marker = "." if len(time_s) <= POINTS_MARKED_MAX else None
+    marker = "." if len(time_s) <= _POINTS_MARKED_MAX else None
     line: Any = {"color": BLUE, "linewidth": 1.0, "marker": marker, "markersize": 3}
     axes.plot(time_s, median, label="median worker", **line)
 

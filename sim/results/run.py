@@ -146,8 +146,7 @@ class Run:
 
 
 def time_to(series: Mapping[str, NDArray[np.float64]], accuracy: float) -> float | None:
-    """Return the virtual time of the first measurement of the merged model at this accuracy,
-    seconds; None if never."""
+    """Return the virtual time of the first measurement at this accuracy, seconds; None if never."""
     if "accuracy" not in series:
         return None
     reached = np.flatnonzero(series["accuracy"] >= accuracy)
@@ -163,12 +162,8 @@ def digest_of(
     series: Mapping[str, NDArray[np.float64]],
     workers: Mapping[str, NDArray[Any]],
 ) -> str:
-    """Hash every parameter of every worker, its state and work, and all messages with their times.
-
-    Returns:
-        32 hexadecimal digits (BLAKE2b); prefixed ``cuda:`` or the like if the values were computed
-        there, since another kind of device computes other bits.
-    """
+    """Hash every parameter of every worker, its state and work, and all messages with their times:
+    32 hexadecimal digits."""
     hash = blake2b(digest_size=16)
     device = CPU
     if isinstance(values, Models):
@@ -181,6 +176,7 @@ def digest_of(
         hash.update(np.ascontiguousarray(series[name]).data)
     for name in sorted(workers):
         hash.update(np.ascontiguousarray(workers[name]).data)
+    # Another kind of device computes other bits.
     return hash.hexdigest() if device == CPU else f"{device.type}:{hash.hexdigest()}"
 
 
@@ -190,9 +186,6 @@ _EXCHANGE = ("shards_per_push", "shard_order", "exact", "push_mbit")
 
 # Accuracies whose first virtual time of the merged model is reported.
 _ACCURACIES = (0.5, 0.8, 0.9, 0.95, 0.99)
-
-# The part of a run, from its end, that counts as stationary.
-_STATIONARY = 0.5
 
 
 def summarize(
@@ -247,8 +240,8 @@ def summarize(
     }
     if isinstance(values, VectorRows):
         found = series["disagreement"]
-        # If noise keeps the disagreement up, report its mean once it is stationary.
-        settled = found[int(len(found) * (1 - _STATIONARY)) :].mean()
+        # If noise keeps the disagreement up, report its mean over the later half.
+        settled = found[len(found) // 2 :].mean()
         summary["disagreement"] = last["disagreement"]
         summary["disagreement_stationary"] = float(settled) if values.task.noise else None
     return Run(summary=summary, series=series, workers=workers, model=model)
@@ -258,10 +251,10 @@ def _settings(
     config: SimulationConfig, values: Models | VectorRows, topology: str
 ) -> dict[str, Any]:
     """Return the settings of the simulation that are of interest, or not the default."""
+    usual = SimulationConfig()
 
     def given(names: Sequence[str], prefix: str = "") -> dict[str, Any]:
         found = {name: getattr(config, name) for name in names}
-        usual = SimulationConfig()
         return {f"{prefix}{k}": v for k, v in found.items() if v != getattr(usual, k)}
 
     network, rule = config.network, config.rule_spec.make()
@@ -304,7 +297,7 @@ def _of_faults(
         return found
     end_s, groups = float(series["time_s"][-1]), series.get("accuracy_of_groups")
     if groups is not None:
-        # Its last measurement while a worker was cut off, if one was.
+        # The last measurement while a worker was cut off.
         measured = groups[np.isfinite(groups).any(axis=1)]
         groups = measured[-1].tolist() if len(measured) else None
     return found | {

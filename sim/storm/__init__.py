@@ -1,9 +1,8 @@
 """Storms: failures of real fleets, drawn as fault schedules for a swarm of any size.
 
-A storm is a TOML file in ``presets/``: its model, its source, the number of peers it is meant for,
-random events, and perhaps a network. Ranges are drawn from uniformly. An event has
+An event of a TOML file in ``presets/`` has
 
-- a ``kind`` of fault, with its fields (``for_s``, ``factor``) as ranges;
+- a ``kind`` of fault, with its fields (``for_s``, ``factor``) as ranges, drawn from uniformly;
 - its time: ``per_hour`` (a Poisson process), ``every_s``, or once ``at_s``, a range;
 - its targets: ``each`` peer by itself, a number of ``peers`` drawn among those that are up (below
   1, a part of them), or all of a ``site`` of the network;
@@ -33,8 +32,6 @@ _FOLDER: Final = Path(__file__).with_name("presets")
 STORMS: Final = tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 """Names of all storms."""
 
-_HOUR_S: Final = 3600.0
-
 _Event = dict[str, Any]
 
 
@@ -49,11 +46,7 @@ class Storm(NamedTuple):
 
 @cache
 def read_storm(name: str) -> dict[str, Any]:
-    """Read the file of a storm.
-
-    Raises:
-        ConfigError: The storm is unknown.
-    """
+    """Read the file of a storm, or raise a ConfigError."""
     if name not in STORMS:
         hint = did_you_mean(name, STORMS)
         raise ConfigError(f"unknown storm {name!r}{hint} It must be {', '.join(STORMS)}")
@@ -61,7 +54,7 @@ def read_storm(name: str) -> dict[str, Any]:
 
 
 def list_storms() -> str:
-    """List all storms, and their models, for a terminal."""
+    """List all storms, with what they model, for a terminal."""
     width = max(map(len, STORMS)) + 2
     return "\n".join(
         fill(f"{name:{width}}{read_storm(name)['what']}", 80, subsequent_indent=" " * width)
@@ -78,7 +71,6 @@ def draw_storm(
         name: One of `STORMS`.
         peers: Number of peers at the start.
         duration_s: Length of the run, seconds.
-        seed: Seed of everything random.
         scale: Factor by which everything goes faster: with 60, an hour of the storm strikes within
             a minute. Bandwidths and factors stay as they are.
 
@@ -112,7 +104,7 @@ def draw_storm(
 def _moments(
     event: _Event, peers: int, whole_s: float, rng: np.random.Generator
 ) -> Iterator[tuple[float, int]]:
-    """Yield when an event happens, and to which peer if it has ``each``; -1 for the swarm."""
+    """Yield when an event happens, and to which peer; -1 without ``each``."""
     is_of_each = event.get("each", False)
     for peer in range(peers) if is_of_each else (-1,):
         if "at_s" in event:
@@ -123,7 +115,7 @@ def _moments(
             for at_s in np.arange(begin_s, whole_s, every_s):
                 yield float(at_s), peer
         else:
-            mean_s = _HOUR_S / event["per_hour"]
+            mean_s = 3600 / event["per_hour"]
             at_s = rng.exponential(mean_s)
             while at_s < whole_s:
                 yield float(at_s), peer
@@ -191,7 +183,7 @@ class _Swarm:
 
 
 def _network(network: dict[str, Any], peers: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Make a network of *peers*, as in a file: uplinks of each, or lines between sites."""
+    """Draw a network, as in a file: uplinks of each peer, or lines between sites."""
     if "uplink_mbit" in network:
         names = {"bandwidth_mbit": "uplink_mbit", "downlink_mbit": "downlink_mbit"}
         hosts = [

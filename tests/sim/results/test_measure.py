@@ -12,7 +12,7 @@ from rumor.sim.batched.schedule import Ending, Reading
 from rumor.sim.kernel.faults.report import FaultReport, Times
 from rumor.sim.kernel.plan import Checkpoint, Traffic
 from rumor.sim.kernel.worker import Incarnations, Worker
-from rumor.sim.results.measure import participation, targets_of, time_figures, token_figures
+from rumor.sim.results.measure import participation, time_figures, token_figures
 from rumor.train.tasks.registry import build_task
 from rumor.train.tasks.task import Task
 
@@ -135,6 +135,6 @@ def test_what_comes_after_the_last_of_all_steps_is_not_counted() -> None:
 
 def test_tokens_are_counted_where_there_are_some() -> None:
     digits, code = build_task("digits", Task, seed=0), build_task("code", Task, seed=0)
-    assert (targets_of(digits), targets_of(code)) == (1, 128)
+    assert token_figures(digits, np.array([3, 4]), [2, 1]) == {"tokens": 3 * 2 + 4}
     assert token_figures(code, np.array([3, 4]), [2, 1]) == {"tokens": (3 * 2 + 4) * 128}
     assert token_figures(object(), np.array([3]), [2]) == {}

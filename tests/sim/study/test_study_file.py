@@ -12,7 +12,7 @@ from rumor.sim.models.network import NetworkConfig
 from rumor.sim.study import read_study
 from rumor.sim.study.execution.plan import check_trials
 from rumor.sim.study.execution.store import read_folder, write_folder
-from rumor.sim.study.study_file import study_path, built_in_studies, find_study, time_told
+from rumor.sim.study.study_file import built_in_studies, find_study, study_path, time_told
 
 FULL = """
 title = "Rings and complete graphs"
