@@ -127,14 +127,6 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield Scene(tmp_path, stack)
 
 
-@pytest.mark.extended
-def test_where_all_is_lost_nothing_comes_but_what_strangers_say(scene: Scene) -> None:
-    _, b = scene.pair(fault("loss", rate=1.0))
-    scene.pass_by("a", "b", count=20)
-    scene.pass_by("a", "b", count=5, frame=FRAME)
-    assert taken(b) == [] and b.malformed == 0
-
-
 @pytest.mark.parametrize("frame", [None, FRAME])
 def test_those_are_lost_that_a_simulation_loses(scene: Scene, frame: bytes | None) -> None:
     lost_half = fault("loss", rate=0.5)
@@ -187,15 +179,6 @@ def test_each_message_comes_twice(scene: Scene) -> None:
     assert {message.frame for message in came} == {FRAME}
 
 
-@pytest.mark.extended
-def test_a_message_comes_again_when_it_is_old(scene: Scene) -> None:
-    _, b = scene.pair(fault("replay", rate=1.0))
-    scene.pass_by("a", "b")
-    assert numbers(taken(b)) == [1]
-    scene.now_s = 200.0
-    assert numbers(take(b)) == [1]
-
-
 def test_a_partition_lets_pass_what_stays_within_a_group(scene: Scene) -> None:
     scene.plan(fault("partition", groups=[["a", "b"]], for_s=60))
     for id in IDS:
@@ -206,18 +189,6 @@ def test_a_partition_lets_pass_what_stays_within_a_group(scene: Scene) -> None:
     scene.now_s = 61.0
     scene.pass_by("b", "c")
     assert numbers(taken(scene.ends["c"])) == [1]
-
-
-@pytest.mark.extended
-def test_a_cut_one_way_leaves_the_other_open_until_it_is_healed(scene: Scene) -> None:
-    cut = fault("cut", peer="a", to="b", one_way=True)
-    a, b = scene.pair(cut, fault("heal") | {"at_s": 30})
-    scene.pass_by("a", "b", count=3)
-    scene.pass_by("b", "a", count=3)
-    assert taken(b) == [] and numbers(taken(a)) == [1, 2, 3]
-    scene.now_s = 31.0
-    scene.pass_by("a", "b")
-    assert numbers(taken(b)) == [1]
 
 
 @pytest.mark.extended

@@ -20,7 +20,7 @@ from rumor.train.storage.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from rumor.train.storage.files import WriterThread, write_json
+from rumor.train.storage.files import WriterThread
 
 
 def checkpoint(step: int = 0) -> Checkpoint:
@@ -43,10 +43,10 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "c"]
 
 
-@pytest.mark.parametrize("kept", [1, 3, 4, 10])
+@pytest.mark.parametrize("kept", [1, 3])
 def test_as_many_are_kept_as_were_asked_for(tmp_path: Path, kept: int) -> None:
     folder = CheckpointFolder(tmp_path, kept)
-    for step in range(13):
+    for step in range(5):
         folder.write(checkpoint(step))
         assert len(folder.paths()) == min(kept, step + 1) and step_of(folder) == step
 
@@ -63,7 +63,6 @@ def other(path: Path, **metadata: str) -> None:
 
 DAMAGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda path: os.truncate(path, path.stat().st_size - 1), "torn or damaged"),
-    (lambda path: os.truncate(path, 20), "torn or damaged"),
     (lambda path: os.truncate(path, 0), "torn or damaged"),
     (lambda path: flipped(path, path.stat().st_size - 3), "its checksum is another"),
     (lambda path: flipped(path, path.read_bytes().index(b"step")), "its checksum is another"),
@@ -87,18 +86,14 @@ def test_what_is_no_whole_checkpoint_is_refused_and_the_one_before_taken(
     assert says in caplog.text and "going back to the one before it" in caplog.text
 
 
-def test_no_place_of_a_file_can_be_torn_off_unnoticed(tmp_path: Path) -> None:
-    write_checkpoint(checkpoint(1), tmp_path / "whole")
-    content = (tmp_path / "whole").read_bytes()
-    for size in range(0, len(content), 7):
-        (tmp_path / "torn").write_bytes(content[:size])
-        with pytest.raises(TrainingError, match="of no use"):
-            read_checkpoint(tmp_path / "torn")
-
-
-def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
+@pytest.mark.extended
+def test_no_cut_and_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
     write_checkpoint(checkpoint(1), tmp_path / "c")
     content = (tmp_path / "c").read_bytes()
+    for size in range(0, len(content), 7):
+        (tmp_path / "cut").write_bytes(content[:size])
+        with pytest.raises(TrainingError, match="of no use"):
+            read_checkpoint(tmp_path / "cut")
     for at in range(0, len(content), 5):
         flipped(tmp_path / "c", at)
         try:
@@ -106,7 +101,7 @@ def test_no_flipped_bit_goes_unnoticed(tmp_path: Path) -> None:
         except TrainingError:
             pass
         else:
-            # Blanks that fill the header up are nobody's content.
+            # Only blanks that fill the header up have no meaning.
             assert back.head == checkpoint(1).head
             assert all(torch.equal(back.tensors[n], t) for n, t in checkpoint(1).tensors.items())
         (tmp_path / "c").write_bytes(content)
@@ -142,8 +137,6 @@ def test_a_failing_disk_leaves_all_as_it_was(
         patch.setattr(os, "fsync", fail)
         with pytest.raises(OSError, match="No space left"):
             folder.write(checkpoint(2))
-        with pytest.raises(OSError, match="No space left"):
-            write_json(tmp_path / "life.json", {"id": "a"})
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000001.safetensors"]
     assert step_of(folder) == 1
 
@@ -173,7 +166,7 @@ def test_a_failing_disk_is_one_warning_until_it_works_again_and_work_goes_on(
     assert done.is_set()
 
 
-def test_what_was_written_is_let_go_of_before_whoever_waits_goes_on() -> None:
+def test_the_writer_releases_what_it_has_written() -> None:
     """It is as large as model and optimizer together, and the next one may be hours away."""
     writer, copy = WriterThread(), checkpoint()
     alive = weakref.ref(copy.tensors["w"])
@@ -184,8 +177,8 @@ def test_what_was_written_is_let_go_of_before_whoever_waits_goes_on() -> None:
     writer.close()
 
 
-def test_its_thread_is_over_when_it_is_closed() -> None:
-    """The interpreter aborts where it ends beside a thread that is inside of torch."""
+def test_the_writers_thread_has_ended_when_it_is_closed() -> None:
+    """An interpreter that exits while a thread runs torch code aborts."""
     before = threading.active_count()
     writer = WriterThread()
     writer.add("a", partial(time.sleep, 0.05))
@@ -193,7 +186,7 @@ def test_its_thread_is_over_when_it_is_closed() -> None:
     assert threading.active_count() == before
 
 
-def test_of_waiting_jobs_of_one_name_the_last_is_done() -> None:
+def test_the_writer_does_the_last_waiting_job_of_each_name() -> None:
     writer, gate, done = WriterThread(), threading.Event(), list[int]()
     begun = threading.Event()
 

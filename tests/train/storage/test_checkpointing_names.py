@@ -1,7 +1,7 @@
 """What is registered cannot take the place of the model's own tensors."""
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -28,16 +28,13 @@ def test_a_tensor_that_cannot_be_written_is_named(value: Any) -> None:
 
 
 def test_a_checkpoint_remembers_the_order_in_memory_and_what_was_frozen(tmp_path: Path) -> None:
-    def adapted(value: float, memory_format: torch.memory_format) -> nn.Module:
+    def peer(value: float, memory_format: torch.memory_format = torch.channels_last) -> Peer:
         model: Any = nn.Sequential(nn.Conv2d(2, 2, 1), nn.Conv2d(2, 3, 2))
         model[0].requires_grad_(False)
         nn.init.constant_(model[0].weight, value)
         nn.init.zeros_(model[0].bias)
         model.to(memory_format=memory_format)
-        return cast(nn.Module, model)
-
-    def peer(value: float, memory_format: torch.memory_format = torch.channels_last) -> Peer:
-        return Peer(adapted(value, memory_format), PeerConfig(id="a", out=tmp_path, linger_s=0))
+        return Peer(model, PeerConfig(id="a", out=tmp_path, linger_s=0))
 
     with peer(0.5) as first:
         first.step()

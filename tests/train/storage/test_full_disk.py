@@ -14,14 +14,13 @@ import torch
 from safetensors import SafetensorError
 
 from rumor.gossip import GoSGD, TrainingError
-from rumor.gossip.effects.ledger import Account, Entry, Kind
 from rumor.gossip.weight import ONE
 from rumor.train import Peer, PeerConfig
 from rumor.train.config import RunConfig
 from rumor.train.loop.trainer import run
 from rumor.train.storage.journal import Call, Journal, JournalFile
 from rumor.train.storage.jsonl import JsonlLog, MetricsLog, read_metrics
-from rumor.train.storage.ledger_file import LedgerFile, read_ledger
+from rumor.train.storage.ledger_file import read_ledger
 
 from ...waiting import turning, until
 from ..members import linear, settings
@@ -30,13 +29,7 @@ WHY = "ledger.jsonl cannot be written .No space left on device.: training ends h
 
 
 class FullDisk:
-    """Takes so many bytes more of files whose name is given, and then none.
-
-    Args:
-        monkeypatch: Puts all back at the end of the test.
-        name: Files that are called so are refused; others are written as ever.
-        room_bytes: What the disk still takes of them.
-    """
+    """Accepts *room_bytes* more of the files with a name, and then none."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, room_bytes: int = 0) -> None:
         self.is_full = True
@@ -126,20 +119,6 @@ def test_a_log_may_be_opened_later(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert len(caplog.records) == 2
 
 
-def test_a_ledger_that_cannot_be_written_names_itself_and_stays_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    account = Account("a", 42)
-    ledger = LedgerFile(tmp_path / "ledger.jsonl", account)
-    ledger.write(Entry(Kind.FOUNDED, ONE))
-    FullDisk(monkeypatch, "ledger.jsonl", room_bytes=9)
-    with pytest.raises(TrainingError, match=WHY):
-        ledger.write(Entry(Kind.BURNED, ONE))
-    ledger.close()
-    assert (tmp_path / "ledger.jsonl").read_text().endswith("\n")
-    assert read_ledger(tmp_path / "ledger.jsonl")[0].weight == ONE
-
-
 @pytest.mark.parametrize("written", [True, False], ids=["not carried out", "not written"])
 def test_a_journal_of_what_was_not_carried_out_or_written_has_no_last_word(
     tmp_path: Path, written: bool
@@ -183,7 +162,7 @@ def test_a_ledger_that_cannot_be_written_ends_the_peer_as_a_crash_would(
     peer = Peer(linear(), settings("a", out=tmp_path))
     with pytest.raises(TrainingError, match=WHY), peer:
         peer.step()
-        FullDisk(monkeypatch, "ledger.jsonl")
+        FullDisk(monkeypatch, "ledger.jsonl", room_bytes=9)
         peer.leave()  # a lone peer burns its weight, which would have to be written
     with pytest.raises(TrainingError, match=WHY):
         peer.step()

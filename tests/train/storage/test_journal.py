@@ -1,6 +1,5 @@
 """A peer's journal on disk: what is written is read, and what was damaged is found."""
 
-import json
 import math
 import struct
 from pathlib import Path
@@ -26,7 +25,7 @@ from rumor.gossip.effects.effects import (
 from rumor.gossip.effects.events import Event
 from rumor.gossip.effects.ledger import Entry as LedgerEntry
 from rumor.gossip.effects.ledger import Kind
-from rumor.gossip.rules.registry import make_rule, spec_of
+from rumor.gossip.rules.registry import spec_of
 from rumor.gossip.types import ShareId, SharePart
 from rumor.gossip.weight import UNIT
 from rumor.gossip.wire.codec import encode
@@ -42,6 +41,7 @@ from rumor.train.storage.journal import (
     Call,
     Closed,
     Decided,
+    Exchanged,
     Fingerprint,
     Head,
     Journal,
@@ -130,11 +130,10 @@ def test_calls_are_read_as_they_were_written(tmp_path: Path) -> None:
     [
         Began(2**32 - 1),
         Trained(0.1),
-        Decided(2**61 * UNIT, "mix ada#3 0.5"),
         Decided(2**63 * UNIT, "mix ada#3 0.5"),
-        Decided(3 * UNIT // 2, "mix ada#3 0.5"),
-        Decided(1, ""),
+        Decided(3 * UNIT // 2, ""),
         Fingerprint((1, 2)),
+        Exchanged(bytes(range(16)), 3, True),
         Closed(),
     ],
 )
@@ -149,14 +148,13 @@ def test_a_payload_is_not_in_the_journal_but_its_checksum_is(tmp_path: Path) -> 
     assert record.arguments["envelope"].frame_bytes == len(frame)
 
 
-def test_a_call_of_what_is_no_method_of_a_protocol_is_no_record() -> None:
-    for call in (Call("close"), Call("step", "no arguments")):  # type: ignore[arg-type]
-        given = call.arguments if call.method == "step" else {}
-        with pytest.raises(ValueError, match="no call of a protocol"):
-            unpack(1, json.dumps([call.method, given, 0.0]).encode())
+@pytest.mark.parametrize("body", [b'["close", {}, 0.0]', b'["step", "no arguments", 0.0]'])
+def test_a_call_that_is_none_of_a_protocol_is_no_record(body: bytes) -> None:
+    with pytest.raises(ValueError, match="no call of a protocol"):
+        unpack(1, body)
 
 
-@pytest.mark.parametrize("cut_bytes", [1, 8, 9, 20])
+@pytest.mark.parametrize("cut_bytes", [1, 9, 20])
 def test_a_torn_tail_is_known_and_all_before_it_is_read(tmp_path: Path, cut_bytes: int) -> None:
     path = write(tmp_path / "j", close=False)
     path.write_bytes(path.read_bytes()[:-cut_bytes])
@@ -275,8 +273,6 @@ def test_a_head_is_read_as_it_was_written() -> None:
         clock_s=0.5,
     )
     assert Head.from_json(head.as_json()) == head
-    rule = make_rule(head.rule)
-    assert isinstance(rule, GoSGD) and (rule.p, rule.emission) == (0.25, "per-second")
     assert head.rule == "gosgd:p=0.25,emission=per-second"
     with pytest.raises(TrainingError, match="not understood"):
         Head.from_json({"id": "ada"})

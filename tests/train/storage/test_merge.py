@@ -126,13 +126,11 @@ def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> 
     ("header", "says"),
     [
         ({"weight_units": "-5"}, "'-5' is no weight"),
-        ({"weight_units": "much"}, "'much' is no weight"),
-        *(({"weight_units": units}, "") for units in ("1.5", "2/2^1", "1/2^961", "")),
+        ({"weight_units": "1/2^961"}, ""),
         ({"weight_units": "9" * 350}, "more than all peers can hold"),
         ({"weight_units": "9" * 9000}, r"'9{12}\.\.\.9{13}' is no weight"),
         ({"shard_units": "1,x"}, "'x' is no weight"),
         ({"peer": "../up\n"}, r"'\.\./up\\n' is no name of a peer"),
-        ({"shard_runs": "{"}, "Expecting property name"),
         ({"shard_runs": '{"x":5}'}, "not iterable"),
         ({"shard_runs": '{"x":[[0,1,0],[2,3,0]]}'}, "not all of x, in order"),
         ({"shard_runs": '{"x":[[0,2,0]]}'}, "not all of x"),
@@ -168,14 +166,12 @@ def test_consensus_distance_is_the_spread_around_the_mean_over_its_norm(tmp_path
     # Masks and counters do not count, and where tensors are named, they alone.
     masked = two(tmp_path, mask=ones(-torch.inf))
     assert consensus_distance(masked) == pytest.approx(2 / 3)
-    counted = [saved(tmp_path, p, 1, x=ones(x), n=torch.tensor(n)) for p, x, n in COUNTERS]
+    numbers = (("a", 1.0, 0), ("b", 5.0, 1))
+    counted = [saved(tmp_path, p, 1, x=ones(x), n=torch.tensor(n)) for p, x, n in numbers]
     assert consensus_distance(counted) == pytest.approx(2 / 3)
     frozen = two(tmp_path, frozen=ones(100.0))
     assert consensus_distance(frozen, {"x"}) == pytest.approx(2 / 3)
     assert consensus_distance(frozen) == pytest.approx(2 / (3**2 + 100**2) ** 0.5)
-
-
-COUNTERS = (("a", 1.0, 0), ("b", 5.0, 1))
 
 
 def test_the_digest_names_content_and_not_order() -> None:

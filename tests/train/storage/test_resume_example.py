@@ -1,7 +1,7 @@
 """The example of a loop that goes on where it stood, killed on the way."""
 
 import re
-from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,41 +17,30 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Forked]]:
-    """Starts the script in a folder; what still runs at the end is killed."""
-    processes = []
-
-    def start(folder: str, *arguments: str) -> Forked:
-        told = ("--steps", "400", "--folder", str(tmp_path / folder), *arguments)
-        processes.append(forked(tmp_path / f"{folder}.txt", str(EXAMPLE), *told))
-        return processes[-1]
-
-    yield start
-    for process in processes:
-        process.kill()
-        process.wait()
-
-
 def result(said: str) -> str:
-    """What it says at its end of its accuracy."""
     found = re.search(r"accuracy [\d.]+ on held-out digits after 400 steps", said)
     assert found, said
     return found[0]
 
 
 @pytest.mark.extended
-def test_killed_and_started_again_it_ends_as_if_nothing_had_been(
-    start: Callable[..., Forked], tmp_path: Path
-) -> None:
-    whole = start("whole")
-    first = start("killed", "--pace-s", "0.01")
-    until((tmp_path / "killed" / "checkpoint-000001.safetensors").exists)
-    assert first.poll() is None
-    first.kill()
-    first.wait()
-    again = start("killed")
-    assert again.wait() == whole.wait() == 0
+def test_killed_and_started_again_it_ends_as_if_nothing_had_been(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+
+        def start(folder: str, *arguments: str) -> Forked:
+            told = ("--steps", "400", "--folder", str(tmp_path / folder), *arguments)
+            process = forked(tmp_path / f"{folder}.txt", str(EXAMPLE), *told)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return process
+
+        whole = start("whole")
+        first = start("killed", "--pace-s", "0.01")
+        until((tmp_path / "killed" / "checkpoint-000001.safetensors").exists)
+        assert first.poll() is None
+        first.kill()
+        first.wait()
+        assert start("killed").wait() == whole.wait() == 0
     said = (tmp_path / "killed.txt").read_text()
     assert "resuming after 100 steps" in said
     assert result(said) == result((tmp_path / "whole.txt").read_text())

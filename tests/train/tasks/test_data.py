@@ -237,15 +237,6 @@ def test_what_does_not_fit_together_is_refused(changes: dict[str, Any], message:
         task(**changes)
 
 
-def test_a_batch_or_a_loss_of_the_wrong_form_is_named() -> None:
-    model = nn.Linear(2, 1)
-    pairs = task(train=Items(), test=Items(), training_step=None, loss=nn.functional.mse_loss)
-    with pytest.raises(TrainingError, match="dict of x, y: loss needs two tensors"):
-        pairs.batch_loss(model, loader(pairs).take(0))
-    with pytest.raises(TrainingError, match=r"float32 of shape \(20, 1\): it must return a scalar"):
-        task(training_step=lambda model, batch: model(batch["x"])).batch_loss(model, {"x": X})
-
-
 class Two(nn.Module):
     """Returns a tuple."""
 
@@ -269,6 +260,11 @@ FAILING: list[tuple[dict[str, Any], str]] = [
     ({"model": lambda: nn.Linear(3, 4)}, r"of a batch of float32 of shape \(6, 2\) .* raised Runt"),
     ({"model": lambda: nn.Linear(2, 3)}, "the loss raised IndexError: Target 3 is out of bounds"),
     ({"loss": lambda outputs, targets: outputs}, r"loss of task lines returned float32 of shape"),
+    (
+        {"training_step": lambda model, batch: model(batch[0])},
+        r"training_step of .* float32 of shape \(6, 4\): it must return a scalar",
+    ),
+    ({"train": Items(), "loss": nn.MSELoss()}, "dict of x, y: loss needs two tensors"),
     ({"train": Unreadable(), "loss": nn.MSELoss()}, "of the Unreadable cannot be read: ZeroDivis"),
     ({"model": nn.Linear}, "the model of task lines raised TypeError: .* missing 2 required"),
     ({"model": lambda: 3}, "the model of task lines is a int: it must be an nn.Module"),
