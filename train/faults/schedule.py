@@ -429,7 +429,7 @@ def _listed(value: Any) -> Any:
 
 
 def _shown(value: object) -> str:
-    return json.dumps(_listed(value), default=repr)
+    return json.dumps(value, default=repr)
 
 
 def names_of_newcomers(joined: int) -> tuple[PeerId, ...]:

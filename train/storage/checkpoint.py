@@ -8,7 +8,7 @@ import logging
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, Self, runtime_checkable
 
@@ -160,7 +160,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
     save_model(path, checkpoint.tensors, {"format": _FORMAT, "head": head, "checksum": checksum})
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path, number: int = 0) -> Checkpoint:
     """Read a checkpoint and verify its checksum, or raise TrainingError."""
     try:
         with safe_open(path, "pt") as file:
@@ -177,12 +177,10 @@ def read_checkpoint(path: Path) -> Checkpoint:
         head = metadata.get("head", "")
         if _checksum(head, tensors) != metadata.get("checksum"):
             raise ValueError("it is damaged, its checksum is another")
-        return Checkpoint(head=json_of(head), tensors=tensors)
+        return Checkpoint(head=json_of(head), tensors=tensors, number=number)
     except (OSError, SafetensorError, ValueError) as error:
-        why = str(error)
-        if isinstance(error, OSError) and error.strerror:
-            why = error.strerror
-        elif not isinstance(error, ValueError):
+        why = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, SafetensorError):
             why = f"it is torn or damaged ({error})"
         raise TrainingError(f"{path} is of no use: {why}") from None
 
@@ -242,7 +240,7 @@ class CheckpointFolder:
         reasons = []
         for number, path in reversed(self._numbered()):
             try:
-                checkpoint = replace(read_checkpoint(path), number=number)
+                checkpoint = read_checkpoint(path, number)
                 if is_usable is not None and not is_usable(checkpoint):
                     raise TrainingError(f"{path} is of no use: not all ranks of the peer have it")
             except TrainingError as error:
@@ -261,7 +259,7 @@ class CheckpointFolder:
         """Iterate over the readable checkpoints, the oldest first."""
         for number, path in self._numbered():
             try:
-                yield replace(read_checkpoint(path), number=number)
+                yield read_checkpoint(path, number)
             except TrainingError as error:
                 _log.warning("%s", error)
 

@@ -1,6 +1,7 @@
 """Training data: their forms, batches and augmentation."""
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     *("Batch", "Collate", "Data", "Loader", "Sampler", "batch_length", "batches_in_order"),
     *("check_data", "is_pair", "is_tensors", "map_tensors", "n_samples_of", "targets_of"),
-    *("unwrapped",),
+    "unwrapped",
 ]
 
 Indices: TypeAlias = NDArray[np.int64]
@@ -55,7 +56,17 @@ def is_pair(data: Data) -> TypeGuard[tuple[Tensor, Tensor]]:
 def check_data(field: str, data: Data) -> None:
     """Raise ConfigError unless the data in a task's *field* have a supported form."""
     if is_tensors(data):
-        _check_tensors(field, data)
+        sides = _sides(data)
+        if any(side.ndim == 0 for side in sides.values()):
+            raise ConfigError(
+                f"{field} has a tensor without axes: the first one is that of samples"
+            )
+        lengths = {name: len(side) for name, side in sides.items()}
+        if len({*lengths.values()}) > 1 or 0 in lengths.values():
+            told = ", ".join(f"{length} of {name!r}" for name, length in lengths.items())
+            if is_pair(data):
+                told = f"{lengths[0]} inputs and {lengths[1]} targets"
+            raise ConfigError(f"{field} has {told}: it must have as many of each, and at least one")
         return
     is_dataset = hasattr(data, "__len__") and hasattr(data, "__getitem__")
     if not is_dataset or isinstance(data, tuple | list | Mapping | type | np.ndarray):
@@ -70,18 +81,6 @@ def check_data(field: str, data: Data) -> None:
         raise ConfigError(f"{field} is a {what}: it must be {_FORMS}{hint}")
     if len(data) < 1:
         raise ConfigError(f"{field} is a dataset without samples: it must have at least one")
-
-
-def _check_tensors(field: str, data: Data) -> None:
-    sides = _sides(data)
-    if any(side.ndim == 0 for side in sides.values()):
-        raise ConfigError(f"{field} has a tensor without axes: the first one is that of samples")
-    lengths = {name: len(side) for name, side in sides.items()}
-    if len({*lengths.values()}) > 1 or 0 in lengths.values():
-        told = ", ".join(f"{length} of {name!r}" for name, length in lengths.items())
-        if is_pair(data):
-            told = f"{lengths[0]} inputs and {lengths[1]} targets"
-        raise ConfigError(f"{field} has {told}: it must have as many of each, and at least one")
 
 
 def _sides(data: Data) -> dict[Any, Tensor]:
@@ -223,11 +222,8 @@ class Loader:
     def take(self, step: int) -> Batch:
         """Return the batch of a step, counted from 0, on the device."""
         task, samples = self._task, self.sampler.batch(step)
-        if self._is_plain:
+        with nullcontext() if self._is_plain else seeded(seed_of(*self._named, f"batch:{step}")):
             batch = _chosen(task.train, samples, task.collate)
-        else:
-            with seeded(seed_of(*self._named, f"batch:{step}")):
-                batch = _chosen(task.train, samples, task.collate)
         batch = map_tensors(batch, lambda part: part.to(self._device))
         if task.augment is None:
             return batch

@@ -1,4 +1,4 @@
-"""A decoder-only transformer over bytes, built like language models of the 2020s."""
+"""A decoder-only transformer over bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,9 +22,7 @@ class GPTConfig:
     heads: int
     """Number of attention heads; the size of a head must be even."""
     context: int = 128
-    """Length of a training sample, and context of generated text, in tokens."""
-    vocabulary: int = 256
-    """Number of different tokens; the default is all bytes."""
+    """Length of a training sample, in bytes."""
 
 
 SIZES: Final[Mapping[str, GPTConfig]] = MappingProxyType(
@@ -42,11 +40,9 @@ _ROTATIONS: Final = 10_000.0
 
 
 class GPT(nn.Module):
-    """Predicts the next token at every position from the tokens up to it.
+    """Predicts the next byte at every position from those up to it; runs under `torch.func.vmap`.
 
-    Matrices have no biases, and the output head shares the embedding. Initial values are normal
-    with standard deviation 0.02, divided by ``sqrt(2 layers)`` for matrices that end a residual
-    branch. It runs under ``torch.func.vmap``.
+    Matrices have no biases, and the output head shares the embedding.
 
     Args:
         config: The model's size.
@@ -60,7 +56,7 @@ class GPT(nn.Module):
     def __init__(self, config: GPTConfig, text: Tensor | None = None) -> None:
         super().__init__()
         self.config = config
-        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.tokens = nn.Embedding(256, config.width)
         self.layers = nn.Sequential(*(_Layer(config) for _ in range(config.layers)))
         self.norm = nn.RMSNorm(config.width)
         self.text = None if text is None else nn.Parameter(text, requires_grad=False)
@@ -68,20 +64,14 @@ class GPT(nn.Module):
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=0.02)
         for layer in self.layers:
+            # Sums over residual branches must not grow with their number.
             assert isinstance(layer, _Layer)
             for last in (layer.attention_out, layer.hidden[-1]):
                 assert isinstance(last, nn.Linear)
                 nn.init.normal_(last.weight, std=0.02 / (2 * config.layers) ** 0.5)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return logits.
-
-        Args:
-            tokens: Integers of any width, axes ``(n_samples, n_places)``.
-
-        Returns:
-            Logits, axes ``(n_samples, n_places, vocabulary)``.
-        """
+        """Return logits, axes ``(sample, place, 256)``, from bytes, axes ``(sample, place)``."""
         hidden = self.norm(self.layers(self.tokens(tokens.long())))
         return functional.linear(hidden, self.tokens.weight)
 

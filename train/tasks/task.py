@@ -318,10 +318,15 @@ class Task:
                     found.append((batch_length(batch), self.evaluate_batch(model, moved)))
         return mean_of(found)
 
-    def evaluate_batch(self, model: Callable[..., Any], batch: Batch) -> Evaluation:
+    def evaluate_batch(self, model: Any, batch: Batch) -> Evaluation:
         """Return loss and accuracy on a batch on the model's device."""
         try:
-            return self._evaluation_of(model, batch)
+            if self.evaluation_step is None:
+                loss, outputs = self._compute(model, batch)
+                paired = outputs is not None
+                accuracy = self.accuracy_of(outputs, self._pair(batch)[1]) if paired else None
+                return Evaluation(loss=float(loss), accuracy=accuracy)
+            found = self.evaluation_step(model, batch)
         except RumorError:
             raise
         except Exception as error:  # a user's model, accuracy and evaluation may raise anything
@@ -329,19 +334,12 @@ class Task:
                 f"the evaluation of task {self.name}, of a batch of {_form_of(batch)}, raised "
                 f"{as_raised(error)}"
             ) from error
-
-    def _evaluation_of(self, model: Any, batch: Batch) -> Evaluation:
-        if self.evaluation_step is not None:
-            found = self.evaluation_step(model, batch)
-            if not isinstance(found, Evaluation):
-                raise TrainingError(
-                    f"evaluation_step of task {self.name} returned a {type(found).__name__}: it "
-                    "must return an Evaluation"
-                )
-            return found
-        loss, outputs = self._compute(model, batch)
-        accuracy = None if outputs is None else self.accuracy_of(outputs, self._pair(batch)[1])
-        return Evaluation(loss=float(loss), accuracy=accuracy)
+        if not isinstance(found, Evaluation):
+            raise TrainingError(
+                f"evaluation_step of task {self.name} returned a {type(found).__name__}: it must "
+                "return an Evaluation"
+            )
+        return found
 
     def accuracy_of(self, outputs: Any, targets: Tensor) -> float | None:
         """Return the fraction of outputs that is right; None if it is undefined."""
