@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from .wire.formats import NATIVE, WIRES, parse_wire
 
 __all__ = ["TIMINGS", "ProtocolConfig", "ShardOrder", "ShareSettings", "timing"]
 
+_positive = partial(setting, above=0, is_endless=True)
 
 ShardOrder = Literal["round-robin", "random"]
 
@@ -61,12 +63,10 @@ class ProtocolConfig(ShareSettings):
         low=1,
     )
 
-    bandwidth_bytes_s: float | None = setting(
+    bandwidth_bytes_s: float | None = _positive(
         None,
         "What this peer may send, bytes per second; pushes beyond that are skipped, not queued.",
         otherwise="as much as there is",
-        above=0,
-        is_endless=True,
     )
 
     shared_memory: bool = setting(
@@ -87,12 +87,10 @@ class ProtocolConfig(ShareSettings):
         2 << 20, "Largest frame: with larger ones, too few are in flight at once.", low=1
     )
 
-    frame_s: float = setting(
+    frame_s: float = _positive(
         0.02,
         "Target duration of a frame: slow links get smaller ones. Lower it if control "
         "messages are late.",
-        above=0,
-        is_endless=True,
     )
 
     window_bytes: int = setting(
@@ -107,52 +105,42 @@ class ProtocolConfig(ShareSettings):
         low=1,
     )
 
-    query_s_min: float = setting(
-        0.25, "Shortest wait for an answer before it is asked for.", above=0, is_endless=True
-    )
+    query_s_min: float = _positive(0.25, "Shortest wait for an answer before it is asked for.")
 
-    query_s_max: float = setting(
-        30.0, "Longest wait between two questions about the same share.", above=0, is_endless=True
-    )
+    query_s_max: float = _positive(30.0, "Longest wait between two questions about the same share.")
 
-    stall_s: float = setting(
+    stall_s: float = _positive(
         10.0,
         "A transfer that has not begun within this time is given up. Once its frames arrive, "
         "their own pace sets the limit: from a fifth of this to twelve times as much.",
-        above=0,
-        is_endless=True,
     )
 
-    gossip_s: float = setting(
+    # 23 KiB a second at 1,000 peers.
+    gossip_s: float = _positive(
         1.0,
         "Time between two exchanges of the member table. Less finds deaths sooner and costs "
         "messages.",
-        above=0,
-        is_endless=True,
     )
 
-    suspect_s: float = setting(
+    # Longer than a switch takes to reroute.
+    suspect_s: float = _positive(
         12.0,
         "A peer whose heartbeat has not changed for this long gets no pushes, and is probed. "
         "This and `dead_s` grow while this peer itself is late (local health).",
-        above=0,
-        is_endless=True,
     )
 
-    dead_s: float = setting(
+    # A machine that swaps, or writes a checkpoint, is not dead.
+    dead_s: float = _positive(
         30.0,
         "A peer whose heartbeat has not changed for this long is considered dead; triple it "
         "on a WAN.",
-        above=0,
-        is_endless=True,
     )
 
-    redial_s_max: float = setting(
+    # A repaired rack is back within a minute or two.
+    redial_s_max: float = _positive(
         60.0,
         "Longest mean wait between two attempts to reach a dead peer, or a seed that does not "
         "answer. Lower heals partitions sooner and dials more.",
-        above=0,
-        is_endless=True,
     )
 
     incarnation_ahead_max: int = setting(
@@ -162,32 +150,21 @@ class ProtocolConfig(ShareSettings):
         low=1,
     )
 
-    seek_s: float = setting(
-        0.2, "Between two HELLOs to an address while no swarm is found.", above=0, is_endless=True
+    seek_s: float = _positive(0.2, "Between two HELLOs to an address while no swarm is found.")
+
+    found_s: float = _positive(
+        5.0, "How long newcomers that see only one another look for a holder before one founds."
     )
 
-    found_s: float = setting(
-        5.0,
-        "How long newcomers that see only one another look for a holder before one founds.",
-        above=0,
-        is_endless=True,
-    )
-
-    found_alone_s: float = setting(
+    found_alone_s: float = _positive(
         30.0,
         "How long a peer that returns with a checkpoint looks for its swarm before it founds "
         "it anew, if it meets no peer.",
-        above=0,
-        is_endless=True,
     )
 
-    roll_s: float = setting(
-        60.0, "How long a roll call waits for the missing founders.", above=0, is_endless=True
-    )
+    roll_s: float = _positive(60.0, "How long a roll call waits for the missing founders.")
 
-    retry_s: float = setting(
-        1.0, "Time for which a peer that could not be reached is skipped.", above=0, is_endless=True
-    )
+    retry_s: float = _positive(1.0, "Time for which a peer that could not be reached is skipped.")
 
     merge_rounds: int = setting(
         12,
@@ -197,12 +174,10 @@ class ProtocolConfig(ShareSettings):
         low=1,
     )
 
-    merge_tolerance: float = setting(
+    merge_tolerance: float = _positive(
         1e-3,
         "Merging ends when no two models are further apart, Euclidean distance over norm. A "
         "smaller one takes more pushes: half as many again for each further digit.",
-        above=0,
-        is_endless=True,
     )
 
     members_max: int = setting(
@@ -244,17 +219,7 @@ TIMINGS: Mapping[str, Mapping[str, float]] = MappingProxyType(
             query_s_max=5.0,
             retry_s=0.2,  # a reset connection is back within a few hundredths
         ),
-        "lan": dict(
-            gossip_s=1.0,  # 23 KiB a second at 1,000 peers
-            suspect_s=12.0,  # longer than a switch takes to reroute
-            dead_s=30.0,  # a machine that swaps, or writes a checkpoint, is not dead
-            redial_s_max=60.0,  # a repaired rack is back within a minute or two
-            found_s=5.0,
-            found_alone_s=30.0,
-            stall_s=10.0,
-            query_s_max=30.0,
-            retry_s=1.0,
-        ),
+        "lan": {},
         "wan": dict(
             gossip_s=2.0,  # traffic is paid for, and round trips are long
             suspect_s=36.0,  # three times the LAN's: routes converge in tens of seconds
@@ -268,7 +233,7 @@ TIMINGS: Mapping[str, Mapping[str, float]] = MappingProxyType(
         ),
     }
 )
-"""Named presets of times in seconds; ``lan`` has the defaults of `ProtocolConfig`."""
+"""Named presets of times in seconds; those of ``lan`` are the defaults of `ProtocolConfig`."""
 
 
 def timing(name: str) -> dict[str, Any]:

@@ -74,9 +74,5 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = ".") -> str:
 
 
 def how_to_install(extra: str) -> str:
-    """Return the end of a "not installed" message.
-
-    >>> how_to_install("keys")
-    "pip install -e '.[keys]' in a clone of rumor"
-    """
+    """Return the end of a "not installed" message."""
     return f"pip install -e '.[{extra}]' in a clone of rumor"

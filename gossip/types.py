@@ -1,5 +1,4 @@
-"""Identifiers of peers, incarnations, shares and snapshots; cheap immutable dataclasses; named
-random streams, which are independent of the order in which they are used."""
+"""Identifiers, cheap immutable dataclasses, and named random streams."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -51,18 +50,9 @@ class SharePart(NamedTuple):
 
 @dataclass_transform(frozen_default=True)
 def frozen(cls: type[_T]) -> type[_T]:
-    """Make a slotted dataclass that is frozen for the type checker, but not at run time.
-
-    The core creates a dozen of them per event. ``dataclass(frozen=True)`` calls
-    ``object.__setattr__`` for every field, which makes creation three times as expensive: a quarter
-    of the total cost of a decision.
-
-    >>> @frozen
-    ... class Point:
-    ...     x: int
-    >>> Point(1) == Point(1), hash(Point(1)) == hash(Point(1))
-    (True, True)
-    """
+    """Make a slotted dataclass that is frozen for the type checker, but not at run time."""
+    # A frozen one calls ``object.__setattr__`` for every field: of the dozen that an event creates,
+    # that would be a quarter of the cost of a decision.
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
@@ -73,21 +63,11 @@ def frozen_keywords(cls: type[_T]) -> type[_T]:
 
 
 def stream(seed: int, peer: str, purpose: str) -> np.random.Generator:
-    """Open the random stream of one *peer* for one *purpose*.
+    """Open the random stream of a *peer*, or of all of them, for one *purpose*, such as ``"rule"``.
 
-    Streams of different names are independent: adding a draw to one shifts no other.
-
-    Args:
-        peer: The peer's id, or a fixed word for a stream that all peers share.
-        purpose: What the numbers are for, such as ``"rule"`` or ``"data:3"``.
-
-    Returns:
-        A generator at the start of its stream, identical in every process.
+    Streams of different names are independent, and the same in every process.
 
     Source: Salmon et al., SC 2011 (Philox, a counter-based generator).
-
-    >>> stream(0, "a", "rule").integers(100) == stream(0, "a", "rule").integers(100)
-    np.True_
     """
     name = f"{seed}\0{peer}\0{purpose}".encode()
     key = int.from_bytes(blake2b(name, digest_size=16).digest(), "little")

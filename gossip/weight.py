@@ -1,14 +1,7 @@
 """The push-sum weight, counted in integers so that "nothing is lost" is an exact equality.
 
 Weights are shown in *units*: a founder brings 2^40 of them. Internally, each unit is 2^960
-*quanta*, and every integer weight counts quanta. A crash destroys its peer's weight for good, so
-under frequent crashes the rest must be halved again and again: quanta allow for a thousand
-halvings. Peers push whole units until they hold so few that the rounding would matter.
-
-Only this module knows both sizes. Elsewhere, a weight is an integer that is added, compared and
-divided. It is converted here: `in_units` and `from_units` for text and JSON, `encode_weight` and
-`decode_weight` for messages and journals, `shown` for the ``repr`` of
-objects that hold weights.
+*quanta*, and every integer weight counts quanta. Only this module knows both sizes.
 """
 
 import re
@@ -52,16 +45,13 @@ UNITS_PER_FOUNDER: Final = 2**40
 ONE: Final = UNITS_PER_FOUNDER * UNIT
 """Weight of one founder, in quanta: 2^1000, so that millions of founders still fit a float64."""
 
+# So small because each crash destroys its peer's weight for good: a swarm under constant crashes
+# survives as many halvings of the total as lie between this and `ONE`.
 WEIGHT_MIN: Final = 2**12
-"""Below this, in quanta, a peer skips its pushes, so that halves are exact to a few thousandths.
-
-It is this small because each crash destroys its peer's weight for good: a swarm under constant
-crashes survives as many halvings of the total as lie between this and `ONE`.
-"""
+"""Below this, in quanta, a peer skips its pushes, so that halves are exact to a few thousandths."""
 
 WEIGHT_MAX: Final = 2**61 * UNIT
-"""Weight of more than two million founders. A larger offer is forged, and in units it would not fit
-into a message."""
+"""Weight of more than two million founders: a larger one is forged, and fits no message."""
 
 Units = int | str
 """A weight as it is shown: whole units as a number, others as text, see `in_units`."""
@@ -73,13 +63,14 @@ precision."""
 _BITS: Final = 53
 
 TIMES_OWN: Final = 9
-"""A share that weighs more than four founders makes up at most nine tenths of the mixture. Lighter
-ones may be nearly all of it: peers that have pushed several times in a row hold next to nothing."""
+"""A share heavier than `HARMLESS` makes up at most nine tenths of the mixture."""
 
+# One share must not decide the models of all peers.
 FOUNDERS_MAX: Final = 8
-"""Most founders' weight accepted from one share; from a leaver, as much as all founders that a peer
-knows brought. One share must not decide the models of all peers."""
+"""Most founders' weight accepted from one share, unless its sender leaves."""
 
+# Peers that have pushed several times in a row hold next to nothing: a light share may be nearly
+# all of the mixture.
 HARMLESS: Final = 4 * ONE
 """Weight that is always accepted from one share, in quanta: that of four founders."""
 
@@ -96,29 +87,17 @@ def coarse(weight: int) -> int:
 
 
 def half(weight: int) -> int:
-    """Return the weight that a GoSGD push gives away, in quanta.
-
-    >>> half(5)
-    2
-    """
+    """Return the weight that a GoSGD push gives away, in quanta."""
     return coarse(weight >> 1)
 
 
 def token(weight: int) -> int:
-    """Return the weight that accompanies a share under a rule that does not use weights, in quanta.
-
-    >>> token(ONE) == UNIT, token(UNIT) < UNIT, token(1)
-    (True, True, 1)
-    """
+    """Return the weight of a share under a rule that does not use weights, in quanta."""
     return UNIT if weight >= WHOLE_MIN else coarse(weight >> 11) or 1
 
 
 def founders(weight: int) -> float:
-    """Convert *weight*, in quanta, to founders, the scale for people.
-
-    >>> founders(3 * ONE // 2)
-    1.5
-    """
+    """Convert *weight*, in quanta, to founders, the scale for people."""
     return weight / ONE
 
 
@@ -150,8 +129,7 @@ def from_units(told: object) -> int:
 
 
 def encode_weight(weight: int, *, units_max: int | None = None) -> int | bytes:
-    """Encode *weight* shortly: in units if these are whole and fit, else quanta as big-endian
-    bytes."""
+    """Encode *weight* in units if these are whole and fit, else in quanta as big-endian bytes."""
     units = weight >> _UNIT_BITS
     if units << _UNIT_BITS == weight and (units_max is None or units <= units_max):
         return units
@@ -182,8 +160,7 @@ def shown(value: Any, /, **weights: str) -> str:
 
 
 def in_floats(weights: Sequence[int]) -> tuple[list[float], float]:
-    """Return weights and their sum in float64: in units, or in a smaller power of two if all are
-    small."""
+    """Return weights and their sum as floats of a common scale, which depends on the largest."""
     scale = min(UNIT, 1 << max(weights).bit_length())
     return [weight / scale for weight in weights], sum(weights) / scale
 
@@ -191,16 +168,12 @@ def in_floats(weights: Sequence[int]) -> tuple[list[float], float]:
 def acceptable(
     own: int, offered: int, founders_max: int = FOUNDERS_MAX, *, outweighs: bool = False
 ) -> int:
-    """Return how much of a share may be accepted, so that no single share decides the model.
+    """Return how much of an *offered* weight may be accepted by a receiver that holds *own* > 0.
+
+    From honest peers, it is nearly always all of it.
 
     Args:
-        own: Weight of the receiver, in quanta; above 0.
-        offered: Weight of the share, in quanta. Up to `HARMLESS` is always accepted.
-        founders_max: Most founders' weight that may come with one share.
         outweighs: True if it may be more than nine tenths of the mixture.
-
-    Returns:
-        In quanta; from honest peers, nearly always all of it.
 
     >>> acceptable(ONE, ONE) == ONE, acceptable(ONE, 99 * ONE) == 8 * ONE
     (True, True)
@@ -216,12 +189,7 @@ def acceptable(
 def mixing_fraction(own: int, accepted: int) -> float:
     """Return the part of the mixture that a share makes up: ``w_s / (w_s + w_r)``.
 
-    Args:
-        own: Weight of the receiver before, in quanta.
-        accepted: Weight accepted of the share, in quanta; not both may be 0.
-
-    Returns:
-        The correctly rounded quotient, in [0, 1]; 1 for a newcomer, which holds nothing.
+    The quotient is correctly rounded, and 1 for a newcomer, which holds nothing.
 
     Source: Blot et al. 2016, algorithm 1, ProcessMessages.
 

@@ -1,4 +1,4 @@
-"""Effects that the protocol has requested so far, in the order in which they must happen."""
+"""Effects that the protocol has requested so far."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,11 +13,7 @@ __all__ = ["EffectLog"]
 
 
 class EffectLog:
-    """Collects effects until the driver takes them.
-
-    Weight changes only through `record`, so that the account and the ledger on disk cannot diverge,
-    and every entry precedes the messages that follow from it.
-    """
+    """Collects effects, in the order in which they must happen, until the driver takes them."""
 
     def __init__(
         self,
@@ -31,12 +27,13 @@ class EffectLog:
         self._schema = schema
         self._shard = account.shard
         self.effects: list[Effect | Event] = [] if effects is None else effects
-        """Requested effects that the driver has not taken yet. The logs of all shards of a peer
-        share this list; the caller that takes it clears it."""
+        """Effects not taken yet. The logs of all shards of a peer share this list."""
         self.ask: Callable[[Effect | Event], None] = self.effects.append
 
     def record(self, entry: Entry) -> None:
         """Apply *entry* to the account, and request that it is written to the ledger."""
+        # Weight changes only here, so that the account and the ledger on disk cannot diverge, and
+        # every entry precedes the messages that follow from it.
         if self._shard:
             entry = replace(entry, shard=self._shard)
         self.ask(Record(self.account.apply(entry)))

@@ -53,9 +53,8 @@ class Send:
 
     envelope: Envelope
     snapshot: SnapshotId | None = None
-    """Snapshot of an offered share, or of a frame of one; None for other messages."""
     start_bytes: int = 0
-    """Offset of the frame in the snapshot; its length is the envelope's ``frame_bytes``."""
+    """Offset of the frame in the snapshot."""
     shown: bool = False
     """True if the offer must name the snapshot's location in shared memory, if it has one."""
 
@@ -96,11 +95,10 @@ class Snapshot:
 
     id: SnapshotId
     register: str | tuple[str, ...]
-    """Several if the form says so: concatenated in one payload."""
     form: Form = Form()
     shard: int = 0
     shown: bool = False
-    """True if neighbors on the same machine may read it from shared memory."""
+    """True if neighbors may read it from shared memory."""
 
 
 @frozen
@@ -109,8 +107,7 @@ class Release:
 
     snapshot: SnapshotId
     abandoned: bool = False
-    """True if a neighbor that is considered dead may still read it, so that its memory must not be
-    reused."""
+    """True if a neighbor considered dead may still read it: its memory must not be reused."""
 
 
 @frozen
@@ -134,35 +131,35 @@ class Stage:
 
 @frozen
 class Attach:
-    """Check whether this process can read a share from shared memory, and answer with
-    ``Protocol.attached``; if it can, the share is staged."""
+    """Stage a share from shared memory if that can be read; answered with `Protocol.attached`."""
 
     share: ShareId
     segment: str
-    """Name of the shared memory, chosen by its owner."""
     size_bytes: int
     form: Form = Form()
 
 
 @frozen
 class Inspect:
-    """Check whether all values of a staged share are finite, and answer with
-    ``Protocol.inspected``."""
+    """Check that a staged share is finite; answered with `Protocol.inspected`."""
 
     share: ShareId
 
 
 @frozen
 class TakeSketch:
-    """Take a sketch of ``x``, and answer with ``Protocol.sketched``: at most `SKETCH_NUMBERS`
-    numbers whose Euclidean distances between peers approximate those of their models."""
+    """Take a sketch of ``x``; answered with `Protocol.sketched`.
+
+    It is at most `SKETCH_NUMBERS` numbers, whose distances between peers approximate their models'.
+    """
 
 
 @frozen
 class Measure:
-    """Measure the distance of staged shares from ``x``, each from its shard of it, and answer with
-    ``Protocol.measured``. It is the last effect of a call: ``x`` must not change before the answer
-    and its effects."""
+    """Measure the distance of staged shares from ``x``; answered with `Protocol.measured`.
+
+    It is the last effect of a call: ``x`` must not change before the answer.
+    """
 
     shares: tuple[ShareId, ...]
 
@@ -174,15 +171,15 @@ class Mix:
     share: ShareId
     fraction: float
     form: Form = Form()
-    """Format of the share. If the fraction is 1, the rest of a copy (besides the vector) is also
-    taken."""
+    """If the fraction is 1, the rest of a copy (besides the vector) is also taken."""
 
 
 @frozen
 class Combine:
-    """``register = sum of coefficient * term``, each term a register, a staged share (its first
-    register), another part of one, or one of this peer's snapshots, as its receivers read it. An
-    on-demand register that is set to no terms ceases to exist."""
+    """``register = sum of coefficient * term``; without terms, an on-demand register disappears.
+
+    A share stands for its first register, a snapshot for what its receivers read.
+    """
 
     register: str
     terms: tuple[tuple[float, str | ShareId | SharePart | SnapshotId], ...]
@@ -190,12 +187,10 @@ class Combine:
 
 @frozen
 class Exchange:
-    """Exchange a register with a segment that all processes of this machine share, atomically: ``d
-    = register - segment; register -= taken * d; segment += given * d``.
+    """Exchange a register with a segment that all processes of this machine share, atomically.
 
-    The first process creates the segment, equal to its register: with 0 for both, it just comes
-    into existence. The segment is as large as the register, belongs to one rule of one swarm, and
-    disappears with the last process that has exchanged with it.
+    ``d = register - segment; register -= taken * d; segment += given * d``. The first process
+    creates the segment, equal to its register; it disappears with the last that exchanged with it.
     """
 
     register: str
@@ -203,9 +198,7 @@ class Exchange:
     taken: float
     """In [0, 1]; 1 sets the register to the previous value of the segment, bit for bit."""
     given: float
-    """In [0, 1]."""
     swarm: bytes
-    """Hash of the anchor of the segment's swarm."""
 
 
 @frozen

@@ -1,7 +1,4 @@
-"""Events: what the protocol reports to people and tools; the driver need not act on them.
-
-Events stand among the effects that a call returns, in the order in which they happened.
-"""
+"""Events, among the effects of a call: what the protocol reports to people and tools."""
 
 from ..types import Incarnation, PeerId, frozen
 from ..weight import shown

@@ -1,8 +1,4 @@
-"""The ledger, with one entry for every change of weight, and the accounts that follow from it.
-
-An account is the fold of its entries. An audit compares the accounts of all peers: an escrow is in
-flight, stranded, burned or dead to the extent that no receiver's account says it was accepted.
-"""
+"""The ledger, with one entry for every change of weight, and the accounts that follow from it."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, fields
@@ -49,7 +45,6 @@ class Entry:
     kind: Kind
     weight: int
     peer: PeerId = ""
-    """The other peer, if any."""
     incarnation: Incarnation = 0
     seq: int = 0
     shard: int = 0
@@ -78,22 +73,16 @@ class Account:
     weight: int = 0
     burned: int = 0
     outstanding: dict[Life, Outstanding] = field(default_factory=dict)
-    """At most one escrow for each receiver."""
     written_off: list[tuple[Life, Outstanding]] = field(default_factory=list)
     decided: dict[Life, tuple[int, int]] = field(default_factory=dict)
     """Last decision about each sender, as ``(seq, accepted)``."""
 
     @property
     def life(self) -> Life:
-        """The peer and its incarnation."""
         return self.id, self.incarnation
 
     def apply(self, entry: Entry) -> Entry:
-        """Apply *entry* and return it.
-
-        Raises:
-            LocalProtocolError: The entry contradicts those before it; the account is unchanged.
-        """
+        """Apply *entry* and return it; the account is unchanged if the entry contradicts it."""
         kind, weight, other = entry.kind, entry.weight, (entry.peer, entry.incarnation)
         if kind is Kind.ACCEPTED:
             last = self.decided.get(other, NO_DECISION)[0]
@@ -160,6 +149,8 @@ class Audit:
 
 def audit(accounts: Iterable[Account], dead: Collection[Life] = ()) -> Audit:
     """Account for all weight that was ever founded.
+
+    An escrow is in flight, stranded, burned or dead as far as no receiver's account accepted it.
 
     Args:
         accounts: One account for each shard of each incarnation of each peer, including dead ones.

@@ -20,12 +20,10 @@ TransferKey = tuple[int, PeerId]
 
 
 class RateLimiter:
-    """Decides when the next bytes may be sent, for a rate that holds on average.
+    """Decides when the next bytes may be sent, for a rate that holds on average."""
 
-    One transfer at a time holds the link, from its offer to its end, so that each completes as
-    early as possible. The others wait and are not even offered, since a receiver gives up a share
-    that was offered and does not arrive.
-    """
+    # One transfer at a time holds the link, from its offer to its end. The others are not even
+    # offered, since a receiver gives up a share that was offered and does not arrive.
 
     def __init__(self, bytes_s: float) -> None:
         self._bytes_s = bytes_s
@@ -35,12 +33,11 @@ class RateLimiter:
         self._waiting: dict[TransferKey, None] = {}
 
     def is_free(self, now: float) -> bool:
-        """Return True if a new push may start: no transfer holds or awaits the link, and it is
-        idle."""
+        """Return True if a new push may start at once."""
         return self._holder is None and not self._waiting and now >= self._free_s
 
     def acquire(self, key: TransferKey) -> bool:
-        """Give a transfer the link, if no other holds it; otherwise it waits, see `front`."""
+        """Give a transfer the link if no other holds it; otherwise it waits, see `front`."""
         if self._holder is None and next(iter(self._waiting), key) == key:
             self._waiting.pop(key, None)
             self._holder, self._paused = key, False
@@ -80,7 +77,6 @@ class RateLimiter:
 FIRST_TIMEOUT_S = 1.0
 """Timeout for an answer before any round trip was measured, seconds."""
 
-
 FRAMES_MAX = 1 << 16
 """Most frames of one share: a receiver keeps track of each."""
 
@@ -91,36 +87,25 @@ _FRAMES_MIN = 8
 # half.
 _SMOOTHING = 0.5
 
-
 _WINDOW_FRAMES = 64
 
 # A pause twenty times as long as any before will not end by itself.
 _STALL_GAPS = 20
-_STALL_SPAN = 5, 12
 
 
 def window_bytes(config: ProtocolConfig, frame_bytes: int, shards: int) -> int:
-    """Return how much of one share may be in flight: limited in bytes and in frames.
-
-    Sockets limit their queues by number of messages: 64 frames of all shards together, and four
-    messages for each shard, see `messages_max`.
-    """
+    """Return how much of one share may be in flight."""
+    # Sockets limit their queues by number of messages, see `messages_max`.
     frames = max(2, _WINDOW_FRAMES // shards)
     # A sender with a different frame size must be able to send one frame.
     return max(frame_bytes, min(config.window_bytes, frames * frame_bytes))
 
 
 def patience_s(config: ProtocolConfig, gap_s: float) -> float:
-    """Return the timeout of a stalled transfer, seconds.
-
-    Args:
-        gap_s: The longest pause so far of this transfer, or of another on the same link; 0 if
-            unknown.
-    """
+    """Return the timeout of a stalled transfer, given its longest pause so far, in seconds."""
     if gap_s <= 0:
         return config.stall_s
-    least_s, most_s = config.stall_s / _STALL_SPAN[0], config.stall_s * _STALL_SPAN[1]
-    return min(max(_STALL_GAPS * gap_s, least_s), most_s)
+    return min(max(_STALL_GAPS * gap_s, config.stall_s / 5), config.stall_s * 12)
 
 
 def messages_max(shards: int) -> int:
@@ -131,32 +116,21 @@ def messages_max(shards: int) -> int:
 class LinkEstimator:
     """Estimates of the link to one incarnation of a neighbor.
 
-    The round trip is the time from a push to its ACK, the receiver's wait for a step included.
-
     Source: Jacobson, SIGCOMM 1988, appendix A; RFC 6298, section 2.
-
-    >>> link = LinkEstimator(ProtocolConfig(), 1)
-    >>> link.timeout_s
-    1.0
-    >>> link.answered(0.2)
-    >>> round(link.timeout_s, 3)
-    0.6
     """
 
     def __init__(self, config: ProtocolConfig, incarnation: Incarnation) -> None:
         self.incarnation = incarnation
         self.roundtrip_s: float | None = None
-        """Smoothed round trip, seconds; None before any was measured."""
+        """Smoothed time from a push to its ACK, the wait for a step included; None if unknown."""
         self.timeout_s = FIRST_TIMEOUT_S
         self._deviation_s = 0.0
         self.memory_due_s = float("-inf")
-        """Time from which it is offered this peer's shared memory, seconds: a while after it could
-        not read that, perhaps for lack of file descriptors."""
+        """Time from which it is offered this peer's shared memory, after it could not read that."""
         self._config = config
         self._bytes_s = 0.0
 
     def answered(self, seconds: float) -> None:
-        """Note a round trip."""
         if self.roundtrip_s is None:
             self.roundtrip_s, self._deviation_s = seconds, seconds / 2
         else:
@@ -171,11 +145,8 @@ class LinkEstimator:
             self._bytes_s = before + _SMOOTHING * (found - before)
 
     def carried_none(self, frame_bytes: int, seconds: float) -> None:
-        """Note that no frame has arrived in this time: the link is slower than that.
-
-        The next frames are smaller. Otherwise a link on which one frame exceeds the receiver's
-        timeout would never carry a share, nor be measured.
-        """
+        """Note that no frame has arrived in this time: the next ones are smaller."""
+        # Otherwise a link on which a frame exceeds the receiver's timeout would never carry one.
         found = frame_bytes / seconds
         self._bytes_s = min(self._bytes_s or found, found)
 

@@ -1,8 +1,8 @@
 """Incoming shares: from an offer to a decision, which is made exactly once.
 
-A share *arrives* (some bytes are staged), is *inspected*, is *ready* (a step may take it), and is
-then *decided*: an entry in the account records how much was accepted, and an ACK reports it to the
-sender. A query about a share that never arrived decides it as well: that is the fence.
+A share *arrives*, is *inspected*, is *ready* for a step, and is then *decided*: the account records
+how much was accepted, and an ACK reports it to the sender. A query about a share that never arrived
+decides it as well: that is the fence.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,6 @@ from .transfer import IncomingState, IncomingTransfer
 __all__ = ["PROGRESS_REPORTS", "Inbox"]
 
 _NEVER = float("inf")
-
 
 PROGRESS_REPORTS = 10
 """Progress reports to the sender within the time after which it would give up."""
@@ -52,8 +51,7 @@ class Inbox:
         self._validate = validate
         self._is_open = is_open
         self.transfers: dict[tuple[PeerId, Incarnation], IncomingTransfer] = {}
-        """Transfers by incarnation of their sender, which has at most one share outstanding here;
-        in order of arrival, in which a step mixes them. Read-only for callers."""
+        """At most one for each incarnation of a sender, in order of arrival; read-only."""
 
     def push(self, share: ShareId, message: Push, frame_bytes: int, now: float) -> None:
         """Accept a whole share that came in one message."""
@@ -97,7 +95,7 @@ class Inbox:
             self._grant(transfer, now)
 
     def chunk(self, share: ShareId, message: Chunk, frame_bytes: int, now: float) -> None:
-        """Stage one frame. A duplicate, or one without an open transfer, is dropped."""
+        """Stage one frame, unless it is a duplicate or has no open transfer."""
         transfer = self._lacking(share, message.index)
         if transfer is None:
             return
@@ -145,17 +143,13 @@ class Inbox:
             self._log.send(share.sender, share.incarnation, Pending(share.seq))
 
     def inspected(self, share: ShareId, finite: bool, returned: bool) -> None:
-        """Record whether a staged share is finite.
-
-        Args:
-            returned: True if a share that is not finite is returned; otherwise the rule decides,
-                because a share that a round needs would be pushed again forever. A model that is
-                shown for reading is always returned, since no rule sees it.
-        """
+        """Record that a staged share is *finite*, or have it *returned* if it is not."""
         transfer = self._find(share)
         if transfer is None or transfer.state is not IncomingState.STAGED:
             return
         transfer.is_finite = finite
+        # A share that a round needs would be pushed again forever: its rule decides. No rule sees a
+        # model that is shown for reading.
         if not finite and (returned or transfer.offer.held):
             self.decide(transfer, 0, "not finite")
         else:
@@ -167,10 +161,7 @@ class Inbox:
             self._refuse(share, reason)
 
     def decide(self, transfer: IncomingTransfer, accepted: int, reason: str = "") -> None:
-        """Accept part of a share's escrow, once and for all; with a reason, refuse the share.
-
-        The caller emits the mixing first, if anything was accepted.
-        """
+        """Accept part of a share's escrow after it was mixed; with a reason, refuse the share."""
         share = transfer.id
         del self.transfers[share.sender, share.incarnation]
         if reason:
@@ -185,13 +176,11 @@ class Inbox:
             self.decide(transfer, 0, reason)
 
     def expire(self, now: float) -> None:
-        """Send back shares that stalled in the middle."""
         for transfer in tuple(self.transfers.values()):
             if now >= transfer.deadline_s:
                 self.decide(transfer, 0, "stalled")
 
     def forget(self, sender: PeerId, current: Incarnation) -> None:
-        """Send back shares that earlier incarnations of *sender* can no longer finish."""
         for transfer in tuple(self.transfers.values()):
             earlier = transfer.id.sender == sender and transfer.id.incarnation < current
             if earlier and not transfer.whole:
@@ -251,14 +240,12 @@ class Inbox:
         return transfer if transfer is not None and transfer.id == share else None
 
     def _lacking(self, share: ShareId, index: int) -> IncomingTransfer | None:
-        """Return the transfer of a share that still lacks a frame; None if none does."""
         transfer = self._find(share)
         if transfer is None or transfer.state is not IncomingState.ARRIVING:
             return None
         return None if index in transfer.chunks else transfer
 
     def _complete(self, transfer: IncomingTransfer) -> None:
-        """Have a share inspected, now that all of it is here or can be read."""
         transfer.state, transfer.deadline_s = IncomingState.STAGED, _NEVER
         transfer.received_bytes = transfer.offer.size_bytes
         self._log.ask(Inspect(transfer.id))

@@ -1,12 +1,8 @@
 """Outgoing shares: in escrow until the receiver reports how much it accepted.
 
-`TRANSITIONS`, below the class, defines for each state and event the method to call and the next
-state. A method may return a further event, which is looked up in the new state: so a choice, such
-as whether the last frame was sent, is a transition like any other.
-
 Once a share is sent, only the receiver can settle it. The receiver is queried repeatedly; if it is
 considered dead, the escrow is stranded until it is heard, or until a later incarnation shows that
-the old one is over.
+the old one is over. `TRANSITIONS`, below the class, is the whole state machine.
 """
 
 from collections.abc import Callable
@@ -24,8 +20,7 @@ from ..wire.messages import Ack, Chunk, Offer, Push, Query
 from .flow_control import LinkEstimator, RateLimiter, patience_s, window_bytes
 from .transfer import EscrowEvent, EscrowState, OutgoingTransfer, SnapshotRefs
 
-__all__ = ["DOUBLINGS_MAX", "EXCUSED_AFTER", "TRANSITIONS", "Outbox", "Returned", "diagram"]
-
+__all__ = ["DOUBLINGS_MAX", "EXCUSED_AFTER", "TRANSITIONS", "Outbox", "Returned"]
 
 _NEVER = float("inf")
 
@@ -35,9 +30,8 @@ EXCUSED_AFTER = 2
 DOUBLINGS_MAX = 10
 """Most unanswered queries after each of which the timeout doubles."""
 
+# Times ``dead_s``. Each receiver that does not return would occupy a model's memory for good.
 _VALUES_KEPT = 10
-"""Multiple of ``dead_s`` for which the values of a stranded share are kept: most peers that return
-at all are back by then, and each that does not would occupy a model's memory for good."""
 
 _MEMORY_RETRY_S = 60.0
 
@@ -71,7 +65,7 @@ class Outbox:
         self._links = links
         self._rate_limiter = rate_limiter
         self.transfers: dict[PeerId, OutgoingTransfer] = {}
-        """Transfers by receiver: at most one unresolved escrow each. Read-only for callers."""
+        """At most one for each receiver; read-only."""
         self.last_seq: dict[PeerId, int] = {}
         """Number of the last share toward each receiver; numbers are never reused."""
         self._snapshot_refs = snapshot_refs
@@ -92,7 +86,7 @@ class Outbox:
         *,
         shown: bool = False,
     ) -> None:
-        """Move the offered weight into escrow and send the share, or offer it if it is large."""
+        """Move the offered weight into escrow, and send or offer the share."""
         self._log.record(Entry(Kind.PUSHED, offer.escrow, peer, incarnation, offer.seq))
         link = self._links.get(peer)
         if link is None or link.incarnation < incarnation:
@@ -127,7 +121,7 @@ class Outbox:
             self._on(transfer, event, now, amount)
 
     def ack(self, peer: PeerId, incarnation: Incarnation, message: Ack, now: float) -> None:
-        """Settle a share: the part that was not accepted is returned."""
+        """Settle a share, and learn from the answer what the link carries."""
         transfer, share = self.transfers.get(peer), (incarnation, message.seq)
         if transfer is None or (transfer.incarnation, transfer.offer.seq) != share:
             return
@@ -153,13 +147,12 @@ class Outbox:
             self._credits[peer] = incarnation, credit_bytes
 
     def query_due(self, now: float) -> None:
-        """Query shares whose answer is late, and give up those that never started."""
         for transfer in tuple(self.transfers.values()):
             if now >= transfer.deadline_s:
                 self._on(transfer, EscrowEvent.TIMEOUT, now)
 
     def reclaim(self, weight: int, now: float) -> None:
-        """Mix back the values of returned shares; call only when values may change."""
+        """Mix back the values of returned shares into a model of this *weight*."""
         returning = [t for t in self.transfers.values() if t.state is EscrowState.RETURNING]
         for transfer in returning:
             self._on(transfer, EscrowEvent.STEP, now, weight)
@@ -168,7 +161,7 @@ class Outbox:
     def _on(
         self, transfer: OutgoingTransfer, event: EscrowEvent, now: float, amount: int = 0
     ) -> bool:
-        """Apply an event and those that follow at once; return False if the table ignores it."""
+        """Apply an event; return False if the table ignores it."""
         following: EscrowEvent | None = event
         while following is not None:
             leads_to = TRANSITIONS[transfer.state, following]
@@ -180,7 +173,8 @@ class Outbox:
             transfer.state, amount = after, 0
         return True
 
-    # The actions in `TRANSITIONS`. Each returns the event that follows at once, or None.
+    # The actions in `TRANSITIONS`. Each returns the event that follows at once, or None: so a
+    # choice, such as whether the last frame was sent, is a transition like any other.
 
     def _push(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
         offer, receiver = transfer.offer, (transfer.peer, transfer.incarnation)
@@ -190,13 +184,11 @@ class Outbox:
         self._await(transfer, now, 0)
 
     def _show(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        """Offer the share together with its location in shared memory."""
         frame_bytes = transfer.link.frame_bytes(transfer.offer.size_bytes)
         self._send_offer(transfer, now, frame_bytes, shown=True)
         transfer.deadline_s = now + self._patience_s(transfer)
 
     def _offer(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
-        """Offer the share; what its receiver has granted in advance follows at once."""
         self._acquires_link(transfer)
         size_bytes = transfer.offer.size_bytes
         frame_bytes = transfer.link.frame_bytes(size_bytes)
@@ -229,7 +221,6 @@ class Outbox:
     def _take_credit(
         self, transfer: OutgoingTransfer, now: float, credit_bytes: int
     ) -> EscrowEvent:
-        """Raise the receiver's credit to this offset."""
         if credit_bytes > transfer.sent_bytes + self._config.window_bytes:
             raise RemoteProtocolError("GRANT of more than a window", transfer.peer)
         more_bytes = credit_bytes - transfer.granted_bytes
@@ -243,14 +234,12 @@ class Outbox:
     def _send_instead(
         self, transfer: OutgoingTransfer, now: float, credit_bytes: int
     ) -> EscrowEvent:
-        """Send the share in frames: its receiver could not read the memory."""
         self._take_credit(transfer, now, credit_bytes)
         transfer.link.memory_due_s = now + _MEMORY_RETRY_S
         # The memory may have been abandoned meanwhile: then the share can never be completed there.
         return EscrowEvent.GO_ON if transfer.snapshot else EscrowEvent.UNSENT
 
     def _stream(self, transfer: OutgoingTransfer, now: float, _: int) -> EscrowEvent | None:
-        """Send as many frames as credit and bandwidth allow."""
         if not self._acquires_link(transfer):
             transfer.deadline_s = _NEVER
             return None
@@ -275,8 +264,8 @@ class Outbox:
         return EscrowEvent.ALL_SENT
 
     def _await(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        """Release the snapshot, unless its values may be returned, and await the answer."""
         transfer.deadline_s = now + self._patience_s(transfer)
+        # In exact mode its values may be returned.
         if transfer.snapshot and not self._config.exact:
             self._snapshot_refs.remove(transfer.snapshot)
             transfer.snapshot = 0
@@ -291,13 +280,13 @@ class Outbox:
         transfer.is_unanswered = transfer.questions >= EXCUSED_AFTER
 
     def _ask_gone(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        """Query without a timeout: the silence of a non-member would go unnoticed."""
+        # Without a timeout, since nobody notices the silence of a peer that is no member.
         transfer.questions += 1
         self._log.send(transfer.peer, transfer.incarnation, Query(transfer.offer.seq))
 
     def _take_answer(self, transfer: OutgoingTransfer, now: float, accepted: int) -> EscrowEvent:
-        """Note how much was accepted; an answer to a share that was not sent can only refuse it."""
         escrow = transfer.offer.escrow
+        # An answer to a share that was not sent can only refuse it.
         if accepted > (escrow if transfer.state >= EscrowState.LENT else 0):
             raise RemoteProtocolError("ACK of more than was sent", transfer.peer)
         transfer.accepted = accepted
@@ -326,7 +315,6 @@ class Outbox:
         self._ask(transfer, now, 0)
 
     def _keep(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        """Keep the weight in escrow until its values are mixed back."""
         # Values may change only between two steps: the weight waits for them.
         transfer.deadline_s = _NEVER
         self._release_link(transfer)
@@ -367,7 +355,6 @@ class Outbox:
         return min(max(wait_s, self._config.query_s_min), self._config.query_s_max)
 
     def _forget(self, transfer: OutgoingTransfer) -> None:
-        """Release everything kept for a transfer."""
         if transfer.snapshot:
             self._snapshot_refs.remove(transfer.snapshot)
             transfer.snapshot = 0
@@ -382,7 +369,6 @@ class Outbox:
 
 _Do = Callable[[Outbox, OutgoingTransfer, float, int], EscrowEvent | None]
 _S, _E = EscrowState, EscrowEvent
-
 
 _Row = dict[EscrowEvent, tuple[_Do, EscrowState] | None]
 
@@ -466,20 +452,4 @@ _ROWS: Final[dict[EscrowState, _Row]] = {
 TRANSITIONS: Final = {
     (state, event): leads_to for state, row in _ROWS.items() for event, leads_to in row.items()
 }
-"""``(state, event): (action, next state)``; None for an event that is
-ignored. Missing pairs cannot occur."""
-
-
-def diagram() -> str:
-    """Draw the table as a Mermaid state diagram, for docs/explanation/protocol.md."""
-    arrows: dict[tuple[EscrowState, EscrowState], list[EscrowEvent]] = {}
-    for (state, event), leads_to in TRANSITIONS.items():
-        if leads_to is not None:
-            arrows.setdefault((state, leads_to[1]), []).append(event)
-    lines = ["stateDiagram-v2", f"    state {_S.DECIDED.name} <<choice>>"]
-    lines += [f"    [*] --> {_S.QUEUED.name}"]
-    for (state, target), events in arrows.items():
-        named = ", ".join([event.name.lower().replace("_", " ") for event in sorted(events)])
-        lines.append(f"    {state.name} --> {target.name}: {named}")
-    lines += [f"    {state.name} --> [*]" for state in EscrowState if state.is_final]
-    return "\n".join(lines)
+"""``(state, event): (action, next state)``; None if it is ignored. Other pairs cannot occur."""

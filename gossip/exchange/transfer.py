@@ -22,7 +22,6 @@ class EscrowState(IntEnum):
     """Not offered yet: another transfer holds the link."""
     OFFERED = auto()
     STREAMING = auto()
-    """Sent frame by frame, as credit and bandwidth allow."""
     LENT = auto()
     """The receiver reads it from shared memory, so only the offer is sent."""
     SENT = auto()
@@ -30,9 +29,8 @@ class EscrowState(IntEnum):
     STRANDED = auto()
     """Sent, and its receiver is considered dead."""
     LENT_STRANDED = auto()
-    """Lent, and its receiver is considered dead."""
     DECIDED = auto()
-    """The accepted amount is known. This state is transient."""
+    """The accepted amount is known: passed through at once."""
     RETURNING = auto()
     """Decided, but values are returned and will be mixed back at the next step."""
     SETTLED = auto()
@@ -74,15 +72,12 @@ class EscrowEvent(IntEnum):
     HEARD = auto()
     """The receiver was heard, in the addressed incarnation."""
     HEARD_GONE = auto()
-    """The receiver was heard, in the addressed incarnation, but is not a member any more: the
-    share stays stranded until it answers, since its end would not be noticed."""
+    """The same, but the receiver is no member any more, so that its end would not be noticed."""
     LATER_INCARNATION = auto()
-    """Another incarnation of the receiver runs, usually a later one: the addressed incarnation is
-    over."""
+    """The addressed incarnation of the receiver is over: another one runs."""
 
 
 STRANDED = frozenset({EscrowState.STRANDED, EscrowState.LENT_STRANDED})
-"""The receiver is considered dead: only then does it matter that it is heard."""
 
 
 @dataclass(slots=True)
@@ -93,7 +88,7 @@ class OutgoingTransfer:
     incarnation: Incarnation
     offer: Offer
     snapshot: SnapshotId
-    """Snapshot that it is cut from; 0 after its release."""
+    """0 after its release."""
     link: LinkEstimator
     pushed_s: float
     deadline_s: float
@@ -102,37 +97,27 @@ class OutgoingTransfer:
     granted_bytes: int = 0
     """Offset up to which frames may be sent."""
     granted_s: float = 0.0
-    """Time of the last grant, seconds."""
     gap_s: float = 0.0
     """Longest time between two grants so far."""
     questions: int = 0
     is_unanswered: bool = False
     """True if its receiver left two queries unanswered."""
     accepted: int = 0
-    """Weight that the receiver accepted, once that is known."""
 
     @property
     def uses_credit(self) -> bool:
-        """True if it counts among the shares that may be outstanding at once.
-
-        Stranded shares do not, nor a model that is shown to a reader. Nor do shares whose receivers
-        leave queries unanswered: these may be dead, long before the failure detector can say so,
-        and a few of them must not keep a peer from pushing to peers that do answer.
-        """
+        """True if it counts among the shares that may be outstanding at once."""
+        # Receivers that leave queries unanswered may be dead, long before the failure detector can
+        # say so: a few of them must not keep a peer from pushing to others.
         return not (self.is_unanswered or self.offer.held or self.state in STRANDED)
 
 
 class IncomingState(IntEnum):
-    """State of an incoming share until it is decided; from STAGED on it is complete.
-
-    Until then it is refused if it stalls, if its sender restarts, or if its sender starts another
-    share: of a complete one, that breaks the protocol.
-    """
+    """State of an incoming share until it is decided; from STAGED on it is complete."""
 
     ATTACHING = auto()
     """Checking whether the sender's memory can be read; if not, the share is sent in frames."""
     ARRIVING = auto()
-    """Arriving frame by frame."""
     STAGED = auto()
     """Complete, and being inspected."""
     READY = auto()
@@ -150,7 +135,7 @@ class IncomingTransfer:
     progress_s: float
     """Time of its last progress, seconds."""
     deadline_s: float
-    """Time when it has stalled, seconds; infinite once it is complete."""
+    """Time when it has stalled, seconds."""
     gap_s: float = 0.0
     """Longest pause between two of its frames so far."""
     began_s: float = 0.0
@@ -159,12 +144,10 @@ class IncomingTransfer:
     received_bytes: int = 0
     granted_bytes: int = 0
     granted_s: float = 0.0
-    """Time of the last grant to its sender."""
     paced_bytes: int = 0
     """Bytes beyond those received that the last grant allowed."""
     state: IncomingState = IncomingState.ARRIVING
     is_finite: bool = True
-    """True if all its values are finite, once it was inspected."""
 
     @property
     def whole(self) -> bool:
@@ -211,10 +194,8 @@ class SnapshotRefs:
             self.unread.append(snapshot)
 
     def release_unread(self) -> None:
-        """Release unreferenced snapshots, at the end of a call.
-
-        Not earlier, because a second push in the same call may reuse a snapshot.
-        """
+        """Release unreferenced snapshots."""
+        # At the end of a call, because a second push in it may reuse a snapshot.
         for snapshot in self.unread:
             if self._counts.get(snapshot) == 0:
                 del self._counts[snapshot]

@@ -1,13 +1,4 @@
-"""Dialing: seed addresses, reconnect back-off, and pairs of peers behind NAT.
-
-An address to dial may be a seed typed by the user, or one of many that an earlier incarnation knew
-and that are long gone. Each takes a socket while it is dialed: without a limit, a few hundred dead
-addresses would leave no sockets for live peers.
-
-A peer that looks for a swarm dials the first few addresses continuously; if there are more, the
-next few follow after those had their try. A member dials silent addresses with exponential
-back-off.
-"""
+"""Dialing: seed addresses, reconnect back-off, and pairs of peers behind NAT."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence, Set
 from typing import NamedTuple
@@ -15,10 +6,7 @@ from typing import NamedTuple
 from ..config import ProtocolConfig
 from ..types import PeerId
 
-__all__ = [
-    *("DIALED_MAX", "ReconnectBackoff", "SeedDialer", "pair"),
-]
-
+__all__ = ["DIALED_MAX", "ReconnectBackoff", "SeedDialer", "pair"]
 
 _JITTER = 0.5
 """Each wait is within this fraction of its mean, on either side."""
@@ -28,8 +16,7 @@ class _Wait(NamedTuple):
     since_s: float
     """Time of the last dial."""
     due_s: float
-    wait_s: float
-    """Mean of the next wait."""
+    wait_s_mean: float
 
 
 class ReconnectBackoff:
@@ -42,34 +29,35 @@ class ReconnectBackoff:
         self._waits: dict[str, _Wait] = {}
 
     def due(self, silent: Iterable[str], now: float, most: int) -> list[str]:
-        """Return those of *silent* to dial now, longest waiting first; forget all not in
-        *silent*."""
+        """Return at most *most* of *silent* to dial now, longest waiting first; forget others."""
         first = _Wait(now, now, self._first_s)
         self._waits = {one: self._waits.get(one, first) for one in silent}
         waiting = [one for one, wait in self._waits.items() if wait.due_s <= now]
         chosen = sorted(waiting, key=lambda one: self._waits[one].since_s)[:most]
         for one in chosen:
-            wait_s = self._waits[one].wait_s
+            wait_s = self._waits[one].wait_s_mean
             drawn_s = wait_s * (1 + _JITTER * (2 * self._draw() - 1))
             self._waits[one] = _Wait(now, now + drawn_s, min(2 * wait_s, self._most_s))
         return chosen
 
     def hurry(self) -> None:
-        """Make all due again: the failure that cut one of them off may be over for the others."""
+        """Make all due again."""
         self._waits = {
             one: _Wait(wait.since_s, wait.since_s, self._first_s)
             for one, wait in self._waits.items()
         }
 
 
+# An earlier incarnation may have known hundreds of addresses that are long gone. Each takes a
+# socket while it is dialed: this many are a quarter of the sockets of a process with 1,024 files.
 DIALED_MAX = 64
-"""Addresses dialed at a time: a quarter of the sockets of a process with 1,024 files."""
+"""Addresses dialed at a time."""
 
 # The first HELLO is lost to name resolution, the second to the connection; the third is sent.
 _HELLOS = 3
 
+# Gossip intervals: the answer arrives on the connection of the HELLO.
 _TRY_TICKS = 5
-"""Duration of a try in gossip intervals: the answer arrives on the connection of the HELLO."""
 
 
 class SeedDialer:
@@ -90,10 +78,9 @@ class SeedDialer:
         )
 
     def seek(self, silent: Sequence[str], now: float) -> tuple[list[str], list[str]]:
-        """Choose addresses for a peer that looks for a swarm: all if they are few, else in turns.
+        """Return addresses of *silent* to dial now, in turns if they are many, and to hang up.
 
-        Returns:
-            Addresses of *silent* to dial now, and addresses whose sockets to close.
+        This is for a peer that looks for a swarm.
         """
         self._sought_s = now if self._sought_s is None else self._sought_s
         turns = -(-len(silent) // DIALED_MAX) or 1
@@ -104,7 +91,7 @@ class SeedDialer:
         return [*chosen], over
 
     def go_on(self, silent: Sequence[str], now: float) -> tuple[list[str], list[str]]:
-        """Choose addresses for a member, with back-off, once per gossip interval; see `seek`."""
+        """Return as `seek` does, but for a member: with back-off, once per gossip interval."""
         before = [address for address in self._tries if address in silent]
         # Once the search is over, each address has its own schedule. A peer that was itself stalled
         # has not listened for answers meanwhile.
@@ -134,10 +121,9 @@ def pair(
     members: Sequence[PeerId],
     outward: Set[PeerId],
 ) -> tuple[PeerId, ...]:
-    """Return the push targets of a peer; a pair of peers that can only dial out cannot exchange.
+    """Return a peer's push targets, of which some only dial out (*outward*).
 
-    A link between two such peers is routed through a third peer that can be dialed: both push to
-    it, and it pushes to both. Otherwise a peer with only such neighbors would be cut off.
+    A link between two of those is routed through a third peer: both push to it, and it to both.
 
     >>> ring = {"a": "bd", "b": "ac", "c": "bd", "d": "ca"}
     >>> pair(ring.__getitem__, "a", "abcd", {"a", "b", "c"})

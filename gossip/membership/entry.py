@@ -1,12 +1,8 @@
 """One peer's record of another: its latest entry, and the evidence for it.
 
-An entry that a peer sends about itself is direct evidence; entries from others are hearsay. Only a
-peer itself, if it was heard recently, can raise its phase, incarnation and steps: contradicting
-hearsay is merely a reason to ask it. Hearsay about a silent peer is believed until the peer speaks
-again and corrects it.
-
-Without this rule, one forged HELLO ("b has left", "a later b has started") would permanently remove
-a running peer from the swarm.
+An entry that a peer sends about itself is direct evidence; entries from others are hearsay. About a
+peer that was heard recently, contradicting hearsay is merely a reason to ask it: one forged HELLO
+("b has left") must not remove a running peer. Other hearsay is believed until the peer speaks.
 """
 
 from dataclasses import dataclass, replace
@@ -32,15 +28,14 @@ class Known:
     progress_s: float
     """Time when its heartbeat last rose, or it was last heard."""
     spoke_s: float = _NEVER
-    """Time when it was last heard directly."""
     rises: int = 0
     alive: bool = True
     suspected: bool = False
     passed_over_until_s: float = 0.0
     told: Member | None = None
-    """Its latest entry from itself."""
+    """Its latest entry from itself, with the steps that are believed."""
     told_steps: int = 0
-    """Steps that it claimed in that entry; the entry has those that are believed."""
+    """Steps that it claimed in that entry."""
     spoken: Incarnation = 0
     """Latest incarnation that was heard directly, 0 if none."""
     reason: str = ""
@@ -48,15 +43,13 @@ class Known:
     asked_s: float = _NEVER
     """Time when it was last asked whether hearsay is true."""
     earlier: tuple[Incarnation, int, float] | None = None
-    """An earlier incarnation, heard since this one fell silent: its number, its heartbeat when
-    first noticed, and the time of that."""
+    """An earlier incarnation, heard since: its number, and its first heartbeat with the time."""
 
     @property
     def believed(self) -> bool:
         return self.rises >= RISES_TO_BELIEVE
 
     def says(self, member: Member, steps: int, now: float) -> None:
-        """Note an entry from the peer itself, and the steps that it claims."""
         self.told, self.spoken, self.told_steps = member, member.incarnation, steps
         self.spoke_s, self.rises = now, RISES_TO_BELIEVE
 
@@ -70,11 +63,8 @@ class Known:
         return told is not None and told.phase is Phase.LEFT and told.incarnation >= incarnation
 
     def is_news(self, member: Member, *, direct: bool) -> bool:
-        """Return True if an entry of the known incarnation is newer than the known one.
-
-        A peer's own entry is compared only with its earlier own entries: a heartbeat invented by
-        others must not mask it.
-        """
+        """Return True if an entry of the known incarnation is newer than the known one."""
+        # A heartbeat invented by others must not mask the peer's own entry.
         if direct and self.told is not None and self.told.incarnation == member.incarnation:
             return member.heartbeat > self.told.heartbeat
         return direct or member.heartbeat > self.member.heartbeat
@@ -103,12 +93,9 @@ class Known:
         return quiet and not self.contradicts(member)
 
     def gives_way(self, member: Member, now: float, dead_s: float) -> bool:
-        """Return True if an incarnation with a smaller number runs, and this one does not.
-
-        A peer that lost its disk, and whose clock was ahead before, numbers its next incarnation
-        below the last one. Late messages of old incarnations also have smaller numbers, but seldom
-        two with a risen heartbeat, further apart than the timeout for considering a peer dead.
-        """
+        """Return True if an incarnation with a smaller number runs, and this one does not."""
+        # A peer that lost its disk, and whose clock was ahead before, numbers its next incarnation
+        # below the last one. Late messages of old ones do not have rising heartbeats for so long.
         if self.alive:
             return False
         first = self.earlier
@@ -123,8 +110,7 @@ class Known:
         return not self.believed and silent_s > dead_s
 
     def correct(self, incarnation: Incarnation) -> bool:
-        """Discard hearsay, now that this incarnation was heard directly; return False if a later
-        one has spoken."""
+        """Discard hearsay about an incarnation that was heard; return False if it is stale."""
         latest = self.member
         if incarnation < self.spoken or self.has_said_goodbye(incarnation):
             return incarnation == latest.incarnation

@@ -1,11 +1,7 @@
 """Progress of the whole swarm: optimizer steps of every peer, merged by maximum.
 
-Each peer raises its own row, and adopts higher values from the rows of others, including those of
-peers that are long gone. Rows only grow, so messages may be lost, repeated or reordered: all peers
-converge to the same total, without a coordinator.
-
-A row is a claim. A member raises no row faster than its own steps make plausible, so that no forged
-message can end training.
+Rows only grow, so messages may be lost, repeated or reordered. A member raises no row faster than
+its own steps make plausible, so that no forged message can end training.
 
 Source: the grow-only counter of Shapiro, Preguica, Baquero and Zawirski, INRIA RR-7506, 2011,
 specification 6.
@@ -22,8 +18,7 @@ CLOCK_ROWS_MAX = 1 << 14
 """Most peers that are counted; steps of further names are ignored."""
 
 _TIMES_OWN = 16
-"""Another peer is believed to be at most this many times as fast as this one. Steps of a faster
-peer are counted at that pace, and in full later, once it is slower or has ended."""
+"""Another peer is believed to be at most this many times as fast as this one."""
 
 _TIMES_HEARSAY = 4
 """Peers known from hearsay are believed to be at most this many times as fast, on average."""
@@ -34,21 +29,12 @@ _RATE_UNKNOWN = 10.0
 _WINDOW = 16
 """Steps over which a peer measures its own pace: a single one may appear to take no time."""
 
-_INSTANT_S = 1e-9
-
 _SPAN_INTERVALS = 4
-"""Gossip intervals for which an unheard row is credited with growth at that pace; any excess takes
-as long to be believed."""
+"""Gossip intervals for which an unheard row is credited with growth at that pace."""
 
 
 class StepCounts:
-    """One peer's count of the steps of all peers.
-
-    >>> clock = StepCounts("a", {"a": 3})
-    >>> clock.tick(0.0); clock.merge("b", 10); clock.merge("b", 7)
-    >>> clock.own, clock.total
-    (4, 14)
-    """
+    """One peer's count of the steps of all peers."""
 
     def __init__(
         self, me: PeerId, rows: Mapping[PeerId, int] | None = None, gossip_s: float = 1.0
@@ -81,13 +67,12 @@ class StepCounts:
         if self._window is None:
             self._window = own, now
         elif own - self._window[0] >= _WINDOW:
-            lasted_s = max(now - self._window[1], _INSTANT_S)
+            lasted_s = max(now - self._window[1], 1e-9)
             self._rate = max(self._rate, (own - self._window[0]) / lasted_s)
             self._window = own, now
 
     def merge(self, peer: PeerId, steps: int) -> None:
-        """Raise a row, possibly this peer's own: an earlier incarnation may have taken more
-        steps."""
+        """Raise a row, possibly this peer's own, by an earlier incarnation's."""
         before, steps = self._rows.get(peer, 0), min(steps, STEPS_MAX)
         if steps > before and (before or len(self._rows) < CLOCK_ROWS_MAX or peer in self._rows):
             self._rows[peer] = steps
@@ -126,8 +111,7 @@ class StepCounts:
         return dict(sorted(self._rows.items()))
 
     def rows_beside(self, told: Mapping[PeerId, int]) -> tuple[ClockRow, ...]:
-        """Return rows that are higher than those in *told*, which are sent anyway, a limited number
-        per call."""
+        """Return rows that are higher than those in *told*, a limited number per call."""
         absent = [row for row in sorted(self._rows.items()) if row[1] > told.get(row[0], 0)]
         if len(absent) <= ROWS_TOLD_MAX:
             return tuple(absent)

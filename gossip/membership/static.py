@@ -1,8 +1,7 @@
 """A static membership: all members know one another from the start, and share one view.
 
-Simulated workers use it in place of one `MemberTable` each: n tables of n entries would be n^2, and
-gossip would mostly spread what is already known. Changes of phase are visible to all at once;
-nothing is sent, and no silent member is considered dead.
+Simulated workers use it, since n tables of n entries would be n^2. Nothing is sent, and no silent
+member is considered dead.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -35,13 +34,13 @@ class StaticMembership:
         }
         """Entry of each member, without its steps."""
         self.present = dict.fromkeys(self.ids)
-        """Members that are neither leaving nor gone, in order of ids."""
+        """Members that are neither leaving nor gone."""
         self.over = not self.ids
         """True if every member has taken all its steps, or has left."""
         self.total = 0
         """Steps of all members."""
         self.steps_of_gone = 0
-        """The part of `total` that was taken by members that are leaving or gone."""
+        """The part of `total` by members that are leaving or gone."""
         self._running = len(self.ids)
         self.taking: tuple[PeerId, ...] | None = None
         """Cached result of `takers`; None if it may have changed."""
@@ -67,8 +66,7 @@ class StaticMembership:
 
 
 class StaticMemberTable:
-    """One member's handle on a static membership, with what a protocol needs of a `MemberTable`
-    that hears no gossip."""
+    """One member's handle on a static membership, in place of a `MemberTable`."""
 
     merge: Final = 0
     """Always 0: values of simulated members are computed later, so there is nothing to compare."""
@@ -78,11 +76,10 @@ class StaticMemberTable:
         self.phase = me.phase
         self.step = me.step
         self.clock = membership
-        """Stands in for `StepCounts`, since every member sees every step at once."""
+        """In place of `StepCounts`, since every member sees every step at once."""
         self.outward: Set[PeerId] = frozenset()
         self.only: Mapping[PeerId, Member] | None = membership.entries
         self.member: Callable[[PeerId], Member | None] = membership.entries.get
-        """Returns the entry of a member, None for a stranger."""
         self._membership = membership
         self._passed_over: dict[PeerId, float] = {}
 
@@ -110,7 +107,6 @@ class StaticMemberTable:
         merge: int = 0,
         sketch: tuple[float, ...] = (),
     ) -> None:
-        """Change this member's own entry; the membership knows if it is anchored."""
         if phase is not None:
             if phase >= Phase.LEAVING > self.phase:
                 self._membership.steps_of_gone += self.step
@@ -121,14 +117,12 @@ class StaticMemberTable:
         return 1 if peer in self._membership.entries else 0
 
     def others(self, *, alive: bool) -> tuple[Member, ...]:
-        """Always empty: no other member needs gossip."""
         return ()
 
     def is_alive(self, peer: PeerId) -> bool:
         return peer in self._membership.present
 
     def can_meet(self, member: Member) -> bool:
-        """Always True."""
         return True
 
     def spoke_since(self, peer: PeerId, since_s: float) -> bool:

@@ -1,9 +1,8 @@
 """The member table: each peer's view of the swarm, spread by heartbeats.
 
-A peer raises its own heartbeat once per gossip interval. If an entry's heartbeat stops for too
-long, the peer is considered dead, until the heartbeat rises again or the peer is heard. An entry
-known only from hearsay does not count as live before its owner speaks or its heartbeat has risen
-twice. An entry that stops for a while is first *suspected*: pushes skip it, and it is asked.
+An entry whose heartbeat stops for a while is *suspected*: pushes skip it, and it is asked. If it
+stops for too long, the peer is considered dead, until it is heard or its heartbeat rises. An entry
+from hearsay does not count before its owner speaks or its heartbeat has risen twice.
 
 Source: van Renesse, Minsky and Hayden, Middleware 1998 (gossip-style failure detection); Das, Gupta
 and Motivala, DSN 2002, section 4.2 (suspicion); Dadgar, Phillips and Currey, "Lifeguard: local
@@ -54,14 +53,7 @@ _SMOOTHING = 0.25
 
 
 class LocalHealth:
-    """Measures how late a peer's own ticks are: if it is late, it receives every heartbeat late.
-
-    >>> health = LocalHealth(1.0)
-    >>> [health.ticked(now) for now in (0.0, 1.0, 3.0, 63.0)]
-    [0.0, 0.0, 0.0, 59.0]
-    >>> health.factor
-    3.1875
-    """
+    """Measures how late a peer's own ticks are: if it is late, it receives every heartbeat late."""
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
@@ -74,8 +66,7 @@ class LocalHealth:
         return min(1.0 + self._late_s / self._interval_s, FACTOR_MAX)
 
     def ticked(self, now: float) -> float:
-        """Note a tick; return how long this peer had stalled, s, a time when others were not
-        silent."""
+        """Note a tick; return how long this peer had stalled, seconds."""
         before, self._last_s = self._last_s, now
         if before is None:
             return 0.0
@@ -92,14 +83,13 @@ class MemberTable:
         self, me: Member, config: ProtocolConfig, clock: Mapping[PeerId, int] | None = None
     ) -> None:
         self.clock = StepCounts(me.id, clock, config.gossip_s)
-        """Steps of all peers that ever existed."""
         self.id = me.id
         self.me = replace(me, step=self.clock.own)
         self._changes: list[Change] = []
         self.doubts: list[PeerId] = []
         """Peers that must be asked whether hearsay about them is true."""
         self.only: Mapping[PeerId, Member] | None = None
-        """All possible members of a closed swarm; None if strangers may join."""
+        """None, since strangers may join; see `StaticMemberTable`."""
         self.known: dict[PeerId, Known] = {}
         """What is known of each other peer; read-only for callers."""
         self._config = config
@@ -124,16 +114,13 @@ class MemberTable:
 
     @property
     def over(self) -> bool:
-        """True if all live peers, including this one, have taken their last step.
-
-        Peers known from hearsay count: this peer may reach some of them through others only.
-        """
+        """True if all live peers, including this one, have taken their last step."""
+        # Also those known from hearsay: this peer may reach some of them through others only.
         others = (k.member for k in self.known.values() if k.alive)
         return self.phase >= Phase.FINISHED and all(m.phase >= Phase.FINISHED for m in others)
 
     def stepped(self, now: float) -> int:
-        """Count an optimizer step of this peer, which the next heartbeat reports to others; return
-        the steps of all peers that ever existed."""
+        """Count an optimizer step of this peer; return those of all peers that ever existed."""
         self.clock.tick(now)
         self.me = replace(self.me, step=self.clock.own)
         return self.clock.total
@@ -144,8 +131,7 @@ class MemberTable:
         self._founders = {id: known.member.incarnation for id, known in self.known.items()}
 
     def lockstep_total(self) -> int:
-        """Return the steps of all peers, counting for each founder that still runs as many as for
-        this one."""
+        """Return the steps of all peers, with as many for each running founder as for this one."""
         total, own, rows = self.clock.total, self.clock.own, self.clock.rows()
         for peer, incarnation in self._founders.items():
             if self.is_alive(peer) and self.incarnation(peer) == incarnation:
@@ -176,7 +162,6 @@ class MemberTable:
             self.me = replace(self.me, anchored=anchored, heartbeat=self.me.heartbeat + 1)
 
     def incarnation(self, peer: PeerId) -> Incarnation:
-        """Return the latest known incarnation of *peer*, 0 if none."""
         known = self.known.get(peer)
         return known.member.incarnation if known else 0
 
@@ -191,12 +176,10 @@ class MemberTable:
         return self._order
 
     def is_alive(self, peer: PeerId) -> bool:
-        """Return True if *peer* is considered alive, even if it was silent for a while."""
         known = self.known.get(peer)
         return known is not None and known.alive
 
     def spoke_since(self, peer: PeerId, since_s: float) -> bool:
-        """Return True if *peer* was heard directly at that time or later."""
         known = self.known.get(peer)
         return known is not None and known.spoke_s >= since_s
 
@@ -215,19 +198,13 @@ class MemberTable:
         found = []
         for peer in peers:
             known = self.known.get(peer)
-            if (
-                known is None
-                or not known.alive
-                or known.suspected
-                or not self.can_meet(known.member)
-            ):
+            if known is None or not known.alive or known.suspected:
                 continue
-            if now >= known.passed_over_until_s:
+            if now >= known.passed_over_until_s and self.can_meet(known.member):
                 found.append(peer)
         return found
 
     def pass_over(self, peer: PeerId, until_s: float) -> None:
-        """Skip *peer*, which could not be reached, until that time."""
         if peer in self.known:
             self.known[peer].passed_over_until_s = until_s
 
@@ -251,17 +228,17 @@ class MemberTable:
     def members(self, *, unconfirmed: bool = False) -> tuple[Member, ...]:
         """Return the entries to send: this peer's own first, then those it vouches for, sorted.
 
-        It vouches for live peers, and for those that left recently. If it passed on hearsay or
-        entries of dead peers, peers that have just forgotten them would learn them again.
-
-        Args:
-            unconfirmed: True to include peers that are alive from hearsay only.
+        With *unconfirmed*, it also vouches for peers that are alive from hearsay only.
         """
+        # If it passed on entries of dead peers, others that have just forgotten them would learn
+        # them again.
         rises = 0 if unconfirmed else RISES_TO_BELIEVE
+        now_s, dead_s = self._ticked_s, self._config.dead_s
         vouched = [
             known.member
             for known in self._in_order()
-            if (known.alive and known.rises >= rises) or self._left_recently(known)
+            if (known.alive and known.rises >= rises)
+            or (known.member.phase is Phase.LEFT and now_s - known.progress_s <= dead_s)
         ]
         return self.me, *vouched
 
@@ -270,8 +247,7 @@ class MemberTable:
         return known.member if known else None
 
     def heard(self, peer: PeerId, incarnation: Incarnation, now: float) -> bool:
-        """Take a message of *peer* as a sign of life; return False if it is stale, because a later
-        incarnation of *peer* is known."""
+        """Take a message as a sign of life; return False if a later incarnation is known."""
         known = self.known.get(peer)
         if known is None or known.member.incarnation < incarnation:
             return True
@@ -280,7 +256,11 @@ class MemberTable:
         if not latest or before.phase is Phase.LEFT:
             if not known.correct(incarnation):
                 return False
-            self._take_back(known, before)
+            if known.member is not before:
+                self._takers = None
+                self.doubts.append(peer)
+                if before.phase is Phase.LEFT:
+                    self._changes.append(Meet(peer, known.member.addresses))
         known.progress_s = known.spoke_s = now
         if known.suspected or not (known.alive and known.believed):
             self._recover(known)
@@ -288,28 +268,14 @@ class MemberTable:
         return True
 
     def outlasts(self, member: Member, now: float) -> bool:
-        """Return True if *member*, whose incarnation is stale, runs while the later one is dead.
-
-        The later one is then forgotten.
-        """
+        """Return True if *member* runs while its later incarnation, which it forgets, is dead."""
         known = self.known.get(member.id)
         if known is None or not known.gives_way(member, now, self._config.dead_s):
             return False
         self.disown(member.id)
         return True
 
-    def _take_back(self, known: Known, before: Member) -> None:
-        """Act on a running peer's correction of hearsay."""
-        peer = known.member.id
-        if known.member is before:
-            return
-        self._takers = None
-        self.doubts.append(peer)
-        if before.phase is Phase.LEFT:
-            self._changes.append(Meet(peer, known.member.addresses))
-
     def take_changes(self) -> list[Change]:
-        """Return and clear the changes of the calls since the last one, in order."""
         changes, self._changes = self._changes, []
         return changes
 
@@ -321,14 +287,13 @@ class MemberTable:
         self._takers = None
 
     def is_plausible(self, incarnation: Incarnation, now: float) -> bool:
-        """Return True if such an incarnation can exist by now, compared with this peer's own."""
         if self._started_s is None:
             self._started_s = now
         age = int((now - self._started_s) * 1000)
         return incarnation <= self.me.incarnation + age + self._config.incarnation_ahead_max
 
     def absorb(self, members: Sequence[Member], source: PeerId, now: float) -> list[Member]:
-        """Merge all entries of a view that only say that a member still runs; return the rest."""
+        """Merge entries of a view that only say that a member still runs; return the rest."""
         others, rest = self.known, []
         for member in members:
             known = others.get(member.id)
@@ -356,7 +321,6 @@ class MemberTable:
         return [k.member.id for k in self._in_order() if k.member.phase is Phase.LEFT]
 
     def learn(self, member: Member, now: float, *, direct: bool) -> None:
-        """Merge one entry of another peer's view."""
         if member.id == self.me.id:
             self._learn_of_me(member, now)
             return
@@ -400,7 +364,6 @@ class MemberTable:
         self.count(member.id, member.step, self.id, now)
 
     def count(self, peer: PeerId, steps: int, source: PeerId, now: float) -> None:
-        """Merge a peer's step count, as far as it is plausible."""
         if self.phase <= Phase.JOINING:
             # A joining peer becomes a copy of its donor, and continues its count.
             self.clock.merge(peer, steps)
@@ -410,7 +373,6 @@ class MemberTable:
             self.clock.hear(peer, steps, now, direct=peer == source)
 
     def _counted(self, member: Member, now: float, *, direct: bool) -> Member:
-        """Return *member* with the steps that are believed."""
         if self.phase <= Phase.JOINING:
             self.clock.merge(member.id, member.step)
             return member
@@ -422,7 +384,7 @@ class MemberTable:
         member, gone = self._counted(member, now, direct=direct), member.phase is Phase.LEFT
         known = Known(member, now, alive=not gone)
         if before is not None:
-            # This is only hearsay: the peer's own last words stand until it speaks.
+            # The peer's own last words stand until it speaks.
             known.told, known.spoken = before.told, before.spoken
         if direct:
             known.says(member, steps, now)
@@ -453,12 +415,10 @@ class MemberTable:
             self._changes.append(Meet(member.id, member.addresses))
 
     def disown(self, peer: PeerId) -> None:
-        """Forget a peer that turned out to belong to another swarm."""
         self.known.pop(peer, None)
         self._takers = self._order = None
 
     def left(self, peer: PeerId) -> None:
-        """Note that *peer* said it is gone."""
         known = self.known.get(peer)
         if known is not None and known.member.phase is not Phase.LEFT:
             before = known.member
@@ -485,8 +445,7 @@ class MemberTable:
         self.me = replace(self.me, heartbeat=self.me.heartbeat + 1)
         stalled_s, self._ticked_s = self._health.ticked(now), now
         if stalled_s:
-            # A peer that was itself stopped has received no heartbeats. Without this it would wake
-            # up, consider all others dead and spread the news.
+            # It has received no heartbeats: it would consider all others dead, and say so.
             for known in self.known.values():
                 known.progress_s = min(known.progress_s + stalled_s, now)
         dead_s = self._config.dead_s * self._health.factor
@@ -507,7 +466,3 @@ class MemberTable:
             elif known.alive and not known.suspected and silent_s > suspect_s:
                 known.suspected = True
                 self._changes.append(PeerSuspected(peer))
-
-    def _left_recently(self, known: Known) -> bool:
-        silent_s = self._ticked_s - known.progress_s
-        return known.member.phase is Phase.LEFT and silent_s <= self._config.dead_s

@@ -38,15 +38,14 @@ __all__ = ["Membership"]
 
 _OUTLIVED = "another peer called {} has started since: each needs a name of its own"
 
-
 _TOLD_MAX = 64
-"""Peers that a peer messages at once: n peers that all message all others would be n^2 messages."""
+"""Peers that a peer messages at once: if all messaged all others, it would be n^2 messages."""
 
 _DIALS_MAX = 8
-"""Dead peers that are dialed at one tick: half of a swarm may be cut off at once."""
+"""Dead peers that are dialed at one tick."""
 
 _DEAD_MAX = 64
-"""Dead peers that are remembered, the most recently heard first: each keeps a socket."""
+"""Dead peers that are remembered: each keeps a socket."""
 
 _OUTLIVED_BY_MAX = 8
 """Peers whose word is always enough that a later incarnation of this peer runs."""
@@ -72,7 +71,6 @@ class Membership:
         )
         self._outlived_by: set[PeerId] = set()
         self.due_s = float("-inf")
-        """Time when `wake` is due next, seconds."""
 
     def hears(self, envelope: Envelope, now: float) -> bool:
         """Note a sign of life of a sender; return False if its incarnation is stale."""
@@ -121,11 +119,8 @@ class Membership:
         self._note_stale(envelope, body)
 
     def _relay(self, before: Member | None, source: PeerId) -> None:
-        """Pass on the progress in merging of a peer that only dials out to others that do.
-
-        They cannot reach one another, and wait for one another's next stage. The first peer that
-        can be dialed passes it on; if that fails, the next view does.
-        """
+        """Pass on the progress in merging of a peer that only dials out to others that do."""
+        # They wait for one another's next stage, and the next view may take long to bring it.
         table = self._table
         now = table.member(source)
         if now is None or now.addresses or now.phase < Phase.FINISHED:
@@ -140,11 +135,9 @@ class Membership:
             self._state.log.send(member.id, member.incarnation, hello)
 
     def _note_stale(self, envelope: Envelope, body: Hello) -> None:
-        """Halt if most live peers have directly heard a later incarnation of this peer's name.
-
-        A peer that knows it only from hearsay still listens to this one, and does not answer as in
-        `answer_stale`. So no single peer can end another's training with a message.
-        """
+        """Halt if most live peers have directly heard a later incarnation of this peer's name."""
+        # No single peer can end another's training: one that knows the later incarnation only from
+        # hearsay still listens to this one, and does not send `answer_stale`.
         state, table = self._state, self._table
         last = body.members[-1] if len(body.members) == 2 and not body.reply else None
         if last is None or last.id != table.id or last.incarnation <= table.me.incarnation:
@@ -175,16 +168,13 @@ class Membership:
                 state.returning.discard(envelope.source)
 
     def referred(self, body: Refer, now: float) -> None:
-        """Merge the donors of a REFER, as hearsay."""
         for member in body.donors:
             self._learn(member, now, direct=False)
 
     def outlasts(self, envelope: Envelope, now: float) -> bool:
-        """Return True if a stale incarnation is running, and the later one is dead.
-
-        A member that learns of a later incarnation of its own name does not start over for it. If
-        the peers that remember that one are a minority, they would ignore the member forever.
-        """
+        """Return True if a stale incarnation is running, and the later one is dead."""
+        # A member does not start over for a later incarnation: peers that remember one would ignore
+        # the member forever.
         body, life = envelope.body, (envelope.source, envelope.source_incarnation)
         own = body.members[0] if isinstance(body, Hello) and body.members else None
         if own is None or (own.id, own.incarnation) != life:
@@ -205,7 +195,6 @@ class Membership:
             self._state.log.send(source, envelope.source_incarnation, hello)
 
     def take_leave_of(self, peer: PeerId, body: Leave, now: float) -> None:
-        """Settle with a peer that is leaving, or has left."""
         state = self._state
         if (known := self._table.known.get(peer)) is not None:
             known.reason = body.reason
@@ -240,7 +229,7 @@ class Membership:
             self._say_hello(peer, reply=True)
 
     def tell_phase(self) -> None:
-        """Announce this peer's new phase to live peers, or to a sample of them if they are many."""
+        """Announce this peer's new phase to live peers, or to a sample of many."""
         for member in self._sample(self._table.others(alive=True)):
             self._say_hello(member.id, reply=False, alone=True)
 

@@ -32,7 +32,7 @@ from .state import State, weights_of
 __all__ = ["ROUNDS_PASSED_MAX", "RuleContext"]
 
 ROUNDS_PASSED_MAX = 64
-"""Rounds of the topology that one push may pass over: more than the longest schedule in use has."""
+"""Rounds of the topology that one push may pass over."""
 
 _PLAIN, _READY, _ONLY_SHARD = Form(), IncomingState.READY, (0,)
 
@@ -101,7 +101,7 @@ class RuleContext:
         return self._shard_states[0].weight
 
     def roundtrip_s(self) -> float | None:
-        """Return the mean time from push to answer over live neighbors, s; None if unknown."""
+        """Return the mean time from push to answer over live neighbors, seconds, if known."""
         links, is_alive = self._state.links.items(), self.table.is_alive
         known = [link.roundtrip_s for peer, link in links if is_alive(peer)]
         trips = [trip_s for trip_s in known if trip_s is not None]
@@ -120,7 +120,14 @@ class RuleContext:
     def shards(self) -> tuple[int, ...]:
         """Shards to push next; (0,) for an uncut vector."""
         if self._chosen is None:
-            self._chosen = self._state.choose_shards(every=self.merging)
+            config, n_shards, at = self.config, self.n_shards, self._state.cursor
+            count = n_shards if self.merging else min(config.shards_per_push, n_shards)
+            if config.shard_order == "random" and count < n_shards:
+                drawn = self.rng.choice(n_shards, count, replace=False, shuffle=False)
+                self._chosen = tuple(sorted(drawn.tolist()))
+            else:
+                start = 0 if count == n_shards else at
+                self._chosen = tuple((start + k) % n_shards for k in range(count))
         return self._chosen
 
     def next_shards(self) -> None:
@@ -164,26 +171,19 @@ class RuleContext:
     def weights(
         self, round: int, members: Sequence[PeerId] | None = None
     ) -> Mapping[PeerId, float]:
-        """Return this peer's row of the topology's mixing matrix: the weight of each peer, itself
-        included.
+        """Return this peer's row of the topology's mixing matrix, by peer, itself included.
 
         Without a matrix, this peer and its neighbors have equal weights.
         """
-        members, neighbors = (
-            self.table.takers() if members is None else members,
-            self._state.neighbors,
-        )
+        neighbors = self._state.neighbors
+        members = self.table.takers() if members is None else members
         if (row := weights_of(neighbors)) is not None:
             return row(members, self.me, round)
         those = sorted({self.me, *neighbors(members, self.me, round)})
         return dict.fromkeys(those, 1 / len(those))
 
     def fate(self, peer: PeerId, incarnation: Incarnation) -> str:
-        """Return the fate of one incarnation of a peer; empty while it takes part.
-
-        Returns:
-            ``""``, ``"leaving"``, ``"left"``, ``"died"`` or ``"restarted"``.
-        """
+        """Return what became of an incarnation: leaving, left, died, restarted, or ``""``."""
         table, member = self.table, self.table.member(peer)
         if member is None or member.phase is Phase.LEFT:
             return "left"
@@ -203,14 +203,14 @@ class RuleContext:
         return self.table.me if peer == self.me else self.table.member(peer)
 
     def last_words(self, peer: PeerId) -> tuple[int | None, str]:
-        """Return, by a peer's own account, after how many steps it finished, None if it has not,
-        and why its rule could not continue."""
+        """Return, by a peer's own account, the steps after which it finished, or None, and why its
+        rule could not continue."""
         table = self.table
         known = table.known.get(peer) if isinstance(table, MemberTable) else None
         return (None, "") if known is None else (known.steps_at_end, known.reason)
 
     def is_leaving(self, peer: PeerId) -> bool:
-        """Return True if a peer is about to leave, or has left, and so refuses all shares."""
+        """Return True if a peer is about to leave, or has left."""
         member = self.table.member(peer)
         return member is not None and member.phase >= Phase.LEAVING
 
@@ -219,8 +219,8 @@ class RuleContext:
 
         Args:
             lent: True if it will read this peer's memory, which takes no credit.
-            awaited: True if the peer waits for this share; credit then ignores copies under way to
-                newcomers and the end of a round of merging.
+            awaited: True if the peer waits for this share, so that no copy for a newcomer nor the
+                end of a round of merging holds it up.
         """
         busy = any([peer in self._shard_states[shard].outbox.transfers for shard in self.shards])
         free = not busy and (not self._state.is_full if lent else self._has_credit(awaited))
@@ -239,7 +239,7 @@ class RuleContext:
     ) -> PeerId | None:
         """Return a random peer that a share can be pushed to now, or None.
 
-        Peers with unresolved escrow are skipped, so that a stuck peer stalls no other.
+        Peers with unresolved escrow are skipped.
 
         Args:
             among: Peers to choose from; default: the neighbors of this round.
@@ -286,8 +286,6 @@ class RuleContext:
         self._accepted(transfer, accepted)
 
     def _acceptable(self, sender: PeerId, own: int, offered: int) -> int:
-        """Return how much to accept of a share that is not a newcomer's first; all of it under
-        rules that combine whole vectors."""
         table = self.table
         if self._state.requirements.whole:
             return offered
@@ -309,14 +307,15 @@ class RuleContext:
         self._shard_states[share.id.shard].inbox.decide(transfer, 0, reason)
 
     def measure(self, *shares: Share) -> None:
-        """Request the distance of shares from ``x`` (`Requirements.measures`): the rule is called
-        again before the next optimizer step, with `measured` set, and `distance` returns the
-        answer."""
+        """Request the distance of shares from ``x`` (`Requirements.measures`).
+
+        The rule is called again before the next optimizer step, and `distance` returns the answer.
+        """
         self._state.measuring += [share.id for share in shares]
 
     def distance(self, share: Share) -> float | None:
-        """Return the Euclidean norm of the difference between a share's first register and its
-        shard of ``x``; None if it was not measured, or ``x`` has changed since."""
+        """Return the Euclidean distance of a share's first register from its shard of ``x``; None
+        if it was not measured, or ``x`` has changed since."""
         distances = self._state.distances
         return None if distances is None else distances.get(share.id)
 
@@ -364,8 +363,7 @@ class RuleContext:
         state.snapshot_refs.remove(snapshot)
 
     def exchange(self, segment: str, *, taken: float, given: float, register: str = X) -> None:
-        """Exchange a register with a segment that this machine's processes share: see
-        `Exchange`."""
+        """Exchange a register with a segment of this machine, see `Exchange`."""
         log = self._state.log
         log.ask(Exchange(register, segment, taken, given, log.swarm))
         self._changed(register)
@@ -391,10 +389,9 @@ class RuleContext:
             weight: Weight to move into escrow now, at least 1. A rule without weights sends a
                 `token`: whether that is returned distinguishes a refused share from an accepted
                 one.
-            register: Content. Several registers travel one after another, as the parts of one share
-                (see `Share.part`), up to `Requirements.share_registers`. In formats that need the
-                anchor, the first is encoded as its difference from the anchor, the others as they
-                are: put the model first, then corrections or gradients. A kept snapshot is sent as
+            register: Content. Several registers travel as the parts of one share (see
+                `Share.part`), up to `Requirements.share_registers`: put the model first, since only
+                the first is encoded as its difference from the anchor. A kept snapshot is sent as
                 it was taken.
             anchor: True to send the anchor as well, for a newcomer that needs it.
             whole: True if all numbers must arrive unchanged, whatever format this peer uses.
@@ -458,8 +455,7 @@ class RuleContext:
         self._state.round = before + 1
 
     def skip(self, reason: str = "") -> None:
-        """Report that a push that was due is skipped; the default reason says why no peer was
-        drawn."""
+        """Report that a push that was due is skipped; by default, why no peer was drawn."""
         state = self._state
         if not reason:
             limiter = state.rate_limiter
@@ -470,16 +466,12 @@ class RuleContext:
         state.log.ask(PushSkipped(reason))
 
     def may_close(self, yes: bool | None) -> None:
-        """Set, while merging, whether this peer has nothing to push (True) or must complete
-        something first (False); if None, the number of its pushes decides."""
+        """Set, while merging, whether this peer has nothing to push (True) or must first complete
+        something (False); if None, the number of its pushes decides."""
         self._state.may_close = yes
 
     def push_half(self) -> None:
-        """Push half of the weight to a random neighbor, or report why that is not possible.
-
-        Rounds without a reachable neighbor are passed over, so that a schedule of single links does
-        not stall at one of them.
-        """
+        """Push half of the weight to a random neighbor, or report why that is not possible."""
         weights: dict[int, int] = {}
         if self.rests:
             return  # enough was pushed in this round of merging
@@ -492,6 +484,7 @@ class RuleContext:
             self.next_shards()
             return
         peer = self.draw()
+        # Else a schedule of single links would stall at one without a reachable neighbor.
         for _ in range(ROUNDS_PASSED_MAX):
             if peer is not None or not self._has_credit():
                 break

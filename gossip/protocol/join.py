@@ -1,10 +1,8 @@
 """Joining: a peer founds a swarm, or becomes a copy of a donor in one.
 
-A peer without seed addresses founds at once. In a roll call, a peer founds when all founders are
-there. A newcomer asks a holder of weight for its first share; if newcomers find only each other,
-the one with the smallest id founds. After a longer wait, so does a peer that returns with a
-checkpoint and finds no other peer: it has the anchor, and swarms founded twice from one anchor are
-one swarm.
+A peer without seed addresses founds at once, and in a roll call when all founders are there. If
+newcomers find only each other, the one with the smallest id founds. After a longer wait, so does a
+peer that returns with a checkpoint: swarms founded twice from one anchor are one swarm.
 
 A join, step by step:
 
@@ -15,8 +13,8 @@ A join, step by step:
 4. The newcomer mixes the first copy of each shard with a fraction of 1 (`Joining.take_copy`), is
    TRAINING from then on, and announces its phase.
 
-A donor with more waiting newcomers than it can serve refers them to newcomers that have just
-joined, so that the number of donors doubles with every copy.
+A donor refers half of the waiting newcomers to each that has just joined, so that the number of
+donors doubles with every copy.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -38,7 +36,7 @@ from .state import State
 __all__ = ["NEWCOMERS_MAX", "Joining", "StateTransfer"]
 
 NEWCOMERS_MAX = 16
-"""Newcomers that are given a copy at a time: each takes half of the remaining weight."""
+"""Newcomers that are given a copy at a time: each takes half of the weight."""
 
 _EVER = -1e300
 
@@ -75,10 +73,10 @@ class Joining:
         )
         self._dialer = SeedDialer(config, backoff)
 
-    def _own_anchor(self) -> bytes:
+    def _enter_own(self) -> None:
         if not isinstance(self._anchor, bytes):
             self._anchor = self._anchor()
-        return self._anchor
+        self._state.enter(self._anchor)
 
     @property
     def may_adopt(self) -> bool:
@@ -95,15 +93,14 @@ class Joining:
             self._started, self._since_s = True, now
             self._founders = 1 if returns else founders
             if returns:
-                # Its earlier incarnation accepted shares of this swarm, so no confirmation is
-                # needed.
+                # Its earlier incarnation accepted shares of this swarm.
                 self._returns = self._state.rooted = True
-                self._state.enter(self._own_anchor())
+                self._enter_own()
             if self._founders == 1 and not self._seeds:
                 self._found()
 
     def tick(self, now: float) -> None:
-        """Found, or ask a donor, if it is time; called every `seek_s` until then."""
+        """Found, or ask a donor, if it is time."""
         if not self._started:
             return
         if self._state.table.phase is Phase.SEEKING and self._founders > 1:
@@ -177,11 +174,10 @@ class Joining:
 
     def _found(self) -> None:
         state = self._state
-        state.enter(self._own_anchor())
-        if self._founders > 1:
+        self._enter_own()
+        if self._founders > 1 and isinstance(state.table, MemberTable):
             # During the roll call, members of other swarms may also have said hello.
-            if isinstance(state.table, MemberTable):
-                state.table.note_founders()
+            state.table.note_founders()
         for shard_state in state.shard_states:
             shard_state.log.record(Entry(Kind.FOUNDED, ONE))
         state.table.advance(phase=Phase.TRAINING)
@@ -272,7 +268,6 @@ class Joining:
         state.log.send(donor.id, donor.incarnation, Ask(needs_anchor))
 
     def referred(self, sender: PeerId, body: Refer, now: float) -> None:
-        """Ask a peer that the donor refers to, unless a copy is already on its way."""
         state = self._state
         named = [state.table.member(member.id) for member in body.donors]
         donors = [m for m in named if m is not None and m.phase.takes_shares]
@@ -282,14 +277,12 @@ class Joining:
 
 
 class StateTransfer:
-    """Newcomers that have asked this peer for a copy."""
+    """Copies for newcomers that have asked this peer."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.asking: dict[PeerId, Ask] = {}
-        """Newcomers that wait for a copy."""
         self.given: dict[PeerId, None] = {}
-        """Newcomers that are being given a copy."""
 
     def forget(self, peer: PeerId) -> None:
         self.asking.pop(peer, None)
@@ -330,13 +323,10 @@ class StateTransfer:
                 self._state.log.send(newcomer.id, newcomer.incarnation, refer)
 
     def _may_give(self, context: RuleContext, peer: PeerId) -> bool:
-        """Return True if a copy can be sent to a newcomer now.
-
-        Large copies are sent one at a time, since two would only slow each other. Newcomers on this
-        machine can all read one copy at once.
-        """
         if len(self.given) >= NEWCOMERS_MAX:
             return False
+        # Large copies are sent one at a time, since two would only slow each other; newcomers on
+        # this machine can all read one copy at once.
         if self._is_large:
             if self._state.shares_memory(peer):
                 return context.can_push(peer, lent=True)

@@ -1,10 +1,8 @@
 """Stopping: a peer finishes together with the others, or leaves before them.
 
-Finishing is not leaving. A finished peer continues to push and mix until all live peers have
-finished, merges with them until their models are close (`Agreement`), and becomes quiet. A leaver
-refuses incoming shares and pushes all its weight to one neighbor at once, preferably to a neighbor
-heard since it began to leave, because others may be dead and the leaver must be gone within
-seconds. Escrow that is returned later is handed on then.
+A finished peer continues to push and mix until all live peers have finished, merges with them until
+their models are close (`Agreement`), and becomes quiet. A leaver refuses incoming shares and pushes
+all its weight to one neighbor at once; escrow that is returned later is handed on then.
 """
 
 import math
@@ -35,24 +33,21 @@ __all__ = ["STOPPED", "Agreement", "Leaving", "Stops", "widest_distance"]
 _PUSHED: Final = 1
 _SKETCHED: Final = 2
 
+# Factor on the tolerance: three standard deviations of a sketch's distance from that of models.
 _MARGIN: Final = 0.75
-"""Factor on the tolerance: distances of sketches equal those of models to within some percent, here
-three standard deviations."""
 
-_GAIN: Final = 0.9
+# Peers give up after so many rounds without a decrease of the distance below that fraction.
 _ROUNDS_IN_VAIN_MAX: Final = 8
-"""Rounds without a decrease of the distance below that fraction, after which peers give up."""
+_GAIN: Final = 0.9
 
 
 class Agreement:
     """Agreement of finished peers: rounds of pushes, each followed by a comparison of all models.
 
     In each round a peer *pushes* until it has pushed often enough and everything is settled. Once
-    all peers *rest*, no model changes: each takes a *sketch* of its model, a few numbers whose
-    distances approximate those of the models, and sends it to the others. Once a peer has all
-    sketches, it compares them: either the models are close enough, or the next round begins. So
-    merging ends by measurement, whatever the pace and the links of peers. If rounds bring the
-    models no closer, the peers give up.
+    all peers *rest*, no model changes: each sends the others a *sketch* of its model. Once a peer
+    has all sketches, it compares them: either the models are close enough, or the next round
+    begins. If rounds bring the models no closer, the peers give up.
 
     Source: Charikar, Chen and Farach-Colton, ICALP 2002, section 3 (the sketch).
     """
@@ -70,8 +65,7 @@ class Agreement:
         self.reached = False
         """True if the models of all peers in this merge are within the tolerance."""
         self.distance: float | None = None
-        """Largest distance between two models at the last comparison, over the smaller norm; None
-        before the first comparison with another peer."""
+        """Largest relative distance of two models when last compared, see `widest_distance`."""
 
     @property
     def compares(self) -> bool:
@@ -83,7 +77,7 @@ class Agreement:
         return self._state.table.merge // MERGE_STAGES
 
     def pushed(self, pushes: int) -> None:
-        """Count the pushes of a call of the rule; a call without a push target counts as well."""
+        """Count the pushes of a call of the rule; one without a push target counts as well."""
         self._pushes += max(pushes, int(self._is_alone()))
 
     def turn(self, *, merging: bool) -> bool:
@@ -137,7 +131,7 @@ class Agreement:
         return self._pushes > 0 and all(m.merge > state.table.merge for m in others)
 
     def _is_still(self) -> bool:
-        """Check that only another peer's push can change this peer's model."""
+        # If so, only another peer's push can change this peer's model.
         state = self._state
         returned = any([each.outbox.returned for each in state.busy_shards])
         return not (returned or state.measuring)
@@ -184,12 +178,7 @@ class Agreement:
 def widest_distance(models: Sequence[Sequence[float]]) -> float:
     """Largest Euclidean distance between two of some vectors, over the smaller of their norms.
 
-    Args:
-        models: Sketches, or models; an empty one stands for a model with numbers that are not
-            finite.
-
-    >>> widest_distance([(3.0, 4.0), (3.0, 4.0), (3.0, 4.5)])
-    0.1
+    An empty vector stands for a model that is not finite.
     """
     if len(models) < 2:
         return 0.0
@@ -217,7 +206,6 @@ class Leaving:
         self._burns = False
         self._since_s = 0.0
         self.due_s = float("inf")
-        """Time until which a leaver waits for the answer of a possible heir, seconds."""
         self.has_finished = False
         """True once the peer takes no more optimizer steps."""
 
@@ -230,7 +218,6 @@ class Leaving:
         return self._phase is Phase.LEFT
 
     def leave(self, now: float, *, burn: bool) -> None:
-        """Begin to leave."""
         self._burns = self._burns or burn or self._state.is_stale
         if self._phase >= Phase.LEAVING:
             return
@@ -272,7 +259,6 @@ class Leaving:
         return self._state.table.phase
 
     def _hand_on(self, now: float) -> None:
-        """Hand all weight on, or burn it if no peer is left to take it."""
         state, table = self._state, self._state.table
         met = [m for m in table.live() if m.id != table.id and table.can_meet(m)]
         heirs = [member.id for member in met if member.phase.takes_shares]
@@ -288,7 +274,7 @@ class Leaving:
             self._go()
 
     def _push_all(self, now: float, heirs: list[PeerId], newcomers: list[PeerId]) -> None:
-        """Push all weight to one of them if one is free; otherwise retry later."""
+        # First to one heard since, because others may be dead, and this peer must soon be gone.
         state = self._state
         context = RuleContext(state, now, trained=False, merging=False)
         for returned in context.returned:
@@ -322,17 +308,11 @@ STOPPED = "rumor stop"
 """Value of `EndTraining.by` after a request to stop the swarm."""
 
 _PASSED_ON_MAX = 8
-"""Peers that a request to stop is passed on to at a time: in a large swarm, each passes it on."""
-
 _ASKERS_MAX = 8
 
 
 class Stops:
-    """A request to stop: obeyed once, passed on until all peers named in it have stopped training,
-    and answered.
-
-    Every request that arrives here is allowed; the runtime (`Reception`) refuses the others.
-    """
+    """Requests to stop, which the runtime has allowed: obeyed, passed on, and answered."""
 
     def __init__(self, state: State, leaving: Leaving) -> None:
         self._state = state
@@ -340,12 +320,11 @@ class Stops:
         self._lives: set[tuple[PeerId, Incarnation]] = set()
         self._stops: list[Stop] = []
         self.askers: dict[PeerId, Incarnation] = {}
-        """Senders of requests that are not members; they receive this peer's progress."""
+        """Senders of requests that are not members, by id: they receive this peer's progress."""
         self._told: tuple[Phase, bool] | None = None
         self._due_s = 0.0
 
     def asked(self, envelope: Envelope, body: Stop, now: float) -> None:
-        """Obey a request, and answer it unless it comes from a member."""
         state = self._state
         if state.log.account.life not in body.lives:
             return
@@ -365,8 +344,7 @@ class Stops:
             self._answer(envelope.source, self._told)
 
     def wake(self, now: float) -> None:
-        """Pass requests on to peers that still train, once each gossip interval: messages may be
-        lost."""
+        """Pass requests on to peers that still train, again in each gossip interval."""
         if not self._stops or now < self._due_s:
             return
         self._due_s = now + self._state.config.gossip_s

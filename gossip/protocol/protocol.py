@@ -1,8 +1,7 @@
 """The protocol of one peer: events in, effects out; without clocks, sockets or values.
 
 A live peer, a simulated one and a replay all use this class. Time is an argument (seconds on a
-monotonic clock), random streams come in through the constructor, and everything that must happen
-outside is returned as a list of effects, to be applied in order.
+monotonic clock), and what must happen outside is returned as effects, to be applied in order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -55,14 +54,11 @@ class Protocol:
     """One incarnation of one peer.
 
     Args:
-        anchor: Hash of the vector that it would found with, 16 bytes; or a function that returns
-            it, called if the peer founds. A vector that keeps the anchor has its hash.
+        anchor: Hash of the vector that it would found with, 16 bytes, or a function that returns
+            it, called if the peer founds.
         membership: Static membership shared with other peers of one process; None for a member
             table of its own, updated by gossip.
         keeps_anchor: True if the vector keeps the anchor, which formats other than float32 need.
-
-    Raises:
-        ConfigError: The rule cannot work with the format, or with shards.
     """
 
     def __init__(
@@ -103,7 +99,6 @@ class Protocol:
             else StaticMemberTable(me, membership)
         )
         self.table = table
-        """The member table; read-only."""
         self.state = State(
             config=config,
             schema=schema,
@@ -120,7 +115,6 @@ class Protocol:
         self._joining = Joining(self.state, anchor, partial(rng, "admission"))
         self._filter = MessageFilter(self.state, self._joining)
         self.agreement = Agreement(self.state)
-        """Progress of merging; read-only."""
         self._leaving = leaving = Leaving(self.state, self.agreement)
         self._stops = Stops(self.state, leaving)
         # If all members share one view, there is nothing to learn.
@@ -132,7 +126,6 @@ class Protocol:
         self._told = Phase.SEEKING  # the phase that was last announced to live peers
         self._donations = StateTransfer(self.state)
         self.reading = Reading(self.state)
-        """Models requested with `read`, and readers of this peer's model; read-only."""
         self._seek_due_s = float("-inf")
 
     @property
@@ -169,26 +162,22 @@ class Protocol:
         return self.phase is Phase.FINISHED and self.state.table.over
 
     def known(self) -> tuple[Member, ...]:
-        """Return the other peers that are remembered and have not left, live or dead, sorted by
-        id."""
+        """Return the other peers that have not left, live or dead, sorted by id."""
         others = self.state.table.others
         return tuple(sorted((*others(alive=True), *others(alive=False)), key=lambda m: m.id))
 
     def last_heard(self) -> tuple[Member, ...]:
-        """Return the other believed peers: the live ones by id, then the dead, most recently heard
-        first."""
+        """Return the other live peers by id, then the dead, most recently heard first."""
         table = self.state.table
         dead = table.dead() if isinstance(table, MemberTable) else []
         return *(m for m in table.live() if m.id != table.id), *dead
 
     def departed(self) -> tuple[PeerId, ...]:
-        """Return the peers that have left and are remembered, sorted."""
         table = self.state.table
         return tuple(table.departed()) if isinstance(table, MemberTable) else ()
 
     def is_worth_waiting(self, since_s: float) -> bool:
-        """Return True if a peer that still has to settle something was heard at that time or
-        later."""
+        """Return True if a peer that still has to settle something was heard since then."""
         spoke = self.state.table.spoke_since
         return any([spoke(peer, since_s) for a in self.accounts for peer, _ in a.outstanding])
 
@@ -211,12 +200,11 @@ class Protocol:
         *,
         returning: bool = False,
     ) -> list[Effect | Event]:
-        """Start: found a swarm if this peer has neither seeds nor other founders, else look for
-        one.
+        """Found a swarm if this peer has neither seeds nor other founders, else look for one.
 
         Args:
-            returning: True if it returns with a checkpoint that includes the anchor: it looks for
-                its swarm, and founds it anew if it has met no peer after ``found_alone_s``.
+            returning: True if it returns with a checkpoint that includes the anchor: it founds its
+                swarm anew if it has met no peer after ``found_alone_s``.
         """
         if self.phase is Phase.SEEKING:
             self.state.founders = founders
@@ -234,11 +222,8 @@ class Protocol:
         """Call the rule between two optimizer steps: it mixes arrived shares, and may push.
 
         Args:
-            trained: True if an optimizer step was taken since the last call. False while the peer
-                joins, waits for a synchronous rule, or has finished.
-
-        Raises:
-            LocalProtocolError: A peer that has finished, or is leaving, trained a step.
+            trained: True if an optimizer step was taken since the last call, which a peer must not
+                do that has finished or is leaving.
         """
         state = self.state
         state.samples, state.lr, state.gave, state.distances = samples, lr, False, None
@@ -246,16 +231,15 @@ class Protocol:
             state.list_idle()
         phase = state.table.phase
         if trained:
-            # A peer that gave its swarm up trains on until the first share of the other one
-            # arrives.
+            # A peer that gave its swarm up trains on until the other's first share arrives.
             if phase > Phase.TRAINING:
                 raise LocalProtocolError(f"a step while {phase.name.lower()}")
             state.swarm_steps = state.table.stepped(now)
         else:
             state.swarm_steps = state.table.clock.total
         if state.requirements.waits and state.founders > 1:
-            # With gossip, each peer knows a different total. Peers that wait for one another must
-            # agree on it, so that `--total-steps` ends all of them after the same step.
+            # With gossip, each peer knows a different total. All must agree on it, so that
+            # `--total-steps` ends them after the same step.
             state.swarm_steps = (
                 state.founders * state.table.step
                 if state.requirements.fixed_members
@@ -267,8 +251,8 @@ class Protocol:
             context = RuleContext(state, now, trained=False, merging=False)
             self._joining.take_copy(context, "" if self._is_open else self._rule.name)
         elif not state.closing:
-            # A closing peer settles its pushes. Another push would delay that: if a round trip
-            # takes longer than a step, there would always be one in flight.
+            # A closing peer settles its pushes: if a round trip takes longer than a step, another
+            # one would always be in flight.
             if self.reading.asking:
                 self.reading.show(now)
             if phase is Phase.FINISHED:
@@ -286,12 +270,10 @@ class Protocol:
         return [*effects, TakeSketch()] if agreement.wants_sketch else effects
 
     def trained_shard(self, shard: int, now: float) -> list[Effect | Event]:
-        """Report to a rule that pushes during the optimizer step that a shard's numbers are final
-        for this step; `step` follows."""
+        """Tell a rule that a shard is final for the optimizer step going on; `step` follows."""
         state, push = self.state, hook_of(self._rule, "trained_shard")
         if self.phase is Phase.TRAINING and not state.closing and push is not None:
             context = RuleContext(state, now, trained=False, merging=False, within_step=True)
-            # Resets what the step before has given.
             state.steps_going_on, state.gave, state.distances = 1, False, None
             try:
                 push(context, shard)
@@ -319,11 +301,9 @@ class Protocol:
         return self._finish_call(now)
 
     def leave(self, now: float, *, burn: bool = False) -> list[Effect | Event]:
-        """Leave: refuse incoming shares, resolve the escrow, hand the weight on.
+        """Refuse incoming shares, resolve the escrow, and hand the weight on.
 
-        Args:
-            burn: True to destroy the weight, because the vector is not finite; also allowed when
-                the peer is already leaving.
+        With *burn*, which can follow later, destroy the weight, because the vector is not finite.
         """
         self._leaving.leave(now, burn=burn)
         return self._finish_call(now)
@@ -331,9 +311,8 @@ class Protocol:
     def read(self, now: float, peer: PeerId = "") -> list[Effect | Event]:
         """Ask for the model of *peer*, for reading only; empty to stop reading.
 
-        `reading` has what has arrived, which stays staged until the next call. Models shown before
-        are sent back, unless they are of the same peer: asking again only repeats the request.
-        Meanwhile this peer shows its own model to readers: values must not change.
+        What has arrived stays staged until another peer is asked. Meanwhile this peer shows its own
+        model to readers: values must not change.
         """
         self.reading.read(peer)
         if self.phase in (Phase.TRAINING, Phase.FINISHED):
@@ -363,8 +342,7 @@ class Protocol:
         return incoming, self.state.kept | self.state.snapshot_refs.held
 
     def measured(self, distances: Mapping[ShareId, float], now: float) -> list[Effect | Event]:
-        """Answer a `Measure`, before the next optimizer step, with Euclidean norms of the
-        differences, except for dropped shares. The rule is called again."""
+        """Answer a `Measure`, except for dropped shares: the rule is called again."""
         takes_part = Phase.TRAINING <= self.phase <= Phase.FINISHED and not self.state.closing
         if takes_part and not self.agreement.compares:
             known = (self.state.distances or {}) | dict(distances)
@@ -372,15 +350,13 @@ class Protocol:
         return self._finish_call(now)
 
     def sketched(self, sketch: Sequence[float], now: float) -> list[Effect | Event]:
-        """Answer a `TakeSketch`, before anything else changes the model; with an empty sketch if
-        the model is not finite."""
+        """Answer a `TakeSketch` before the model changes; with nothing if that is not finite."""
         if self.agreement.sketched(sketch):
             self._tell_phase()
         return self._finish_call(now)
 
     def place_of(self, envelope: Envelope) -> Stage | None:
-        """Return where to receive a message's frame in place, or None; the message must be received
-        after that is complete."""
+        """Return where to receive a frame in place, if anywhere, before its message."""
         body, shard = envelope.body, envelope.shard
         if type(body) is not Chunk or shard >= len(self.state.shard_states):
             return None
@@ -389,7 +365,7 @@ class Protocol:
         return inbox.place_of(share, body, envelope.frame_bytes)
 
     def unsent(self, envelope: Envelope, now: float) -> list[Effect | Event]:
-        """Note that the network refused a message, so that it can never arrive."""
+        """Note that the network refused a message."""
         peer, body = envelope.destination, envelope.body
         if isinstance(body, Offer | Chunk):
             outbox = self.state.shard_states[envelope.shard].outbox
@@ -402,8 +378,7 @@ class Protocol:
         """Process one message.
 
         Raises:
-            RemoteProtocolError: The sender broke the protocol. The message has changed nothing,
-                except that its sender was heard.
+            RemoteProtocolError: The sender broke the protocol; it was only heard.
         """
         if self._filter.admits(envelope, now):
             if self._membership is None or self._membership.hears(envelope, now):
@@ -434,7 +409,6 @@ class Protocol:
         return taken
 
     def _begin_phase(self, now: float) -> None:
-        """Announce a phase to others, and call the rule's `start` when training begins."""
         state, start = self.state, hook_of(self._rule, "start")
         if state.table.phase is Phase.TRAINING and start is not None:
             state.distances = None

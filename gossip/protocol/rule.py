@@ -31,13 +31,9 @@ _OTHERWISE = "use one that mixes by weight, such as gosgd"
 class Rule(Protocol):
     """One algorithm, for one peer. It may keep its own state between calls.
 
-    A rule may have two more methods. ``start(context)`` fills registers each time the peer begins
-    to belong to a swarm, before it trains there: ``x`` is what it founds with, or its donor's copy.
-    Nothing can be pushed yet, because founders may not all know each other.
-
-    ``trained_shard(context, shard)`` may push one shard during an optimizer step, once its numbers
-    are final for the step; see `Requirements.overlaps`. It must not mix or combine. If it is
-    unknown when a shard is ready, only `step` is called.
+    A rule may have two more methods. ``start(context)`` fills registers before the peer trains in a
+    swarm; nothing can be pushed yet. ``trained_shard(context, shard)`` may push one shard during an
+    optimizer step, once its numbers are final (`Requirements.overlaps`), but not mix or combine.
     """
 
     @property
@@ -48,9 +44,8 @@ class Rule(Protocol):
     def registers(self) -> tuple[str, ...]:
         """Vectors that it keeps besides ``x``, each as large as the model, all zeros at first.
 
-        A name that ends in ``*`` stands for all with that prefix, for example one for each
-        neighbor: such a register takes no memory until it is set, and none once it is set to no
-        terms.
+        A name that ends in ``*`` stands for all with that prefix: such a register takes memory only
+        while it is set.
         """
 
     @property
@@ -61,10 +56,9 @@ class Rule(Protocol):
         """Mix the shares that have arrived, and push if it is time.
 
         Returns:
-            None if the optimizer may continue; a `Wait` if shares are missing, in which case the
-            rule is called again as soon as something has arrived, with ``context.trained`` false; a
-            `Halt` if they will never arrive; an `EndTraining` if this peer need take no further
-            step, because training is over for another peer.
+            None if the optimizer may continue; a `Wait` if shares are missing: the rule is called
+            again once something has arrived, with ``context.trained`` false; a `Halt` if they will
+            never arrive; an `EndTraining` if training is over for another peer.
         """
 
 
@@ -82,20 +76,17 @@ class Requirements:
     """True if the founders stay the only members, so that no peer can join."""
     tree: bool = False
     waits: bool = False
-    """True if peers wait for one another: for all members if these are fixed, else for the live
-    ones."""
+    """True if peers wait for one another."""
     staged_max: int = 0
     """Shares that a peer must be able to stage, if the configuration allows fewer."""
     whole: bool = True
-    """True if it combines whole vectors, instead of mixing shares by their weight: then the vector
-    cannot be cut into shards, ``topk`` cannot be used, and nothing can be mixed back."""
+    """True if it combines whole vectors, instead of mixing shares by their weight: no shards, no
+    ``topk``, and nothing can be mixed back."""
     lossless: bool = False
     plain_sgd: bool = False
-    """True if the optimizer must be SGD without momentum, ``x <- x - lr g``: the state of other
-    optimizers is based on steps that the rule corrects afterwards."""
+    """True if the optimizer must be SGD without momentum, ``x <- x - lr g``."""
     share_registers: int = 1
-    """Most registers that it pushes in one share. Several cannot be mixed by weight, so such a rule
-    works on whole vectors."""
+    """Most registers that it pushes in one share; more than one only with *whole*."""
     one_machine: bool = False
     """True if its peers share segments (`RuleContext.exchange`), and so must run on one machine."""
     by_machine: bool = False
@@ -103,27 +94,25 @@ class Requirements:
     shards: int = 1
     scattered: bool = False
     by_samples: bool = False
-    """True if it weighs steps by their samples, so each step must report its number of samples."""
+    """True if it weighs steps by their samples, which each step must report."""
     lr: bool = False
     """True if it uses the learning rate of each step (`RuleContext.lr`), if known."""
     measures: bool = False
     """True if it measures the distance of shares from the model (`RuleContext.measure`): then a
     simulation computes values while it decides, and a share must have every number."""
     overlaps: bool = False
-    """True if it pushes each shard as soon as the optimizer step has updated it, during the
-    backward pass (``trained_shard``)."""
+    """True if it pushes each shard during the backward pass, once it is updated
+    (``trained_shard``)."""
     bare: bool = False
-    """True if it has shares that are encoded on their own (`RuleContext.keep`), and no others that
-    are rounded: then any format works, even ``topk``, without knowing the anchor or what was last
-    sent."""
+    """True if all its rounded shares are encoded on their own (`RuleContext.keep`): then any format
+    works, without the anchor or a record of what was last sent."""
 
     def needs_anchor(self, wire: str) -> bool:
-        """Return True if the vector must keep the anchor, with shares in this wire format."""
+        """Return True if the vector must keep the anchor, in this wire format."""
         return not self.bare and parse_wire(wire).needs_anchor
 
     def notes_sent(self, wire: str) -> bool:
-        """Return True if the vector must record what was last sent, with shares in this wire
-        format."""
+        """Return True if the vector must record what was last sent, in this wire format."""
         return not (self.bare or parse_wire(wire).is_dense)
 
 
@@ -146,7 +135,7 @@ def shards_of(rule: Rule, shards: int) -> int:
 
 
 def outstanding_max_of(rule: Rule) -> int:
-    """Return how many shares may be outstanding at once, if each piece of a push is one."""
+    """Return how many shares may be outstanding at once."""
     requirements = requirements_of(rule)
     return int(rule.outstanding_max) * (requirements.shards if requirements.overlaps else 1)
 

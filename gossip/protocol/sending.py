@@ -1,10 +1,4 @@
-"""Sending of shares: their snapshots, and the offers that they begin with.
-
-Models that are shown for reading are sent in the same way, but without weight, and are not mixed. A
-reader asks with READ; the receiver answers at its next step boundary with a share of no weight,
-which states the weight that its sender holds of the model. It travels as any other share does. The
-reader inspects the values and sends it back, which settles it. Rules never see it.
-"""
+"""Sending of shares: their snapshots, and the offers that they begin with."""
 
 import math
 
@@ -16,24 +10,17 @@ from ..wire.messages import Offer, Push, Read
 from .share import Kept, Pushed
 from .state import READ_FIRST, State
 
-__all__ = [
-    "FreshSnapshots",
-    "Reading",
-    "form_of",
-    "send_share",
-]
+__all__ = ["FreshSnapshots", "Reading", "form_of", "send_share"]
 
 _PLAIN = Form()
 
-
 FreshSnapshots = dict[tuple[str | tuple[str, ...], Form, int, bool], SnapshotId]
-"""Snapshots by content, form, shard and whether shared memory is offered: pushes of a register that
-has not changed in between share a snapshot."""
+"""Snapshots by content, form, shard and whether they are shown: pushes of a register that has not
+changed in between share one."""
 
 
 def form_of(state: State, peer: PeerId, *, copy: bool, anchor: bool, whole: bool) -> Form:
-    """Return the form of a share: a copy, or the configured wire format if the receiver can decode
-    it."""
+    """Return the form of a share: the configured one if the receiver can decode it."""
     if copy:
         return Form(copy=True, anchor=anchor and state.is_anchored)
     if whole or state.requirements.bare:
@@ -90,16 +77,20 @@ def send_share(
 
 
 class Reading:
-    """Models that a peer reads from others, and shows to them."""
+    """Models that a peer reads from others, and shows to them.
+
+    A reader asks with READ. The receiver answers at its next step boundary with a share of no
+    weight, which states what its sender holds of the model. It travels as any other share does; the
+    reader sends it back, which settles it, and rules never see it.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.asking: dict[tuple[PeerId, int], None] = {}
-        """Pending readers, by peer and shard, in the order of their requests."""
+        """Pending readers, by peer and shard."""
 
     def may_show(self, peer: PeerId) -> bool:
-        """Return True if a peer is expected to show its model: it takes part and is heard, and one
-        of the two can dial the other."""
+        """Return True if a peer is expected to show its model."""
         table = self._state.table
         member, is_heard = table.member(peer), bool(table.reachable([peer], math.inf))
         return is_heard and member is not None and member.phase.takes_shares
@@ -131,8 +122,7 @@ class Reading:
                 shard_state.log.send(*sender, Read())
 
     def shown(self) -> tuple[tuple[ShareId, int], ...]:
-        """Return a share of each shard with the weight that its sender holds of it; empty before
-        all have arrived."""
+        """Return the share of each shard, with its sender's weight; empty before all are here."""
         found = []
         for shard_state in self._state.busy_shards:
             for transfer in shard_state.inbox.transfers.values():
@@ -145,7 +135,7 @@ class Reading:
             self.asking[peer, shard] = None
 
     def show(self, now: float) -> None:
-        """Show the model, at a step boundary, to peers that asked to read it, if memory allows."""
+        """Show the model to peers that asked to read it, if memory allows."""
         table = self._state.table
         for peer, shard in tuple(self.asking):
             if self._state.lacks_memory:

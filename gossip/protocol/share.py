@@ -20,8 +20,7 @@ class Share:
     """Optimizer steps that its sender had taken."""
     form: Form = Form()
     is_finite: bool = True
-    """True if all its values are finite, so that it may be mixed or combined. Others reach only
-    rules with `Requirements.fixed_members`."""
+    """True if all its values are finite; others reach only rules with fixed members."""
 
     @property
     def sender(self) -> PeerId:
@@ -42,8 +41,7 @@ class Kept:
     """A snapshot of a register that a rule keeps: see `RuleContext.keep`."""
 
     as_sent: SnapshotId
-    """The snapshot, as a term of `RuleContext.combine`: the numbers as receivers read them,
-    including rounding."""
+    """The snapshot, as a term of `RuleContext.combine`: the numbers as receivers read them."""
     form: Form
 
 

@@ -37,21 +37,20 @@ Neighbors = Callable[[Sequence[PeerId], PeerId, int], Sequence[PeerId]]
 
 
 def weights_of(neighbors: Neighbors) -> Callable[..., Mapping[PeerId, float]] | None:
-    """Return the function for rows of the mixing matrix, called like `Neighbors`; None if the
-    topology has no matrix."""
+    """Return the function for rows of the mixing matrix, called like `Neighbors`, if any."""
     return getattr(neighbors, "weights", None)
 
 
 @dataclass(slots=True)
 class ShardState:
-    """State of one shard: weight and shares of other shards never touch it."""
+    """State of one shard."""
 
     shard: int
     log: EffectLog
     inbox: Inbox
     outbox: Outbox
     copied: bool = False
-    """True if a newcomer has received its copy of this shard."""
+    """True if this newcomer has received its copy of this shard."""
     anchored: bool = False
     """True if that copy included this part of the anchor."""
     is_listed: bool = True
@@ -69,19 +68,17 @@ class ShardState:
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """State of a protocol: created by `Protocol`, used by rules and membership."""
+    """State of a protocol."""
 
     config: ProtocolConfig
     schema: Schema
     neighbors: Neighbors
     table: MemberTable | StaticMemberTable
     rng: np.random.Generator
-    """Random stream of the rule."""
     rule_name: str
     requirements: Requirements
-    """Requirements of the rule."""
     outstanding_max: int
-    """Shares that may be outstanding at once, from the rule."""
+    """Shares that may be outstanding at once."""
     host: bytes
     """Id of the machine whose memory neighbors may read; empty if they may not."""
     anchor: bytes
@@ -89,11 +86,9 @@ class State:
     log: EffectLog = field(init=False)
     shard_states: tuple[ShardState, ...] = field(init=False)
     busy_shards: tuple[ShardState, ...] = field(init=False)
-    """Shards that may have a share in flight, in order: of thousands of shards, a step or a message
-    concerns a few, and the others must cost nothing."""
+    """Shards that may have a share in flight, in order: the others must cost nothing."""
     links: dict[PeerId, LinkEstimator] = field(default_factory=dict)
     rate_limiter: RateLimiter | None = field(init=False)
-    """None if the bandwidth is not limited."""
     snapshot_refs: SnapshotRefs = field(init=False)
     kept: set[SnapshotId] = field(default_factory=set)
     """Snapshots that the rule keeps, even if no share reads them."""
@@ -102,46 +97,41 @@ class State:
     measuring: list[ShareId] = field(default_factory=list)
     """Shares whose distance from ``x`` the rule has requested in this call."""
     distances: dict[ShareId, float] | None = None
-    """Distances from the model of shares measured at this step boundary, since the model last
-    changed; None before the rule has asked."""
+    """Distances measured since the model last changed; None before the rule has asked."""
     cursor: int = 0
     """The shard to push next."""
     rooted: bool = False
     """True if a share of this swarm was ever accepted, by this peer or from it."""
     swarm_is_rooted: bool = False
-    """True if a member of this swarm has reported that it accepted a share."""
+    """The same for another member, by its own account."""
     returning: set[PeerId] = field(default_factory=set)
     """Newcomers that belonged to this swarm before."""
     is_stale: bool = False
-    """True if a later incarnation of this peer has started, so that others ignore this one."""
+    """True if others ignore this incarnation, since a later one has started."""
     round: int = 0
     swarm_steps: int = 0
     """Steps of the whole swarm, as known when the rule was last called."""
     passed: int = 0
-    """Rounds of the topology that were passed over, because no neighbor could be reached."""
+    """Rounds of the topology without a reachable neighbor, which were passed over."""
     snapshots: SnapshotId = 0
     samples: int | None = None
-    """Number of samples in the last optimizer step, None if unknown."""
     steps_going_on: int = 0
     """1 while shards are pushed during an optimizer step that is not counted yet, else 0."""
     lr: float | None = None
-    """Learning rate of the last optimizer step, None if unknown."""
     called_s: float | None = None
     """Time of the last call of the rule, seconds."""
     founders: int = 1
     """Number of peers that founded together, including this one."""
     may_close: bool | None = None
-    """True if the rule has nothing to push in this round of merging, False if it must complete
-    something first; None if the number of its pushes decides."""
+    """As `RuleContext.may_close` says."""
     rests: bool = False
-    """True once the peer has pushed enough in this round of merging, and starts no more pushes."""
+    """True once the peer has pushed enough in this round of merging."""
     is_full: bool = False
     """True if memory has no room for another share, by the latest report."""
     is_bounded: bool = False
     """True if there ever was such a report, so that there may be room for only one share."""
     copies: bool = False
-    """True while a large copy is on its way to a newcomer. It has the link to itself: alongside
-    pushes it would take several times as long, and pushes can wait."""
+    """True while a large copy is on its way to a newcomer, with the link to itself."""
     gave: bool = False
     """True if the current step has copied the model out for a newcomer or a reader."""
     closing: bool = False
@@ -179,7 +169,6 @@ class State:
         return sum([each.weight for each in self.shard_states])
 
     def shares_memory(self, peer: PeerId) -> bool:
-        """Return True if *peer* may be able to read this peer's memory."""
         member = self.table.member(peer)
         return bool(self.host) and member is not None and member.host == self.host
 
@@ -188,13 +177,11 @@ class State:
         return bool(self.anchor) and self.anchor == self.log.swarm
 
     def list_busy(self, shard_state: ShardState) -> None:
-        """Add a shard with a share in flight to the busy ones."""
         shard_state.is_listed = True
         listed = (*self.busy_shards, shard_state)
         self.busy_shards = tuple(sorted(listed, key=lambda each: each.shard))
 
     def list_idle(self) -> None:
-        """Remove shards with nothing in flight from the busy ones."""
         for shard_state in self.busy_shards:
             shard_state.is_listed = shard_state.is_busy
         self.busy_shards = tuple([each for each in self.busy_shards if each.is_listed])
@@ -209,7 +196,6 @@ class State:
         return any([each.offer.form.copy for each in shares if each.id.sender != but])
 
     def why_refused(self, share: ShareId, offer: Offer) -> str:
-        """Return why an offered share is refused, or an empty string."""
         phase, form = self.table.phase, offer.form
         # Nothing is wanted any more once this peer gave up its swarm.
         is_wanted = share.sender == self.reads and phase.takes_shares
@@ -224,8 +210,7 @@ class State:
         if phase is Phase.JOINING:
             if form != Form(copy=True, anchor=form.anchor):
                 return "not a copy"
-            # Two donors may have been asked; the bytes of the second would only slow down the
-            # first.
+            # Two donors may have been asked: the second would only slow down the first.
             if self.expects_copy(but=share.sender):
                 return "another copy is on its way"
         if form.wire == NATIVE and form.registers == 1 and not form.bare:
@@ -255,17 +240,6 @@ class State:
         outboxes = [each.outbox for each in self.busy_shards]
         return sum([t.state not in STRANDED for box in outboxes for t in box.transfers.values()])
 
-    def choose_shards(self, *, every: bool) -> tuple[int, ...]:
-        """Choose the shards that the next push carries; all of them if *every* is set."""
-        n_shards = len(self.shard_states)
-        count = min(self.config.shards_per_push, n_shards)
-        if count == n_shards or every:
-            return tuple(range(n_shards))
-        if self.config.shard_order == "random":
-            drawn = self.rng.choice(n_shards, count, replace=False, shuffle=False)
-            return tuple(sorted(int(shard) for shard in drawn))
-        return tuple((self.cursor + k) % n_shards for k in range(count))
-
     def close(self, reason: str) -> None:
         """Push and accept nothing more: the rule is not called again."""
         self.closing = True
@@ -279,30 +253,25 @@ class State:
             shard_state.inbox.refuse_all(reason)
 
     def expire(self, now: float) -> None:
-        """Give up transfers that have stalled, and query those without an answer."""
         for shard_state in self.busy_shards:
             shard_state.inbox.expire(now)
             shard_state.outbox.query_due(now)
 
     def go_on(self, now: float) -> None:
-        """Send what was held back for bandwidth, as far as it allows now."""
         limiter = self.rate_limiter
         while limiter is not None and (front := limiter.front(now)) is not None:
             shard, peer = front
             self.shard_states[shard].outbox.on(peer, EscrowEvent.GO_ON, now)
 
     def reclaim(self, now: float) -> None:
-        """Mix back returned values, if requested; values may be changed now."""
         for shard_state in self.busy_shards:
             shard_state.outbox.reclaim(shard_state.weight, now)
 
     @property
     def lacks_memory(self) -> bool:
-        """True if nothing more may be copied out for a push in the current step."""
         return self.is_full or (self.is_bounded and self.gave)
 
     def deadline(self) -> float:
-        """Return the latest time at which a share in flight needs attention, seconds."""
         due_s = float("inf") if self.rate_limiter is None else self.rate_limiter.due_s
         for shard_state in self.busy_shards:
             for transfer in shard_state.inbox.transfers.values():

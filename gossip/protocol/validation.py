@@ -21,14 +21,7 @@ class MessageFilter:
         self._joining = joining
 
     def admits(self, envelope: Envelope, now: float) -> bool:
-        """Return True if the body of a message may be processed.
-
-        If not, the sender is sent what it needs to know: the incarnation that runs here, or this
-        peer's model schema.
-
-        Raises:
-            RemoteProtocolError: Another process uses this peer's name.
-        """
+        """Return True if the body of a message may be processed; if not, tell the sender why."""
         state, source, body = self._state, envelope.source, envelope.body
         log, account, table = state.log, state.log.account, state.table
         if (
@@ -60,8 +53,7 @@ class MessageFilter:
             return False
         receiver = envelope.destination, envelope.destination_incarnation
         if receiver != account.life and not isinstance(body, Hello | Describe):
-            # Addressed to an earlier incarnation, or to a peer that had this address before. The
-            # sender must learn which peer runs here now, or it would ask forever.
+            # The sender must learn which incarnation runs here now, or it would ask forever.
             self._answer(envelope)
             return False
         if isinstance(body, Describe):
@@ -75,11 +67,9 @@ class MessageFilter:
         return self._is_of_my_swarm(envelope, now) and self._is_known(envelope)
 
     def _is_known(self, envelope: Envelope) -> bool:
-        """Return True if the sender of a share, or of a query about one, ever sent a HELLO.
-
-        Each first exchange with an incarnation adds a permanent ledger entry, and invented names
-        are free.
-        """
+        """Return True if the sender of a share, or of a query about one, ever sent a HELLO."""
+        # Each first exchange with an incarnation adds a permanent ledger entry, and invented names
+        # are free.
         sender = envelope.source, envelope.source_incarnation
         if (
             not isinstance(envelope.body, Offer | Query | Ask | Read)
@@ -123,12 +113,10 @@ class MessageFilter:
         return False
 
     def _must_yield(self, theirs: bytes, hello: Hello, now: float) -> bool:
-        """Return True if this peer gives up its swarm: nothing was accepted in it, nothing is in
-        flight.
+        """Return True if this peer gives up its swarm, in which nothing was accepted.
 
-        If neither side accepted anything, a founder's swarm stays; of two, the one with the smaller
-        hash. A newcomer that hears of two swarms with roots keeps the first; of two without, it
-        would switch back and forth forever if the peers that it asks did not count.
+        If neither side accepted anything, a founder's swarm stays; of two, that with the smaller
+        hash. A newcomer that hears of two swarms with roots keeps the first.
         """
         state = self._state
         if state.swarm_is_rooted and not state.weight and state.table.takers():
@@ -138,7 +126,8 @@ class MessageFilter:
             return False
         if hello.rooted:
             return True
-        # If no member holds any weight, only the swarm's name is left.
+        # If no member holds any weight, only the swarm's name is left. Peers that a newcomer has
+        # asked count, or it would switch back and forth forever.
         they_hold = bool(hello.members) and hello.members[0].phase.takes_shares
         since_s = now - state.config.stall_s
         i_hold = state.table.phase is Phase.TRAINING or any(

@@ -22,10 +22,10 @@ def test_a_preset_changes_fields_that_there_are_and_makes_a_valid_config(name: s
 
 def test_the_wider_the_network_the_longer_the_patience() -> None:
     assert tuple(TIMINGS) == NAMES
-    for field in TIMINGS["lan"]:
-        times = [TIMINGS[name][field] for name in NAMES]
+    local, lan, wan = (replace(ProtocolConfig(), **timing(name)) for name in NAMES)
+    for field in TIMINGS["local"].keys() | TIMINGS["wan"].keys():
+        times = [getattr(config, field) for config in (local, lan, wan)]
         assert times == sorted(times), field
-    lan, wan = TIMINGS["lan"], TIMINGS["wan"]
-    assert all(wan[time] == 3 * lan[time] for time in ("suspect_s", "dead_s"))
+    assert (wan.suspect_s, wan.dead_s) == (3 * lan.suspect_s, 3 * lan.dead_s)
     with pytest.raises(ConfigError, match=r"unknown timing 'moon'\. Valid names: local, lan, wan"):
         timing("moon")

@@ -11,7 +11,7 @@ from rumor.gossip.effects.events import Event
 from rumor.gossip.effects.ledger import Account, Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.exchange.flow_control import RateLimiter
-from rumor.gossip.exchange.outgoing import TRANSITIONS, Outbox, diagram
+from rumor.gossip.exchange.outgoing import TRANSITIONS, Outbox
 from rumor.gossip.exchange.transfer import EscrowEvent, EscrowState, SnapshotRefs
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Offer, Push
@@ -152,6 +152,21 @@ def test_values_are_mixed_back_before_the_weight_is() -> None:
     reclaim, settled, release = rig.take()
     assert isinstance(reclaim, Reclaim) and reclaim.snapshot == 7
     assert settled == Record(Entry(Kind.SETTLED, 0, "b", 1, 1)) and release == Release(7)
+
+
+def diagram() -> str:
+    """Draw the table as a Mermaid state diagram, for docs/explanation/protocol.md."""
+    arrows: dict[tuple[EscrowState, EscrowState], list[EscrowEvent]] = {}
+    for (state, event), leads_to in TRANSITIONS.items():
+        if leads_to is not None:
+            arrows.setdefault((state, leads_to[1]), []).append(event)
+    lines = ["stateDiagram-v2", f"    state {EscrowState.DECIDED.name} <<choice>>"]
+    lines += [f"    [*] --> {EscrowState.QUEUED.name}"]
+    for (state, target), events in arrows.items():
+        named = ", ".join([event.name.lower().replace("_", " ") for event in sorted(events)])
+        lines.append(f"    {state.name} --> {target.name}: {named}")
+    lines += [f"    {state.name} --> [*]" for state in EscrowState if state.is_final]
+    return "\n".join(lines)
 
 
 def test_the_page_shows_the_table() -> None:
