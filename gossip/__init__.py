@@ -1,9 +1,8 @@
 """The protocol core: the decisions of peers, without clocks, sockets or values.
 
 Scripts need rules, settings, errors, and `audit`; custom rules also `Rule` and `RuleContext`.
-`rumor.gossip.protocol.protocol` is the state machine; `rumor.gossip.wire.codec` and
-`rumor.gossip.transport.zmq_transport` put its messages on the wire. The docstring
-of `rumor.train.runtime.runner` follows a push, and a message that arrives, from end to end.
+`rumor.gossip.protocol.protocol` is the state machine. The docstring of `rumor.train.runtime.runner`
+follows a push, and a message that arrives, from end to end.
 """
 
 import typing

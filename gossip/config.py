@@ -51,11 +51,7 @@ class ShareSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ProtocolConfig(ShareSettings):
-    """Sizes and times of an exchange.
-
-    Raises:
-        ConfigError: A field is not positive, or two contradict each other.
-    """
+    """Sizes and times of an exchange."""
 
     inline_bytes_max: int = setting(
         256 * 1024,

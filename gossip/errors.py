@@ -64,11 +64,7 @@ class TrainingError(RumorError):
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = ".") -> str:
-    """Return the end of an "unknown name" message: the closest known name, or *otherwise*.
-
-    >>> did_you_mean("gosdg", ["gosgd", "sgp"])
-    ", did you mean 'gosgd'?"
-    """
+    """Return the end of an "unknown name" message: the closest known name, or *otherwise*."""
     close = get_close_matches(name, list(known), n=1)
     return f", did you mean {close[0]!r}?" if close else otherwise
 

@@ -57,8 +57,7 @@ Units = int | str
 """A weight as it is shown: whole units as a number, others as text, see `in_units`."""
 
 WHOLE_MIN: Final = 2**11 * UNIT
-"""At or above this, in quanta, weights are rounded to whole units; below it, to float64
-precision."""
+"""From this on, in quanta, weights are rounded to whole units; below it, to float64 precision."""
 
 _BITS: Final = 53
 
@@ -110,14 +109,7 @@ def in_units(weight: int) -> Units:
 
 
 def from_units(told: object) -> int:
-    """Convert units to quanta: an output of `in_units`, or its text.
-
-    Raises:
-        ValueError: *told* is not a weight, is negative, or is not in this format.
-
-    >>> from_units("7/2^4") == 7 * UNIT >> 4, from_units("7") == from_units(7)
-    (True, True)
-    """
+    """Convert units to quanta: an output of `in_units`, or its text; others raise ValueError."""
     if type(told) is int and told >= 0:
         return told << _UNIT_BITS
     match = _TEXT.fullmatch(told) if type(told) is str else None
@@ -142,15 +134,7 @@ def decode_weight(encoded: int | bytes) -> int:
 
 
 def shown(value: Any, /, **weights: str) -> str:
-    """Return the ``repr`` of a dataclass, with some of its fields shown in units.
-
-    Args:
-        weights: For each of those fields, the name under which it is shown.
-
-    >>> from rumor.gossip.effects.ledger import Outstanding
-    >>> shown(Outstanding(7, 3 * UNIT // 2), escrow="units")
-    "Outstanding(seq=7, units='3/2^1', stranded=False)"
-    """
+    """Return the ``repr`` of a dataclass, with fields in units: those in *weights*, by new name."""
     words = []
     for field in fields(value):
         name, content = field.name, getattr(value, field.name)
@@ -174,11 +158,6 @@ def acceptable(
 
     Args:
         outweighs: True if it may be more than nine tenths of the mixture.
-
-    >>> acceptable(ONE, ONE) == ONE, acceptable(ONE, 99 * ONE) == 8 * ONE
-    (True, True)
-    >>> acceptable(3 * ONE // 4, 99 * ONE) == 27 * ONE // 4, acceptable(1, ONE) == ONE
-    (True, True)
     """
     most = founders_max * ONE
     if not outweighs:
@@ -192,8 +171,5 @@ def mixing_fraction(own: int, accepted: int) -> float:
     The quotient is correctly rounded, and 1 for a newcomer, which holds nothing.
 
     Source: Blot et al. 2016, algorithm 1, ProcessMessages.
-
-    >>> mixing_fraction(0, ONE), mixing_fraction(ONE, ONE)
-    (1.0, 0.5)
     """
     return accepted / (own + accepted)

@@ -20,15 +20,15 @@ class EffectLog:
         account: Account,
         schema: bytes,
         swarm: bytes,
-        effects: list[Effect | Event] | None = None,
+        effects: list[Effect | Event],
     ) -> None:
         self.account = account
         self.swarm = swarm
         self._schema = schema
         self._shard = account.shard
-        self.effects: list[Effect | Event] = [] if effects is None else effects
+        self.effects = effects
         """Effects not taken yet. The logs of all shards of a peer share this list."""
-        self.ask: Callable[[Effect | Event], None] = self.effects.append
+        self.ask: Callable[[Effect | Event], None] = effects.append
 
     def record(self, entry: Entry) -> None:
         """Apply *entry* to the account, and request that it is written to the ledger."""

@@ -148,10 +148,7 @@ class Inspect:
 
 @frozen
 class TakeSketch:
-    """Take a sketch of ``x``; answered with `Protocol.sketched`.
-
-    It is at most `SKETCH_NUMBERS` numbers, whose distances between peers approximate their models'.
-    """
+    """Take a sketch of ``x``, `SKETCH_NUMBERS` at most; answered with `Protocol.sketched`."""
 
 
 @frozen

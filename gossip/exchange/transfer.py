@@ -38,10 +38,6 @@ class EscrowState(IntEnum):
     WRITTEN_OFF = auto()
     """The accepted amount is unknown: the incarnation that could report it is over."""
 
-    @property
-    def is_final(self) -> bool:
-        return self >= EscrowState.SETTLED
-
 
 class EscrowEvent(IntEnum):
     """Events of an outgoing share. The first seven result from the sender's own actions."""

@@ -78,10 +78,7 @@ class SeedDialer:
         )
 
     def seek(self, silent: Sequence[str], now: float) -> tuple[list[str], list[str]]:
-        """Return addresses of *silent* to dial now, in turns if they are many, and to hang up.
-
-        This is for a peer that looks for a swarm.
-        """
+        """Return addresses to dial and to hang up, for a peer that looks for a swarm."""
         self._sought_s = now if self._sought_s is None else self._sought_s
         turns = -(-len(silent) // DIALED_MAX) or 1
         turn = int((now - self._sought_s) / self._try_s) % turns
@@ -91,7 +88,7 @@ class SeedDialer:
         return [*chosen], over
 
     def go_on(self, silent: Sequence[str], now: float) -> tuple[list[str], list[str]]:
-        """Return as `seek` does, but for a member: with back-off, once per gossip interval."""
+        """Return addresses to dial and to hang up, for a member: with back-off, at each tick."""
         before = [address for address in self._tries if address in silent]
         # Once the search is over, each address has its own schedule. A peer that was itself stalled
         # has not listened for answers meanwhile.
@@ -121,15 +118,9 @@ def pair(
     members: Sequence[PeerId],
     outward: Set[PeerId],
 ) -> tuple[PeerId, ...]:
-    """Return a peer's push targets, of which some only dial out (*outward*).
+    """Return the push targets of a peer, where the *outward* peers only dial out.
 
     A link between two of those is routed through a third peer: both push to it, and it to both.
-
-    >>> ring = {"a": "bd", "b": "ac", "c": "bd", "d": "ca"}
-    >>> pair(ring.__getitem__, "a", "abcd", {"a", "b", "c"})
-    ('d',)
-    >>> pair(ring.__getitem__, "d", "abcd", {"a", "b", "c"})
-    ('c', 'a', 'b')
     """
     own = neighbors(peer)
     if len(outward) < 2:

@@ -6,15 +6,12 @@ member is considered dead.
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 from ..types import Incarnation, PeerId
 from ..wire.messages import Member, Phase
 
 __all__ = ["StaticMemberTable", "StaticMembership"]
-
-_ONE_MACHINE: Final[Mapping[PeerId, bytes]] = MappingProxyType({})
 
 
 class StaticMembership:
@@ -25,11 +22,11 @@ class StaticMembership:
         ids: Sequence[PeerId],
         *,
         anchored: bool = False,
-        machines: Mapping[PeerId, bytes] = _ONE_MACHINE,
+        machines: Mapping[PeerId, bytes] | None = None,
     ) -> None:
-        self.ids = tuple(ids)
+        self.ids, hosts = tuple(ids), machines or {}
         self.entries = {
-            id: Member(id, 1, 0, Phase.SEEKING, 0, (), anchored, host=machines.get(id, b""))
+            id: Member(id, 1, 0, Phase.SEEKING, 0, (), anchored, host=hosts.get(id, b""))
             for id in self.ids
         }
         """Entry of each member, without its steps."""

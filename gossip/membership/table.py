@@ -16,6 +16,7 @@ from dataclasses import replace
 from ..config import ProtocolConfig
 from ..effects.effects import Meet, Part
 from ..effects.events import (
+    Event,
     PeerDied,
     PeerLeft,
     PeerMet,
@@ -31,18 +32,7 @@ from .progress import StepCounts
 
 __all__ = ["Change", "LocalHealth", "MemberTable"]
 
-Change = (
-    Meet
-    | Part
-    | PeerMet
-    | PeerSuspected
-    | PeerRecovered
-    | PeerDied
-    | PeerLeft
-    | StaleIncarnation
-    | ViewFull
-)
-
+Change = Meet | Part | Event
 
 FACTOR_MAX = 8.0
 

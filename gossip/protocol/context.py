@@ -1,6 +1,6 @@
 """The context of a rule's call at a step boundary: what it can read and do."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import filterfalse
 from typing import NoReturn
 
@@ -27,7 +27,7 @@ from ..wire.formats import NATIVE, Form
 from ..wire.messages import Member, Phase
 from .sending import FreshSnapshots, form_of, send_share
 from .share import Kept, Share, Term
-from .state import State, weights_of
+from .state import State
 
 __all__ = ["ROUNDS_PASSED_MAX", "RuleContext"]
 
@@ -53,8 +53,7 @@ class RuleContext:
         lr: Learning rate of that step, None if unknown; see `Requirements.lr`.
         step: Optimizer steps taken so far.
         founders: Number of peers that founded together, including this one.
-        rests: True if this peer has pushed enough in this round of merging, and starts no more
-            pushes.
+        rests: True if this peer has pushed enough in this round of merging.
         finished: True if this peer takes no more optimizer steps, and continues mixing.
         measured: True if this call is the answer to `measure`, at the same step boundary.
     """
@@ -177,8 +176,9 @@ class RuleContext:
         """
         neighbors = self._state.neighbors
         members = self.table.takers() if members is None else members
-        if (row := weights_of(neighbors)) is not None:
-            return row(members, self.me, round)
+        rows: Callable[..., Mapping[PeerId, float]] | None = getattr(neighbors, "weights", None)
+        if rows is not None:
+            return rows(members, self.me, round)
         those = sorted({self.me, *neighbors(members, self.me, round)})
         return dict.fromkeys(those, 1 / len(those))
 
@@ -260,8 +260,7 @@ class RuleContext:
         """Average a share into ``x`` by weight: ``x += w_s / (w_s + w) (x_s - x)``, ``w += w_s``.
 
         Args:
-            weight: How much to accept of its weight, at most what `acceptable` allows; default:
-                all.
+            weight: How much to accept, at most what `acceptable` allows; default: all of it.
 
         Raises:
             LocalProtocolError: The share carries several registers, and is not a copy.
@@ -337,8 +336,7 @@ class RuleContext:
         """Keep a snapshot of a register until `let_go`: each push of it carries the same bytes.
 
         Args:
-            bare: True to encode the numbers on their own, without an anchor; needs
-                `Requirements.bare`.
+            bare: True to encode the numbers on their own (`Requirements.bare`).
             whole: As for `push`, which accepts the returned value in place of a register.
         """
         forms = {Form(NATIVE if whole else self.config.wire, bare=True)}
@@ -386,9 +384,8 @@ class RuleContext:
 
         Args:
             peer: Receiver; `can_push` must hold for it.
-            weight: Weight to move into escrow now, at least 1. A rule without weights sends a
-                `token`: whether that is returned distinguishes a refused share from an accepted
-                one.
+            weight: Weight to move into escrow now, at least 1. Rules without weights send a
+                `token`, which comes back if the share is refused.
             register: Content. Several registers travel as the parts of one share (see
                 `Share.part`), up to `Requirements.share_registers`: put the model first, since only
                 the first is encoded as its difference from the anchor. A kept snapshot is sent as

@@ -44,10 +44,9 @@ _GAIN: Final = 0.9
 class Agreement:
     """Agreement of finished peers: rounds of pushes, each followed by a comparison of all models.
 
-    In each round a peer *pushes* until it has pushed often enough and everything is settled. Once
-    all peers *rest*, no model changes: each sends the others a *sketch* of its model. Once a peer
-    has all sketches, it compares them: either the models are close enough, or the next round
-    begins. If rounds bring the models no closer, the peers give up.
+    A peer *pushes* until it has pushed often enough and everything is settled. Once all peers
+    *rest*, no model changes: each sends the others a *sketch* of its model. By the sketches, either
+    the models are close enough, or the next round begins, unless it is of no use.
 
     Source: Charikar, Chen and Farach-Colton, ICALP 2002, section 3 (the sketch).
     """

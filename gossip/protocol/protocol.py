@@ -202,9 +202,7 @@ class Protocol:
     ) -> list[Effect | Event]:
         """Found a swarm if this peer has neither seeds nor other founders, else look for one.
 
-        Args:
-            returning: True if it returns with a checkpoint that includes the anchor: it founds its
-                swarm anew if it has met no peer after ``found_alone_s``.
+        One that is *returning* has the anchor: if it stays alone, it founds its swarm anew.
         """
         if self.phase is Phase.SEEKING:
             self.state.founders = founders
@@ -221,9 +219,7 @@ class Protocol:
     ) -> list[Effect | Event]:
         """Call the rule between two optimizer steps: it mixes arrived shares, and may push.
 
-        Args:
-            trained: True if an optimizer step was taken since the last call, which a peer must not
-                do that has finished or is leaving.
+        If *trained*, an optimizer step was taken since the last call: not after the last one.
         """
         state = self.state
         state.samples, state.lr, state.gave, state.distances = samples, lr, False, None
@@ -301,10 +297,7 @@ class Protocol:
         return self._finish_call(now)
 
     def leave(self, now: float, *, burn: bool = False) -> list[Effect | Event]:
-        """Refuse incoming shares, resolve the escrow, and hand the weight on.
-
-        With *burn*, which can follow later, destroy the weight, because the vector is not finite.
-        """
+        """Refuse shares, settle the escrow, and hand the weight on; burn it if it is of no use."""
         self._leaving.leave(now, burn=burn)
         return self._finish_call(now)
 

@@ -1,8 +1,7 @@
 """Interface of an algorithm: a rule decides when to push, to which peers, and how to combine.
 
-A rule is called at every step boundary with a `RuleContext`, which it reads and acts on. It never
-accesses values or sockets, so the same rule drives a live peer, a simulated one and a replay.
-docs/explanation/design.md shows how synchronous, two-sided, register-keeping and tree rules fit.
+It never accesses values or sockets, so the same rule drives a live peer, a simulated one and a
+replay. docs/explanation/design.md shows how the kinds of rules fit.
 """
 
 import math
@@ -42,10 +41,9 @@ class Rule(Protocol):
 
     @property
     def registers(self) -> tuple[str, ...]:
-        """Vectors that it keeps besides ``x``, each as large as the model, all zeros at first.
+        """Vectors that it keeps besides ``x``, all zeros at first.
 
-        A name that ends in ``*`` stands for all with that prefix: such a register takes memory only
-        while it is set.
+        A name that ends in ``*`` stands for all with that prefix, which take memory while set.
         """
 
     @property
@@ -80,8 +78,7 @@ class Requirements:
     staged_max: int = 0
     """Shares that a peer must be able to stage, if the configuration allows fewer."""
     whole: bool = True
-    """True if it combines whole vectors, instead of mixing shares by their weight: no shards, no
-    ``topk``, and nothing can be mixed back."""
+    """True if it combines whole vectors: no shards, no ``topk``, and nothing can be mixed back."""
     lossless: bool = False
     plain_sgd: bool = False
     """True if the optimizer must be SGD without momentum, ``x <- x - lr g``."""
@@ -101,8 +98,7 @@ class Requirements:
     """True if it measures the distance of shares from the model (`RuleContext.measure`): then a
     simulation computes values while it decides, and a share must have every number."""
     overlaps: bool = False
-    """True if it pushes each shard during the backward pass, once it is updated
-    (``trained_shard``)."""
+    """True if it pushes each shard during the backward pass (``trained_shard``)."""
     bare: bool = False
     """True if all its rounded shares are encoded on their own (`RuleContext.keep`): then any format
     works, without the anchor or a record of what was last sent."""

@@ -1,13 +1,14 @@
 """All state of one peer's protocol, shared by its parts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..config import ProtocolConfig
 from ..effects.effect_log import EffectLog
-from ..effects.events import NO_MEMORY
+from ..effects.effects import Effect
+from ..effects.events import NO_MEMORY, Event
 from ..effects.ledger import Account
 from ..exchange.flow_control import LinkEstimator, RateLimiter
 from ..exchange.incoming import Inbox
@@ -26,19 +27,15 @@ __all__ = [
     "Neighbors",
     "ShardState",
     "State",
-    "weights_of",
 ]
 
 READ_FIRST = "its sender's model is read first"
 """Reason for refusing a peer's pushes while its model is requested for reading."""
 
 Neighbors = Callable[[Sequence[PeerId], PeerId, int], Sequence[PeerId]]
-"""A topology on the live peers: ``(sorted live ids, peer, round) -> push targets``."""
+"""A topology on the live peers: ``(sorted live ids, peer, round) -> push targets``.
 
-
-def weights_of(neighbors: Neighbors) -> Callable[..., Mapping[PeerId, float]] | None:
-    """Return the function for rows of the mixing matrix, called like `Neighbors`, if any."""
-    return getattr(neighbors, "weights", None)
+If it has a mixing matrix, its method ``weights``, called in the same way, returns a peer's row."""
 
 
 @dataclass(slots=True)
@@ -141,27 +138,25 @@ class State:
 
     def __post_init__(self) -> None:
         config, schema, me = self.config, self.schema, self.table.me
-        self.log = EffectLog(Account(me.id, me.incarnation), schema.hash, b"")
+        accounts = [Account(me.id, me.incarnation, shard) for shard in range(schema.shards)]
+        effects: list[Effect | Event] = []
+        logs = [EffectLog(account, schema.hash, b"", effects) for account in accounts]
         rate = config.bandwidth_bytes_s
-        self.rate_limiter = None if rate is None else RateLimiter(rate)
-        self.snapshot_refs = SnapshotRefs(self.log)
+        self.rate_limiter = limiter = None if rate is None else RateLimiter(rate)
+        self.log, self.snapshot_refs = logs[0], SnapshotRefs(logs[0])
         self.swarm_steps = self.table.clock.total
-
-        def of_shard(shard: int) -> ShardState:
-            log = self.log
-            if shard:
-                account = Account(me.id, me.incarnation, shard)
-                log = EffectLog(account, schema.hash, b"", log.effects)
-            links, limiter, refs = self.links, self.rate_limiter, self.snapshot_refs
-            return ShardState(
-                shard,
-                log,
-                Inbox(config, schema, log, self.why_refused, self.is_open),
-                Outbox(config, log, links, limiter, refs, schema.shards),
-                is_listed=schema.shards == 1,
-            )
-
-        self.shard_states = tuple([of_shard(shard) for shard in range(schema.shards)])
+        self.shard_states = tuple(
+            [
+                ShardState(
+                    shard,
+                    log,
+                    Inbox(config, schema, log, self.why_refused, self.is_open),
+                    Outbox(config, log, self.links, limiter, self.snapshot_refs, schema.shards),
+                    is_listed=schema.shards == 1,
+                )
+                for shard, log in enumerate(logs)
+            ]
+        )
         self.busy_shards = self.shard_states if schema.shards == 1 else ()
 
     @property
@@ -273,11 +268,9 @@ class State:
 
     def deadline(self) -> float:
         due_s = float("inf") if self.rate_limiter is None else self.rate_limiter.due_s
-        for shard_state in self.busy_shards:
-            for transfer in shard_state.inbox.transfers.values():
-                due_s = min(due_s, transfer.deadline_s)
-            for sent in shard_state.outbox.transfers.values():
-                due_s = min(due_s, sent.deadline_s)
+        for each in self.busy_shards:
+            due_s = min([due_s, *[t.deadline_s for t in each.inbox.transfers.values()]])
+            due_s = min([due_s, *[t.deadline_s for t in each.outbox.transfers.values()]])
         return due_s
 
     def enter(self, swarm: bytes) -> None:

@@ -32,16 +32,12 @@ _STEP_S = 0.01
 
 
 class _Frame:
-    """What travels beside a message."""
-
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.readers = 0
 
 
 class _End:
-    """A life of a process: as much of a worker as a mailbox needs."""
-
     def __init__(self, fleet: "_Fleet", name: str) -> None:
         self.name = name
         self.came: list[Letter] = []
@@ -66,8 +62,6 @@ class _End:
 
 
 class _Fleet:
-    """As much of a fleet as a mailbox needs; it looks on itself."""
-
     def __init__(self, names: Sequence[str], config: NetworkConfig, seed: int) -> None:
         self.clock = Clock()
         self.traffic = Traffic()
@@ -105,13 +99,7 @@ class _Fleet:
 
 
 class FleetPost:
-    """Simulated processes on `rumor.sim`'s network.
-
-    Args:
-        names: All processes there will be.
-        config: What the network is like.
-        seed: Of its chances.
-    """
+    """Simulated processes on `rumor.sim`'s network."""
 
     takes_unread_max: int | None = None
 

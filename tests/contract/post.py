@@ -12,20 +12,16 @@ __all__ = ["CONNECTS", "End", "Letter", "Post", "letter", "numbers"]
 
 
 class Letter(NamedTuple):
-    """One message."""
-
     envelope: Envelope
     frame: bytes = b""
 
     @property
     def number(self) -> int:
-        """Which of them it is."""
         assert isinstance(self.envelope.body, Ack | Chunk)
         return self.envelope.body.seq
 
     @property
     def bulk(self) -> bool:
-        """Whether it belongs to bulk."""
         return isinstance(self.envelope.body, Chunk)
 
 
@@ -45,7 +41,6 @@ CONNECTS: Final = 10**9
 
 
 def numbers(came: Sequence[Letter], *, bulk: bool) -> list[int]:
-    """Numbers of the messages of one class, in order of arrival."""
     return [one.number for one in came if one.bulk is bulk and one.number != CONNECTS]
 
 

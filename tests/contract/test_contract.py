@@ -32,7 +32,6 @@ def each_of(networks: dict[str, Callable[[], Post]]) -> Iterator[object]:
 
 @pytest.fixture(params=each_of(CALM))
 def post(request: pytest.FixtureRequest) -> Iterator[Post]:
-    """A network on which nothing fails of itself."""
     made: Post = request.param()
     yield made
     made.close()
@@ -40,7 +39,6 @@ def post(request: pytest.FixtureRequest) -> Iterator[Post]:
 
 @pytest.fixture(params=each_of(HARSH))
 def harsh(request: pytest.FixtureRequest) -> Iterator[Post]:
-    """A network at its worst."""
     made: Post = request.param()
     yield made
     made.close()
@@ -60,7 +58,6 @@ def frame(number: int) -> bytes:
 
 
 def insist(post: Post, end: End, to: str, number: int, *, bulk: bool) -> None:
-    """Send until it is taken."""
     message = letter(end.name, to, number, frame=frame(number) if bulk else None)
     post.until(lambda: end.send(to, message))
 
@@ -88,7 +85,6 @@ def flood(post: Post, end: End, to: str) -> list[int]:
 
 
 def await_one(post: Post, end: End, number: int, *, bulk: bool) -> None:
-    """Wait until a message has come."""
     post.until(lambda: number in numbers(end.came, bulk=bulk))
 
 
@@ -120,7 +116,6 @@ def greet(post: Post, end: End, other: End) -> None:
 
 
 def count(end: End) -> int:
-    """How many messages have come, but for those that made the connections."""
     return len(numbers(end.came, bulk=True)) + len(numbers(end.came, bulk=False))
 
 

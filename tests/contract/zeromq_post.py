@@ -20,8 +20,6 @@ _UNDER_WAY_BYTES = 1_000_000
 
 
 class _End:
-    """A life of a process: a transport, and what was read from it."""
-
     def __init__(self, post: "ZeroMQPost", name: str, transport: Transport) -> None:
         self.name = name
         self.came: list[Letter] = []
@@ -38,7 +36,6 @@ class _End:
         return self.transport.send(name, parts, bulk=message.bulk)
 
     def read(self) -> bool:
-        """Take in what lies ready; whether anything did."""
         came = len(self.came)
         for received in () if self.stands_still else self.transport.poll(0):
             frame = bytes(received.frame())
@@ -49,8 +46,6 @@ class _End:
 
 
 class ZeroMQPost:
-    """Real sockets; time is real, too."""
-
     # Two ways. On each 80 in the queue of either side, 32 (8 MB) in the relay, and what the system
     # keeps of four sockets, which is its own affair: some 40 where it was measured, 300 where it
     # lets a socket grow to 32 MB.

@@ -68,16 +68,13 @@ class Witnessed:
 
     @property
     def requirements(self) -> Requirements:
-        """Those of the rule."""
         return requirements_of(self.rule)
 
     def start(self, context: RuleContext) -> None:
-        """Let the rule see the model before the first step, if it wants to."""
         if (start := hook_of(self.rule, "start")) is not None:
             start(context)
 
     def step(self, context: RuleContext) -> Wait | EndTraining | Halt | None:
-        """Take the rule's turn."""
         outcome = self.rule.step(context)
         self.waits += isinstance(outcome, Wait)
         if isinstance(outcome, Halt):
@@ -86,27 +83,7 @@ class Witnessed:
 
 
 class Crowd:
-    """Founders with one rule each; what their models were before each step is kept.
-
-    Args:
-        rule: Makes the rule of a peer.
-        n: How many.
-        neighbors: The topology.
-        weather: What the network is like.
-        steps: After so many a peer finishes; None for never.
-        config: Of all peers.
-        seed: Of the network.
-        step_s: Mean time of a peer's step, seconds.
-        descend: Whether a step moves the model at all.
-        late: Names of those that come later.
-        tells: Whether a sender hears that nobody listens.
-        alike: Whether all models begin where the first one does.
-        dials_out: Who listens nowhere.
-        faults: What goes wrong beside.
-        host: Names of their machines.
-        size: Numbers of each model.
-        lr: Learning rate of each step, which rules then know; `LR`, unless given.
-    """
+    """Founders with one rule each; what their models were before each step is kept."""
 
     def __init__(
         self,
@@ -164,34 +141,27 @@ class Crowd:
         self.swarm.processes.start([worker], seeds=[address_of(other) for other in seeds])
 
     def crash(self, peer: PeerId) -> None:
-        """Kill a peer's process."""
         self.swarm.processes.crash(self.swarm.peers[peer].worker)
 
     def leave(self, peer: PeerId, *, burn: bool = False) -> None:
-        """Let a peer leave the swarm."""
         self.swarm.fleet.leave(self.swarm.peers[peer].worker, burn=burn)
 
     def change(self, weather: NetworkConfig) -> None:
-        """Let the network be another from now on."""
         ids = list(self.swarm.fleet.index)
         self.swarm.fleet.mail.links = Links(weather, ids, self._seed)
 
     def descend_no_more(self) -> None:
-        """Let optimizer steps move nothing from now on."""
         self._descend = False
 
     @property
     def hosts(self) -> list[FuzzPeer]:
-        """All of them, by id, whether they run or not."""
         return [self.swarm.peers[peer] for peer in self.ids]
 
     @property
     def models(self) -> Values:
-        """Every model now, float64, shape ``(n, size)``."""
         return np.array([host.vector.x for host in self.hosts])
 
     def run(self, until_s: float, *, steps: int | None = None) -> None:
-        """Run until everybody has taken so many steps, or everything has ended."""
         self.swarm.run(
             until_s,
             lambda: (

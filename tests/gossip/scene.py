@@ -92,17 +92,14 @@ def a_push(**fields: Any) -> Push:
 
 
 def of(effects: Iterable[Effect | Event], kind: type[_T]) -> list[_T]:
-    """Those of one kind."""
     return [effect for effect in effects if isinstance(effect, kind)]
 
 
 def letters(effects: Iterable[Effect | Event], kind: Any = object) -> list[Any]:
-    """Messages with bodies of one kind that effects ask for."""
     return [e.envelope for e in of(effects, Send) if isinstance(e.envelope.body, kind)]
 
 
 def to(effects: Iterable[Effect | Event], kind: Any = object) -> list[PeerId]:
-    """To whom they go."""
     return [envelope.destination for envelope in letters(effects, kind)]
 
 
@@ -118,18 +115,12 @@ class Scripted:
         self.next: Callable[[RuleContext], Wait | None] | None = None
 
     def step(self, context: RuleContext) -> Wait | None:
-        """Do what was last said."""
         act, self.next = self.next, None
         return act(context) if act else None
 
 
 class Scene:
-    """Protocols that talk through a mailbag; everything that happens is written down.
-
-    Args:
-        config: Of all peers.
-        requirements: Of their rules.
-    """
+    """Protocols that talk through a mailbag; everything that happens is written down."""
 
     def __init__(
         self, config: ProtocolConfig = SMALL, requirements: Requirements = _BY_WEIGHT
@@ -220,7 +211,6 @@ class Scene:
         self.lines.clear()
 
     def join(self, id: PeerId, *seeds: str, founders: int = 1, returning: bool = False) -> Effects:
-        """Start a peer, and make it first unless it was."""
         if id not in self.peers:
             self.enter(id)
         return self._do(
@@ -237,11 +227,9 @@ class Scene:
         self.wake(id)
 
     def wake(self, id: PeerId) -> Effects:
-        """Let time do its work at a peer."""
         return self._do(id, "wakes", lambda p, now: p.wake(now))
 
     def passes(self, id: PeerId, seconds: float, step_s: float = 1.0) -> Effects:
-        """Let time pass at one peer, and return all it asks for."""
         effects: Effects = []
         for _ in range(round(seconds / step_s)):
             self.wait(step_s)
@@ -251,14 +239,7 @@ class Scene:
     def go_on(
         self, seconds: float, *ids: PeerId, step_s: float = 1.0, turns: bool = False
     ) -> Effects:
-        """Let time pass at all peers or at these, which talk, and return all that they ask for.
-
-        Args:
-            seconds: How long.
-            ids: Who is woken; what the others send is still let through.
-            step_s: After how long each of them is woken.
-            turns: Whether they take turns, too.
-        """
+        """Let time pass at all peers or at these, which talk, and return all that they ask for."""
         effects: Effects = []
         for _ in range(round(seconds / step_s)):
             self.wait(step_s)
@@ -280,12 +261,10 @@ class Scene:
         return last
 
     def fill(self, id: PeerId, *, is_full: bool = True) -> Effects:
-        """Tell a peer whether it has memory for another share."""
         what = "is full" if is_full else "has room again"
         return self._do(id, what, lambda p, now: p.filled(now, is_full=is_full))
 
     def step(self, id: PeerId, *, trained: bool = True, samples: int | None = None) -> Effects:
-        """Let a peer take a turn."""
         effects = self._do(
             id, "takes a turn", lambda p, now: p.step(now, trained=trained, samples=samples)
         )
@@ -297,8 +276,6 @@ class Scene:
     def act(
         self, id: PeerId, act: Callable[[RuleContext], object], *, trained: bool = True
     ) -> Effects:
-        """Let a peer take a turn in which its rule does this."""
-
         def once(context: RuleContext) -> None:
             act(context)
 
@@ -306,8 +283,6 @@ class Scene:
         return self.step(id, trained=trained)
 
     def push(self, source: PeerId, to: Iterable[PeerId], weight: int = 5) -> Effects:
-        """Let a peer push so much weight to each of these, whose ids are letters."""
-
         def push_all(context: RuleContext) -> None:
             for peer in to:
                 context.push(peer, weight)
@@ -315,17 +290,9 @@ class Scene:
         return self.act(source, push_all)
 
     def mix_all(self, id: PeerId, *, trained: bool = True) -> Effects:
-        """Let a peer mix whatever has come."""
-
-        def mix(context: RuleContext) -> None:
-            for share in context.shares():
-                context.mix(share)
-
-        return self.act(id, mix, trained=trained)
+        return self.act(id, lambda c: [*map(c.mix, c.shares())], trained=trained)
 
     def refuse_all(self, id: PeerId) -> Effects:
-        """Let a peer send back whatever has come."""
-
         def refuse(context: RuleContext) -> None:
             for share in context.shares():
                 context.refuse(share, "no")
@@ -333,7 +300,6 @@ class Scene:
         return self.act(id, refuse)
 
     def finish(self, id: PeerId) -> Effects:
-        """Let a peer take no more steps."""
         return self._do(id, "finishes", lambda p, now: p.finish(now))
 
     def merge(self, *ids: PeerId, turns: int = 4) -> None:
@@ -344,11 +310,9 @@ class Scene:
             self.deliver()
 
     def leave(self, id: PeerId, *, burn: bool = False) -> Effects:
-        """Let a peer leave."""
         return self._do(id, "leaves", lambda p, now: p.leave(now, burn=burn))
 
     def attached(self, id: PeerId, share: ShareId, *, usable: bool) -> Effects:
-        """Tell a peer whether it can read a share where it lies."""
         effects = self._do(
             id,
             "can read it" if usable else "cannot read it",
@@ -357,19 +321,15 @@ class Scene:
         return effects + self._inspect(id, effects, finite=True)
 
     def measured(self, id: PeerId, distances: Mapping[ShareId, float]) -> Effects:
-        """Tell a peer how far shares are from its model."""
         return self._do(id, "has measured", lambda p, now: p.measured(distances, now))
 
     def unsent(self, envelope: Envelope) -> Effects:
-        """Tell the sender of a message that it can never arrive."""
         return self._do(envelope.source, "hears", lambda p, now: p.unsent(envelope, now))
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
         self.now += seconds
 
     def receive(self, envelope: Envelope, *, finite: bool = True) -> Effects:
-        """Hand a message to its peer, whether it was ever sent or not."""
         to, what = envelope.destination, line_of(envelope)
         effects = self._do(to, f"gets {what}", lambda p, now: p.receive(envelope, now))
         return effects + self._inspect(to, effects, finite=finite)
@@ -381,12 +341,7 @@ class Scene:
         return self.receive(self.letter(members[0].id, to, body, incarnation=life, swarm=swarm))
 
     def deliver(self, *kinds: type[Body], lose: tuple[type[Body], ...] = ()) -> Effects:
-        """Let mail through until there is none, and return what is asked for.
-
-        Args:
-            kinds: What is let through, everything unless given; the rest stays.
-            lose: What is lost.
-        """
+        """Let mail through until there is none, and return what is asked for."""
         kept: list[Envelope] = []
         effects: Effects = []
         while self.mail:
@@ -441,20 +396,15 @@ class Scene:
         self.receive(self.letter(source, to, body, incarnation=incarnation, schema=schema.hash))
 
     def sent(self, effects: Iterable[Effect | Event], kind: type[Any]) -> list[Any]:
-        """Bodies of one kind among the messages that effects ask for."""
-        bodies = [effect.envelope.body for effect in effects if isinstance(effect, Send)]
-        return [body for body in bodies if isinstance(body, kind)]
+        return [letter.body for letter in letters(effects, kind)]
 
     def _inspect(self, id: PeerId, effects: Effects, *, finite: bool) -> Effects:
-        shares = [effect.share for effect in effects if isinstance(effect, Inspect)]
-        return [e for share in shares for e in self._inspected(id, share, finite=finite)]
+        what = f"finds it {'' if finite else 'not '}finite"
 
-    def _inspected(self, id: PeerId, share: ShareId, *, finite: bool) -> Effects:
-        return self._do(
-            id,
-            "finds it finite" if finite else "finds it not finite",
-            lambda p, now: p.inspected(share, now, finite=finite),
-        )
+        def inspected(share: ShareId) -> Effects:
+            return self._do(id, what, lambda p, now: p.inspected(share, now, finite=finite))
+
+        return [e for inspect in of(effects, Inspect) for e in inspected(inspect.share)]
 
     def _do(self, id: PeerId, what: str, event: Callable[[Protocol, float], Effects]) -> Effects:
         effects = event(self.peers[id], self.now)

@@ -1,20 +1,19 @@
 """Settings out of range are refused with the field, the value and what is allowed."""
 
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.errors import ConfigError
+from rumor.gossip import errors
+from rumor.gossip.config import TIMINGS, ProtocolConfig, timing
+from rumor.gossip.errors import ConfigError, DecodeError, RemoteProtocolError, RumorError
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"gossip_s": 0.0}, "gossip_s is 0.0: it must be above 0"),
-        ({"staged_max": -1}, "staged_max is -1: it must be an integer of at least 1"),
-        ({"dead_s": float("nan")}, "dead_s is nan: it must be above 0"),
         (
             {"window_bytes": 10, "frame_bytes": 20, "frame_bytes_min": 20, "frame_bytes_max": 20},
             "window_bytes is 10: it must hold a frame of 20",
@@ -22,7 +21,6 @@ from rumor.gossip.errors import ConfigError
         ({"frame_bytes": 20}, "frame_bytes is 20: it must be from 65536 to 2097152"),
         ({"frame_bytes_max": 70_000}, "frame_bytes is 1048576: it must be from 65536 to 70000"),
         ({"bandwidth_bytes_s": 0.0}, "bandwidth_bytes_s is 0.0: it must be above 0"),
-        ({"shards_per_push": 0}, "shards_per_push is 0: it must be an integer of at least 1"),
         ({"shard_order": "backwards"}, "shard_order is 'backwards': it must be round-robin or"),
         ({"wire": "int4"}, "unknown wire 'int4', did you mean 'int8'"),
         ({"wire": "int8", "exact": True}, "wire is 'int8': with exact it must be float32"),
@@ -34,11 +32,33 @@ def test_a_setting_out_of_range_is_refused(settings: dict[str, Any], message: st
         ProtocolConfig(**settings)
 
 
-def test_numbers_of_numpy_become_pythons() -> None:
-    config = ProtocolConfig(
-        merge_rounds=np.int64(3),  # type: ignore[arg-type]
-        stall_s=np.float32(2),  # type: ignore[arg-type]
-        exact=np.bool_(True),  # type: ignore[arg-type]
-    )
-    kept = config.merge_rounds, config.stall_s, config.exact
-    assert kept == (3, 2.0, True) and [*map(type, kept)] == [int, float, bool]
+NAMES = ("local", "lan", "wan")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_preset_changes_fields_that_there_are_and_makes_a_valid_config(name: str) -> None:
+    config = replace(ProtocolConfig(), **timing(name))
+    assert timing(name) == {key: getattr(config, key) for key in timing(name)}
+    assert config.gossip_s < config.suspect_s < config.dead_s
+    assert config.suspect_s >= 3 * config.gossip_s, "a single lost heartbeat is no reason"
+    assert config.found_s < config.found_alone_s
+    assert name != "lan" or config == ProtocolConfig(), "what peers do unless told otherwise"
+
+
+def test_the_wider_the_network_the_longer_the_patience() -> None:
+    assert tuple(TIMINGS) == NAMES
+    local, lan, wan = (replace(ProtocolConfig(), **timing(name)) for name in NAMES)
+    for field in TIMINGS["local"].keys() | TIMINGS["wan"].keys():
+        times = [getattr(config, field) for config in (local, lan, wan)]
+        assert times == sorted(times), field
+    assert (wan.suspect_s, wan.dead_s) == (3 * lan.suspect_s, 3 * lan.dead_s)
+    with pytest.raises(ConfigError, match=r"unknown timing 'moon'\. Valid names: local, lan, wan"):
+        timing("moon")
+
+
+def test_every_error_is_a_rumor_error_and_one_of_a_peer_says_whose_it_is() -> None:
+    named = [getattr(errors, name) for name in errors.__all__ if name[0].isupper()]
+    assert all(issubclass(error, RumorError) for error in named)
+    assert issubclass(ConfigError, ValueError), "a setting out of range is that, too"
+    assert RemoteProtocolError("too long", "a").sender == "a"
+    assert DecodeError("not ours").sender is None

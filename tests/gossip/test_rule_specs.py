@@ -45,7 +45,6 @@ class EveryNth:
         self._steps = 0
 
     def step(self, context: RuleContext) -> Wait | None:
-        """Push where it is time, and mix all that came."""
         self._steps += context.trained
         if context.merging or (
             context.trained and self._steps % self.every == 0 and not self.silent
@@ -57,8 +56,6 @@ class EveryNth:
 
 
 class Demanding(EveryNth):
-    """Does without a default."""
-
     name = "demanding"
 
     def __init__(self, p: float) -> None:
@@ -67,8 +64,6 @@ class Demanding(EveryNth):
 
 
 class Refusing(EveryNth):
-    """Some values do not go together."""
-
     def __init__(self, p: float = 0.5, q: float = 0.5) -> None:
         super().__init__()
         if p + q > 1:
@@ -96,10 +91,6 @@ def test_the_short_form_gives_a_parameter_of_ones_own_rule() -> None:
 def test_a_parameter_is_given_once() -> None:
     with pytest.raises(ConfigError, match=r"p is 0\.5, and rule 'gosgd:p=0\.1' gives it, too"):
         make_rule("gosgd:p=0.1", 0.5)
-    with pytest.raises(ConfigError, match="p is given twice"):
-        make_rule("gosgd:p=0.1,p=0.5")
-    with pytest.raises(ConfigError, match="it takes no parameters: write 'swap'"):
-        make_rule("swap:p=0.1")
     with pytest.raises(ConfigError, match="'fast' is not key=value; it takes p= "):
         make_rule("gosgd:fast")
 
@@ -120,8 +111,6 @@ def test_help_names_common_rules_and_parameters() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        (f"{MINE}:every=0", "every=0: it must be an integer of at least 1"),
-        (f"{MINE}:every=x", "every=x: it must be an integer"),
         (f"{MINE}:order=none", "order=none: it must be push-first or mix-first"),
         (f"{MINE}:silent=1", "silent=1: it must be true or false"),
         (f"{MINE}:q=1", r"every= \(an integer of at least 1; default: 2\) and order=.*, not 'q'"),
@@ -142,12 +131,10 @@ def test_what_is_wrong_with_a_spec_is_said(spec: str, words: str) -> None:
 
 
 def not_a_rule() -> object:
-    """What a user may name by mistake."""
     return object()
 
 
 def failing(parts: int = 0) -> object:
-    """A user's mistake."""
     return 1 / parts
 
 
@@ -176,7 +163,6 @@ def test_a_spec_is_split_without_importing_anything() -> None:
 
 
 def unnameable(given: object) -> object:
-    """Takes what no text stands for."""
     return given
 
 

@@ -3,17 +3,6 @@
 import numpy as np
 
 from rumor.gossip.types import stream
-from rumor.gossip.weight import UNIT
-from rumor.gossip.wire.messages import Ack, Pending, Push, Query
-
-
-def test_values_are_equal_by_type_and_fields_have_no_room_for_others_and_print_with_names() -> None:
-    assert Ack(1, 2) == Ack(1, 2) and hash(Ack(1, 2)) == hash(Ack(1, 2))
-    values: list[object] = [Query(7), Pending(7)]
-    assert Ack(1, 2) != Ack(1, 3) and values[0] != values[1]
-    assert not hasattr(Ack(1, 2), "__dict__")
-    push = Push(seq=1, escrow=2 * UNIT, size_bytes=3, epoch=0, round=4, note=0, step=5)
-    assert repr(push).startswith("Push(seq=1, escrow=2")
 
 
 def test_each_name_opens_a_stream_of_its_own_on_every_machine() -> None:

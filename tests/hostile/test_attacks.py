@@ -1,4 +1,4 @@
-"""What an attack of one message achieves against live peers, without keys and with them."""
+"""What somebody who speaks the protocol achieves against live peers, with keys and without."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -8,7 +8,6 @@ import zmq
 
 from rumor.gossip.protocol.protocol import Protocol
 
-from .attacks import ATTACKS
 from .client import ASK, HELLO, LEAVE, QUERY, member
 from .victims import Run
 
@@ -17,11 +16,18 @@ pytestmark = pytest.mark.live
 
 @pytest.mark.extended
 @pytest.mark.parametrize("keys", [False, True], ids=["open", "inside"])
-@pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_achieves_what_is_claimed(name: str, keys: bool, tmp_path: Path) -> None:
-    attack = ATTACKS[name]
-    with Run(tmp_path, keys=keys, rule=attack.rule) as run:
-        assert attack.act(run) is (attack.works_inside if keys else attack.works)
+def test_only_without_keys_a_goodbye_in_anothers_name_is_believed(
+    keys: bool, tmp_path: Path
+) -> None:
+    with Run(tmp_path, keys=keys) as run:
+        errors = run.v.peer.stats().counters.errors
+        (other,) = run.v.look(Protocol.known)
+        stranger = run.stranger()
+        stranger.say(LEAVE, [True], name=other.id, incarnation=other.incarnation)
+        run.heard(stranger)
+        gone = run.v.look(lambda protocol: protocol.departed() == (other.id,))
+        assert gone is not keys
+        assert run.v.peer.stats().counters.errors == errors + keys
         assert [victim.error for victim in run.victims] == [None, None]
 
 

@@ -17,12 +17,7 @@ COUNT = 20_000
 
 
 class Forger:
-    """Draws one hostile frame after another.
-
-    Args:
-        stranger: Knows whom it talks to.
-        size_bytes: Of a share.
-    """
+    """Draws one hostile frame after another."""
 
     def __init__(self, stranger: Stranger, size_bytes: int) -> None:
         self._stranger = stranger

@@ -1,6 +1,5 @@
 """Two live peers that train together, without keys or with them, and whoever attacks them."""
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -23,10 +22,7 @@ from ..gossip.transport.keyrings import Swarm as Keys
 from ..waiting import LIMIT_S, until
 from .client import Stranger
 
-__all__ = ["OWN", "QUICK", "SOON_S", "Run", "Victim"]
-
-SOON_S = 1.0
-"""What has not happened by then is taken never to happen."""
+__all__ = ["Run", "Victim"]
 
 OWN = "m"
 """The attacker's name; with keys, names that begin with it and a dot are its own, too."""
@@ -70,12 +66,6 @@ class Victim:
         """Read something of its protocol, while no event changes it."""
         return self.peer._running().look(glance)
 
-    @property
-    def norm(self) -> float:
-        """Of its model."""
-        flats = self.peer._vector.flats
-        return float(sum(flat.double().norm() ** 2 for flat in flats) ** 0.5)
-
     def halt(self) -> None:
         self._halt.set()
 
@@ -86,15 +76,9 @@ class Victim:
 
 
 class Run:
-    """Victims ``v`` and ``w``, and strangers toward them.
+    """Victims ``v`` and ``w``, and strangers toward them."""
 
-    Args:
-        folder: For their files.
-        keys: Whether they have keys; the attacker then is a member with a key of its own.
-        rule: Of both.
-    """
-
-    def __init__(self, folder: Path, *, keys: bool = False, rule: str = "gosgd:p=0.5") -> None:
+    def __init__(self, folder: Path, *, keys: bool = False) -> None:
         self.folder = folder
         self._stack = ExitStack()
         self._context = self._stack.enter_context(zmq.Context())
@@ -103,11 +87,11 @@ class Run:
         if self.keys is not None:
             for name in ("v", "w", "m"):
                 self.keys.machine(name)
-        self.victims = [self._victim(name, rule) for name in ("v", "w")]
+        self.victims = [self._victim(name) for name in ("v", "w")]
         self.v, self.w = self.victims
         self.exchange()
 
-    def _victim(self, name: str, rule: str) -> Victim:
+    def _victim(self, name: str) -> Victim:
         more: dict[str, Any] = {"id": name}
         if self.keys is not None:
             roster = self.keys.file(f"{name}.roster")
@@ -116,7 +100,7 @@ class Run:
             PeerConfig(
                 founders=2,
                 rendezvous=self.folder / "meeting",
-                rule=rule,
+                rule="gosgd:p=0.5",
                 out=self.folder / name,
                 protocol=QUICK,
                 linger_s=1.0,
@@ -131,9 +115,9 @@ class Run:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def stranger(self, victim: Victim | None = None, *, has_key: bool = True) -> Stranger:
-        """A connection to a victim, the first one unless said otherwise."""
-        address = (victim or self.v).peer.address or ""
+    def stranger(self, *, has_key: bool = True) -> Stranger:
+        """A connection to the first victim."""
+        address = self.v.peer.address or ""
         keys = None
         if self.keys is not None and has_key:
             own = Key.read(self.folder / "m.key")
@@ -146,8 +130,6 @@ class Run:
         return stranger
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        """Wait until something holds, while both are well."""
-
         def holds() -> bool:
             if condition():
                 return True
@@ -155,20 +137,6 @@ class Run:
             return False
 
         until(holds)
-
-    def happens(self, condition: Callable[[], bool], within_s: float = LIMIT_S) -> bool:
-        """Whether something comes to hold.
-
-        Args:
-            condition: What.
-            within_s: How long it is watched for, seconds: `SOON_S` where it should not come.
-        """
-        give_up_s = time.monotonic() + within_s
-        while time.monotonic() < give_up_s:
-            if condition():
-                return True
-            time.sleep(0.01)
-        return False
 
     def exchange(self, more: int = 5) -> None:
         """Wait until each has mixed some more shares: what was said before has been heard then."""
@@ -199,15 +167,6 @@ class Run:
         folders = [each.peer.config.out for each in self.victims]
         assert None not in folders, names
         return audit(a for out in folders if out for a in read_ledger(out / "ledger.jsonl"))
-
-    def accepted(self, victim: Victim, peer: str) -> list[int]:
-        """How much a victim has accepted of each share of a peer, units, by the lines of its
-        ledger."""
-        assert victim.peer.config.out is not None
-        text = Path(victim.peer.config.out, "ledger.jsonl").read_text()
-        rows = map(json.loads, text.splitlines())
-        kind = "accepted"
-        return [row["units"] for row in rows if (row["kind"], row.get("peer")) == (kind, peer)]
 
     def end(self) -> None:
         for each in self.victims:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ....gossip import ConfigError, Rule
 from ....gossip.protocol.rule import requirements_of
-from ....gossip.protocol.state import weights_of
 from ....gossip.types import PeerId
 from ....gossip.wire.formats import parse_wire
 from ....gossip.wire.messages import Ack, Envelope, Offer, Push
@@ -146,7 +145,7 @@ class Attacks:
         fleet = self._fleet
         running = [worker.index for worker in fleet.workers if worker.running]
         row = dict.fromkeys(running, 1.0)
-        if (weights := weights_of(self._neighbors)) is not None:
+        if (weights := getattr(self._neighbors, "weights", None)) is not None:
             live = tuple(sorted([self._ids[index] for index in running]))
             told = weights(live, self._ids[to], round)
             known = {fleet.index[peer]: weight for peer, weight in told.items()}

@@ -38,7 +38,6 @@ def pushed(config: ProtocolConfig = EXACT, weight: int = HALF, host: bytes = b""
 
 
 def answers(scene: Scene, body: Body, incarnation: Incarnation = 1) -> Effects:
-    """Let b say this to a."""
     return scene.receive(scene.letter("b", "a", body, incarnation=incarnation))
 
 

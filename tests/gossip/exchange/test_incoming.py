@@ -9,13 +9,14 @@ from rumor.gossip.effects.effects import Drop, Mix, Stage
 from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.exchange.flow_control import FRAMES_MAX
+from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE, WEIGHT_MAX
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Pending, Phase, Push, Query
+from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Leave, Pending, Phase, Push, Query
 from rumor.sim.fuzz.vector import schema_of
 
-from ..scene import OTHER_ANCHOR, SMALL, WIDE, Scene, a_push, an_offer, of
+from ..scene import OTHER_ANCHOR, SMALL, WIDE, Effects, Scene, a_push, an_offer, of
 
 OFFER = an_offer(escrow=ONE // 2)
 SHARE = ShareId("a", 1, 1)
@@ -31,7 +32,6 @@ def scene(config: ProtocolConfig = WIDE) -> Scene:
 
 
 def get(made: Scene, body: Body, *, frame_bytes: int = 0, finite: bool = True) -> list[Body]:
-    """Give b a message of a, and return what b answers."""
     if isinstance(body, Push | Chunk):
         frame_bytes = frame_bytes or (64 if isinstance(body, Push) else 16)
     envelope = made.letter("a", "b", body, frame_bytes=frame_bytes)
@@ -40,7 +40,6 @@ def get(made: Scene, body: Body, *, frame_bytes: int = 0, finite: bool = True) -
 
 
 def refusals(made: Scene, sender: str, body: Body) -> list[str]:
-    """Why b refuses a share."""
     frame_bytes = body.size_bytes if isinstance(body, Push) else 0
     effects = made.receive(made.letter(sender, "b", body, frame_bytes=frame_bytes))
     return [refused.reason for refused in of(effects, ShareRefused)]
@@ -185,10 +184,13 @@ def test_more_weight_than_there_can_be_is_refused() -> None:
 
 def test_what_a_restarted_peer_can_no_longer_finish_is_sent_back() -> None:
     made = scene()
+    made.introduce("c", "b")
+    assert not refusals(made, "c", OFFER)
     get(made, OFFER)
     effects = made.receive(made.letter("a", "b", Query(1), incarnation=2))
     assert Drop(SHARE) in effects
-    assert ShareRefused("a", "its sender restarted") in effects
+    assert of(effects, ShareRefused) == [ShareRefused("a", "its sender restarted")]
+    assert made.peers["b"].staged == 1
 
 
 def test_a_share_of_another_swarm_is_refused_but_not_one_that_was_let_in() -> None:
@@ -214,33 +216,20 @@ def test_a_newcomer_takes_nothing_that_it_did_not_ask_for_and_then_a_copy_only()
     assert refusals(made, "a", PUSH) == ["not a copy"]
 
 
-def stranger(config: ProtocolConfig, size: int) -> Scene:
-    """The same with a model of so many numbers."""
-    made, schema = Scene(config), schema_of(size)
+@pytest.mark.parametrize("frame_bytes", [0, 1])
+def test_a_share_in_more_frames_than_are_counted_is_refused(frame_bytes: int) -> None:
+    made, schema = Scene(), schema_of(FRAMES_MAX // 8 + 1)
     made.enter("b", schema=schema)
     made.join("b")
     made.introduce("a", "b", schema=schema)
-    return made
 
+    def granted(frame_bytes: int) -> list[Grant]:
+        body = replace(OFFER, size_bytes=schema.share_bytes, frame_bytes=frame_bytes)
+        return made.sent(made.receive(made.letter("a", "b", body, schema=schema.hash)), Grant)
 
-def granted(made: Scene, size: int, frame_bytes: int) -> list[Grant]:
-    schema = schema_of(size)
-    body = replace(OFFER, size_bytes=schema.share_bytes, frame_bytes=frame_bytes)
-    return made.sent(made.receive(made.letter("a", "b", body, schema=schema.hash)), Grant)
-
-
-def test_no_more_than_so_many_small_frames_are_let_in_at_once() -> None:
-    made = stranger(replace(WIDE, window_bytes=10_000), 256)
-    assert granted(made, 256, 16) == [Grant(1, 64 * 16)]
-
-
-@pytest.mark.parametrize("frame_bytes", [0, 1])
-def test_a_share_in_more_frames_than_are_counted_is_refused(frame_bytes: int) -> None:
-    size = FRAMES_MAX // 8 + 1
-    made = stranger(SMALL, size)
     with pytest.raises(RemoteProtocolError, match="more frames than are counted"):
-        granted(made, size, frame_bytes)
-    assert granted(made, size, 2)
+        granted(frame_bytes)
+    assert granted(2)
 
 
 def test_a_frame_is_received_where_it_belongs_if_it_is_wanted() -> None:
@@ -260,3 +249,51 @@ def test_a_frame_is_received_where_it_belongs_if_it_is_wanted() -> None:
         made.letter("a", "b", PUSH, frame_bytes=64),
     ]
     assert [b.place_of(other) for other in others] == [None] * len(others)
+
+
+SHARE_BYTES = 64
+
+
+def offered(scene: Scene, weight: int) -> Effects:
+    """Let a stranger push so much weight to a, which mixes what has come."""
+    body = a_push(escrow=weight, size_bytes=SHARE_BYTES)
+    scene.receive(scene.letter("s", "a", body, frame_bytes=SHARE_BYTES))
+    return scene.mix_all("a")
+
+
+@pytest.mark.parametrize(
+    ("own", "weight", "accepted"),
+    [
+        (ONE, ONE, ONE),
+        (ONE, 99 * ONE, 8 * ONE),
+        (ONE // 2, 99 * ONE, 9 * ONE // 2),
+        (ONE // 2**20, 4 * ONE, 4 * ONE),
+        (ONE // 2**20, 99 * ONE, 4 * ONE),
+    ],
+)
+def test_no_more_weight_is_accepted_than_one_may_have(own: int, weight: int, accepted: int) -> None:
+    scene = Scene().founded("a", "b")
+    if own < ONE:
+        scene.push("a", "b", ONE - own)
+    scene.introduce("s", "a")
+    effects = offered(scene, weight)
+    (mixed,) = of(effects, Mix)
+    (ack,) = [body for body in scene.sent(effects, Ack)]
+    assert ack.accepted == accepted == scene.peers["a"].state.weight - own
+    assert mixed.fraction == accepted / (own + accepted)
+
+
+def test_a_leaver_may_outweigh_what_is_held_here_up_to_what_all_have_brought() -> None:
+    scene = Scene().founded("a", "b")
+    scene.push("a", "b", ONE - ONE // 2**20)
+    scene.introduce("s", "a")
+    scene.receive(scene.letter("s", "a", Leave(gone=False)))
+    offered(scene, 99 * ONE)
+    assert scene.peers["a"].state.weight == 8 * ONE + ONE // 2**20
+
+
+def test_rules_that_need_whole_shares_take_them_whole() -> None:
+    scene = Scene(requirements=Requirements()).founded("a", "b")
+    scene.introduce("s", "a")
+    offered(scene, 99 * ONE)
+    assert scene.peers["a"].state.weight == 100 * ONE

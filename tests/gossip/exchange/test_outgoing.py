@@ -7,13 +7,27 @@ import pytest
 
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Record, Release, Send, Snapshot
+from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
+from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.protocol.state import State
 from rumor.gossip.weight import ONE
-from rumor.gossip.wire.messages import Ack, Body, Chunk, Grant, Leave, Offer, Pending, Phase, Query
+from rumor.gossip.wire.messages import (
+    Ack,
+    Body,
+    Chunk,
+    Grant,
+    Leave,
+    Offer,
+    Pending,
+    Phase,
+    Push,
+    Query,
+)
 from rumor.sim.fuzz.vector import schema_of
 
-from ..scene import SMALL, WIDE, Effects, Scene, letters, member, of
+from ..scene import SMALL, WIDE, Effects, Scene, letters, member, of, to
 
 HALF = ONE // 2
 
@@ -26,7 +40,6 @@ def pushed(config: ProtocolConfig = SMALL) -> Scene:
 
 
 def answers(scene: Scene, body: Body) -> Effects:
-    """Let b answer a."""
     return scene.receive(scene.letter("b", "a", body))
 
 
@@ -135,3 +148,52 @@ def test_escrow_toward_a_life_is_written_off_when_a_later_one_has_left_unseen() 
     gone = member("b", Phase.LEFT, incarnation=2)
     assert not of(scene.says("a", member("c"), gone), Record), "hearsay"
     assert Record(Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1)) in scene.says("a", gone)
+
+
+def unanswered() -> Scene:
+    """Both credits of a are with b and c, which do not answer; d would."""
+    scene = Scene().founded(*"abcd")
+    scene.push("a", "bc")
+    scene.mail.clear()
+    return scene
+
+
+def credit_used(state: State) -> int:
+    transfers = [t for each in state.shard_states for t in each.outbox.transfers.values()]
+    return sum([transfer.uses_credit for transfer in transfers])
+
+
+def asks_again(scene: Scene) -> None:
+    scene.passes("a", 8.0)
+    scene.mail.clear()
+
+
+def test_credit_comes_back_when_two_questions_were_not_answered() -> None:
+    scene = unanswered()
+    skipped = scene.act("a", RuleContext.push_half)
+    assert PushSkipped("no neighbor free") in skipped
+    asks_again(scene)
+    assert to(scene.act("a", RuleContext.push_half), Push) == ["d"]
+    assert len(scene.peers["a"].account.outstanding) == 3, "what they owe stays open"
+
+
+@pytest.mark.parametrize("answer", [Pending(1), Ack(1, 0)])
+def test_one_that_answers_after_all_counts_again(answer: Pending | Ack) -> None:
+    scene = unanswered()
+    asks_again(scene)
+    state = scene.peers["a"].state
+    assert (state.in_flight(), credit_used(state)) == (2, 0)
+    scene.receive(scene.letter("b", "a", answer))
+    still_open = isinstance(answer, Pending)
+    assert (state.in_flight(), credit_used(state)) == (1 + still_open, int(still_open))
+
+
+def test_death_and_return_leave_the_count_right() -> None:
+    scene = unanswered()
+    scene.passes("a", 60.0)
+    state = scene.peers["a"].state
+    assert (state.in_flight(), credit_used(state)) == (0, 0)
+    scene.receive(scene.letter("b", "a", Pending(1)))
+    assert state.in_flight() == 1 and credit_used(state) in (0, 1)
+    scene.receive(scene.letter("b", "a", Ack(1, 5)))
+    assert (state.in_flight(), credit_used(state)) == (0, 0)

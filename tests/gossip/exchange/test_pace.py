@@ -32,7 +32,6 @@ def offered(config: ProtocolConfig = WIDER) -> Scene:
 
 
 def get(made: Scene, body: Body, frame_bytes: int = 0) -> list[Body]:
-    """Give b a message of a, and return what b answers."""
     letter = made.letter("a", "b", body, frame_bytes=frame_bytes, schema=LONG.hash)
     answers: list[Body] = made.sent(made.receive(letter), object)
     return answers
@@ -108,17 +107,7 @@ def test_before_a_second_frame_nothing_is_known_of_a_pace() -> None:
     stalls_after(made, WIDER.stall_s)
 
 
-def test_a_question_about_a_slow_share_does_not_end_it() -> None:
-    made = offered()
-    for index in range(4):
-        frame(made, index, 5.0)
-    made.wait(60.0)
-    assert get(made, Query(1)) == [Pending(1)]
-    made.wait(60.0)
-    assert get(made, Query(1)) == [Ack(1, 0, bytes_s=3)]
-
-
-@pytest.mark.parametrize("frame_s", [0.5, 2.0, 5.0])
+@pytest.mark.parametrize("frame_s", [0.5, 5.0])
 def test_a_share_gets_through_however_slowly_its_frames_come(frame_s: float) -> None:
     """Half a window may take longer than a sender waits that knows nothing of the link."""
     made = Scene(WIDER)

@@ -46,7 +46,6 @@ def exchange(scene: Scene) -> list[tuple[int, int]]:
 
 
 def pushed(effects: Effects) -> list[tuple[int, int]]:
-    """Shard and weight of every push."""
     return [(letter.shard, letter.body.escrow) for letter in letters(effects, Push)]
 
 
@@ -56,12 +55,6 @@ def receive(scene: Scene, source: str, to: str, body: Body, **what: Any) -> Effe
 
 def weights(scene: Scene, peer: str) -> list[int]:
     return [account.weight for account in scene.peers[peer].accounts]
-
-
-def test_a_founder_brings_one_of_every_shard() -> None:
-    scene = founded()
-    assert weights(scene, "a") == [ONE] * 3 and scene.peers["a"].state.weight == 3 * ONE
-    assert [account.shard for account in scene.peers["a"].accounts] == [0, 1, 2]
 
 
 def test_shards_take_turns_and_random_ones_all_come_up_without_repetition() -> None:

@@ -1,5 +1,7 @@
 """However many addresses are dead, a few are dialled at a time, and they keep few sockets."""
 
+from itertools import pairwise
+
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
@@ -149,3 +151,57 @@ def test_a_newcomer_that_joins_lets_go_of_the_others_it_had_greeted() -> None:
     assert Joined("z") in effects
     dialled.passes(40.0, 1.0)
     assert "z" in dialled.greeted and Dismiss("z") not in effects
+
+
+def fixed(draw: float = 0.5, first_s: float = 1.0, most_s: float = 60.0) -> ReconnectBackoff:
+    """Waits that are always at the same place of their span; 0.5 is the middle."""
+    return ReconnectBackoff(first_s, most_s, lambda: draw)
+
+
+def dialled_at(backoff: ReconnectBackoff, seconds: float, step_s: float = 0.25) -> list[float]:
+    times = [step_s * n for n in range(round(seconds / step_s))]
+    return [now for now in times if backoff.due(["b"], now, 1)]
+
+
+@pytest.mark.parametrize(
+    ("draw", "first_s", "most_s", "waits"),
+    [
+        (0.5, 1.0, 8.0, [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]),
+        *((d, 4.0, 16.0, [4 * x, 8 * x, 16 * x, 16 * x]) for d, x in ((0.0, 0.5), (1.0, 1.5))),
+        (0.25, 4.0, 16.0, [3.0, 6.0, 12.0, 12.0]),
+        (0.5, 5.0, 1.0, [5.0, 5.0, 5.0]),
+    ],
+)
+def test_waits_double_up_to_the_longest_but_for_half_of_each_on_either_side(
+    draw: float, first_s: float, most_s: float, waits: list[float]
+) -> None:
+    times = dialled_at(fixed(draw, first_s, most_s), 200.0)
+    assert [after - before for before, after in pairwise(times)][: len(waits)] == waits
+
+
+def test_those_who_have_waited_longest_come_first() -> None:
+    backoff = fixed()
+    assert backoff.due(["a"], 0.0, 1) == ["a"]
+    assert backoff.due(["a", "b"], 0.5, 2) == ["b"]
+    assert backoff.due(["b", "a"], 5.0, 1) == ["a"], "its time came at 1.0, that of b at 1.5"
+    assert backoff.due(["a", "b"], 5.0, 1) == ["b"]
+    assert backoff.due(["a", "b"], 5.0, 2) == []
+
+
+def test_who_answers_in_between_begins_anew() -> None:
+    backoff = fixed()
+    for now in (0.0, 1.0, 3.0):
+        assert backoff.due(["b"], now, 1) == ["b"]
+    assert backoff.due([], 4.0, 1) == []
+    assert [now for now in (5.0, 6.0, 8.0) if backoff.due(["b"], now, 1)] == [5.0, 6.0, 8.0]
+
+
+def test_after_a_hint_all_are_dialled_soon_and_often_again() -> None:
+    backoff = fixed()
+    names = ["b", "c", "d"]
+    for now in (0.0, 1.0, 3.0, 7.0, 15.0):
+        assert backoff.due(names, now, 3) == names
+    assert backoff.due(names, 16.0, 3) == []
+    backoff.hurry()
+    assert sorted(backoff.due(names, 16.0, 3)) == names
+    assert sorted(backoff.due(names, 17.0, 3)) == names

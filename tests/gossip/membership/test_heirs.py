@@ -20,7 +20,6 @@ def left_alone(*ids: str) -> Scene:
 
 
 def answers(scene: Scene, id: str) -> Effects:
-    """Let a peer answer a."""
     return scene.receive(scene.letter(id, "a", hello()))
 
 
@@ -30,7 +29,6 @@ def asked(scene: Scene) -> int:
 
 
 def heirs(scene: Scene) -> list[str]:
-    """To whom weight is on its way."""
     return [peer for peer, _ in scene.peers["a"].account.outstanding]
 
 

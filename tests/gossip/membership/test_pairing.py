@@ -56,7 +56,7 @@ def test_a_link_of_one_direction_is_led_over_a_third_one_that_knows_both_ends() 
     assert pair(graph.__getitem__, "a", "ab", {"a", "b"}) == (), "where nobody can be dialled"
 
 
-@pytest.mark.parametrize("count", [2, 7, 8, 30, 31, 32])
+@pytest.mark.parametrize("count", [2, 8, 31])
 def test_links_are_spread_over_those_who_can_be_dialled(count: int) -> None:
     """One for all would carry everybody's shares."""
     members = [f"p{index:03}" for index in range(3 * count)]
@@ -83,15 +83,11 @@ def test_three_that_only_dial_out_and_one_that_listens_are_a_swarm_of_four() -> 
     for id in ("b", "c", "z"):
         scene.act(id, look)
     assert seen == {"b": ("z",), "c": ("z",), "z": ("a", "b", "c")}
-
-
-def test_nobody_who_only_dials_out_ever_writes_to_another() -> None:
-    scene = Scene().founded(*"abcz", outward="abc")
     for _ in range(40):
         scene.wait(1.0)
         for id in scene.peers:
             scene.wake(id)
         letters = [(letter.source, letter.destination) for letter in scene.mail]
-        assert letters and all("z" in ends for ends in letters)
+        assert letters and all("z" in ends for ends in letters), "two that only dial out never meet"
         scene.deliver()
     assert all(len(peer.table.live()) == 4 for peer in scene.peers.values())

@@ -90,17 +90,6 @@ def test_one_that_returns_takes_no_other_swarm_for_its_own(rooted: bool) -> None
     assert scene.peers["a"].known() == ()
 
 
-def test_a_young_founder_gives_its_swarm_up_for_those_who_return() -> None:
-    scene = Scene()
-    scene.enter("a", anchor=OTHER_ANCHOR)
-    scene.join("a")
-    for id in "bc":
-        scene.enter(id, incarnation=2)
-        scene.join(id, "a", "b", "c", returning=True)
-    assert SwarmGivenUp() in scene.go_on(30.0, step_s=0.2, turns=True)
-    assert phases(scene) == {(Phase.TRAINING, ANCHOR)}
-
-
 @pytest.mark.parametrize("ids", ["ab", "abcd"])
 def test_one_that_lost_its_checkpoint_keeps_nobody_from_founding_anew(ids: str) -> None:
     """It has the smallest id, so that all wait for it, and not the anchor; it founds nothing, which

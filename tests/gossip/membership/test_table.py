@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Meet, Part
 from rumor.gossip.effects.events import PeerDied, PeerLeft, PeerMet, PeerRecovered, PeerSuspected
-from rumor.gossip.membership.table import Change, MemberTable
+from rumor.gossip.membership.table import Change, LocalHealth, MemberTable
 from rumor.gossip.wire.messages import HEARTBEAT_MAX, Member, Phase
 
 from ..scene import member
@@ -20,7 +20,6 @@ A, B, C = member("a"), member("b"), member("c")
 WARY = ProtocolConfig(suspect_s=4.0, dead_s=10.0)
 
 SILENT_S = 100.0
-"""By then hearsay counts: nobody has spoken for so long."""
 
 
 def learn(
@@ -358,3 +357,21 @@ def test_everybody_is_listed_by_id_in_whatever_order_they_came_and_went() -> Non
     lives = [(m.id, m.incarnation) for m in view.others(alive=True)]
     assert lives == [("a", 1), ("b", 1), ("z", 2)]
     assert [m.id for m in view.members()] == ["m", "a", "b", "z"], "its own entry comes first"
+
+
+def late(*times: float, interval_s: float = 1.0) -> tuple[LocalHealth, list[float]]:
+    health = LocalHealth(interval_s)
+    return health, [health.ticked(now) for now in times]
+
+
+def test_lateness_is_forgotten_once_a_tick_is_in_time_again() -> None:
+    health, _ = late(*(2.0 * n for n in range(60)))
+    for n in range(40):
+        health.ticked(118.0 + 1.0 + n)
+    assert health.factor == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("gap_s", "stalled_s"), [(2.5, 0.0), (3.0, 0.0), (3.5, 2.5), (60.0, 59.0)])
+def test_more_than_lateness_is_a_stall(gap_s: float, stalled_s: float) -> None:
+    _, stalls = late(0.0, 1.0, 1.0 + gap_s)
+    assert stalls == [0.0, 0.0, stalled_s]

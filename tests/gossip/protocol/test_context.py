@@ -20,7 +20,6 @@ from ..scene import Scene, of, to
 
 
 def founded(*ids: PeerId, neighbors: Neighbors = complete) -> Scene:
-    """Founders of one swarm, all on this topology."""
     return Scene().founded(*ids or "ab", neighbors=neighbors)
 
 
@@ -33,7 +32,6 @@ def arrived() -> Scene:
 
 
 def seen(scene: Scene, id: str, *looks: Callable[[RuleContext], object]) -> list[object]:
-    """What a rule sees in its turn."""
     found: list[object] = []
     scene.act(id, lambda context: found.extend(look(context) for look in looks))
     return found

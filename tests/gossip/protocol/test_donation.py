@@ -73,7 +73,6 @@ def generation(scene: Scene) -> Effects:
 
 
 def copies(effects: Effects) -> list[str]:
-    """For whom copies set out."""
     return [e.destination for e in letters(effects, Offer) if e.body.form.copy]
 
 
@@ -228,12 +227,10 @@ def newcomer(config: ProtocolConfig = WIDE, *donors: str) -> Scene:
 
 
 def asks(scene: Scene, seconds: float) -> list[str]:
-    """Whom the newcomer asks as time passes."""
     return to(scene.passes("n", seconds, 0.2), Ask)
 
 
 def asks_while(scene: Scene, alive: str, times: int, seconds: float) -> list[str]:
-    """The same while one donor is heard."""
     asked: list[str] = []
     for beat in range(times):
         scene.says("n", member(alive, heartbeat=2 + beat))

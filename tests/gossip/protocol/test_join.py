@@ -7,6 +7,7 @@ import pytest
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Greet
 from rumor.gossip.effects.events import Founded
+from rumor.gossip.errors import LocalProtocolError, RemoteProtocolError
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.weight import ONE, WEIGHT_MIN
 from rumor.gossip.wire.formats import Form
@@ -204,3 +205,41 @@ def test_newcomers_whose_only_holder_leaves_without_an_heir_found_anew(own: byte
     scene.mail.clear()
     assert scene.go_on(15.0, step_s=0.2, turns=True).count(Founded()) == 1
     assert {(p.phase, p.swarm) for p in scene.peers.values()} == {(Phase.TRAINING, own)}
+
+
+def founded(*ids: str) -> Scene:
+    return Scene().founded(*ids or "ab")
+
+
+def live(scene: Scene) -> list[str]:
+    return [member.id for member in scene.peers["a"].table.live()]
+
+
+def test_it_tells_how_many_steps_it_has_taken_and_takes_none_that_has_finished() -> None:
+    scene = founded()
+    for trained in (True, False, True):
+        scene.step("a", trained=trained)
+    assert (scene.peers["a"].table.step, scene.peers["b"].table.step) == (2, 0)
+    scene.finish("a")
+    with pytest.raises(LocalProtocolError, match="a step while finished"):
+        scene.step("a")
+    assert scene.peers["a"].table.live()[0].step == 2
+
+
+def test_a_peer_that_broke_the_protocol_was_heard_all_the_same() -> None:
+    scene = founded()
+    scene.push("a", "b")
+    scene.strand("a", "b")
+    assert live(scene) == ["a"]
+    with pytest.raises(RemoteProtocolError):
+        scene.receive(scene.letter("b", "a", Ack(1, 6)))
+    assert live(scene) == ["a", "b"]
+    assert scene.peers["a"].account.outstanding["b", 1].escrow == 5
+
+
+def test_a_protocol_that_was_just_made_wants_to_be_woken_at_once() -> None:
+    scene = Scene()
+    a = scene.enter("a")
+    assert a.deadline() == float("-inf") and a.phase is Phase.SEEKING
+    scene.join("a")
+    assert a.deadline() == scene.config.gossip_s

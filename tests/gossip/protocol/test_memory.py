@@ -21,7 +21,6 @@ def founded(*ids: str) -> Scene:
 
 
 def reads(scene: Scene, id: str, other: str) -> None:
-    """Let a peer ask another for its model, or nobody any more."""
     scene._do(id, "reads", lambda protocol, now: protocol.read(now, other))
     scene.deliver()
 

@@ -20,7 +20,6 @@ Shown = tuple[tuple[ShareId, int], ...]
 
 
 def read(scene: Scene, id: str, other: str = "") -> Effects:
-    """Let a peer ask another for its model."""
     return scene._do(id, "reads", lambda protocol, now: protocol.read(now, other))
 
 

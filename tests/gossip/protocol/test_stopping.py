@@ -15,7 +15,6 @@ Lives = tuple[tuple[PeerId, Incarnation], ...]
 
 
 def asks(scene: Scene, to: str, *lives: tuple[PeerId, Incarnation], by: str = "asker") -> Effects:
-    """Let somebody ask a peer to stop these lives."""
     return scene.receive(scene.letter(by, to, Stop(lives)))
 
 
@@ -24,7 +23,6 @@ def ended(effects: Effects) -> bool:
 
 
 def told(effects: Effects) -> list[tuple[str, Stop]]:
-    """Who is told to stop."""
     return [(letter.destination, letter.body) for letter in letters(effects, Stop)]
 
 

@@ -17,14 +17,12 @@ FOLDER = Path(__file__).with_name("transcripts")
 
 
 def pushed(config: ProtocolConfig = SMALL, weight: int = ONE // 2, host: bytes = b"") -> Scene:
-    """Let a push to b; the mail stays in the bag."""
     scene = Scene(config).founded("a", "b", host=host)
     scene.push("a", "b", weight)
     return scene
 
 
 def arrived(config: ProtocolConfig = SMALL, wait_s: float = 0.0, host: bytes = b"") -> Scene:
-    """The same, and all mail has been delivered."""
     scene = pushed(config, host=host)
     scene.deliver()
     scene.wait(wait_s)
@@ -32,7 +30,6 @@ def arrived(config: ProtocolConfig = SMALL, wait_s: float = 0.0, host: bytes = b
 
 
 def mixed(scene: Scene) -> Scene:
-    """Let b mix what has come, and a hear of it."""
     scene.mix_all("b")
     scene.deliver()
     return scene
