@@ -71,14 +71,12 @@ class AverageEvaluator:
         return step % self._every == 0 and (now := stats()).id == min(now.members)
 
     def measure(self, step: int, read: Callable[[float], Average]) -> AverageEvaluation:
-        """Read the average after a step and measure it.
-
-        **read* takes the seconds to wait for each peer: at most a few times the last reading of all
-        peers, so that a peer that has just died does not delay training until its death is known.
-        """
+        """Read the average after a step and measure it; *read* takes the seconds to wait for a
+        peer."""
         began_s = time.perf_counter()
         found = read(self._patience_s)
         reading_s = time.perf_counter() - began_s
+        # A peer that has just died must not delay training until its death is known.
         self._patience_s = min(_PATIENCE_S_MAX, max(_PATIENCE_S_MIN, _PATIENCE * reading_s))
         if self._copy is None:
             self._copy = deepcopy(self._model)
@@ -93,7 +91,7 @@ class AverageEvaluator:
 
 
 def evaluation_of(*, accuracy: float | None = None, loss: float | None = None) -> Evaluation:
-    """Return an evaluation of which a part may be unknown."""
+    """Return an evaluation that may lack a part."""
     return Evaluation(
         loss=math.nan if loss is None else float(loss),
         accuracy=None if accuracy is None else float(accuracy),
@@ -101,17 +99,12 @@ def evaluation_of(*, accuracy: float | None = None, loss: float | None = None) -
 
 
 def average(
-    runtime: PeerRuntime,
-    vector: Vector,
-    timeout_s: float,
-    stop: threading.Event,
+    runtime: PeerRuntime, vector: Vector, timeout_s: float, stop: threading.Event
 ) -> Average:
     """Read the models of all live peers, one at a time, and average them.
 
-    Waits up to *timeout_s* seconds for each, and no longer once *stop* is set.
-
-    Raises:
-        TrainingError, TransportError: As for `PeerRuntime.call`.
+    Waits up to *timeout_s* for each, and no longer once *stop* is set. Raises as `PeerRuntime.call`
+    does.
     """
     # The caller need not be the training thread: reads from a device are ordered by this thread's
     # streams.
@@ -144,14 +137,10 @@ def average(
 
 
 def _added(
-    total: WeightedSum,
-    runtime: PeerRuntime,
-    peer: str,
-    timeout_s: float,
-    stop: threading.Event,
+    total: WeightedSum, runtime: PeerRuntime, peer: str, timeout_s: float, stop: threading.Event
 ) -> list[int]:
     """Add one peer's model; return its weight in each shard, nothing if it did not arrive."""
-    give_up_s, again_s = time.monotonic() + timeout_s, float("-inf")
+    give_up_s, again_s = time.monotonic() + timeout_s, -math.inf
     while True:
         now = time.monotonic()
         shown, asking, is_there = runtime.look(

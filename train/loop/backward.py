@@ -1,5 +1,4 @@
-"""Optimizer steps within the backward pass: a layer is stepped as soon as its gradients are
-ready."""
+"""Optimizer steps within the backward pass, of each layer once its gradients are ready."""
 
 from collections.abc import Callable
 from functools import partial
@@ -53,8 +52,7 @@ class BackwardSteps:
             {name for name, within in inside.items() if shard in within}
             for shard in range(schema.shards)
         ]
-        self._missing: list[set[str]] = []
-        self._begin()
+        self._missing = [set(names) for names in self._tensors]
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(partial(self._accumulated, name))
             for name, parameter in parameters
@@ -62,18 +60,15 @@ class BackwardSteps:
         ]
 
     def finish(self) -> None:
-        """End a step after its backward pass: step the shards in which some tensors have no
-        gradient."""
+        """End a step after its backward pass."""
+        # In some shards, not all tensors have a gradient.
         self._step()
-        self._begin()
+        self._missing = [set(names) for names in self._tensors]
 
     def close(self) -> None:
         """Remove the hooks from backward passes."""
         for hook in self._hooks:
             hook.remove()
-
-    def _begin(self) -> None:
-        self._missing = [set(names) for names in self._tensors]
 
     def _accumulated(self, name: str, parameter: Tensor) -> None:
         ready = [shard for shard, names in enumerate(self._missing) if names == {name}]

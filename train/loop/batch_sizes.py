@@ -17,15 +17,10 @@ def by_worker(
     read: Callable[[str], _T | None],
     form: str,
 ) -> dict[int, _T]:
-    """Read ``WORKER:VALUE`` texts, where WORKER is an id, or an index from 0.
+    """Read ``WORKER:VALUE`` texts, where WORKER is an id, or an index from 0; return the values
+    by index.
 
-    Args:
-        option: Name of the option, for messages.
-        read: Converts the text after the last colon to a value; None if invalid.
-        form: Expected form, for messages.
-
-    Returns:
-        The value of each named worker, by index.
+    *read* converts a value, or returns None. Messages name the *option* and its *form*.
 
     Raises:
         ConfigError: An entry has another form, or names an unknown worker or one twice.
@@ -36,8 +31,12 @@ def by_worker(
         value = read(rest) if name else None
         if value is None:
             raise ConfigError(f"{option} {text!r} is not {form}")
-        worker = _index(name, ids)
-        if worker is None:
+        # Ids take precedence: nodes of a file may have numbers as names, which need not start at 0.
+        if name in ids:
+            worker = ids.index(name)
+        elif name.isascii() and name.isdigit() and int(name) < len(ids):
+            worker = int(name)
+        else:
             raise ConfigError(
                 f"{option} {text!r}: there is no worker {name}, only 0 to {len(ids) - 1}, "
                 f"called {ids[0]} to {ids[-1]}"
@@ -56,18 +55,10 @@ def batch_sizes(
     >>> batch_sizes(["2:128", "peer-0:8"], ["peer-0", "peer-1", "peer-2"], 32)
     [8, 32, 128]
     """
+
+    def read(text: str) -> int | None:
+        return int(text) if text.isdecimal() and text.isascii() and 0 < int(text) < 2**32 else None
+
     form = "WORKER:N: write 3:128 for batches of 128 samples of worker 3 (N >= 1)"
-    named = by_worker(option, texts, ids, _size, form)
+    named = by_worker(option, texts, ids, read, form)
     return [named.get(index, otherwise) for index in range(len(ids))]
-
-
-def _size(text: str) -> int | None:
-    return int(text) if text.isdecimal() and text.isascii() and 0 < int(text) < 2**32 else None
-
-
-def _index(name: str, ids: Sequence[str]) -> int | None:
-    # Ids take precedence: nodes of a file may have numbers as names, which need not start at 0.
-    if name in ids:
-        return ids.index(name)
-    is_index = name.isascii() and name.isdigit() and int(name) < len(ids)
-    return int(name) if is_index else None

@@ -19,8 +19,7 @@ __all__ = ["Exporter", "check_metrics_port", "require_free_ports"]
 class Exporter:
     """Serves a peer's metrics at ``/metrics`` until it is closed; port 0 for a free one.
 
-    Each scrape reads the peer's existing counters on a thread of the server, and holds no lock
-    while the peer takes a step or waits for a round.
+    Each scrape reads counters on a thread of the server, and holds no lock while the peer steps.
 
     Raises:
         ConfigError: The port is in use, or not available.
@@ -40,11 +39,8 @@ class Exporter:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
             raise _port_in_use(host, port, error) from None
-        self.port = self._server.server_port
-        """Port of the server."""
-        address = join_address(host, str(self.port))
+        address = join_address(host, str(self._server.server_port))
         self.url = f"http://{address.removeprefix('tcp://')}/metrics"
-        """Address of the metrics."""
 
     def close(self) -> None:
         """Stop serving."""
@@ -81,11 +77,8 @@ class Exporter:
 
 
 def check_metrics_port(port: int, peers: int = 1) -> None:
-    """Check that metrics can be served on *peers* ports, from *port* on.
-
-    Raises:
-        ConfigError: A port is out of range, or prometheus_client is not installed.
-    """
+    """Check that *peers* ports, from *port* on, are in range, and that prometheus_client is
+    installed; raise `ConfigError` if not."""
     if not 0 <= port <= PORT_MAX or (port and port + peers - 1 > PORT_MAX):
         several = f" for {peers} peers" if peers > 1 else ""
         raise ConfigError(
@@ -98,11 +91,7 @@ def check_metrics_port(port: int, peers: int = 1) -> None:
 
 
 def require_free_ports(port: int, peers: int, host: str = "127.0.0.1") -> None:
-    """Check that the ports of *peers* peers are free; port 0 always passes.
-
-    Raises:
-        ConfigError: A port is in use; or see `check_metrics_port`.
-    """
+    """Check ports as `check_metrics_port` does, and that they are free; port 0 always passes."""
     check_metrics_port(port, peers)
     for each in range(port, port + peers) if port else ():
         with sockets.socket() as probe:
@@ -114,7 +103,6 @@ def require_free_ports(port: int, peers: int, host: str = "127.0.0.1") -> None:
 
 
 def _port_in_use(host: str, port: int, error: OSError) -> ConfigError:
-    """Return the error for a port where metrics cannot be served."""
     return ConfigError(
         f"metrics cannot be served at {host}:{port} ({error.strerror or error}): choose another "
         "metrics_port, or 0 for a free one"

@@ -96,10 +96,9 @@ class Learner:
         return over or (self.steps is not None and self.taken >= self.steps)
 
     def step(self, *, swarm_steps: int = 0) -> Tensor:
-        """Take one optimizer step; returns the loss on the batch before it, a scalar.
+        """Take one optimizer step; return the loss before it, a scalar.
 
-        **swarm_steps* is the number of steps that all peers together had taken at this one's last
-        turn; learning rate schedules use it.
+        Learning rate schedules use *swarm_steps*, the steps of all peers as of the last turn.
         """
         if self._config.journal:
             seed = seed_of(self._config.seed, self._peer, f"step:{self.taken}")
@@ -123,8 +122,7 @@ class Learner:
         return self.task.evaluate(self.model) if due else None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for a checkpoint, next to the model: optimizer, position in the data,
-        origin."""
+        """Return the state for a checkpoint, next to the model."""
         return {
             "made_from": self._made_from,
             "taken": self.taken,
@@ -132,11 +130,10 @@ class Learner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from the state of another incarnation of the same peer.
+        """Continue from a checkpoint's state.
 
         Raises:
-            ConfigError: That incarnation trained something else, or on other data; the message
-                names the first difference, and nothing has changed.
+            ConfigError: It trained something else, or on other data; nothing was changed.
         """
         for name, then in state["made_from"].items():
             now = self._made_from.get(name)

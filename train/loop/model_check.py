@@ -19,12 +19,11 @@ _LOOK_EVERY_STEPS: Final = 100
 
 
 class ModelCheck:
-    """Compares a module with its state when it was laid into a vector.
-
-    Tensors that are replaced afterwards train alone, without the values that other peers send.
+    """Compares a module with its state when it was laid into a vector: a tensor that is replaced
+    afterwards trains alone, without the values that other peers send.
 
     Raises:
-        TrainingError: They are on several devices, which this format does not support.
+        TrainingError: Its tensors are on several devices, which this format does not support.
     """
 
     def __init__(self, vector: Vector, wire: str, frozen_may_differ: bool = False) -> None:
@@ -51,10 +50,7 @@ class ModelCheck:
         self.require_constant()
 
     def require_constant(self) -> None:
-        """Raise unless frozen parameters have the same bits as in `begin`; reads them.
-
-        Raises:
-            TrainingError: A frozen parameter has changed.
+        """Read frozen parameters, and raise `TrainingError` if they differ from those in `begin`.
         """
         if self._frozen_may_differ:
             return
@@ -68,11 +64,7 @@ class ModelCheck:
             )
 
     def after_step(self, steps: int) -> None:
-        """Check the model, and read its numbers, once every so often.
-
-        Raises:
-            TrainingError: As for `require_sound`.
-        """
+        """Check the model, and read its numbers, once every so often; raise as `require_sound`."""
         if self._is_new or steps % _CHECK_EVERY_STEPS == 0:
             self.require_whole()
         # A loop that changes frozen parameters usually does so in each step.
@@ -84,22 +76,13 @@ class ModelCheck:
         self._is_new = False
 
     def require_sound(self) -> None:
-        """Raise unless the module still is what peers average, and all its numbers are finite.
-
-        Raises:
-            TrainingError: As for `require_whole`, or a number is not finite.
-        """
+        """Raise `TrainingError` unless the module still is what peers average, and finite."""
         self.require_whole()
         self.require_constant()
         self._vector.require_finite()
 
     def require_whole(self) -> None:
-        """Raise unless the module still consists of the tensors that peers average.
-
-        Raises:
-            TrainingError: A tensor was replaced, removed or moved, or there is a new one to train;
-                the message names it.
-        """
+        """Raise `TrainingError` if a tensor was replaced, removed or moved, or is new to train."""
         # model.to() also creates new buffers: report the parameters first.
         self._vector.layout.require_in_place()
         now, plain = _named(self._module), plain_names(self._module)
@@ -139,7 +122,5 @@ def _saved_buffers(module: nn.Module) -> set[str]:
 
 def _named(module: nn.Module) -> dict[str, Tensor]:
     """Return all tensors of a module, tied ones under each of their names."""
-    return {
-        **dict(module.named_parameters(remove_duplicate=False)),
-        **dict(module.named_buffers(remove_duplicate=False)),
-    }
+    parameters = module.named_parameters(remove_duplicate=False)
+    return {**dict(parameters), **dict(module.named_buffers(remove_duplicate=False))}

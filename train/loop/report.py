@@ -12,7 +12,6 @@ from ...gossip.weight import in_units
 from ..model import frozen_names, named_state
 from ..runtime.shutdown import MergeResult
 from ..runtime.telling.stats import METRICS, PeerStats
-from ..storage.files import write_json
 from ..storage.merge import as_text, runs_of, save_model, with_aliases
 from ..tensors.vector import Vector
 
@@ -59,30 +58,20 @@ class Report:
         merge = None if self.merge is None else asdict(self.merge)
         return told | {"shards": len(stats.weights), "merge": merge}
 
-    def write(self, folder: Path) -> None:
-        """Write ``peer.json`` atomically.
-
-        Raises:
-            OSError: It cannot be written; an existing file is unchanged.
-        """
-        write_json(folder / "peer.json", self.as_json())
-
 
 def save_peer_model(
     stats: PeerStats, model: nn.Module, vector: Vector, path: Path, *, with_frozen: bool
 ) -> None:
     """Write a peer's model with the data that merging needs: the peer, its weight, its shards.
 
-    Extra state is included if it is a tensor, and frozen parameters *with_frozen*.
+    Extra state is included if it is a tensor.
 
     Raises:
         OSError: It cannot be written; an existing file is unchanged.
     """
-    schema, state = vector.schema, named_state(model)
-    state = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-    if not with_frozen:
-        left_out = frozen_names(model, vector.layout.travelling)
-        state = {name: value for name, value in state.items() if name not in left_out}
+    left_out = () if with_frozen else frozen_names(model, vector.layout.travelling)
+    schema, named = vector.schema, named_state(model).items()
+    state = {n: v for n, v in named if isinstance(v, Tensor) and n not in left_out}
     metadata = {
         "peer": stats.id,
         "weight_units": str(stats.weight_units),

@@ -31,7 +31,7 @@ class MemberSampler(Sampler[int]):
     def __init__(self, data: Sized, peer: Peer) -> None:
         self._data, self._peer = data, peer
         self.epoch = 0
-        """Number of the next epoch of this member, from 0."""
+        """Number of the next epoch, from 0."""
 
     def __len__(self) -> int:
         """Number of samples in an epoch that begins now."""

@@ -23,27 +23,20 @@ _installed: "list[SignalHandling]" = []
 
 
 class SignalHandling:
-    """Records the first of `SIGNALS` instead of ending the process, and passes it on afterwards.
+    """Records the first of `SIGNALS` and sets *stop*, instead of ending the process, and passes it
+    on afterwards.
 
     A repeated signal, a second later or more, ends the process at once. Ignored signals stay
     ignored. A forked child gets the previous handlers.
-
-    Args:
-        stop: Set at the first signal.
     """
 
     def __init__(self, stop: threading.Event) -> None:
         self.caught: int | None = None
-        """The signal that was received, or None."""
+        """The signal that was received."""
         self._stop = stop
         self._before: dict[int, Any] = {}
         self._caught_s = 0.0
         self._passed_on = False
-
-    @property
-    def status(self) -> int:
-        """Exit status of a process that the signal ended, as in shells."""
-        return 128 + (self.caught or 0)
 
     def install(self) -> None:
         """Install the handlers; off the main thread, log that signals are not handled."""
@@ -76,12 +69,7 @@ class SignalHandling:
                 signal.signal(number, signal.SIG_DFL if before is None else before)
 
     def pass_on(self) -> None:
-        """Call the previous handler once; without one, exit.
-
-        Raises:
-            SystemExit: No handler was installed before.
-            KeyboardInterrupt: The signal is SIGINT, and the previous handler was Python's own.
-        """
+        """Call the previous handler once; without one, exit."""
         self.remove()
         if self.caught is None or self._passed_on:
             return
@@ -92,12 +80,8 @@ class SignalHandling:
         before(self.caught, None)
 
     def exit(self) -> NoReturn:
-        """Exit the process.
-
-        Raises:
-            SystemExit: Always, with `status`.
-        """
-        raise SystemExit(self.status)
+        """Exit the process with the status of one that the signal ended, as in shells."""
+        raise SystemExit(128 + (self.caught or 0))
 
     def note(self, number: int) -> None:
         """Record a signal that another process of this peer has received, as if it came here."""

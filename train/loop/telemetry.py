@@ -1,5 +1,4 @@
-"""Telemetry of a peer while its loop runs: rows of metrics, the average of all peers,
-Prometheus."""
+"""Telemetry of a peer: rows of metrics, the average of all peers, Prometheus, and its end."""
 
 import logging
 import math
@@ -19,6 +18,7 @@ from ..loggers.logger import LoggedRun, make_loggers
 from ..loggers.writer import LogWriter
 from ..runtime.shutdown import MergeResult
 from ..runtime.telling.stats import METRICS, AverageEvaluation, PeerStats
+from ..storage.files import write_json
 from ..storage.jsonl import JsonlLog
 from ..storage.ledger_file import ledger_paths
 from ..tasks.task import Evaluation
@@ -102,11 +102,7 @@ class Telemetry:
         self._sketch_due_s = -math.inf
 
     def serve(self, stats: Callable[[], PeerStats]) -> None:
-        """Start serving metrics, if configured.
-
-        Raises:
-            ConfigError: The port is in use or not available.
-        """
+        """Start serving metrics, if configured; raise `ConfigError` if the port is taken."""
         # A killed process may have left the file.
         self._unready()
         if self._config.metrics_port is None:
@@ -123,13 +119,15 @@ class Telemetry:
         return None if self._exporter is None else self._exporter.url
 
     def begin(self, stats: Callable[[], PeerStats]) -> None:
-        """Start writing rows, if configured, once the peer has joined.
-
-        Raises:
-            ConfigError: The *ready* file cannot be written.
-        """
+        """Start writing rows, if configured, once the peer has joined; raise `ConfigError` if the
+        *ready* file cannot be written."""
         first = stats()
-        self._say_ready(first.id)
+        if self._ready is not None:
+            try:
+                self._ready.write_text(f"{first.id}\n")
+            except OSError as error:
+                why = error.strerror or error
+                raise ConfigError(f"RUMOR_READY: {self._ready}: {why}") from None
         self._steps_before = first.steps
         self._started_s = self._stepped_s = time.perf_counter()
         out, log_every = self._config.out, self._config.log_every
@@ -151,7 +149,7 @@ class Telemetry:
 
     @property
     def elapsed_s(self) -> float:
-        """Return the training time so far, including earlier incarnations, seconds."""
+        """Training time so far, including earlier incarnations, seconds."""
         return self.before_s + (time.perf_counter() - self._started_s if self._started_s else 0.0)
 
     def stepped(
@@ -166,13 +164,11 @@ class Telemetry:
     ) -> float:
         """Record a step, *exchange_s* of which went to pushing, mixing and waiting for others.
 
-        A tensor loss is read only on request or when a row is written, so that not every step waits
-        for a GPU.
-
         Returns:
             Time taken to measure the average of all peers, which counts for no step, seconds.
         """
         if loss is not None:
+            # A tensor is read on request or for a row only: not every step waits for a GPU.
             loss = self._loss = loss.detach() if isinstance(loss, Tensor) else loss
         averaged, evaluator = None, self._evaluator
         if evaluator is not None and evaluator.is_due(step, stats):
@@ -221,11 +217,8 @@ class Telemetry:
         """Record how the loop ended, and write it if configured.
 
         Args:
-            stats: Reads the peer's figures.
             error: The exception that ended the loop; None if it was completed.
-            merge: Result of the merge; None without one.
             caught: Whether a signal was received.
-            left: Whether the peer has left.
             early: Whether it left before the end of the loop, or was asked to stop.
         """
         # Rows reference the peer, and the peer this object.
@@ -280,7 +273,7 @@ class Telemetry:
                 words = f"the model could not be written: {failure.strerror or failure}"
                 report = self.report = replace(report, state="failed", error=words)
             try:
-                report.write(folder)
+                write_json(folder / "peer.json", report.as_json())
             except OSError as failure:
                 self._lose_end(failure)
         self._loggers.close(report.as_json())
@@ -341,14 +334,6 @@ class Telemetry:
         if self._exporter is not None:
             self._exporter.close()
             self._exporter = None
-
-    def _say_ready(self, id: str) -> None:
-        if self._ready is None:
-            return
-        try:
-            self._ready.write_text(f"{id}\n")
-        except OSError as error:
-            raise ConfigError(f"RUMOR_READY: {self._ready}: {error.strerror or error}") from None
 
     def _unready(self) -> None:
         if self._ready is not None:

@@ -13,12 +13,7 @@ from torch import nn
 from ...gossip import ConfigError, RumorError, TrainingError, TransportError
 from ...gossip.protocol.leave import STOPPED
 from ...gossip.protocol.rule import requirements_of
-from ..config import (
-    CHECKPOINTS,
-    CheckpointConfig,
-    PeerConfig,
-    RunConfig,
-)
+from ..config import CHECKPOINTS, CheckpointConfig, PeerConfig, RunConfig
 from ..peer import Peer
 from ..runtime.script.place import take_place
 from ..storage.files import check_folder
@@ -45,15 +40,13 @@ def run(
     *,
     stop: threading.Event | None = None,
 ) -> Report:
-    """Train as one peer until its steps are done or *stop* is set.
-
-    Returns:
-        How it ended; also in ``peer.json``, if there is a folder.
+    """Train as one peer until its steps are done or *stop* is set; ``peer.json`` also says how it
+    ended, if there is a folder.
 
     Raises:
         ConfigError: A setting is out of range, the folder holds another run, or the run to resume
             was trained with other settings or is still running; nothing was written.
-        RumorError, OSError: The run failed; ``peer.json`` also says so, if it can be written.
+        RumorError, OSError: The run failed.
     """
     out = peer_config.out
     if out is None and config.resume:
@@ -104,7 +97,10 @@ class _Training:
             evaluate_every=every,
             checkpoints=False,
         )
-        settings, telemetry = _settings(config, self.learner), self.peer._telemetry
+        # What a replay needs, as JSON values.
+        settings = asdict(config) | {"options": None, "device": str(self.learner.device)}
+        settings["lr_schedule"] = self.learner.lr_schedule
+        telemetry = self.peer._telemetry
         telemetry.settings, telemetry.index = settings, config.index
         telemetry.after_exchange = self._after_exchange
         telemetry.evaluate_end = lambda: self.learner.task.evaluate(self.learner.model)
@@ -185,7 +181,7 @@ class _Training:
 
 
 def _placed(config: RunConfig, peer_config: PeerConfig) -> PeerConfig:
-    """Return the peer's configuration with its name and its folder."""
+    """Return the peer's configuration with its name and checkpoints."""
     out = peer_config.out
     if out is None:
         return replace(peer_config, id=peer_config.named())
@@ -194,10 +190,3 @@ def _placed(config: RunConfig, peer_config: PeerConfig) -> PeerConfig:
     if checkpoint is None and (config.resume or config.checkpoint_every != "never"):
         checkpoint = CheckpointConfig(folder=out / CHECKPOINTS, every=config.checkpoint_every)
     return replace(peer_config, id=id, checkpoint=checkpoint)
-
-
-def _settings(config: RunConfig, learner: Learner) -> dict[str, Any]:
-    """Return the settings that a replay needs: the fields of *config* as JSON values."""
-    found = asdict(config) | {"options": None} | {"device": str(learner.device)}
-    found["lr_schedule"] = learner.lr_schedule
-    return found

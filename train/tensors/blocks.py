@@ -42,13 +42,10 @@ _BLOCK_BYTES: Final = 2 << 20
 
 
 def is_finite_tensor(numbers: Tensor) -> bool:
-    """True if all *numbers*, which have one axis, are finite, at the speed of a sum.
-
-    A number that is not finite makes the sum so; the exact check is needed only if the sum
-    overflowed.
-    """
-    # PyTorch sums 16-bit numbers in a float32 copy, which is slow unless small. Not torch.isfinite
-    # first: on a single number it takes as long as the sum of a frame.
+    """True if all *numbers*, which have one axis, are finite, at the speed of a sum."""
+    # A number that is not finite makes the sum so; only a sum that overflowed needs the exact
+    # check, which on a single number takes as long as the sum of a frame. PyTorch sums 16-bit
+    # numbers in a float32 copy, which is slow unless small.
     return all(
         math.isfinite(overflowing_sum(block).item()) or bool(torch.isfinite(block).all())
         for block in numbers.split(block_numbers(numbers.device))
@@ -99,8 +96,7 @@ def block_numbers(device: torch.device) -> int:
 def blocks(n_numbers: int, device: torch.device, row: int = 1) -> list[int]:
     """Return the block lengths for *n_numbers* numbers, as `torch.split` takes them.
 
-    *row*, a divisor of `BLOCK`, is how many numbers belong together: each block is made of whole
-    rows, except for a last one with the remainder, if any.
+    Each block has whole rows of *row* numbers, a divisor of `BLOCK`, except for the remainder.
     """
     size = block_numbers(device)
     full, rest = divmod(n_numbers, size)
@@ -109,8 +105,8 @@ def blocks(n_numbers: int, device: torch.device, row: int = 1) -> list[int]:
 
 
 def scratch(like: Tensor, dtype: torch.dtype, slot: int = 0) -> Tensor:
-    """Return scratch memory of this thread, as long as *like*, at most a block, on its device, with
-    undefined content. Give each that is in use at the same time its own *slot*."""
+    """Return undefined scratch memory of this thread, as long as *like*, which has at most a block,
+    on its device. Memory in use at the same time needs its own *slot*."""
     key = like.device, dtype, slot
     held = _kept.held.get(key)
     if held is None:
@@ -138,8 +134,7 @@ def mix_blocks(
     """Move numbers toward their encoded values, block by block, in place.
 
     Args:
-        coded: Arrays; *rows* gives the numbers per element of each.
-        rows: Divisors of `BLOCK`.
+        rows: Numbers per element of each *coded* array, divisors of `BLOCK`.
         decode: Called with one block each of the output, the anchor and the encoded arrays.
     """
     sizes = blocks(numbers.numel(), numbers.device, max(rows))
@@ -168,10 +163,8 @@ def no_anchor(numbers: Tensor) -> Tensor:
 
 
 def widened(numbers: Tensor) -> torch.dtype:
-    """Return the dtype of a center with which *numbers* are exchanged.
-
-    Many small moves of 16-bit numbers would be lost to rounding.
-    """
+    """Return the dtype of a center with which *numbers* are exchanged."""
+    # Many small moves of 16-bit numbers would be lost to rounding.
     return torch.float64 if numbers.dtype == torch.float64 else torch.float32
 
 
@@ -181,18 +174,10 @@ def exchange(
 ) -> bool:
     """Exchange flat tensors with a center, block by block; see `effects.Exchange`.
 
-    No operation is a fused multiply-add, so that the bits do not depend on the block length.
-
-    Args:
-        mine: Flat tensors of a register.
-        shared: Tensors of the same lengths and of the dtypes from `widened`, in host memory or on
-            the same device.
-        taken: Fraction by which *mine* moves toward *shared*.
-        given: Fraction by which *shared* moves toward *mine*.
-
-    Returns:
-        True if all differences are finite; otherwise nothing was changed.
+    *shared* has the lengths of *mine* and dtypes from `widened`, in host memory or on the same
+    device. False if a difference is not finite; then nothing was changed.
     """
+    # No operation is a fused multiply-add, so that the bits do not depend on the block length.
     pairs = [
         (own, center)
         for numbers, values in zip(mine, shared, strict=True)
@@ -216,8 +201,8 @@ def _apart(own: Tensor, center: Tensor) -> Tensor:
 
 
 def squared_distance(numbers: Tensor, others: Tensor) -> float:
-    """Return ``|numbers - others|^2`` in float64, of flat tensors on one device; on a CPU, the bits
-    are the same for any number of threads."""
+    """Return ``|numbers - others|^2`` in float64; on a CPU, the same bits for any number of
+    threads."""
     parts = []
     size = block_numbers(numbers.device)
     for own, other in zip(numbers.split(size), others.split(size), strict=True):
@@ -240,14 +225,10 @@ def sketch_of(flats: Sequence[Tensor]) -> tuple[float, ...]:
     Signs are the same at all peers, so that the sketch of a difference of two models is the
     difference of their sketches. The expected square of its norm is that of the model's, with a
     standard deviation of an eighth: unlike a sample of numbers, it does not miss a difference in
-    only a few of them. Computed in float64, chunk by chunk.
-
-    Args:
-        flats: The model as flat floating-point vectors on any device.
+    only a few of them.
 
     Returns:
-        At most `SKETCH_NUMBERS` numbers: the model itself if it has no more; empty if a number is
-        not finite.
+        The model itself if it has no more numbers; empty if one is not finite.
 
     Source: Charikar, Chen and Farach-Colton, ICALP 2002, section 3 (count sketch).
     """

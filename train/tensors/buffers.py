@@ -1,7 +1,7 @@
 """Pool of host memory for shares in flight: counted, bounded and reused.
 
-New memory is slow: the system maps and clears each page at its first use, which costs several times
-the copy that follows. So returned buffers are kept for the next share for some seconds.
+New memory is slow, as the system maps and clears each page at its first use, which costs several
+times the copy that follows. So returned buffers are kept for the next share for some seconds.
 """
 
 import ctypes
@@ -80,10 +80,10 @@ class _Idle(NamedTuple):
 
 
 class Memory:
-    """Lends one peer the buffers for its exchange, within a bound.
+    """Lends one peer the buffers for its exchange, within a bound. Any thread may use it.
 
-    Buffers in use and idle ones share one bound. Idle buffers are freed before it is exceeded;
-    lending never fails, so the caller checks `lacks_room` first. Any thread may use it.
+    Idle buffers are freed before the bound is exceeded; lending never fails, so the caller checks
+    `lacks_room` first.
 
     Args:
         model_bytes: Size of the vector.
@@ -105,8 +105,8 @@ class Memory:
         if models_max < math.inf and model_bytes >= _BOUNDED_BYTES_MIN:
             self.bound_bytes = max(models_max * model_bytes, float(_BOUND_BYTES_MIN))
         self.holds_messages = _messages_keep_pages.is_set() and not (pinned or shared)
-        """True if shares are to stay in their messages: these have pages that are used again, and
-        neither a GPU needs page-locked memory, nor another process the shares."""
+        """True if shares are to stay in their messages, whose pages are used again: no GPU needs
+        page-locked memory, and no other process the shares."""
         self.segments = Segments()
         """Buffers that other processes can read."""
         self._model_bytes = model_bytes
@@ -124,11 +124,8 @@ class Memory:
         return self.bound_bytes < math.inf
 
     def lend(self, size_bytes: int, kind: Kind) -> Tensor:
-        """Lend a buffer with undefined content; uint8, shape ``(size_bytes,)``.
-
-        It returns automatically with its last view: only a socket knows when a frame has been sent,
-        and then releases it.
-        """
+        """Lend a buffer with undefined content, uint8, shape ``(size_bytes,)``, which returns with
+        its last view."""
         is_segment, buffer = self._is_shared or kind == "segments", None
         with self._lock:
             self._take_back()
@@ -140,6 +137,7 @@ class Memory:
             self._count(size_bytes, kind)
         if buffer is None:
             buffer = self._make(size_bytes, is_segment=is_segment)
+        # Only a socket knows when it has sent a frame, and then drops its view.
         array = buffer.numpy()
         weakref.finalize(array, self._returned.append, (kind, buffer)).atexit = False
         return torch.from_numpy(array)
@@ -154,14 +152,12 @@ class Memory:
         return frames
 
     def lacks_room(self, size_bytes: int, promised_bytes: int = 0) -> bool:
-        """True if *size_bytes* more would exceed the bound, not counting idle buffers, but counting
-        *promised_bytes*, which will be used without another check.
-
-        If nothing is in use, any size fits: a share larger than the bound must be exchanged too.
-        """
+        """True if *size_bytes* more than those in use, and *promised_bytes*, which will be used
+        without another check, would exceed the bound."""
         with self._lock:
             self._take_back()
             used = self._used.total() + promised_bytes
+        # A share larger than the bound must be exchanged too.
         return used > 0 and used + size_bytes > self.bound_bytes
 
     def free_idle(self, idle_s: float = IDLE_S) -> None:
@@ -221,13 +217,14 @@ _ITEM_BYTES_MAX: Final = 8
 class Frames:
     """A share that stays in the messages of ZeroMQ that brought it, and is mixed from there.
 
-    That saves the receiver one of two copies of each byte: ZeroMQ copies from the socket to the
-    message in any case, and a frame of 4 MiB has left the cache when it is mixed. Measured over
-    loopback at 44 MB, an exchange without this (and with another pass for the checksum) took 14 %
-    longer. A message lives as long as this, or a view of it. The network thread adds frames; once
-    all are there, any thread may read.
+    The network thread adds frames; once all are there, any thread may read. A message lives as long
+    as this, or a view of it.
     """
 
+    # That saves the receiver one of two copies of each byte: ZeroMQ copies from the socket to the
+    # message in any case, and a frame of 4 MiB has left the cache when it is mixed. Measured over
+    # loopback at 44 MB, an exchange without this (and with another pass for the checksum) took 14 %
+    # longer.
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
         self._frames: dict[int, Tensor] = {}
@@ -272,11 +269,8 @@ _messages_keep_pages = threading.Event()
 def keep_pages(*, messages: bool = False) -> bool:
     """Let this process reuse blocks of up to a gibibyte instead of returning them to the system.
 
-    Stacks of vectors and messages of ZeroMQ are allocated and freed thousands of times a minute.
-    glibc returns blocks of their size to the system and faults in every page again: a tenth of a
-    simulation's time, and a third of the cost of receiving. The setting affects the whole process,
-    so only a program may call this, not a library. A peer that has freed a buffer then returns free
-    pages, see `give_pages_back`.
+    The setting affects the whole process, so only a program may call this, not a library; without
+    glibc nothing changes.
 
     Args:
         messages: Whether to keep other threads' blocks too, such as those ZeroMQ receives: an arena
@@ -285,8 +279,11 @@ def keep_pages(*, messages: bool = False) -> bool:
             from their messages; in fresh pages, these would cost more than the copy they save.
 
     Returns:
-        True if the setting took effect; without glibc nothing changes.
+        True if the setting took effect.
     """
+    # Stacks of vectors and messages of ZeroMQ are allocated and freed thousands of times a minute.
+    # glibc returns blocks of their size to the system and faults in every page again: a tenth of a
+    # simulation's time, and a third of the cost of receiving.
     mallopt = _of_glibc("mallopt")
     if mallopt is None:
         return False
@@ -297,11 +294,7 @@ def keep_pages(*, messages: bool = False) -> bool:
 
 
 def give_pages_back() -> bool:
-    """Return this process's free memory to the system; memory freed later is kept again.
-
-    Returns:
-        True if any was returned; without glibc nothing happens.
-    """
+    """Return this process's free memory to the system; True if there was any, and glibc."""
     malloc_trim = _of_glibc("malloc_trim")
     return malloc_trim is not None and bool(malloc_trim(0))
 

@@ -58,11 +58,6 @@ class _Held(NamedTuple):
     """Exchanges begun, exchanges done, and time of creation, ns: int64, axes ``(3,)``."""
     flats: Flats
 
-    @property
-    def age(self) -> tuple[int, bytes]:
-        """Return a sort key by which the oldest comes first."""
-        return int(self.counts[_MADE_NS]), self.token
-
     def let_go(self) -> None:
         """Release the center."""
         os.close(self.badge)
@@ -72,13 +67,11 @@ class _Held(NamedTuple):
 class SharedCenters:
     """One peer's hold on the centers of its swarm.
 
-    The first peer makes a center. Only centers held by known peers of the same swarm count: a peer
-    never exchanges with the center of another run, or of one that has ended, whatever they have in
-    common. If two were made because their holders did not know each other, the younger one is
-    abandoned once they do.
+    The first peer makes a center. Only centers held by known peers of the same swarm count, never
+    those of another run. If two were made because their holders did not know each other, the
+    younger one is abandoned once they do.
 
     Args:
-        life: Incarnation of this peer.
         known: Returns the other peers of its swarm.
         note: Called at each exchange, under the lock and before anything changes, with the center's
             token, the number of the exchange, from 1 on, and whether the previous one was
@@ -100,7 +93,6 @@ class SharedCenters:
                 "whose peers gossip, such as easgd"
             )
         self.life = life
-        """Incarnation of this peer."""
         self._known = known
         self._note = note
         self._held: dict[_Key, _Held] = {}
@@ -108,8 +100,6 @@ class SharedCenters:
 
     def exchange(self, effect: Exchange, vector: Vector) -> None:
         """Exchange a register with a center, one peer at a time.
-
-        If the process is killed meanwhile, only some of the numbers are exchanged.
 
         Raises:
             TrainingError: A number is not finite, or no center is available; nothing was changed.
@@ -150,26 +140,26 @@ class SharedCenters:
     def _find(self, key: _Key, numbers: Sequence[Tensor], known: frozenset[Life]) -> None:
         """Hold the oldest center of this peer and the others in its swarm, or make one."""
         with _opening(key):
-            found = {mine.token: mine for mine in (self._held.get(key),) if mine is not None}
+            mine = self._held.get(key)
+            found = {} if mine is None else {mine.token: mine}
             for path, token in _shown({_badge_name(key, life) for life in known}):
                 held = None if token in found else self._attach(key, path, token, numbers)
                 if held is not None:
                     found[token] = held
-            oldest, *younger = sorted(found.values(), key=lambda held: held.age) or [
-                self._make(key, numbers)
-            ]
+            if not found:
+                token = os.urandom(TOKEN_BYTES)
+                made = self._hold(key, sealed_file(_size_bytes(numbers), token), token, numbers)
+                made.counts[_MADE_NS] = time.time_ns()
+                found[token] = made
+            oldest, *younger = sorted(
+                found.values(), key=lambda held: (int(held.counts[_MADE_NS]), held.token)
+            )
             for held in younger:
-                if held is self._held.get(key):
+                if held is mine:
                     _log.info("of two centers called %s, going over to the older one", key[1])
                 held.let_go()
             self._held[key] = oldest
         self._looked_among[key] = known
-
-    def _make(self, key: _Key, numbers: Sequence[Tensor]) -> _Held:
-        token = os.urandom(TOKEN_BYTES)
-        held = self._hold(key, sealed_file(_size_bytes(numbers), token), token, numbers)
-        held.counts[_MADE_NS] = time.time_ns()
-        return held
 
     def _attach(
         self, key: _Key, path: str, token: bytes, numbers: Sequence[Tensor]
@@ -204,14 +194,10 @@ class SharedCenters:
 
 @contextmanager
 def _opening(key: _Key) -> Iterator[None]:
-    """Prevent other peers from opening or making a center of this name.
-
-    The lock is the name of an abstract socket: unique in a network namespace, and released when its
-    process ends.
-
-    Raises:
-        TrainingError: Another process has held the lock for half a minute.
-    """
+    """Prevent other peers from opening or making a center of this name; raise `TrainingError` once
+    another process has done so for half a minute."""
+    # The lock is the name of an abstract socket: unique in a network namespace, and released when
+    # its process ends.
     name = blake2b(key[1].encode(), key=key[0], digest_size=16).hexdigest()
     give_up_s = time.monotonic() + _OPENING_S
     with socket.socket(socket.AF_UNIX) as taken:

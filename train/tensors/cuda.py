@@ -23,13 +23,13 @@ class Mark(NamedTuple):
     """A position in the work of a device, or of a thread."""
 
     is_passed: Callable[[], bool]
-    """True if all work before it is done; does not wait."""
+    """True if all work before it is done."""
     wait: Callable[[], object]
     """Waits until all work before it is done, and raises its error, if any."""
 
 
 def passed(marks: Sequence[Mark]) -> bool:
-    """True if all marks are passed; does not wait."""
+    """True if all marks are passed."""
     return all(mark.is_passed() for mark in marks)
 
 
@@ -102,8 +102,7 @@ def depart(
             finite; it may wait for the device. None if they are sent unchanged.
 
     Returns:
-        A mark that is passed when they have arrived, and a callback to call then, which returns
-        True if all are finite.
+        A mark that is passed when they have arrived; then, the callback says if all are finite.
     """
     aside = numbers.clone()
     if write is not None:
@@ -127,14 +126,10 @@ def depart(
 
 
 def find_device(name: str, dtype: torch.dtype = torch.float32) -> torch.device:
-    """Return the device of that name, with its index; ``auto`` is a GPU if available, else the CPU.
-
-    Args:
-        name: A torch device: ``cpu``, ``cuda``, ``cuda:1``.
-        dtype: A dtype that the device must support.
+    """Return a torch device with its index; ``auto`` is a GPU if available, else the CPU.
 
     Raises:
-        ConfigError: The device is not available, or does not return values.
+        ConfigError: The device is not available, lacks *dtype*, or does not return values.
     """
     found = name
     if name == "auto":
@@ -149,11 +144,7 @@ def find_device(name: str, dtype: torch.dtype = torch.float32) -> torch.device:
 
 
 def queue_of(device: torch.device) -> CudaQueue | None:
-    """Return the queues of a device; None for host memory, where the caller does the work.
-
-    Raises:
-        TrainingError: Models cannot be shared from such a device.
-    """
+    """Return the queues of a CUDA device; None for host memory, where the caller does the work."""
     if device.type == "cpu":
         return None
     if device.type == "cuda":

@@ -1,5 +1,5 @@
-"""How a module's tensors lie in flat memory: which are sent, in what order and at which offset; and
-whether the others have changed."""
+"""Layout of a module's tensors in flat memory: which are sent, in what order and at which offset;
+and whether the others have changed."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -46,10 +46,8 @@ __all__ = [
     "Plan",
     "Segment",
     "bits_of",
-    "flatten",
     "plan",
     "resized",
-    "segment_of",
 ]
 
 
@@ -62,7 +60,7 @@ class Placed(NamedTuple):
     aliases: Mapping[str, Tensor] = MappingProxyType({})
     """Other tensors of the module in the same memory, by name; they must stay there."""
     strides: tuple[int, ...] | None = None
-    """Strides that the tensor had at first; None if it had gaps or overlaps, for contiguous ones.
+    """Strides that the tensor had at first; None for contiguous ones, if it had gaps or overlaps.
     """
 
     @property
@@ -70,14 +68,9 @@ class Placed(NamedTuple):
         """All tensors of the module at this position."""
         return self.tensor, *self.aliases.values()
 
-    def room(self, host: Tensor, offset_bytes: int) -> Tensor:
-        """Return a view of the bytes at an offset in this tensor's dtype and shape."""
-        raw = host[offset_bytes : offset_bytes + self.spec.size_bytes]
-        return raw.view(self.tensor.dtype).view(self.tensor.shape)
-
     def view(self, numbers: Tensor, start: int) -> Tensor:
-        """Return a view of this tensor's numbers in *numbers*, from *start* of its last axis on,
-        with the tensor's shape and strides."""
+        """Return a view of *numbers*, from *start* of the last axis on, with the tensor's shape and
+        strides."""
         # Not by the tensor itself, which a script may have converted or resized.
         found = numbers[..., start : start + math.prod(self.spec.shape)]
         plain = found.view((*found.shape[:-1], *self.spec.shape))
@@ -99,26 +92,13 @@ class Segment(NamedTuple):
     device: torch.device
 
 
-def segment_of(tensors: tuple[Placed, ...]) -> Segment:
-    """Make a segment of neighboring tensors of one dtype on one device."""
-    first = tensors[0]
-    stop_bytes = tensors[-1].offset_bytes + tensors[-1].spec.room_bytes
-    return Segment(tensors, first.offset_bytes, stop_bytes, first.tensor.dtype, first.tensor.device)
-
-
 class Layout:
     """Which tensors of *module* are sent, and their positions.
 
     Parameters that require gradients and finite floating-point buffers are shared, dtype by dtype
-    in the module's order, under their plain names. Other buffers are local: only a copy carries
-    them. Frozen parameters, and buffers that the module does not save, are never sent.
-
-    Args:
-        module: The model.
-        shards: Number of pieces into which the vector is cut.
-        scattered: Whether each piece has cache lines from all over the vector.
-        own: Plain names of tensors or modules that are always local.
-        extra_state: Extra state that a copy also carries, or None.
+    in the module's order, under their plain names. Other buffers, and what *own* names, are local:
+    only a copy carries them, and *extra_state*. Frozen parameters, and buffers that the module does
+    not save, are never sent. *shards* and *scattered* are those of `Schema`.
 
     Raises:
         ConfigError: There are more shards than cache lines, or a name in *own* matches nothing in
@@ -137,7 +117,6 @@ class Layout:
         extra_state: Tensor | None = None,
     ) -> None:
         self.module = module
-        """The model."""
         shared, local = sort_out(module, own)
         if not shared:
             what = "requires gradients and is not local" if own else "requires gradients"
@@ -152,39 +131,49 @@ class Layout:
         self.placed: tuple[Placed, ...] = tuple(item for item in placed if item.spec.shared)
         """All shared tensors, in order."""
         grouped = groupby(self.placed, key=lambda item: (item.tensor.dtype, item.tensor.device))
-        self.segments = tuple(segment_of(tuple(items)) for _, items in grouped)
+        segments = []
+        for (dtype, device), items in grouped:
+            tensors = tuple(items)
+            stop_bytes = tensors[-1].offset_bytes + tensors[-1].spec.room_bytes
+            segments.append(Segment(tensors, tensors[0].offset_bytes, stop_bytes, dtype, device))
+        self.segments = tuple(segments)
         self._within = [tensor for each in self.placed for tensor in each.tensors]
         self._flats: tuple[Tensor, ...] = ()
         self._places: list[tuple[int, int]] = []
 
     @property
     def travelling(self) -> tuple[Tensor, ...]:
-        """The module's tensors that are sent, including all tied ones, and those that only a copy
-        carries."""
+        """The module's tensors that are sent or copied, including all tied ones."""
         return *self._within, *(placed.tensor for placed in self.local)
 
     def lay_out(self, empty: Callable[[int, torch.dtype], Tensor] | None) -> tuple[Tensor, ...]:
-        """Move each segment's tensors into one flat tensor, of which they become views.
-
-        *empty* allocates host memory of zeros for it, if not torch.
-        """
-        flats = tuple(flatten(segment.tensors, empty) for segment in self.segments)
-        self._flats, self._places = flats, self._now()
-        return flats
+        """Move each segment's tensors into one flat tensor, of which they become views with the
+        same strides; *empty*, if given, allocates it in host memory, as zeros."""
+        flats = []
+        for each in self.segments:
+            size = (each.stop_bytes - each.start_bytes) // each.dtype.itemsize
+            if empty is not None:
+                flats.append(empty(size, each.dtype))
+            else:
+                flats.append(torch.zeros(size, dtype=each.dtype, device=each.device))
+        views = self.tensors(flats)
+        for placed in self.placed:
+            view = views[placed.spec.name].copy_(placed.tensor.detach())
+            for tensor in placed.tensors:
+                tensor.data = view
+        self._flats, self._places = tuple(flats), self._now()
+        return self._flats
 
     def note_change(self, shard: int | None = None) -> None:
-        """Report to autograd that the numbers of one shard, or of all, have changed.
-
-        Tensors have a version counter, and backward refuses a tensor that changed after the forward
-        pass. Views made by ``.data =`` do not notice a change of the flat tensor by themselves.
-        """
+        """Report to autograd that the numbers of one shard, or of all, have changed."""
+        # Backward refuses a tensor whose version changed after the forward pass. Views made by
+        # `.data =` do not notice a change of the flat tensor by themselves.
         for placed in self.placed:
             if shard is None or shard in self.schema.shards_of[placed.spec.name]:
-                increment_version((placed.tensor, *placed.aliases.values()))
+                increment_version(placed.tensors)
 
     def part(self) -> None:
-        """Give each tensor its own storage again: the numbers stay at their addresses, and tensors
-        tied by memory stay tied."""
+        """Give each tensor its own storage again, at the same address; tied ones stay tied."""
         found = self.tensors(self._flats)
         for placed in self.placed:
             view = found[placed.spec.name]
@@ -196,11 +185,7 @@ class Layout:
                     tensor.data = alone
 
     def require_in_place(self) -> None:
-        """Raise unless the tensors are still views of the flat tensors.
-
-        Raises:
-            TrainingError: A tensor is not; the message names it.
-        """
+        """Raise `TrainingError` unless the tensors are still views of the flat tensors."""
         if self._now() == self._places:
             return
         found = self.tensors(self._flats)
@@ -213,24 +198,18 @@ class Layout:
         self._places = self._now()
 
     def _now(self) -> list[tuple[int, int]]:
-        """Return where the tensors are, and how many numbers they have: ``resize_`` may leave a
-        tensor in its place, where it then reaches into others."""
+        # `resize_` may leave a tensor in its place, where it then reaches into others.
         return [(tensor.data_ptr(), tensor.numel()) for tensor in self._within]
 
     def require_one_device(self, wire: str) -> None:
-        """Raise unless the numbers to be converted are on one device.
-
-        Raises:
-            TrainingError: They are on several devices.
-        """
+        """Raise `TrainingError` unless the numbers that *wire* converts are on one device."""
         if len({segment.device for segment in self.segments}) > 1:
             for shard in range(self.schema.shards):
                 plan(self.schema, self.segments, Form(wire), shard)
 
     def frozen(self) -> tuple[FrozenTensor, ...]:
         """Return the frozen parameters with their current values; see `frozen_tensors`."""
-        moving = (*self._within, *(placed.tensor for placed in self.local))
-        return frozen_tensors(self.module, frozenset(map(Tensor.data_ptr, moving)))
+        return frozen_tensors(self.module, frozenset(map(Tensor.data_ptr, self.travelling)))
 
     def tensors(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return the shared tensors, by name, as views into *flats*."""
@@ -242,8 +221,7 @@ class Layout:
         return found
 
     def state_dict(self, flats: Sequence[Tensor]) -> dict[str, Any]:
-        """Return a copy of the module's state dict, with the numbers of *flats* in place of its
-        own."""
+        """Return a copy of the module's state dict, with the numbers of *flats*."""
         found = self.tensors(flats)
         # One tensor may have several names.
         places = {_where(placed.tensor): found[placed.spec.name] for placed in self.placed}
@@ -256,7 +234,7 @@ class Layout:
 
 
 def _parted(name: str, tensor: Tensor, view: Tensor) -> str:
-    """Say why a tensor is no longer the view that was made for it."""
+    """Word the error for a tensor that is no longer the view that was made for it."""
     if tensor.device != view.device or tensor.dtype != view.dtype:
         here, before = (f"{each.dtype} on {each.device}" for each in (tensor, view))
         return (
@@ -273,7 +251,7 @@ def _parted(name: str, tensor: Tensor, view: Tensor) -> str:
 
 
 def resized(name: str, shape: Sequence[int], before: Sequence[int]) -> str:
-    """Say that a tensor has another shape than when the peer was made."""
+    """Word the error for a tensor of another shape than when the peer was made."""
     return (
         f"{name} was resized after the peer was made, from {(*before,)} to {(*shape,)}: let it "
         "have its last shape before Peer(model), as by running a batch through the model"
@@ -282,26 +260,6 @@ def resized(name: str, shape: Sequence[int], before: Sequence[int]) -> str:
 
 def _where(tensor: Tensor) -> tuple[object, ...]:
     return tensor.data_ptr(), tensor.shape, tensor.stride()
-
-
-def flatten(
-    tensors: tuple[Placed, ...], empty: Callable[[int, torch.dtype], Tensor] | None = None
-) -> Tensor:
-    """Move tensors into one flat tensor, of which they become views with the same strides; see
-    `Layout.lay_out`."""
-    whole = segment_of(tensors)
-    size = whole.dtype.itemsize
-    room = (whole.stop_bytes - whole.start_bytes) // size
-    if empty is not None:
-        flat = empty(room, whole.dtype)
-    else:
-        flat = torch.zeros(room, dtype=whole.dtype, device=whole.device)
-    for placed in tensors:
-        view = placed.view(flat, (placed.offset_bytes - whole.start_bytes) // size)
-        view.copy_(placed.tensor.detach())
-        for tensor in placed.tensors:
-            tensor.data = view
-    return flat
 
 
 def _place(
@@ -340,9 +298,8 @@ class Part(NamedTuple):
     flat: int
     """Index of the flat tensor."""
     low: int
-    """Index of the first number."""
     high: int
-    """Index past the last number; with `lines`, both indices are into them."""
+    """Indices of the first number, and past the last; with `lines`, into them."""
     slot: slice
     """Bytes of the payload, padding included."""
     dtype: torch.dtype
@@ -351,15 +308,13 @@ class Part(NamedTuple):
     converts: bool
     """False if the format leaves numbers of this dtype unchanged."""
     bare: bool = False
-    """True if written as absolute values; otherwise the first register is written as differences
-    from the anchor."""
+    """True if written as absolute values, False as differences from the anchor."""
     lines: Tensor | None = None
-    """Indices of cache lines of the flat tensor, int64, on its device; None if they are
-    contiguous."""
+    """Indices of cache lines of the flat tensor, int64, on its device; None if contiguous."""
 
     def of(self, flats: Sequence[Tensor]) -> Tensor:
         """Return the numbers in tensors that lie as the flat ones do: a view, or a copy if they are
-        scattered, see `put`."""
+        scattered, which `put` writes back."""
         flat = flats[self.flat]
         if self.lines is None:
             return flat[self.low : self.high]
@@ -467,11 +422,7 @@ Bits = tuple[object, ...]
 
 
 class Constants:
-    """Frozen parameters, and buffers that the module does not save.
-
-    Args:
-        layout: The module's layout, whose tensors are skipped.
-    """
+    """Frozen parameters, and buffers that the module does not save."""
 
     def __init__(self, layout: Layout) -> None:
         self._module = layout.module
@@ -487,8 +438,7 @@ class Constants:
         return self._named(self._module.named_buffers())
 
     def changed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the tensors whose bits, shape or dtype differ from those at the first call; reads
-        them all."""
+        """Read tensors; return those whose bits, shape or dtype differ from the first call."""
         found = {}
         for name, tensor in tensors.items():
             bits = bits_of(tensor)

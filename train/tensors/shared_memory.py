@@ -45,24 +45,18 @@ _HEAD_BYTES: Final = 4096
 NAME: Final = re.compile(r"([1-9][0-9]{0,9}):([0-9]{1,9}):([0-9a-f]{32})", re.ASCII)
 """Name of such a file: process, descriptor and token."""
 
-_HOST_ID_BYTES: Final = 16
-
 
 @lru_cache(maxsize=1)
 def host_id() -> bytes:
-    """Return an id that is equal in processes that can open each other's segments.
-
-    Returns:
-        16 bytes, derived from the running kernel, the namespaces and the user; empty if the system
-        lacks such segments or does not allow opening them.
-    """
+    """Return an id, 16 bytes, that is equal in processes that can open each other's segments; empty
+    if the system lacks them or does not allow opening them."""
     segments = Segments()
     try:
         buffer = segments.make(1)
-        if Attachments().open(segments.name_of(buffer), 1) is None:
+        if open_segment(segments.name_of(buffer), 1) is None:
             return b""
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
-        digest = blake2b(boot, digest_size=_HOST_ID_BYTES)
+        digest = blake2b(boot, digest_size=16)
         for kind in ("pid", "user", "net"):
             digest.update(os.readlink(f"/proc/self/ns/{kind}").encode())
     except (AttributeError, OSError):
@@ -91,11 +85,7 @@ def sealed_file(length: int, token: bytes) -> int:
 
 
 class _PinnedMapping(mmap.mmap):
-    """A mapping whose pages are locked, so that a GPU copies directly from and to them.
-
-    The driver must unlock pages before they are unmapped. A finalizer of a mapping runs after that;
-    `__del__` runs before.
-    """
+    """A mapping whose pages are locked, so that a GPU copies directly from and to them."""
 
     _unpin: Callable[[], object] | None = None
 
@@ -109,7 +99,8 @@ class _PinnedMapping(mmap.mmap):
         self._unpin = partial(runtime.cudaHostUnregister, place)
 
     def __del__(self) -> None:
-        # At the end of the process the CUDA context may be gone, and all locks with it.
+        # The driver must unlock pages before they are unmapped: a finalizer runs after that. At the
+        # end of the process the CUDA context may be gone, and all locks with it.
         if self._unpin is not None and not sys.is_finalizing():
             self._unpin()
 
@@ -129,8 +120,8 @@ class Segments:
         self._held: dict[int, _Held] = {}
 
     def make(self, size_bytes: int, *, pinned: bool = False) -> Tensor:
-        """Return a buffer in its own segment, which is freed with its last view; with *pinned* and
-        a GPU, its pages are locked.
+        """Return a buffer in its own segment, which is freed with its last view; *pinned* locks its
+        pages if there is a GPU.
 
         Raises:
             AttributeError, OSError, ValueError: The system lacks segments, or memory.
@@ -161,8 +152,7 @@ class Segments:
         return f"{os.getpid()}:{held.fd}:{held.token.hex()}" if held is not None else ""
 
     def abandon(self, buffer: Tensor) -> None:
-        """Prevent other processes from opening a buffer from now on; some may still be reading
-        it."""
+        """Prevent other processes from opening a buffer; some may still be reading it."""
         held = self._held.get(buffer.data_ptr())
         if held is not None:
             held.close()
@@ -180,8 +170,7 @@ class _Mapped(NamedTuple):
     """A segment of another process."""
 
     buffer: Tensor
-    pid: int
-    fd: int
+    path: str
     inode: int
     used_s: float
     """Time of the last use, seconds."""
@@ -189,18 +178,13 @@ class _Mapped(NamedTuple):
     def is_there(self) -> bool:
         """True if its owner still holds it."""
         try:
-            return os.stat(_path(self.pid, self.fd)).st_ino == self.inode
+            return os.stat(self.path).st_ino == self.inode
         except OSError:
             return False
 
 
 class Attachments:
-    """Segments of other processes, mapped and cached. Any thread may use it.
-
-    Args:
-        writable: True to map them for writing; else for reading.
-        pinned: See `Segments.make`.
-    """
+    """Segments of other processes, mapped and cached. Any thread may use it."""
 
     def __init__(self, *, writable: bool = False, pinned: bool = False) -> None:
         self._writable, self._pinned = writable, pinned
@@ -208,27 +192,22 @@ class Attachments:
         self._lock = threading.Lock()
 
     def open(self, name: str, size_bytes: int) -> Tensor | None:
-        """Return a segment, mapping it unless cached.
+        """Return a segment by its name, which is untrusted: uint8, shape ``(size_bytes,)``.
 
-        The name is untrusted.
-
-        Returns:
-            uint8, shape ``(size_bytes,)``. None if the segment does not exist, belongs
-            to another user, is smaller, or could be truncated.
+        None if it does not exist, belongs to another user, is smaller, or could be truncated.
         """
         with self._lock:
             mapped = self._kept.get(name)
             if mapped is None or mapped.buffer.numel() < size_bytes:
-                pinned = self._pinned and torch.cuda.is_available()
-                mapped = _attach(name, size_bytes, writable=self._writable, pinned=pinned)
+                mapped = _attach(name, size_bytes, writable=self._writable, pinned=self._pinned)
                 if mapped is None:
                     return None
             self._kept[name] = mapped._replace(used_s=time.monotonic())
         return mapped.buffer[:size_bytes]
 
     def forget_gone(self, idle_s: float = math.inf) -> None:
-        """Release segments whose owner has freed them or ended, and those not used for *idle_s*
-        seconds; segments in use stay mapped."""
+        """Release segments whose owner has freed them or ended, and those not used for *idle_s*;
+        segments in use stay mapped."""
         until_s = time.monotonic() - idle_s
         with self._lock:
             for name, mapped in list(self._kept.items()):
@@ -242,24 +221,22 @@ class Attachments:
 
 
 def open_segment(name: str, size_bytes: int, *, pinned: bool = False) -> Tensor | None:
-    """Return a segment of another process, for reading and writing; see `Segments.make` and
-    `Attachments.open`."""
-    mapped = _attach(name, size_bytes, writable=True, pinned=pinned and torch.cuda.is_available())
-    return None if mapped is None else mapped.buffer[:size_bytes]
+    """Return a segment for reading and writing; see `Segments.make` and `Attachments.open`."""
+    return Attachments(writable=True, pinned=pinned).open(name, size_bytes)
 
 
-def _attach(name: str, size_bytes: int, *, writable: bool, pinned: bool = False) -> _Mapped | None:
+def _attach(name: str, size_bytes: int, *, writable: bool, pinned: bool) -> _Mapped | None:
     match, length = NAME.fullmatch(name), _HEAD_BYTES + size_bytes
     if match is None or size_bytes < 1:
         return None
-    pid, fd, token = int(match[1]), int(match[2]), bytes.fromhex(match[3])
+    path, token = f"/proc/{match[1]}/fd/{match[2]}", bytes.fromhex(match[3])
     try:
-        found = os.stat(_path(pid, fd))
+        found = os.stat(path)
         # Check before opening, because opening a pipe or a device may have side effects.
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
             return None
         mode = os.O_RDWR if writable else os.O_RDONLY
-        opened = os.open(_path(pid, fd), mode | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
+        opened = os.open(path, mode | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
         try:
             found = os.fstat(opened)
             # Only files in memory have seals: this raises for any other.
@@ -269,6 +246,7 @@ def _attach(name: str, size_bytes: int, *, writable: bool, pinned: bool = False)
             # Private and writable: torch has no read-only tensors. What this process does not write
             # stays the owner's memory, and follows its changes.
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_COPY
+            pinned = pinned and torch.cuda.is_available()
             mapping = (_PinnedMapping if pinned else mmap.mmap)(opened, length, access=access)
         finally:
             os.close(opened)
@@ -278,8 +256,4 @@ def _attach(name: str, size_bytes: int, *, writable: bool, pinned: bool = False)
     buffer = torch.frombuffer(mapping, dtype=torch.uint8, offset=_HEAD_BYTES)
     if isinstance(mapping, _PinnedMapping):
         mapping.pin(buffer)
-    return _Mapped(buffer, pid, fd, found.st_ino, time.monotonic())
-
-
-def _path(pid: int, fd: int) -> str:
-    return f"/proc/{pid}/fd/{fd}"
+    return _Mapped(buffer, path, found.st_ino, time.monotonic())

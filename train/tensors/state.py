@@ -43,13 +43,8 @@ _FROM_TEXT: Final[Mapping[str, Callable[[str], object]]] = {
 def flatten_state(state: object, name: str) -> tuple[Any, dict[str, Tensor]]:
     """Split a state into JSON values and tensors, which are copied to host memory.
 
-    Args:
-        state: Nested dictionaries, lists, tuples and sets of tensors, arrays and plain values.
-        name: Prefix of the tensors' names, before their place in the state.
-
-    Returns:
-        The state as JSON values, with names in place of tensors; and these tensors, contiguous and
-        not shared.
+    The state has nested dictionaries, lists, tuples and sets of tensors, arrays and plain values.
+    Each tensor is named by *name* and its place in the state, in the JSON values too.
 
     Raises:
         ConfigError: A checkpoint cannot hold a value; the message names its place.
@@ -180,7 +175,7 @@ _TREE: Final = "tree"
 
 
 def pack_state(state: object) -> bytes:
-    """Return a state as bytes for `unpack_state`; raises as `flatten_state` does."""
+    """Return a state as bytes for `unpack_state`; raise as `flatten_state` does."""
     plain, tensors = flatten_state(state, "state")
     tree = bytearray(json.dumps(plain, allow_nan=False).encode())
     return safetensors.torch.save(tensors | {_TREE: torch.frombuffer(tree, dtype=torch.uint8)})
@@ -207,9 +202,6 @@ _LENGTH_BYTES: Final = 8
 class ExtraState:
     """The extra state of a module and its submodules, see `nn.Module.get_extra_state`.
 
-    All copies of a swarm have one size, so the state is sent in a buffer of at least twice its
-    initial size.
-
     Raises:
         ConfigError: A state has a value that copies and checkpoints cannot hold.
     """
@@ -221,6 +213,7 @@ class ExtraState:
                 flatten_state(part.get_extra_state(), f"{name}._extra_state".lstrip("."))
             except ConfigError as error:
                 raise ConfigError(f"{error}: let get_extra_state return such values") from None
+        # All copies in a swarm have one size, and a state may grow.
         size_bytes = _ROOM_BYTES_MIN
         while self._parts and size_bytes < 2 * len(pack_state(self.state())):
             size_bytes *= 2

@@ -83,13 +83,10 @@ class TensorStore:
     """Values of a peer, and the effects on them.
 
     Args:
-        vector: The values; its `Memory` is used for shares.
-        rounding: Returns random numbers for one snapshot in a format that rounds at random; None
-            if none is used.
-        attachments: Opens the segments of neighbors on this machine; None without shared memory.
-            Closed with the store.
-        centers: Centers to exchange with, for rules that use them, else None. Closed with the
-            store.
+        rounding: Returns random numbers for one snapshot in a format that rounds at random.
+        attachments: Opens the segments of neighbors on this machine, and is closed with the store;
+            None without shared memory.
+        centers: Centers to exchange with, for rules that use them; closed with the store.
     """
 
     def __init__(
@@ -117,8 +114,7 @@ class TensorStore:
         self._lock = threading.Lock()
 
     def free_idle(self) -> None:
-        """Free memory that was not used for some seconds; call this on the network thread about
-        every second."""
+        """Free memory that was not used for some seconds; for the network thread."""
         self._let_go()
         self._vector.memory.free_idle()
         if self._attachments is not None:
@@ -130,12 +126,8 @@ class TensorStore:
         return self._vector.memory.is_bounded
 
     def lacks_room(self, incoming: Mapping[ShareId, int], outgoing: Iterable[SnapshotId]) -> bool:
-        """True if memory does not suffice for another share.
-
-        Args:
-            incoming: Sizes of accepted shares, bytes.
-            outgoing: Snapshots that are requested or taken.
-        """
+        """True if memory does not suffice for one more than accepted shares, whose sizes are given
+        in bytes, and snapshots that are requested or taken."""
         schema = self.schema
         coming = sum(size for share, size in incoming.items() if share not in self._shares)
         going = sum(each not in self._snapshots for each in outgoing)
@@ -143,15 +135,15 @@ class TensorStore:
         return self._vector.memory.lacks_room(schema.copy_bytes, promised)
 
     def measured(self, effect: Measure) -> dict[ShareId, float]:
-        """Return the Euclidean norms of the differences between the first registers of staged
-        shares and the shards of ``x``; without shares that were dropped meanwhile."""
+        """Return the Euclidean distances of ``x`` from the first registers of shares, unless they
+        were dropped meanwhile."""
         found = {}
         self._vector.refresh()
         with self._lock:
             for share in effect.shares:
                 if (staged := self._shares.get(share)) is not None:
                     pairs = self._vector.numbers_in(staged.payload, staged.form, staged.shard)
-                    parts = [squared_distance(theirs, own) for theirs, own, _ in pairs]
+                    parts = [squared_distance(theirs, own) for theirs, own in pairs]
                     found[share] = math.sqrt(math.fsum(parts))
         return found
 
@@ -175,10 +167,8 @@ class TensorStore:
     # Snapshots
 
     def frame_of(self, effect: Send) -> Buffer | None:
-        """Return the payload of a message, not copied; None if its snapshot is unusable.
-
-        Waits for a snapshot that a device is still copying.
-        """
+        """Return the payload of a message, not copied, once a device has copied it; None if its
+        snapshot is unusable."""
         if effect.snapshot is None:
             return b""
         taken = self._usable(effect.snapshot)
@@ -186,40 +176,34 @@ class TensorStore:
         return None if taken is None else taken.host.numpy().data[effect.start_bytes : stop_bytes]
 
     def awaits_device(self, snapshot: SnapshotId | None) -> bool:
-        """True if `frame_of` would wait for a device to copy a snapshot, which may take as long as
-        all work that training has queued there."""
-        taken = self._snapshots.get(snapshot) if snapshot is not None else None
+        """True if `frame_of` would wait for a device, and so for all work queued there."""
+        taken = None if snapshot is None else self._snapshots.get(snapshot)
         return taken is not None and taken.is_finite is None and not passed(taken.marks)
 
     def segment_of(self, snapshot: SnapshotId) -> str:
         """Return the name of a snapshot's segment for neighbors on this machine; empty if they
-        cannot read it.
-
-        Waits as `frame_of` does.
-        """
+        cannot read it. Waits as `frame_of` does."""
         taken = self._usable(snapshot)
         return "" if taken is None else self._vector.memory.segments.name_of(taken.host)
 
     def take(self, effect: Snapshot) -> None:
         """Take a snapshot; if it is not finite, `frame_of` returns None. If a device copies it,
         that shows later, see `failure`."""
-        form, rng = effect.form, None
-        host = self._vector.memory.lend(
-            self._vector.plan(form, effect.shard).size_bytes,
-            "segments" if effect.shown and self._attachments is not None else "snapshots",
-        )
+        form, shard, rng, vector = effect.form, effect.shard, None, self._vector
+        layout = vector.plan(form, shard)
+        is_shown = effect.shown and self._attachments is not None
+        host = vector.memory.lend(layout.size_bytes, "segments" if is_shown else "snapshots")
         if parse_wire(form.wire).is_random and self._rounding is not None:
             rng = self._rounding(effect.id)
-        parts, layout = self._vector.parts, self._vector.plan(form, effect.shard)
-        found = None
-        if parts is not None and effect.register == X and not form.copy:
-            found = parts.take(host, self._vector.memory.segments.name_of(host), layout)
-        if found is None:
-            self._vector.refresh()
+        is_finite = None
+        if vector.parts is not None and effect.register == X and not form.copy:
+            is_finite = vector.parts.take(host, vector.memory.segments.name_of(host), layout)
+        if is_finite is None:
+            vector.refresh()
             with self._lock:
-                taken = self._vector.take(host, effect.register, form, effect.shard, rng)
-        elif found:
-            taken = Taken(host, form, effect.shard, (), (), is_finite=True)
+                taken = vector.take(host, effect.register, form, shard, rng)
+        elif is_finite:
+            taken = Taken(host, form, shard, (), (), is_finite=True)
         else:
             raise not_finite(form)
         self._snapshots[effect.id] = taken
@@ -240,13 +224,11 @@ class TensorStore:
 
     def reclaim(self, effect: Reclaim) -> None:
         """Mix back what a receiver has not accepted."""
-        taken = self._usable(effect.snapshot)
-        if taken is None:
-            # The snapshot was not finite and was never sent; the values it was taken from are not
-            # finite either.
-            return
-        # Local buffers and the anchor are not part of what was given away.
-        self._mix(taken.host, "", effect.fraction, Form(taken.form.wire), taken.shard)
+        # A snapshot that is not finite was never sent, and the values it was taken from are not
+        # finite either.
+        if (taken := self._usable(effect.snapshot)) is not None:
+            # Local buffers and the anchor are not part of what was given away.
+            self._mix(taken.host, "", effect.fraction, Form(taken.form.wire), taken.shard)
 
     def _usable(self, snapshot: SnapshotId) -> Taken | None:
         taken = self._snapshots.get(snapshot)
@@ -260,10 +242,7 @@ class TensorStore:
         self, stage: Stage | None, envelope: Envelope, check: int, received: Received
     ) -> Buffer:
         """Accept a message's frame, which must have the `checksum` *check*, and stage it if its
-        place is known by now.
-
-        Returns:
-            The frame; empty if it was staged.
+        place is known by now; else return it.
 
         Raises:
             DecodeError: The frame is damaged, or differs from the header.
@@ -284,9 +263,7 @@ class TensorStore:
     def stage(self, stage: Stage, frame: Buffer, check: int | None = None) -> None:
         """Put a frame in its place, and check it in the same pass over memory.
 
-        Args:
-            check: The `checksum` that it must have; None for memory that may change, not that of a
-                message.
+        *check* is the `checksum` that it must have; None for memory that may change.
 
         Raises:
             LocalProtocolError: The frame is not within the share.
@@ -326,23 +303,22 @@ class TensorStore:
 
     def attach(self, effect: Attach) -> bool:
         """Stage a share from another process's memory; return True if that can be read."""
+        share, form = effect.share, effect.form
         if self._attachments is None:
             return False
         payload = self._attachments.open(effect.segment, effect.size_bytes)
         if payload is None:
             return False
         if self._vector.is_here:
-            shard = effect.share.shard
-            self._enter(effect.share, Staged(payload, effect.form, shard, effect.segment))
-            return True
-        # Copy the share: an answer may be sent before a device has read it, and the sender then
-        # reuses its memory.
-        stage = Stage(effect.share, 0, effect.size_bytes, effect.form)
-        self.stage(stage, payload.numpy().data)
+            self._enter(share, Staged(payload, form, share.shard, effect.segment))
+        else:
+            # Copy the share: an answer may be sent before a device has read it, and the sender then
+            # reuses its memory.
+            self.stage(Stage(share, 0, effect.size_bytes, form), payload.numpy().data)
         return True
 
     def is_sound(self, share: ShareId, swarm: bytes) -> bool:
-        """True if a staged share has not been dropped and may be mixed: all numbers are finite, and
+        """True if a staged share may be mixed: it has not been dropped, all numbers are finite, and
         its anchor, if any, has the swarm's hash."""
         staged = self._shares.get(share)
         if staged is None:
@@ -358,7 +334,7 @@ class TensorStore:
         return share in self._shares
 
     def pop(self, share: ShareId) -> Staged | None:
-        """Remove and return a share; None if it is not staged. Later frames of it are ignored."""
+        """Remove and return a share, if it is staged; later frames of it are ignored."""
         self._gone.append(share)
         return self._shares.pop(share, None)
 
@@ -396,18 +372,18 @@ class TensorStore:
             if isinstance(term, str):
                 terms.append((coefficient, term))
                 continue
+            payload: Payload
             if isinstance(term, int):
                 # This peer's own snapshot, as its receivers decode it.
                 taken = self._usable(term)
                 if taken is None:
                     raise TrainingError(f"snapshot {term} was not taken, and nothing is combined")
-                payloads.append(taken.host)
-                terms.append((coefficient, (taken.host, taken.form)))
-                continue
-            share, part = SharePart.of(term)
-            staged = self._shares[share]
-            payloads.append(staged.payload)
-            terms.append((coefficient, (staged.payload, staged.form, part)))
+                payload, form, index = taken.host, taken.form, 0
+            else:
+                share, index = SharePart.of(term)
+                payload, form = self._shares[share].payload, self._shares[share].form
+            payloads.append(payload)
+            terms.append((coefficient, (payload, form, index)))
         with self._lock:
             marks = self._vector.combine(effect.register, terms)
         if marks:

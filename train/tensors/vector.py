@@ -30,12 +30,10 @@ __all__ = ["Flats", "PartsOf", "Taken", "Term", "Vector", "is_finite_tensor", "n
 Flats = tuple[Tensor, ...]
 """One tensor of shape ``(n_padded,)`` per dtype and device."""
 
-Term = str | tuple[Payload, Form] | tuple[Payload, Form, int]
-"""A register; a payload, staged or this peer's own, and its form; the same, and the index of the
-payload's register to use instead of the first."""
+Term = str | tuple[Payload, Form, int]
+"""A register; or a payload, staged or this peer's own, its form, and the index of its register."""
 
 _WHOLE = Form()
-
 
 # Unknown peers may offer shares of any fraction, so the cache of plans is bounded.
 _PLANS_MAX = 256
@@ -52,13 +50,12 @@ class Taken:
     marks: Sequence[Mark]
     """Passed once the copy is complete."""
     looks: Sequence[Callable[[], bool]]
-    """Callbacks that then check whether numbers from a device are finite; all others are known to
-    be."""
+    """Then check whether numbers from a device are finite; all others are known to be."""
     is_finite: bool | None
     """None while unknown."""
 
     def wait(self) -> bool:
-        """Wait until the snapshot is in host memory; return True if all of it is finite."""
+        """Wait for the copy; return True if all of it is finite."""
         if self.is_finite is None:
             wait(self.marks)
             self.is_finite = all(look() for look in self.looks)
@@ -70,39 +67,28 @@ class PartsOf(Protocol):
     """Parts of ``x`` in several processes, which copy and mix their own."""
 
     def take(self, host: Tensor, segment: str, layout: Plan) -> bool | None:
-        """Copy ``x`` to a payload in a segment, as `Vector.take` does; return True if all of it is
-        finite, and None if the parts cannot do it."""
+        """As `Vector.take`; True if all of it is finite, None if the parts cannot do it."""
 
     def mix(self, payload: Tensor, segment: str, fraction: float, layout: Plan) -> bool:
-        """Move the parts toward a share, as `Vector.mix` does; False if they cannot do it."""
+        """As `Vector.mix`; False if the parts cannot do it."""
 
 
 class Vector:
     """The shared parameters and buffers of a module, stored in flat tensors.
 
-    From construction on, they are views into the flat tensors: optimizers made before or after keep
-    working, and their state is untouched. There is one flat tensor per dtype and device.
+    The module's tensors become views into one flat tensor per dtype and device, and keep their
+    identity: optimizers made before or after keep working, and their state is untouched.
 
     Args:
-        module: The model. Its tensors keep their identity, shape, dtype and device.
         registers: Vectors that the rule keeps in addition to ``x``. They start as zeros; registers
             that match a pattern are created at first use.
-        shards: Number of pieces into which the vector is cut.
-        scattered: Whether each piece has cache lines from all over the vector, see `Schema`.
-        local: Names of tensors or modules that only full copies carry, not shares.
-        carries_extra_state: Whether copies also carry the extra state of modules.
-        keeps_anchor: Whether to keep the current ``x`` as the anchor.
-        sends_topk: Whether to record the value last sent of each number.
         memory_models_max: Memory that shares may take in addition to the vector, in vectors.
         queues: Returns the queues of a device; None for host memory.
-        empty: Allocates the flat tensors, see `Layout.lay_out`, and then the anchor, in memory that
-            processes share.
+        empty: Allocates the flat tensors and the anchor in memory that processes share.
 
     Raises:
-        ConfigError: There are more shards than cache lines, a name in *local* matches nothing in
-            the module, or its extra state cannot be sent.
-        TrainingError: The module has nothing to share, has a dtype that cannot be sent, or is on an
-            unknown device.
+        ConfigError: Its extra state cannot be sent, or see `Layout`.
+        TrainingError: It is on an unknown device, or see `Layout`.
     """
 
     def __init__(
@@ -121,8 +107,8 @@ class Vector:
         empty: Callable[[int, torch.dtype], Tensor] | None = None,
     ) -> None:
         self.refresh: Callable[[], object] = lambda: None
-        """Called before ``x`` is read or changed, and under no lock: if ``x`` is a copy of a model
-        in several processes, this makes it current."""
+        """Called under no lock before ``x`` is used: makes a copy of a model in several processes
+        current."""
         self.parts: PartsOf | None = None
         """Those processes, which need no ``x`` for most snapshots and mixes."""
         self._empty = empty
@@ -138,7 +124,6 @@ class Vector:
             own=local,
             extra_state=extra.room if extra else None,
         )
-        """Positions of the module's tensors."""
         self.constants = Constants(self.layout)
         """Tensors of the module that do not travel."""
         self.schema: Schema = self.layout.schema
@@ -166,7 +151,7 @@ class Vector:
         """Host memory for shares in flight."""
         kept_max = max(_PLANS_MAX, 2 * self.schema.shards)
         self.plan = lru_cache(kept_max)(partial(plan, self.schema, self.layout.segments))
-        """Returns the layout of the payload of a form, and a shard; see `layout.plan`."""
+        """As `layout.plan`, of a form and a shard."""
 
     @property
     def n_params(self) -> int:
@@ -175,8 +160,7 @@ class Vector:
 
     @property
     def is_here(self) -> bool:
-        """True if the whole vector is in host memory, so that the mixing thread does the work
-        itself."""
+        """True if the whole vector is in host memory, so that the mixing thread works itself."""
         return not self._queues
 
     def compare_frozen(self) -> None:
@@ -188,8 +172,7 @@ class Vector:
         self.schema = replace(self.schema, frozen=self.layout.frozen())
 
     def anchor(self) -> bytes:
-        """Return a hash of the current vector, 16 bytes, which identifies a swarm by its starting
-        point."""
+        """Return a hash of ``x``, 16 bytes; that of its starting point identifies a swarm."""
         return _hash(self.flats)
 
     def keep_anchor(self) -> None:
@@ -203,33 +186,25 @@ class Vector:
             kept.copy_(flat)
 
     def forget_sent(self) -> None:
-        """Record all current numbers as sent, if that is recorded: moves from before a copy or a
-        checkpoint was loaded are of no use to other peers."""
+        """Record all current numbers as sent, if that is recorded."""
+        # Moves from before a copy or a checkpoint was loaded are of no use to other peers.
         for sent, flat in zip(self._sent or (), self.flats, strict=self._sent is not None):
             sent.copy_(flat)
 
     def kept_anchor(self) -> bytes:
-        """Return the hash of the stored anchor, 16 bytes: what `anchor` returned when it was
-        stored."""
+        """Return what `anchor` returned when the anchor was stored."""
         return _hash(self._anchor())
 
     def anchor_matches(self, payload: Payload, form: Form, shard: int, expected: bytes) -> bool:
-        """True if the anchor in a payload has the hash *expected*.
-
-        With several shards, a payload has only a part of it, which cannot be checked, and the
-        result is True: compare `kept_anchor` once all parts have been loaded.
-        """
+        """True if the anchor in a payload has the hash *expected*; always with several shards."""
+        # A shard of the anchor cannot be checked: `kept_anchor` is, once all have been loaded.
         if self.schema.shards > 1:
             return True
         parts = self.plan(form, shard).anchor
         return _hash(payload[part.slot] for part in parts) == expected
 
     def require_finite(self) -> None:
-        """Raise unless all numbers are finite; this reads all of them.
-
-        Raises:
-            TrainingError: A number is not finite.
-        """
+        """Read all numbers, and raise `TrainingError` unless they are finite."""
         if not all(map(is_finite_tensor, self.flats)):
             raise not_finite(_WHOLE)
 
@@ -240,8 +215,7 @@ class Vector:
         shard: int = 0,
         rng: np.random.Generator | None = None,
     ) -> Tensor:
-        """Copy a shard of a register as `take` does, and wait for it: payload bytes, uint8, shape
-        ``(form.size_bytes(schema, shard),)``."""
+        """Copy a shard as `take` does, and wait for it; return the payload, uint8."""
         host = self.memory.lend(self.plan(form, shard).size_bytes, "snapshots")
         if not self.take(host, register, form, shard, rng).wait():
             raise not_finite(form)
@@ -260,13 +234,11 @@ class Vector:
         Args:
             host: Target, uint8, as long as the payload.
             register: One register, or as many as the form has.
-            form: The payload's contents and format.
-            shard: Index of the shard.
             rng: Random numbers for the rounding of ``int8``.
 
         Raises:
-            TrainingError: A value is not finite, where that shows at once (it must never reach
-                another peer); or the model's tensors are no longer views of the vector.
+            TrainingError: A value is not finite, where that shows at once; or the model's tensors
+                are no longer views of the vector.
             LocalProtocolError: The form needs an anchor or sent values that are not kept.
         """
         self.layout.require_in_place()
@@ -303,7 +275,6 @@ class Vector:
         return Taken(host, form, shard, marks, looks, None if marks else True)
 
     def _take_local(self, room: Tensor) -> None:
-        """Copy the local buffers to their room, which is empty in most shards."""
         if self.extra_state is not None:
             self.extra_state.pack()
         # Gaps between local buffers must not leak old memory contents.
@@ -323,8 +294,8 @@ class Vector:
         return True
 
     def look(self, raw: Tensor, form: Form, shard: int, start_bytes: int) -> bool | None:
-        """True if all numbers in a payload's bytes from *start_bytes* on are finite; None if this
-        cannot be checked, because they are in another format or not whole cache lines."""
+        """True if all numbers in a payload's bytes from *start_bytes* on are finite; None for bytes
+        that are converted, or not whole cache lines."""
         layout, stop_bytes = self.plan(form, shard), start_bytes + raw.numel()
         if layout.converts or start_bytes % ALIGNMENT_BYTES or stop_bytes % ALIGNMENT_BYTES:
             return None
@@ -342,13 +313,10 @@ class Vector:
     def mix(
         self, payload: Payload, fraction: float, form: Form = _WHOLE, shard: int = 0
     ) -> list[Mark]:
-        """Move toward a share in place: ``x += fraction * (share - x)``, its first register.
+        """Move toward a share's first register in place: ``x += fraction * (share - x)``.
 
         A fraction of 1 makes ``x`` equal to the share, bit for bit, and also loads the other
-        contents of a copy.
-
-        Returns:
-            Marks that are passed once the payload, in host memory, has been read and may be reused.
+        contents of a copy. The marks are passed once the payload may be reused.
         """
         with self._in_order():
             for part in self.plan(form, shard).registers[0]:
@@ -358,11 +326,8 @@ class Vector:
                     anchor = self._anchor_of(part)
                     formats.mix(numbers, raw, part.wire, fraction, anchor=anchor)
                 else:
-                    if isinstance(payload, Frames):
-                        raws = payload.pieces(part.slot)
-                    else:
-                        raws = [payload[part.slot]]
-                    start = 0
+                    slot, start = part.slot, 0
+                    raws = payload.pieces(slot) if isinstance(payload, Frames) else [payload[slot]]
                     for raw in raws:
                         there = raw.to(numbers.device, non_blocking=True).view(part.dtype)
                         here = numbers[start : start + there.numel()]
@@ -380,30 +345,18 @@ class Vector:
 
     def numbers_in(
         self, payload: Payload, form: Form, shard: int
-    ) -> Iterator[tuple[Tensor, Tensor, Part]]:
-        """Iterate over the parts of the first register of a staged share that has every number.
-
-        Yields:
-            Numbers of the share, the corresponding numbers of ``x`` on the same device, and their
-            part: `Part.of` finds it in any other `Flats`.
-        """
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the first register of a share that has every number: part by part, its numbers and
+        those of ``x``, on one device."""
         for part in self.plan(form, shard).registers[0]:
             with self._in_order():
-                yield self._read(part, payload), part.of(self.flats), part
+                yield self._read(part, payload), part.of(self.flats)
                 # The caller releases the share next, and its memory is reused.
                 wait([queue.note() for queue in self._queues.values()])
 
     def combine(self, register: str, terms: Sequence[tuple[float, Term]]) -> list[Mark]:
-        """Set ``register = sum of coefficient * term``.
-
-        Args:
-            register: The register to set; without terms, a register that was created on demand is
-                released.
-            terms: Coefficients with registers or payloads of whole vectors.
-
-        Returns:
-            Marks that are passed once the payloads have been read.
-        """
+        """Set ``register = sum of coefficient * term``; without terms, release a register that was
+        created on demand. The marks are passed once the payloads have been read."""
         if not terms and self._registers.is_on_demand(register):
             self._registers.pop(register, None)
             return []
@@ -414,8 +367,7 @@ class Vector:
                     for total, source in zip(totals, self._registers[term], strict=True):
                         total.add_(source, alpha=coefficient)
                     continue
-                payload, form = term[:2]
-                index = term[2] if len(term) == 3 else 0
+                payload, form, index = term
                 for part in self.plan(form).registers[index]:
                     part.of(totals).add_(self._read(part, payload), alpha=coefficient)
             for target, total in zip(self._registers[register], totals, strict=True):
@@ -430,11 +382,8 @@ class Vector:
         return self._registers[register]
 
     def exchange(self, register: str, shared: Flats, *, taken: float, given: float) -> None:
-        """Exchange a register with a center that is laid out like `flats`; see `blocks.exchange`.
-
-        Raises:
-            TrainingError: A number is not finite; nothing was changed.
-        """
+        """Exchange a register with a center, see `blocks.exchange`; if a number is not finite,
+        raise `TrainingError` and change nothing."""
         if not exchange(self._registers[register], shared, taken=taken, given=given):
             raise not_finite(_WHOLE)
         if register == X and taken:
@@ -447,7 +396,7 @@ class Vector:
     def _write(
         self, name: str, rng: np.random.Generator | None, part: Part, room: Tensor, numbers: Tensor
     ) -> bool:
-        """Fill a slot with converted numbers; return False if a number is not finite."""
+        """Fill a slot with converted numbers; False if a number is not finite."""
         anchor, flats = self._anchor_of(part), self._sent
         if part.wire.is_dense or part.bare:
             return formats.write(room, numbers, part.wire, anchor=anchor, rng=rng)
@@ -459,7 +408,6 @@ class Vector:
         return fits
 
     def _read(self, part: Part, payload: Payload) -> Tensor:
-        """Return the numbers of a part of a payload, on the device that will use them."""
         raw = payload[part.slot].to(self.flats[part.flat].device, non_blocking=True)
         if not part.converts:
             return raw.view(part.dtype)
@@ -481,12 +429,13 @@ class Vector:
 
     def _local_rooms(self, room: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Iterate over the local buffers, each with its slot in the room of all."""
-        for placed in self.layout.local if room.numel() else ():
-            offset = placed.offset_bytes - self.layout.local[0].offset_bytes
-            name, tensor, shape = placed.spec.name, placed.tensor, placed.spec.shape
-            if tensor.shape != shape:
-                raise TrainingError(resized(name, tensor.shape, shape))
-            yield placed.tensor.detach(), placed.room(room, offset)
+        for placed in self.layout.local if room.numel() else ():  # most shards have none
+            start = placed.offset_bytes - self.layout.local[0].offset_bytes
+            spec, tensor = placed.spec, placed.tensor.detach()
+            if tensor.shape != spec.shape:
+                raise TrainingError(resized(spec.name, tensor.shape, spec.shape))
+            raw = room[start : start + spec.size_bytes]
+            yield tensor, raw.view(tensor.dtype).view(tensor.shape)
 
     def _in_order(self) -> AbstractContextManager[object]:
         """Queue work on devices in order with training, from any thread."""

@@ -77,7 +77,7 @@ def test_a_device_takes_mixes_and_combines_as_host_memory_does(wire: str) -> Non
     taken = [v.snapshot(names, both, rng=stream(0, "a", "r")).clone() for v in (there, here)]
     assert torch.equal(*taken)
     for vector in (there, here):
-        vector.combine("y", [(2.0, (taken[0], both, 1)), (-0.5, (taken[0], both))])
+        vector.combine("y", [(2.0, (taken[0], both, 1)), (-0.5, (taken[0], both, 0))])
     queue.finish()
     assert torch.equal(there.snapshot("y"), here.snapshot("y"))
 

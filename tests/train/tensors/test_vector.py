@@ -368,7 +368,7 @@ def test_registers_in_one_share_are_told_apart_in_any_dense_format(wire: str) ->
     share = sender.snapshot(("x", "small"), form, rng=rng)
     assert share.numel() == form.size_bytes(sender.schema, 0)
     assert receiver.is_finite(share, form)
-    receiver.combine("first", [(1.0, (share, form))])
+    receiver.combine("first", [(1.0, (share, form, 0))])
     receiver.combine("second", [(1.0, (share, form, 1)), (0.0, "x")])
     for name, of, alike in (("first", "x", 0.01), ("second", "small", 0.01 * 1e-3)):
         there, here = (

@@ -55,11 +55,10 @@ def write(
     Args:
         sent: The value that this peer last sent of each number, which ``topk`` updates; without it,
             ``topk`` writes the largest numbers.
-        rng: Random numbers for the rounding of ``int8``; other formats need none.
+        rng: Random numbers for the rounding of ``int8``.
 
     Returns:
-        True if all written numbers are finite; False if a number is not, or if a difference is too
-        large for the format: the limit of float16 is 65,504, bfloat16 and int8 have none.
+        False if a number is not finite, or a difference is beyond the 65,504 of float16.
     """
     given = Given(no_anchor(numbers) if anchor is None else anchor, sent, rng)
     parts = arrays_in(room, wire, numbers.numel(), padded=True)
@@ -69,11 +68,8 @@ def write(
 def mix(
     numbers: Tensor, room: Tensor, wire: Wire, fraction: float, *, anchor: Tensor | None = None
 ) -> None:
-    """Move numbers toward those in a room, in place: ``x += fraction * (value - x)``.
-
-    With ``topk`` only the numbers that were sent move, and positions out of range do no harm. A
-    fraction of 1 makes numbers equal to the received ones.
-    """
+    """Move numbers toward those in a room, in place: ``x += fraction * (value - x)``; exactly to
+    them if *fraction* is 1. With ``topk``, only the numbers that were sent move."""
     base = no_anchor(numbers) if anchor is None else anchor
     _coder(wire.coder).mix(numbers, arrays_in(room, wire, numbers.numel()), wire, fraction, base)
 

@@ -21,11 +21,8 @@ _PROOF: Final = {torch.float16: 65504.0**2, torch.bfloat16: float(torch.finfo(to
 
 
 def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) -> bool:
-    """Write ``numbers - anchor``, rounded to nearest.
-
-    float16 cannot hold a difference beyond 65,504, which makes the result False; bfloat16 has the
-    range of float32 and no such limit.
-    """
+    """Write ``numbers - anchor``, rounded to nearest; False for a difference out of range, which
+    ends at 65,504 for float16."""
     (halves,) = parts
     sizes = blocks(numbers.numel(), numbers.device)
     squares = torch.empty(len(sizes), device=numbers.device, dtype=torch.float32)
@@ -42,13 +39,13 @@ def mix(
     numbers: Tensor, parts: Sequence[Tensor], wire: Wire, fraction: float, anchor: Tensor
 ) -> None:
     """Move numbers toward ``anchor + difference``."""
-    mix_blocks(numbers, anchor, parts, (1,), _decode, fraction)
+
+    def decode(out: Tensor, base: Tensor, halves: Tensor) -> None:
+        out.copy_(halves).add_(base)
+
+    mix_blocks(numbers, anchor, parts, (1,), decode, fraction)
 
 
 def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
     """True if all differences are finite."""
     return is_finite_tensor(parts[0])
-
-
-def _decode(out: Tensor, anchor: Tensor, halves: Tensor) -> None:
-    out.copy_(halves).add_(anchor)

@@ -73,13 +73,11 @@ def _in_rows(numbers: Tensor) -> Tensor:
 
 
 def _tabled(rng: np.random.Generator, n_numbers: int) -> _Noise:
-    """Return noise in [0, 1) for one block after another, read from a table at random offsets.
-
-    Drawing a number for each coordinate would take longer than everything else. The table holds
-    each 18-bit fraction once, in a fixed random order. Read cyclically from a random offset, it
-    gives each coordinate each fraction with equal probability, so that rounding is unbiased; blocks
-    are independent of each other, and within a block the errors even out.
-    """
+    """Return noise in [0, 1) for one block after another, read from a table at random offsets."""
+    # Drawing a number for each coordinate would take longer than everything else. The table holds
+    # each 18-bit fraction once, in a fixed random order. Read cyclically from a random offset, it
+    # gives each coordinate each fraction with equal probability, so that rounding is unbiased;
+    # blocks are independent of each other, and within a block the errors even out.
     table = _table()
     # Whole blocks and at most two partial blocks.
     starts = iter(rng.integers(BLOCK, size=n_numbers // BLOCK + 2).tolist())

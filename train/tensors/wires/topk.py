@@ -21,12 +21,8 @@ _SAMPLE = 1 << 14
 
 
 def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) -> bool:
-    """Write the numbers that differ most from those last sent, and record them in *given.sent*; if
-    that is None, write the largest. If a number is not finite, *sent* is unchanged.
-
-    Writes exactly as many as fit; among equals, the first. Besides the payload, this takes memory
-    for about twice as many numbers, and for all numbers only if a sample misleads.
-    """
+    """Write as many numbers as fit: those that differ most from the ones last sent, the first among
+    equals. *given.sent* records them, unless a number is not finite; if None, write the largest."""
     indices, values = parts
     sent = given.sent
     before = no_anchor(numbers) if sent is None else sent
@@ -45,14 +41,11 @@ def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) ->
 def mix(
     numbers: Tensor, parts: Sequence[Tensor], wire: Wire, fraction: float, anchor: Tensor
 ) -> None:
-    """Move the numbers that were sent.
-
-    Positions out of range are clamped, because the sender may share this memory and change it after
-    `is_sound`.
-    """
+    """Move the numbers that were sent."""
     indices, values = parts
     size = block_numbers(indices.device)
     for part, arrived in zip(indices.split(size), values.split(size), strict=True):
+        # A sender that shares this memory may change it after `is_sound`.
         places = scratch(part, torch.int64).copy_(part).clamp_(0, numbers.numel() - 1)
         if numbers.dtype != arrived.dtype:
             arrived = scratch(part, numbers.dtype, 1).copy_(arrived)
@@ -70,8 +63,7 @@ def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
 
 
 def _largest(numbers: Tensor, sent: Tensor, k: int) -> Tensor | None:
-    """Return the positions of the *k* largest moves, int64, ascending; None if a number is not
-    finite."""
+    """Return the positions of the *k* largest moves, ascending; None if a number is not finite."""
     threshold = _threshold(numbers, sent, k)
     places, moves, start = [], [], 0
     size = block_numbers(numbers.device)
@@ -79,7 +71,11 @@ def _largest(numbers: Tensor, sent: Tensor, k: int) -> Tensor | None:
         move = torch.sub(here, last, out=scratch(here, here.dtype)).abs_()
         if not is_finite_tensor(move) and not is_finite_tensor(here):
             return None
-        above = _above(move, threshold)
+        if move.is_cuda:
+            above = torch.nonzero(move > threshold).squeeze(1)
+        else:
+            # On a CPU, comparison and search by PyTorch take six times as long.
+            above = torch.from_numpy(np.flatnonzero(move.numpy() > threshold))
         moves.append(move.index_select(0, above))
         places.append(above.add_(start))
         start += size
@@ -106,16 +102,8 @@ def _threshold(numbers: Tensor, sent: Tensor, k: int) -> float:
     return float(moves.topk(rank, sorted=False).values.min()) if rank <= moves.numel() else -1.0
 
 
-def _above(moves: Tensor, threshold: float) -> Tensor:
-    """Return the positions in a block, int64, of moves larger than *threshold*."""
-    if moves.is_cuda:
-        return torch.nonzero(moves > threshold).squeeze(1)
-    # On a CPU, comparison and search by PyTorch take six times as long.
-    return torch.from_numpy(np.flatnonzero(moves.numpy() > threshold))
-
-
 def _are_largest(moves: Tensor, k: int) -> Tensor:
-    """Return a mask, bool, of the *k* largest *moves*; among equals, the first."""
+    """Return a mask of the *k* largest *moves*; among equals, the first."""
     least = moves.topk(k, sorted=False).values.min()
     chosen = moves > least
     equal = torch.nonzero(moves == least).squeeze(1)

@@ -45,10 +45,7 @@ def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) ->
 def mix(
     numbers: Tensor, parts: Sequence[Tensor], wire: Wire, fraction: float, anchor: Tensor
 ) -> None:
-    """Move numbers toward those written, and those left out toward 0.
-
-    Positions out of range, if a sender changes its memory after `is_sound`, do no harm.
-    """
+    """Move numbers toward those written, and those left out toward 0."""
     _, codes, levels = parts
     n = numbers.numel()
     chunk, at = _unpacked_places(parts[0], wire, n)
@@ -56,6 +53,7 @@ def mix(
     code = (codes[:, None] >> shifts & 3).flatten()[: len(at)].long()
     sizes = levels.view(-1, 2)[chunk, code >> 1]
     arrived = torch.zeros_like(numbers)
+    # A sender that shares this memory may change positions after `is_sound`.
     arrived[at.clamp_(0, n - 1)] = torch.where(code & 1 == 1, -sizes, sizes).to(numbers.dtype)
     numbers.lerp_(arrived, fraction)
 
@@ -88,8 +86,7 @@ def _packed_places(at: Tensor, n_bytes: int) -> Tensor:
 
 
 def _unpacked_places(places: Tensor, wire: Wire, n: int) -> tuple[Tensor, Tensor]:
-    """Return the chunk of each number that was sent, and its position among all numbers; both
-    int64."""
+    """Return the chunk of each number that was sent, and its position among all numbers."""
     packed = places.view(-1, 3).long()
     one = packed[:, 0] | (packed[:, 1] & 15) << 8
     two = packed[:, 1] >> 4 | packed[:, 2] << 4
