@@ -21,9 +21,8 @@ def is_spread(tensor: Tensor) -> bool:
 def ranks_of(model: nn.Module, group: Any = None) -> tuple[int, ...]:
     """Return the ranks of the processes that train *model* together, in order.
 
-    They are those of its DTensors' meshes, or of its `DistributedDataParallel`. *group* is the
-    process group that the caller names. The result is empty for a plain model that this process
-    trains alone, and has one rank for DTensors on a mesh of one process.
+    They are those of *group*, of its DTensors' meshes, or of its `DistributedDataParallel`. The
+    result is empty for a plain model that this process trains alone.
 
     Raises:
         TrainingError: Its groups overlap in part, *group* does not include one of them, or the
@@ -75,11 +74,7 @@ def ranks_of(model: nn.Module, group: Any = None) -> tuple[int, ...]:
 
 
 def require_placed(name: str, tensor: Any) -> None:
-    """Check that each process holds a block of a DTensor.
-
-    Raises:
-        TrainingError: It has another placement; the message names it.
-    """
+    """Raise `TrainingError` unless each process holds a block of a DTensor."""
     for placement in tensor.placements:
         if type(placement).__name__ not in ("Shard", "Replicate"):
             raise TrainingError(

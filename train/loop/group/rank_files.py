@@ -28,10 +28,7 @@ _SPREAD: Final = "DTensor"
 
 class SpreadState:
     """An object whose state may have DTensors, such as an optimizer: only this process's parts are
-    kept.
-
-    *model* has the meshes over which they are spread.
-    """
+    kept. *model* has the meshes over which they are spread."""
 
     def __init__(self, real: Stateful, model: nn.Module) -> None:
         self._real, self._model = real, model
@@ -105,8 +102,8 @@ def _ranks(spread: Any) -> tuple[int, ...]:
 class RankFiles:
     """Checkpoints of one follower: the states of its registered objects, and its random streams.
 
-    They have the numbers of the leader's checkpoints, which are written at the same steps. *folder*
-    is None without checkpoints, and on the leader, whose own checkpoints contain all of this.
+    They have the numbers and steps of the leader's checkpoints. *folder* is None without
+    checkpoints, and on the leader, whose own checkpoints contain all of this.
     """
 
     def __init__(self, folder: Path | None, rank: int, kept: int) -> None:

@@ -2,10 +2,10 @@
 
 All processes make the same calls of a `Peer`. The leader, rank 0, executes them. Meanwhile the
 others, its followers, obey its commands, such as to copy their parts of the model, until it reports
-that the call is done. Each process writes commands and replies to a board in shared memory, where
-the others look for them: it would take a socket longer to wake a process than most calls. Unix
-sockets carry what is long or not awaited, and show at once that a process has ended. None of this
-uses the process group, whose operations may hang with a process that stands still.
+that the call is done. Each process writes commands and replies to a board in shared memory, which
+the others poll, as it would take a socket longer to wake a process than most calls. Unix sockets
+carry what is long or not awaited, and show at once that a process has ended. None of this uses the
+process group, whose operations may hang with a process that stands still.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ....gossip.errors import TrainingError
+from ....gossip.errors import LocalProtocolError, TrainingError
 from ...model import named_tensors
 from ...tensors.shared_memory import Segments, host_id, open_segment
 from ..signals import SignalHandling
@@ -57,10 +57,10 @@ Handler = Callable[[Any], object]
 
 
 class _Message(NamedTuple):
-    """A command of the leader, or the end of its call."""
+    """A command of the leader, the end of its call, or what a follower says."""
 
     kind: str
-    call: str
+    call: str = ""
     """Name of the call in which it is sent."""
     content: Any = None
     caught: int | None = None
@@ -73,7 +73,7 @@ _REPLY: Final = "reply"
 _SIGNAL: Final = "signal"
 _BYE: Final = "bye"
 
-# Numbers of the meetings of each group in this process, as it may train several models.
+# A process may train several models, and meet the same others for each.
 _meetings: Final[dict[tuple[int, ...], int]] = {}
 _connected: "Final[weakref.WeakSet[Connection]]" = weakref.WeakSet()
 
@@ -81,11 +81,8 @@ _connected: "Final[weakref.WeakSet[Connection]]" = weakref.WeakSet()
 class RankGroup:
     """The processes of one peer, as seen by one of them.
 
-    Args:
-        rank: Number of this process in the group.
-        size: Number of processes.
-        connections: To the leader; or to each follower, in order of rank.
-        board: Shared memory for commands and replies, see `_board_bytes`.
+    *connections* are to the leader, or to each follower in order of rank. *board* is shared memory
+    with three words and a room for each process.
     """
 
     def __init__(
@@ -105,7 +102,7 @@ class RankGroup:
         self.shown: Any = None
         """The last outlook of the leader."""
         self.on_failure: Callable[[], object] = lambda: None
-        """Called once on another thread when a process has failed: it ends the leader's waiting."""
+        """Called once on another thread when a process has failed; ends the leader's waiting."""
         self.on_stuck: Callable[[bool], object] = lambda _: None
         """Called once on another thread when the leader makes no calls any more: because a process
         has failed (False), or for *stuck_s* seconds (True)."""
@@ -141,19 +138,20 @@ class RankGroup:
     def call(
         self, name: str, act: Callable[[], _T], for_followers: Callable[[_T], _T] | None = None
     ) -> _T:
-        """Execute a call of the peer on the leader, while all others wait in the same call.
+        """Have the leader *act*, while all others wait in the call of this name; raise on all what
+        it raises. Their models then have the changes of the whole one.
 
-        The real model of all processes is then as the whole one, if that was changed.
-
-        Args:
-            name: Name of the call, as users know it.
-            act: What the leader does.
-            for_followers: Makes the followers' result from the leader's; default: the same.
+        *for_followers* makes the followers' result from the leader's; default: the same.
 
         Raises:
-            TrainingError: A process has failed or ended, or makes another call. What the leader's
-                *act* raises is raised by all.
+            TrainingError: A process has failed or ended, or makes another call.
+            LocalProtocolError: The peer has ended.
         """
+        if self._is_over:
+            raise LocalProtocolError(
+                "the peer has ended, and its processes share no model any more: make this call "
+                "within `with Peer(...)`"
+            )
         if not self.leads:
             result: _T = self._follow(name)
             return result
@@ -185,11 +183,8 @@ class RankGroup:
         return result
 
     def refresh(self, *, everything: bool = False) -> None:
-        """Make the whole model current, once in each of the leader's calls; *everything* includes
-        what training does not change.
-
-        If a process has failed, the whole model stays as it was last read.
-        """
+        """Make the whole model current, with *everything* also what training does not change."""
+        # Once in each of the leader's calls. After a failure, it stays as it was last read.
         wanted = 1 + everything
         if self._current < wanted and self._can_ask:
             self.ask("write", everything)
@@ -198,16 +193,11 @@ class RankGroup:
     def ask_for_parts(
         self, kind: str, content: Any, own: Any, before: Callable[[], object] | None = None
     ) -> list[Any] | None:
-        """Have all processes execute a command on their parts of the model, without the whole one.
+        """Have all processes execute a command on their parts of the model, as `ask` does.
 
-        Args:
-            own: Content for the leader itself.
-            before: What the leader does first if this changes the parts; the whole model is
-                outdated then.
-
-        Returns:
-            Their replies by rank; None if a process has failed, or this is not the thread of the
-            leader's call: then the whole model is all that there is.
+        If that changes the parts, the leader does *before*, and the whole model is outdated then.
+        The result is None if a process has failed, or this is not the thread of the leader's call:
+        then the whole model is all that there is.
         """
         if not self._can_ask:
             return None
@@ -235,11 +225,8 @@ class RankGroup:
     def ask(self, kind: str, content: Any = None, own: Any = None) -> list[Any]:
         """Have all processes execute a command; return their replies by rank.
 
-        Args:
-            own: Content for the leader itself; default: the same.
-
-        Raises:
-            TrainingError: A process has failed.
+        *own* is the content for the leader itself, if it differs. Raises `TrainingError` if a
+        process has failed.
         """
         self._require_all()
         with self._lock:
@@ -264,20 +251,19 @@ class RankGroup:
             self.ask("save", (number, steps, waits))
 
     def fail(self, error: BaseException) -> None:
-        """Report that this process ends by an error, which the others then raise, unless it has
-        that from them."""
+        """Report that this process ends by an error, which the others then raise."""
         is_known = error is self._told or self._caught is not None
         with self._lock:
             self._failure = self._failure or "this process has failed"
         if not is_known:
-            self._tell(_Message(_FAILED, "", (_portable(error), None)))
+            self._tell(_Message(_FAILED, content=(_portable(error), None)))
 
     def close(self) -> None:
         """End all communication; a second call does nothing."""
         if self._is_over:
             return
         if not self.leads:
-            self._tell(_Message(_BYE, ""))
+            self._tell(_Message(_BYE))
         self._is_over = True
         if self.leads:
             self._thread.join()
@@ -314,7 +300,7 @@ class RankGroup:
         packed, (numbers, lengths, _) = ForkingPickler.dumps(message), self._words
         if len(packed) > _ROOM_BYTES:
             return False
-        # A lock orders these writes on any processor.
+        # A lock orders the writes on any processor: with the number comes the message.
         with self._lock:
             lengths[self.rank] = len(packed)
             self._rooms[self.rank].data[: len(packed)] = packed
@@ -368,7 +354,7 @@ class RankGroup:
                 reply = self.handlers[message.kind](message.content)
             except Exception as error:
                 raise self._failed(error) from None
-            answer = _Message(_REPLY, name, reply)
+            answer = _Message(_REPLY, content=reply)
             if not self._post(answer):
                 leader.send(answer)
 
@@ -384,7 +370,7 @@ class RankGroup:
             while True:
                 if self._caught is not None and not self._has_told_signal:
                     self._has_told_signal = True
-                    leader.send(_Message(_SIGNAL, "", self._caught))
+                    leader.send(_Message(_SIGNAL, content=self._caught))
                 if (posted := self._posted(0)) is not None:
                     return posted
                 if self._poller.poll(0) and self._words[0, 0] != self._number:
@@ -450,8 +436,7 @@ def _portable(error: BaseException) -> BaseException:
 def meet(ranks: tuple[int, ...], model: nn.Module, timeout_s: float = MEET_S) -> RankGroup:
     """Meet the other processes of a group; each of them calls this with its model.
 
-    Args:
-        ranks: Their ranks among all processes, the leader's first.
+    *ranks* are theirs among all processes, the leader's first.
 
     Raises:
         TrainingError: They are on several machines, have different models, or are not all there in
@@ -461,11 +446,14 @@ def meet(ranks: tuple[int, ...], model: nn.Module, timeout_s: float = MEET_S) ->
     store, me = distributed.distributed_c10d._get_default_store(), distributed.get_rank()
     _meetings[ranks] = number = _meetings.get(ranks, 0) + 1
     keys = {rank: f"rumor/{'-'.join(map(str, ranks))}/{number}/{rank}" for rank in ranks}
-    listener, key, board_bytes = None, os.urandom(16), _board_bytes(len(ranks))
+    listener: Any = None
+    key, board_bytes = os.urandom(16), (3 * 8 + _ROOM_BYTES) * len(ranks)
     card = {"machine": platform.node(), "host": host_id().hex(), "model": _outline(model)}
     if me == ranks[0]:
         # Messages are pickled: only processes that know the key, which the store tells, send any.
         listener = Listener(family="AF_UNIX", backlog=len(ranks), authkey=key)
+        # A process may end before it connects.
+        listener._listener._socket.settimeout(timeout_s)
         card |= {"address": str(listener.address), "key": key.hex()}
     try:
         store.set(keys[me], json.dumps(card))
@@ -487,14 +475,12 @@ def meet(ranks: tuple[int, ...], model: nn.Module, timeout_s: float = MEET_S) ->
             found[follower.recv()] = follower
             follower.send(segments.name_of(board))
         return RankGroup(0, len(ranks), [found[rank] for rank in sorted(found)], board)
+    except (EOFError, OSError) as error:
+        why = str(error) or "one of them has ended"
+        raise TrainingError(f"the processes of this peer did not meet: {why}") from error
     finally:
         if listener is not None:
             listener.close()
-
-
-def _board_bytes(size: int) -> int:
-    """Return the size of the board of as many processes."""
-    return (3 * 8 + _ROOM_BYTES) * size
 
 
 def _nap(started_s: float) -> None:

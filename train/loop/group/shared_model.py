@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
     @property
     def gap(self) -> slice:
-        """Numbers of the segment between this tensor and the next."""
+        """The segment's numbers between this tensor and the next."""
         low = self.offset_bytes // self.dtype.itemsize + math.prod(self.shape)
         line = _ALIGNMENT_BYTES // self.dtype.itemsize
         return slice(low, -(-low // line) * line)
@@ -63,9 +63,9 @@ class Run(NamedTuple):
     start_bytes: int
     stop_bytes: int
     dtype: torch.dtype
-    """Their dtype in the share."""
+    """In the share."""
     n_numbers: int
-    """How many they are; the rest is padding."""
+    """Without padding."""
     wire: str
     """Format of the share, if it converts them; else empty."""
     anchor: int
@@ -86,9 +86,7 @@ class Share(NamedTuple):
 class SharedModel:
     """The leader's whole model, in segments that the other processes open.
 
-    Args:
-        model: This process's part of the real model.
-        own: Names of tensors or modules that only copies carry, see `PeerConfig.local`.
+    *model* is its part of the real one, and *own* names what is `PeerConfig.local`.
     """
 
     def __init__(self, model: nn.Module, own: Collection[str]) -> None:
@@ -191,11 +189,7 @@ class SharedModel:
 
 
 def open_part(name: str, size_bytes: int) -> Tensor:
-    """Open a segment of the leader.
-
-    Raises:
-        TrainingError: It cannot be opened.
-    """
+    """Open a segment of the leader, or raise `TrainingError`."""
     segment = open_segment(name, size_bytes, pinned=True)
     if segment is None:
         raise TrainingError("the memory of rank 0 of this peer cannot be opened: has it ended?")
@@ -203,7 +197,7 @@ def open_part(name: str, size_bytes: int) -> Tensor:
 
 
 class _WithExtraState(nn.Module):
-    """A stand-in for a module with extra state."""
+    """A stand-in for a module of the leader with extra state."""
 
     def __init__(self, real: nn.Module) -> None:
         super().__init__()
@@ -211,11 +205,9 @@ class _WithExtraState(nn.Module):
         self._real = [real]
 
     def get_extra_state(self) -> Any:
-        """Return the state of the leader's module."""
         return self._real[0].get_extra_state()
 
     def set_extra_state(self, state: Any) -> None:
-        """Set the state of the leader's module."""
         self._real[0].set_extra_state(state)
 
 
@@ -244,7 +236,7 @@ class Parts:
         """Copy this process's parts into the whole model: all, or those that training changes.
 
         Raises:
-            TrainingError: A tensor is missing, new, or of another shape; the message names it.
+            TrainingError: A tensor is missing, new, or of another shape.
         """
         for pair in self._pairs():
             if pair.writes and (everything or pair.place.use != "constant"):
@@ -262,7 +254,7 @@ class Parts:
     @torch.no_grad()
     def write_plain(self) -> None:
         """Copy the leader's plain tensors that may differ elsewhere, such as buffers, into the
-        whole model: all processes then mix the leader's."""
+        whole model, from where all processes mix them."""
         for pair in self._pairs("shared"):
             if not pair.is_alike:
                 pair.whole(self.segments).copy_(pair.part, non_blocking=True)
@@ -344,11 +336,7 @@ class Parts:
         }
 
     def require_constant(self) -> None:
-        """Raise unless frozen parameters have the same bits as at the first call; reads them.
-
-        Raises:
-            TrainingError: A frozen parameter has changed.
-        """
+        """Read frozen parameters, and raise `TrainingError` if they differ from the first call."""
         for place, part, *_ in self._pairs("constant"):
             bits = bits_of(part)
             if self._constants.setdefault(place.name, bits) != bits:
@@ -432,12 +420,8 @@ def _own(spread: Any) -> tuple[Tensor, list[Block], bool]:
 
 
 class OwnParts:
-    """The leader's way to have all processes copy and mix their parts of a share.
-
-    Args:
-        parts: Its own.
-        ask: See `RankGroup.ask_for_parts`.
-    """
+    """The leader's way to have all processes copy and mix their parts of a share: its own *parts*
+    itself, the others as `RankGroup.ask_for_parts` does."""
 
     def __init__(self, parts: Parts, ask: Callable[..., list[Any] | None]) -> None:
         self._parts, self._ask = parts, ask

@@ -15,13 +15,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed import fake_pg  # registers the backend "fake"
 
 from rumor.gossip import ConfigError, GoSGD, TrainingError
+from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.wire.formats import Form
-from rumor.train import Peer
+from rumor.train import Peer, PeerConfig
+from rumor.train.loop.group import rank_group
 from rumor.train.loop.group.detection import ranks_of, require_placed
 from rumor.train.loop.group.rank_group import meet
 from rumor.train.loop.group.shared_model import OwnParts, Parts, SharedModel
@@ -239,3 +242,24 @@ def test_processes_that_make_no_peer_are_named() -> None:
     with make_believe(3):
         with pytest.raises(TrainingError, match=r"ranks 1, 2 made no Peer within 0 s"):
             meet((0, 1, 2), nn.Linear(2, 2), timeout_s=0)
+
+
+def test_a_process_that_ends_before_it_connects_is_not_awaited_forever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def leave_its_card(store: Any, keys: dict[int, str], timeout_s: float) -> None:
+        store.set(keys[1], store.get(keys[0]))
+
+    monkeypatch.setattr(rank_group, "_await", leave_its_card)
+    with make_believe(2), pytest.raises(TrainingError, match="did not meet: timed out"):
+        meet((0, 1), nn.Linear(2, 2), timeout_s=0.1)
+
+
+@pytest.mark.live
+def test_calls_after_the_end_of_a_group_are_refused() -> None:
+    with make_believe(1):
+        model = fully_shard(nn.Linear(2, 2), mesh=init_device_mesh("cpu", (1,)))
+        with Peer(model, PeerConfig(linger_s=0)) as peer:
+            assert peer.model_state_dict().keys() == {"weight", "bias"}
+        with pytest.raises(LocalProtocolError, match="the peer has ended"):
+            peer.model_state_dict()

@@ -16,7 +16,7 @@ from rumor.train import Peer, PeerConfig
 
 from .processes import KINDS, layers, nodes, numbers, spread
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.extended]
 
 Tell = Callable[[Any], None]
 
@@ -56,7 +56,6 @@ def train_alone(rank: int, tell: Tell, *, kind: str, policy: str) -> None:
     tell((found, numbers(model), numbers(whole), numbers(ours)))
 
 
-@pytest.mark.extended
 @pytest.mark.parametrize(
     ("kind", "policy"),
     [("ddp", ""), ("fsdp3", ""), ("hsdp", ""), ("tp", "")]
@@ -122,10 +121,7 @@ def take_part(
 NEWCOMERS = dict(zip(KINDS, [*KINDS][1:] + [*KINDS][:1], strict=True))
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=[pytest.mark.extended] if kind != "ddp" else []) for kind in KINDS],
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_peers_of_two_kinds_train_together(tmp_path: Path, kind: str) -> None:
     with nodes() as make:
         first = make(kind, take_part, tmp_path / "a", index=0, lr=0.0)
@@ -171,7 +167,6 @@ def stay(rank: int, tell: Tell, *, kind: str) -> None:
     tell(numbers(model) == before)
 
 
-@pytest.mark.extended
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "tp"])
 def test_a_merge_without_an_exchange_leaves_the_model_as_it_is(tmp_path: Path, kind: str) -> None:
     with nodes() as make:
@@ -224,7 +219,6 @@ def begin(rank: int, tell: Tell, *, kind: str, seed: int, join: str = "") -> Non
         peer.merge()
 
 
-@pytest.mark.extended
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_a_newcomer_gets_buffers_and_extra_state_at_all_processes(
     tmp_path: Path, kind: str

@@ -1,0 +1,185 @@
+"""How a leader keeps the other processes of a peer in step; here, they are threads."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import Pipe
+from typing import Any
+
+import pytest
+import torch
+
+from rumor.gossip import TrainingError
+from rumor.train.loop.group import rank_group
+from rumor.train.loop.group.rank_group import RankGroup
+
+from ....waiting import LIMIT_S, until
+
+# Longer than the room of a message on the board.
+LONG = 1 << 17
+
+
+class Group:
+    """A leader, and followers that make calls on threads of their own."""
+
+    def __init__(self, size: int, threads: ThreadPoolExecutor) -> None:
+        pipes = [Pipe() for _ in range(size - 1)]
+        board = torch.zeros((24 + rank_group._ROOM_BYTES) * size, dtype=torch.uint8)
+        self.leader = RankGroup(0, size, [ours for ours, _ in pipes], board)
+        self.followers = [RankGroup(n, size, [pipes[n - 1][1]], board) for n in range(1, size)]
+        self.failed = threading.Event()
+        self.leader.on_failure = self.failed.set
+        self._threads = threads
+        for each in (self.leader, *self.followers):
+            each.handlers["echo"] = lambda content, rank=each.rank: f"{rank}{content}"
+
+    def follow(self, *names: str) -> list[Future[list[Any]]]:
+        """Let all followers make some calls, one after another."""
+
+        def make(each: RankGroup) -> list[Any]:
+            return [each.call(name, lambda: pytest.fail("a follower acts")) for name in names]
+
+        return [self._threads.submit(make, each) for each in self.followers]
+
+    def close(self) -> None:
+        for each in (*self.followers, self.leader):
+            each.close()
+
+
+@pytest.fixture
+def made() -> Iterator[Callable[..., Group]]:
+    groups: list[Group] = []
+    with ThreadPoolExecutor(8) as threads:
+
+        def make(size: int = 2) -> Group:
+            groups.append(Group(size, threads))
+            return groups[-1]
+
+        yield make
+        for each in groups:
+            each.close()
+
+
+@contextmanager
+def ends_by(error: str, *futures: Future[Any]) -> Iterator[None]:
+    """Expect an error of the leader here, and of followers."""
+    with pytest.raises(TrainingError, match=error):
+        yield
+    for each in futures:
+        with pytest.raises(TrainingError, match=error):
+            each.result(LIMIT_S)
+
+
+@pytest.mark.parametrize("length", [1, LONG])
+def test_all_execute_commands_and_get_the_result_of_a_call(
+    made: Callable[..., Group], length: int
+) -> None:
+    group, content = made(3), "x" * length
+    following = group.follow("one", "two", "step")
+    found = group.leader.call("one", lambda: group.leader.ask("echo", content, own="own"))
+    assert found == ["0own", f"1{content}", f"2{content}"]
+    # An inner call of the leader is a part of the outer one.
+    inner = group.leader.call("two", lambda: group.leader.call("inner", lambda: 3))
+    assert inner == 3
+    assert group.leader.call("step", lambda: 4, lambda result: -result) == 4
+    assert [each.result(LIMIT_S) for each in following] == [[found, 3, -4]] * 2
+
+
+def test_a_follower_that_is_late_misses_no_call(made: Callable[..., Group]) -> None:
+    group = made()
+    for number in range(5):
+        group.leader.call(f"{number}", lambda number=number: number)
+    (following,) = group.follow(*"01234", "last")
+    group.leader.call("last", lambda: group.leader.ask("echo", "!"))
+    assert following.result(LIMIT_S) == [*range(5), ["0!", "1!"]]
+
+
+def test_changes_of_the_whole_model_are_read_by_all_at_the_end_of_a_call(
+    made: Callable[..., Group],
+) -> None:
+    group, read = made(), list[int]()
+    for each in (group.leader, *group.followers):
+        each.handlers["read"] = lambda _, rank=each.rank: read.append(rank)
+    version = 0
+    group.leader.version = lambda: version
+    following = group.follow("one", "two")
+    group.leader.call("one", lambda: None)
+    assert read == []
+    version = 1
+    group.leader.call("two", lambda: None)
+    following[0].result(LIMIT_S)
+    assert sorted(read) == [0, 1]
+
+
+def test_an_error_of_the_leader_is_raised_by_all_and_calls_go_on(
+    made: Callable[..., Group],
+) -> None:
+    def fail() -> None:
+        raise TrainingError("bad luck")
+
+    group = made()
+    with ends_by("bad luck", *group.follow("one")):
+        group.leader.call("one", fail)
+    (following,) = group.follow("two")
+    assert group.leader.call("two", lambda: 5) == 5
+    assert following.result(LIMIT_S) == [5]
+
+
+def test_an_error_that_cannot_be_sent_is_told_in_words(made: Callable[..., Group]) -> None:
+    class Local(Exception):
+        pass
+
+    def fail() -> None:
+        raise Local("only here")
+
+    group = made()
+    (following,) = group.follow("one")
+    with pytest.raises(Local):
+        group.leader.call("one", fail)
+    with pytest.raises(TrainingError, match="rank 0 of this peer has failed: only here"):
+        following.result(LIMIT_S)
+
+
+def test_a_command_that_fails_at_a_follower_fails_at_all(made: Callable[..., Group]) -> None:
+    def fail(_: object) -> None:
+        raise TrainingError("no room")
+
+    group = made()
+    group.followers[0].handlers["echo"] = fail
+    with ends_by("no room", *group.follow("one")):
+        group.leader.call("one", lambda: group.leader.ask("echo"))
+    with pytest.raises(TrainingError, match="rank 1 of this peer has failed: no room"):
+        group.leader.call("two", lambda: None)
+
+
+def test_processes_that_make_different_calls_fail(made: Callable[..., Group]) -> None:
+    group = made()
+    with ends_by("rank 1 calls merge where rank 0 calls step", *group.follow("merge")):
+        group.leader.call("step", lambda: group.leader.ask("echo"))
+
+
+def test_parts_of_a_process_that_has_ended_are_not_awaited(made: Callable[..., Group]) -> None:
+    group, before, outcome = made(), list[str](), list[Any]()
+
+    def act() -> None:
+        group.followers[0]._connections[0].close()  # as its death does
+        for _ in range(2):
+            asked = group.leader.ask_for_parts("echo", "x", "x", lambda: before.append("written"))
+            outcome.append(asked)
+
+    with ends_by("rank 1 of this peer has ended"):
+        group.leader.call("step", act)
+        group.leader.call("step", act)
+    assert outcome == [None, None] and before == ["written"] and group.failed.is_set()
+
+
+def test_a_leader_that_makes_no_calls_any_more_is_noticed(made: Callable[..., Group]) -> None:
+    group, told = made(), list[bool]()
+    group.leader.on_stuck, group.leader.stuck_s = told.append, 0.05
+    following = group.follow("step")
+    group.leader.call("step", lambda: None)
+    following[0].result(LIMIT_S)
+    until(lambda: told == [True])
+    with pytest.raises(TrainingError, match=r"no step within 0\.05 s"):
+        group.leader.call("step", lambda: None)
