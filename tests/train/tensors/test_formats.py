@@ -2,6 +2,7 @@
 
 import math
 import threading
+from itertools import product
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from torch import Tensor
 from rumor.gossip.wire.formats import INT8_BLOCK, Wire, parse_wire
 from rumor.train.tensors import blocks
 from rumor.train.tensors.wires import int8
-from rumor.train.tensors.wires.formats import is_finite, mix, read, write
+from rumor.train.tensors.wires.formats import arrays_in, is_finite, mix, read, write
 
 DENSE = ("bfloat16", "float16", "int8")
 ALL = (*DENSE, "topk:0.1")
@@ -80,20 +81,19 @@ def test_numbers_come_back_within_their_error(name: str, dtype: torch.dtype, n: 
     check_round_trip(*sample(n, dtype), parse_wire(name))
 
 
-@given(st.lists(st.tuples(finite_numbers, st.floats(-3e4, 3e4, width=32)), min_size=1))
+tiny_numbers = st.floats(-(2.0**-123), 2.0**-123, width=32)
+
+
+@given(
+    st.lists(st.tuples(finite_numbers, st.floats(-3e4, 3e4, width=32)), min_size=1)
+    | st.lists(st.tuples(st.just(0.0), tiny_numbers), min_size=1)
+)
 def test_any_numbers_come_back_within_their_error(pairs: list[tuple[float, float]]) -> None:
     anchor = torch.tensor([base for base, _ in pairs])
     numbers = torch.tensor([base + move for base, move in pairs])
     for name in DENSE:
         for dtype in FLOATS:
             check_round_trip(numbers.to(dtype), anchor.to(dtype), parse_wire(name))
-
-
-@given(st.lists(st.floats(-(2.0**-123), 2.0**-123, width=32), min_size=1))
-def test_denormal_differences_come_back_within_their_error(values: list[float]) -> None:
-    numbers = torch.tensor(values)
-    for name in DENSE:
-        check_round_trip(numbers, torch.zeros_like(numbers), parse_wire(name))
 
 
 @pytest.mark.parametrize("name", DENSE)
@@ -106,17 +106,6 @@ def test_where_nothing_moved_the_anchor_comes_back_to_the_bit(name: str, n: int)
     assert torch.equal(found, anchor)
 
 
-@pytest.mark.parametrize("move", [3.0, -3.0, 1e-30, -65504.0])
-def test_int8_carries_a_constant_move_without_noise(move: float) -> None:
-    numbers, anchor = torch.full((3000,), move), torch.zeros(3000)
-    wire = parse_wire("int8")
-    for seed in range(20):
-        room = written(numbers, wire, anchor, seed=seed)
-        found = read(room, wire, numbers.dtype, 3000, anchor=anchor)
-        assert (found - move).abs().max() <= abs(move) / 127 * 1.001
-        assert (found == found[0]).float().mean() > 0.99
-
-
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("n", [1, 17, 1025])
 def test_padding_is_zeroed_and_an_equal_rng_writes_equal_bytes(name: str, n: int) -> None:
@@ -126,12 +115,8 @@ def test_padding_is_zeroed_and_an_equal_rng_writes_equal_bytes(name: str, n: int
     first = written(numbers, wire, anchor, sent=sent)
     again = written(numbers, wire, anchor, sent=anchor.clone())
     assert torch.equal(first, again)
-    k = wire.kept(n)
-    ends = {"int8": [n, -(-n // 64) * 64 + 4 * -(-n // INT8_BLOCK)]}
-    stops = ends.get(wire.name, [4 * k, -(-4 * k // 64) * 64 + 4 * k] if k < n else [2 * n])
-    if wire.name == "topk":
-        stops = [4 * k, -(-4 * k // 64) * 64 + 4 * k]
-    for stop in stops:
+    for part in arrays_in(first, wire, n):
+        stop = part.storage_offset() * part.itemsize + part.nbytes
         assert not first[stop : -(-stop // 64) * 64].any()
 
 
@@ -172,11 +157,13 @@ def test_no_code_passes_127_even_with_the_largest_noise(largest: float) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    ("dtype", "bad"), [*product(FLOATS, [math.nan, math.inf, -math.inf]), (torch.float64, 1e39)]
+)
 def test_what_is_not_finite_is_told_wherever_it_is(
     name: str, bad: float, dtype: torch.dtype
 ) -> None:
+    """Also what float32 does not reach."""
     wire = parse_wire(name)
     for n, place in [(1, 0), (2000, 1999), (blocks.BLOCK + 5, 3), (blocks.BLOCK + 5, -1)]:
         numbers, anchor = sample(n, dtype)
@@ -206,15 +193,6 @@ def test_large_numbers_whose_squares_overflow_are_finite() -> None:
     written(numbers * 1e30, parse_wire("bfloat16"), anchor)
     written(numbers * 1e30, parse_wire("int8"), anchor)
     written(numbers * 1e33, parse_wire("topk:0.1"), anchor, sent=-numbers * 1e33)
-
-
-@pytest.mark.parametrize("name", ["bfloat16", "int8", "topk:0.1"])
-def test_a_float64_beyond_float32_is_told(name: str) -> None:
-    numbers, anchor = torch.full((100,), 1e39, dtype=torch.float64), torch.zeros(100).double()
-    wire, rng = parse_wire(name), np.random.default_rng(0)
-    room, sent = room_for(wire, numbers), anchor.clone()
-    assert not write(room, numbers, wire, anchor=anchor, sent=sent, rng=rng)
-    assert not sent.any()
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -265,18 +243,14 @@ def test_threads_do_not_share_scratch_memory(name: str) -> None:
     assert all(equal)
 
 
-@pytest.mark.parametrize("name", DENSE)
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e38])
 def test_what_arrives_is_refused_unless_it_is_finite(name: str, bad: float) -> None:
     numbers, anchor = sample(3000)
     wire = parse_wire(name)
-    room = written(numbers, wire, anchor)
+    room = written(numbers, wire, anchor, sent=anchor.clone())
     assert is_finite(room, wire, 3000)
-    if name == "int8":
-        scales = room[3008:3020].view(torch.float32)
-        for scale in (bad, 1e38):
-            scales[2] = scale
-            assert not is_finite(room, wire, 3000)
-    else:
-        room.view(getattr(torch, name))[2999] = bad
-        assert not is_finite(room, wire, 3000)
+    # The numbers themselves; or scales, of which 127 times each must be finite.
+    arrays_in(room, wire, 3000)[-1][-1] = bad
+    fits = bad == 1e38 and name in ("bfloat16", "topk:0.1")
+    assert is_finite(room, wire, 3000) is fits

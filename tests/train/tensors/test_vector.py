@@ -73,12 +73,15 @@ def test_tensors_keep_their_identity_and_become_views_that_begin_a_cache_line() 
     assert model.frozen.weight.any()
 
 
-def test_an_optimizer_made_before_goes_on_working() -> None:
+def test_an_optimizer_made_before_goes_on_working_also_on_tensors_tied_by_their_data() -> None:
     torch.manual_seed(0)
-    plain = Mixed()
+    plain = nn.Sequential(nn.Linear(5, 5), Mixed(), nn.Linear(3, 5).double(), nn.Linear(5, 5))
+    plain.to(torch.float64)
     laid = copy.deepcopy(plain)
+    for model in (plain, laid):
+        model[3].weight.data = model[0].weight.data
     optimizers = [torch.optim.Adam(m.parameters(), lr=0.01) for m in (plain, laid)]
-    inputs = torch.randn(8, 5)
+    inputs = torch.randn(8, 5).double()
     for step in range(6):
         if step == 3:
             Vector(laid)
@@ -100,16 +103,6 @@ def test_mixing_is_the_weighted_average_and_allocates_nothing_lasting() -> None:
     for flat, mean in zip(receiver.flats, expected, strict=True):
         torch.testing.assert_close(flat, mean)
     assert [flat.data_ptr() for flat in receiver.flats] == places
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_what_is_not_finite_is_never_copied_out(value: float) -> None:
-    model = Mixed()
-    vector = Vector(model)
-    with torch.no_grad():
-        model.second.bias[1] = value
-    with pytest.raises(TrainingError, match="not finite"):
-        vector.snapshot()
 
 
 @pytest.mark.parametrize("wire", ["float32", *LOSSY])
@@ -162,7 +155,7 @@ def everything(vector: Vector) -> Tensor:
     return torch.cat([flat.view(torch.uint8) for flat in vector.flats])
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 @given(
     shards=st.integers(1, 8),
     scattered=st.booleans(),
@@ -259,22 +252,13 @@ def test_a_copy_may_bring_registers_before_local_buffers_and_anchor() -> None:
     assert newcomer_module.state_dict()["norm.num_batches_tracked"].item() == 1
     # Late, it is a share like any other.
     donor.flats[0].add_(1.0)
+    donor.keep_anchor()
+    donor_module(torch.randn(8, 5))
     late = donor.snapshot(("x", "y"), form)
     newcomer.mix(late, 0.5, form)
     assert torch.equal(newcomer.snapshot("y"), donor.snapshot("y"))
-    torch.testing.assert_close(newcomer.flats[0], donor.flats[0] - 0.5)
-    assert torch.equal(newcomer.flats[1], donor.flats[1])
-
-
-def test_a_copy_that_is_mixed_in_leaves_local_buffers_and_anchor_alone() -> None:
-    donor_module, receiver_module = mixed(0), mixed(1)
-    donor_module(torch.randn(8, 5))
-    receiver = Vector(receiver_module, keeps_anchor=True)
-    name = receiver.kept_anchor()
-    form = Form(copy=True, anchor=True)
-    receiver.mix(Vector(donor_module, keeps_anchor=True).snapshot("x", form), 0.5, form)
-    assert receiver_module.state_dict()["norm.num_batches_tracked"].item() == 0
-    assert receiver.kept_anchor() == name
+    assert newcomer.kept_anchor() != donor.kept_anchor()
+    assert newcomer_module.state_dict()["norm.num_batches_tracked"].item() == 1
 
 
 def test_gaps_between_local_buffers_show_nothing_of_what_lay_there() -> None:
@@ -383,21 +367,6 @@ def numbers(payload: Tensor, vector: Vector) -> Tensor:
     """A native payload as one tensor of float64."""
     parts = vector.plan(Form()).numbers
     return torch.cat([payload[part.slot].view(part.dtype).double() for part in parts])
-
-
-@pytest.mark.parametrize("scattered", [False, True])
-def test_the_shared_tensors_are_views_into_whatever_is_laid_out_alike(scattered: bool) -> None:
-    module = nn.Sequential(nn.Linear(9, 5), nn.BatchNorm1d(5)).double()
-    module[0].bias.data = module[0].bias.data.float()
-    vector = Vector(module, shards=2, scattered=scattered)
-    other = tuple(flat + 1 for flat in vector.flats)
-    own, found = vector.layout.tensors(vector.flats), vector.layout.tensors(other)
-    named = dict(module.named_parameters()) | dict(module.named_buffers())
-    names = ("weight", "bias", "running_mean", "running_var")
-    assert set(own) == {"0.weight", "0.bias", *(f"1.{name}" for name in names)}
-    for name, tensor in own.items():
-        assert tensor.data_ptr() == named[name].data_ptr() and torch.equal(tensor, named[name])
-        assert torch.equal(found[name], named[name] + 1)
 
 
 def test_what_is_not_finite_in_any_register_is_noticed() -> None:
