@@ -65,10 +65,5 @@ def test_distances_and_norms_are_kept(kind: str, dtype: torch.dtype) -> None:
     assert len(one) == SKETCH_NUMBERS
     assert math.dist(one, other) == pytest.approx(apart, rel=0.25)
     assert math.hypot(*one) == pytest.approx(float(x.double().norm()), rel=0.25)
-
-
-@pytest.mark.parametrize("n", [3, 1000])
-def test_a_model_that_is_not_finite_has_no_sketch(n: int) -> None:
-    broken = torch.ones(n)
-    broken[1] = math.nan
-    assert sketch_of([broken]) == ()
+    moved[1] = math.nan
+    assert sketch_of([moved]) == sketch_of([moved[:3]]) == ()

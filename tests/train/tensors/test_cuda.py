@@ -76,20 +76,13 @@ def test_a_device_takes_mixes_and_combines_as_host_memory_does(wire: str) -> Non
     names = ("x", "y")
     taken = [v.snapshot(names, both, rng=stream(0, "a", "r")).clone() for v in (there, here)]
     assert torch.equal(*taken)
+    whole = Form(copy=True, anchor=True)
+    there.mix(here.snapshot("x", whole), 1.0, whole)
+    assert torch.equal(there.snapshot("x", whole), here.snapshot("x", whole))
     for vector in (there, here):
         vector.combine("y", [(2.0, (taken[0], both, 1)), (-0.5, (taken[0], both, 0))])
     queue.finish()
     assert torch.equal(there.snapshot("y"), here.snapshot("y"))
-
-
-def test_a_copy_crosses_as_well() -> None:
-    _, there, here, _ = pair()
-    form = Form(copy=True, anchor=True)
-    share = here.snapshot("x", form)
-    there.flats[0].zero_()
-    there.mix(share, 1.0, form)
-    assert torch.equal(there.flats[0], here.flats[0])
-    assert torch.equal(there.snapshot("x", form), share)
 
 
 def test_a_snapshot_does_not_follow_what_training_does_before_it_has_left() -> None:
@@ -255,31 +248,10 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> FakeStream:
     return FakeStream.current
 
 
-@pytest.mark.parametrize("wire", FORMS)
-def test_streams_take_and_mix_what_host_memory_does(wire: str, streams: FakeStream) -> None:
-    torch.manual_seed(0)
-    start = nn.BatchNorm1d(40)
-    module = near(start)
-    here = placed(copy.deepcopy(module), None, start)
-    there = Vector(module, sends_topk=True, queues=CudaQueue)
-    there.anchor_flats = Vector(copy.deepcopy(start)).flats
-    form, store = Form(wire), TensorStore(there, lambda id: stream(0, "a", "r"))
-    share = here.snapshot("x", form, rng=stream(0, "a", "r"))
-    store.take(Snapshot(1, "x", form))
-    frame = on_another_thread(lambda: store.frame_of(send(1, share.numel())))
-    assert isinstance(frame, memoryview) and bytes(frame) == share.numpy().tobytes()
-    for vector in (there, here):
-        vector.flats[0].mul_(0.5)
-    id = ShareId("b", 1, 1)
-    store.stage(Stage(id, 0, share.numel(), form), share.numpy().data)
-    store.mix(Mix(id, 0.3, form))
-    here.mix(share, 0.3, form)
-    assert torch.equal(there.flats[0], here.flats[0])
-
-
-def test_the_stream_beside_waits_for_training(streams: FakeStream) -> None:
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_stream_beside_waits_for_training(streams: FakeStream, waits: bool) -> None:
     queue, numbers, host = CudaQueue(torch.device("cpu")), torch.ones(16), torch.empty(16)
-    queue.beside(lambda: host.copy_(numbers), numbers)
+    queue.beside(lambda: host.copy_(numbers), numbers, waits=waits).wait()
     assert torch.equal(host, numbers) and queue._beside.log == ["event of training", "read"]
 
 
