@@ -94,6 +94,7 @@ def test_what_is_told_is_as_it_will_be_after_the_step() -> None:
     assert len(seen) == 3
 
 
+@pytest.mark.extended
 def test_shards_of_a_compiled_model_are_announced_as_of_a_plain_one() -> None:
     announced = []
     for compiled in (False, True):

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from rumor.gossip import TrainingError
-from rumor.train import Peer, PeerConfig
+from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.storage import files
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.merge import open_model
@@ -38,6 +38,7 @@ def test_the_end_is_told_with_the_last_evaluation_and_the_model(tmp_path: Path) 
     with peer_of(str(tmp_path)) as peer:
         peer.step(loss=torch.tensor(float("nan")))
         peer.log(accuracy=0.75)
+        swarm = peer.stats().swarm
     told = json.loads((tmp_path / "peer.json").read_text())
     assert (told["state"], told["steps"], told["accuracy"]) == ("finished", 1, 0.75)
     merge = {"complete": False, "unfinished": {}, "missing": {}, "distance": None}
@@ -45,7 +46,10 @@ def test_the_end_is_told_with_the_last_evaluation_and_the_model(tmp_path: Path) 
     assert (told["rule"], told["p"], told["topology"]) == ("gosgd", 0.1, "exponential")
     first, last = read_metrics(tmp_path / "metrics.jsonl")
     assert (first["loss"], last["accuracy"], last["test_loss"]) == (None, 0.75, None)
-    assert open_model(tmp_path / "model.safetensors").id == "solo"
+    model = open_model(tmp_path / "model.safetensors")
+    ((met, incarnation),) = model.met
+    assert model.id == met == "solo" and incarnation > 0
+    assert model.swarm == told["swarm"] == swarm != ""
 
 
 def test_several_peers_write_one_file_and_it_is_whole(
@@ -65,16 +69,6 @@ def test_several_peers_write_one_file_and_it_is_whole(
         ann.save_model(path)
     assert open_model(path).id == "solo"
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
-
-
-def test_a_model_names_its_swarm_and_whom_its_peer_has_met(tmp_path: Path) -> None:
-    with peer_of(tmp_path) as peer:
-        peer.step()
-        swarm = peer.stats().swarm
-    (met,) = open_model(tmp_path / "model.safetensors").met
-    assert met[0] == "solo" and met[1] > 0
-    assert open_model(tmp_path / "model.safetensors").swarm == swarm != ""
-    assert json.loads((tmp_path / "peer.json").read_text())["swarm"] == swarm
 
 
 class Tied(nn.Module):
@@ -109,7 +103,8 @@ def test_frozen_parameters_are_left_out_on_demand(tmp_path: Path, save_frozen: b
 
 
 def test_a_loop_that_raises_has_failed_and_one_that_leaves_has_left(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError), peer_of(tmp_path / "a"):
+    own = Collected()
+    with pytest.raises(TrainingError), peer_of(tmp_path / "a", loggers=(own,)):
         raise TrainingError("no more")
     with peer_of(tmp_path / "b") as peer:
         peer.leave()
@@ -118,7 +113,7 @@ def test_a_loop_that_raises_has_failed_and_one_that_leaves_has_left(tmp_path: Pa
         sys.exit(0)
     told = [json.loads((tmp_path / name / "peer.json").read_text()) for name in "abc"]
     assert [each["state"] for each in told] == ["failed", "left", "left"]
-    assert told[0]["error"] == "no more"
+    assert told[0]["error"] == "no more" and own.summaries == told[:1]
     assert not (tmp_path / "a" / "model.safetensors").exists()
 
 
@@ -127,6 +122,10 @@ def test_who_wants_no_rows_gets_the_ledger_alone(tmp_path: Path) -> None:
         peer.step(loss=1.0)
     found = {path.name for path in tmp_path.glob("*.json*")}
     assert found == {"ledger.jsonl", "events.jsonl", "life.json"}
+    checkpoint = CheckpointConfig(folder=tmp_path / "kept", every="never")
+    with peer_of(checkpoint=checkpoint) as peer:
+        peer.step(loss=1.0)
+    assert not (tmp_path / "kept" / "metrics.jsonl").exists()
 
 
 def test_loggers_get_the_rows_and_the_end_without_any_folder(tmp_path: Path) -> None:
@@ -158,11 +157,3 @@ def test_a_failing_logger_changes_no_bit(tmp_path: Path, caplog: pytest.LogCaptu
     assert [row["step"] for row in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2, 4]
     assert caplog.text.count("logger Failing failed") == 1
     assert json.loads((tmp_path / "peer.json").read_text())["state"] == "finished"
-
-
-def test_a_loop_that_raises_closes_its_loggers_with_what_went_wrong() -> None:
-    own = Collected()
-    with pytest.raises(TrainingError), peer_of(loggers=(own,)):
-        raise TrainingError("no more")
-    (summary,) = own.summaries
-    assert (summary["state"], summary["error"]) == ("failed", "no more")

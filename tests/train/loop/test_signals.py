@@ -4,14 +4,15 @@ import os
 import signal
 import threading
 from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 from torch import nn
 
-from rumor.gossip import audit
+from rumor.gossip import TrainingError, audit
 from rumor.gossip.transport.zmq_transport import Transport
 from rumor.gossip.weight import ONE
-from rumor.train import CheckpointConfig, Peer, PeerConfig
+from rumor.train import Peer, PeerConfig
 from rumor.train.loop.signals import SignalHandling
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledgers
@@ -20,39 +21,27 @@ from ...forked import Forked, forked
 from ...waiting import LIMIT_S, until
 
 SCRIPT = """
-import os, signal, sys, time
+import os, time
 from pathlib import Path
 from torch import nn
-from rumor.train import CheckpointConfig, Peer, PeerConfig
+from rumor.train import Peer, PeerConfig
 
-def ask(number, frame):
-    asked.append(number)
-
-asked, out = [], Path(os.environ["RUMOR_OUT"])
-# Shells let what runs in their background ignore it, and so all that it starts.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-if os.environ["EARLIER"]:
-    signal.signal(signal.SIGUSR1, ask)
+out = Path(os.environ["RUMOR_OUT"])
 kept = CheckpointConfig(folder=out / "kept", every="never")
-try:
-    with Peer(nn.Linear(8, 8), PeerConfig(checkpoint=kept, signals=True)) as peer:
-        while not (out.parent / "over").exists() and not asked:
-            time.sleep(0.005)
-            peer.step(loss=1.0)
-except KeyboardInterrupt:
-    sys.exit(77)
-sys.exit(len(asked))
+with Peer(nn.Linear(8, 8), PeerConfig(checkpoint=kept, signals=True)) as peer:
+    while not (out.parent / "over").exists():
+        time.sleep(0.005)
+        peer.step(loss=1.0)
 """
 
 
-def started(folder: Path, id: str, earlier: str) -> Forked:
+def started(folder: Path, id: str) -> Forked:
     (folder / "script.py").write_text(SCRIPT)
     told = {"ID": id, "OUT": folder / id, "RENDEZVOUS": folder / "meet", "FOUNDERS": 2}
     told |= {"RULE": "gosgd:p=0.5", "LOG_EVERY": 1, "LEAVE_S": LIMIT_S}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in told.items():
             patch.setenv(f"RUMOR_{name}", str(value))
-        patch.setenv("EARLIER", earlier)
         return forked(folder / f"{id}.log", str(folder / "script.py"))
 
 
@@ -61,27 +50,15 @@ def step_of(folder: Path) -> int:
     return rows[-1]["step"] if rows else 0
 
 
+@pytest.mark.extended
 @pytest.mark.live
-@pytest.mark.parametrize(
-    ("number", "earlier", "status"),
-    [
-        # Nobody handled it before: as shells tell of a process that a signal has ended.
-        (signal.SIGTERM, "", 128 + signal.SIGTERM),
-        # Python's own handler raises KeyboardInterrupt, which the script answers.
-        (signal.SIGINT, "", 77),
-        # The script's handler is called, and ends the loop.
-        (signal.SIGUSR1, "yes", 1),
-    ],
-)
-def test_a_signal_makes_a_peer_leave_in_order_and_the_others_go_on(
-    tmp_path: Path, number: signal.Signals, earlier: str, status: int
-) -> None:
-    leaver, stayer = (started(tmp_path, id, earlier) for id in ("leaver", "stayer"))
+def test_a_signal_makes_a_peer_leave_in_order_and_the_others_go_on(tmp_path: Path) -> None:
+    leaver, stayer = (started(tmp_path, id) for id in ("leaver", "stayer"))
     folders = tmp_path / "leaver", tmp_path / "stayer"
     try:
         until(lambda: min(map(step_of, folders)) >= 5, "both train")
-        leaver.send_signal(number)
-        assert leaver.wait(LIMIT_S) == status, (tmp_path / "leaver.log").read_text()
+        leaver.send_signal(signal.SIGTERM)
+        assert leaver.wait(LIMIT_S) == 143, (tmp_path / "leaver.log").read_text()
         steps = step_of(folders[1])
         until(lambda: step_of(folders[1]) > steps + 5, "the other one goes on")
         (tmp_path / "over").touch()
@@ -94,8 +71,36 @@ def test_a_signal_makes_a_peer_leave_in_order_and_the_others_go_on(
     assert total.held == total.founded == 2 * ONE
     assert sum(account.weight for account in gone) == 0
     assert list((folders[0] / "kept").glob("*.safetensors"))
-    told = f"{number.name}: this peer ends its step and leaves"
+    told = "SIGTERM: this peer ends its step and leaves"
     assert told in (tmp_path / "leaver.log").read_text()
+
+
+def handle(number: int, frame: object) -> NoReturn:
+    raise TrainingError(f"signal {number}")
+
+
+@pytest.mark.parametrize(
+    ("number", "before", "error"),
+    [
+        # Nobody handled it before: as shells tell of a process that a signal has ended.
+        (signal.SIGTERM, signal.SIG_DFL, (SystemExit, "143")),
+        (signal.SIGINT, signal.default_int_handler, (KeyboardInterrupt, "^$")),
+        (signal.SIGUSR1, handle, (TrainingError, f"signal {signal.SIGUSR1}")),
+    ],
+)
+def test_a_peer_that_leaves_by_a_signal_passes_it_on_once(
+    number: int, before: Any, error: tuple[type[BaseException], str]
+) -> None:
+    earlier = signal.signal(number, before)
+    try:
+        with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0, signals=True)) as peer:
+            os.kill(os.getpid(), number)
+            with pytest.raises(error[0], match=error[1]):
+                peer.step()
+            assert peer.stats().has_left
+        assert signal.getsignal(number) is before
+    finally:
+        signal.signal(number, earlier)
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -148,10 +153,3 @@ def test_off_the_main_thread_signals_are_not_handled_and_that_is_said(
     thread.join()
     assert signal.getsignal(signal.SIGTERM) == before
     assert "signals are not handled" in caplog.text
-
-
-def test_a_checkpoint_folder_alone_keeps_no_metrics(tmp_path: Path) -> None:
-    checkpoint = CheckpointConfig(folder=tmp_path, every="never")
-    with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0, checkpoint=checkpoint)) as peer:
-        peer.step(loss=1.0)
-    assert not (tmp_path / "metrics.jsonl").exists()
