@@ -50,7 +50,7 @@ class ModelCheck:
         self.require_constant()
 
     def require_constant(self) -> None:
-        """Read frozen parameters, and raise `TrainingError` if they differ from those in `begin`."""
+        """Read frozen parameters, and raise `TrainingError` if any has changed since `begin`."""
         if self._frozen_may_differ:
             return
         constants = self._vector.constants
