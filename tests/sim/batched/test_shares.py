@@ -102,7 +102,7 @@ def test_several_registers_in_one_share_are_those_of_a_live_peer_to_the_last_bit
     sender.combine("y", small)
     payload = sender.snapshot(("x", "y"), form, 0, stream(SEED, "ada", "rounding:3"))
     receiver.combine("y", [(0.5, "x"), (2.0, (payload, form, 1))])
-    receiver.combine("x", [(0.25, "x"), (0.75, (payload, form)), (1.0, "y")])
+    receiver.combine("x", [(0.25, "x"), (0.75, (payload, form, 0)), (1.0, "y")])
     workers.shares.carry_out(
         [
             Combine(0, "y", ((1e-3, "x"),)),
@@ -170,8 +170,8 @@ def test_what_is_written_by_itself_is_that_of_a_live_peer_to_the_last_bit(wire: 
     sender, receiver = vectors
     for number in (3, 4):  # nothing is noted as sent: the second is as the first
         payload = sender.snapshot("x", form, 0, stream(SEED, "ada", f"rounding:{number}"))
-        receiver.combine("x", [(1.0, "x"), (0.5, (payload, form))])
-        sender.combine("y", [(1.0, "y"), (0.5, (payload, form))])
+        receiver.combine("x", [(1.0, "x"), (0.5, (payload, form, 0))])
+        sender.combine("y", [(1.0, "y"), (0.5, (payload, form, 0))])
         operations: list[Operation] = [
             Snapshot(0, number, Cut("x", form), number),
             Combine(1, "x", ((1.0, "x"), (0.5, number))),

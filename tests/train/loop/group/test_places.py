@@ -258,7 +258,7 @@ def test_a_process_that_ends_before_it_connects_is_not_awaited_forever(
 @pytest.mark.live
 def test_calls_after_the_end_of_a_group_are_refused() -> None:
     with make_believe(1):
-        model = fully_shard(nn.Linear(2, 2), mesh=init_device_mesh("cpu", (1,)))
+        model: Any = fully_shard(nn.Linear(2, 2), mesh=init_device_mesh("cpu", (1,)))
         with Peer(model, PeerConfig(linger_s=0)) as peer:
             assert peer.model_state_dict().keys() == {"weight", "bias"}
         with pytest.raises(LocalProtocolError, match="the peer has ended"):

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import Pipe
 from typing import Any
 
@@ -20,6 +21,10 @@ from ....waiting import LIMIT_S, until
 LONG = 1 << 17
 
 
+def echo(rank: int, content: str) -> str:
+    return f"{rank}{content}"
+
+
 class Group:
     """A leader, and followers that make calls on threads of their own."""
 
@@ -32,7 +37,7 @@ class Group:
         self.leader.on_failure = self.failed.set
         self._threads = threads
         for each in (self.leader, *self.followers):
-            each.handlers["echo"] = lambda content, rank=each.rank: f"{rank}{content}"
+            each.handlers["echo"] = partial(echo, each.rank)
 
     def follow(self, *names: str) -> list[Future[list[Any]]]:
         """Let all followers make some calls, one after another."""
@@ -89,7 +94,7 @@ def test_all_execute_commands_and_get_the_result_of_a_call(
 def test_a_follower_that_is_late_misses_no_call(made: Callable[..., Group]) -> None:
     group = made()
     for number in range(5):
-        group.leader.call(f"{number}", lambda number=number: number)
+        group.leader.call(f"{number}", partial(int, number))
     (following,) = group.follow(*"01234", "last")
     group.leader.call("last", lambda: group.leader.ask("echo", "!"))
     assert following.result(LIMIT_S) == [*range(5), ["0!", "1!"]]
@@ -100,7 +105,7 @@ def test_changes_of_the_whole_model_are_read_by_all_at_the_end_of_a_call(
 ) -> None:
     group, read = made(), list[int]()
     for each in (group.leader, *group.followers):
-        each.handlers["read"] = lambda _, rank=each.rank: read.append(rank)
+        each.handlers["read"] = partial(lambda rank, _: read.append(rank), each.rank)
     version = 0
     group.leader.version = lambda: version
     following = group.follow("one", "two")
