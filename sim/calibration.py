@@ -28,8 +28,8 @@ __all__ = ["Calibration", "PeerPace", "calibrate", "read_calibration"]
 FORMAT: Final = 1
 
 # They belong to the peers and to the network, which a file keeps separate.
-_SAID_APART: Final = (
-    *("workers", "step_s", "exchange_s", "pace", "speeds", "slow", "network", "faults"),
+_SAID_APART: Final = frozenset(
+    ("workers", "step_s", "exchange_s", "pace", "speeds", "slow", "network", "faults")
 )
 
 # Giving a key here makes the measured values of its entries obsolete: the first three end a run,
@@ -93,16 +93,13 @@ class Calibration:
     def __post_init__(self) -> None:
         if not self.peers:
             raise ConfigError("peers is empty: a calibration needs the pace of one peer at least")
-        known = {entry.name for entry in fields(SimulationConfig)} - set(_SAID_APART)
+        known = {entry.name for entry in fields(SimulationConfig)} - _SAID_APART
         if unknown := [name for name in self.settings if name not in known]:
             raise ConfigError(f"settings has {unknown[0]!r}, which is no setting of a simulation")
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
 
     def simulation(self, workers: int | None = None) -> dict[str, Any]:
-        """Return the settings of a simulation of these peers.
-
-        The fastest peer's pace is 1x, and ``slow`` makes the others slower. If there are more
-        workers than peers, the peers' paces are reused in turn.
+        """Return the settings of a simulation of these peers; more workers reuse paces in turn.
 
         >>> paces = (PeerPace(id="a", step_s=0.1), PeerPace(id="b", step_s=0.3))
         >>> found = Calibration(source="a test", peers=paces).simulation(workers=3)
@@ -110,6 +107,7 @@ class Calibration:
         (0.1, ('1:3',), 'constant')
         """
         n = len(self.peers) if workers is None else workers
+        # The fastest peer's pace is 1x, and `slow` makes the others slower.
         step_s = min(peer.step_s for peer in self.peers)
         factors = [self.peers[worker % len(self.peers)].step_s / step_s for worker in range(n)]
         # A simulation has one variation for all: the root mean square keeps that of the sum.
@@ -219,9 +217,6 @@ def calibrate(
 ) -> Calibration:
     """Derive the settings with which a simulation behaves like a live run.
 
-    A step lasts from the end of the previous one: evaluations, logs and mixing count. Under a rule
-    that waits for others, the waits do not count, but a step lasts at least ``step_s_min``.
-
     Args:
         run: The live run, which may still be running.
         network: Network between the peers, if it was measured.
@@ -267,11 +262,8 @@ class _Stretch(NamedTuple):
 
 
 def _stretches(peer: LivePeer) -> list[_Stretch]:
-    """Return the stretches of all of a peer's incarnations, in order.
-
-    Returns to a checkpoint are left out; so is the first step of an incarnation, which takes longer
-    than any other.
-    """
+    # Without returns to a checkpoint, and without the first step of an incarnation, which takes
+    # longer than any other.
     found = []
     for before, row in (both for rows in peer.lives for both in pairwise(rows)):
         steps, seconds = row["step"] - before["step"], row["time_s"] - before["time_s"]
@@ -282,6 +274,8 @@ def _stretches(peer: LivePeer) -> list[_Stretch]:
 
 
 def _pace(peer: LivePeer, *, waits: bool) -> PeerPace:
+    # A step lasts from the end of the previous one: evaluations, logs and mixing count. Under a
+    # rule that waits for others, the waits do not, but a step lasts at least step_s_min.
     stretches = _stretches(peer)
     steps, least_s = sum(s.steps for s in stretches), float(peer.options.get("step_s_min") or 0.0)
     if not steps:
@@ -310,11 +304,7 @@ def _pace(peer: LivePeer, *, waits: bool) -> PeerPace:
 
 
 def _exchange(stretches: Sequence[_Stretch], asleep_s: float) -> tuple[float, float]:
-    """Return what a push, or a mix, adds to a step, seconds, and how many of them a step had.
-
-    Fitted by least squares over all stretches: other costs of the exchange are paid at each
-    step. A step sleeps until it has lasted *asleep_s*.
-    """
+    """Return what a push, or a mix, adds to a step, seconds, and how many of them a step had."""
     found = [
         (n, done, n * (row["step_s"] - row["own_s"]), n * row["step_s"])
         for n, _, done, row in stretches
@@ -326,6 +316,7 @@ def _exchange(stretches: Sequence[_Stretch], asleep_s: float) -> tuple[float, fl
     # Sleep at the end of a step hides its cost; without variation it cannot be separated.
     if whole_s.sum() < _HIDDEN * asleep_s * steps.sum() or np.ptp(done / steps) == 0:
         return 0.0, 0.0
+    # Other costs of the exchange are paid at each step.
     columns = np.stack([steps, done], axis=1)
     cost_s = float(np.linalg.lstsq(columns, exchange_s, rcond=None)[0][1])
     # A step takes the rest, so that at the measured rate of exchanges the total is as measured.
@@ -334,7 +325,6 @@ def _exchange(stretches: Sequence[_Stretch], asleep_s: float) -> tuple[float, fl
 
 
 def _cv(stretches: Sequence[_Stretch], name: str) -> float:
-    """Return standard deviation over mean of single steps, as far as the rows show it."""
     known = [
         (n, row[name], row.get(f"{name}_sd") or 0.0) for n, *_, row in stretches if row.get(name)
     ]

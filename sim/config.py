@@ -35,19 +35,12 @@ TaskFunction: TypeAlias = Callable[..., "Task | VectorTask | nn.Module"]
 ENGINES = ("auto", "dense", "loop", "vmap")
 """Ways to compute steps; ``auto`` chooses by the kind of model."""
 
-DECIDERS = ("auto", "protocol", "compiled")
-"""Ways to decide on exchanges."""
-
 _COUNT_MAX = 2**53
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSettings):
-    """A swarm, its environment, and how to compute it.
-
-    Raises:
-        ConfigError: A field is out of range.
-    """
+    """A swarm, its environment, and how to compute it."""
 
     task: "str | Task | VectorTask | TaskFunction" = setting(
         "digits",
@@ -215,7 +208,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         "fast path from 20,000 steps of all workers on, for plain exchanges, else the "
         "protocols. Each run on the fast path compares its first window. Results do not "
         "depend on it.",
-        choices=DECIDERS,
+        choices=("auto", "protocol", "compiled"),
     )
     device: str = setting(
         "cpu",
@@ -282,7 +275,6 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         _ = self.protocol, self.rule_spec
 
     def _check_mixed(self) -> None:
-        """Check the settings that may have one of several types."""
         # Imported here, since it imports torch, which options do not need.
         from ..train.tasks.task import Task
         from .batched.vector_tasks import VectorTask
@@ -292,8 +284,10 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
             raise ConfigError(f"task is {self.task!r}: it must be {words}")
         if not isinstance(self.network, str | NetworkConfig):
             raise ConfigError(f"network is {self.network!r}: it must be a name or a NetworkConfig")
-        is_file = isinstance(self.faults, str | Path)
-        if not is_file and not _all_of(self.faults, (Fault, Mapping)):
+        is_list = isinstance(self.faults, Sequence) and all(
+            isinstance(fault, Fault | Mapping) for fault in self.faults
+        )
+        if not (is_list or isinstance(self.faults, str | Path)):
             raise ConfigError(f"faults is {self.faults!r}: it must be a file, or a list of faults")
 
     @property
@@ -312,11 +306,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
 
     @property
     def rule_spec(self) -> RuleSpec:
-        """The rule with all of its parameters, however they were given.
-
-        Raises:
-            ConfigError: The rule is unknown, or does not take these parameters.
-        """
+        """The rule with all of its parameters, however they were given."""
         return read_rule(self.rule, self.p, self.emission, self.robust)
 
     @property
@@ -325,7 +315,3 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         if isinstance(self.task, str):
             return self.task
         return name_of(self.task) if callable(self.task) else self.task.name
-
-
-def _all_of(values: object, kind: type | tuple[type, ...]) -> bool:
-    return isinstance(values, Sequence) and all(isinstance(value, kind) for value in values)

@@ -84,11 +84,7 @@ __all__ = ["Simulation", "plan_faults", "simulate"]
 def plan_faults(
     config: SimulationConfig,
 ) -> tuple[FaultPlan | None, tuple[Attack, ...], tuple[Fault, ...]]:
-    """Plan the faults.
-
-    Returns:
-        Faults of processes and of the network, None without any, so that no worker needs to gossip
-        about membership; attacks; and all faults as given, with names.
+    """Return faults of processes and network (None without any), attacks, and all by name.
 
     Raises:
         ConfigError: A fault is malformed, names an unknown worker, or strikes after the end.
@@ -120,7 +116,6 @@ def plan_faults(
 
 
 def _storm(config: SimulationConfig) -> Storm | None:
-    """Draw a storm's faults, if a storm is configured."""
     if config.storm is None:
         return None
     given = config.workers, config.time_s or 0.0, config.seed
@@ -148,12 +143,7 @@ _SAMPLES_TRIED = 64
 
 
 class Simulation:
-    """Everything that stays the same when a run restarts.
-
-    Raises:
-        ConfigError: A setting is out of range, or a file cannot be read.
-        TopologyError: The topology is not valid for this number of workers.
-    """
+    """Everything that stays the same when a run restarts."""
 
     def __init__(self, config: SimulationConfig, task: Task | VectorTask | None = None) -> None:
         # Before anything is made for each of a billion workers.
@@ -192,11 +182,7 @@ class Simulation:
 
     @cached_property
     def engine(self) -> ValuesEngine:
-        """How values are computed, which takes as long to choose as some steps do.
-
-        Raises:
-            ConfigError: They cannot be computed in the requested way, or do not fit.
-        """
+        """How values are computed; the choice takes as long as some steps do."""
         return self._prepared.choose(partial(Threads, self._cores, self._prefetcher.is_deciding))
 
     @cached_property
@@ -206,23 +192,16 @@ class Simulation:
 
     @cached_property
     def _is_fast(self) -> bool:
-        """True if the fast path decides, not the protocols."""
         return takes_fast_path(self.config.decide, self._plan, self._steps_expected)
 
     def check(self, *, rehearse: bool = True) -> float:
         """Check that it can run, without choosing an engine or computing a step.
 
         Args:
-            rehearse: Let a rule that needs all workers decide for a step or two, which shows
-                whether it can work on this topology.
+            rehearse: Let a rule that needs all workers decide for two steps on this topology.
 
         Returns:
             Estimated memory of its values, GiB.
-
-        Raises:
-            ConfigError: The data cannot be split this way, the rule cannot work with shares of this
-                kind, or memory does not suffice.
-            TrainingError: The rule could not continue.
         """
         plan, memory_gib = self._plan, self._prepared.memory_gib
         if self.config.decide == "compiled":
@@ -240,14 +219,7 @@ class Simulation:
         return memory_gib
 
     def cost(self) -> Cost | None:
-        """Estimate time and memory, by a trial of some steps and of a measurement.
-
-        Values of the trial are discarded.
-
-        Returns:
-            The estimate; None for a run without a model, which is as fast as the protocol, or
-            without steps.
-        """
+        """Estimate time and memory by a trial, whose values are discarded; None without a model."""
         estimated_gib = self._prepared.memory_gib + values_of.peak_rss_mib() / 1024
         values = self.engine.make()
         if isinstance(values, VectorRows):
@@ -279,7 +251,7 @@ class Simulation:
         )
 
     def _try_steps(self, values: Models) -> float | None:
-        """Decide and take some steps; return how many of all workers a second has."""
+        """Return how many steps of all workers are decided and computed in a second."""
         scheduler = self._scheduler(values, ())
         scheduler.next_window()
         began_s = time.perf_counter()
@@ -314,12 +286,7 @@ class Simulation:
         started_s: float,
         progress: Callable[[Progress], None] | None,
     ) -> Run:
-        """Run once, from the start to the end.
-
-        Raises:
-            Failure: A worker's values have become non-finite; discard this run.
-            TrainingError: The rule could not continue.
-        """
+        """Run once; raise `Failure` if a worker's values become non-finite."""
         config, values, curves = self.config, self.engine.make(), Curves()
         ending: Ending | None = None
         watch = Watch(partial(self._progress, curves), started_s, progress)
@@ -453,7 +420,6 @@ class Simulation:
         return None if stands_for is None else schema.share_bytes / (4 * stands_for)
 
     def _prefetched(self, scheduler: Scheduler) -> Iterator[Window]:
-        """Schedule windows ahead of their execution, if a core is free for that."""
         here = iter(scheduler.next_window, None)
         if self._cores == 1:
             return here
@@ -468,7 +434,6 @@ class Simulation:
         return self._prefetcher.in_process(scheduler.next_window) if pays else here
 
     def _every_s(self) -> float:
-        """Return the virtual seconds between two measurements."""
         step_s = self.config.step_s
         if self.config.eval_every is not None:
             return self.config.eval_every * step_s
@@ -483,17 +448,15 @@ class Simulation:
         """Number of steps of all workers, roughly if time ends the run."""
         steps = self._steps_total()
         if steps is None:
-            assert self.config.time_s is not None  # else nothing would end the run
-            steps = int(self.config.time_s / self.config.step_s * len(self.ids))
+            steps = int((self.config.time_s or 0.0) / self.config.step_s * len(self.ids))
         return steps
 
     def _steps_total(self) -> int | None:
-        """Return the total number of steps, as far as it is known."""
         ends = [self.config.total_steps, None if self.steps is None else self.steps * len(self.ids)]
         return min((end for end in ends if end is not None), default=None)
 
     def at_start(self) -> Progress:
-        """Return the progress before anything is computed."""
+        """Progress before anything is computed."""
         compiles = self._is_fast and must_compile()
         return replace(self._progress(Curves(), 0, 0.0, 0.0), compiles=compiles)
 
@@ -583,7 +546,7 @@ _OF_TASKS = {field.name for field in fields(Task)}
 
 
 def _task_of(model: Callable[[], nn.Module], settings: dict[str, Any]) -> Task:
-    """Make a task of a model and those settings that belong to it, which are taken out."""
+    """Make a task of a model and those of the settings that belong to it; remove these."""
     if "task" in settings:
         raise ConfigError("model and task are both given: give model with its data, or a task")
     usual = {field.name for field in fields(SimulationConfig)}

@@ -64,7 +64,6 @@ class Incident:
     """``started``, ``crashed``, ``closed``, ``failed``, ``paused``, ``slowed``, ``cut`` or
     ``healed``."""
     detail: str = ""
-    """Why it failed, the number of its incarnation, the other end of a link, and so on."""
 
 
 class Happening(NamedTuple):
@@ -82,16 +81,11 @@ class Happening(NamedTuple):
 class Swarm:
     """Peers that train a task together in this process, under virtual time.
 
-    Each has the protocol of a live peer, its own view of the swarm, its own model and optimizer,
-    and shares are encoded as on the wire. Nothing waits in real time: ten seconds of five peers and
-    a small task take a fraction of one. The same arguments and the same calls give the same run, to
-    the last bit.
-
-    Whenever time has passed, the weight of all peers, alive and dead, is compared with what was
-    founded; an `AssertionError` reports any mismatch.
-
-    Times are virtual and in seconds. Faults are given between two runs, or ahead with `at`.
-    Impossible requests raise a `ConfigError`.
+    Each has the protocol, model and optimizer of a live peer, and shares are encoded as on the
+    wire. Times are virtual, in seconds. The same arguments and calls give the same run, to the last
+    bit. Whenever time has passed, the weight of all peers, alive and dead, is compared with what
+    was founded; an `AssertionError` reports any mismatch. Impossible requests raise a
+    `ConfigError`.
 
     >>> swarm = Swarm("quadratic", peers=3, network="wan", p=0.5)
     >>> swarm.run(5.0)
@@ -112,16 +106,12 @@ class Swarm:
             a network itself.
         step_s: Mean duration of an optimizer step, seconds.
         partition: How the data is split among the founders; newcomers share their parts in turn.
-        protocol: Sizes and times of the exchange, such as the timeout after which a silent peer is
-            considered dead, and the wire format of shares.
+        protocol: Sizes and times of the exchange, and the wire format of shares.
         faults: As for ``rumor simulate --faults``, without those of Byzantine peers.
         checkpoint_every_s: Virtual seconds between two checkpoints of a peer that a fault restarts
             from one.
         newcomers: Maximum number of `join` calls; each reserves the memory of a model at the start.
 
-    Raises:
-        ConfigError: An argument is out of range.
-        TrainingError: The task's model has nothing to share.
     """
 
     def __init__(
@@ -235,11 +225,8 @@ class Swarm:
 
     @property
     def events(self) -> list[Happening]:
-        """Events so far, in order: each has ``time_s``, ``peer`` and ``event``; print it.
-
-        An event is one of a protocol (`rumor.gossip.effects.events`: ``Founded``, ``ShareMixed``,
-        ``PeerDied``, ...) or an `Incident`.
-        """
+        """Events so far, in order: those of protocols (`rumor.gossip.effects.events`), and
+        incidents."""
         return self._log.events
 
     @property
@@ -291,11 +278,7 @@ class Swarm:
             self._move(min(self.now + every_s, give_up_s))
 
     def finish(self, timeout_s: float = 100.0) -> bool:
-        """Let all peers end with their current step, and merge as live peers do, until none needs
-        another.
-
-        Under a synchronous rule, those that are behind first catch up with the peer that has
-        taken the most steps.
+        """Let all peers end with their current step, and merge until none needs another.
 
         Returns:
             True if all have ended within *timeout_s* virtual seconds, see `run`.
@@ -304,6 +287,7 @@ class Swarm:
         workers = [self._find(id) for id in self.running]
         last_step = 0
         if self._is_synchronous:
+            # Those that are behind catch up with the peer that has taken the most steps.
             last_step = 1 + max((worker.steps for worker in workers), default=0)
         for worker in workers:
             worker.finishing, worker.last_step = True, last_step
@@ -318,11 +302,7 @@ class Swarm:
         self._fleet.at(time_s, action)
 
     def crash(self, peer: PeerId) -> None:
-        """Kill a process: its weight is lost, but messages that it has sent are still in flight.
-
-        Its host tells senders that no process listens there. For a machine that falls silent, cut
-        its links as well.
-        """
+        """Kill a process: its weight is lost. For a machine that falls silent, also `cut` it."""
         self._strike("crash", self._find_running(peer))
 
     def restart(self, peer: PeerId) -> None:
@@ -439,7 +419,6 @@ class Swarm:
 
     @property
     def _models(self) -> Models:
-        """All peers' models, after everything scheduled so far."""
         self._log.execute()
         return self._log.models
 
@@ -468,7 +447,6 @@ class Swarm:
         return stop is not None and stop()
 
     def _turn_s(self, index: int) -> float:
-        """Return the time between two turns of a peer that has finished, as live."""
         worker = self._fleet.workers[index]
         step_s = worker.slowness * self._pace.step_s(index, worker.steps)
         return nap_s(step_s, merging=worker.protocol.merging)
@@ -479,7 +457,7 @@ class Swarm:
         STRIKES[kind](self._processes, fault)
 
     def _started(self) -> dict[PeerId, Worker]:
-        """Return the latest incarnations of all peers that were ever started, sorted by id."""
+        """Return the latest incarnations of all started peers, sorted by id."""
         workers = [w for w in self._fleet.workers if self._processes.has_come(w)]
         return {worker.id: worker for worker in sorted(workers, key=lambda w: w.id)}
 
@@ -555,7 +533,7 @@ class _Log:
         return True
 
     def compute(self, worker: Worker) -> bool:
-        """Compute a worker's step at once: a worker whose values are not finite shares nothing."""
+        # At once: a worker whose values are not finite shares nothing.
         is_finite = self.execute()
         if not is_finite:
             step = worker.steps + 1
@@ -599,7 +577,6 @@ class _Log:
 
 
 def _is_member(worker: Worker) -> bool:
-    """Return True if a peer has joined, and neither crashed nor left."""
     ended_well = worker.running or worker.protocol.done
     return ended_well and Phase.TRAINING <= worker.protocol.phase <= Phase.QUIET
 

@@ -19,10 +19,7 @@ Ints = NDArray[np.int64]
 
 
 class Batches:
-    """The batches of all workers.
-
-    Pairs of tensors may be taken one by one or stacked, all other batches one by one.
-    """
+    """The batches of all workers: pairs of tensors also stacked, all others only one by one."""
 
     def __init__(
         self,
@@ -41,20 +38,13 @@ class Batches:
         parted = [found[at % len(found)] for at in range(len(ids))]
         self._lengths = np.array([len(part) for part in parted])
         self._sizes = np.minimum(self._lengths, sizes[: len(ids)])
+        self._loaders: list[Loader] = []
         if not (is_pair(task.train) and task.augment is None):
-            self._loaders: list[Loader] = [
-                Loader(
-                    task,
-                    parted[at],
-                    batch_size=sizes[at],
-                    seed=seed,
-                    peer=id,
-                    device=device,
-                )
-                for at, id in enumerate(ids)
+            self._loaders = [
+                Loader(task, part, batch_size=size, seed=seed, peer=id, device=device)
+                for part, size, id in zip(parted, sizes, ids, strict=False)
             ]
             return
-        self._loaders = []
         self._inputs, self._targets = (side.to(device) for side in task.train)
         self._samplers = [
             Sampler(part, size, seed=seed, peer=id)
@@ -79,7 +69,7 @@ class Batches:
         return bool(self._loaders)
 
     def one(self, worker: int, step: int) -> Batch:
-        """Return one worker's batch, on the device; for a pair of tensors, inputs and targets."""
+        """Return one worker's batch, on the device."""
         if self._loaders:
             return self._loaders[worker].take(step)
         indices = torch.from_numpy(self._samplers[worker].batch(step)).to(self._device)
@@ -91,11 +81,7 @@ class Batches:
         return sizes
 
     def indices(self, workers: Ints, steps: Ints) -> NDArray[np.int32]:
-        """Return the samples of several workers' batches, which must have the same size.
-
-        Returns:
-            Positions drawn by their samplers, axes ``(worker, batch)``.
-        """
+        """Return the samples of workers' batches of one size, axes ``(worker, batch)``."""
         size, lengths = int(self._sizes[workers[0]]), self._lengths[workers]
         epochs, at = np.divmod(steps * size, lengths)
         for index in np.flatnonzero(self._epochs[workers] != epochs):

@@ -24,8 +24,7 @@ class Threads:
 
     Args:
         n: Number of threads, the calling one included.
-        is_taken: Returns True while another thread or process needs one of the *n* cores: then one
-            of these threads rests, since two on one core would keep all others waiting.
+        is_taken: Returns True while another thread or process needs one of the *n* cores.
     """
 
     def __init__(self, n: int = 1, is_taken: Callable[[], bool] = never) -> None:
@@ -40,6 +39,7 @@ class Threads:
     @property
     def free(self) -> int:
         """Number of threads that would work now."""
+        # Two on one core would keep all others waiting.
         return 1 if self._pool is None else max(1, self.n - self._is_taken())
 
     def share(self, work: Callable[[_Part], None], parts: Sequence[_Part]) -> None:

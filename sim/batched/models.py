@@ -1,15 +1,14 @@
 """The models of all workers: trained by a stepper, measured one by one and merged."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from ...train.tasks.data import is_pair
@@ -40,9 +39,6 @@ class Models:
     Args:
         may_overflow: True if finite values may not fit into the wire's format.
         workers_tested: Maximum number of single workers that are measured.
-
-    Attributes:
-        workers_tested: Number of single workers that are measured, if all are present.
     """
 
     def __init__(
@@ -91,12 +87,9 @@ class Models:
         return [self.rows.shares.distance(worker, slot) for slot in slots]
 
     def merged(self, weight_units: WeightUnits) -> dict[str, Tensor]:
-        """Average all workers' models in float64, in order of ids, weighted per shard.
+        """Return the state_dict of all workers' mean in float64; weights are per worker and shard.
 
-        Axes of the weights: ``(worker, shard)``.
-
-        Returns:
-            A state_dict. Local buffers, whose mean is meaningless, are the heaviest worker's.
+        Local buffers, whose mean is meaningless, are the heaviest worker's.
         """
         rows = self.rows
         means = [_zeros(part) for part in rows.x]
@@ -119,18 +112,12 @@ class Models:
 
     def evaluate(self, state: dict[str, Tensor]) -> Evaluation:
         """Evaluate a result of `merged` on the held-out data, as a live peer does its model."""
-        with self._lent(state) as module:
-            return self.task.evaluate(module)
-
-    @contextmanager
-    def _lent(self, state: dict[str, Tensor]) -> Iterator[nn.Module]:
-        """Load a state_dict into the module inside the context."""
         tensors = tensors_of(self.rows.module)
         own = {name: tensor.data for name, tensor in tensors.items()}
         try:
             for name, tensor in tensors.items():
                 tensor.data = state[name]
-            yield self.rows.module
+            return self.task.evaluate(self.rows.module)
         finally:
             for name, tensor in tensors.items():
                 tensor.data = own[name]
@@ -147,16 +134,7 @@ class Models:
     def evaluate_workers(
         self, present: Present = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """Evaluate single workers' models on the held-out data.
-
-        Args:
-            present: Workers to choose from; by default all.
-
-        Returns:
-            Loss and accuracy, float64, axes ``(worker measured,)``; of all workers, or of evenly
-            spaced
-            ones: 32, or as many as the settings say. Without a metric of accuracy, None.
-        """
+        """Return loss and accuracy, or None, of evenly spaced workers, axes ``(worker,)``."""
         n = self.rows.n if present is None else len(present)
         chosen = np.unique(np.linspace(0, n - 1, min(n, self.workers_tested)).round().astype(int))
         if present is not None:
@@ -208,7 +186,6 @@ class Models:
 
 
 def _zeros(part: Tensor) -> Tensor:
-    """Return float64 zeros as long as a row, on its device."""
     return torch.zeros(part.shape[1], dtype=torch.float64, device=part.device)
 
 

@@ -18,13 +18,7 @@ from .cores import ONE_CORE, Threads
 from .shares import Parts, Shares, Span, rows_of, spans_of
 from .steppers.stepper import Memory, WorkerCheckpoints
 
-__all__ = [
-    "CPU",
-    "ParameterMatrix",
-    "places_of",
-    "tensors_of",
-    "view_of",
-]
+__all__ = ["CPU", "ParameterMatrix", "places_of", "tensors_of", "view_of"]
 
 CPU = torch.device("cpu")
 
@@ -34,14 +28,10 @@ class ParameterMatrix:
 
     Args:
         module: The model at its start; it is flattened, and holds no values of its own afterwards.
-        n: Number of workers.
         registers: Vectors that the rule keeps in addition to ``x``; they start as zeros.
-        shards: Number of shards of the vector.
         scattered: True if each shard has lines from all over the vector.
-        ids: Names of the workers.
-        seed: The run's seed: with the names, it makes stochastic rounding equal to that of live
+        seed: The run's seed: with the ids, it makes stochastic rounding equal to that of live
             peers.
-        device: Where the values are, whatever device the module was made on.
         threads: Threads that share steps, copies and mixes; their number changes no bit.
     """
 
@@ -104,10 +94,11 @@ class ParameterMatrix:
 
     def tensors(self, worker: int) -> list[tuple[Placed, Tensor]]:
         """Return one worker's tensors in their own shapes, shared and local, as views."""
-        found = []
-        for segment, flat in zip(self.segments, self.row(worker), strict=True):
-            for placed in segment.tensors:
-                found.append((placed, view_of(placed, segment.start_bytes, flat)))
+        found = [
+            (placed, view_of(placed, segment.start_bytes, flat))
+            for segment, flat in zip(self.segments, self.row(worker), strict=True)
+            for placed in segment.tensors
+        ]
         found += [(p, part[worker]) for p, part in zip(self.local, self.locals, strict=True)]
         return found
 
@@ -129,7 +120,6 @@ class ParameterMatrix:
         self.shares.begin_again = checkpoints.carry_out
 
     def _scale_lr(self, worker: int, factor: float) -> None:
-        """Set the factor of a worker's learning rate for its next step."""
         if self.lr_factors is None:
             self.lr_factors = np.ones(self.n)
         self.lr_factors[worker] = factor

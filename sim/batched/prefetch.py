@@ -36,10 +36,8 @@ class Prefetcher:
         return self._is_deciding()
 
     def in_thread(self, next_window: NextWindow) -> Iterator[Window]:
-        """Schedule windows in a thread, each while the one before it is computed.
-
-        This pays if machine code decides, which does not hold the GIL.
-        """
+        """Schedule windows in a thread, each while the one before it is computed."""
+        # This pays if machine code decides, which does not hold the GIL.
         with ThreadPoolExecutor(1, "rumor-deciding") as thread:
             coming = thread.submit(next_window)
             self._is_deciding = lambda: not coming.done()
@@ -80,7 +78,6 @@ class Prefetcher:
 
 
 def _schedule(next_window: NextWindow, pipe: Connection, other: Connection) -> None:
-    """Send windows until the last one, or until the reader is gone."""
     # Ctrl-C is for the computing process; this end notices the closed pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     other.close()

@@ -18,15 +18,7 @@ from ..kernel.plan import FleetPlan, Traffic
 from ..kernel.program import Level
 from .weights import WeightUnits, as_units
 
-__all__ = [
-    "Cost",
-    "Deciding",
-    "Ending",
-    "Progress",
-    "Reading",
-    "Scheduler",
-    "Window",
-]
+__all__ = ["Cost", "Deciding", "Ending", "Progress", "Reading", "Scheduler", "Window"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +49,11 @@ class Ending:
     weight_units: WeightUnits
     """Weight of each worker for each shard: axes ``(worker, shard)``."""
     audit: Audit
-    """Account of all weight."""
     decided: str
     """Name of the scheduler."""
     halts: dict[PeerId, str] = field(default_factory=dict)
     """Reason of each worker whose rule could not continue."""
     fault_report: FaultReport | None = None
-    """Outcome of the faults, if there were any."""
     times: Times | None = None
     """How workers spent their time; None on the fast path, where they never wait."""
 
@@ -80,7 +70,6 @@ class Window:
     reading: Reading | None = None
     """State of the fleet, if a measurement is due after it."""
     ending: Ending | None = None
-    """Final state, with the last window."""
 
 
 Deciding = Fleet | FastFleet
@@ -88,7 +77,6 @@ Deciding = Fleet | FastFleet
 
 
 def _read(fleet: Deciding) -> Reading:
-    """Read a fleet's state now."""
     columns = _columns(fleet)
     return Reading(
         time_s=fleet.now,
@@ -102,7 +90,6 @@ def _read(fleet: Deciding) -> Reading:
 
 
 def _end(fleet: Deciding, decided: str) -> Ending:
-    """Return the final state of a fleet."""
     columns = _columns(fleet)
     own: dict[str, Any] = {}
     if isinstance(fleet, Fleet):
@@ -119,10 +106,7 @@ def _end(fleet: Deciding, decided: str) -> Ending:
 
 
 def _columns(fleet: Deciding) -> dict[str, NDArray[Any]]:
-    """Return what each worker has done, and the weight of its model if that counts.
-
-    Axes of the weights: ``(worker, shard)``. Byzantine workers have none.
-    """
+    # Weights have axes (worker, shard); Byzantine workers have none.
     if isinstance(fleet, FastFleet):
         found = {name: fleet.column(name) for name in ("steps", "pushes", "mixed")}
         weights = fleet.column("weight")[:, None]
@@ -140,7 +124,7 @@ def _columns(fleet: Deciding) -> dict[str, NDArray[Any]]:
 
 
 def _members(fleet: Deciding) -> dict[str, Any]:
-    """Return the members of a fleet whose workers come, leave or are Byzantine."""
+    # Known to change only where workers come, leave or are Byzantine.
     if isinstance(fleet, FastFleet) or (fleet.faults is None and fleet.attacks is None):
         return {}
     present = list(fleet.present())
@@ -152,9 +136,6 @@ def _members(fleet: Deciding) -> dict[str, Any]:
 
 class Scheduler:
     """Schedules a fleet's run from its start to its end, window by window.
-
-    Under a rule that waits, a measurement is put off until no worker does, when models are as the
-    last round left them. Within a round some have taken the next step: curves would show teeth.
 
     Args:
         decide: Makes the fleet, when the first window is asked for.
@@ -185,8 +166,8 @@ class Scheduler:
         self._mark = 1
         self._fleet: Deciding | None = None
         self._decided = "the protocols"
+        # Arguments of each run of the fast path so far, so that protocols can catch up.
         self._ran: list[tuple[float, int]] = []
-        """Arguments of each run of the fast path so far, so that protocols can catch up."""
         self._has_ended = False
 
     def next_window(self) -> Window | None:
@@ -207,6 +188,7 @@ class Scheduler:
             came, fleet = self._run(self._fleet, until_s)
             if came and not fleet.over:
                 if isinstance(fleet, Fleet):
+                    # Within a round some have taken the next step: curves would show teeth.
                     fleet.settle(self._end_s)
                 passed = math.floor((fleet.now - self._shift_s) / self._every_s)
                 self._mark = max(self._mark, passed)

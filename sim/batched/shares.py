@@ -129,8 +129,6 @@ class _Room(NamedTuple):
     register after another."""
     converted: tuple[bool, ...]
     """Which parts are sent in another form."""
-    is_plain: bool
-    """True if none of them is."""
     bare: bool
     """True if numbers are written without an anchor."""
     free: "list[_Room]"
@@ -138,7 +136,6 @@ class _Room(NamedTuple):
 
 
 def _read(room: _Room, at: int, anchor: Tensor, *, bare: bool) -> Tensor:
-    """Return the numbers of one part of a share."""
     part = room.parts[at]
     if not room.converted[at]:
         return part
@@ -152,11 +149,9 @@ class Shares:
     Args:
         schema: Layout of one worker's vector, and how it is cut.
         rows: Each worker's vector by register, padded as a live one is.
-        anchor: What lossy formats refer to; they keep a copy.
-        ids: Names of the workers.
-        seed: The run's seed: with the names, it selects the random numbers of rounding.
+        anchor: What lossy formats refer to.
+        seed: The run's seed: with the ids, it selects the random numbers of rounding.
         locals: Values that only a copy carries, axes ``(worker, *shape)``.
-        threads: Threads that share the work on whole vectors.
     """
 
     def __init__(
@@ -213,11 +208,7 @@ class Shares:
         return []
 
     def carry_out(self, operations: Iterable[program.Operation]) -> list[int]:
-        """Execute operations in order.
-
-        Returns:
-            Workers with a value that does not fit into the wire's format.
-        """
+        """Execute operations in order; return workers whose values do not fit into the format."""
         unfit = []
         for operation in operations:
             match operation:
@@ -272,7 +263,7 @@ class Shares:
         else:
             each = [self._part(self._rows[name][worker], cut.shard) for name in cut.register]
             numbers = tuple(part for parts in each for part in parts)
-        if not room.is_plain:
+        if any(room.converted):
             return self._write(operation, room, numbers)
         for part, row in zip(room.parts, numbers, strict=True):
             part.copy_(row)
@@ -324,7 +315,7 @@ class Shares:
         worker, slot, fraction = operation
         room, row = self._room(slot), self._rows[X][worker]
         numbers = self._part(row, room.shard)
-        if room.is_plain:
+        if not any(room.converted):
             # In a copy that carries registers, the first is x.
             for here, part in zip(numbers, room.parts, strict=False):
                 mix(here, part, fraction)
@@ -342,15 +333,12 @@ class Shares:
                 part[worker].copy_(arrived)
 
     def _exchange(self, operation: program.Exchange) -> None:
-        """Exchange a worker's register with a segment.
-
-        If a number is not finite nothing happens, as live: its worker stops.
-        """
         row = self._rows[operation.register][operation.worker]
         if operation.fresh:
             kept = tuple(part.to(widened(part), copy=True) for part in row)
             self._segments[operation.segment] = kept
         held = self._segments[operation.segment]
+        # If a number is not finite nothing happens, as live: its worker stops.
         exchange(row, held, taken=operation.taken, given=operation.given)
 
     def _tell(self, operation: program.Operation) -> None:
@@ -372,14 +360,13 @@ class Shares:
                 source = (
                     self._rows[term][operation.worker][index]
                     if isinstance(term, str)
-                    else self._values(term, index)
+                    else self._values(*term, index)
                 )
                 total.add_(source, alpha=coefficient)
             target.copy_(total)
 
-    def _values(self, term: int | program.SlotPart, index: int) -> Tensor:
-        """Return a slot's values of one part of a vector that is not cut."""
-        slot, register = program.SlotPart.of(term)
+    def _values(self, slot: int, register: int, index: int) -> Tensor:
+        """Return a register's values in a slot, of one part of a vector that is not cut."""
         at = register * len(self._anchor) + index
         room = self._room(slot)
         return _read(room, at, self._anchor[index], bare=room.bare or register > 0)
@@ -417,7 +404,7 @@ class Shares:
         if room is None:
             assert self._whole is not None
             parts = (self._whole.share(slot),)
-            room = _Room(0, parse_wire(NATIVE), parts, (False,), True, bare=False, free=[])
+            room = _Room(0, parse_wire(NATIVE), parts, (False,), bare=False, free=[])
         return room
 
     def _take_room(self, slot: int, cut: program.Cut) -> _Room:
@@ -427,7 +414,6 @@ class Shares:
         return room
 
     def _make_room(self, cut: program.Cut, free: list[_Room]) -> _Room:
-        """Allocate the buffer of one share."""
         form, wire = cut.form, parse_wire(cut.form.wire)
         pieces = self._pieces[cut.shard] * form.registers
         parts = []
@@ -437,5 +423,4 @@ class Shares:
             raw = torch.empty(size, dtype=torch.uint8, device=like.device)
             parts.append(raw if wire.converts(piece.dtype) else raw.view(like.dtype))
         converted = tuple(wire.converts(piece.dtype) for piece in pieces)
-        plain = not any(converted)
-        return _Room(cut.shard, wire, tuple(parts), converted, plain, form.bare, free)
+        return _Room(cut.shard, wire, tuple(parts), converted, form.bare, free)

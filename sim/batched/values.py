@@ -34,14 +34,8 @@ from .steppers.stepper import Failures
 from .vector_tasks import VECTOR_TASKS, Moment, VectorRows, VectorTask
 
 __all__ = [
-    "PreparedRun",
-    "ValuesEngine",
-    "check_memory",
-    "find_task",
-    "free_gib",
-    "peak_rss_mib",
-    "prepare",
-    "with_test",
+    *("PreparedRun", "ValuesEngine", "check_memory", "find_task", "free_gib", "peak_rss_mib"),
+    *("prepare", "with_test"),
 ]
 
 
@@ -81,19 +75,16 @@ def with_test(task: Task | VectorTask, samples: int | None) -> Task | VectorTask
 def check_memory(
     config: SimulationConfig, *, row_bytes: int, registers: int, device: torch.device = CPU
 ) -> float:
-    """Refuse a run that does not fit into memory.
+    """Refuse a run that does not fit into memory; return the estimate, GiB.
 
     Args:
         row_bytes: Size of one worker's vector.
         registers: Additional vectors per worker, for the rule and for what was last sent.
-        device: Device of the vectors. If it is not the CPU, its own memory is checked, which holds
-            no protocols.
-
-    Returns:
-        The estimate, GiB.
+        device: Device of the vectors, whose own memory is checked.
     """
     workers, memory_gib = config.workers, config.memory_gib
     rows = _ROWS_PER_WORKER + registers
+    # Another device holds no protocols.
     protocol_bytes = _PROTOCOL_BYTES if device == CPU else 0
     wanted_gib = workers * (rows * row_bytes + protocol_bytes) / _GIB
     allowed_gib = free_gib(device) if memory_gib is None else memory_gib
@@ -150,17 +141,11 @@ class PreparedRun:
     memory_gib: float
     """Estimated memory of its values, GiB."""
     samples: tuple[int, ...]
-    """Samples per step of each worker; for tasks without a model, which draw none, from the
-    settings."""
+    """Samples per step of each worker; from the settings for tasks without a model."""
     lr_factor: Callable[[int, int, float], float] | None = None
     """Factor of a learning rate, as in `FleetPlan`."""
     choose: Callable[[Callable[[], Threads]], ValuesEngine]
-    """Selects how to compute, on threads made anew for every start, which may take as long as some
-    steps do.
-
-    Raises:
-        ConfigError: It cannot be computed in the requested way.
-    """
+    """Selects how to compute, on threads made anew for every start."""
 
 
 def prepare(
@@ -310,10 +295,6 @@ def _of_models(
 
 
 def _lr_factor(config: SimulationConfig, task: Task) -> Callable[[int, int, float], float] | None:
-    """Return the learning-rate schedule, by the steps of the swarm or of the worker, as live.
-
-    Live peers have a number of steps to take. If time alone ends a simulation, it follows time.
-    """
     schedule = parse_lr_schedule(config.lr_schedule or task.lr_schedule)
     if schedule.is_constant:
         return None
@@ -321,6 +302,7 @@ def _lr_factor(config: SimulationConfig, task: Task) -> Callable[[int, int, floa
     def factor(steps: int, swarm_steps: int, time_s: float) -> float:
         if config.total_steps is not None:
             return schedule.after(swarm_steps, config.total_steps)
+        # Live peers always have a number of steps to take.
         if config.steps is None and config.time_s is not None:
             return schedule.after(time_s, config.time_s)
         return schedule.after(steps, config.steps or task.steps)
@@ -329,7 +311,7 @@ def _lr_factor(config: SimulationConfig, task: Task) -> Callable[[int, int, floa
 
 
 def _rows_beside(config: SimulationConfig, rule: Rule) -> int:
-    """Return how many vectors each worker keeps besides its own, for the rule and its shares."""
+    """Return how many vectors each worker keeps besides its own."""
     requirements = requirements_of(rule)
     more = requirements.share_registers - 1
     # Registers on demand are one per neighbor: on a tree, less than two on average.

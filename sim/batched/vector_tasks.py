@@ -40,25 +40,18 @@ Gradient = Callable[[Array, NDArray[np.int64]], Array]
 """Given vectors of some workers, float64, axes ``(worker, dim)``, and their rows, returns the
 gradient of each worker's own objective at its vector, of the same shape."""
 
-Objective = Callable[[Array], float]
-"""Given the mean of all vectors, float64, axes ``(dim,)``, returns the value to minimize."""
-
 
 class VectorTask:
     """Vectors in place of models.
 
     Args:
-        name: Name of the task.
         dim: Numbers in each worker's vector.
         values: Initial vectors, float64, axes ``(worker, dim)``; by default drawn from a standard
             normal distribution, or zeros with noise.
         noise: Standard deviation of what each step adds to each number.
         gradient: Direction of each step; by default steps do not move.
-        objective: Measured at the mean of all vectors, as a run's ``loss``.
+        objective: Value to minimize at the mean of all vectors, axes ``(dim,)``: a run's ``loss``.
         lr: Learning rate of the steps along the gradient.
-
-    Raises:
-        ConfigError: The values are not finite, or have another shape.
     """
 
     def __init__(
@@ -69,7 +62,7 @@ class VectorTask:
         values: ArrayLike | None = None,
         noise: float = 0.0,
         gradient: Gradient | None = None,
-        objective: Objective | None = None,
+        objective: Callable[[Array], float] | None = None,
         lr: float = LR,
     ) -> None:
         self.name = name

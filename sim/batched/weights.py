@@ -1,7 +1,4 @@
-"""Weights of all workers as arrays, in units.
-
-Apart from the matrix of parameters, because scheduling needs weights but not torch.
-"""
+"""Weights of all workers as arrays, in units; without torch, which scheduling does not need."""
 
 from collections.abc import Sequence
 
@@ -20,10 +17,7 @@ _SUM_MAX = 2**63
 
 
 def as_units(weights: Sequence[Sequence[int]]) -> WeightUnits:
-    """Convert weights to units.
-
-    Args:
-        weights: Weight of each worker for each shard, axes ``(worker, shard)``.
+    """Convert weights, axes ``(worker, shard)``, to units.
 
     >>> from rumor.gossip.weight import UNIT
     >>> as_units([[3 * UNIT], [UNIT]]), as_units([[UNIT // 2]])
@@ -38,12 +32,9 @@ def as_units(weights: Sequence[Sequence[int]]) -> WeightUnits:
 
 
 def in_proportion(units: WeightUnits) -> WeightUnits:
-    """Return weights that averages can be computed with.
-
-    Weights that are not whole are scaled by a power of two, which changes no mean, to a heaviest of
-    about 1: a product with a number that is nearly 0 would lose bits.
-    """
+    """Return weights that averages can be computed with."""
     if units.dtype == np.int64:
         return units
+    # A power of two changes no mean; a product with a number that is nearly 0 would lose bits.
     scaled: NDArray[np.float64] = np.ldexp(units, -int(np.frexp(units.max())[1]))
     return scaled

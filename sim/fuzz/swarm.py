@@ -21,7 +21,7 @@ from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Body, Describe, Envelope, Offer, Phase, later_life
 from ...topology.hashing import key, uniform
 from ...train.faults.schedule import Fault
-from ..kernel.clock import Priority
+from ..kernel.clock import DELIVERY
 from ..kernel.execution import SegmentHolders
 from ..kernel.fleet import Fleet
 from ..kernel.plan import Checkpoint, FaultPlan, FleetPlan
@@ -494,7 +494,7 @@ class FuzzSwarm:
 
     def _soon(self, worker: Worker, delay_s: float, action: Callable[[], None]) -> None:
         """Call *action* at a process after a delay, if it still runs, and once it is awake."""
-        self.fleet.clock.at(self.now + delay_s, Priority.DELIVERY, self._when_awake, worker, action)
+        self.fleet.clock.at(self.now + delay_s, DELIVERY, self._when_awake, worker, action)
 
     def _when_awake(self, worker: Worker, action: Callable[[], None]) -> None:
         if worker.awake:

@@ -9,16 +9,13 @@ from ...gossip.wire.codec import encoded_bytes
 from ...gossip.wire.messages import Envelope, Hello, Leave
 from ...train.faults.network import NetworkFaults
 from ..models.links import Links, Port, address_of
-from .clock import Priority
+from .clock import DELIVERY
 from .worker import Payload, Worker
 
 if TYPE_CHECKING:
     from .fleet import Fleet
 
 __all__ = ["Mailbox", "Way"]
-
-_DELIVERY = int(Priority.DELIVERY)
-
 
 Way = tuple[int, int]
 """Sender's and receiver's row."""
@@ -53,11 +50,7 @@ class Mailbox:
     def send(
         self, worker: Worker, envelope: Envelope, payload: Payload, to: int | None = None
     ) -> None:
-        """Send a message to the incarnation of a worker that runs when it arrives.
-
-        Args:
-            to: Row of the receiver; by default the destination of the envelope.
-        """
+        """Send a message to whichever incarnation of its receiver runs when it arrives."""
         fleet, links = self._fleet, self.links
         to = fleet.index.get(envelope.destination) if to is None else to
         if to is None:
@@ -74,7 +67,10 @@ class Mailbox:
         way, there = (worker.index, to), fleet.workers[to]
         # None if it is lost at once.
         cuts = None if way in self.cut_ways else self._cuts.get(way, 0)
-        arrivals_s = self._arrivals(way, size_bytes)
+        # Drawn for every message: what a fault does to later ones must not depend on this one.
+        arrivals_s = links.deliveries(fleet.clock.now, *way, size_bytes)
+        if self._faults is not None:
+            arrivals_s = self._faults.arrivals(fleet.clock.now, *way, arrivals_s)
         if not there.running or (
             fleet.harness is not None and not fleet.harness.reaches(worker, there)
         ):
@@ -90,15 +86,6 @@ class Mailbox:
             if payload is not None:
                 payload.readers += 1
             self.expect(time_s, way, size_bytes, *given)
-
-    def _arrivals(self, way: Way, size_bytes: float) -> tuple[float, ...]:
-        """Return the times at which a message that is sent now arrives.
-
-        Called for every message: what a fault does to later messages must not depend on this one.
-        """
-        now = self._fleet.clock.now
-        times_s = self.links.deliveries(now, *way, size_bytes)
-        return times_s if self._faults is None else self._faults.arrivals(now, *way, times_s)
 
     def _unsent(self, worker: Worker, envelope: Envelope) -> None:
         fleet = self._fleet
@@ -120,7 +107,7 @@ class Mailbox:
     def expect(
         self,
         time_s: float,
-        way: tuple[int, int],
+        way: Way,
         size_bytes: float,
         action: Callable[..., object],
         *arguments: object,
@@ -129,9 +116,9 @@ class Mailbox:
         links, clock = self.links, self._fleet.clock
         ports = links.ports(*way) if links.has_ports else ()
         if ports:
-            clock.at(time_s, _DELIVERY, self._pass, ports, size_bytes, action, arguments)
+            clock.at(time_s, DELIVERY, self._pass, ports, size_bytes, action, arguments)
         else:
-            clock.at(time_s, _DELIVERY, action, *arguments)
+            clock.at(time_s, DELIVERY, action, *arguments)
 
     def _pass(
         self,
@@ -148,8 +135,8 @@ class Mailbox:
             if through_s > now:
                 left = ports[number:]
                 if left:
-                    clock.at(through_s, _DELIVERY, self._pass, left, size_bytes, action, arguments)
+                    clock.at(through_s, DELIVERY, self._pass, left, size_bytes, action, arguments)
                 else:
-                    clock.at(through_s, _DELIVERY, action, *arguments)
+                    clock.at(through_s, DELIVERY, action, *arguments)
                 return
         action(*arguments)

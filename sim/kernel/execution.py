@@ -26,12 +26,7 @@ class EffectExecutor:
     """Applies the effects of a fleet's protocols without touching a value.
 
     Args:
-        send: Sends a message and its payload to the network.
         more: Handlers of further effects; effects without a handler are only for people to read.
-
-    Attributes:
-        waits: True if a rule has asked to wait since this was last cleared.
-        halted: Why a rule cannot continue, if one has reported that since this was last cleared.
     """
 
     def __init__(
@@ -42,7 +37,9 @@ class EffectExecutor:
         more: Mapping[type, Handler],
     ) -> None:
         self.waits = False
+        """True if a rule has asked to wait since this was last cleared."""
         self.halted: str | None = None
+        """Why a rule cannot continue, if one has reported that since this was last cleared."""
         self._fleet = fleet
         self._program = program = fleet.program
         self._traffic = fleet.traffic
@@ -78,8 +75,7 @@ class EffectExecutor:
 
         Args:
             now: Time on the worker's clock, seconds.
-            cause: What caused them: a message, or a word for the event; None if they follow from
-                another effect.
+            cause: A message or a word for the event; None if they follow from another effect.
             payload: Payload of that message.
         """
         if not worker.running:
@@ -131,7 +127,13 @@ class EffectExecutor:
                 observer.carried(worker, effect)
             if (harness is not None or crash_point is not None) and not worker.running:
                 return
-            if crash_point is not None and after is None and _accepts(effect):
+            if (
+                crash_point is not None
+                and after is None
+                and type(effect) is fx.Record
+                and effect.entry.kind is Kind.ACCEPTED
+                and effect.entry.weight > 0
+            ):
                 self._crash(worker)
                 return
         if effects and after is not None:
@@ -183,12 +185,12 @@ class EffectExecutor:
 
     def _combine(self, worker: Worker, effect: fx.Combine, now: float) -> None:
         shares = worker.shares
-        terms: list[tuple[float, str | Slot | tuple[Slot, int]]] = []
+        terms: list[tuple[float, str | tuple[Slot, int]]] = []
         for coefficient, term in effect.terms:
             if isinstance(term, str):
                 terms.append((coefficient, term))
             elif isinstance(term, int):
-                terms.append((coefficient, worker.snapshots[term]))
+                terms.append((coefficient, (worker.snapshots[term], 0)))
             else:
                 share, part = SharePart.of(term)
                 terms.append((coefficient, (shares[share], part)))
@@ -215,7 +217,7 @@ class EffectExecutor:
 
 
 class SegmentHolders:
-    """Tracks which processes hold the segments of the machine that all workers share.
+    """Processes that hold the segments of the machine that all workers share.
 
     A segment is gone with the last process that has exchanged with it.
     """
@@ -231,13 +233,6 @@ class SegmentHolders:
             holders.clear()
         holders.add(worker)
         return is_new
-
-
-def _accepts(effect: fx.Effect | Event) -> bool:
-    """Return True if an effect accepts weight from another peer's escrow."""
-    return (
-        type(effect) is fx.Record and effect.entry.kind is Kind.ACCEPTED and effect.entry.weight > 0
-    )
 
 
 def _stage(worker: Worker, effect: fx.Stage, payload: Payload) -> None:

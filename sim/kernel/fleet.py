@@ -18,7 +18,7 @@ from ...gossip.membership.static import StaticMembership
 from ...gossip.types import PeerId
 from ...gossip.wire.formats import parse_wire
 from ...gossip.wire.messages import Envelope
-from .clock import Clock, Priority
+from .clock import ALARM, FAULT, TURN, Clock
 from .deliveries import Mailbox
 from .execution import EffectExecutor
 from .faults.attacks import Attacks
@@ -29,11 +29,6 @@ from .program import Program
 from .worker import Handler, Harness, Incarnations, Observer, Payload, Values, Worker
 
 __all__ = ["Fleet"]
-
-# Plain integers compare faster.
-_FAULT, _, _ALARM, _TURN = map(int, Priority)
-
-_FOREVER_S = float("inf")
 
 _ROUNDS_TO_SETTLE = 2
 
@@ -46,13 +41,11 @@ class Fleet:
     """Workers, the links between them, and what is due when.
 
     Args:
-        stops: Workers whose values stop being finite, and when, as found by an earlier run over the
-            same plan.
-        harness: Computes values at once and observes, in place of the program; for fleets with
-            faults.
+        stops: Where values stop being finite, as found by an earlier run over the same plan.
+        harness: Computes values at once, in place of the program; for fleets with faults.
         observer: Observes a fleet with faults whose values are in the program.
-        compute: Executes everything scheduled so far, right after a worker's step, and returns True
-            if that worker's values are finite; None if values are computed later.
+        compute: Executes all that is scheduled right after a worker's step, and returns True if its
+            values are finite; None if values are computed later.
     """
 
     def __init__(
@@ -97,7 +90,7 @@ class Fleet:
             anchored = parse_wire(plan.protocol.wire).needs_anchor
             known = StaticMembership(plan.ids, anchored=anchored, machines=plan.machines)
             # All members are known and none fails, so there is nothing to gossip about.
-            config = replace(plan.protocol, gossip_s=_FOREVER_S, dead_s=_FOREVER_S)
+            config = replace(plan.protocol, gossip_s=math.inf, dead_s=math.inf)
             self.incarnations = Incarnations(replace(plan, protocol=config), known, None)
             self.mail, self._ends = Mailbox(self, plan.links(), None), known
         else:
@@ -112,10 +105,6 @@ class Fleet:
             handlers if harness is None else {**handlers, **harness.handlers},
         )
         self.workers = [self.incarnations.first(*named) for named in enumerate(plan.ids)]
-        self._begin()
-
-    def _begin(self) -> None:
-        """Start the workers that are present at the start, and schedule the faults."""
         if self.faults is None:
             for worker in self.workers:
                 effects = worker.protocol.join(0.0, founders=len(self.workers))
@@ -149,11 +138,8 @@ class Fleet:
         return True
 
     def settle(self, until_s: float) -> None:
-        """Run until no worker waits for others, as right after a round.
-
-        If that is not reached by *until_s*, or within two rounds because workers are out of step,
-        it stops nevertheless.
-        """
+        """Run until no worker waits for others, as right after a round, or until *until_s*."""
+        # Workers that are out of step may never reach that.
         self._steps_most = float(self.values.steps + _ROUNDS_TO_SETTLE * len(self.workers))
         held_up = self.workers[0]
 
@@ -168,21 +154,15 @@ class Fleet:
             self.traffic.events = self.clock.events
 
     def times(self) -> Times:
-        """Return how workers have spent their time so far.
-
-        If workers fail and share a total number of steps, time counts until the first of them knows
-        that these are taken: the delay of the last share, and the last wait, say nothing about a
-        longer run.
-        """
+        """Return how workers have spent their time so far."""
         if self._times is not None:
             return self._times
         now, workers = self.clock.now, self.workers
         lived_s = now * len(workers) if self.faults is None else self.faults.lived_s()
-        unused = sum(worker.idle_until(now) + worker.away_until(now) for worker in workers)
         return Times(
             until_s=now,
             lived_s=lived_s,
-            unused_s=unused,
+            unused_s=sum(worker.idle_until(now) + worker.away_until(now) for worker in workers),
             computed_s=sum(worker.computed_until(now) for worker in workers),
             waited_s_most=max(worker.waited_until(now) for worker in workers),
         )
@@ -201,7 +181,7 @@ class Fleet:
 
     def at(self, time_s: float, action: Callable[[], object]) -> None:
         """Run an action at a time, before everything else that is due then."""
-        self.clock.at(time_s, _FAULT, action)
+        self.clock.at(time_s, FAULT, action)
 
     def _turn(self, worker: Worker) -> None:
         """End a worker's step; a worker that has finished only takes its turn."""
@@ -264,7 +244,9 @@ class Fleet:
         if not worker.running:
             return  # it crashed during its turn
         if self.executor.halted is not None:
-            self._halt(worker)
+            # As a live peer whose rule cannot continue.
+            self.halts[worker.id], self.executor.halted = self.executor.halted, None
+            self.leave(worker)
         elif self.executor.waits:
             if worker.waiting_since_s is None:
                 worker.waiting_since_s = self.clock.now
@@ -287,7 +269,6 @@ class Fleet:
             self.set_alarm(worker)
 
     def _are_all_taken(self, worker: Worker) -> bool:
-        """Return True if a worker knows that all workers together have taken their steps."""
         total = self._plan.steps_total
         return total is not None and worker.protocol.state.swarm_steps >= total
 
@@ -312,13 +293,13 @@ class Fleet:
                 part = 1 - _BACKWARD * (1 - (nth + 1) / n_shards)
                 time_s = begun_s + part * (worker.turn_s - begun_s)
                 given = worker, n_shards - 1 - nth, worker.turn_s
-                self.clock.at(time_s, _TURN, self._train_shard, *given)
-        self.clock.at(worker.turn_s, _TURN, self._turn, worker)
+                self.clock.at(time_s, TURN, self._train_shard, *given)
+        self.clock.at(worker.turn_s, TURN, self._turn, worker)
 
     def turn_at(self, worker: Worker, time_s: float) -> None:
         """Schedule a worker's next turn."""
         worker.turn_s = time_s
-        self.clock.at(time_s, _TURN, self._turn, worker)
+        self.clock.at(time_s, TURN, self._turn, worker)
 
     def finish(self, worker: Worker) -> None:
         """Let a worker take no more steps, but keep mixing."""
@@ -344,13 +325,9 @@ class Fleet:
         worker.finished, self._ended_s = True, self.clock.now
         if self.faults is not None:
             if self._are_all_taken(worker):
+                # The delay of the last share, and the last wait, say nothing about a longer run.
                 self._times = self.times()
             self.faults.finished(worker)
-
-    def _halt(self, worker: Worker) -> None:
-        """Let a worker whose rule cannot continue leave, as a live peer does."""
-        self.halts[worker.id], self.executor.halted = self.executor.halted or "", None
-        self.leave(worker)
 
     def _is_stopped(self, worker: Worker) -> bool:
         orders = self._stops.get(worker.index)
@@ -390,7 +367,7 @@ class Fleet:
     def _wake(self, worker: Worker) -> None:
         if not worker.awake or worker.alarm_s != self.clock.now:
             return  # it ended, or an earlier alarm was set since
-        worker.alarm_s = _FOREVER_S
+        worker.alarm_s = math.inf
         now = self.clock.now + worker.ahead_s
         if worker.protocol.deadline() <= now:
             self.executor.apply(worker, worker.protocol.wake(now), now, "wake")
@@ -436,4 +413,4 @@ class Fleet:
         due_s = max(due_s, self.clock.now)
         if due_s < worker.alarm_s:
             worker.alarm_s = due_s
-            self.clock.at(due_s, _ALARM, self._wake, worker)
+            self.clock.at(due_s, ALARM, self._wake, worker)

@@ -37,7 +37,6 @@ class Attack(NamedTuple):
 
     kind: str
     liars: frozenset[int]
-    """Their rows."""
     strength: float
     start_s: float
     stop_s: float
@@ -67,7 +66,6 @@ class FaultPlan:
     founders: int
     """Number of workers present at the start; the others are newcomers, in order."""
     checkpoint_every_s: float
-    """Virtual seconds between two checkpoints of a worker."""
     rolls: tuple[int, ...] = ()
     """Numbers of founders that found a swarm together, in order; by default all found one."""
     latecomers_s: tuple[float, ...] = ()
@@ -91,7 +89,6 @@ class FleetPlan:
     schema: Schema
     anchor: bytes
     rule: Callable[[], Rule]
-    """Makes each worker's rule."""
     neighbors: Neighbors
     pace: StepTime
     links: Callable[[], Links]
@@ -100,7 +97,6 @@ class FleetPlan:
     steps: int | None
     """Optimizer steps of each worker; None for as many as time allows."""
     protocol: ProtocolConfig = field(default_factory=ProtocolConfig)
-    """How shares are exchanged."""
     steps_total: int | None = None
     """Optimizer steps of all workers together after which they stop."""
     machines: Mapping[PeerId, bytes] = field(default_factory=dict)
@@ -108,7 +104,6 @@ class FleetPlan:
     fault_plan: FaultPlan | None = None
     """Planned faults; None if all members are known and stay, so that none gossips."""
     attacks: tuple[Attack, ...] = ()
-    """Which workers are Byzantine, and how."""
     samples: Sequence[int] = ()
     """Samples per step of each worker, for a rule that weighs steps by them; else empty."""
     overlaps: bool = False
@@ -116,18 +111,17 @@ class FleetPlan:
     lr: Callable[[int], float] | None = None
     """Full learning rate of each step, counted from 0, for a rule that uses it; else None."""
     lr_factor: Callable[[int, int, float], float] | None = None
-    """Factor of a worker's learning rate for a step, given its own steps so far, those of all
-    workers as far as it knows, and the virtual time in seconds; None if the rate stays."""
+    """Factor of a worker's learning rate, given its own steps, those of all workers as far as it
+    knows, and the virtual time in seconds; None if the rate stays."""
     measure: Measuring | None = None
     """Answers a rule that measures values; None if values are computed later."""
     exchange_s: float = 0.0
     """How much each push, and each mix, extends a worker's next step, seconds."""
     turn_s: Callable[[int], float] | None = None
-    """Time between turns of a worker that has finished, given its row, virtual seconds; by default
-    the mean duration of its steps."""
+    """Virtual seconds between turns of a finished worker; by default the mean of its steps."""
+    # Ten times the longest wait between two queries about a share.
     stuck_s: float = 300.0
-    """Workers that have all waited for each other for this many seconds leave: ten times the
-    longest wait between two queries about a share."""
+    """Workers that have all waited for each other for this many seconds leave."""
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ as live peers do. `STRIKES` says what each kind of planned fault does to process
 applies the rest to messages.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
@@ -113,7 +114,7 @@ class Processes:
         kept: bool = False,
         seeds: Sequence[str] | None = None,
     ) -> None:
-        """Start newcomers, or restart workers whose process has ended, all at once.
+        """Start newcomers, or restart ended workers, all at once.
 
         Args:
             kept: True if they find their last checkpoints, if any.
@@ -219,12 +220,13 @@ class Processes:
     def expect(self, time_s: float, action: Callable[[], object]) -> None:
         """Schedule an action that starts or resumes processes; until then the run is not over."""
         self._coming += 1
-        self.fleet.at(time_s, partial(self._do_expected, action))
 
-    def _do_expected(self, action: Callable[[], object]) -> None:
-        self._coming -= 1
-        action()
-        self.look()
+        def do() -> None:
+            self._coming -= 1
+            action()
+            self.look()
+
+        self.fleet.at(time_s, do)
 
     def go_on(self, worker: Worker) -> None:
         """Resume a paused worker if no pause holds it."""
@@ -243,7 +245,7 @@ class Processes:
         if worker.running and trains and worker.turn_s >= paused_s:
             # The rest of its step is still to be done.
             fleet.turn_at(worker, worker.turn_s + fleet.now - paused_s)
-        worker.alarm_s = float("inf")
+        worker.alarm_s = math.inf
         fleet.set_alarm(worker)
         deferred, worker.deferred = worker.deferred, []
         for action in deferred:
@@ -296,7 +298,6 @@ class Processes:
         self._open.add(worker.index)
 
     def _found(self, worker: Worker, seeds: Sequence[str], founders: int) -> None:
-        """Let a founder found its swarm, and handle the messages that arrived earlier."""
         if not worker.running:
             return
         worker.awake = True
@@ -317,7 +318,7 @@ class Processes:
         fleet.set_alarm(worker)
 
     def _seeds(self, worker: Worker, among: Sequence[Worker] | None = None) -> list[str]:
-        """Return the addresses of some running workers, as a launcher would give them."""
+        # As a launcher would give them.
         among = self.fleet.workers if among is None else among
         others = [other for other in among if other.index != worker.index]
         running = [other.id for other in others if other.running]
@@ -388,7 +389,6 @@ class Processes:
 
 
 def _kept_ids(plan: FleetPlan) -> frozenset[PeerId]:
-    """Return the workers whose later incarnations look for a checkpoint."""
     assert plan.fault_plan is not None
     kept: set[PeerId] = set()
     for fault in plan.fault_plan.faults:
@@ -468,7 +468,7 @@ def _slow(processes: Processes, worker: Worker, fault: Fault) -> None:
 def _jump(processes: Processes, worker: Worker, fault: Fault) -> None:
     worker.ahead_s += fault.by_s or 0.0
     if worker.awake:
-        worker.alarm_s = float("inf")
+        worker.alarm_s = math.inf
         processes.fleet.set_alarm(worker)
 
 
@@ -501,8 +501,6 @@ def _diverge(processes: Processes, worker: Worker, fault: Fault) -> None:
 def _if_running(
     strike: Callable[[Processes, Worker, Fault], None],
 ) -> Callable[[Processes, Fault], None]:
-    """Apply a fault to the process that it names, if that runs."""
-
     def struck(processes: Processes, fault: Fault) -> None:
         worker = processes.find(fault.peer)
         if worker.running:

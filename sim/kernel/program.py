@@ -23,43 +23,28 @@ from .faults.forgeries import Forgery
 
 __all__ = [
     *("Combine", "Cut", "Exchange", "Forge", "Keep", "Level", "Mix", "Operation"),
-    *("Program", "Release", "ScaleLr", "Slot", "SlotPart", "Snapshot", "Start"),
+    *("Program", "Release", "ScaleLr", "Slot", "Snapshot", "Start"),
     "levels_of",
     *("MIX", "RELEASE", "SCALE_LR", "SNAPSHOT", "WHOLE"),
 ]
 
 
 class Slot:
-    """Buffer of one share, from its snapshot until its last reader releases it.
-
-    Attributes:
-        number: Names it; never reused.
-        readers: Messages and stagings that still refer to it, and the sender until it releases it.
-        cut: What it was copied from; None for a segment.
-        is_finite: True if all values are numbers, as far as the schedule knows.
-    """
+    """Buffer of one share, from its snapshot until its last reader releases it."""
 
     __slots__ = ("_level", "_window", "cut", "is_finite", "number", "readers")
 
     def __init__(self, number: int, cut: "Cut | None" = None) -> None:
+        # Never reused.
         self.number = number
+        # Messages and stagings that refer to it, and the sender until it releases it.
         self.readers = 1
+        # None for a segment.
         self.cut = cut
+        # As far as the schedule knows.
         self.is_finite = True
         self._level = 0
         self._window = -1
-
-
-class SlotPart(NamedTuple):
-    """One register in a slot that holds several."""
-
-    slot: int
-    part: int
-
-    @classmethod
-    def of(cls, term: "int | SlotPart") -> "SlotPart":
-        """Return the part that a term of a sum means: for a slot alone, its first register."""
-        return cls(term, 0) if isinstance(term, int) else term
 
 
 class Cut(NamedTuple):
@@ -99,15 +84,12 @@ class Mix(NamedTuple):
 
 
 class Combine(NamedTuple):
-    """``register = sum of coefficient * term``.
-
-    Each term is a register, a slot's number, which means the first register in it, or another part
-    of a slot.
-    """
+    """``register = sum of coefficient * term``."""
 
     worker: int
     register: str
-    terms: tuple[tuple[float, str | int | SlotPart], ...]
+    terms: tuple[tuple[float, str | tuple[int, int]], ...]
+    """Each term is a register, or a slot's number and the position of a register in it."""
 
 
 class Exchange(NamedTuple):
@@ -115,7 +97,6 @@ class Exchange(NamedTuple):
 
     worker: int
     segment: int
-    """Its number, which no slot has."""
     register: str
     taken: float
     given: float
@@ -299,7 +280,7 @@ class Program:
         self._add(level, _RARE)
 
     def step(self, worker: int, step: int) -> None:
-        """Add an optimizer step of a worker."""
+        """See `Values.step`, as for `keep` and `start`."""
         level = self._row_levels[worker] + 1
         self._row_levels[worker] = level
         self._steps += (worker, level, step)
@@ -327,8 +308,7 @@ class Program:
         slot = Slot(self._slots, source.cut)
         self._slots += 1
         slot._level, slot._window = level, self._window
-        told = Forge(worker, slot.number, source.number, source.cut, forgery)
-        self._add_rare(level, told)
+        self._add_rare(level, Forge(worker, slot.number, source.number, source.cut, forgery))
         return slot
 
     def mix(self, worker: int, slot: Slot, fraction: float) -> None:
@@ -340,19 +320,19 @@ class Program:
         self,
         worker: int,
         register: str,
-        terms: tuple[tuple[float, str | Slot | tuple[Slot, int]], ...],
+        terms: tuple[tuple[float, str | tuple[Slot, int]], ...],
     ) -> None:
-        """Set a register to a sum of registers, slots, and further registers in slots."""
-        plain: list[tuple[float, str | int | SlotPart]] = []
+        """Set a register to a sum of registers, and of registers in slots."""
+        plain: list[tuple[float, str | tuple[int, int]]] = []
         slots: list[Slot] = []
         for coefficient, term in terms:
             if isinstance(term, str):
                 plain.append((coefficient, term))
                 continue
-            slot, part = (term, 0) if isinstance(term, Slot) else term
+            slot, part = term
             self._meet(worker, slot)
             slots.append(slot)
-            plain.append((coefficient, SlotPart(slot.number, part) if part else slot.number))
+            plain.append((coefficient, (slot.number, part)))
         # Only after all slots are met: the last may have the highest level.
         level = self._row_levels[worker]
         for slot in slots:
@@ -379,11 +359,9 @@ class Program:
         self._add_rare(level, Exchange(worker, segment.number, register, taken, given, fresh))
 
     def keep(self, worker: int) -> None:
-        """Keep a worker's values, as a checkpoint does."""
         self._add_rare(self._row_levels[worker], Keep(worker))
 
     def start(self, worker: int, *, kept: bool) -> None:
-        """Let a worker begin anew, with its last kept values or the initial ones."""
         self._add_rare(self._row_levels[worker], Start(worker, kept))
 
     def scale_lr(self, worker: int, factor: float) -> None:

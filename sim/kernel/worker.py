@@ -43,10 +43,8 @@ class Worker:
     """One incarnation of a worker between two events."""
 
     index: int
-    """Its row."""
     id: PeerId
     protocol: Protocol
-    """Protocol that decides for it."""
     snapshots: dict[SnapshotId, Slot] = field(default_factory=dict)
     """Slots that it may still send from."""
     shares: dict[ShareId, Slot] = field(default_factory=dict)
@@ -68,13 +66,11 @@ class Worker:
     away_s: float = 0.0
     """Time spent joining or paused, s, without the current interval."""
     step_s: float = 0.0
-    """Duration of its current step, s."""
     computed_s: float = 0.0
     """Duration of its finished steps, s, without those that it has to repeat."""
     alarm_s: float = math.inf
     """Latest time at which it is to be woken."""
     turn_s: float = 0.0
-    """Time of its next turn."""
     is_within_step: bool = False
     """True if the current optimizer step is computed already, and shards of it pushed."""
     finishing: bool = False
@@ -93,7 +89,6 @@ class Worker:
     paused_s: float | None = None
     """Start of its pause; None if it is not paused."""
     pauses: set[object] = field(default_factory=set)
-    """Pauses that hold it."""
     held: list[tuple[Envelope, Payload]] = field(default_factory=list)
     """Messages that arrived while it was paused."""
     deferred: list[Callable[[], object]] = field(default_factory=list)
@@ -107,13 +102,10 @@ class Worker:
     spoilt: bool = False
     """True once its values are not all finite."""
     crash_point: CrashPoint | None = None
-    """Its coming crash, if any."""
     kept: Checkpoint | None = None
-    """Its last checkpoint, if any."""
     checkpoint_s: float = math.inf
     """Time of its next checkpoint."""
     started_s: float = 0.0
-    """Time at which its process started."""
 
     @property
     def total_steps(self) -> int:
@@ -143,10 +135,8 @@ class Worker:
         return self.computed_s + max(0.0, self.step_s - (self.turn_s - now))
 
     def away_until(self, now: float) -> float:
-        """Return the time it has spent joining or paused by *now*, seconds.
-
-        A pause during a wait counts as waiting.
-        """
+        """Return the time it has spent joining or paused by *now*, seconds."""
+        # A pause during a wait counts as waiting.
         since_s = self.started_s if self.searching else self.paused_s
         is_away = self.running and since_s is not None and self.waiting_since_s is None
         return self.away_s + now - since_s if is_away and since_s is not None else self.away_s
@@ -190,12 +180,7 @@ class Incarnations:
     def end(
         self, worker: Worker, now: float, *, died: bool, ledger: Sequence[Account] | None = None
     ) -> None:
-        """Record that an incarnation has ended.
-
-        Args:
-            died: True if it handed nothing on.
-            ledger: State of its ledger, if that is less than it had decided.
-        """
+        """Record an ended incarnation; *ledger* is its ledger, if less than it had decided."""
         self.ended += worker.protocol.accounts if ledger is None else ledger
         if died:
             self.dead.add(worker.protocol.account.life)
@@ -235,7 +220,6 @@ class Values(Structural):
     """Executes operations on values: scheduled as a `Program`, or computed at once."""
 
     steps: int
-    """Optimizer steps of all workers since the start."""
 
     def step(self, worker: int, step: int) -> None:
         """Take an optimizer step of a worker."""

@@ -1,7 +1,6 @@
 """Python attributes of a task's model, which workers share if many steps are taken at once.
 
-A model may count its calls, append to a list or draw from its own generator. The loop has a model
-for each worker; other engines cannot take steps that change an attribute.
+A model may count its calls or draw from its own generator: then only the loop can take its steps.
 """
 
 import pickle
@@ -15,8 +14,6 @@ import torch
 from torch import Tensor, nn
 
 __all__ = ["fingerprint"]
-
-Space = dict[str, Any]
 
 # Everything but what users assign.
 _NOT_KEPT: Final = frozenset(vars(nn.Module())) - {"_buffers"}
@@ -40,8 +37,7 @@ def fingerprint(*roots: object) -> list[object]:
     return found
 
 
-def _spaces(roots: Iterable[object]) -> Iterator[Space]:
-    """Iterate over the attributes of objects, and of the modules in them."""
+def _spaces(roots: Iterable[object]) -> Iterator[dict[str, Any]]:
     for root in roots:
         if isinstance(root, partial):
             yield from _spaces((root.func, *root.args, *root.keywords.values()))

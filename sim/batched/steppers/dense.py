@@ -22,8 +22,8 @@ __all__ = ["DenseGradient"]
 _aten: Final = torch.ops.aten
 
 
+# Numbers in a cache line, 4 bytes each.
 _PER_LINE: Final = 16
-"""Numbers in a cache line, 4 bytes each."""
 
 
 class _Linear(NamedTuple):
@@ -100,11 +100,8 @@ def _padded(matrices: Tensor, rows: int) -> Tensor:
 
 
 def _product(one: Tensor, other: Tensor) -> Tensor:
-    """Return the product of each worker's two matrices.
-
-    Each product begins at a cache line: MKL's rounding depends on a matrix's alignment in a line,
-    and so would depend on the worker's place in the group.
-    """
+    # Each product begins at a cache line: MKL's rounding depends on a matrix's alignment in a line,
+    # and so would depend on the worker's place in the group.
     n, rows, columns = len(one), one.shape[1], other.shape[2]
     size = rows * columns
     room = one.new_empty(n, size + -size % _PER_LINE)
@@ -132,7 +129,6 @@ def _cross_entropy(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _squared_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gradient of each worker's mean squared error by the outputs, and that mean."""
     off = outputs - targets
     return off * (2 / off[0].numel()), off.square().flatten(1).mean(1)
 
@@ -198,7 +194,6 @@ def _part(module: nn.Module, before: fx.Node, node: fx.Node) -> nn.Module | None
 
 
 def _linear(rows: ParameterMatrix, weight: str, bias: str | None = None) -> _Linear:
-    """Return the layer whose parameters have these names."""
     (segment,) = rows.segments
     places = places_of(segment)
     placed = {p.spec.name: p for p in segment.tensors}
@@ -236,7 +231,6 @@ def _is_squared(task: Task) -> bool:
 def _check_data(
     layers: Sequence[_Layer], dtype: torch.dtype, task: Task, *, flattens: bool, squared: bool
 ) -> None:
-    """Raise if such layers do not map the samples to the targets."""
     inputs, targets = task.train
     widths = [inputs[0].numel() if flattens else inputs.shape[-1]]
     for layer in layers:

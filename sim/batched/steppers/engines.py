@@ -60,19 +60,14 @@ class Workshop:
 
     def dense(self, rows: ParameterMatrix, failures: Failures) -> StackedStepper:
         """Make a stepper that takes many steps at once, of multilayer perceptrons."""
-        return self._stacked(rows, failures, DenseGradient(rows, self.task))
+        gradient = DenseGradient(rows, self.task)
+        return StackedStepper(rows, self.task, self.batches, self.lr, failures, gradient)
 
     def vmap(self, rows: ParameterMatrix, failures: Failures) -> StackedStepper:
         """Make a stepper that takes many steps at once, of any model that only uses tensors."""
         gradient = VmapGradient(rows, self.task, self.ids, self.seed)
         failures.checks.append(gradient.check)
-        return self._stacked(rows, failures, gradient)
-
-    def _stacked(
-        self, rows: ParameterMatrix, failures: Failures, gradient: Gradient
-    ) -> StackedStepper:
-        given = rows, self.task, self.batches, self.lr, failures
-        return StackedStepper(*given, gradient)
+        return StackedStepper(rows, self.task, self.batches, self.lr, failures, gradient)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +80,8 @@ class Engine(Generic[_Make]):
 
 
 def choose(engine: str, workshop: Workshop) -> Engine[Way]:
-    """Return the requested engine, or the one for models of this kind.
-
-    The choice does not depend on timing, so that the same settings have the same digest.
-    """
+    """Return the requested engine, or the one for models of this kind."""
+    # The choice does not depend on timing, so that the same settings have the same digest.
     ways: dict[str, StackedWay] = {"dense": workshop.dense, "vmap": workshop.vmap}
     loop: Engine[Way] = Engine("loop", workshop.loop, "asked for")
     if engine == "loop":
@@ -140,10 +133,8 @@ def _why_not(workshop: Workshop, way: StackedWay) -> str:
 
 
 def _why_otherwise(workshop: Workshop, gradient: Gradient, failures: Failures) -> str:
-    """Return why gradients, and what a step writes, differ from the loop's, or "".
-
-    A step of two batches shows whether a model does anything other than tensor operations.
-    """
+    """Return why gradients, and what a step writes, differ from the loop's, or ""."""
+    # A step of two batches shows whether a model does anything other than tensor operations.
     task, ours, theirs = workshop.task, workshop.make_rows(2), workshop.make_rows(2)
     workers, steps = np.zeros(2, np.int64), np.arange(2)
     inputs, targets = workshop.batches.stacked(workshop.batches.indices(workers, steps))
@@ -185,13 +176,9 @@ _ALONE = threading.RLock()
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Admit one thread at a time, with one thread of torch, and restore all random state.
-
-    Torch's, numpy's and Python's generators, and torch's number of threads, belong to the process.
-    A sum that is shared among threads rounds otherwise, and each worker's arithmetic is too small
-    to be worth sharing.
-    """
-    # A GPU that is not in use yet has drawn nothing.
+    """Admit one thread at a time, with one thread of torch, and restore all random state."""
+    # A sum that is shared among threads rounds otherwise, and each worker's arithmetic is too small
+    # to be worth sharing. A GPU that is not in use yet has drawn nothing.
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with _ALONE, fork_rng(devices=devices), kept_random_state():
         n_threads = torch.get_num_threads()

@@ -25,11 +25,7 @@ __all__ = ["LoopStepper", "Trainer", "generators", "has_hooks"]
 
 
 class LoopStepper:
-    """Takes each worker's steps as a live peer does, on its row.
-
-    Threads share a level's workers. Each worker's arithmetic is done by one thread, so that their
-    number changes no bit.
-    """
+    """Takes each worker's steps as a live peer does, on its row."""
 
     def __init__(
         self,
@@ -64,6 +60,7 @@ class LoopStepper:
         """Take all steps of a level."""
         places = range(len(level.workers))
         if not self._is_alone:
+            # Each worker's arithmetic is done by one thread: their number changes no bit.
             self._rows.threads.share(lambda at: self._take(level, at), places)
             return
         for at in places:
@@ -117,8 +114,8 @@ class Trainer:
         self._rows = rows
         self._worker = worker
         self.module, self.task = _own(module, task)
+        # Tensors that are its row, by place in their module.
         self._tensors: list[tuple[dict[str, Any], str, Tensor]] = []
-        """Tensors that are its row, by place in their module."""
         for placed, view in rows.tensors(worker):
             for name in rows.names[placed.spec.name]:
                 path, _, own_name = name.rpartition(".")
@@ -131,11 +128,7 @@ class Trainer:
         self._full_rates = FullRates(self.optimizer)
 
     def step(self, batch: Batch) -> bool:
-        """Take a step; return True if loss and values are finite after it.
-
-        Raises:
-            TrainingError: A step has assigned a parameter or a buffer anew, as in a live peer.
-        """
+        """Take a step; return True if loss and values are finite after it."""
         factors = self._rows.lr_factors
         if factors is not None:
             self._full_rates.scale(float(factors[self._worker]))

@@ -79,13 +79,7 @@ class StackedSGD:
 
 
 class StackedAdam:
-    """torch's Adam and AdamW.
-
-    Args:
-        settings: Settings of the optimizer's only group.
-        x: All workers' vectors.
-        decoupled: True if decay shrinks values, as in AdamW; False if it adds to gradients.
-    """
+    """torch's Adam and AdamW; *decoupled* if decay shrinks values, as in AdamW."""
 
     def __init__(self, settings: Mapping[str, Any], x: Tensor, *, decoupled: bool) -> None:
         self._lr: float = settings["lr"]
@@ -138,9 +132,7 @@ def stacked_optimizer(
     settings = optimizer.param_groups[0]
     if {*map(id, settings["params"])} != {*map(id, parameters)}:
         return None
-    variants = (
-        *("amsgrad", "capturable", "dampening", "differentiable", "foreach", "fused", "maximize"),
-    )
+    variants = "amsgrad capturable dampening differentiable foreach fused maximize".split()
     if any(settings.get(name) for name in variants):
         return None
     numbers = (settings.get(name, 0) for name in ("lr", "momentum", "weight_decay", "eps"))
@@ -173,5 +165,4 @@ def put_rows(rows: Tensor, chosen: Chosen, values: Tensor) -> None:
 
 
 def _column(numbers: NDArray[np.float64], like: Tensor) -> Tensor:
-    """Return a column with one number per row."""
     return torch.from_numpy(numbers).to(like.device, like.dtype)[:, None]

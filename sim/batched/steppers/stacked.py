@@ -57,19 +57,13 @@ class Gradient(Protocol):
         """Compute gradients, and losses, axis ``worker``."""
 
     def multiple(self, inputs: Tensor, targets: Tensor) -> int:
-        """Return the divisor of the number of workers in a group, for batches of this form.
-
-        Kernels of torch take up to `LANES` numbers at a time. The remainder takes another code
-        path, which may round otherwise.
-        """
+        """Return the divisor of the number of workers in a group, for batches of this form."""
+        # Kernels of torch take up to `LANES` numbers at a time. The remainder takes another code
+        # path, which may round otherwise.
 
 
 class StackedStepper:
-    """Takes the steps of a level group by group.
-
-    A worker's step does not depend on the others in its group: neither the number of threads nor
-    that of a window's steps changes a bit.
-    """
+    """Takes the steps of a level group by group; no bit depends on who else is in a group."""
 
     def __init__(
         self,

@@ -22,16 +22,11 @@ class Failure(Exception):
 
 
 class Failures:
-    """Steps that did not end in finite values; the earliest caused the others.
-
-    Steps are not taken in the order of the schedule, and a share that is not finite spoils the
-    worker that mixes it. The earliest in the schedule had only finite values to begin with.
-    """
+    """Steps that did not end in finite values; the earliest in the schedule caused the others."""
 
     def __init__(self) -> None:
         self._first: Stop | None = None
         self.checks: list[Callable[[], None]] = []
-        """Further checks at the end of a window."""
 
     def note(self, order: int, worker: int, step: int) -> None:
         """Record a failed step."""

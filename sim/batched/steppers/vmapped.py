@@ -45,11 +45,8 @@ class _Drop(NamedTuple):
 class _Functions(TorchFunctionMode):
     """Replaces functions that ``vmap`` does not support well.
 
-    Dropout becomes a product with masks drawn earlier: what ``vmap`` draws by itself depends on the
-    other workers in the group. Attention becomes products of matrices and a softmax.
-
     Args:
-        masks: One for each call in a step, in order.
+        masks: One for each call of dropout in a step, in order.
         drops: Where calls are recorded if nothing was drawn.
     """
 
@@ -62,6 +59,7 @@ class _Functions(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Call a function, or its replacement."""
+        # What vmap draws by itself depends on the other workers in the group.
         if func is functional.dropout:
             return self._drop(*args, **(kwargs or {}))
         if func is functional.scaled_dot_product_attention:
@@ -120,11 +118,10 @@ class _Note(TorchDispatchMode):
 
 
 class _Aligned(TorchDispatchMode):
-    """Aligns stacked matrices to cache lines before multiplying them, while this is entered.
+    """Aligns stacked matrices to cache lines before multiplying them, while this is entered."""
 
-    On some processors the rounding of a product depends on the alignment of its matrices. If
-    matrices fill no whole lines, that depends on a worker's place in its group.
-    """
+    # On some processors the rounding of a product depends on the alignment of its matrices. If
+    # matrices fill no whole lines, that depends on a worker's place in its group.
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -182,8 +179,8 @@ class VmapGradient:
         self._places = {name: place for name, place in places.items() if name in self._trained}
         self._start = fingerprint(self._module, self._criterion)
         self._own = threading.local()
+        # One copy per thread, as a call replaces the tensors of a module.
         self._copies: list[nn.Module] = []
-        """One copy per thread, as a call replaces the tensors of a module."""
         self._notes: dict[torch.Size, _Note] = {}
 
     def __call__(self, group: Group) -> tuple[Slopes, Tensor]:
@@ -211,11 +208,7 @@ class VmapGradient:
         return LANES // self._of(inputs, targets).n_alike
 
     def check(self) -> None:
-        """Raise if a step has changed attributes.
-
-        Raises:
-            ConfigError: It has, so that workers have shared them.
-        """
+        """Raise if a step has changed attributes, which workers share."""
         for module in self._copies:
             if fingerprint(module, self._criterion) != self._start:
                 raise ConfigError(
@@ -227,7 +220,6 @@ class VmapGradient:
         return {p.spec.name: view_of(p, self._start_bytes, flat) for p in self._placed}
 
     def _function(self) -> Callable[..., Any]:
-        """Return this thread's function."""
         if not hasattr(self._own, "function"):
             module = deep_copy(self._module)
             self._copies.append(module)

@@ -1,9 +1,7 @@
 """Byzantine workers: what they send is forged on its way out, for each receiver separately.
 
 A Byzantine worker runs the same protocol, rule and training as all others; only what it sends to an
-honest worker is forged. So attacks need no protocol of their own, whatever the rule, and Byzantine
-workers spare each other. Values are forged by the program, as they are computed later
-(`forgeries`).
+honest worker is forged. Values are forged by the program, as they are computed later (`forgeries`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +14,7 @@ from ....gossip.types import PeerId
 from ....gossip.wire.formats import parse_wire
 from ....gossip.wire.messages import Ack, Envelope, Offer, Push
 from ....train.faults.schedule import KINDS, Fault
-from ..clock import Priority
+from ..clock import TURN
 from ..plan import Attack, FleetPlan
 from ..program import Program, Slot
 from ..worker import Payload, Worker
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["Attacks", "attacks_of", "require_attackable"]
 
 _Send = Callable[[Worker, Envelope, Payload], None]
-
-_TURN = int(Priority.TURN)
 
 
 def attacks_of(faults: Iterable[Fault], ids: Sequence[PeerId]) -> tuple[Attack, ...]:
@@ -89,7 +85,7 @@ class Attacks:
         """Schedule the floods."""
         for attack in self._attacks:
             for liar in sorted(attack.liars) if attack.kind == "flood" else ():
-                self._fleet.clock.at(attack.start_s, _TURN, self._flood, attack, liar)
+                self._fleet.clock.at(attack.start_s, TURN, self._flood, attack, liar)
 
     def through(self, send: _Send) -> _Send:
         """Return a function that forges messages and passes them to *send*."""
@@ -109,14 +105,14 @@ class Attacks:
     def _active(self, liar: int, kinds: Callable[[str], bool]) -> Attack | None:
         """Return the last attack in the list that is active for a liar now."""
         now = self._fleet.now
-        found = None
-        for attack in self._attacks:
-            if liar in attack.liars and attack.start_s <= now < attack.stop_s:
-                found = attack if kinds(attack.kind) else found
-        return found
+        for attack in reversed(self._attacks):
+            is_active = liar in attack.liars and attack.start_s <= now < attack.stop_s
+            if is_active and kinds(attack.kind):
+                return attack
+        return None
 
     def _forge(self, worker: Worker, to: int, envelope: Envelope, payload: Slot) -> Slot:
-        """Return the forgery of a share; the frames of one share have the same."""
+        # The frames of one share have the same forgery.
         attack = self._active(worker.index, FORGERS.__contains__)
         if attack is None or payload.cut is None or not isinstance(payload.cut.register, str):
             return payload
@@ -127,14 +123,8 @@ class Attacks:
         if slot is not None:
             self._program.let_go(slot)
         weights, liars = self._row(worker.index, to, getattr(envelope.body, "round", 0))
-        forgery = Forgery(
-            FORGERS[attack.kind],
-            attack.strength,
-            to,
-            tuple(weights),
-            tuple(weights.values()),
-            liars,
-        )
+        peers, held = tuple(weights), tuple(weights.values())
+        forgery = Forgery(FORGERS[attack.kind], attack.strength, to, peers, held, liars)
         slot = self._program.forge(worker.index, payload, forgery)
         slot.is_finite = attack.kind != "nan"
         self._forged[way] = payload.number, slot
@@ -166,7 +156,7 @@ class Attacks:
         return replace(envelope, body=replace(body, escrow=claimed))
 
     def _deflated(self, worker: Worker, to: int, envelope: Envelope, ack: Ack) -> Envelope:
-        """Return a liar's version of an ack: it has set aside no more than that."""
+        # A liar has set aside no more than it has in truth.
         claim = self._claims.get((to, worker.index, envelope.shard))
         if claim is None or claim.seq != ack.seq:
             return envelope
@@ -181,4 +171,4 @@ class Attacks:
             fleet.executor.apply(worker, effects, fleet.now + worker.ahead_s, "flood")
         next_s = fleet.now + self._pace.mean_s(liar) / attack.strength
         if next_s < attack.stop_s:
-            fleet.clock.at(next_s, _TURN, self._flood, attack, liar)
+            fleet.clock.at(next_s, TURN, self._flood, attack, liar)

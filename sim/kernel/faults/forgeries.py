@@ -59,9 +59,7 @@ class Forgery:
     honest: tuple[int, ...]
     """Rows of its other honest neighbors."""
     weights: tuple[float, ...]
-    """Weight that it gives to each of these."""
     liars: float
-    """Weight that it gives to all liars together."""
 
     def of(self, own: Vector, target: Vector, honest: Vector) -> Vector:
         """Return the forged vector; see `Sight`."""
@@ -129,9 +127,6 @@ def alie_z(n: int, liars: int) -> float:
 def dissensus(sight: Sight, strength: float) -> Vector:
     """``x_i - epsilon sum_j w_j (x_j - x_i) / w_liars``: undoes the pull of honest neighbors.
 
-    With epsilon 1 a target that averages with its row of W stays where it is; with more it moves
-    away from them.
-
     Source: He, Karimireddy and Jaggi 2022, *Byzantine-robust decentralized learning via
     ClippedGossip*, equation of the dissensus attack.
     """
@@ -140,18 +135,15 @@ def dissensus(sight: Sight, strength: float) -> Vector:
 
 
 def drift(sight: Sight, strength: float) -> Vector:
-    """Move the target's model by its median neighbor's distance, always to the same side.
-
-    Its distance to the target is that of the median honest neighbor, so that no statistic of
-    distances detects it; and it never averages out.
-    """
+    """Move the target's model by its median neighbor's distance, always to the same side."""
+    # No statistic of distances detects that, and it never averages out.
     away = np.sqrt(np.square(sight.honest - sight.target).sum(axis=1))
     typical = float(np.median(away)) if len(away) else 0.0
     return sight.target + strength * typical * _direction(sight)
 
 
 def _direction(sight: Sight) -> Vector:
-    """Return the common direction of all liars, constant over time, of length 1."""
+    # The same for all liars, at all times.
     return np.full_like(sight.own, 1 / sqrt(len(sight.own)))
 
 

@@ -19,8 +19,7 @@ class Times:
     unused_s: float
     """Part of it spent waiting for others, joining, or paused."""
     computed_s: float
-    """Time of the steps that count, the current ones included, without those repeated after a
-    crash."""
+    """Time of the steps that count, without those repeated after a crash."""
     waited_s_most: float
     """Longest single wait of a worker for others."""
 
@@ -161,11 +160,9 @@ def _of_arrivals(word: str, arrivals: Sequence[Arrival]) -> dict[str, Any]:
 
 
 def _median(times_s: Sequence[float | None]) -> float | None:
-    """Return the median of the times that are known."""
     found = [time_s for time_s in times_s if time_s is not None]
     return median(found) if found else None
 
 
 def _most(times_s: Sequence[float | None]) -> float | None:
-    """Return the largest of the times that are known."""
     return max((time_s for time_s in times_s if time_s is not None), default=None)

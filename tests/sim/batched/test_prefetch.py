@@ -28,7 +28,7 @@ def windows(n: int = 3) -> Iterator[Window]:
         one = program.snapshot(2, Cut("x", Form(), number), 40)
         other = program.snapshot(0, Cut("out/0", Form("int8")), 2**40)
         program.mix(0, one, 0.1 + number)
-        program.combine(2, "x", ((0.5, "x"), (0.5, other)))
+        program.combine(2, "x", ((0.5, "x"), (0.5, (other, 0))))
         program.let_go(one)
         yield Window(levels=program.take(), steps=2 * number, time_s=0.1 * number)
 

@@ -17,7 +17,6 @@ from rumor.sim.kernel.program import (
     Mix,
     Operation,
     Release,
-    SlotPart,
     Snapshot,
     Start,
 )
@@ -107,8 +106,8 @@ def test_several_registers_in_one_share_are_those_of_a_live_peer_to_the_last_bit
         [
             Combine(0, "y", ((1e-3, "x"),)),
             Snapshot(0, 0, Cut(("x", "y"), form), 3),
-            Combine(1, "y", ((0.5, "x"), (2.0, SlotPart(0, 1)))),
-            Combine(1, "x", ((0.25, "x"), (0.75, 0), (1.0, "y"))),
+            Combine(1, "y", ((0.5, "x"), (2.0, (0, 1)))),
+            Combine(1, "x", ((0.25, "x"), (0.75, (0, 0)), (1.0, "y"))),
             Release(0),
         ]
     )
@@ -122,7 +121,7 @@ def test_a_copy_may_bring_registers_along() -> None:
         [
             Combine(0, "y", ((2.0, "x"),)),
             Snapshot(0, 0, cut, 1),
-            Combine(1, "y", ((1.0, SlotPart(0, 1)),)),
+            Combine(1, "y", ((1.0, (0, 1)),)),
             Mix(1, 0, 1.0),
             Mix(2, 0, 0.5),
             Release(0),
@@ -174,8 +173,8 @@ def test_what_is_written_by_itself_is_that_of_a_live_peer_to_the_last_bit(wire: 
         sender.combine("y", [(1.0, "y"), (0.5, (payload, form, 0))])
         operations: list[Operation] = [
             Snapshot(0, number, Cut("x", form), number),
-            Combine(1, "x", ((1.0, "x"), (0.5, number))),
-            Combine(0, "y", ((1.0, "y"), (0.5, number))),
+            Combine(1, "x", ((1.0, "x"), (0.5, (number, 0)))),
+            Combine(0, "y", ((1.0, "y"), (0.5, (number, 0)))),
             Release(number),
         ]
         assert not workers.shares.carry_out(operations)

@@ -11,7 +11,6 @@ from rumor.sim.kernel.program import (
     Program,
     Release,
     Slot,
-    SlotPart,
     Snapshot,
 )
 
@@ -51,12 +50,12 @@ def test_a_combination_waits_for_all_its_terms() -> None:
     early = program.snapshot(0, X, 1)
     program.step(1, 0)
     late = program.snapshot(1, X, 2)
-    program.combine(2, "y", ((0.5, early), (0.25, late), (0.25, "x")))
+    program.combine(2, "y", ((0.5, (early, 0)), (0.25, (late, 0)), (0.25, "x")))
     program.let_go(early)
     levels = program.take()
     assert ops(levels[0]) == ["Snapshot"]
     assert levels[1].operations[1] == Combine(
-        2, "y", ((0.5, early.number), (0.25, late.number), (0.25, "x"))
+        2, "y", ((0.5, (early.number, 0)), (0.25, (late.number, 0)), (0.25, "x"))
     )
     # The combination reads it at the second level, so that it may not be used anew before.
     assert levels[1].operations[2] == Release(early.number)
@@ -65,10 +64,10 @@ def test_a_combination_waits_for_all_its_terms() -> None:
 def test_a_combination_takes_any_register_of_a_slot() -> None:
     program = Program(2)
     slot = program.snapshot(0, Cut(("x", "y"), Form(registers=2)), 1)
-    program.combine(1, "y", ((0.5, slot), (1.0, (slot, 1)), (2.0, (slot, 0))))
+    program.combine(1, "y", ((1.0, (slot, 1)), (2.0, (slot, 0))))
     (level,) = program.take()
     one = slot.number
-    assert level.operations[1] == Combine(1, "y", ((0.5, one), (1.0, SlotPart(one, 1)), (2.0, one)))
+    assert level.operations[1] == Combine(1, "y", ((1.0, (one, 1)), (2.0, (one, 0))))
 
 
 def test_any_program_gives_each_worker_what_its_schedule_says() -> None:
