@@ -99,13 +99,7 @@ class Calibration:
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
 
     def simulation(self, workers: int | None = None) -> dict[str, Any]:
-        """Return the settings of a simulation of these peers; more workers reuse paces in turn.
-
-        >>> paces = (PeerPace(id="a", step_s=0.1), PeerPace(id="b", step_s=0.3))
-        >>> found = Calibration(source="a test", peers=paces).simulation(workers=3)
-        >>> found["step_s"], found["slow"], found["pace"]
-        (0.1, ('1:3',), 'constant')
-        """
+        """Return the settings of a simulation of these peers; more workers reuse paces in turn."""
         n = len(self.peers) if workers is None else workers
         # The fastest peer's pace is 1x, and `slow` makes the others slower.
         step_s = min(peer.step_s for peer in self.peers)
@@ -157,11 +151,7 @@ class Calibration:
 
 
 def read_calibration(path: Path | str) -> Calibration:
-    """Read a file written by `Calibration.write`, perhaps edited since.
-
-    Raises:
-        ConfigError: It cannot be read, or is malformed; the message names file and key.
-    """
+    """Read a file written by `Calibration.write`, perhaps edited since."""
     path = Path(path)
     content = read_object(path)
     if "rumor_calibration" not in content:

@@ -40,7 +40,11 @@ _COUNT_MAX = 2**53
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSettings):
-    """A swarm, its environment, and how to compute it."""
+    """A swarm, its environment, and how to compute it.
+
+    Raises:
+        ConfigError: A field is out of range.
+    """
 
     task: "str | Task | VectorTask | TaskFunction" = setting(
         "digits",

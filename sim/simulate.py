@@ -78,19 +78,13 @@ from .results.progress import Watch
 from .results.run import Run, summarize
 from .storm import Storm, draw_storm
 
-__all__ = ["Simulation", "plan_faults", "simulate"]
+__all__ = ["Simulation", "simulate"]
 
 
-def plan_faults(
-    config: SimulationConfig,
+def _plan_faults(
+    config: SimulationConfig, faults: Sequence[Fault]
 ) -> tuple[FaultPlan | None, tuple[Attack, ...], tuple[Fault, ...]]:
-    """Return faults of processes and network (None without any), attacks, and all by name.
-
-    Raises:
-        ConfigError: A fault is malformed, names an unknown worker, or strikes after the end.
-    """
-    storm = _storm(config)
-    faults = read_faults(config.faults) if storm is None else storm.faults
+    """Return faults of processes and network (None without any), attacks, and all by name."""
     if not faults:
         return None, (), ()
     names = worker_names(config.workers)
@@ -113,13 +107,6 @@ def plan_faults(
     attacks = attacks_of(faults, worker_names(config.workers, plan))
     require_attackable(attacks, config.rule_spec.make(), config.wire)
     return plan, attacks, faults
-
-
-def _storm(config: SimulationConfig) -> Storm | None:
-    if config.storm is None:
-        return None
-    given = config.workers, config.time_s or 0.0, config.seed
-    return draw_storm(config.storm, *given, scale=config.storm_scale)
 
 
 # Larger fleets are verified by their first workers: the verified steps are then several of each,
@@ -162,9 +149,14 @@ class Simulation:
         self._task = task
         given = config.lr, config.lr_schedule
         self._trained_by = trained_by(task, *given) if isinstance(task, Task) else {}
-        self._fault_plan, self._attacks, self._faults = plan_faults(config)
+        storm: Storm | None = None
+        if config.storm is not None:
+            drawn_for = config.workers, config.time_s or 0.0, config.seed
+            storm = draw_storm(config.storm, *drawn_for, scale=config.storm_scale)
+        faults = read_faults(config.faults) if storm is None else storm.faults
+        self._fault_plan, self._attacks, self._faults = _plan_faults(config, faults)
         self.ids = worker_names(config.workers, self._fault_plan)
-        self._network = _network(config)
+        self._network = _network(config, storm)
         self._pace = make_step_time(
             config.pace,
             ids=self.ids[: config.workers],
@@ -426,8 +418,7 @@ class Simulation:
         if self._is_fast:
             return self._prefetcher.in_thread(scheduler.next_window)
         # A separate process pays only if computing takes no longer than deciding.
-        total = self.config.total_steps or math.inf
-        steps = min(total, len(self.ids) * (self.steps or math.inf))
+        steps = self._steps_total() or math.inf
         batches = self.engine.name in ("dense", "vmap") and steps >= _PREFETCH_STEPS_MIN
         measures = requirements_of(self.config.rule_spec.make()).measures
         pays = batches and not measures and can_prefetch()
@@ -472,13 +463,13 @@ class Simulation:
         )
 
 
-def _network(config: SimulationConfig) -> NetworkConfig:
-    storm, network = _storm(config), config.network
+def _network(config: SimulationConfig, storm: Storm | None) -> NetworkConfig:
+    network = config.network
     if storm is not None and storm.network is not None:
-        found = network_of(storm.network)
-    else:
-        found = read_network(network) if isinstance(network, str) else network
-    return found.with_changes(
+        network = network_of(storm.network)
+    elif isinstance(network, str):
+        network = read_network(network)
+    return network.with_changes(
         latency_s=config.latency_s,
         bandwidth_mbit=config.bandwidth_mbit,
         loss=config.loss,

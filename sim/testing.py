@@ -112,6 +112,9 @@ class Swarm:
             from one.
         newcomers: Maximum number of `join` calls; each reserves the memory of a model at the start.
 
+    Raises:
+        ConfigError: An argument is out of range.
+        TrainingError: The task's model has nothing to share.
     """
 
     def __init__(

@@ -9,14 +9,9 @@ from typing import Final, TypeVar
 
 import torch
 
-__all__ = ["ONE_CORE", "Threads", "never", "usable_cores"]
+__all__ = ["ONE_CORE", "Threads", "usable_cores"]
 
 _Part = TypeVar("_Part")
-
-
-def never() -> bool:
-    """Return False."""
-    return False
 
 
 class Threads:
@@ -27,7 +22,7 @@ class Threads:
         is_taken: Returns True while another thread or process needs one of the *n* cores.
     """
 
-    def __init__(self, n: int = 1, is_taken: Callable[[], bool] = never) -> None:
+    def __init__(self, n: int = 1, is_taken: Callable[[], bool] = lambda: False) -> None:
         self.n = n
         self._is_taken = is_taken
         self._pool: ThreadPoolExecutor | None = None

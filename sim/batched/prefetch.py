@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 
 from ...gossip import TrainingError
-from .cores import never
 from .schedule import Window
 
 __all__ = ["Prefetcher", "can_prefetch"]
@@ -29,24 +28,21 @@ class Prefetcher:
     """Schedules windows while earlier ones are computed, and knows when it is busy."""
 
     def __init__(self) -> None:
-        self._is_deciding = never
+        self._is_idle: Callable[[], bool] = lambda: True
 
     def is_deciding(self) -> bool:
         """Return True while it needs a core."""
-        return self._is_deciding()
+        return not self._is_idle()
 
     def in_thread(self, next_window: NextWindow) -> Iterator[Window]:
         """Schedule windows in a thread, each while the one before it is computed."""
         # This pays if machine code decides, which does not hold the GIL.
         with ThreadPoolExecutor(1, "rumor-deciding") as thread:
             coming = thread.submit(next_window)
-            self._is_deciding = lambda: not coming.done()
-            try:
-                while (window := coming.result()) is not None:
-                    coming = thread.submit(next_window)
-                    yield window
-            finally:
-                self._is_deciding = never
+            self._is_idle = lambda: coming.done()
+            while (window := coming.result()) is not None:
+                coming = thread.submit(next_window)
+                yield window
 
     def in_process(self, next_window: NextWindow) -> Iterator[Window]:
         """Schedule windows in another process, some way ahead of their execution."""
@@ -59,7 +55,7 @@ class Prefetcher:
             process.start()
         theirs.close()
         # Once a window fills the pipe, the child waits.
-        self._is_deciding = lambda: not ours.poll()
+        self._is_idle = ours.poll
         try:
             while (window := ours.recv()) is not None:
                 if isinstance(window, BaseException):
@@ -72,7 +68,7 @@ class Prefetcher:
                 "memory, perhaps; threads=1 does without it"
             ) from None
         finally:
-            self._is_deciding = never
+            self._is_idle = lambda: True
             ours.close()
             process.join()
 

@@ -125,8 +125,7 @@ class _Room(NamedTuple):
     shard: int
     wire: Wire
     parts: Parts
-    """For each span of the shard its numbers, or bytes if they are sent in another form; one
-    register after another."""
+    """Numbers of each span, or bytes if they are converted; one register after another."""
     converted: tuple[bool, ...]
     """Which parts are sent in another form."""
     bare: bool

@@ -71,8 +71,15 @@ class VectorTask:
         self.objective = objective
         self.lr = lr
         self.steps = STEPS
-        self._values = None if values is None else _checked(values)
-        self.dim = dim if self._values is None else self._values.shape[1]
+        self._values = None if values is None else np.array(values, np.float64)
+        if self._values is not None:
+            if self._values.ndim != 2 or not self._values.size:
+                shape = self._values.shape
+                raise ConfigError(f"values have shape {shape}: they must be (worker, dim)")
+            if not np.isfinite(self._values).all():
+                raise ConfigError("values must be finite")
+            dim = self._values.shape[1]
+        self.dim = dim
         if self.dim < 1:
             raise ConfigError(f"dim is {self.dim}: it must be at least 1")
 
@@ -228,12 +235,3 @@ def _draws(seed: int, id: PeerId, dim: int) -> Iterator[Array]:
     rng = stream(seed, id, "noise")
     while True:
         yield from rng.standard_normal((_STEPS_AT_ONCE, dim))
-
-
-def _checked(values: ArrayLike) -> Array:
-    found = np.array(values, np.float64)
-    if found.ndim != 2 or not found.size:
-        raise ConfigError(f"values have shape {found.shape}: they must be (worker, dim)")
-    if not np.isfinite(found).all():
-        raise ConfigError("values must be finite")
-    return found

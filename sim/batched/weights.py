@@ -17,13 +17,7 @@ _SUM_MAX = 2**63
 
 
 def as_units(weights: Sequence[Sequence[int]]) -> WeightUnits:
-    """Convert weights, axes ``(worker, shard)``, to units.
-
-    >>> from rumor.gossip.weight import UNIT
-    >>> as_units([[3 * UNIT], [UNIT]]), as_units([[UNIT // 2]])
-    (array([[3],
-           [1]]), array([[0.5]]))
-    """
+    """Convert weights, axes ``(worker, shard)``, to units."""
     told = [[in_units(weight) for weight in row] for row in weights]
     whole = [[units for units in row if isinstance(units, int)] for row in told]
     if whole == told and all(sum(row) < _SUM_MAX for row in whole):

@@ -39,10 +39,7 @@ class Clock:
         self._stopped = True
 
     def run(self, until_s: float, stop: Callable[[], bool] | None = None) -> bool:
-        """Run every action that is due up to *until_s*, inclusive.
-
-        *stop* is called before each action; once it returns True, the clock stands still.
-        """
+        """Run every action that is due up to *until_s*, inclusive, until *stop* returns True."""
         queue, self._stopped = self._queue, False
         while not self._stopped and (stop is None or not stop()):
             if not queue or queue[0][0] > until_s:

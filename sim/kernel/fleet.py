@@ -197,7 +197,11 @@ class Fleet:
 
     def _take_step(self, worker: Worker) -> bool:
         """Schedule an optimizer step; return True if its worker continues."""
-        if worker.spoilt or (self._stops and self._is_stopped(worker)):
+        stops = self._stops.get(worker.index)
+        if stops and self.values.steps >= stops[0]:
+            del stops[0]
+            worker.spoilt = True
+        if worker.spoilt:
             # Its weight is burned, as in a live peer.
             self.leave(worker, burn=True)
             return False
@@ -328,13 +332,6 @@ class Fleet:
                 # The delay of the last share, and the last wait, say nothing about a longer run.
                 self._times = self.times()
             self.faults.finished(worker)
-
-    def _is_stopped(self, worker: Worker) -> bool:
-        orders = self._stops.get(worker.index)
-        if not orders or self.values.steps < orders[0]:
-            return False
-        del orders[0]
-        return True
 
     def deliver(self, worker: Worker, envelope: Envelope, payload: Payload) -> None:
         """Deliver a message to the worker's current incarnation."""

@@ -9,11 +9,9 @@ __all__ = ["paused"]
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Disable collection of cycles inside the context.
-
-    A fleet creates no cycles and keeps some hundred objects per worker: traversing them again and
-    again would take most of the time at 10,000 workers.
-    """
+    """Disable collection of cycles inside the context."""
+    # A fleet creates no cycles and keeps some hundred objects per worker: traversing them again and
+    # again would take most of the time at 10,000 workers.
     was_enabled = gc.isenabled()
     gc.disable()
     try:

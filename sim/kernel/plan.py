@@ -142,11 +142,7 @@ class Traffic:
 
 
 def worker_names(workers: int, fault_plan: FaultPlan | None = None) -> tuple[PeerId, ...]:
-    """Name all workers: those present at the start, then newcomers in order.
-
-    >>> worker_names(2)
-    ('peer-0', 'peer-1')
-    """
+    """Name all workers: those present at the start, then newcomers in order."""
     width = len(str(workers - 1))
     names = [f"peer-{index:0{width}d}" for index in range(workers)]
     joined = 0 if fault_plan is None else joining(fault_plan.faults)

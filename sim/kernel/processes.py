@@ -1,8 +1,7 @@
 """Life cycle of a fleet's processes: how they start, find their swarm, and end.
 
-With faults, every worker has its own view of the membership, and finds its swarm before it trains,
-as live peers do. `STRIKES` says what each kind of planned fault does to processes; `NetworkFaults`
-applies the rest to messages.
+`STRIKES` says what each kind of planned fault does to processes; `NetworkFaults` applies the rest
+to messages.
 """
 
 import math
@@ -114,12 +113,7 @@ class Processes:
         kept: bool = False,
         seeds: Sequence[str] | None = None,
     ) -> None:
-        """Start newcomers, or restart ended workers, all at once.
-
-        Args:
-            kept: True if they find their last checkpoints, if any.
-            seeds: Addresses that they are given, in place of those of some running workers.
-        """
+        """Start newcomers, or restart ended workers; *kept* lets them find their checkpoints."""
         # All exist before the first of them looks for others.
         begun = [self._begin(worker, kept=kept) for worker in workers]
         for worker in begun:

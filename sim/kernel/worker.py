@@ -32,8 +32,7 @@ class CrashPoint(NamedTuple):
     """A crash that is due between two effects of a worker's next event."""
 
     after: int | None
-    """Number of effects of the next event that are still applied; None to crash as soon as
-    something was accepted."""
+    """Number of effects that are still applied; None to crash once something was accepted."""
     ledger: list[Account]
     """State of the worker's ledger, an account per shard, updated as effects are applied."""
 

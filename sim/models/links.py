@@ -43,9 +43,8 @@ def address_of(peer: PeerId) -> str:
 class Port:
     """A resource that messages from several sides compete for: a downlink, or a shared line.
 
-    It is busy whenever there is something to carry. A message arrives over the time that its bytes
-    take, and time taken by others is added at the end; so a short message overtakes a long one
-    still arriving, as on connections that share a port.
+    A message arrives over the time that its bytes take, and time taken by others is added at the
+    end; so a short message overtakes a long one still arriving.
     """
 
     __slots__ = ("_spans_s", "s_per_byte")
@@ -100,7 +99,6 @@ class Links:
         self, config: NetworkConfig, ids: Sequence[str], seed: int, header_weight: float = 1.0
     ) -> None:
         self.header_weight = header_weight
-        """How many times each byte outside the model counts."""
         self._config = config
         self._ids = list(ids)
         self._seed = seed
@@ -150,20 +148,13 @@ class Links:
         return self.downlinks[to] if self.is_plain else self._way(source, to).ports
 
     def deliveries(self, now: float, source: int, to: int, size_bytes: float) -> tuple[float, ...]:
-        """Return when a message arrives that is sent now.
-
-        All draws for the n-th message of a link are functions of the seed, the purpose, the link's
-        two ids and n alone: removing one fault shifts no other.
+        """Return when a message that is sent now arrives, if all its `ports` are free.
 
         Args:
             now: Virtual time, in seconds; a worker's calls, and those of one host, are in order.
-            source: Index of the sending worker.
-            to: Index of the receiving worker, another one.
-            size_bytes: Size on the wire.
 
         Returns:
-            Times of arrival in seconds, from *now* on, if all its `ports` are free: none if it is
-                lost, two if it is duplicated, in order.
+            Times of arrival, seconds: none if it is lost, two if it is duplicated, in order.
         """
         if self.is_plain:
             departure = self._free_s[source]
@@ -175,6 +166,8 @@ class Links:
                 departure += size_bytes * self._behind_s
             return (departure + self._latency_s,)
         way = self._way(source, to)
+        # All draws are functions of the seed, the purpose, the two ids and this number alone:
+        # removing one fault shifts no other.
         number = way.count
         way.count += 1
         departure = self._depart(now, self._hosts[source], way, size_bytes)
@@ -215,12 +208,8 @@ class Links:
     def _way(self, source: int, to: int) -> _Way:
         # Room for workers that join later.
         place = source << 32 | to
-        way = self._ways.get(place)
-        if way is None:
-            way = self._ways[place] = self._make_way(source, to)
-        return way
-
-    def _make_way(self, source: int, to: int) -> _Way:
+        if place in self._ways:
+            return self._ways[place]
         config = self._config
         is_inside = self._hosts[source] == self._hosts[to]
         latency_s, loss = (0.0, 0.0) if is_inside else (config.latency_s, config.loss)
@@ -235,7 +224,7 @@ class Links:
                     bandwidth_mbit = link.bandwidth_mbit or bandwidth_mbit
         if not is_inside:
             ports += self.downlinks[self._hosts[to]]
-        return _Way(
+        way = self._ways[place] = _Way(
             latency_s=latency_s,
             s_per_byte=_s_per_byte(bandwidth_mbit),
             loss=loss,
@@ -245,6 +234,7 @@ class Links:
             slowest_s=max([port.s_per_byte for port in ports], default=0.0),
             word=key(self._seed, "links", self._ids[source], self._ids[to]),
         )
+        return way
 
 
 def _s_per_byte(bandwidth_mbit: float | None) -> float:
@@ -252,7 +242,6 @@ def _s_per_byte(bandwidth_mbit: float | None) -> float:
 
 
 def _ports(bandwidth_mbit: float | None) -> tuple[Port, ...]:
-    """Return a port of that rate, or none without a limit."""
     s_per_byte = _s_per_byte(bandwidth_mbit)
     return (Port(s_per_byte),) if s_per_byte else ()
 

@@ -9,34 +9,22 @@ from .network import Host, Link, NetworkConfig
 
 __all__ = ["slowed_network", "smaller_exchange"]
 
+# Maximum number of frames of a whole model. The large one may have thousands, and each takes as
+# long to decide; what matters is that a transfer shows progress long before it times out.
 _FRAMES_MAX: Final = 32
-"""Maximum number of frames of a whole model. The large one may have thousands, and each takes as
-long to decide as one of the large model; what matters is that a transfer shows progress long before
-it times out."""
 
 _Limited = TypeVar("_Limited", NetworkConfig, Host, Link)
 
 
 def slowed_network(network: NetworkConfig, factor: float) -> NetworkConfig:
-    """Multiply every bandwidth by a factor; unlimited ones stay so.
-
-    >>> slowed_network(NetworkConfig(bandwidth_mbit=100), 0.01).bandwidth_mbit
-    1.0
-    """
+    """Multiply every bandwidth by a factor; unlimited ones stay so."""
     hosts = tuple([_slowed(host, factor) for host in network.hosts])
     links = tuple([_slowed(link, factor) for link in network.links])
     return replace(_slowed(network, factor), hosts=hosts, links=links)
 
 
 def smaller_exchange(config: ProtocolConfig, factor: float, share_bytes: int) -> ProtocolConfig:
-    """Reduce frames, windows and the rate of pushes by a factor.
-
-    A share that would be offered and sent in frames still is; but a whole model of *share_bytes*,
-    the small one, in no more than 32.
-
-    >>> smaller_exchange(ProtocolConfig(), 0.01, 400_000).frame_bytes
-    12500
-    """
+    """Reduce frames, windows and the rate of pushes by a factor, for models of *share_bytes*."""
 
     def smaller(size_bytes: int) -> int:
         return max(1, round(size_bytes * factor))

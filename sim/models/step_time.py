@@ -35,15 +35,9 @@ def slowdowns(
 ) -> list[float]:
     """Return how many times as long each worker's steps take as a step at speed 1x.
 
-    The sizes of classes follow their percentages, rounded by largest remainder, the first of equals
-    first; the members of each are drawn from the seed.
-
     Args:
         speeds: Classes of speed (`parse_speeds`); None for 1x everywhere.
         slow: Stragglers (`parse_slow`), on top of their class.
-
-    >>> sorted(slowdowns("abcd", speeds="0.5x:25%,4x:75%", slow=[], seed=0))
-    [0.25, 0.25, 0.25, 2.0]
     """
     factors = [1.0] * len(ids)
     if speeds is not None:
@@ -58,11 +52,7 @@ def slowdowns(
 
 
 def parse_speeds(text: str) -> list[tuple[float, Fraction]]:
-    """Parse classes of speed.
-
-    Args:
-        text: ``SPEEDx:PERCENT%`` once or more, separated by commas. A worker of speed 4x takes a
-            quarter of the time for a step.
+    """Parse classes of speed; a worker of speed 4x takes a quarter of the time for a step.
 
     >>> parse_speeds("0.5x:25%,1x:75%")
     [(0.5, Fraction(25, 1)), (1.0, Fraction(75, 1))]
@@ -103,6 +93,7 @@ def _factor(text: str) -> float | None:
 
 
 def _counts(classes: Sequence[tuple[float, Fraction]], n: int) -> list[int]:
+    # By largest remainder, the first of equals first.
     quotas = [n * percent / 100 for _, percent in classes]
     counts = [math.floor(quota) for quota in quotas]
     remainders = [count - quota for quota, count in zip(quotas, counts, strict=True)]
@@ -144,19 +135,13 @@ def make_step_time(
 ) -> StepTime:
     """Make the pace of a simulated swarm.
 
-    Classes of speed and stragglers multiply all paces. Workers that join later take the paces of
-    the initial ones, in turn.
-
     Args:
         spec: Spec of one of `PACES`, such as ``lognormal:cv=0.3``.
-        ids: The workers; random draws depend on ids, not on positions.
+        ids: The workers; random draws depend on ids, not on positions. Workers that join later take
+            the paces of these, in turn.
         step_s: Mean duration of a step at speed 1x, seconds, > 0.
         speeds: See `parse_speeds`; None for 1x everywhere.
-        slow: Stragglers, ``3:10`` for steps of worker 3 that take 10 times as long.
-
-    >>> pace = make_step_time("constant", ids=["a", "b"], step_s=0.1, slow=["b:10"], seed=0)
-    >>> pace.step_s(0, 0), pace.step_s(1, 0)
-    (0.1, 1.0)
+        slow: See `parse_slow`.
     """
     if not (math.isfinite(step_s) and step_s > 0):
         raise ConfigError(f"step_s is {step_s}: it must be a finite number of seconds above 0")

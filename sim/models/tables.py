@@ -18,12 +18,10 @@ _T = TypeVar("_T")
 
 
 def from_table(kind: type[_T], table: object, where: str = "") -> _T:
-    """Make a dataclass from a table.
+    """Make a dataclass from a table; *where* is its name in its file.
 
-    Args:
-        kind: Its fields are numbers, strings, ``tuple[str, ...]`` (names of workers), or tuples of
-            a dataclass.
-        where: Name of the table in its file; empty for the file itself.
+    Its fields are numbers, strings, ``tuple[str, ...]`` (names of workers), or tuples of a
+    dataclass.
     """
     given = fields_given(kind, table, where)
     try:
@@ -50,11 +48,7 @@ def fields_given(
 
 
 def check_keys(content: Iterable[str], allowed: Sequence[str], where: str) -> None:
-    """Refuse unknown keys of a table in a file.
-
-    Args:
-        where: Name of the table in its file; empty for the file itself.
-    """
+    """Refuse unknown keys of a table in a file; *where* is its name there, "" for the file."""
     for key in content:
         if key not in allowed:
             hint = did_you_mean(key, allowed)

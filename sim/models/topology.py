@@ -11,11 +11,8 @@ from ...topology.live import LiveTopology
 
 __all__ = ["LiveWorkerTopology", "WorkerTopology", "machines_of", "require_machines"]
 
-
-Machines = Mapping[PeerId, bytes]
-
+# Views whose graph is cached: while membership news spreads, workers have different views.
 _VIEWS_KEPT = 256
-"""Views whose graph is cached: while membership news spreads, workers have different views."""
 
 
 class WorkerTopology:
@@ -49,12 +46,10 @@ class WorkerTopology:
 
 
 class LiveWorkerTopology:
-    """Push targets of a fleet's workers, each by its own view of the membership, as live.
-
-    Workers with equal views share one graph.
-    """
+    """Push targets of a fleet's workers, each by its own view of the membership, as live."""
 
     def __init__(self, spec: str, seed: int) -> None:
+        # Workers with equal views share one graph.
         self._view_of = lru_cache(_VIEWS_KEPT)(lambda live: (live, LiveTopology(spec, seed)))
         self._last: dict[PeerId, tuple[Sequence[PeerId], tuple[PeerId, ...], LiveTopology]] = {}
 
@@ -80,12 +75,10 @@ class LiveWorkerTopology:
         return found
 
 
-def machines_of(rule: Rule, topology: Topology, seed: int, ids: Sequence[PeerId]) -> Machines:
-    """Return which workers share a machine, for a rule that uses it: those of a topology's host.
-
-    Returns:
-        Names of their machines, 16 bytes each; empty if all share one.
-    """
+def machines_of(
+    rule: Rule, topology: Topology, seed: int, ids: Sequence[PeerId]
+) -> Mapping[PeerId, bytes]:
+    """Return the names of workers' machines, for a rule that uses them; empty if all share one."""
     if topology.layout != "hosts" or not requirements_of(rule).by_machine:
         return {}
     names = sorted(ids)

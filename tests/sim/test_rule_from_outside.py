@@ -39,14 +39,7 @@ MINE = f"{__name__}:EveryNth"
 
 
 def ran(rule: str, **settings: Any) -> Any:
-    return simulate(
-        task="consensus",
-        workers=6,
-        topology="ring",
-        steps=40,
-        **settings,
-        rule=rule,
-    )
+    return simulate(task="consensus", workers=6, topology="ring", steps=40, rule=rule, **settings)
 
 
 def test_a_rule_from_outside_runs_in_the_simulator_by_its_spec() -> None:

@@ -19,9 +19,7 @@ from rumor.gossip import ConfigError, TrainingError
 from rumor.sim import Swarm, simulate
 from rumor.sim.batched.schedule import Progress
 from rumor.sim.batched.vector_tasks import consensus
-from rumor.sim.config import ENGINES
 from rumor.sim.storm import draw_storm
-from rumor.topology import TopologyError
 from rumor.train.tasks.task import Task, fraction_right
 
 from ..faults import fault
@@ -56,6 +54,7 @@ def test_a_swarm_learns_and_its_figures_add_up() -> None:
     assert summary["virtual_time_s"] == pytest.approx(4.0)
     assert summary["idle"] == 0.0
     assert (summary["task"], summary["workers"], summary["rule"]) == ("tiny", 6, "gosgd")
+    assert (summary["engine"], summary["engine_why"]) == ("dense", "a multilayer perceptron")
     assert run.model is not None and set(run.model) == {"weight", "bias"}
 
 
@@ -110,18 +109,8 @@ def test_the_mean_of_given_vectors_is_what_workers_agree_on() -> None:
     assert last < 1e-12
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_engine_that_was_taken_is_told_with_a_reason(engine: str) -> None:
-    summary = simulate(task=tiny(), workers=3, topology="ring", steps=3, engine=engine).summary
-    assert summary["engine"] == ("dense" if engine == "auto" else engine)
-    assert summary["engine_why"]
-
-
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"workers": 0}, "workers is 0: it must be an integer of at least 1"),
-    ({"steps": 0}, "steps is 0"),
-    ({"step_s": -1.0}, "step_s is -1.0: it must be above 0"),
-    ({"latency_s": -0.1}, "latency_s is -0.1"),
     ({"loss": 1.5}, "loss is 1.5"),
     ({"network": "moon"}, "unknown network 'moon'"),
     ({"engine": "warp"}, "engine is 'warp': it must be auto, dense, loop or vmap"),
@@ -132,6 +121,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"partition": "iid", "workers": 65}, "or partition shared"),
     ({"partition": [[0], [1]]}, "partition is [[0], [1]]: it must be a string"),
     ({"rule": "relaysgd"}, "topology is 'ring': rule 'relaysgd' needs a tree, such as path, star"),
+    ({"topology": "hypercube", "workers": 5}, "hypercube"),
     ({"seed": 2**63}, "seed is 9223372036854775808: it must be an integer of 64 bits"),
     ({"worker": 3}, "simulate has no setting 'worker', did you mean 'workers'?"),
     ({"memory_gib": 1e-9}, "0.0 GiB that memory_gib allows"),
@@ -139,10 +129,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"storm": "spot"}, "a storm needs time_s"),
     ({"storm": "spot", "time_s": 9.0, "faults": "[]"}, "faults and a storm are both given"),
     ({"storm": "spott", "time_s": 9.0}, "unknown storm 'spott', did you mean 'spot'"),
-    ({"storm_scale": 0.0}, "storm_scale is 0.0"),
-    ({"stands_for": -1.0}, "stands_for is -1.0"),
-    ({"tested": 0}, "tested is 0"),
-    ({"workers_tested": -1}, "workers_tested is -1"),
     ({"task": lambda: 3}, "returned a int: it must return a model"),
     ({"task": lambda path: tiny()}, "it must take no argument, or only seed"),
     ({"task": lambda: 1 / 0}, "raised ZeroDivisionError"),
@@ -157,11 +143,6 @@ def test_what_cannot_be_is_refused_with_a_reason(settings: dict[str, Any], messa
         simulate(**(usual | settings))
     assert message in str(caught.value)
     assert "raised" not in message or "test_simulate.py" in str(caught.value)
-
-
-def test_a_topology_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(TopologyError, match="hypercube"):
-        simulate(task=tiny(), workers=5, topology="hypercube")
 
 
 def test_a_rule_that_waits_is_measured_right_after_a_round() -> None:
@@ -416,15 +397,6 @@ def test_data_with_a_number_that_is_not_finite_are_not_laid_to_the_learning_rate
         simulate(model=lambda: nn.Linear(3, 4), train=data, test=data, workers=2, steps=3)
 
 
-def test_fewer_samples_of_any_data_are_measured_on_request() -> None:
-    run = simulate(model=Net, train=Noisy(), test=Noisy(), workers=2, steps=2, tested=4)
-    assert (run.summary["accuracy"] * 4) % 1 == 0.0
-    test = {"x": torch.eye(3), "y": torch.arange(3)}
-    step = lambda model, batch: functional.cross_entropy(model(batch["x"]), batch["y"])  # noqa: E731
-    task = Task(model=Net, train=test, test=test, training_step=step)
-    assert simulate(task=task, workers=2, steps=2, tested=2).summary["accuracy"] is None
-
-
 CALM: dict[str, Any] = {"task": "noise", "workers": 8, "threads": 1, "step_s": 1.0}
 
 
@@ -465,4 +437,7 @@ def test_fewer_samples_and_workers_are_measured_on_request() -> None:
     assert "loss_quantiles" not in few.series and "loss_quantiles" in whole.series
     # 20 answers are right or wrong.
     assert (few.summary["accuracy"] * 20) % 1 == pytest.approx(0.0, abs=1e-6)
-    assert simulate(workers_tested=2, **asked).series["accuracy_quantiles"].shape == (5, 5)
+    # Those of any data: a dataset, and a dict of tensors.
+    run = simulate(model=Net, train=Noisy(), test=Noisy(), workers=2, steps=2, tested=4)
+    assert (run.summary["accuracy"] * 4) % 1 == 0.0
+    assert simulate(task=as_dicts(tiny()), workers=2, steps=2, tested=2).summary["loss"] > 0

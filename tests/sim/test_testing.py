@@ -412,12 +412,6 @@ def test_an_error_in_the_users_code_comes_out() -> None:
         swarm_of(2, line(loss=fail)).run(5.0)
 
 
-def test_a_model_with_nothing_to_share_is_an_error() -> None:
-    optimizer = lambda parameters, lr: sgd([nn.Parameter(torch.zeros(1))], lr)  # noqa: E731
-    with pytest.raises(TrainingError):
-        Swarm(line(model=nn.ReLU, optimizer=optimizer))
-
-
 # What is told
 
 
@@ -445,9 +439,7 @@ MISUSES: list[tuple[Callable[[Swarm], object], str]] = [
     (lambda s: s.crash("nobody"), "no peer 'nobody': it must be one of peer-0, peer-1"),
     (lambda s: s.crash("peer-1"), "'peer-1' does not run, it crashed at 1 s; running: peer-0"),
     (lambda s: s.restart("peer-0"), "'peer-0' still runs"),
-    (lambda s: s.restart("nobody"), "no peer 'nobody'"),
     (lambda s: s.cut("peer-0", ["nobody"]), "no peer 'nobody'"),
-    (lambda s: s.heal("nobody"), "no peer 'nobody'"),
     (lambda s: s.accuracy(), "'line' measures no accuracy"),
     (lambda s: s.loss("nobody"), "no peer 'nobody'"),
     (lambda s: s.slow("peer-0", 0.0), "factor is 0.0"),
@@ -485,14 +477,11 @@ def test_a_misuse_says_what_would_be_right(
         ({"peers": ["ann", "ann"]}, "different names"),
         ({"peers": ["ann", "b/c"]}, "different names"),
         ({"topology": "rang"}, "rang"),
-        ({"rule": "gossip"}, "unknown rule"),
         ({"rule": GoSGD(0.5)}, "each peer needs a rule of its own"),
         ({"rule": GoSGD, "p": 0.5}, "p is 0.5: each peer needs"),
         ({"network": "lam"}, "did you mean 'lan'"),
         ({"step_s": 0.0}, "step_s is 0.0"),
-        ({"pace": "fast"}, "unknown pace"),
         ({"partition": "thirds"}, "partition 'thirds'"),
-        ({"task": "digit"}, "digit"),
     ],
 )
 def test_a_setting_out_of_range_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -509,18 +498,10 @@ def test_time_cannot_be_let_pass_while_it_passes() -> None:
     swarm.run(1.0)
 
 
-# Its parts
-
-
 @pytest.mark.extended
 @pytest.mark.skipif(not EXAMPLE.exists(), reason="examples are not beside the tests")
-@pytest.mark.parametrize(
-    "name",
-    [
-        "test_five_peers_learn_it_although_the_network_loses_messages",
-        "test_a_peer_that_crashes_comes_back_with_what_the_others_have_learned",
-        "test_two_halves_train_on_and_agree_when_they_meet_again",
-    ],
-)
-def test_the_example_of_a_users_tests_passes(name: str) -> None:
-    run_path(str(EXAMPLE))[name]()
+def test_the_example_of_a_users_tests_passes() -> None:
+    tests = [value for name, value in run_path(str(EXAMPLE)).items() if name.startswith("test_")]
+    assert len(tests) >= 3
+    for test in tests:
+        test()

@@ -77,7 +77,6 @@ def find_places(
         rows: Operations of a `Level`; their slots are replaced.
         places: Place of each slot from the first on; updated.
         free: Free places, of which the last is taken first; updated.
-        n_free: Number of free places.
         n_places: Number of all places.
     """
     for at in range(len(rows)):

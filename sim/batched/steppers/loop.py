@@ -46,8 +46,12 @@ class LoopStepper:
         self._ids = ids
         self._seed = seed
         self._trainers: dict[int, Trainer] = {}
-        # Random layers draw from one generator, which threads would share, as they do a loss.
-        self._draws = self._finds_draws()
+        with kept_random_state():
+            (module, own), batch = _own(self._module, self._task), batches.one(0, 0)
+            before = generators()
+            own.batch_loss(module, batch)
+            # Random layers draw from one generator, which threads would share, as they do a loss.
+            self._draws = before != generators()
         alone = self._draws or batches.may_draw or has_hooks(rows.module)
         self._is_alone = alone or rows.threads.n == 1
 
@@ -95,14 +99,6 @@ class LoopStepper:
             given = self._rows, self._module, self._task, self._lr
             self._trainers[worker] = Trainer(*given, worker)
         return self._trainers[worker]
-
-    def _finds_draws(self) -> bool:
-        """Return True if a step draws random numbers, as dropout or a user's model may do."""
-        with kept_random_state():
-            (module, task), batch = _own(self._module, self._task), self._batches.one(0, 0)
-            before = generators()
-            task.batch_loss(module, batch)
-            return before != generators()
 
 
 class Trainer:

@@ -89,17 +89,13 @@ _PRODUCTS: Final = frozenset(f"aten::{name}" for name in ("mm", "addmm", "bmm", 
 
 
 class _Note(TorchDispatchMode):
-    """Traces a step of one worker while this is entered.
-
-    Attributes:
-        n_alike: A divisor of `LANES` and of how many numbers each elementwise function takes.
-        is_ragged: True if some matrix in a product does not fill whole cache lines.
-        drops: Calls of dropout.
-    """
+    """Traces a step of one worker while this is entered."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        # A divisor of `LANES` and of how many numbers each elementwise function takes.
         self.n_alike = LANES
+        # True if some matrix in a product does not fill whole cache lines.
         self.is_ragged = False
         self.drops: list[_Drop] = []
 
@@ -157,12 +153,7 @@ def _at_lines(matrices: Tensor) -> Tensor:
 
 
 class VmapGradient:
-    """The gradient by ``vmap(grad_and_value(...))``; see `stacked.Gradient`.
-
-    Args:
-        ids: Names of the workers.
-        seed: The run's seed: with the names, it seeds dropout for each step of each worker.
-    """
+    """The gradient by ``vmap(grad_and_value(...))``; see `stacked.Gradient`."""
 
     def __init__(self, rows: ParameterMatrix, task: Task, ids: Sequence[PeerId], seed: int) -> None:
         self._name = task.name

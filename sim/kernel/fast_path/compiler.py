@@ -18,21 +18,16 @@ _WITHOUT_ENTRY: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 def compiled(function: _Function) -> _Function:
-    """Compile a function that only compiled functions call.
-
-    It gets no entry from Python, which would take longer to compile than most of these functions.
-    """
+    """Compile a function that only compiled functions call."""
+    # An entry from Python would take longer to compile than most of these functions.
     made: _Function = numba.njit(**_OPTIONS | _WITHOUT_ENTRY)(function)
     return made
 
 
 def compiled_once(sources: Iterable[Path]) -> Callable[[_Function], _Function]:
-    """Compile a function that Python calls, and cache it on disk until one of *sources* changes.
-
-    Numba itself would only check the function's own file, though its machine code includes that of
-    all functions that it calls.
-    """
-
+    """Compile a function that Python calls, and cache it on disk until one of *sources* changes."""
+    # Numba itself would only check the function's own file, though its machine code includes that
+    # of all functions that it calls.
     version = blake2b(digest_size=4)
     for source in sorted(sources):
         version.update(source.read_bytes())

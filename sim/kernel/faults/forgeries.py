@@ -109,11 +109,7 @@ def alie(sight: Sight, strength: float) -> Vector:
 
 
 def alie_z(n: int, liars: int) -> float:
-    """Return the z up to which *liars* of n peers hide behind enough honest ones for a majority.
-
-    >>> round(alie_z(50, 24), 4)
-    1.4261
-    """
+    """Return the z up to which *liars* of n peers hide behind enough honest ones for a majority."""
     honest = n - liars
     part = (honest - (n // 2 + 1 - liars)) / honest
     if not 0 < part < 1:

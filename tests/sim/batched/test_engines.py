@@ -377,13 +377,6 @@ def test_batches_of_many_are_those_that_their_samplers_say() -> None:
             assert np.array_equal(found, np.stack(expected))
 
 
-@pytest.mark.extended
-@pytest.mark.parametrize("name", [name for name in CASES if CASES[name].engine == "dense"])
-def test_what_is_computed_in_closed_form_can_be_vmapped(name: str) -> None:
-    shop = workshop(CASES[name].task(), n=3)
-    assert difference(steps(shop, shop.vmap), steps(shop, shop.loop)) < 1e-5
-
-
 def test_batches_of_different_sizes_are_computed_apart() -> None:
     shop = workshop(task(batch_size=80), n=7, partition="iid")
     assert len(set(shop.batches.sizes(np.arange(7)).tolist())) == 2

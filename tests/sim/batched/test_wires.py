@@ -1,6 +1,5 @@
 """Formats and shards in simulated swarms: what they do to agreement and training."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from rumor.sim import simulate
 from rumor.sim.batched.vector_tasks import consensus
 from rumor.sim.models.network import NetworkConfig
 
-from ..bare import Point, run_bare
+from ..bare import run_bare
 
 SETTINGS: dict[str, Any] = {
     "task": "digits",
@@ -52,10 +51,13 @@ class Early(GoSGD):
         return super().step(context)
 
 
-def settled(exact: bool, shards: int = 1) -> Iterator[Point]:
-    """Vectors that are pushed at each step, of which three in ten get lost, and what is left."""
+def drifts(*, exact: bool, shards: int) -> list[float]:
+    """How far each shard's weighted sum has moved, in parts of what it is.
+
+    Vectors are pushed at each step, and three in ten shares get lost.
+    """
     settings: dict[str, Any] = {"workers": 8, "topology": "complete", "steps": 1200, "every": 1200}
-    yield from run_bare(
+    start, *_, end = run_bare(
         consensus(dim=8 * shards),
         lambda: Early(40),
         network=NetworkConfig(latency_s=0.01, loss=0.3),
@@ -63,34 +65,22 @@ def settled(exact: bool, shards: int = 1) -> Iterator[Point]:
         shards=shards,
         **settings,
     )
-
-
-def drift(points: list[Point]) -> float:
-    """How far the weighted sum of all vectors has moved, in parts of what they are."""
-    start, end = points[0], points[-1]
-    assert end.weights.sum() == start.weights.sum() == 8
-    before = start.weights @ start.x
-    return float(np.abs(end.weights @ end.x - before).max() / np.abs(start.x).sum(axis=0).max())
-
-
-@pytest.mark.extended
-def test_lost_shares_move_the_mean_unless_the_exchange_is_exact() -> None:
-    exact = drift(list(settled(True)))
-    loose = drift(list(settled(False)))
-    assert exact < 1e-12
-    assert loose > 1e-4
-
-
-@pytest.mark.extended
-def test_the_mean_of_each_shard_is_kept_where_the_exchange_is_exact() -> None:
-    points = list(settled(True, shards=3))
-    units = points[-1].reading.weight_units
+    units = end.reading.weight_units
     assert (units.sum(axis=0) == 8 * 2**40).all()
-    for shard in range(3):
+    found = []
+    for shard in range(shards):
         part = slice(8 * shard, 8 * shard + 8)
-        before = points[0].x[:, part].sum(axis=0)
-        after = (units[:, shard] / 2**40) @ points[-1].x[:, part]
-        assert np.abs(after - before).max() < 1e-12 * np.abs(points[0].x[:, part]).sum()
+        after = (units[:, shard] / 2**40) @ end.x[:, part]
+        moved = np.abs(after - start.x[:, part].sum(axis=0)).max()
+        found.append(float(moved / np.abs(start.x[:, part]).sum(axis=0).max()))
+    return found
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("shards", [1, 3])
+def test_lost_shares_move_the_mean_unless_the_exchange_is_exact(shards: int) -> None:
+    assert max(drifts(exact=True, shards=shards)) < 1e-12
+    assert min(drifts(exact=False, shards=shards)) > 1e-5
 
 
 @pytest.mark.extended
@@ -130,19 +120,11 @@ def test_a_difference_that_does_not_fit_into_its_format_stops_the_worker() -> No
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"wire": "float8"}, "unknown wire 'float8'"),
-        ({"wire": "topk"}, "wire 'topk': it needs FRACTION"),
         ({"wire": "topk:2"}, "fraction=2: it must be in"),
         ({"wire": "int8", "exact": True}, "with exact"),
-        ({"shards": 0}, "shards is 0"),
-        ({"shards": 2.5}, "shards is 2.5: it must be an integer"),
         ({"shards": 3, "shards_per_push": 4}, "shards_per_push is 4: it must be from 1 to shards"),
         ({"shards": 100_000}, "shards is 100000: it must be from 1 to"),
         ({"task": "consensus", "shards": 2}, "shards is 2: it must be from 1 to 1"),
-        ({"shards": 2, "shard_order": "alphabetical"}, "shard_order is 'alphabetical'"),
-        ({"push_mbit": 0}, "push_mbit is 0"),
-        ({"rule": "dpsgd", "shards": 2}, "'dpsgd' works on whole vectors"),
-        ({"rule": "adpsgd", "wire": "topk:0.1"}, "'adpsgd' needs every number"),
         ({"rule": "allreduce", "wire": "int8"}, "'allreduce' needs numbers as they are"),
     ],
     ids=str,

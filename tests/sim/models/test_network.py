@@ -43,15 +43,6 @@ def refusal(path: Path, content: object) -> str:
     return text.removeprefix(f"network {path}: ")
 
 
-def test_presets_get_worse_from_first_to_last() -> None:
-    assert list(PRESETS) == ["ideal", "datacenter", "lan", "wan", "lossy"]
-    networks = list(PRESETS.values())
-    assert networks == sorted(networks, key=lambda network: network.latency_s)
-    rates = [network.bandwidth_mbit or math.inf for network in networks]
-    assert rates == sorted(rates, reverse=True)
-    assert [network.loss > 0 for network in networks] == [False, False, False, True, True]
-
-
 @pytest.mark.parametrize("config", [FULL, *PRESETS.values()])
 def test_a_file_says_all_that_a_network_is(config: NetworkConfig, tmp_path: Path) -> None:
     assert read_network(write(tmp_path / "net.json", as_table(config))) == config
@@ -92,18 +83,12 @@ def test_an_unknown_network_is_answered_with_those_there_are(name: str, words: s
         ({"latency": 1}, "it has an unknown key 'latency', did you mean 'latency_s'? Keys are pre"),
         ({"preset": "lann"}, "preset is 'lann': it must be one of ideal, datacenter, lan"),
         ({"preset": ["lan"]}, "preset is ['lan']: it must be one of"),
-        ({"latency_s": -1}, "latency_s is -1: it must be at least 0"),
-        ({"latency_s": "1"}, "latency_s is '1': it must be a number"),
         ({"latency_s": None}, "latency_s is None: it must be a number"),
-        ({"loss": True}, "loss is True: it must be a number"),
         ({"hosts": {}}, "hosts is {}: it must be a list of tables"),
         ({"hosts": [["0", "1"]]}, 'hosts[0] is ["0", "1"]: it must be a table'),
         ({"hosts": [{"bandwidth_mbit": 5}]}, "hosts[0] needs workers"),
-        ({"downlink_mbit": -5}, "downlink_mbit is -5: it must be above 0"),
-        ({"links": [{"shared": 1}]}, "links[0]: shared is 1: it must be true or false"),
         ({"links": [{"shared": True}]}, "links[0]: shared needs bandwidth_mbit, that of all these"),
         ({"hosts": [{"workers": []}]}, "hosts[0]: workers names no worker"),
-        ({"hosts": [{"workers": "0", "rate": 1}]}, "hosts[0] has an unknown key 'rate'."),
         ({"links": [{}, {"latency_s": -2}]}, "links[1]: latency_s is -2: it must be at least 0"),
         ({"links": [{"from": ["*", "1"]}]}, "links[0]: from names '*' among others"),
         ({"links": [{"to": [1.5]}]}, "links[0]: to is [1.5]: it must be an id, an index, a list"),

@@ -3,8 +3,6 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rumor.gossip.errors import ConfigError
 from rumor.sim.models.step_time import FORM, parse_slow, parse_speeds, slowdowns
@@ -27,20 +25,6 @@ def test_classes_are_as_large_as_they_say_rounded_the_first_of_equals_first(
 ) -> None:
     found = Counter(factors("0.5x:25%,1x:50%,4x:25%", n))
     assert [found[2.0], found[1.0], found[0.25]] == counts and sum(counts) == n
-
-
-@given(
-    n=st.integers(0, 40), parts=st.lists(st.integers(1, 99), min_size=1, max_size=6, unique=True)
-)
-def test_everybody_is_in_a_class_and_none_is_off_by_a_worker(n: int, parts: list[int]) -> None:
-    total = sum(parts)
-    *shares, _ = (100 * part // total for part in parts)
-    shares.append(100 - sum(shares))
-    text = ",".join(f"{speed}x:{share}%" for speed, share in enumerate(shares, 1))
-    found = Counter(factors(text, n))
-    assert sum(found.values()) == n
-    for speed, share in enumerate(shares, 1):
-        assert abs(found[1 / speed] - n * share / 100) < 1
 
 
 def test_who_is_in_which_class_is_drawn_from_the_seed_and_stragglers_are_slower() -> None:

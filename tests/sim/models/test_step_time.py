@@ -68,16 +68,11 @@ def test_a_step_must_take_time_and_end() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("lognormall", "did you mean 'lognormal'?"),
-        ("uniform:a=1", "Valid names: constant, lognormal, pareto"),
-        ("constant:cv=1", "it takes no parameters: write 'constant'"),
-        ("lognormal:sigma=1", "it takes cv= (in [0, 100]; default: 0.3), not 'sigma'"),
-        ("lognormal:cv=-1", "cv=-1: it must be in [0, 100]"),
+        ("lognormall", "unknown pace 'lognormall', did you mean 'lognormal'?"),
+        ("lognormal:cv=-1", r"cv=-1: it must be in \[0, 100\]"),
         ("pareto:shape=1", "shape=1: it must be above 1"),
-        ("pareto:shape=inf", "shape=inf: it must be"),
     ],
 )
 def test_a_spec_that_is_not_valid_is_answered_with_what_is(spec: str, words: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=words):
         pace(spec)
-    assert words in str(caught.value) and str(caught.value).count("\n") <= 1

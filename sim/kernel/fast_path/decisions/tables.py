@@ -15,18 +15,12 @@ __all__ = [
 ]
 
 # Why `advance` has returned.
-OVER: Final = 0
-"""All workers have taken their steps."""
-TIME: Final = 1
-"""The given time is reached."""
-STEPS: Final = 2
-"""The given number of steps is reached."""
-NEED_RANDOMS: Final = 3
-"""Random words or step durations of `TOTALS.starved_worker` are used up."""
-FULL: Final = 4
-"""A table may be too small for what comes next."""
-UNSUPPORTED: Final = 5
-"""Something is due that only the protocols can decide."""
+OVER: Final = 0  # all workers have taken their steps
+TIME: Final = 1  # the given time is reached
+STEPS: Final = 2  # the given number of steps is reached
+NEED_RANDOMS: Final = 3  # random words or step durations of `TOTALS.starved_worker` are used up
+FULL: Final = 4  # a table may be too small for what comes next
+UNSUPPORTED: Final = 5  # something is due that only the protocols can decide
 
 # Kinds of events, and of messages. At one time, messages come first, then alarms, then steps.
 PUSH: Final = 0
@@ -41,18 +35,16 @@ CHUNK: Final = 8
 
 # Progress of a share that keeps an edge busy.
 SENT: Final = 1
-OFFERED: Final = 2
-"""The sender still owns the buffer."""
+OFFERED: Final = 2  # the sender still owns the buffer
 
-STAGED_MAX: Final = 64
-"""Maximum number of shares that wait at a worker."""
+STAGED_MAX: Final = 64  # maximum number of shares that wait at a worker
 
 # Maximum number of operations, and of halves of random words, that one event takes.
 OPERATIONS_MAX: Final = 2 * STAGED_MAX + 2
 HALVES_MAX: Final = 16
 
+# Maximum number of events of one turn: an offer, a frame and an ack per share, and three.
 QUEUE_SPARE: Final = 3 * STAGED_MAX + 3
-"""Maximum number of events of one turn: an offer, a frame and an ack per share, and three."""
 
 _INT, _FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 
@@ -172,12 +164,9 @@ class Queue(NamedTuple):
 
     times: NDArray[np.float64]
     orders: NDArray[np.int64]
-    places: NDArray[np.int64]
-    """Places of the events in the heap, then free ones."""
-    events: Any
-    """Records of `EVENT`."""
-    size: NDArray[np.int64]
-    """One number: how many events are queued."""
+    places: NDArray[np.int64]  # places of the events in the heap, then free ones
+    events: Any  # records of `EVENT`
+    size: NDArray[np.int64]  # one number: how many events are queued
 
     @classmethod
     def for_events(cls, n: int) -> "Queue":
@@ -203,80 +192,49 @@ class Queue(NamedTuple):
 class Tables(NamedTuple):
     """State of a swarm: a structured array per kind of object, and constants."""
 
-    queue: Any
-    """See `Queue`."""
-    totals: Any
-    """One record of `TOTALS`."""
-    workers: Any
-    """Records of `WORKER`, axis ``worker``."""
-    edges: Any
-    """Records of `EDGE`, axis ``edge``."""
-    incoming: Any
-    """Shares that have arrived, in order: records of `INCOMING`, axes ``(worker, place)``."""
-    outgoing: Any
-    """Edges of outstanding pushes, in order, axes ``(worker, place)``."""
-    spans: Any
-    """Busy times of downlinks: records of `SPAN`, axes ``(worker, place)``; see
-    `rumor.sim.models.links.Port`."""
-    halves: Any
-    """Halves of random words, the lower ones first, uint32, axes ``(worker, half)``."""
-    durations: Any
-    """Durations of the next steps, seconds, axes ``(worker, step % durations_each)``."""
-    buffers: Any
-    """Slots, reused: records of `BUFFER`, axis ``buffer``."""
-    free_buffers: Any
-    """A ring, so that a buffer rests for as long as possible."""
-    step_rows: Any
-    """This window's steps in order: worker, level, number."""
+    queue: Any  # see `Queue`
+    totals: Any  # one record of `TOTALS`
+    workers: Any  # records of `WORKER`, axis ``worker``
+    edges: Any  # records of `EDGE`, axis ``edge``
+    incoming: Any  # shares that have arrived in order: records of `INCOMING`, as `outgoing`
+    outgoing: Any  # edges of outstanding pushes, in order, axes ``(worker, place)``
+    spans: Any  # busy times of downlinks, see `Port`: records of `SPAN`, axes ``(worker, place)``
+    halves: Any  # halves of random words, the lower ones first, uint32, axes ``(worker, half)``
+    durations: Any  # durations of the next steps, seconds, axes ``(worker, step % durations_each)``
+    buffers: Any  # slots, reused: records of `BUFFER`, axis ``buffer``
+    free_buffers: Any  # a ring, so that a buffer rests for as long as possible
+    step_rows: Any  # this window's steps in order: worker, level, number
+    # This window's operations: kind, worker, level, slot, buffer, id of the snapshot. If a learning
+    # rate changes: kind, worker, level, then the worker's steps and those of all that it knows of.
     operation_rows: Any
-    """This window's operations: kind, worker, level, slot, buffer, id of the snapshot. If a
-    learning rate changes: kind, worker, level, then the worker's steps and those of all that it
-    knows of."""
-    fractions: Any
-    """This window's operations: the fraction of each mix, or the time at which a learning rate
-    changes."""
-    offsets: Any
-    """Start of a worker's neighbors in a round: row ``worker * period + round``; one more."""
-    neighbors: Any
-    """Edges."""
+    fractions: Any  # of each mix, or the time at which a learning rate changes
+    offsets: Any  # start of a worker's neighbors in a round: row ``worker * period + round``
+    neighbors: Any  # edges
 
-    shares_out: int
-    """1 under SGP, 0 under GoSGD."""
+    shares_out: int  # 1 under SGP, 0 under GoSGD
     p: float
-    is_timed: int
-    """1 if p is the mean number of pushes per second."""
+    is_timed: int  # 1 if p is the mean number of pushes per second
     latency_s: float
-    s_per_byte: float
-    """Uplinks' time per byte; 0 if they are unlimited."""
-    down_s_per_byte: float
-    """Downlinks' time per byte; 0 if they are unlimited."""
-    instant_s: float
-    """Shorter times count as 0."""
+    s_per_byte: float  # uplinks' time per byte; 0 if they are unlimited
+    down_s_per_byte: float  # downlinks' time per byte; 0 if they are unlimited
+    instant_s: float  # shorter times count as 0
     query_s_min: float
     query_s_max: float
-    soonest_s: float
-    """Minimum time from setting an alarm until it is due."""
-    stall_s: float
-    """Stall timeout: the protocols decide on a share that was offered longer ago than this."""
+    soonest_s: float  # minimum time from setting an alarm until it is due
+    stall_s: float  # the protocols decide on a share that was offered longer ago than this
     outstanding_max: int
     steps_each: int
-    steps_total: int
-    """Steps of all workers together after which each stops at the end of its current one."""
-    exchange_s: float
-    """How much each push, and each mix, extends a worker's next step."""
-    scales_lr: int
-    """1 if the learning rate changes during training."""
+    steps_total: int  # of all workers; then each stops at the end of its current one
+    exchange_s: float  # how much each push, and each mix, extends a worker's next step
+    scales_lr: int  # 1 if the learning rate changes during training
     period: int
     push_bytes: int
     ack_bytes: int
-    credit_bytes: int
-    """Additional bytes of an ack that lets a part of the next share follow its offer."""
+    credit_bytes: int  # more of an ack that lets a part of the next share follow its offer
     query_bytes: int
     pending_bytes: int
-    in_frames: int
-    """1 if shares are offered first, and then follow in their own frame."""
+    in_frames: int  # 1 if shares are offered first, and then follow in their own frame
     offer_bytes: int
-    eager_bytes: int
-    """Additional bytes of an offer whose share follows without a grant."""
+    eager_bytes: int  # additional bytes of an offer whose share follows without a grant
     grant_bytes: int
     chunk_bytes: int

@@ -138,9 +138,6 @@ def test_attacks_go_with_other_faults() -> None:
             [attack("ipm")],
             "ipm forges models, and rule 'gradient-tracking'",
         ),
-        ({}, [{"at_s": 0, "kind": "ipm"}], "needs peers"),
-        ({}, [attack("nan", strength=2)], "takes no 'strength'"),
-        ({}, [attack("far", strength=0)], "a number above 0 and finite"),
     ],
 )
 def test_what_cannot_be_attacked_is_told(

@@ -6,8 +6,6 @@ import pytest
 from rumor.gossip import ConfigError
 from rumor.sim.kernel.faults import forgeries
 from rumor.sim.kernel.faults.forgeries import Forgery, Sight
-from rumor.sim.kernel.processes import STRIKES
-from rumor.train.faults.schedule import KINDS
 
 RNG = np.random.default_rng(5)
 OWN, TARGET, HONEST = RNG.normal(size=6), RNG.normal(size=6), RNG.normal(size=(3, 6))
@@ -67,12 +65,3 @@ def test_no_numbers_are_no_numbers_and_nothing_is_too_large_to_be_made() -> None
     assert np.isnan(forgeries.nan(SIGHT, 1.0)).all()
     forgery = Forgery(forgeries.sign_flip, 1e308, 1, (2,), (0.5,), 0.5)
     assert np.isinf(forgery.of(1e300 * OWN, TARGET, HONEST)).all()
-
-
-def test_every_attack_that_forges_says_how_strong_it_is() -> None:
-    attacks = {name: kind for name, kind in KINDS.items() if kind.is_attack}
-    assert len(attacks) == 9
-    for name, kind in attacks.items():
-        assert not kind.live and name not in STRIKES
-        if "strength" in kind.takes and kind.strength is not None:
-            assert f"({kind.strength:,g})" in kind.help, name
