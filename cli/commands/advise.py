@@ -253,6 +253,8 @@ def _print(fleet: "Calibration", task: str, found: "Advice", start: str, folder:
     console.print(Text(title, style="bold"))
     print_comparison(found.comparison, console, found.whys)
     console.print()
+    for sentence in found.words:
+        console.print(Text(sentence), soft_wrap=True)
     slow = ", ".join(fleet.peers[index].id for index in slow_peers(fleet))
     if any(each.is_without_slow for each in found.candidates.values()):
         console.print(Text(f"Fast peers are all except {slow}."), soft_wrap=True)
@@ -277,4 +279,4 @@ def _as_json(found: "Advice", start: str, folder: Path) -> dict[str, Any]:
     ]
     study = found.results.study
     asked = {"target": study.target, "seeds": len(study.seeds), "by": by}
-    return asked | {"candidates": told, "start": start, "out": str(folder)}
+    return asked | {"candidates": told, "words": found.words, "start": start, "out": str(folder)}

@@ -1,7 +1,7 @@
 """Which rule, p, topology and wire suit some machines: a study that grows where it is best."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median_high, median_low
@@ -11,10 +11,10 @@ from ...gossip.errors import ConfigError
 from ...gossip.rules.registry import read_rule, spec_of
 from ..calibration import Calibration
 from ..config import SimulationConfig
-from .analysis.ranking import Comparison, compare
+from .analysis.ranking import Comparison, Row, Verdict, compare
 from .execution.plan import StudyPlan, plan_study
 from .execution.runner import run_study
-from .format import count
+from .format import count, listed, number, spread
 from .results import Results
 from .study import Axis, Point, Study
 from .study_file import SETTINGS
@@ -44,6 +44,7 @@ _METRICS: Final = (_TIME, "bytes_to_loss_median")
 _SLOW: Final = 1.5
 
 _FACTORS: Final = ("rule", "topology", "wire")
+_HEADS: Final = ("Rule", "Parameters", "Topology", "Wire")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,51 @@ class Advice:
         trials = self.results.study.trials()
         found = {t.group[0]: failed[str(t)] for t in trials if str(t) in failed}
         return {label: why for label, why in found.items() if label in self.comparison.missing}
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """A sentence about the best candidate, and one about the other values of each factor."""
+        best = self.best
+        if best is None:
+            return ()
+        found: dict[str, dict[str, Row]] = {each: {} for each in _HEADS}
+        for row in self.comparison.rows[1:]:
+            other = self.candidates[row.label]
+            name, is_alone = _name(other.rule), other.is_without_slow
+            if (name, is_alone) != (_name(best.rule), best.is_without_slow):
+                if is_alone or name == _name(best.rule):
+                    name += " (fast peers)" if is_alone else " (all peers)"
+                # The best of each rule is enough.
+                found["Rule"].setdefault(name, row)
+                continue
+            apart = [name for name in _FACTORS if getattr(other, name) != getattr(best, name)]
+            name = getattr(other, apart[0]) if len(apart) == 1 else row.label
+            found[_HEADS[1 + _FACTORS.index(apart[0])]][name] = row
+        figure = spread(self.comparison.rows[0].figures[_TIME], "s")
+        return (
+            f"First: {best}, a loss of {number(self.results.study.target)} after {figure}.",
+            *(
+                f"{factor}: {'; '.join(_clauses(rows, self.comparison))}."
+                for factor, rows in found.items()
+                if rows
+            ),
+        )
+
+
+def _clauses(rows: Mapping[str, Row], comparison: Comparison) -> Iterator[str]:
+    """Say how rows compare with the first, those without a difference in one clause."""
+    if alike := [name for name, row in rows.items() if row.gap and row.may_be_first]:
+        yield f"{listed(alike, at_most=9)}: {Verdict.UNDECIDED}"
+    for name, row in rows.items():
+        if name in alike:
+            continue
+        if row.missing or row.gap is None:
+            arrived = comparison.reached(row)
+            yield f"{name} reaches it with {arrived} of {count(row.n + row.missing, 'seed')}"
+            continue
+        around = f"{number(row.gap.low, 2)} to {number(row.gap.high, 2)}"
+        around = around if math.isfinite(row.gap.low) else row.verdict
+        yield f"{name} takes {number(row.gap.mean, 2)} times as long ({around})"
 
 
 def advise(

@@ -56,7 +56,7 @@ def test_a_study_of_described_hosts_ends_with_the_line_to_start(tmp_path: Path) 
     options = (*ALONE[:2], *ALONE[4:], *SMALL, "--out", "a", "--target")
     shown = advise("--hosts", "3x fast, slow*4", *options, "100")
     assert "quadratic on 4 peers, until a loss of 100" in shown.stdout
-    assert "gosgd:p=0.5 on torus" in shown.stdout
+    assert "gosgd:p=0.5 on torus" in shown.stdout and "Topology: " in shown.stdout
     line = "rumor run --hosts hosts.txt --rule gosgd:p=0.5 --topology "
     assert line in shown.stdout.splitlines()[-1]
     assert "rule: 3 trials (candidate: 1, seeds: 3)" in shown.stderr

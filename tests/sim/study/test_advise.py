@@ -80,6 +80,25 @@ def test_topologies_then_wires_of_the_best_rule_are_tried(tmp_path: Path) -> Non
 
 
 @pytest.mark.extended
+def test_each_factor_has_a_sentence(tmp_path: Path) -> None:
+    def seconds(label: str) -> float | None:
+        if label.startswith("diloco"):
+            return None
+        return 2.0 if label.startswith("gosgd:p=1 ") else 6.0 if "allreduce" in label else 3.0
+
+    found, _ = advice(tmp_path, seconds, fleet(*EVEN))
+    assert len(found.words) == 5
+    first, rule, parameters, topology, wire = found.words
+    assert first.startswith("First: gosgd:p=1 on ") and ", a loss of 1 after 2.0" in first
+    assert "allreduce takes 3 times as long (" in rule
+    assert "diloco reaches it with 0 of 3 seeds" in rule
+    assert parameters.count("takes 1.5 times as long (") == 3
+    assert topology.startswith("Topology: ") and topology.count("no significant difference") == 1
+    assert sum(name in topology for name in ("ring", "torus", "exponential", "complete")) == 3
+    assert wire.startswith("Wire: ") and "bfloat16" in wire
+
+
+@pytest.mark.extended
 def test_all_reduce_also_runs_without_a_slow_peer(tmp_path: Path) -> None:
     def seconds(label: str) -> float:
         return 1.0 if "fast peers" in label else 3.1 if "allreduce" in label else 2.0
@@ -88,6 +107,7 @@ def test_all_reduce_also_runs_without_a_slow_peer(tmp_path: Path) -> None:
     peers = fleet(0.5, 0.1, 0.1, 0.1, network=network)
     found, rounds = advice(tmp_path, seconds, peers)
     assert found.best is not None and found.best.is_without_slow
+    assert "allreduce (all peers) takes 3." in found.words[1]
     trials = {t.group[0]: t.settings for t in found.results.study.trials()}
     left = trials["allreduce on complete (fast peers)"]
     assert (left["workers"], left["slow"]) == (3, ())
@@ -150,7 +170,7 @@ def test_the_default_target_is_nearly_the_best_loss(tmp_path: Path) -> None:
     found, _ = advice(tmp_path, lambda _: 1.0, fleet(*EVEN), given=given)
     assert found.results.study.target == pytest.approx(2.0 - 0.95 * (2.0 - 0.95))
     found, _ = advice(tmp_path, lambda _: None, fleet(*EVEN), given=given, target=1.0)
-    assert found.best is None
+    assert found.best is None and found.words == ()
 
 
 @pytest.mark.extended
