@@ -44,6 +44,8 @@ _ALONE: Final = (
     "a peer with addresses to join does not found alone: start another peer with the same "
     "addresses, or one without join"
 )
+# Peers with one loopback address in common do not listen there: it is that of their founder.
+_FOUNDER: Final = "start the founder, with this address as bind and without join"
 
 # A returning peer may ask hundreds of addresses, too many for a line of the log.
 _NAMED_MAX: Final = 4
@@ -288,7 +290,9 @@ class Search:
             words.append(waits)
         elif self._config.join and not self._returning:
             hint = _HINT if self._runtime.transport.keyring is None else ""
-            words.append(f"{_ALONE}{hint}")
+            join = self._config.join
+            is_founders = len(join) == 1 and is_loopback(join[0].removeprefix("dns:"))
+            words.append(f"{_FOUNDER if is_founders else _ALONE}{hint}")
         if (refusal := self._runtime.refusal) is not None:
             words.append(f"{refusal.peer} refuses this peer: {refusal.reason}")
         return "; ".join(words) or "no peer has answered yet"

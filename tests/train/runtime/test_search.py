@@ -70,6 +70,11 @@ MANY = [f"tcp://10.0.0.{number}:7700" for number in range(250)]
             f"tcp://a:1 does not answer; {search._ALONE}{search._HINT}",
         ),
         (
+            ("tcp://127.0.0.1:1",),
+            {"join": "tcp://127.0.0.1:1"},
+            f"tcp://127.0.0.1:1 does not answer; {search._FOUNDER}{search._HINT}",
+        ),
+        (
             ("tcp://b:1", "tcp://a:1"),
             {"live": ("tcp://a:1",)},
             "tcp://b:1 does not answer; tcp://a:1 answers; waiting for a first share",
