@@ -91,7 +91,6 @@ def _rounds(topology: Topology) -> range:
 
 
 def _grid(panels: int) -> tuple[int, int]:
-    """Return rows and columns."""
     columns = next(columns for columns in (1, 2, 3) if columns**2 >= panels)
     return -(-panels // columns), columns
 

@@ -16,11 +16,7 @@ _MASK = 2**64 - 1
 
 
 def key(seed: int, *labels: str | int) -> int:
-    """Hash a seed and some labels to a number in [0, 2**64).
-
-    >>> key(0, "ring") == key(0, "ring") != key(1, "ring")
-    True
-    """
+    """Hash a seed and some labels to a number in [0, 2**64)."""
     text = "\0".join(map(str, (seed, *labels)))
     # Peer ids may be any bytes that a file system or a user allows.
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8)
@@ -59,9 +55,6 @@ def blend(*words: Words | int) -> Words:
 
     Args:
         words: uint64 arrays that can be broadcast together, or numbers in [0, 2**64).
-
-    Returns:
-        uint64 of the broadcast shape, at least one-dimensional.
 
     Source: Steele, Lea and Flood, OOPSLA 2014, SplitMix64's finalizer.
     """

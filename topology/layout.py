@@ -97,7 +97,7 @@ def _spring(topology: Topology) -> Placement:
 
 
 def _around(count: int, turn: float = 0.0) -> Points:
-    """Clockwise from the top of a unit circle."""
+    # Clockwise from the top of a unit circle.
     angles = 2 * np.pi * (np.arange(count) / max(count, 1) + turn)
     return np.stack([np.sin(angles), np.cos(angles)], axis=1)
 

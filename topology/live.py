@@ -24,7 +24,7 @@ MATRICES_KEPT = 16
 
 
 def over(spec: str, seed: int, live: Sequence[str]) -> Topology:
-    """Build the topology of the live peers.
+    """Build the topology of the live peers; its ``names`` are *live*.
 
     It is what `parse` would build, unless the family cannot have that many nodes, or would move
     more edges than necessary when a peer joins or leaves; its ``fallback`` says what happens then.
@@ -33,24 +33,14 @@ def over(spec: str, seed: int, live: Sequence[str]) -> Topology:
         seed: Seed of the swarm, the same on every peer.
         live: Ids of all live peers, ascending and distinct, at least one.
 
-    Returns:
-        A topology whose ``names`` are *live*: node i is peer ``live[i]``.
-
     Raises:
-        TopologyError: *spec* is invalid or names a file that cannot be read, or *live* is empty or
-            not ascending.
+        TopologyError: *spec* or *live* is invalid.
     """
     return _topology(read(spec), seed, live)
 
 
 class LiveTopology:
-    """The neighbors of live peers, as peers join and leave, for one spec and seed.
-
-    Args:
-        seed: Seed of the swarm, the same on every peer.
-
-    Raises:
-        TopologyError: *spec* is invalid.
+    """The neighbors of live peers, as peers join and leave, for one spec and the swarm's seed.
 
     >>> LiveTopology("ring", 0)(["ada", "bob", "cyd", "dan"], "ada", round=0)
     ('bob', 'dan')
@@ -69,11 +59,10 @@ class LiveTopology:
 
         Args:
             live: Ids of all live peers, ascending and distinct.
-            peer: The peer that pushes.
 
         Returns:
-            Ids in the family's order: a list to draw from. Empty when no other peer is alive, when
-            *peer* is not in *live*, and in rounds in which it pushes to no peer.
+            Ids in the family's order: a list to draw from. Empty when *peer* is not in *live*, and
+            in rounds in which it pushes to no peer.
         """
         node = bisect_left(live, peer)
         if node == len(live) or live[node] != peer:
@@ -82,11 +71,7 @@ class LiveTopology:
         return tuple([live[other] for other in topology.neighbors(node, round)])
 
     def weights(self, live: Sequence[str], peer: str, round: int) -> dict[str, float]:
-        """Return what *peer* takes from each peer in a round: its row of the mixing matrix.
-
-        Returns:
-            Weights by id, ascending, of *peer* itself and of every peer it mixes from. Empty when
-            *peer* is not in *live*.
+        """Return what *peer* takes from each peer in a round, itself included, ascending.
 
         >>> LiveTopology("ring", 0).weights(["ada", "bob", "cyd", "dan"], "ada", round=0)["bob"]
         0.3333333333333333

@@ -68,12 +68,8 @@ class Topology:
     def neighbors(self, node: int, round: int = 0) -> tuple[int, ...]:
         """Return the nodes that *node* may push to in a round, each once and never itself.
 
-        Args:
-            node: The node that pushes, in [0, n).
-
         Returns:
-            Out-neighbors in the family's order: a list to draw from. Empty when n = 1, and in
-            rounds in which the node pushes to none.
+            Out-neighbors in the family's order: a list to draw from.
 
         Raises:
             TopologyError: *node* is outside [0, n) or *round* below 0.
@@ -92,9 +88,6 @@ class Topology:
         Returns:
             ``W``, sparse float64 with axes ``(node that mixes, node it mixes from)``: row i holds
             what i takes from each node, column j how j's push is split.
-
-        Raises:
-            TopologyError: *round* is below 0.
         """
         if round < 0:
             raise _negative(round)
@@ -104,9 +97,8 @@ class Topology:
         """Return the graph of a round: nodes 0 to n-1, an edge for every push allowed, no loops.
 
         Returns:
-            A new ``networkx.Graph``, or a ``networkx.DiGraph`` if the topology is directed. Edges
-            carry ``weight``, the part that the receiver takes; nodes carry ``name`` if they have
-            one.
+            A ``networkx.Graph``, or a ``networkx.DiGraph`` if the topology is directed. Edges carry
+            ``weight``, the part that the receiver takes; nodes carry ``name`` if they have one.
         """
         import networkx as nx
 
@@ -132,8 +124,7 @@ def parse(spec: str, n: int | None = None, *, seed: int = 0) -> Topology:
             or torus with rows and columns).
 
     Raises:
-        TopologyError: The family does not exist, does not take that parameter, or cannot have n
-            nodes.
+        TopologyError: The spec is invalid, or the family cannot have n nodes.
 
     >>> parse("exponential", 8).neighbors(0, round=0)
     (1, 2, 4)

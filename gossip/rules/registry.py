@@ -68,7 +68,6 @@ class RuleSpec:
     """The values given in the spec, in the order of the class's parameters."""
 
     def make(self) -> Rule:
-        """Create the rule, for one peer."""
         if self.name in RULES:
             return self.make_with(**self.values)
         try:

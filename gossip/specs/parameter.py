@@ -105,7 +105,6 @@ class Parameter:
 
     @property
     def allowed(self) -> str:
-        """Valid values, in words."""
         if self.form:
             return self.form
         if self.choices:
@@ -147,11 +146,7 @@ class Parameter:
         }
 
     def read(self, text: str) -> Value:
-        """Parse a value.
-
-        Raises:
-            ConfigError: The text is not a valid value.
-        """
+        """Parse a value; raise ConfigError if the text is none."""
         try:
             value = self.convert(text) if self.convert else _read(self.kind, text)
             if text and self._is_in_range(value):
@@ -161,11 +156,7 @@ class Parameter:
         raise ConfigError(f"{self.name}={text}: it must be {self.allowed}")
 
     def read_all(self, text: str) -> Any:
-        """Parse an environment variable: items are separated by commas, a switch may be 0 or 1.
-
-        Raises:
-            ConfigError: The text is not a valid value.
-        """
+        """Parse an environment variable: items are separated by commas, a switch may be 0 or 1."""
         if self.is_several and "," in text:
             return tuple(self.read(each.strip()) for each in text.split(",") if each.strip())
         if self.kind is bool and text in ("0", "1"):
@@ -175,11 +166,7 @@ class Parameter:
         return (value,) if self.is_several and not self.is_mixed else value
 
     def check(self, value: object) -> None:
-        """Check that a value is allowed.
-
-        Raises:
-            ConfigError: It is not.
-        """
+        """Raise ConfigError if a value is not allowed."""
         if value is None and self.is_optional:
             return
         if self.is_several:
@@ -225,11 +212,7 @@ class Parameter:
 
 @lru_cache(maxsize=256)
 def parameters_of(make: Callable[..., object]) -> tuple[Parameter, ...]:
-    """Return the parameters of a class or function that text can give; others keep their defaults.
-
-    Raises:
-        ConfigError: Another one has no default, or the signature cannot be read.
-    """
+    """Return the parameters of a class or function that text can give; others have defaults."""
     found = []
     for name, given in _signature(make).parameters.items():
         if given.kind in (given.VAR_POSITIONAL, given.VAR_KEYWORD):
@@ -302,11 +285,7 @@ def checked(init: Callable[_P, None]) -> Callable[_P, None]:
 
 
 def check_settings(config: Any) -> None:
-    """Check the fields of a frozen dataclass, and replace numpy's numbers by Python's.
-
-    Raises:
-        ConfigError: A field has the wrong type, or is out of range; the message names it.
-    """
+    """Check the fields of a frozen dataclass, and replace numpy's numbers by Python's."""
     plain_numbers(config)
     for name, each in settings_of(type(config)).items():
         each.check(getattr(config, name))

@@ -40,9 +40,6 @@ def find(
 def make(what: str, spec: str, known: Mapping[str, Callable[..., _T]], also: str = "") -> _T:
     """Call the class or function that a spec names, from *known*, with the values it gives.
 
-    Raises:
-        ConfigError: The name is unknown, or the values are invalid.
-
     >>> make("shape", "cosine", {"cosine": lambda: "falls slowly, then fast"})
     'falls slowly, then fast'
     """
@@ -57,11 +54,7 @@ def make(what: str, spec: str, known: Mapping[str, Callable[..., _T]], also: str
 
 
 def read_values(name: str, parameters: Sequence[Parameter], given: str | None) -> dict[str, Value]:
-    """Parse the part after a spec's colon (None without one), in the order of *parameters*.
-
-    Raises:
-        ConfigError: It is malformed, or a value is unknown, out of range or missing.
-    """
+    """Parse the part after a spec's colon (None without one), in the order of *parameters*."""
     declared = {parameter.name: parameter for parameter in parameters}
     if given is not None and not declared:
         raise ConfigError(f"it takes no parameters: write {name!r}")
@@ -102,7 +95,6 @@ def _described(name: str, made: Callable[..., object]) -> str:
 
 
 def _form(name: str, made: Callable[..., object]) -> str:
-    """Return a name with its required parameters."""
     needed = [p for p in parameters_of(made) if p.is_required]
     given = {each.name: each.name.upper() for each in needed}
     return spec_of_values(name, given, is_bare=any(each.is_bare for each in needed))

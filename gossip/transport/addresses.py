@@ -53,14 +53,10 @@ def parse_address(text: str, *, any_port: bool = False) -> str:
     """Convert an address to the inner form, ``tcp://host:port`` or ``tcp://key@host:port``.
 
     Args:
-        text: Such as ``node-a``, ``node-a:7701``, ``tcp://10.0.0.5:7701`` or ``[::1]:7701``, with
-            port 7700 by default; with ``KEY@`` before the host if the machine's public key is
-            known.
+        text: Such as ``node-a``, ``tcp://10.0.0.5:7701`` or ``[::1]:7701``, with port 7700 by
+            default; with ``KEY@`` before the host if the machine's public key is known.
         any_port: Allow port ``*`` (or 0), "the system's choice", and host ``*``, "all
             interfaces"; for binding only.
-
-    Raises:
-        ConfigError: The address is malformed, or the port is out of range.
 
     >>> parse_address("node-a"), parse_address("node-a:7701")
     ('tcp://node-a:7700', 'tcp://node-a:7701')
@@ -87,11 +83,8 @@ _OF_MANY: Final = "dns:"
 
 
 def parse_seed(text: str) -> str:
-    """Convert a seed address to the inner form; ``dns:NAME:PORT``, for all addresses of a name,
-    stays as it is.
-
-    Raises:
-        ConfigError: The address is malformed.
+    """Convert a seed address to the inner form, except ``dns:NAME:PORT``, for all addresses of a
+    name.
 
     >>> parse_seed("dns:swarm.default.svc:7700")
     'dns:swarm.default.svc:7700'
@@ -234,7 +227,6 @@ def _is_number(host: str) -> bool:
 
 
 def _look_up(address: str) -> tuple[tuple[str, ...], str]:
-    """Return the addresses of a name, or the reason why it does not resolve."""
     host, port = split_address(address)
     try:
         answers = sockets.getaddrinfo(host, int(port), type=sockets.SOCK_STREAM)

@@ -123,7 +123,6 @@ class Dealers:
             self.send(place, answer, bulk=False)
 
     def look(self) -> None:
-        """Process the outcomes of handshakes."""
         for place, monitor in tuple(self._monitors.items()):
             outcome = monitor.last()
             if outcome == "":
@@ -183,7 +182,15 @@ class Dealers:
         try:
             socket = open_socket(self._context, zmq.DEALER, messages_max)
         except zmq.ZMQError as error:
-            self._say_crowded(error)
+            # Logged once: a peer with too few files would repeat it at every push.
+            if not self._is_crowded:
+                self._is_crowded = True
+                _log.warning(
+                    "no further neighbor can be dialled (%s): %d places are, for which there are "
+                    "two sockets each; allow this process more open files (ulimit -n)",
+                    reason(error),
+                    len(self._ways),
+                )
             return None
         try:
             socket.setsockopt(zmq.IPV6, 1)
@@ -205,14 +212,3 @@ class Dealers:
             return None
         self._poller.register(socket, zmq.POLLIN)
         return socket
-
-    def _say_crowded(self, error: zmq.ZMQError) -> None:
-        # Logged once: a peer with too few files for its neighbors would repeat it at every push.
-        if not self._is_crowded:
-            self._is_crowded = True
-            _log.warning(
-                "no further neighbor can be dialled (%s): %d places are, for which there are two "
-                "sockets each; allow this process more open files (ulimit -n)",
-                reason(error),
-                len(self._ways),
-            )

@@ -41,11 +41,7 @@ class Listener:
         _listeners.add(self)
 
     def bind(self, addresses: Sequence[str]) -> None:
-        """Bind the socket to all *addresses*.
-
-        Raises:
-            TransportError: An address cannot be bound.
-        """
+        """Bind the socket to all *addresses*, or raise TransportError."""
         router = open_socket(self._context, zmq.ROUTER, self._messages_max)
         try:
             if self._curve is not None:
@@ -66,11 +62,7 @@ class Listener:
         self._poller.register(router, zmq.POLLIN)
 
     def bind_again(self) -> None:
-        """Close all incoming connections; peers that are still admitted reconnect within a moment.
-
-        Raises:
-            TransportError: The address was taken meanwhile.
-        """
+        """Close all incoming connections; peers that are still admitted reconnect soon."""
         if self.socket is None:
             return
         # ZeroMQ cannot close a single incoming connection.

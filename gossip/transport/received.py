@@ -14,7 +14,7 @@ Route = bytes
 
 
 class Received(Protocol):
-    """A received message, of which only the first part is read.
+    """A received message, of which only the first part, the header, is read.
 
     The frame, if any, is read only on request, which must be before the next message is taken.
     """

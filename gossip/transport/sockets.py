@@ -17,11 +17,7 @@ _PART_BYTES_MAX: Final = FRAME_BYTES_MAX + 4096
 def open_socket(
     context: "zmq.Context[zmq.Socket[bytes]]", kind: int, messages_max: int
 ) -> "zmq.Socket[bytes]":
-    """Open a socket with the common limits.
-
-    Raises:
-        zmq.ZMQError: There are too many sockets.
-    """
+    """Open a socket with the common limits; raise zmq.ZMQError if there are too many."""
     socket = context.socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, messages_max)
@@ -34,11 +30,7 @@ def open_socket(
 
 
 def try_send(socket: "zmq.Socket[bytes]", parts: Sequence[Buffer]) -> bool:
-    """Send without waiting; True if the message was taken.
-
-    Raises:
-        TransportError: The socket failed.
-    """
+    """Send without waiting; True if the message was taken. A failed socket is a TransportError."""
     try:
         socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
     except zmq.Again:

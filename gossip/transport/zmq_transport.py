@@ -104,7 +104,6 @@ class Transport:
 
     @property
     def address(self) -> str | None:
-        """The first listening address, with its actual port."""
         return self.addresses[0] if self.addresses else None
 
     @property
@@ -118,7 +117,7 @@ class Transport:
         return {} if self._curve is None else self._curve.refused
 
     def may_speak_as(self, key: bytes, name: PeerId) -> bool:
-        """True if the machine with a key may send in a peer's name; a refusal is counted and
+        """True if the machine with a key may send in a peer's name; refusals are counted and
         logged."""
         return self._curve is None or self._curve.may_speak_as(key, name)
 

@@ -58,11 +58,7 @@ _HEADER: Final = {
 
 
 def encode(envelope: Envelope, frame: Buffer = b"") -> list[Buffer]:
-    """Encode a message as its header and, if it has one, its frame, which is not copied.
-
-    Raises:
-        LocalProtocolError: The frame's length differs from the envelope's ``frame_bytes``.
-    """
+    """Encode a message as its header and, if it has one, its frame, which is not copied."""
     if len(frame) != envelope.frame_bytes:
         raise LocalProtocolError(f"a frame of {len(frame)} bytes, not {envelope.frame_bytes}")
     header = msgpack.packb(_fields_of(envelope, checksum(frame)))

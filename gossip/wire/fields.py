@@ -1,7 +1,7 @@
 """The encoding of message fields: flat arrays, each field checked for type and range.
 
 A class declares its fields once: ``seq: Annotated[int, integer(1, 9)]`` gives the Python type, and
-the numbers allowed on the wire. `Fields` reads and writes arrays of them.
+the numbers allowed on the wire.
 """
 
 from collections.abc import Callable, Sequence
@@ -172,11 +172,7 @@ def record(cls: type[Any]) -> Check:
 
 
 def named(value: Any, checks: dict[str, Check]) -> dict[str, Any]:
-    """Check the items of an array, in the order of *checks*, and return them by name.
-
-    Raises:
-        FieldError: The number of items is wrong, or an item is invalid; the message names it.
-    """
+    """Check the items of an array, in the order of *checks*, and return them by name."""
     if type(value) is not tuple or len(value) != len(checks):
         raise FieldError(f"an array of {len(checks)}")
     found = {}
@@ -192,9 +188,8 @@ class Fields:
     """Encodes the fields of a class as an array, in the order of their declaration.
 
     Args:
-        cls: A dataclass or NamedTuple. The type of each field is Annotated with its `Check`, and
-            with `OPTIONAL` if it may be left out; bool, IntEnum and classes of such fields need
-            no annotation.
+        cls: A dataclass or NamedTuple. Types are Annotated with a `Check`, and with `OPTIONAL` if a
+            field may be left out; bool, IntEnum and classes of such fields need no annotation.
     """
 
     def __init__(self, cls: type[Any]) -> None:
@@ -218,11 +213,7 @@ class Fields:
             self._values = lambda value: [getattr(value, name) for name in names]
 
     def read(self, value: Any) -> Any:
-        """Create an instance from an array that msgpack has read.
-
-        Raises:
-            FieldError: The array is invalid, or not in the form in which `write` makes it.
-        """
+        """Create an instance from an array; raise FieldError unless `write` could have made it."""
         more = len(value) - self._required if type(value) is tuple else 0
         checks = self._checks[more if 0 < more < len(self._checks) else 0]
         found = named(value, checks)
@@ -234,7 +225,6 @@ class Fields:
             raise FieldError(f"valid: {error}") from None
 
     def write(self, value: Any) -> list[Any]:
-        """Convert an instance to an array for msgpack."""
         values = list(self._values(value))
         while len(values) > self._required:
             if values[-1] != self._defaults[len(values) - self._required - 1]:

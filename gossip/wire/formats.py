@@ -198,7 +198,6 @@ class Form(NamedTuple):
     the largest, all others being 0."""
 
     def needs_anchor(self) -> bool:
-        """True if a receiver must know the anchor to read it."""
         return not self.bare and parse_wire(self.wire).needs_anchor
 
     def size_bytes(self, schema: Schema, shard: int) -> int:

@@ -64,11 +64,9 @@ FRAME_BYTES_MAX = 4 << 20
 EXCERPT_BYTES = 1 << 20
 """Size of an excerpt of a model, except for the last of a shard."""
 
+# Characters of a name of a place in shared memory, and of a reason in a LEAVE.
 SEGMENT_LENGTH_MAX = 128
-"""Longest name of a place in shared memory, in characters."""
-
 REASON_LENGTH_MAX = 512
-"""Longest reason in a LEAVE, in characters."""
 
 LIVES_MAX = 1 << 12
 """Most incarnations that one STOP names."""
@@ -76,17 +74,11 @@ LIVES_MAX = 1 << 12
 SAMPLE_NUMBERS_MAX = 256
 """Most numbers of a model in one status: they give differences between models to about 6 %."""
 
+# Most of each in one status; NAMED_MAX is of figures, settings and reasons.
 LINKS_TOLD_MAX = 64
-"""Most links in one status."""
-
 EVENTS_TOLD_MAX = 64
-"""Most events in one status."""
-
 MEMBERS_TOLD_MAX = 256
-"""Most members in one status."""
-
 NAMED_MAX = 64
-"""Most figures, settings or reasons in one status."""
 
 _SIGNATURE_BYTES: Final = 64
 
@@ -173,7 +165,6 @@ class Hello:
     rooted: bool
     """True if the sender ever accepted a share of its swarm, or had one accepted."""
     reply: bool
-    """True if an answer is wanted."""
 
 
 @frozen
@@ -204,7 +195,6 @@ class Offer:
     eager_bytes: _Count = 0
     """Offset up to which frames follow without a grant."""
     form: Form = Form()
-    """Contents of the share."""
     segment: Annotated[str, text(0, SEGMENT_LENGTH_MAX)] = ""
     """Location in the sender's shared memory; empty if the share will be sent."""
     epoch: _Count
@@ -312,7 +302,7 @@ class Stopping:
     """Answers a STOP with the peer's progress, or why it refuses."""
 
     why: Annotated[str, text(0, 256)]
-    """Why it refuses; empty if it stops."""
+    """Empty if it stops."""
     weight: _Weight
     """Weight held now, of all shards together."""
     phase: Phase
@@ -378,11 +368,9 @@ class LinkStatus:
     mixed: _Count
     """Shares received from it that were mixed in."""
     in_flight: _Count
-    """Shares pushed to it that are not settled."""
     roundtrip_s: _Seconds
     """Time from the last hello to its answer, seconds; 0 if it was never measured."""
     silent_s: _Seconds
-    """Time since the last message from it, seconds."""
 
 
 @frozen_keywords
@@ -416,7 +404,6 @@ class Status:
     ] = ()
     """Its rule, topology, wire format and the like, by name."""
     awaits: Annotated[tuple[PeerId, ...], each(text(1, 64), NAMED_MAX)] = ()
-    """Peers that it is waiting for, under a rule that waits."""
     reasons: Annotated[
         tuple[tuple[str, str, int], ...],
         each(row(what=text(1, 32), why=text(0, 256), count=integer(0, U63)), NAMED_MAX),
@@ -426,7 +413,6 @@ class Status:
     events: Annotated[tuple[EventNote, ...], each(record(EventNote), EVENTS_TOLD_MAX)] = ()
     """The requested events that are still remembered, oldest first."""
     members: Annotated[tuple[Sighting, ...], each(record(Sighting), MEMBERS_TOLD_MAX)] = ()
-    """Other peers, by id, if requested."""
     more: bool = False
     """True if more members follow the last one."""
     sample: Annotated[tuple[float, ...], each(NUMBER, SAMPLE_NUMBERS_MAX)] = ()
@@ -441,7 +427,6 @@ class Fetch:
     """Number of the snapshot to read; 0 for a new one, whose number the answer has."""
     offset_bytes: _Count = 0
     done: bool = False
-    """True to release the snapshot."""
 
 
 @frozen_keywords
@@ -453,7 +438,6 @@ class Excerpt:
     held: _Weight = 0
     offset_bytes: _Count = 0
     step: _Steps = 0
-    """Optimizer steps behind the snapshot."""
     why: Annotated[str, text(0, 256)] = ""
     """Why there will be no snapshot; empty if there is one, or will be."""
 

@@ -79,13 +79,11 @@ class TensorSpec:
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """All axes, in the order in which its numbers are sent."""
         order = self.order or tuple(range(len(self.shape)))
         return *order, *(axis for axis in range(len(self.shape)) if axis not in order)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its numbers, without padding."""
         return prod(self.shape) * ITEMSIZES[self.dtype]
 
     @property
@@ -134,11 +132,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Schema:
-    """All tensors that are sent, shared ones first, then those of a copy; and their shards.
-
-    Raises:
-        ConfigError: There are more shards than the vector has cache lines.
-    """
+    """All tensors that are sent, shared ones first, then those of a copy; and their shards."""
 
     tensors: Annotated[tuple[TensorSpec, ...], each(record(TensorSpec), 1 << 16)]
     shards: Annotated[int, integer(1, SHARDS_MAX)] = 1
@@ -174,14 +168,11 @@ class Schema:
 
     @cached_property
     def copy_bytes(self) -> int:
-        """Bytes of all tensors."""
         return _size_bytes(self.tensors)
 
     def shard_bounds(self, shard: int) -> tuple[int, int]:
-        """Return where a shard begins and ends in the vector, in bytes; whole cache lines.
-
-        For scattered shards, these are bounds in the order in which lines were drawn.
-        """
+        """Return where a shard begins and ends in the vector, in bytes; whole cache lines."""
+        # Of scattered shards, in the order in which lines were drawn.
         n_lines = self.share_bytes // ALIGNMENT_BYTES
         start, stop = n_lines * shard // self.shards, n_lines * (shard + 1) // self.shards
         return start * ALIGNMENT_BYTES, stop * ALIGNMENT_BYTES

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..errors import TopologyError
 from ..schedules.cayley import Cayley
+from ..schedules.mixing import adjacency, union
 from ..schedules.schedule import Fixed, RandomCirculant, Schedule
-from ..schedules.union import adjacency, union
 from ..topology import Topology
 
 # This module is part of `import rumor.topology`, so what needs scipy is imported on demand.
@@ -136,26 +136,21 @@ def facts(topology: Topology, *, gamma: float = 0.95) -> Facts:
 
 
 def _mixing_rate(schedule: Schedule, gamma: float, *, connected: bool) -> MixingRate:
-    from .spectral import (
-        MixingRate,
-        rate_of_cayley,
-        rate_of_circulant,
-        rate_of_fixed,
-        rate_of_shuffled,
-    )
+    from . import spectral
 
     if schedule.n == 1:
-        return MixingRate(
+        return spectral.MixingRate(
             second_eigenvalue=0.0, contraction=0.0, rounds_to_exact=0, effective_neighbors=1.0
         )
     if isinstance(schedule, Cayley):
-        return rate_of_cayley(schedule, gamma)
+        return spectral.rate_of_cayley(schedule, gamma)
     if isinstance(schedule, Fixed):
         if not connected:
             raise TopologyError("it falls into parts, which never agree")
-        return rate_of_fixed(schedule, gamma)
-    is_circulant = isinstance(schedule, RandomCirculant)
-    return (rate_of_circulant if is_circulant else rate_of_shuffled)(schedule, gamma)
+        return spectral.rate_of_fixed(schedule, gamma)
+    if isinstance(schedule, RandomCirculant):
+        return spectral.rate_of_circulant(schedule, gamma)
+    return spectral.rate_of_shuffled(schedule, gamma)
 
 
 def _sampled(schedule: Schedule) -> range:

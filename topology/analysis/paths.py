@@ -8,8 +8,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 
 from ..schedules.cayley import Cayley
+from ..schedules.mixing import adjacency
 from ..schedules.schedule import Schedule
-from ..schedules.union import adjacency
 
 __all__ = ["Paths", "paths"]
 
@@ -44,12 +44,7 @@ def paths(schedule: Schedule) -> Paths:
 
 
 def _vertex_transitive(schedule: Cayley) -> Paths:
-    """Analyze by a single search, as the graph looks the same from all nodes.
-
-    A connected vertex-transitive graph of degree d has d edge-disjoint paths and (d + 1) / 2
-    node-disjoint ones between any two nodes (Mader 1971; Hamidoune 1977, also for digraphs). So a
-    loss can split it only at degree 1: two nodes, or a directed cycle.
-    """
+    """Analyze by a single search, as the graph looks the same from all nodes."""
     degree = len(schedule.steps(0))
     cuts: tuple[int, ...] = ()
     bridges: tuple[tuple[int, int], ...] = ()
@@ -58,6 +53,9 @@ def _vertex_transitive(schedule: Cayley) -> Paths:
     else:
         farthest = float(dijkstra(adjacency(schedule, 0), indices=0, unweighted=True).max())
     connected = bool(np.isfinite(farthest))
+    # A vertex-transitive graph of degree d has d edge-disjoint paths and (d + 1) / 2 node-disjoint
+    # ones between any two nodes (Mader 1971; Hamidoune 1977), so that a loss splits only two nodes,
+    # or a directed cycle.
     if connected and degree == 1:
         bridges = tuple((node, schedule.out(node, 0)[0]) for node in range(schedule.n))
         cuts = tuple(range(schedule.n)) if schedule.n > 2 else ()

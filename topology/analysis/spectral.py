@@ -181,15 +181,10 @@ def _error(values: Vector) -> float:
     return error if error > ROUNDING * max(1.0, abs(float(values.mean()))) else 0.0
 
 
-def rate_of_circulant(schedule: Schedule, gamma: float) -> MixingRate:
+def rate_of_circulant(schedule: RandomCirculant, gamma: float) -> MixingRate:
     """Compute in expectation over random rounds, distributed equally under turns of a cycle."""
     # E[W^T W] is a circulant matrix, and the Fourier transform finds its eigenvalues.
-    exhaustive = isinstance(schedule, RandomCirculant)
-    matrices = (
-        list(schedule.representatives())
-        if isinstance(schedule, RandomCirculant)
-        else [schedule.matrix(round) for round in range(ROUNDS_SAMPLED)]
-    )
+    matrices = list(schedule.representatives())
     # Spectra of the matrices averaged over turns, axes (matrix, direction).
     first = np.array([np.fft.fft(_along_diagonals(matrix)) for matrix in matrices])
     squares = [_along_diagonals((matrix.T @ matrix).tocsr()) for matrix in matrices]
@@ -198,14 +193,13 @@ def rate_of_circulant(schedule: Schedule, gamma: float) -> MixingRate:
     worst = int(factors[1:].argmax()) + 1
     factors[factors < ROUNDING] = 0.0
     # The mean of products is the product of means only for commuting matrices.
-    if isinstance(schedule, RandomCirculant) and schedule.commutes:
+    if schedule.commutes:
         effective = _effective_of_spectrum(factors[None], gamma)
     else:
         effective = _effective_turned(matrices, gamma)
     return MixingRate(
         second_eigenvalue=min(float(np.abs(mean[1:]).max()), 1.0),
         contraction=min(float(factors[worst]), 1.0),
-        contraction_error=0.0 if exhaustive else _error(second[:, worst]),
         rounds_to_exact=1 if factors[worst] == 0.0 else None,
         effective_neighbors=effective,
     )

@@ -37,14 +37,7 @@ Round = list[_Links]
 
 
 def base_k(n: int, k: int) -> Fixed:
-    """Build the schedule, the shorter one of algorithms 2 and 3.
-
-    Args:
-        k: Maximum degree in any round, at least 1.
-
-    Returns:
-        Symmetric, doubly stochastic rounds, at most 2 log_{k+1}(n) + 2 of them, whose product is J.
-    """
+    """Build the shorter one of algorithms 2 and 3: rounds of degree at most k with product J."""
     nodes = np.arange(n)
     rounds = min(_simple(nodes, k), _over_groups(nodes, k), key=len)
     return Fixed(rounds=tuple(_matrix(n, links) for links in rounds or [[]]))
@@ -107,7 +100,6 @@ def _alike(groups: Nodes, schedule: list[Round]) -> list[Round]:
 
 
 def _lay(rounds: list[Round], start: int, several: Sequence[list[Round]]) -> None:
-    """Run schedules of disjoint nodes in parallel."""
     for schedule in several:
         for offset, links in enumerate(schedule):
             rounds[start + offset].extend(links)

@@ -46,12 +46,7 @@ def draw_shifts(n: int, m: int, seed: int) -> tuple[int, ...]:
 
 
 def equi_static(n: int, shifts: tuple[int, ...], *, one_way: bool) -> Cayley:
-    """The mean of the basis matrices: D-EquiStatic, or U-EquiStatic in both directions.
-
-    Args:
-        shifts: Shifts of the basis matrices, distinct.
-        one_way: Push ahead only, rather than ahead and back with half the weight each.
-    """
+    """The mean of the basis matrices of distinct shifts, ahead only or both ahead and back."""
     weights: dict[int, float] = {}
     for shift in shifts:
         whole = (n - 1) / n / len(shifts)
@@ -100,10 +95,7 @@ class BasisPush:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BasisMatching:
-    """OU-EquiDyn: nodes pair up along one shift each round, drawn at random.
-
-    From a random start, each free node pairs with the node a shift ahead, if that is free.
-    """
+    """OU-EquiDyn: from a random start, each free node pairs with the free node a shift ahead."""
 
     n: int
     shifts: tuple[int, ...]

@@ -18,30 +18,17 @@ __all__ = [
 
 
 def exponential(n: int) -> Cayley:
-    """The nodes 1, 2, 4, ... places ahead on a cycle: ceil(log2 n) of them, nearest first.
-
-    Source: Ying, Yuan, Chen, Hu, Pan and Yin, NeurIPS 2021, the static exponential graph.
-    """
+    """The nodes 1, 2, 4, ... places ahead on a cycle: ceil(log2 n) of them, nearest first."""
     return circulant(n, [_powers(n, 2)])
 
 
 def one_peer_exponential(n: int) -> Cayley:
-    """The pushes of the exponential graph in turn, one each round; a node keeps half.
-
-    For n = 2^k any k rounds in a row give the exact average.
-
-    Source: Assran, Loizou, Ballas and Rabbat, ICML 2019; Ying et al., NeurIPS 2021.
-    """
+    """The pushes of the exponential graph in turn, one each round; a node keeps half."""
     return p_peer_exponential(n, 1)
 
 
 def p_peer_exponential(n: int, p: int) -> Cayley:
-    """In round t, push even shares to the nodes j (p+1)^t places ahead, j = 1..p.
-
-    For n = (p+1)^k any k rounds in a row give the exact average.
-
-    Source: Ying et al., NeurIPS 2021, and Takezawa et al., NeurIPS 2023, on more peers a round.
-    """
+    """In round t, push even shares to the nodes j (p+1)^t places ahead, j = 1..p."""
     rounds = [
         [shift for j in range(1, p + 1) if (shift := j * power) < n] for power in _powers(n, p + 1)
     ]

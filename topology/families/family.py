@@ -102,7 +102,6 @@ class Family:
         return _described(self.build(site, values))
 
     def over(self, site: Site, values: Values) -> Built:
-        """Build for any number of peers."""
         if self.live is not None:
             return _described(self.live(site, values))
         clipped = {name: min(whole(values, name), most) for name, most in self._limits(site.n)}

@@ -117,7 +117,6 @@ def _live_file(site: Site, values: Values) -> Built:
 
 
 def _left_over(read: Built, names: Sequence[str]) -> csr_array:
-    """Return the file's edges among *names*, row j: of j's pushes; other nodes have no edges."""
     number = {name: node for node, name in enumerate(names)}
     # -1 for peers that are gone.
     now = np.array([number.get(name, -1) for name in read.names], np.int64)

@@ -96,10 +96,7 @@ def hypercube(dimensions: int) -> Cayley:
 
 
 def incomplete_hypercube(n: int) -> Fixed:
-    """The subgraph of a hypercube on the nodes 0 to n-1: connected for any n.
-
-    Source: Katseff, IEEE Transactions on Computers 1988.
-    """
+    """The subgraph of a hypercube on the nodes 0 to n-1: connected for any n."""
     nodes = np.arange(n)
     flips = [(nodes, nodes ^ 2**bit) for bit in range((n - 1).bit_length())]
     pairs = [(low[keep], high[keep]) for low, high in flips for keep in [(low < high) & (high < n)]]
@@ -113,11 +110,6 @@ def moshpit(n: int, side: int, dimensions: int, seed: int) -> Fixed:
 
     With every cell occupied, the average is exact after as many rounds as there are axes. With more
     cells than nodes, the occupied cells are drawn at random, again until lines connect all.
-
-    Args:
-        n: Number of nodes, at most side ** dimensions.
-        side: Cells along each axis.
-        dimensions: Number of axes.
 
     Source: Ryabinin, Gorbunov, Plokhotnyuk and Pekhimenko, NeurIPS 2021, algorithm 1, and the
     averaging experiment in their repository.
@@ -187,27 +179,12 @@ def _sides(n: int) -> tuple[int, int]:
     return rows, n // rows
 
 
-def _build_grid(site: Site, values: Values) -> Built:
-    rows, columns = _box(site.n, values)
-    if not values and site.n > 1 and rows < 2:
-        raise TopologyError(
-            f"n must be rows x cols, both at least 2: {_composites_near(site.n)} would do"
-        )
-    return _grid_of(site.n, columns)
-
-
 def _grid_of(n: int, columns: int) -> Built:
     return Built(schedule=grid(n, columns), runs=_rows(n, columns))
 
 
 def _build_torus(site: Site, values: Values) -> Built:
-    rows, columns = _box(site.n, values)
-    if min(rows, columns) < 2:
-        raise TopologyError(
-            f"rows={rows}, cols={columns}: both must be at least 2"
-            if values
-            else f"n must be rows x cols, both at least 2: {_composites_near(site.n)} would do"
-        )
+    rows, columns = _box(site.n, values, least=2)
     return Built(schedule=torus(rows, columns), runs=_rows(site.n, columns))
 
 
@@ -225,9 +202,13 @@ def _live_hypercube(site: Site, values: Values) -> Schedule:
     return hypercube(dimensions(site.n))
 
 
-def _box(n: int, values: Values) -> tuple[int, int]:
+def _box(n: int, values: Values, least: int) -> tuple[int, int]:
     if not values:
-        return _sides(n)
+        rows, columns = _sides(n)
+        if rows < least or (rows == 1 and n > 1):
+            near = _composites_near(n)
+            raise TopologyError(f"n must be rows x cols, both at least 2: {near} would do")
+        return rows, columns
     # One of the two parameters may be left out.
     cells = prod(int(value) for value in values.values())
     if n % cells or (len(values) == 2 and n != cells):
@@ -236,6 +217,8 @@ def _box(n: int, values: Values) -> tuple[int, int]:
             f"{given}: n must be {'' if len(values) == 2 else 'a multiple of '}{cells}"
         )
     rows = int(values.get("rows", n // cells))
+    if min(rows, n // rows) < least:
+        raise TopologyError(f"rows={rows}, cols={n // rows}: both must be at least 2")
     return rows, n // rows
 
 
@@ -339,7 +322,7 @@ FAMILIES: Mapping[str, Family] = {
     "grid": Family(
         summary="rows and columns without wrapping",
         source="Nedic, Olshevsky and Rabbat, Proceedings of the IEEE 2018",
-        build=_build_grid,
+        build=lambda site, values: _grid_of(site.n, _box(site.n, values, least=1)[1]),
         layout="grid",
         parameters=_rows_and_columns(1),
         size=_size_of_box,

@@ -74,10 +74,7 @@ def random_regular(n: int, d: int, seed: int) -> Fixed:
 
 
 def erdos_renyi(n: int, p: float, seed: int) -> Fixed:
-    """Each pair is linked with probability p, given that the graph is connected.
-
-    Source: Gilbert 1959; Erdos and Renyi 1960 for the threshold ln(n) / n of connectivity.
-    """
+    """Each pair is linked with probability p, given that the graph is connected."""
     import networkx as nx
 
     return _connected(
@@ -95,10 +92,7 @@ def p_connected(n: int) -> float:
 
 
 def small_world(n: int, k: int, p: float, seed: int) -> Fixed:
-    """A ring of k nearest neighbors whose edges are rewired at random with probability p.
-
-    Source: Watts and Strogatz, Nature 1998.
-    """
+    """A ring of k nearest neighbors whose edges are rewired at random with probability p."""
     import networkx as nx
 
     return _connected(
@@ -110,17 +104,13 @@ def small_world(n: int, k: int, p: float, seed: int) -> Fixed:
 
 
 def scale_free(n: int, m: int, seed: int) -> Fixed:
-    """Nodes come one by one and link to m earlier ones, preferably to those of high degree.
-
-    Source: Barabasi and Albert, Science 1999.
-    """
+    """Nodes come one by one and link to m earlier ones, preferably to those of high degree."""
     import networkx as nx
 
     return _from_networkx(nx.barabasi_albert_graph(n, m, seed=key(seed, "scale-free", n, m)))
 
 
 def _from_networkx(graph: nx.Graph) -> Fixed:
-    """Metropolis weights on an undirected graph of nodes 0 to n-1."""
     pairs = np.array(list(graph.edges), np.int64).reshape(-1, 2)
     return undirected(len(graph), pairs[:, 0], pairs[:, 1])
 
@@ -137,8 +127,6 @@ def _connected(draw: Callable[[int], nx.Graph], failure: str) -> Fixed:
 
 def random_regular_live(site: Site, d: int) -> Schedule:
     """The union of d / 2 random cycles, plus a random matching where d is odd.
-
-    If two cycles share an edge, two peers have one neighbor fewer.
 
     Source: Law and Siu, INFOCOM 2003; Friedman, Memoirs of the AMS 2008, model H, for its gap.
     """
@@ -180,10 +168,11 @@ def small_world_live(site: Site, k: int, p: float) -> Schedule:
         return complete(site.n)
     keys = _keys(site)
     left, right = _ring(site.n)
-    nodes = np.arange(site.n)
+    nodes, order = np.arange(site.n), np.argsort(keys, kind="stable")
     for hop in range(2, k // 2 + 1):
         rewired = blend(keys, REWIRED, hop) < np.uint64(min(int(p * 2**64), 2**64 - 1))
-        target = _successors(keys, blend(keys, TARGET, hop))
+        # The first node at or after a point on a circle of hashes.
+        target = order[np.searchsorted(keys[order], blend(keys, TARGET, hop)) % site.n]
         left = np.concatenate([left, nodes])
         right = np.concatenate([right, np.where(rewired, target, (nodes + hop) % site.n)])
     return undirected(site.n, left, right)
@@ -235,14 +224,6 @@ def _matching(keys: Words) -> tuple[Nodes, Nodes]:
         right.append(free[first + 1])
         free = np.delete(free, np.concatenate([first, first + 1]))
     return np.concatenate(left), np.concatenate(right)
-
-
-def _successors(keys: Words, points: Words) -> Nodes:
-    """Return the first node at or after each point on a circle of hashes."""
-    order = np.argsort(keys, kind="stable")
-    at = np.searchsorted(keys[order], points) % len(keys)
-    successors: Nodes = order[at]
-    return successors
 
 
 def _build_random_regular(site: Site, values: Values) -> Schedule:

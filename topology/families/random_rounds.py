@@ -85,10 +85,7 @@ class Shuffled:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalEpidemic:
-    """Every node draws its own targets each round; a receiver averages whatever arrives.
-
-    Source: de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires and Sharma, NeurIPS 2023, EL-Local.
-    """
+    """Every node draws its own targets each round (EL-Local); receivers average what arrives."""
 
     n: int
     seed: int
@@ -123,11 +120,7 @@ class LocalEpidemic:
 
 
 def random_matching(n: int, seed: int) -> Shuffled:
-    """All nodes average in random pairs; with an odd n, one sits out.
-
-    Source: Boyd, Ghosh, Prabhakar and Shah, IEEE Transactions on Information Theory 2006, with
-    all pairs at once.
-    """
+    """All nodes average in random pairs; with an odd n, one sits out."""
     return random_groups(n, 2, seed, name="random-matching", sit_out=True)
 
 
@@ -138,9 +131,6 @@ def random_groups(
 
     Args:
         sit_out: Leave out nodes that do not fill a group, instead of making groups smaller.
-
-    Source: Ryabinin, Gorbunov, Plokhotnyuk and Pekhimenko, NeurIPS 2021 (Moshpit), with
-    random groups of about equal size.
     """
     count = n // m if sit_out else -(-n // m)
     seats = np.arange(count * m) if sit_out else np.arange(n)
@@ -150,12 +140,8 @@ def random_groups(
 
 
 def epidemic(n: int, s: int, seed: int) -> Shuffled:
-    """Every node pushes to s others and receives from s: a random regular digraph each round.
-
-    It is a random circulant under a random permutation, so any s others are equally likely.
-
-    Source: de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires and Sharma, NeurIPS 2023, EL-Oracle.
-    """
+    """Every node pushes to s others and receives from s: a random regular digraph (EL-Oracle)."""
+    # A random circulant under a random permutation, so any s others are equally likely.
     s = min(s, n - 1)
 
     def draw(word: int) -> Schedule:

@@ -16,11 +16,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(_families)
 
 
 def register(name: str, family: Family) -> None:
-    """Add a family, which specs can then name.
-
-    Raises:
-        TopologyError: The name is taken, or has more than letters, digits and hyphens.
-    """
+    """Add a family, which specs can then name: by letters, digits and hyphens."""
     if name in _families:
         raise TopologyError(f"there is a topology {name!r} already")
     if not name.replace("-", "").isalnum():

@@ -9,9 +9,8 @@ import numpy as np
 
 from ...gossip.specs.parameter import Parameter
 from ..errors import TopologyError
-from ..schedules.mixing import undirected
+from ..schedules.mixing import adjacency, undirected, union
 from ..schedules.schedule import Fixed, Schedule
-from ..schedules.union import adjacency, union
 from .family import Built, Family, Site, Values
 
 if TYPE_CHECKING:

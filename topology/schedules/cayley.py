@@ -1,8 +1,7 @@
 """Vertex-transitive schedules: Cayley graphs of abelian groups, steps along the axes of a torus.
 
 A ring has one axis, a torus two, a hypercube d axes of length two. The Fourier transform
-diagonalizes each round and all rounds commute, so the spectrum of a million nodes takes
-milliseconds.
+diagonalizes each round and all rounds commute, so that a million nodes take milliseconds.
 """
 
 from __future__ import annotations
@@ -68,8 +67,7 @@ class Cayley:
         return tuple([self._ahead(node, step) for step in steps])
 
     def spectrum(self, round: int) -> NDArray[np.complex128]:
-        """Eigenvalues of a round's ``W``, complex ``(n,)``; eigenvectors are the same in all
-        rounds."""
+        """Eigenvalues of ``W``, complex ``(n,)``; eigenvectors are the same in all rounds."""
         first_column = np.zeros(self.shape)
         first_column[(0,) * len(self.shape)] = self.kept(round)
         for step in self.steps(round):

@@ -1,18 +1,22 @@
-"""Mixing matrices on given edges: how much to take from each neighbor."""
+"""Mixing matrices on given edges, and the edges of given schedules."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .schedule import Fixed
+from .cayley import Cayley, circulant
+from .schedule import Fixed, RandomCirculant, Schedule
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["edges", "metropolis", "undirected", "uniform"]
+__all__ = ["adjacency", "edges", "metropolis", "undirected", "uniform", "union"]
 
 Nodes = NDArray[np.int64]
 
@@ -69,3 +73,27 @@ def uniform(adjacency: csr_array) -> csr_array:
     shares = 1.0 / (1.0 + np.diff(adjacency.tocsr().indptr))
     pushes = diags_array(shares) @ (adjacency + eye_array(adjacency.shape[0]))
     return pushes.T.tocsr()
+
+
+def adjacency(schedule: Schedule, round: int) -> csr_array:
+    """Return a round's pushes as ones; row j holds the push targets of j, float64 ``(n, n)``."""
+    pushes = schedule.matrix(round).tocoo()
+    receivers, senders = pushes.coords
+    return edges(schedule.n, senders.astype(np.int64), receivers.astype(np.int64))
+
+
+def union(schedule: Schedule) -> Schedule:
+    """Return a static schedule with the edges of all rounds, or of all that can be drawn.
+
+    It is a `Cayley` for a vertex-transitive schedule, otherwise a `Fixed`. Weights are meaningless.
+    """
+    if isinstance(schedule, Cayley):
+        steps = {(step.axis, step.shift): step for steps in schedule.rounds for step in steps}
+        return replace(schedule, rounds=(tuple(steps.values()),))
+    if schedule.period is not None:
+        total = reduce(add, map(schedule.matrix, range(schedule.period)))
+        return Fixed(rounds=(total,), directed=schedule.directed)
+    if isinstance(schedule, RandomCirculant):
+        return schedule.union()
+    # Every pair, since this schedule does not know better.
+    return circulant(schedule.n, [range(1, schedule.n)])

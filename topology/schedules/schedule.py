@@ -2,8 +2,7 @@
 
 One convention holds everywhere. ``W`` is float64 with axes ``(node that mixes, node it mixes
 from)``: a round sets ``x <- W x``, row i holds what i takes from each node, column j how j's push
-is split. A push from j to i is an edge j -> i, so a node's out-neighbors are the rows of its
-column.
+is split. A push from j to i is an edge j -> i.
 """
 
 from __future__ import annotations

@@ -23,13 +23,9 @@ _OF_CENTER = 1
 class EASGD:
     """``d = alpha (x - c); x -= d; c += d`` every few steps; no peer ever waits.
 
-    Elastic averaging: a spring ties a peer's model to a center, yet lets it explore. In the paper
-    the center is on a server. Here each peer keeps a replica, and the replicas are averaged by
-    sum-weight gossip, as models are under ``gosgd``. When all peers have finished, models become
-    centers. `SEASGD` has one center, as published.
-
-    With plain SGD on a quadratic, one peer is stable up to ``alpha = (4 - 2 lr) / (4 - lr)``, with
-    lr in units of the inverse curvature.
+    A spring ties a peer's model to a center, yet lets it explore. In the paper the center is on a
+    server. Here each peer keeps a replica, and the replicas are averaged by sum-weight gossip, as
+    models are under ``gosgd``. When all peers have finished, models become centers.
 
     Source: Zhang, Choromanska and LeCun, NeurIPS 2015, algorithm 1 (asynchronous EASGD); alpha and
     every are those of Theano-MPI; the replicas are ours.
@@ -113,14 +109,10 @@ Progress = Literal["own", "fastest", "master"]
 class SEASGD:
     """``d = alpha (x - W); x -= d; W += d`` every few steps; all share one W, no peer waits.
 
-    Elastic averaging with the center W, at first the model of the first peer, in a segment that all
-    processes of one machine share. Weight stays put until all peers have finished; then models
-    become W, so that merging has nothing left to do. A peer that finds one of another machine in
-    its swarm at its first step halts, since there would be several unconnected centers.
-
-    By default each peer takes its own steps. With ``progress``, training also ends once the fastest
-    peer, or the one named ``master``, has taken all its steps; a master that dies or leaves before
-    that does not end training.
+    The center W, at first the model of the first peer, is in a segment that all processes of one
+    machine share. Weight stays put until all peers have finished; then models become W, so that
+    merging has nothing left to do. A peer that finds one of another machine in its swarm halts,
+    since there would be several unconnected centers.
 
     Source: Ahn et al. 2018, ShmCaffe, SEASGD of its asynchronous mode (ShmCaffe-A); alpha and every
     are theirs. Zhang, Choromanska and LeCun, NeurIPS 2015, algorithm 1.

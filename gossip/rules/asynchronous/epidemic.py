@@ -16,13 +16,10 @@ _MODEL = 1
 class Epidemic:
     """``x_i <- (x_i + x_j + ...) / (1 + k)`` over the k models received; no peer ever waits.
 
-    After every step a peer sends its model to ``s`` others, drawn anew from *all* live peers, and
-    takes the plain mean of its own model and those received. The paper has rounds; here a share
-    counts on arrival, a step late, so that the mean of all models moves by ``(1 + k) / (1 + 2 k)``
-    of a step: learning rates may be larger by that factor.
-
-    The mean of all models is kept only in expectation over the draws. A share carries one unit; the
-    weights of peers are not used.
+    After every step a peer sends its model to ``s`` others, drawn anew from *all* live peers. The
+    paper has rounds; here a share counts on arrival, a step late, so that the mean of all models
+    moves by ``(1 + k) / (1 + 2 k)`` of a step. That mean is kept only in expectation over the
+    draws. A share carries one unit; the weights of peers are not used.
 
     Source: De Vos, Farhadkhani, Guerraoui, Kermarrec, Pires and Sharma, NeurIPS 2023, algorithm 1
     (EL-Local); EL-Oracle is ``dpsgd`` on a topology of random regular graphs.

@@ -11,13 +11,30 @@ from ...weight import WEIGHT_MIN, coarse, half
 __all__ = ["DivShare", "Sparta"]
 
 
-class Sparta:
+class _PartRule:
+    registers: tuple[str, ...] = ()
+
+    def step(self, context: RuleContext) -> Wait | None:
+        if context.merging:
+            # Training is over: only agreement counts, on every part.
+            context.push_half()
+        else:
+            # Mixing first would dilute this peer's own step before others receive it.
+            self._push(context)
+        for share in context.shares():
+            context.mix(share)
+        return None
+
+    def _push(self, context: RuleContext) -> None:
+        raise NotImplementedError
+
+
+class Sparta(_PartRule):
     """Sum-weight gossip of sparse parts: no peer ever waits, and pushes are small.
 
     The vector is cut into ``1 / fraction`` shards of scattered numbers, each with its own weights.
-    After every step a peer draws one shard and pushes it, with half of its weight, to a random
-    neighbor. In the paper all peers average the same part at the same step, which is a barrier; for
-    more than 16 peers, its authors suggest gossip.
+    After every step a peer pushes one of them, with half of its weight, to a random neighbor. In
+    the paper all peers average the same part at the same step, which is a barrier.
 
     Source: Beton, Baioumy, van der Ouderaa, Reed, Howes, Cheema and Vrabie 2025; the parts are a
     random partition in their code as well.
@@ -25,7 +42,6 @@ class Sparta:
 
     name = "sparta"
     summary = "a random part of the model with one peer"
-    registers: tuple[str, ...] = ()
 
     @checked
     def __init__(
@@ -49,17 +65,7 @@ class Sparta:
         self.outstanding_max = outstanding_max
         self.requirements = Requirements(whole=False, shards=round(1 / fraction), scattered=True)
 
-    def step(self, context: RuleContext) -> Wait | None:
-        if context.merging:
-            # Training is over: only agreement counts, on every part.
-            context.push_half()
-        else:
-            self._push_part(context)
-        for share in context.shares():
-            context.mix(share)
-        return None
-
-    def _push_part(self, context: RuleContext) -> None:
+    def _push(self, context: RuleContext) -> None:
         shard = int(context.rng.integers(context.n_shards))
         weight = context.weight_of(shard)
         if weight < WEIGHT_MIN:
@@ -72,23 +78,20 @@ class Sparta:
             context.push_shards(peer, {shard: half(weight)})
 
 
-class DivShare:
+class DivShare(_PartRule):
     """Send fragments to different peers, so that a slow link delays only some of the model.
 
-    The vector is cut into ``1 / fraction`` shards, the fragments. After every step a peer sends
-    each fragment to ``s`` peers, drawn anew from *all* live peers, in a random order. A fragment
-    without a free peer or bandwidth is skipped this time, a different one each time.
-
-    In the paper a peer takes the plain mean of its own fragment and the received ones. Here each
-    fragment has its own weights, which are split evenly between the sender and its receivers, so
-    that the mean of all models does not drift when some peers receive more than others.
+    The vector is cut into ``1 / fraction`` shards. After every step a peer sends each to ``s``
+    peers, drawn anew from *all* live peers, in a random order; without a free peer or bandwidth it
+    is skipped. In the paper a peer takes the plain mean. Here the weights of each fragment are
+    split evenly between the sender and its receivers, so that the mean of all models does not
+    drift.
 
     Source: Biswas, Kermarrec, Marouani, Pires, Sharma and de Vos, WWW 2025, algorithms 1 and 2.
     """
 
     name = "divshare"
     summary = "fragments, each to random peers of its own"
-    registers: tuple[str, ...] = ()
 
     @checked
     def __init__(
@@ -113,17 +116,9 @@ class DivShare:
         self.outstanding_max = 4 * s * n_fragments
         self.requirements = Requirements(whole=False, shards=n_fragments, staged_max=4 * s + 8)
 
-    def step(self, context: RuleContext) -> Wait | None:
-        if context.merging:
-            # Pushing halves reaches agreement in fewer messages.
-            context.push_half()
-        else:
-            # Mixing first would dilute this peer's own step before others receive it.
-            for fragment in context.rng.permutation(context.n_shards).tolist():
-                self._send(context, fragment)
-        for share in context.shares():
-            context.mix(share)
-        return None
+    def _push(self, context: RuleContext) -> None:
+        for fragment in context.rng.permutation(context.n_shards).tolist():
+            self._send(context, fragment)
 
     def _send(self, context: RuleContext, fragment: int) -> None:
         others = [peer for peer in context.table.takers() if peer != context.me]

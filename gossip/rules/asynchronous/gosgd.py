@@ -23,19 +23,13 @@ _SMOOTHING = 0.1
 class GoSGD:
     """Sum-weight gossip, asynchronous: no peer ever waits.
 
-    ``emission`` says what ``p`` means. Per step it is the probability of a push, so that each
-    *peer* counts the same, whatever its speed (right if peers hold different data); per second, the
-    mean number of pushes, so that each *step* does (right if data are alike); both on regular
-    graphs. Adaptive, it is the fraction of time in which a peer has a share under way, so that slow
-    links stay free for others.
+    A push carries half of a peer's weight, and its receiver mixes by weight. On regular graphs, the
+    stationary mean of the weights is ``w_i ~ 1 / (pushes per second)``: so ``emission`` and
+    ``samples`` decide what counts the same, peers, steps or samples.
 
-    With ``samples``, a peer whose steps take n samples pushes ``samples / n`` times as often, and
-    so weighs n times as much: on regular graphs, the stationary mean of the weights is
-    ``w_i ~ 1 / (pushes per second)``.
-
-    With ``layers``, the model is cut into that many pieces, each with its own weights. A loop that
-    takes the optimizer's step within the backward pass reports each piece when it is done, and it
-    is pushed then, while the gradients of earlier pieces are computed.
+    With ``layers``, a loop that takes the optimizer's step within the backward pass reports each
+    piece of the model when it is done, and it is pushed then, with weights of its own, while the
+    gradients of earlier pieces are computed.
 
     With ``robust``, a part c of each share is mixed in, depending on its distance from the model:
     ``x += w_s / (w_s + w) c (x_s - x)``. The weight that matches such a move is accepted, and the

@@ -17,14 +17,12 @@ __all__ = ["SGP"]
 class SGP:
     """Push-sum, overlapped and asynchronous: no peer ever waits.
 
-    After every step a peer splits its weight evenly between itself and its d out-neighbors of the
-    round, so edges may be directed, and mixes by weight what has arrived. A round passes with every
-    step, whatever the other peers do.
+    After every step a peer splits its weight evenly between itself and its out-neighbors of the
+    round, so edges may be directed, and mixes by weight what has arrived.
 
     The paper keeps a numerator x and a weight w, and takes gradients at z = x / w. Here the vector
-    *is* z, so any optimizer steps on it. If all peers have as many in- as out-neighbors, w stays
-    near 1 and the two are alike; otherwise a peer here moves the swarm's mean in proportion to its
-    weight.
+    *is* z, so any optimizer steps on it, and a peer moves the swarm's mean in proportion to its
+    weight. If all peers have as many in- as out-neighbors, w stays near 1 and the two are alike.
 
     Source: Assran, Loizou, Ballas and Rabbat, ICML 2019, algorithm 2 (overlapped); the weights are
     those of Kempe, Dobra and Gehrke, FOCS 2003.

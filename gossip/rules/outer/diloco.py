@@ -45,10 +45,8 @@ class DiLoCo(OuterRule):
     and shares, all end a round with the same bits. With ``lr=1`` and ``momentum=0`` this is local
     SGD.
 
-    phi and m are never sent. A newcomer takes its donor's model as phi, and has no momentum; a peer
-    that missed a round is behind. Such differences shrink geometrically for every ``mu < 1`` and
-    ``0 < lr < (2 + 2 mu) / (1 + 2 mu)``: with e the difference in phi and f that in m, both before
-    a round, ``f' = mu f + e`` and ``e' = (1 - lr (1 + mu)) e - lr mu^2 f``.
+    phi and m are never sent. A newcomer takes its donor's model as phi, and has no momentum; the
+    difference shrinks geometrically for every ``mu < 1`` and ``0 < lr < (2 + 2 mu) / (1 + 2 mu)``.
 
     Source: Douillard, Feng, Rusu, Chhaparia, Donchev, Kuncoro, Ranzato, Szlam and Shen, 2023,
     algorithm 1, with outer Nesterov momentum; the inner optimizer is whatever trains the peer.

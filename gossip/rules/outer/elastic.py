@@ -14,14 +14,13 @@ joined, and listens). A peer considered dead is owed the answer until it is hear
 **A peer waits for a partner** until such an answer arrives, or the partner is known to have died,
 restarted or left, or to be leaving.
 
-**So peers cannot deadlock.** Let i wait for j in round r. Then i has sent, or keeps sending, j
-its share of r. If j is in round r or past it, j answers without waiting. If j is between two
-rounds, it begins round r or a later one without waiting, or waits until a peer has accepted its
-share of the round before last: only a peer in an earlier round still holds that. Otherwise j waits
-in a round before r. So a peer that waits for a waiting peer is in a later round, and the peer in
-the earliest round waits for no waiting peer. A share from j to i can be held up only by an earlier
-share that i has not settled: i settles shares of past rounds, and shares with weight, as they
-arrive; a share of a later round releases i; a share of round r is what i waits for.
+**So peers cannot deadlock.** Let i wait for j in round r, to which it has sent its share of r. If
+j is in round r or past it, j answers without waiting. If j is between two rounds, it begins round r
+or a later one, or waits until a peer has accepted its share of the round before last: only a peer
+in an earlier round still holds that. Otherwise j waits in a round before r. So the peer in the
+earliest round waits for no waiting peer. A share from j to i can be held up only by an earlier one
+that i has not settled: i settles shares of past rounds, and shares with weight, as they arrive; a
+share of a later round releases i; a share of round r is what i waits for.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -189,7 +188,6 @@ class ElasticRounds:
         self.is_open = False
 
     def rest(self, context: RuleContext) -> None:
-        """Merge, once all have finished and all shares are settled."""
         if context.merging and not self._letters.receivers():
             merge(context)
 
@@ -213,10 +211,10 @@ class ElasticRounds:
         return self._fate(context, share.sender, share.id.incarnation) in ("leaving", "left")
 
     def _owe(self, context: RuleContext, share: Share) -> None:
-        """Note that a share must be answered, unless it is an answer or was answered."""
+        # An answer needs none, and an earlier incarnation waits for nothing.
         sender, incarnation = share.sender, share.id.incarnation
         if share.note == ANSWER or incarnation < context.table.incarnation(sender):
-            return  # an earlier incarnation waits for nothing
+            return
         told = self._told.get(sender)
         if told is None or told.incarnation != incarnation or told.round < share.round:
             self._owed[sender] = incarnation
@@ -296,7 +294,6 @@ class OuterRule:
             context.combine(register, [(1.0 if register in self.models else 0.0, X)])
 
     def partners(self, context: RuleContext, round: int) -> Iterable[PeerId]:
-        """Return the peers to exchange with in a round."""
         return context.table.takers()
 
     def outgoing(self) -> Terms:

@@ -27,12 +27,10 @@ class Hybrid(OuterRule):
     """The mean of all on one machine after every step, and sum-weight gossip between machines.
 
     A machine's peers keep step, as under `LocalSGD` among themselves; they end a round with one
-    model y. The *leader*, the first active peer by id, then pushes y with half of its weight to the
-    leader of another machine, and mixes the shares of others into the y of the last round:
-    ``y <- (w y + w_s y_s) / (w + w_s)``. The whole machine moves as far in the next round, because
-    the leader sends ``x + n (y - y_before)``, where the mean is of n peers. So a machine is one
-    peer of ``gosgd`` with n times the batch. The active peers are those that still train, or all if
-    none does; a machine then takes rounds only for the shares it receives.
+    model y. The *leader*, the first active peer by id, then pushes y with half of its weight to
+    another leader, and mixes the shares of others into y: ``y <- (w y + w_s y_s) / (w + w_s)``. The
+    whole machine moves as far in the next round, because the leader sends ``x + n (y - y_before)``,
+    where the mean is of n peers. The active peers are those that still train, or all if none does.
 
     Source: Ahn et al. 2018, ShmCaffe, hybrid SGD (ShmCaffe-H), whose groups exchange with one
     segment of all machines, where these gossip (Blot, Picard, Cord and Thome 2016).

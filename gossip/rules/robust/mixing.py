@@ -99,7 +99,6 @@ class RobustMixing:
         return method.coefficients(distances, [1.0] * len(distances))[place]
 
     def _is_flooding(self, share: Share) -> bool:
-        """True if the sender sends many more shares than the median of all others."""
         shard, sender = share.id.shard, share.sender
         others = sorted(
             [n for (at, peer), n in self._counts.items() if at == shard and peer != sender]

@@ -31,16 +31,14 @@ class _Stage(NamedTuple):
 class AllReduce:
     """``x_i <- mean of all x_j``, synchronous: a barrier after every optimizer step.
 
-    The algorithm is recursive doubling. In stage s, peer i swaps partial sums with peer
-    ``i ^ 2^(s-1)`` and adds the two, so that ``2^k`` peers have the whole sum after k stages. Any
-    further peer first hands its model to one of the others, and gets the mean at the end. The
-    topology is not used: any two peers may be partners. All peers end a round with identical bits,
-    for any n: both peers of a pair add the same two numbers.
+    Recursive doubling: in stage s, peer i swaps partial sums with peer ``i ^ 2^(s-1)`` and adds the
+    two, so that ``2^k`` peers have the whole sum after k stages. Any further peer first hands its
+    model to one of the others, and gets the mean at the end. All peers end a round with identical
+    bits: both peers of a pair add the same two numbers. The topology is not used.
 
     With ``levels`` of 2, the peers of one machine (those that can share memory) sum up first, along
     a binomial tree; the first of them, the leader, then doubles recursively with the leaders of
-    other machines; and the result goes back down the tree. So m machines exchange as many messages
-    as m peers would.
+    other machines; and the result goes back down the tree.
 
     Source: Thakur, Rabenseifner and Gropp, IJHPCA 2005, section 4; two levels: Awan, Hamidouche,
     Hashmi and Panda, PPoPP 2017 (S-Caffe), there of gradients.
@@ -175,7 +173,6 @@ def _doubling(members: Sequence[PeerId], place: int, first: int = 0) -> Iterator
 
 
 def _two_levels(machines: Sequence[Sequence[PeerId]], me: PeerId) -> Iterator[_Stage]:
-    """Yield a peer's stages when each machine sums up before its leader exchanges the sum."""
     own = next(machine for machine in machines if me in machine)
     place = own.index(me)
     depth = max(len(machine) - 1 for machine in machines).bit_length()

@@ -169,7 +169,6 @@ class Curve:
         }
 
     def is_told(self, link: str | bytes) -> bool:
-        """True if this roster was sent on a link."""
         return self._told.get(link) is self.keyring.text
 
     def note_told(self, link: str | bytes) -> None:
@@ -191,7 +190,6 @@ class Curve:
             return False
 
     def refuse(self, why: str) -> None:
-        """Count a refusal, and log it the first time."""
         # Unknown peers choose addresses and keys, so the number kept is bounded.
         if why in self.refused or len(self.refused) < _NAMES_MAX:
             self.refused[why] += 1

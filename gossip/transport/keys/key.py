@@ -33,20 +33,12 @@ _PATTERN: Final = re.compile(r"\*|[A-Za-z0-9._-]{1,40}\*?", re.ASCII)
 
 
 def key_text(key: bytes) -> str:
-    """Encode a key as it is shown, and written in addresses: URL-safe base64 without padding.
-
-    >>> len(key_text(bytes(32)))
-    43
-    """
+    """Encode a key as it is shown, and written in addresses: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(key).rstrip(b"=").decode("ascii")
 
 
 def key_bytes(text: str, size: int = 32) -> bytes:
-    """Decode the text of `key_text`.
-
-    Raises:
-        ValueError: The text is malformed, of another length, or not the canonical encoding.
-    """
+    """Decode the text of `key_text`; raise ValueError for any other text."""
     try:
         found = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -64,11 +56,10 @@ def is_pattern(text: str) -> bool:
 def covers(pattern: str, name: str) -> bool:
     """True if a machine's pattern allows the name of a peer.
 
-    ``m1`` covers m1 and names that begin with ``m1.``; ``gpu-*`` those that begin with ``gpu-``;
-    ``*`` all names.
-
     >>> [covers("m1", name) for name in ("m1", "m1.a", "m12")]
     [True, True, False]
+    >>> [covers("gpu-*", name) for name in ("gpu-1", "gpu")]
+    [True, False]
     """
     if pattern.endswith("*"):
         return name.startswith(pattern[:-1])
@@ -86,11 +77,7 @@ class Key:
 
     @classmethod
     def generate(cls, name: str) -> Self:
-        """Generate a random key.
-
-        Raises:
-            ConfigError: The name is not a valid pattern.
-        """
+        """Generate a random key; *name* is a valid pattern."""
         if not is_pattern(name):
             raise ConfigError(
                 f"no peer can be called {name!r}: use letters, digits, '.', '_' and '-', with '*' "
@@ -121,11 +108,7 @@ class Key:
         return bytes(self._private().sign(signed))
 
     def write(self, path: Path) -> None:
-        """Write the key to a new file that only its owner can read.
-
-        Raises:
-            ConfigError: The file exists already, or cannot be written.
-        """
+        """Write the key to a new file that only its owner can read."""
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "w", encoding="ascii") as file:
@@ -139,11 +122,7 @@ class Key:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a key from a file.
-
-        Raises:
-            ConfigError: The file cannot be read, other users can read it, or it is malformed.
-        """
+        """Read a key from a file, which other users must not be able to read."""
         try:
             with path.open("rb") as file:
                 mode = os.fstat(file.fileno()).st_mode

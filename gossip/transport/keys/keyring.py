@@ -27,7 +27,6 @@ class Keyring:
     it, so that a restart does not forget revocations.
 
     Args:
-        path: File of the roster.
         clock: Monotonic time, seconds.
 
     Raises:
@@ -58,7 +57,6 @@ class Keyring:
         return self.machines[self.public]
 
     def why_refused(self, key: bytes) -> str:
-        """Return why a machine is not admitted, for this peer's log."""
         if key in self.machines:
             return "it is let in"
         return (
@@ -141,11 +139,7 @@ class Keyring:
 
 
 def read_keyring(key: Path | None, roster: Path | None) -> Keyring | None:
-    """Read a key and a roster from files; None without keys.
-
-    Raises:
-        ConfigError: One of the two is missing or cannot be read, or the key is not admitted.
-    """
+    """Read a key and a roster from files; None without keys."""
     if key is None and roster is None:
         return None
     if key is None or roster is None:

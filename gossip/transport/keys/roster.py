@@ -40,16 +40,10 @@ class Roster:
 
     @classmethod
     def init(cls, owner: Key) -> Self:
-        """Create a roster that lists its owner's machine."""
         return cls(owner.public, owner.signs, 0, {owner.public: owner.name})._signed(owner)
 
     def with_machines(self, owner: Key, machines: Iterable[tuple[str, bytes]]) -> Self:
-        """Return the next version, with machines (names and public keys) added or renamed.
-
-        Raises:
-            ConfigError: The key is not the owner's, a name is invalid, or there would be too many
-                machines.
-        """
+        """Return the next version, with machines (names and public keys) added or renamed."""
         listed = dict(self.machines)
         for name, key in machines:
             if not is_pattern(name):
@@ -62,11 +56,7 @@ class Roster:
         return replace(self, machines=listed)._signed(owner)
 
     def without(self, owner: Key, named: Iterable[str]) -> Self:
-        """Return the next version, without the machines of some names or public keys.
-
-        Raises:
-            ConfigError: The key is not the owner's, or a machine is not listed.
-        """
+        """Return the next version, without the machines of some names or public keys."""
         listed = dict(self.machines)
         for each in named:
             keys = [key for key, name in self.machines.items() if each in (name, key_text(key))]
@@ -99,11 +89,7 @@ class Roster:
 
     @classmethod
     def from_text(cls, text: bytes) -> Self:
-        """Parse a roster.
-
-        Raises:
-            ValueError: The text is malformed, or the owner did not sign it.
-        """
+        """Parse a roster; raise ValueError if it is malformed, or its owner did not sign it."""
         if len(text) > ROSTER_BYTES_MAX:
             raise ValueError(f"it is longer than {ROSTER_BYTES_MAX} bytes")
         lines = [line.split(" ") for line in text.decode("ascii").split("\n")]
@@ -129,11 +115,7 @@ class Roster:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a roster from a file.
-
-        Raises:
-            ConfigError: The file cannot be read, or is malformed.
-        """
+        """Read a roster from a file; raise ConfigError if it is none."""
         try:
             with path.open("rb") as file:
                 text = file.read(ROSTER_BYTES_MAX + 1)
