@@ -68,7 +68,7 @@ def test_epidemic_where_each_draws_alone(n: int, s: int) -> None:
     assert (found.stochastic, found.doubly_stochastic) == ("row", False)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 6, 10, pytest.param(13, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("k", [1, 2, 3, 6, 10])
 @pytest.mark.parametrize("family", ["one-peer-exponential", "hypercube-matching", "base-k"])
 def test_pairs_are_exact_after_log2_n_rounds_at_powers_of_two(family: str, k: int) -> None:
     found = facts(parse(family, 2**k))

@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 
 from rumor.gossip.effects.effects import Wait
-from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.context import RuleContext
-from rumor.gossip.protocol.rule import shards_of
 from rumor.gossip.protocol.share import Share
 from rumor.gossip.rules.asynchronous.fragments import DivShare, Sparta
-from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE
 from rumor.sim.fuzz.peers import complete
@@ -77,10 +74,3 @@ def test_who_holds_next_to_nothing_pushes_nothing(rule: Sparta | DivShare, times
     drained: Any = Drained()
     rule.step(drained)
     assert drained.skipped == ["too little weight"] * times
-
-
-def test_only_one_says_into_how_many_parts_a_vector_is_cut() -> None:
-    rule = Sparta(0.25)
-    assert shards_of(rule, 1) == shards_of(rule, 4) == 4 and shards_of(GoSGD(), 7) == 7
-    with pytest.raises(ConfigError, match="shards is 5: rule 'sparta' itself cuts the vector"):
-        shards_of(rule, 5)

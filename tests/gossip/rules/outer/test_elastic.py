@@ -157,18 +157,6 @@ def test_whose_partners_are_all_gone_goes_on_alone(name: str) -> None:
 
 @pytest.mark.extended
 @EVERY
-def test_a_partition_splits_the_rounds_and_heals(name: str) -> None:
-    crowd = crowd_of(name, 6, BAD)
-    go_on(crowd, 2 * H)
-    crowd.change(replace(BAD, links=both_ways(crowd.ids[:2], crowd.ids[2:])))
-    go_on(crowd, 8 * H)
-    crowd.change(BAD)
-    go_on(crowd, 4 * H)
-    assert settle(crowd).held == 6 * ONE
-
-
-@pytest.mark.extended
-@EVERY
 def test_one_that_was_taken_for_dead_is_answered_when_it_is_heard(name: str) -> None:
     """Also by peers that have finished, and begin no round by themselves."""
     steps = {"p00": 30 * H, "p01": 3 * H, "p02": 3 * H}
@@ -273,12 +261,6 @@ def test_a_neighbor_that_was_all_the_average_leaves_none() -> None:
     rule = NoLoCo()
     rule._row = {"b": 1.0}
     rule.take(SimpleNamespace(me="a"), {"a": "out/0"}, "out/0")  # type: ignore[arg-type]
-
-
-def test_by_default_they_are_as_published() -> None:
-    diloco, noloco = DiLoCo(), NoLoCo()
-    assert (diloco.h, diloco.lr, diloco.momentum) == (50, 0.7, 0.9)
-    assert (noloco.h, noloco.lr, noloco.momentum, noloco.gamma) == (50, 0.7, 0.5, 1.0)
 
 
 def test_peers_may_differ_in_their_number_of_local_steps() -> None:

@@ -11,7 +11,6 @@ from rumor.gossip.protocol.share import Share
 from rumor.gossip.rules.outer.elastic import Came
 from rumor.gossip.rules.outer.hybrid import Hybrid
 from rumor.gossip.types import PeerId
-from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Phase
 from rumor.sim import NetworkConfig, Swarm, simulate
 from rumor.sim.fuzz.peers import complete, spread
@@ -99,19 +98,6 @@ def test_models_are_those_of_the_equation(between: float, weather: NetworkConfig
             expected = history[places[0]][:15]
             np.testing.assert_allclose(models[:, at], expected, rtol=0, atol=1e-12)
     assert any(what == "hear" for what, *_ in log) == (between > 0)
-
-
-@pytest.mark.extended
-def test_machines_agree_and_no_weight_is_lost() -> None:
-    crowd = Crowd(hybrid, 6, complete, BAD, host=of_three)
-    crowd.run(2000.0, steps=10)
-    crowd.descend_no_more()
-    run_until_agreed(crowd.swarm, crowd.swarm.now + 300.0)
-    assert spread(crowd.hosts) < 1e-5
-    crowd.swarm.finish()
-    crowd.swarm.run(3000.0, lambda: not crowd.swarm.running())
-    assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
-    assert sum(host.ledger.weight for host in crowd.hosts) == 6 * ONE
 
 
 @pytest.mark.extended
