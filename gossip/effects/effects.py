@@ -141,7 +141,7 @@ class Attach:
 
 @frozen
 class Inspect:
-    """Check that a staged share is finite; answered with `Protocol.inspected`."""
+    """Check whether all values of a staged share are finite; answered with `Protocol.inspected`."""
 
     share: ShareId
 

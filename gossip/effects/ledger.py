@@ -82,7 +82,7 @@ class Account:
         return self.id, self.incarnation
 
     def apply(self, entry: Entry) -> Entry:
-        """Apply *entry* and return it; the account is unchanged if the entry contradicts it."""
+        """Apply *entry* and return it, or raise LocalProtocolError and stay as it was."""
         kind, weight, other = entry.kind, entry.weight, (entry.peer, entry.incarnation)
         if kind is Kind.ACCEPTED:
             last = self.decided.get(other, NO_DECISION)[0]

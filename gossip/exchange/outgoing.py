@@ -72,7 +72,6 @@ class Outbox:
         # Bytes that may follow the next offer at once, according to the last answer.
         self._credits: dict[PeerId, tuple[Incarnation, int]] = {}
         self.returned: list[Returned] = []
-        """Returned pushes that were not collected yet."""
         self.renounced: set[PeerId] = set()
         """Receivers of shares of a swarm that was given up: whatever is returned is burned."""
 

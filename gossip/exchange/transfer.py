@@ -94,7 +94,6 @@ class OutgoingTransfer:
     """Offset up to which frames may be sent."""
     granted_s: float = 0.0
     gap_s: float = 0.0
-    """Longest time between two grants so far."""
     questions: int = 0
     is_unanswered: bool = False
     """True if its receiver left two queries unanswered."""
@@ -133,9 +132,7 @@ class IncomingTransfer:
     deadline_s: float
     """Time when it has stalled, seconds."""
     gap_s: float = 0.0
-    """Longest pause between two of its frames so far."""
     began_s: float = 0.0
-    """Time of its first frame."""
     chunks: set[int] = field(default_factory=set)
     received_bytes: int = 0
     granted_bytes: int = 0

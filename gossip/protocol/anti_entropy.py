@@ -19,13 +19,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..effects.effects import Halt, Part
-from ..effects.events import (
-    PeerDied,
-    PeerLeft,
-    PeerMet,
-    PeerRecovered,
-    PeerSuspected,
-)
+from ..effects.events import PeerDied, PeerLeft, PeerMet, PeerRecovered, PeerSuspected
 from ..exchange.transfer import STRANDED, EscrowEvent
 from ..membership.dialing import ReconnectBackoff
 from ..membership.table import Change, MemberTable
@@ -42,7 +36,6 @@ _TOLD_MAX = 64
 """Peers that a peer messages at once: if all messaged all others, it would be n^2 messages."""
 
 _DIALS_MAX = 8
-"""Dead peers that are dialed at one tick."""
 
 _DEAD_MAX = 64
 """Dead peers that are remembered: each keeps a socket."""

@@ -14,15 +14,7 @@ from ..exchange.transfer import IncomingState, IncomingTransfer
 from ..membership.dialing import pair
 from ..membership.table import MemberTable
 from ..types import Incarnation, PeerId, ShareId
-from ..weight import (
-    FOUNDERS_MAX,
-    HARMLESS,
-    WEIGHT_MIN,
-    acceptable,
-    half,
-    in_units,
-    mixing_fraction,
-)
+from ..weight import FOUNDERS_MAX, HARMLESS, WEIGHT_MIN, acceptable, half, in_units, mixing_fraction
 from ..wire.formats import NATIVE, Form
 from ..wire.messages import Member, Phase
 from .sending import FreshSnapshots, form_of, send_share

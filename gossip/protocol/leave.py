@@ -45,8 +45,8 @@ class Agreement:
     """Agreement of finished peers: rounds of pushes, each followed by a comparison of all models.
 
     A peer *pushes* until it has pushed often enough and everything is settled. Once all peers
-    *rest*, no model changes: each sends the others a *sketch* of its model. By the sketches, either
-    the models are close enough, or the next round begins, unless it is of no use.
+    *rest*, no model changes: each sends the others a *sketch* of its model. If the sketches are not
+    close enough, the next round begins, unless rounds no longer bring them closer.
 
     Source: Charikar, Chen and Farach-Colton, ICALP 2002, section 3 (the sketch).
     """
@@ -58,7 +58,6 @@ class Agreement:
         self._gained = 0
         """The last round that brought models closer."""
         self.wants_sketch = False
-        """True if a sketch of the model must be taken after this turn."""
         self.is_over = False
         """True once merging has ended: the models are close, or come no closer."""
         self.reached = False
@@ -80,7 +79,7 @@ class Agreement:
         self._pushes += max(pushes, int(self._is_alone()))
 
     def turn(self, *, merging: bool) -> bool:
-        """Advance the merge after a call of the rule."""
+        """Advance the merge after a call of the rule; return True if others must hear of it."""
         state, table = self._state, self._state.table
         self.wants_sketch = False
         if table.only is not None or self.is_over:
@@ -106,7 +105,6 @@ class Agreement:
         return table.merge != told
 
     def sketched(self, sketch: Sequence[float]) -> bool:
-        """Record a sketch of this peer's model; return as `turn` does."""
         table = self._state.table
         if table.phase is not Phase.FINISHED or table.merge % MERGE_STAGES != _PUSHED:
             return False
@@ -206,7 +204,6 @@ class Leaving:
         self._since_s = 0.0
         self.due_s = float("inf")
         self.has_finished = False
-        """True once the peer takes no more optimizer steps."""
 
     @property
     def done(self) -> bool:

@@ -75,7 +75,6 @@ class State:
     rule_name: str
     requirements: Requirements
     outstanding_max: int
-    """Shares that may be outstanding at once."""
     host: bytes
     """Id of the machine whose memory neighbors may read; empty if they may not."""
     anchor: bytes
@@ -90,13 +89,11 @@ class State:
     kept: set[SnapshotId] = field(default_factory=set)
     """Snapshots that the rule keeps, even if no share reads them."""
     reads: PeerId = ""
-    """Peer whose model is read; empty for none."""
     measuring: list[ShareId] = field(default_factory=list)
     """Shares whose distance from ``x`` the rule has requested in this call."""
     distances: dict[ShareId, float] | None = None
     """Distances measured since the model last changed; None before the rule has asked."""
     cursor: int = 0
-    """The shard to push next."""
     rooted: bool = False
     """True if a share of this swarm was ever accepted, by this peer or from it."""
     swarm_is_rooted: bool = False
@@ -116,13 +113,10 @@ class State:
     """1 while shards are pushed during an optimizer step that is not counted yet, else 0."""
     lr: float | None = None
     called_s: float | None = None
-    """Time of the last call of the rule, seconds."""
     founders: int = 1
-    """Number of peers that founded together, including this one."""
     may_close: bool | None = None
     """As `RuleContext.may_close` says."""
     rests: bool = False
-    """True once the peer has pushed enough in this round of merging."""
     is_full: bool = False
     """True if memory has no room for another share, by the latest report."""
     is_bounded: bool = False
@@ -132,9 +126,7 @@ class State:
     gave: bool = False
     """True if the current step has copied the model out for a newcomer or a reader."""
     closing: bool = False
-    """True if shares are refused from now on."""
     halted: str = ""
-    """Why the rule cannot continue; empty while it can."""
 
     def __post_init__(self) -> None:
         config, schema, me = self.config, self.schema, self.table.me

@@ -18,7 +18,7 @@ from rumor.train.faults.network import NetworkFaults
 
 from .post import Letter
 
-__all__ = ["CALM", "WORST", "FleetPost"]
+__all__ = ["CALM", "WORST", "End", "FleetPost"]
 
 CALM = NetworkConfig(latency_s=0.005, jitter=0.1, bandwidth_mbit=1000)
 
@@ -37,7 +37,7 @@ class _Frame:
         self.readers = 0
 
 
-class _End:
+class End:
     def __init__(self, fleet: "_Fleet", name: str) -> None:
         self.name = name
         self.came: list[Letter] = []
@@ -66,7 +66,7 @@ class _Fleet:
         self.clock = Clock()
         self.traffic = Traffic()
         self.index = {name: index for index, name in enumerate(names)}
-        self.workers: list[_End] = [_End(self, name) for name in names]
+        self.workers: list[End] = [End(self, name) for name in names]
         self.harness = self.values = self
         faults = NetworkFaults((), names, seed)
         self.mail = Mailbox(cast(Fleet, self), Links(config, names, seed), faults)
@@ -102,15 +102,16 @@ class FleetPost:
     """Simulated processes on `rumor.sim`'s network."""
 
     takes_unread_max: int | None = None
+    """Bulk messages that it takes at most for a process that reads none; None for any number."""
 
     def __init__(self, names: Sequence[str], config: NetworkConfig = CALM, seed: int = 0) -> None:
         self._fleet = _Fleet(names, config, seed)
         self._clock = self._fleet.clock
 
-    def open(self, name: str, *, listens: bool = True) -> _End:
+    def open(self, name: str, *, listens: bool = True) -> End:
         if not listens:
             pytest.skip("workers of a simulated swarm all listen")
-        end = self._fleet.workers[self._fleet.index[name]] = _End(self._fleet, name)
+        end = self._fleet.workers[self._fleet.index[name]] = End(self._fleet, name)
         end.running = True
         return end
 
@@ -156,7 +157,7 @@ class FleetPost:
     def close(self) -> None:
         pass
 
-    def _end(self, name: str) -> _End:
+    def _end(self, name: str) -> End:
         return self._fleet.workers[self._fleet.index[name]]
 
     def _way(self, source: str, to: str) -> tuple[int, int]:

@@ -10,10 +10,13 @@ from functools import partial
 
 import pytest
 
-from . import fleet_post
+from . import fleet_post, zeromq_post
 from .fleet_post import FleetPost
-from .post import CONNECTS, End, Post, letter, numbers
+from .post import CONNECTS, letter, numbers
 from .zeromq_post import ZeroMQPost
+
+Post = FleetPost | ZeroMQPost
+End = fleet_post.End | zeromq_post.End
 
 FRAME = 256 * 1024
 NAMES = ("here", "there", "hidden", "other")

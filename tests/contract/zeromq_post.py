@@ -13,13 +13,13 @@ from ..live.relay import Network
 from ..waiting import until
 from .post import Letter
 
-__all__ = ["ZeroMQPost"]
+__all__ = ["End", "ZeroMQPost"]
 
-_SETTLED_S = 0.4
+_SETTLED_S = 0.2
 _UNDER_WAY_BYTES = 1_000_000
 
 
-class _End:
+class End:
     def __init__(self, post: "ZeroMQPost", name: str, transport: Transport) -> None:
         self.name = name
         self.came: list[Letter] = []
@@ -53,15 +53,15 @@ class ZeroMQPost:
 
     def __init__(self) -> None:
         self.network = Network()
-        self._ends: dict[str, _End] = {}
+        self._ends: dict[str, End] = {}
 
-    def open(self, name: str, *, listens: bool = True) -> _End:
+    def open(self, name: str, *, listens: bool = True) -> End:
         # Where it listened before, in its next life.
         bind = self.network.addresses.get(name, "tcp://127.0.0.1:*") if listens else None
         transport = _opened(bind)
         if transport.address is not None:
             self.network.addresses[name] = transport.address
-        end = self._ends[name] = _End(self, name, transport)
+        end = self._ends[name] = End(self, name, transport)
         return end
 
     def meet(self, one: str, other: str) -> None:

@@ -98,7 +98,6 @@ class Crowd:
         step_s: Callable[[PeerId], float] = lambda peer: 0.1,
         descend: bool = True,
         late: tuple[PeerId, ...] = (),
-        tells: bool = False,
         alike: bool = False,
         dials_out: frozenset[PeerId] = frozenset(),
         faults: tuple[Fault, ...] = (),
@@ -128,7 +127,6 @@ class Crowd:
             hulls=False,
             size=size,
             dials_out=dials_out.__contains__,
-            tells=tells,
             host=host,
             lr=lr,
         )

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Effect, Greet, Inspect, Send, TakeSketch, Wait
+from rumor.gossip.effects.effects import Effect, Greet, Inspect, Record, Send, TakeSketch, Wait
 from rumor.gossip.effects.events import Event
+from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.membership.static import StaticMembership
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.protocol import Protocol
 from rumor.gossip.protocol.rule import Requirements, Rule
@@ -21,8 +23,8 @@ from rumor.sim.fuzz.vector import SCHEMA, schema_of
 from .transcript import line_of
 
 __all__ = [
-    *("ANCHOR", "OTHER_ANCHOR", "SMALL", "WIDE", "Effects", "Scene", "Scripted"),
-    *("a_push", "an_offer", "hello", "letters", "member", "of", "to"),
+    *("ANCHOR", "BRIEF", "OTHER_ANCHOR", "SMALL", "WIDE", "Effects", "Scene", "Scripted"),
+    *("a_push", "an_offer", "hello", "letters", "member", "of", "settled", "to"),
 ]
 
 Effects = list[Effect | Event]
@@ -40,6 +42,8 @@ WIDE = ProtocolConfig(
 )
 """Shares of 64 bytes go out in four frames, two of which may be under way."""
 
+
+BRIEF = ProtocolConfig(suspect_s=4.0, dead_s=10.0, redial_s_max=8.0)
 
 _BY_WEIGHT = Requirements(whole=False)
 
@@ -103,6 +107,11 @@ def to(effects: Iterable[Effect | Event], kind: Any = object) -> list[PeerId]:
     return [envelope.destination for envelope in letters(effects, kind)]
 
 
+def settled(weight: int) -> Record:
+    """What a's ledger says when b has accepted so much of its first share."""
+    return Record(Entry(Kind.SETTLED, weight, "b", 1, 1))
+
+
 class Scripted:
     """A rule that does what the test says, once, and else nothing."""
 
@@ -151,6 +160,7 @@ class Scene:
         keeps_anchor: bool = False,
         host: bytes = b"",
         clock: Mapping[PeerId, int] | None = None,
+        membership: StaticMembership | None = None,
     ) -> Protocol:
         """Make a peer, which does not join yet; its address is its id."""
         self.rules[id] = Scripted(requirements=self.requirements)
@@ -169,6 +179,7 @@ class Scene:
             keeps_anchor=keeps_anchor,
             host=host,
             clock=clock,
+            membership=membership,
         )
         return self.peers[id]
 
@@ -182,7 +193,8 @@ class Scene:
         host: bytes = b"",
         outward: Container[PeerId] = (),
     ) -> Self:
-        """Let these peers found together, each by its own rule if given; some only dial out."""
+        """Let these peers, or a and b, found together; nothing of what they said is on its way."""
+        ids = ids or ("a", "b")
         schema = schema_of(8 * shards, shards) if shards > 1 else SCHEMA
         for id in ids:
             self.enter(
@@ -334,11 +346,18 @@ class Scene:
         effects = self._do(to, f"gets {what}", lambda p, now: p.receive(envelope, now))
         return effects + self._inspect(to, effects, finite=finite)
 
+    def tell(self, source: PeerId, to: PeerId, body: Body, **how: Any) -> Effects:
+        """Hand over a message as *source* might have sent it, see `letter`."""
+        return self.receive(self.letter(source, to, body, **how))
+
+    def read(self, id: PeerId, other: PeerId = "") -> Effects:
+        """Let a peer ask another for its model, or nobody any more."""
+        return self._do(id, "reads", lambda p, now: p.read(now, other))
+
     def says(self, to: PeerId, *members: Member, swarm: bytes = ANCHOR, **what: Any) -> Effects:
         """Let the first of these say hello to a peer, and tell of the others."""
         life = members[0].incarnation
-        body = hello(*members, **what)
-        return self.receive(self.letter(members[0].id, to, body, incarnation=life, swarm=swarm))
+        return self.tell(members[0].id, to, hello(*members, **what), incarnation=life, swarm=swarm)
 
     def deliver(self, *kinds: type[Body], lose: tuple[type[Body], ...] = ()) -> Effects:
         """Let mail through until there is none, and return what is asked for."""
@@ -393,7 +412,7 @@ class Scene:
         """Let *to* hear hello of a peer that is not on the table."""
         entry = member(source, phase, incarnation=incarnation, addresses=())
         body = hello(entry, rooted=False)
-        self.receive(self.letter(source, to, body, incarnation=incarnation, schema=schema.hash))
+        self.tell(source, to, body, incarnation=incarnation, schema=schema.hash)
 
     def sent(self, effects: Iterable[Effect | Event], kind: type[Any]) -> list[Any]:
         return [letter.body for letter in letters(effects, kind)]

@@ -114,7 +114,6 @@ def test_help_names_common_rules_and_parameters() -> None:
         (f"{MINE}:order=none", "order=none: it must be push-first or mix-first"),
         (f"{MINE}:silent=1", "silent=1: it must be true or false"),
         (f"{MINE}:q=1", r"every= \(an integer of at least 1; default: 2\) and order=.*, not 'q'"),
-        (f"{__name__}:Nothing", "has no function or class 'Nothing'"),
         (f"{__name__}:unnameable", "needs given, which is not an int, float, bool, str or Literal"),
         (f"{__name__}:Refusing:p=1", r"p and q are 1\.5 together"),
         ("no.such.module:Rule", "there is no module 'no'"),

@@ -49,7 +49,7 @@ def test_what_is_given_is_told_shortly(weight: int) -> None:
     assert len(str(in_units(coarse(weight)))) < 26
 
 
-@given(GRAINS)
+@given(st.just(0) | GRAINS)
 def test_a_weight_that_is_told_in_units_is_read_as_it_was(weight: int) -> None:
     told = in_units(weight)
     assert from_units(told) == from_units(str(told)) == weight

@@ -65,6 +65,7 @@ FOUND_AGAIN = [Entry(kind, 0, "b", 1, 1) for kind in (Kind.STRANDED, Kind.FOUND)
         ([Entry(Kind.BURNED, 20)], [], (), {"held": 40, "in_flight": 40, "burned": 20}),
         ([], [ACCEPTED], (("a", 1),), {"held": 30, "died": 70}),
         ([], [ACCEPTED], (("b", 1),), {"held": 60, "in_flight": 10, "died": 30}),
+        (FOUND_AGAIN[:1], [ACCEPTED], (("a", 1),), {"held": 30, "died": 70}),
     ],
 )
 def test_an_audit_says_where_every_unit_is(

@@ -45,7 +45,7 @@ def anchored(scene: Scene, peer: str, of: str) -> bool:
 
 
 def test_among_founders_shares_are_differences_from_what_they_began_with() -> None:
-    scene = Scene(HALVES).founded("a", "b", keeps_anchor=True)
+    scene = Scene(HALVES).founded(keeps_anchor=True)
     effects = scene.push("a", "b", ONE // 2)
     assert forms(effects) == [Form("bfloat16")]
     (sent,) = scene.sent(effects, Push)
@@ -79,19 +79,19 @@ def test_one_that_keeps_no_anchor_gets_what_needs_none(config: ProtocolConfig, f
 def test_a_share_in_a_format_that_is_of_no_use_is_refused(rule: str, wire: str, why: str) -> None:
     scene = Scene()
     rules = {peer: make_rule(rule) for peer in "ab"}
-    scene.founded("a", "b", rules=rules, keeps_anchor=rule != "gosgd")
+    scene.founded(rules=rules, keeps_anchor=rule != "gosgd")
     assert scene.peers["b"].state.is_anchored is (rule != "gosgd")
     form = Form(wire)
     size = form.size_bytes(SCHEMA, 0)
     share = a_push(size_bytes=size, form=form)
-    effects = scene.receive(scene.letter("a", "b", share, frame_bytes=size))
+    effects = scene.tell("a", "b", share, frame_bytes=size)
     assert ShareRefused("a", why) in effects
 
 
 @pytest.mark.parametrize("config", [HALVES, SPARSE])
 def test_while_merging_and_when_leaving_numbers_go_as_they_are(config: ProtocolConfig) -> None:
     def founders() -> Scene:
-        return Scene(config).founded("a", "b", keeps_anchor=True)
+        return Scene(config).founded(keeps_anchor=True)
 
     whole = founders().act("a", lambda context: context.push("b", 5, whole=True))
     assert forms(whole) == forms(founders().leave("a")) == [Form()]
@@ -142,7 +142,7 @@ def test_a_copy_that_is_not_whole_is_none(wire: str) -> None:
     form = Form(wire, copy=True)
     size = form.size_bytes(SCHEMA, 0)
     body = an_offer(size_bytes=size, frame_bytes=size, form=form)
-    assert ShareRefused("a", "not a copy") in scene.receive(scene.letter("a", "b", body))
+    assert ShareRefused("a", "not a copy") in scene.tell("a", "b", body)
 
 
 def test_one_that_gives_its_swarm_up_knows_the_anchor_no_more() -> None:
@@ -166,9 +166,7 @@ def test_of_several_shards_all_must_bring_the_anchor(with_anchor: tuple[bool, ..
         form = Form(copy=True, anchor=anchor)
         size = form.size_bytes(schema, shard)
         body = a_push(size_bytes=size, form=form)
-        scene.receive(
-            scene.letter("a", "b", body, frame_bytes=size, shard=shard, schema=schema.hash)
-        )
+        scene.tell("a", "b", body, frame_bytes=size, shard=shard, schema=schema.hash)
         scene.step("b", trained=False)
     assert scene.peers["b"].phase is Phase.TRAINING
     assert anchored(scene, "b", of="b") == all(with_anchor)

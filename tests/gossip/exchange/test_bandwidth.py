@@ -43,7 +43,7 @@ def test_pushes_beyond_the_bandwidth_are_skipped_and_not_queued() -> None:
 def test_a_held_back_share_is_not_given_up() -> None:
     scene = Scene(replace(SLOW_FRAMES, stall_s=0.5)).founded("a", "b")
     scene.push("a", "b", ONE // 2)
-    scene.receive(scene.letter("b", "a", Grant(1, 64)))
+    scene.tell("b", "a", Grant(1, 64))
     scene.wait(0.75)
     scene.wake("a")
     assert scene.peers["a"].account.outstanding
@@ -54,21 +54,21 @@ def test_two_shares_go_out_one_after_the_other_each_offered_when_its_turn_has_co
 
     offered = to(scene.push("a", "cb"), Offer)
     assert offered == ["c"]
-    found = chunks(scene.receive(scene.letter("c", "a", Grant(1, 64))))
+    found = chunks(scene.tell("c", "a", Grant(1, 64)))
     for _ in range(8):
         scene.wait(1.0)
         effects = scene.wake("a")
         found += chunks(effects)
         for peer in to(effects, Offer):
             offered.append(peer)
-            found += chunks(scene.receive(scene.letter(peer, "a", Grant(1, 64))))
+            found += chunks(scene.tell(peer, "a", Grant(1, 64)))
         assert scene.peers["a"].deadline() > scene.now
     assert offered == ["c", "b"]
     assert found == [(peer, 0, index) for peer in "cb" for index in range(4)]
 
 
 def test_shards_share_the_bandwidth() -> None:
-    scene = Scene(replace(SLOW_FRAMES, shards_per_push=2)).founded("a", "b", shards=2)
+    scene = Scene(replace(SLOW_FRAMES, shards_per_push=2)).founded(shards=2)
     effects = scene.act("a", lambda context: context.push_shards("b", {0: 5, 1: 5}))
     found, schema = [], schema_of(16, shards=2).hash
     for _ in range(9):
@@ -87,43 +87,43 @@ def test_a_share_that_is_over_holds_nobody_up(how: str) -> None:
     scene = Scene(replace(SLOW_FRAMES, exact=how == "exact", **slow)).founded("a", "b", "c")
 
     scene.push("a", "bc")
-    scene.receive(scene.letter("b", "a", Grant(1, 64)))
-    assert not scene.receive(scene.letter("c", "a", Grant(1, 64)))
+    scene.tell("b", "a", Grant(1, 64))
+    assert not scene.tell("c", "a", Grant(1, 64))
     if how == "dead":
         for _ in range(39):
             scene.wait(1.0)
-            scene.receive(scene.letter("c", "a", Query(9)))
+            scene.tell("c", "a", Query(9))
             assert not chunks(scene.wake("a"))
         assert list(scene.peers["a"].account.outstanding) == [("c", 1)]
     elif how == "restarted":
-        scene.receive(scene.letter("b", "a", Ack(9, 0), incarnation=2))
+        scene.tell("b", "a", Ack(9, 0), incarnation=2)
     elif how == "unsent":
         scene.unsent(scene.letter("a", "b", Chunk(1, 0, 0), frame_bytes=16))
     else:
-        scene.receive(scene.letter("b", "a", Ack(1, 0)))
+        scene.tell("b", "a", Ack(1, 0))
     scene.wait(1.0)
     assert to(scene.wake("a"), Offer) == ["c"]
-    assert chunks(scene.receive(scene.letter("c", "a", Grant(1, 64)))) == [("c", 0, 0)]
+    assert chunks(scene.tell("c", "a", Grant(1, 64))) == [("c", 0, 0)]
 
 
 def test_a_share_keeps_the_link_while_it_waits_for_credit() -> None:
     scene = Scene(SLOW_FRAMES).founded("a", "b", "c")
 
     scene.push("a", "bc")
-    found = chunks(scene.receive(scene.letter("b", "a", Grant(1, 32))))
+    found = chunks(scene.tell("b", "a", Grant(1, 32)))
     for _ in range(3):
         scene.wait(1.0)
         effects = scene.wake("a")
         found += chunks(effects)
         assert not to(effects, Offer)
     assert found == [("b", 0, 0), ("b", 0, 1)]
-    assert chunks(scene.receive(scene.letter("b", "a", Grant(1, 64)))) == [("b", 0, 2)]
+    assert chunks(scene.tell("b", "a", Grant(1, 64))) == [("b", 0, 2)]
 
 
 def test_nothing_new_is_begun_while_frames_wait() -> None:
     scene = Scene(SLOW_FRAMES).founded("a", "b", "c", rules={peer: GoSGD(1.0) for peer in "abc"})
     offer = scene.sent(scene.step("a"), Offer)
     peer = scene.mail[-1].destination
-    scene.receive(scene.letter(peer, "a", Grant(1, 64)))
+    scene.tell(peer, "a", Grant(1, 64))
     scene.wait(1.5)
     assert offer and PushSkipped("no bandwidth") in scene.step("a")

@@ -16,7 +16,7 @@ WHOLE = replace(WIDE, window_bytes=64)
 
 def settled(config: ProtocolConfig = WIDE, *, accept: bool = True) -> Scene:
     """One push of a to b is over; the mailbag is empty."""
-    scene = Scene(config).founded("a", "b")
+    scene = Scene(config).founded()
     scene.push("a", "b", ONE // 4)
     scene.deliver()
     if accept:
@@ -35,7 +35,7 @@ def bodies(effects: Effects) -> list[str]:
 def test_as_many_frames_follow_the_offer_as_the_last_answer_gave_credit_for() -> None:
     scene = settled()
     assert bodies(scene.push("a", "b", ONE // 4)) == ["Offer", "Chunk", "Chunk"]
-    scene.receive(scene.letter("b", "a", Ack(2, 0)))
+    scene.tell("b", "a", Ack(2, 0))
     assert bodies(scene.push("a", "b", 5)) == ["Offer"], "credit is used once"
     assert bodies(settled(WHOLE).push("a", "b", 5)) == ["Offer", *["Chunk"] * 4]
     assert bodies(settled(accept=False).push("a", "b", 5)) == ["Offer"], "it was of no use"
@@ -46,7 +46,7 @@ def test_whose_offer_came_with_credit_is_not_told_again_by_the_first_frame() -> 
     scene.introduce("a", "b")
     scene.wait(100.0)
     offer = an_offer(eager_bytes=64)
-    assert bodies(scene.receive(scene.letter("a", "b", offer))) == []
+    assert bodies(scene.tell("a", "b", offer)) == []
     frame = scene.letter("a", "b", Chunk(1, 0, 0), frame_bytes=16)
     assert bodies(scene.receive(frame)) == []
 
@@ -56,10 +56,10 @@ def test_one_who_has_no_room_for_another_share_gives_no_credit() -> None:
     for name in ("c", "d"):
         scene.introduce(name, "b")
         offer = an_offer()
-        scene.receive(scene.letter(name, "b", offer))
+        scene.tell(name, "b", offer)
     for index in range(4):
         chunk = Chunk(1, index, 16 * index)
-        scene.receive(scene.letter("c", "b", chunk, frame_bytes=16))
+        scene.tell("c", "b", chunk, frame_bytes=16)
     assert [ack.credit_bytes for ack in scene.sent(scene.mix_all("b"), Ack)] == [32]
     assert scene.peers["b"].staged == 1
 
@@ -72,12 +72,12 @@ def test_credit_of_one_life_is_not_used_for_the_next() -> None:
 
 
 def test_nobody_is_sent_more_than_a_window_whatever_credit_was_given() -> None:
-    scene = Scene(WIDE).founded("a", "b")
+    scene = Scene(WIDE).founded()
     scene.push("a", "b", ONE // 4)
     scene.deliver()
     scene.mix_all("b")
     scene.mail.clear()
-    scene.receive(scene.letter("b", "a", Ack(1, ONE // 4, 2**40)))
+    scene.tell("b", "a", Ack(1, ONE // 4, 2**40))
     assert bodies(scene.push("a", "b", 5)) == ["Offer", "Chunk", "Chunk"]
 
 

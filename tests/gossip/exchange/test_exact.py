@@ -8,22 +8,10 @@ from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Reclaim, Record, Release, Snapshot
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.protocol.context import RuleContext
-from rumor.gossip.types import Incarnation
 from rumor.gossip.weight import ONE
-from rumor.gossip.wire.messages import (
-    Ack,
-    Body,
-    Chunk,
-    Grant,
-    Hello,
-    Leave,
-    Offer,
-    Phase,
-    Push,
-    Query,
-)
+from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Offer, Phase, Push, Query
 
-from ..scene import SMALL, WIDE, Effects, Scene, of
+from ..scene import SMALL, WIDE, Effects, Scene, of, settled
 
 EXACT = replace(SMALL, exact=True)
 FRAMES = replace(WIDE, exact=True)
@@ -35,10 +23,6 @@ def pushed(config: ProtocolConfig = EXACT, weight: int = HALF, host: bytes = b""
     scene = Scene(config).founded("a", "b", "c", "d", "e", host=host)
     assert not of(scene.push("a", "b", weight), Release)
     return scene
-
-
-def answers(scene: Scene, body: Body, incarnation: Incarnation = 1) -> Effects:
-    return scene.receive(scene.letter("b", "a", body, incarnation=incarnation))
 
 
 def records(effects: Effects) -> list[Entry]:
@@ -59,27 +43,23 @@ def require_credit(scene: Scene, pushes: int = 2) -> None:
     assert len(pushed) == pushes
 
 
-def settled(weight: int) -> Entry:
-    return Entry(Kind.SETTLED, weight, "b", 1, 1)
-
-
 @pytest.mark.parametrize(
     ("weight", "accepted"), [(HALF, 0), (HALF, HALF // 4), (ONE, 0)], ids=["", "in part", "all"]
 )
 def test_what_comes_back_is_mixed_back_at_the_next_step(weight: int, accepted: int) -> None:
     scene, back = pushed(weight=weight), weight - accepted
     a = scene.peers["a"]
-    assert records(answers(scene, Ack(1, accepted))) == records(scene.wake("a")) == []
+    assert records(scene.tell("b", "a", Ack(1, accepted))) == records(scene.wake("a")) == []
     assert a.account.weight == ONE - weight
     effects = scene.step("a")
     mixed = Reclaim(1, back / (ONE - accepted))
-    assert effects[:3] == [mixed, Record(settled(accepted)), Release(1)]
+    assert effects[:3] == [mixed, settled(accepted), Release(1)]
     assert a.account.weight == ONE - accepted
     assert not of(scene.step("a"), Reclaim)
 
 
 def test_what_was_accepted_whole_is_settled_at_once() -> None:
-    assert answers(pushed(), Ack(1, HALF)) == [Record(settled(HALF)), Release(1)]
+    assert pushed().tell("b", "a", Ack(1, HALF)) == [settled(HALF), Release(1)]
 
 
 def test_two_that_come_back_are_mixed_back_one_after_the_other() -> None:
@@ -91,7 +71,7 @@ def test_two_that_come_back_are_mixed_back_one_after_the_other() -> None:
 
     assert [snapshot.id for snapshot in of(scene.act("a", push_both), Snapshot)] == [1]
     for peer in ("b", "c"):
-        scene.receive(scene.letter(peer, "a", Ack(1, 0)))
+        scene.tell(peer, "a", Ack(1, 0))
     effects = scene.step("a")
     assert of(effects, Reclaim) == [Reclaim(1, 0.5), Reclaim(1, 0.5)]
     assert effects[-1] == Release(1) and scene.peers["a"].account.weight == ONE
@@ -99,7 +79,7 @@ def test_two_that_come_back_are_mixed_back_one_after_the_other() -> None:
 
 def test_values_are_back_before_the_rule_takes_its_turn() -> None:
     scene = pushed()
-    answers(scene, Ack(1, 0))
+    scene.tell("b", "a", Ack(1, 0))
     seen: list[tuple[int, int, bool]] = []
 
     def look(context: RuleContext) -> None:
@@ -113,15 +93,15 @@ def test_values_are_back_before_the_rule_takes_its_turn() -> None:
 
 def test_until_its_values_are_back_nothing_else_is_done_about_a_share() -> None:
     scene = pushed()
-    answers(scene, Ack(1, 0))
-    assert not answers(scene, Ack(1, HALF))
-    effects = answers(scene, Leave(True)) + answers(scene, Query(9), incarnation=2)
+    scene.tell("b", "a", Ack(1, 0))
+    assert not scene.tell("b", "a", Ack(1, HALF))
+    effects = scene.tell("b", "a", Leave(True)) + scene.tell("b", "a", Query(9), incarnation=2)
     effects += scene.passes("a", 40.0)
     assert not [entry for entry in records(effects) if entry.seq == 1]
     assert Reclaim(1, 0.5) in scene.step("a")
     assert scene.peers["a"].account.weight == ONE
     for peer in "cde":
-        scene.receive(scene.letter(peer, "a", Query(9)))  # they had fallen silent, too
+        scene.tell(peer, "a", Query(9))  # they had fallen silent, too
     require_credit(scene)
 
 
@@ -154,8 +134,8 @@ def test_the_values_of_what_stays_stranded_are_let_go_in_the_end(config: Protoco
     assert Release(1) in long_stranded(scene)
     assert scene.peers["a"].account.outstanding["b", 1].stranded
     # What comes back after that brings weight alone.
-    effects = answers(scene, Ack(1, 0))
-    assert records(effects) == [Entry(Kind.FOUND, 0, "b", 1, 1), settled(0)]
+    effects = scene.tell("b", "a", Ack(1, 0))
+    assert records(effects) == [Entry(Kind.FOUND, 0, "b", 1, 1), settled(0).entry]
     assert scene.peers["a"].account.weight == ONE
     assert not [e for e in scene.step("a") if isinstance(e, Reclaim | Release)]
 
@@ -163,20 +143,11 @@ def test_the_values_of_what_stays_stranded_are_let_go_in_the_end(config: Protoco
 def test_one_that_dies_again_after_that_is_stranded_as_before() -> None:
     scene = pushed()
     long_stranded(scene)
-    answers(scene, Query(9))
+    scene.tell("b", "a", Query(9))
     assert not scene.peers["a"].account.outstanding["b", 1].stranded
     assert Release(1) not in long_stranded(scene)
-    effects = answers(scene, Query(9), incarnation=2)
+    effects = scene.tell("b", "a", Query(9), incarnation=2)
     assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in records(effects)
-
-
-def test_what_one_that_has_left_sends_back_uses_up_no_credit_for_good() -> None:
-    scene = pushed()
-    answers(scene, Leave(True))
-    answers(scene, Ack(1, 0))
-    scene.step("a")
-    assert scene.peers["a"].account.weight == ONE
-    require_credit(scene)
 
 
 def test_a_leaver_mixes_back_without_a_step_before_it_hands_on() -> None:
@@ -184,7 +155,7 @@ def test_a_leaver_mixes_back_without_a_step_before_it_hands_on() -> None:
     scene.leave("a")
     scene.deliver(Hello)
     assert scene.peers["a"].account.weight == 0
-    effects = answers(scene, Ack(1, HALF // 2))
+    effects = scene.tell("b", "a", Ack(1, HALF // 2))
     (push,) = scene.sent(effects, Push)
     assert push.escrow == HALF - HALF // 2
     assert effects.index(Reclaim(1, 1.0)) < effects.index(Snapshot(3, "x"))
@@ -196,7 +167,7 @@ def test_one_that_has_finished_waits_for_its_values_before_it_falls_quiet() -> N
     for id in "abcde":
         scene.finish(id)
     scene.merge(*"abcde")
-    answers(scene, Ack(1, 0))
+    scene.tell("b", "a", Ack(1, 0))
     phases = [scene.peers["a"].phase]
     assert Reclaim(1, 0.5) in scene.step("a", trained=False)
     scene.merge(*"abcde")

@@ -6,12 +6,7 @@ from typing import Any
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.exchange.flow_control import (
-    FRAMES_MAX,
-    LinkEstimator,
-    messages_max,
-    window_bytes,
-)
+from rumor.gossip.exchange.flow_control import FRAMES_MAX, LinkEstimator, messages_max, window_bytes
 
 CONFIG = ProtocolConfig()
 KIB, MIB = 1 << 10, 1 << 20

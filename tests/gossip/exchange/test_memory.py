@@ -12,7 +12,7 @@ from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Chunk, Grant, Pending, Query
 
-from ..scene import SMALL, WIDE, Effects, Scene, letters, member, of
+from ..scene import SMALL, WIDE, Effects, Scene, letters, member, of, settled
 
 HERE, THERE = b"one-host-of-many", b"another-machine!"
 SHARE = ShareId("a", 1, 1)
@@ -20,7 +20,7 @@ SHARE = ShareId("a", 1, 1)
 
 def shown() -> Scene:
     """A push of a to b, of which only the offer is on its way."""
-    scene = Scene(WIDE).founded("a", "b", host=HERE)
+    scene = Scene(WIDE).founded(host=HERE)
     effects = scene.push("a", "b", ONE // 2)
     assert Snapshot(1, "x", shown=True) in effects and Release(1) not in effects
     assert shows(effects) == [True]
@@ -36,10 +36,6 @@ def attaching() -> Scene:
 
 def shows(effects: Effects) -> list[bool]:
     return [send.shown for send in of(effects, Send)]
-
-
-def settled(weight: int) -> Record:
-    return Record(Entry(Kind.SETTLED, weight, "b", 1, 1))
 
 
 def test_a_share_that_cannot_be_read_is_sent_and_later_ones_of_that_life_are_not_shown() -> None:
@@ -102,7 +98,7 @@ def test_frames_are_not_staged_into_memory_of_another() -> None:
     chunk = scene.letter("a", "b", Chunk(1, 0, 0), frame_bytes=16)
     assert scene.peers["b"].place_of(chunk) is None
     assert scene.receive(chunk) == []
-    assert scene.sent(scene.receive(scene.letter("a", "b", Query(1))), Pending) == [Pending(1)]
+    assert scene.sent(scene.tell("a", "b", Query(1)), Pending) == [Pending(1)]
     assert Inspect(SHARE) in scene.attached("b", SHARE, usable=True)
     assert scene.receive(chunk) == []
 
@@ -110,8 +106,8 @@ def test_frames_are_not_staged_into_memory_of_another() -> None:
 def test_a_grant_of_more_than_a_window_does_not_end_the_showing() -> None:
     scene = shown()
     with pytest.raises(RemoteProtocolError, match="more than a window"):
-        scene.receive(scene.letter("b", "a", Grant(1, 33)))
-    assert settled(ONE // 2) in scene.receive(scene.letter("b", "a", Ack(1, ONE // 2)))
+        scene.tell("b", "a", Grant(1, 33))
+    assert settled(ONE // 2) in scene.tell("b", "a", Ack(1, ONE // 2))
     assert shows(scene.push("a", "b")) == [True]
 
 
@@ -121,7 +117,7 @@ def test_memory_that_one_considered_dead_may_still_read_is_never_used_again_nor_
 ) -> None:
     scene = shown()
     assert Release(1, abandoned=True) in scene.strand("a", "b")
-    effects = scene.receive(scene.letter("b", "a", body))
+    effects = scene.tell("b", "a", body)
     assert Record(Entry(Kind.FOUND, 0, "b", 1, 1)) in effects
     assert settled(accepted) in effects
     assert not of(effects, Release) and not scene.sent(effects, Chunk)
@@ -133,9 +129,9 @@ def test_one_of_two_readers_being_dead_the_memory_is_abandoned_after_the_other()
     scene.push("a", "bc")
     while not scene.peers["a"].account.outstanding["b", 1].stranded:
         scene.wait(1.0)
-        scene.receive(scene.letter("c", "a", Pending(1)))
+        scene.tell("c", "a", Pending(1))
         assert not of(scene.wake("a"), Release)
-    effects = scene.receive(scene.letter("c", "a", Ack(1, 5)))
+    effects = scene.tell("c", "a", Ack(1, 5))
     assert effects[-1] == Release(1, abandoned=True)
 
 
@@ -143,7 +139,7 @@ def test_what_cannot_be_read_waits_for_its_turn_where_another_share_has_the_link
     scene = Scene(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64)).founded(*"abc", host=HERE)
     for peer in "bc":
         scene.push("a", peer, ONE // 4)
-    granted = [scene.receive(scene.letter(peer, "a", Grant(1, 64))) for peer in "bc"]
+    granted = [scene.tell(peer, "a", Grant(1, 64)) for peer in "bc"]
     assert not scene.sent(granted[1], Chunk), "b's share has the link"
     last_bytes = 64 - 16
     chunks = letters(scene.passes("a", 15.0, 0.25), Chunk)

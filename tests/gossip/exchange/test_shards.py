@@ -50,7 +50,7 @@ def pushed(effects: Effects) -> list[tuple[int, int]]:
 
 
 def receive(scene: Scene, source: str, to: str, body: Body, **what: Any) -> Effects:
-    return scene.receive(scene.letter(source, to, body, schema=THREE.hash, **what))
+    return scene.tell(source, to, body, schema=THREE.hash, **what)
 
 
 def weights(scene: Scene, peer: str) -> list[int]:
@@ -168,9 +168,9 @@ def test_a_message_about_a_shard_that_is_not_there_is_refused() -> None:
         with pytest.raises(RemoteProtocolError, match="a message about shard 3"):
             receive(scene, "a", "b", body, shard=3)
     with pytest.raises(RemoteProtocolError, match="a message about shard 3"):
-        scene.receive(scene.letter("a", "b", Describe(THREE), shard=3))
+        scene.tell("a", "b", Describe(THREE), shard=3)
     # Peers with other shards are told so.
-    other = scene.receive(scene.letter("a", "b", Query(1), shard=3))
+    other = scene.tell("a", "b", Query(1), shard=3)
     assert scene.sent(other, Describe) == [Describe(THREE)]
 
 

@@ -4,15 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Halt, Meet, Part
 from rumor.gossip.effects.events import PeerLeft, PeerRecovered, StaleIncarnation
 from rumor.gossip.types import Incarnation
 from rumor.gossip.wire.messages import HEARTBEAT_MAX, Hello, Member, Phase, Query
 
-from ..scene import Effects, Scene, letters, member, of
+from ..scene import BRIEF, Effects, Scene, letters, member, of
 
-BRIEF = ProtocolConfig(suspect_s=4.0, dead_s=10.0, redial_s_max=8.0)
 SILENT_S = BRIEF.suspect_s + 1.0
 
 FORGED = [
@@ -22,12 +20,6 @@ FORGED = [
     member("b", Phase.LEFT, incarnation=7),
     member("b", heartbeat=500, addresses=("tcp://elsewhere:1",)),
 ]
-
-
-def together(*ids: str) -> Scene:
-    scene = Scene(BRIEF).founded(*ids)
-    scene.mail.clear()
-    return scene
 
 
 def asked(effects: Effects, peer: str) -> int:
@@ -40,12 +32,12 @@ def known(scene: Scene) -> dict[str, Member]:
 
 
 def speaks(scene: Scene, incarnation: Incarnation = 1) -> Effects:
-    return scene.receive(scene.letter("b", "a", Query(1), incarnation=incarnation))
+    return scene.tell("b", "a", Query(1), incarnation=incarnation)
 
 
 @pytest.mark.parametrize("forged", FORGED, ids=str)
 def test_hearsay_about_one_that_speaks_changes_nothing_but_asks_it(forged: Member) -> None:
-    scene = together("a", "b", "c")
+    scene = Scene(BRIEF).founded("a", "b", "c")
     before = known(scene)["b"]
     effects = scene.says("a", member("c", heartbeat=99), forged)
     assert known(scene)["b"] == before
@@ -55,7 +47,7 @@ def test_hearsay_about_one_that_speaks_changes_nothing_but_asks_it(forged: Membe
 
 
 def test_one_that_was_said_to_have_left_while_it_was_silent_is_back_when_it_speaks() -> None:
-    scene = together("a", "b", "c")
+    scene = Scene(BRIEF).founded("a", "b", "c")
     scene.passes("a", SILENT_S)
     gone = member("b", Phase.LEFT, heartbeat=HEARTBEAT_MAX)
     assert PeerLeft("b") in scene.says("a", member("c", heartbeat=99), gone)
@@ -65,7 +57,7 @@ def test_one_that_was_said_to_have_left_while_it_was_silent_is_back_when_it_spea
 
 
 def test_a_later_life_of_which_only_others_speak_gives_way_to_the_one_that_speaks() -> None:
-    scene = together("a", "b", "c")
+    scene = Scene(BRIEF).founded("a", "b", "c")
     scene.passes("a", SILENT_S)
     scene.says("a", member("c", heartbeat=99), member("b", incarnation=7, heartbeat=50))
     assert known(scene)["b"].incarnation == 7
@@ -76,7 +68,7 @@ def test_a_later_life_of_which_only_others_speak_gives_way_to_the_one_that_speak
 
 
 def test_one_that_only_others_have_named_is_taken_at_its_own_word() -> None:
-    scene = together("a", "c")
+    scene = Scene(BRIEF).founded("a", "c")
     for heartbeat in (5, 6, 7):
         told = member("b", heartbeat=heartbeat)
         scene.says("a", member("c", heartbeat=90 + heartbeat), told)
@@ -90,7 +82,7 @@ def test_one_that_only_others_have_named_is_taken_at_its_own_word() -> None:
 
 
 def test_a_goodbye_of_its_own_is_not_taken_back_by_what_comes_late() -> None:
-    scene = together("a", "b", "c")
+    scene = Scene(BRIEF).founded("a", "b", "c")
     scene.says("a", member("b", Phase.LEFT, heartbeat=99))
     speaks(scene)
     assert [m.id for m in scene.peers["a"].table.live()] == ["a", "c"]
@@ -99,7 +91,7 @@ def test_a_goodbye_of_its_own_is_not_taken_back_by_what_comes_late() -> None:
 
 
 def test_nobody_ends_a_member_by_naming_a_later_life_of_it() -> None:
-    scene = together("a", "b", "c", "d")
+    scene = Scene(BRIEF).founded("a", "b", "c", "d")
     effects: Effects = []
     for heartbeat, life in ((99, 5), (100, 6)):
         effects += scene.says("a", member("b", heartbeat=heartbeat), member("a", incarnation=life))

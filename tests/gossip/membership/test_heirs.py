@@ -20,7 +20,7 @@ def left_alone(*ids: str) -> Scene:
 
 
 def answers(scene: Scene, id: str) -> Effects:
-    return scene.receive(scene.letter(id, "a", hello()))
+    return scene.tell(id, "a", hello())
 
 
 def asked(scene: Scene) -> int:
@@ -83,7 +83,7 @@ def test_a_leaver_does_not_wait_for_one_that_owes_it_an_answer_to_hand_on_its_we
     answers(scene, "c")
     a = scene.peers["a"]
     assert a.account.weight == 0 and a.phase is Phase.LEAVING
-    scene.receive(scene.letter("c", "a", Ack(1, ONE // 2)))
+    scene.tell("c", "a", Ack(1, ONE // 2))
     assert heirs(scene) == ["b"]
     # Weight and model are safe. It stays only until the silent one is considered dead.
     effects: Effects = []
@@ -99,7 +99,7 @@ def test_a_leaver_does_not_wait_for_one_that_owes_it_an_answer_to_hand_on_its_we
 def test_hearsay_of_an_heir_is_no_answer() -> None:
     scene = left_alone("a", "b", "c")
     scene.leave("a")
-    scene.receive(scene.letter("c", "a", Leave(False)))
+    scene.tell("c", "a", Leave(False))
     scene.says("a", member("c", Phase.LEAVING, heartbeat=99), member("b", heartbeat=99))
     assert heirs(scene) == []
     scene.passes("a", scene.config.gossip_s)
@@ -129,7 +129,7 @@ def test_weight_is_burned_only_where_nobody_is_left() -> None:
     answers(scene, "c")
     assert heirs(scene) == ["c"]
     for word in (Leave(True), Ack(1, 0)):
-        effects += scene.receive(scene.letter("c", "a", word))
+        effects += scene.tell("c", "a", word)
     entries = [record.entry for record in of(effects, Record)]
     assert [entry.weight for entry in entries if entry.kind is Kind.BURNED] == [ONE]
     assert scene.peers["a"].done
@@ -159,7 +159,7 @@ def test_where_the_only_heir_that_answers_is_busy_another_is_taken_after_a_while
 
 
 def test_of_several_shards_each_is_burned_as_far_as_there_is_any() -> None:
-    scene = Scene().founded("a", "b", shards=2)
+    scene = Scene().founded(shards=2)
     scene.act("a", lambda context: context.push("b", ONE, shard=0))
     scene.leave("a", burn=True)
     a = scene.peers["a"]
@@ -177,5 +177,5 @@ def test_it_is_worth_waiting_for_one_that_still_speaks_and_for_nobody_else() -> 
     assert not a.is_worth_waiting(since_s), "c owes nothing"
     answers(scene, "b")
     assert a.is_worth_waiting(since_s) and not a.is_worth_waiting(scene.now + 1.0)
-    scene.receive(scene.letter("b", "a", Ack(1, 0)))
+    scene.tell("b", "a", Ack(1, 0))
     assert not a.is_worth_waiting(since_s)

@@ -58,7 +58,7 @@ def test_two_that_returned_apart_are_one_swarm_when_they_meet() -> None:
     scene.mail.clear()
     scene.join("b", "a")
     word = hello(scene.peers["b"].table.live()[0], rooted=False, reply=True)
-    effects = scene.receive(scene.letter("b", "a", word, incarnation=2, to_incarnation=2))
+    effects = scene.tell("b", "a", word, incarnation=2, to_incarnation=2)
     scene.deliver()
     assert not of(effects, SwarmGivenUp) + of(effects, PeerRefused)
     assert [p.account.founded for p in scene.peers.values()] == [ONE, ONE]
@@ -67,7 +67,7 @@ def test_two_that_returned_apart_are_one_swarm_when_they_meet() -> None:
 
 @pytest.mark.parametrize("founders", [1, 3])
 def test_one_that_returns_to_a_living_swarm_joins_with_nothing(founders: int) -> None:
-    scene = Scene().founded("a", "b")
+    scene = Scene().founded()
     c = scene.enter("c", incarnation=2, clock={"c": 9})
     scene.join("c", "a", founders=founders, returning=True)
     assert Founded() not in scene.go_on(5.0, step_s=0.2, turns=True)

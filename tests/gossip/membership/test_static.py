@@ -1,7 +1,6 @@
 """Members of a static membership see one another's phases at once, and nothing is sent for it."""
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -10,13 +9,10 @@ from rumor.gossip.effects.effects import Greet, Inspect, Mix, Send
 from rumor.gossip.membership.static import StaticMembership, StaticMemberTable
 from rumor.gossip.protocol.protocol import Protocol
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
-from rumor.gossip.types import stream
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Hello, Leave, Member, Offer, Phase
-from rumor.sim.fuzz.peers import complete
-from rumor.sim.fuzz.vector import SCHEMA
 
-from ..scene import Effects, letters, of
+from ..scene import Effects, Scene, letters, of
 
 IDS = ("ada", "bob", "cyd")
 CONFIG = ProtocolConfig(gossip_s=float("inf"), dead_s=float("inf"))
@@ -35,25 +31,11 @@ def founded(
     config: ProtocolConfig = CONFIG, host: bytes = b""
 ) -> tuple[dict[str, Protocol], Effects]:
     """Protocols that have founded, and what they asked for."""
-    membership, effects = StaticMembership(IDS), Effects()
-    peers = {
-        id: Protocol(
-            id=id,
-            incarnation=1,
-            schema=SCHEMA,
-            anchor=bytes(16),
-            rule=GoSGD(1.0),
-            neighbors=complete,
-            rng=partial(stream, 0, id),
-            config=config,
-            membership=membership,
-            host=host,
-        )
-        for id in IDS
-    }
-    for peer in peers.values():
-        effects += peer.join(0.0, founders=len(IDS))
-    return peers, effects
+    scene, membership = Scene(config), StaticMembership(IDS)
+    for id in IDS:
+        scene.enter(id, rule=GoSGD(1.0), membership=membership, host=host)
+    effects = [effect for id in IDS for effect in scene.join(id, founders=len(IDS))]
+    return scene.peers, effects
 
 
 def test_everybody_founds_at_the_first_call_at_step_zero_and_says_nothing() -> None:

@@ -1,21 +1,12 @@
 """The steps of a whole swarm: all count the same, those of the dead and the returned, too."""
 
-from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.wire.messages import STEPS_MAX
 
-from ..scene import ANCHOR, Scene, hello, member
-
-BRIEF = ProtocolConfig(suspect_s=4.0, dead_s=10.0, redial_s_max=8.0)
-
-
-def together(*ids: str, config: ProtocolConfig = BRIEF) -> Scene:
-    scene = Scene(config).founded(*ids)
-    scene.mail.clear()
-    return scene
+from ..scene import ANCHOR, BRIEF, Scene, hello, member
 
 
 def test_the_steps_of_a_swarm_are_the_same_for_all() -> None:
-    scene = together("a", "b", "c")
+    scene = Scene(BRIEF).founded("a", "b", "c")
     for count, id in enumerate("abc"):
         for _ in range(count + 1):
             scene.step(id)
@@ -26,7 +17,7 @@ def test_the_steps_of_a_swarm_are_the_same_for_all() -> None:
 
 
 def test_steps_of_those_who_are_gone_count_for_newcomers_too() -> None:
-    scene = together("a", "b")
+    scene = Scene(BRIEF).founded()
     for _ in range(7):
         scene.step("b")
     scene.go_on(3, "a", "b")
@@ -40,7 +31,7 @@ def test_steps_of_those_who_are_gone_count_for_newcomers_too() -> None:
 
 
 def test_one_that_lost_its_checkpoint_goes_on_counting_where_it_stood() -> None:
-    scene = together("a", "b")
+    scene = Scene(BRIEF).founded()
     for _ in range(5):
         scene.step("b")
     scene.go_on(5, "a", "b")
@@ -65,7 +56,7 @@ def test_a_checkpoints_clock_is_where_a_peer_goes_on() -> None:
 
 
 def test_between_two_turns_the_steps_of_the_swarm_stand_still() -> None:
-    scene = together("a", "b")
+    scene = Scene(BRIEF).founded()
     a = scene.peers["a"]
     scene.step("a")
     assert a.state.swarm_steps == 1
@@ -76,13 +67,13 @@ def test_between_two_turns_the_steps_of_the_swarm_stand_still() -> None:
 
 
 def test_one_message_does_not_end_training() -> None:
-    scene = Scene().founded("a", "b")
+    scene = Scene().founded()
     for _ in range(40):
         scene.wait(0.1)
         scene.step("a")
     rows = tuple((f"x{index}", STEPS_MAX) for index in range(1000))
     body = hello(member("s", step=STEPS_MAX), member("b", heartbeat=99, step=STEPS_MAX), clock=rows)
-    scene.receive(scene.letter("s", "a", body, swarm=ANCHOR))
+    scene.tell("s", "a", body, swarm=ANCHOR)
     assert scene.peers["a"].table.clock.total < 40 + 4 * 10 * (16 + 16 + 4 * 2)
     assert scene.peers["a"].table.clock.rows()["a"] == 40
     scene.says("a", member("b", heartbeat=100, step=7))

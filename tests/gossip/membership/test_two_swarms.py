@@ -89,7 +89,7 @@ def test_a_newcomer_between_two_swarms_with_roots_keeps_to_the_first() -> None:
         assert SwarmGivenUp() not in effects and not scene.sent(effects, Ask)
     assert scene.peers["a"].swarm == ANCHOR
     # Once nobody of the first one is left, it may belong to the other.
-    scene.receive(scene.letter("b", "a", Leave(True)))
+    scene.tell("b", "a", Leave(True))
     assert SwarmGivenUp() in scene.says("a", member("c"), swarm=OTHER_ANCHOR)
     assert scene.peers["a"].swarm == OTHER_ANCHOR
 
@@ -111,7 +111,7 @@ def test_between_two_swarms_without_roots_a_newcomer_does_not_go_to_and_fro() ->
 
 
 def test_two_swarms_that_have_taken_root_do_not_merge() -> None:
-    scene = Scene().founded("a", "b")
+    scene = Scene().founded()
     scene.push("b", "a")
     scene.deliver()
     scene.mix_all("a")
@@ -131,7 +131,7 @@ def test_escrow_of_a_swarm_that_was_given_up_is_burned_when_it_comes_back(exact:
     scene.strand("a", "c")
     effects = scene.says("a", member("b"), swarm=OTHER_ANCHOR)
     assert SwarmGivenUp() in effects and Record(Entry(Kind.BURNED, ONE // 2)) in effects
-    effects = scene.receive(scene.letter("c", "a", Ack(1, ONE // 8), swarm=ANCHOR))
+    effects = scene.tell("c", "a", Ack(1, ONE // 8), swarm=ANCHOR)
     assert Record(Entry(Kind.BURNED, ONE // 2 - ONE // 8)) in effects
     assert not of(scene.step("a", trained=False), Reclaim)
     account = scene.peers["a"].account
@@ -148,13 +148,13 @@ def test_a_share_under_way_to_one_that_gives_its_swarm_up_is_waited_for_no_longe
     config: ProtocolConfig, kind: Kind, accepted: int
 ) -> None:
     """It is no member any more, so that nobody would ever notice its death."""
-    scene = Scene(config).founded("a", "b")
+    scene = Scene(config).founded()
     scene.push("a", "b", ONE // 2)
     effects = scene.says("a", member("b", heartbeat=9), swarm=OTHER_ANCHOR)
     assert Record(Entry(kind, 0, "b", 1, 1)) in effects
     assert SwarmGivenUp() not in effects
     # What it accepted before still counts.
-    scene.receive(scene.letter("b", "a", Ack(1, accepted), swarm=OTHER_ANCHOR))
+    scene.tell("b", "a", Ack(1, accepted), swarm=OTHER_ANCHOR)
     account = scene.peers["a"].account
     assert account.weight == ONE - accepted and not account.outstanding
 
@@ -162,7 +162,7 @@ def test_a_share_under_way_to_one_that_gives_its_swarm_up_is_waited_for_no_longe
 def test_a_share_that_is_on_its_way_to_one_that_gives_its_swarm_up_is_sent_back() -> None:
     scene = alone(WIDE)
     scene.introduce("c", "a")
-    scene.receive(scene.letter("c", "a", an_offer()))
+    scene.tell("c", "a", an_offer())
     assert scene.peers["a"].staged == 1
     effects = scene.says("a", member("b"), swarm=OTHER_ANCHOR)
     assert SwarmGivenUp() in effects and ShareRefused("c", "another swarm") in effects
@@ -183,12 +183,12 @@ def test_one_that_starts_over_with_a_part_of_a_copy_needs_every_shard_of_the_oth
         scene.receive(letter(a_push(size_bytes=size, form=form), frame_bytes=size))
         return scene.step("a", trained=False)
 
-    scene.receive(scene.letter("b", "a", hello(member("b")), schema=two.hash))
+    scene.tell("b", "a", hello(member("b")), schema=two.hash)
     assert Joined("b") not in copied("b", 0, ANCHOR)
     assert a.state.weight > 0
     a._joining.start_over(OTHER_ANCHOR, scene.now)
     body = hello(member("c"))
-    scene.receive(scene.letter("c", "a", body, schema=two.hash, swarm=OTHER_ANCHOR))
+    scene.tell("c", "a", body, schema=two.hash, swarm=OTHER_ANCHOR)
     assert a.state.weight == 0
     assert Joined("c") not in copied("c", 1, OTHER_ANCHOR)
     assert Joined("c") in copied("c", 0, OTHER_ANCHOR)

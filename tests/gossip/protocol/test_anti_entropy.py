@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import pytest
 
-from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Halt, Record
 from rumor.gossip.effects.events import (
     PeerDied,
@@ -16,15 +15,7 @@ from rumor.gossip.effects.events import (
 from rumor.gossip.effects.ledger import Kind
 from rumor.gossip.wire.messages import Hello, Phase, Query
 
-from ..scene import ANCHOR, OTHER_ANCHOR, Effects, Scene, hello, letters, member, of, to
-
-BRIEF = ProtocolConfig(suspect_s=4.0, dead_s=10.0, redial_s_max=8.0)
-
-
-def together(*ids: str, config: ProtocolConfig = BRIEF) -> Scene:
-    scene = Scene(config).founded(*ids)
-    scene.mail.clear()
-    return scene
+from ..scene import ANCHOR, BRIEF, OTHER_ANCHOR, Effects, Scene, hello, letters, member, of, to
 
 
 def written(effects: Effects, kind: Kind) -> list[int]:
@@ -36,7 +27,7 @@ def live(scene: Scene, id: str = "a") -> list[str]:
 
 
 def test_a_peer_that_falls_silent_is_asked_before_it_is_considered_dead() -> None:
-    scene = together("a", "b")
+    scene = Scene(BRIEF).founded()
     effects = scene.passes("a", 30.0)
     events = [e for e in effects if isinstance(e, PeerSuspected | PeerDied | PeerRecovered)]
     assert events == [PeerSuspected("b"), PeerDied("b")]
@@ -45,7 +36,7 @@ def test_a_peer_that_falls_silent_is_asked_before_it_is_considered_dead() -> Non
 
 
 def test_the_dead_are_remembered_and_come_back_by_hearsay_and_those_that_left_are_not() -> None:
-    scene = together("a", "b", "c", "d")
+    scene = Scene(BRIEF).founded("a", "b", "c", "d")
     scene.says("a", member("d", Phase.LEFT, heartbeat=99))
     for beat in range(20):
         scene.wait(1.0)
@@ -59,12 +50,12 @@ def test_the_dead_are_remembered_and_come_back_by_hearsay_and_those_that_left_ar
 
 
 def test_the_dead_are_dialled_for_ever_but_ever_more_rarely() -> None:
-    scene = together("a", "b")
+    scene = Scene(BRIEF).founded()
     scene.passes("a", 12.0)
     dials = [to(scene.passes("a", 60.0), Hello).count("b") for _ in range(5)]
     # The first ones come soon; later, waits of 8 s in the mean, between half of that and half more.
     assert dials[0] >= max(dials[1:]) and all(5 <= count <= 15 for count in dials[1:])
-    scene, dialled_s = together("a", "b", config=ProtocolConfig()), []
+    scene, dialled_s = Scene().founded(), []
     for _ in range(1000):
         if to(scene.passes("a", 1.0), Hello):
             dialled_s.append(scene.now)
@@ -74,7 +65,7 @@ def test_the_dead_are_dialled_for_ever_but_ever_more_rarely() -> None:
 
 
 def test_a_later_life_that_can_be_writes_off_what_the_earlier_one_had() -> None:
-    scene = together("a", "b")
+    scene = Scene(BRIEF).founded()
     scene.push("a", "b")
     effects = scene.says("a", member("b", incarnation=2))
     assert len(written(effects, Kind.WRITTEN_OFF)) == 1 and PeerMet("b") in effects
@@ -84,25 +75,25 @@ def test_one_that_was_outlived_stops_unless_it_still_seeks() -> None:
     newcomer = Scene()
     newcomer.join("a", "b")
     why = "another peer called a has started since: each needs a name of its own"
-    for scene, reasons in ((newcomer, []), (together("a", "b"), [why])):
+    for scene, reasons in ((newcomer, []), (Scene(BRIEF).founded(), [why])):
         effects = scene.says("a", member("b", heartbeat=99), member("a", incarnation=5))
         assert StaleIncarnation(5) in effects
         assert [halt.reason for halt in of(effects, Halt)] == reasons
 
 
 def test_a_member_tells_an_earlier_life_of_the_later_one() -> None:
-    scene = together("a", "b")
+    scene = Scene(BRIEF).founded()
     scene.says("b", member("a", incarnation=4))
     (answer,) = letters(scene.says("b", member("a", incarnation=3), reply=True))
     assert answer.destination_incarnation == 3 and not answer.body.reply
     assert [(m.id, m.incarnation) for m in answer.body.members] == [("b", 1), ("a", 4)]
     assert not scene.says("b", member("a", incarnation=3)), "unless it wants no answer"
-    assert not scene.receive(scene.letter("a", "b", Query(1), incarnation=3))
+    assert not scene.tell("a", "b", Query(1), incarnation=3)
 
 
 def outlived_by_none() -> Scene:
     """A peer a that considers a life of b dead, after which b came back with a smaller number."""
-    scene = together("a", "b")
+    scene = Scene(BRIEF).founded()
     scene.says("a", member("b", incarnation=7))
     scene.push("a", "b")
     scene.passes("a", 30.0)
@@ -126,10 +117,10 @@ def test_an_earlier_life_that_runs_while_the_later_one_is_dead_is_met_anew_after
     effects = comes_back(scene, 12)
     assert PeerMet("b") in effects and len(written(effects, Kind.WRITTEN_OFF)) == 1
     assert [m.incarnation for m in scene.peers["a"].table.live()] == [1, 3]
-    assert scene.receive(scene.letter("b", "a", Query(1), incarnation=3)), "it is listened to"
+    assert scene.tell("b", "a", Query(1), incarnation=3), "it is listened to"
     effects = scene.says("a", member("b", incarnation=7, heartbeat=99))
     assert PeerMet("b") in effects, "a larger number is a later life as ever"
-    assert not scene.receive(scene.letter("b", "a", Query(1), incarnation=3))
+    assert not scene.tell("b", "a", Query(1), incarnation=3)
 
 
 def test_neither_late_messages_nor_hearsay_of_an_earlier_life_bring_it_back() -> None:
@@ -140,7 +131,7 @@ def test_neither_late_messages_nor_hearsay_of_an_earlier_life_bring_it_back() ->
         scene.passes("a", 1.0)
     for heartbeat in range(6, 20):  # of another life, many at once
         scene.says("a", member("b", incarnation=2, heartbeat=heartbeat))
-    scene.receive(scene.letter("b", "a", Query(1), incarnation=3))
+    scene.tell("b", "a", Query(1), incarnation=3)
     assert scene.peers["a"].known() == before
     assert scene.peers["a"].account.outstanding["b", 7].stranded
     for heartbeat in range(1, 30):
@@ -164,7 +155,7 @@ def test_an_earlier_life_waits_again_where_the_later_one_has_spoken_in_between()
 def test_a_peer_that_came_back_too_early_hears_of_its_later_life_and_joins_with_a_later_one() -> (
     None
 ):
-    scene = together("b", "c")
+    scene = Scene(BRIEF).founded("b", "c")
     scene.says("b", member("a", incarnation=7))
     scene.enter("a", incarnation=3)
     effects = scene.join("a", "b")
@@ -211,7 +202,7 @@ def test_of_a_crowd_that_is_heard_of_nobody_is_spoken_to_at_once() -> None:
 
 
 def test_who_is_only_asked_after_tells_of_itself_alone() -> None:
-    scene = together("a", "b", "c")
+    scene = Scene(BRIEF).founded("a", "b", "c")
     for entries, told in (
         ([member("b", heartbeat=50)], ["a"]),
         ([member("b", heartbeat=51), member("c")], ["a", "b", "c"]),

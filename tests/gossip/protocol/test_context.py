@@ -9,23 +9,17 @@ from rumor.gossip.effects.events import PushSkipped, ShareRefused
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.exchange.outgoing import Returned
 from rumor.gossip.protocol.context import RuleContext
-from rumor.gossip.protocol.state import Neighbors
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE, UNIT
 from rumor.gossip.wire.messages import Ack, Hello, Push
-from rumor.sim.fuzz.peers import complete
 
 from ..scene import Scene, of, to
 
 
-def founded(*ids: PeerId, neighbors: Neighbors = complete) -> Scene:
-    return Scene().founded(*ids or "ab", neighbors=neighbors)
-
-
 def arrived() -> Scene:
     """A share of a lies at b."""
-    scene = founded()
+    scene = Scene().founded()
     scene.act("a", lambda context: context.push("b", ONE // 2, epoch=3, round=7, note=9))
     scene.deliver()
     return scene
@@ -98,12 +92,12 @@ def test_shares_and_registers_combine_into_a_register() -> None:
 def test_no_more_can_be_pushed_than_is_held_and_no_less_than_the_least(weight: int) -> None:
     words = f"cannot push {weight // UNIT} of {2**40} units to b"
     with pytest.raises(LocalProtocolError, match=words):
-        founded().push("a", "b", weight)
+        Scene().founded().push("a", "b", weight)
 
 
 def test_only_one_share_can_be_outstanding_toward_a_peer() -> None:
     with pytest.raises(LocalProtocolError):
-        founded().push("a", "bb")
+        Scene().founded().push("a", "bb")
 
 
 def test_a_register_that_changed_needs_a_new_snapshot() -> None:
@@ -112,7 +106,7 @@ def test_a_register_that_changed_needs_a_new_snapshot() -> None:
         context.combine("x", [(2.0, "x")])
         context.push("c", 5)
 
-    snapshots = of(founded(*"abc").act("a", push_twice), Snapshot)
+    snapshots = of(Scene().founded(*"abc").act("a", push_twice), Snapshot)
     assert [snapshot.id for snapshot in snapshots] == [1, 2]
 
 
@@ -128,20 +122,20 @@ def test_who_owes_an_answer_is_passed_over_and_credit_bounds_what_is_outstanding
         drawn.extend([context.draw(), context.draw(urgent=True), context.draw(["b"], urgent=True)])
         assert not context.can_push("d")
 
-    founded(*"abcd").act("a", draw)
+    Scene().founded(*"abcd").act("a", draw)
     assert drawn == ["b", None, None, "c", None, "d", None]
 
 
 def test_half_a_push_is_skipped_for_a_reason() -> None:
-    scene = founded()
+    scene = Scene().founded()
     scene.push("a", "b", ONE - 5)
-    scene.receive(scene.letter("b", "a", Ack(1, ONE - 5)))
+    scene.tell("b", "a", Ack(1, ONE - 5))
     assert PushSkipped("too little weight") in scene.act("a", RuleContext.push_half)
-    assert PushSkipped("no neighbor free") in founded("a").act("a", RuleContext.push_half)
+    assert PushSkipped("no neighbor free") in Scene().founded("a").act("a", RuleContext.push_half)
 
 
 def test_a_rule_knows_what_passed_since_the_one_before() -> None:
-    scene = founded()
+    scene = Scene().founded()
     found: list[object] = []
 
     def look(context: RuleContext) -> None:
@@ -157,10 +151,10 @@ def test_a_rule_knows_what_passed_since_the_one_before() -> None:
 
 def test_the_topology_of_any_round_can_be_asked_for() -> None:
     looks = (lambda c: c.neighbors(5), lambda c: c.table.takers())
-    assert seen(founded(), "a", *looks) == [("b",), ("a", "b")]
+    assert seen(Scene().founded(), "a", *looks) == [("b",), ("a", "b")]
     # Without a matrix it gives even shares of live peers, or of those named.
     weights: list[Mapping[PeerId, float]] = []
-    founded(*"abc").act(
+    Scene().founded(*"abc").act(
         "a", lambda context: weights.extend([context.weights(0), context.weights(0, ("a", "b"))])
     )
     assert weights == [dict.fromkeys("abc", 1 / 3), dict.fromkeys("ab", 1 / 2)]
@@ -174,7 +168,7 @@ def every_third(live: Sequence[PeerId], peer: PeerId, round: int) -> tuple[PeerI
 
 def test_rounds_that_give_a_peer_nobody_are_passed_over() -> None:
     """A count of pushes alone would stand still at such a round for ever."""
-    scene = founded(neighbors=every_third)
+    scene = Scene().founded(neighbors=every_third)
     found: list[object] = []
 
     def push_and_look(context: RuleContext) -> None:
@@ -191,7 +185,7 @@ def test_rounds_that_give_a_peer_nobody_are_passed_over() -> None:
 
 
 def test_a_neighbor_who_owes_an_answer_does_not_hold_up_the_schedule() -> None:
-    scene = founded(*"abc", neighbors=every_third)
+    scene = Scene().founded(*"abc", neighbors=every_third)
     pushed: list[str] = []
     for _ in range(2):
         pushed += to(scene.act("a", RuleContext.push_half), Push)
@@ -206,7 +200,7 @@ def test_without_credit_no_round_is_passed_over() -> None:
         asked.append(round)
         return tuple(other for other in live if other != peer)
 
-    scene = founded(*"abcd", neighbors=listening)
+    scene = Scene().founded(*"abcd", neighbors=listening)
     for _ in range(2):
         scene.act("a", RuleContext.push_half)
     asked.clear()
@@ -215,7 +209,7 @@ def test_without_credit_no_round_is_passed_over() -> None:
 
 
 def test_one_that_is_suspected_is_not_drawn_and_has_met_no_fate() -> None:
-    scene = founded()
+    scene = Scene().founded()
     scene.passes("a", 15.0)
     looks = (RuleContext.draw, lambda c: c.can_push("b"), lambda c: c.fate("b", 1))
     assert seen(scene, "a", *looks, RuleContext.neighbors) == [None, False, "", ("b",)]
@@ -223,12 +217,12 @@ def test_one_that_is_suspected_is_not_drawn_and_has_met_no_fate() -> None:
 
 def test_one_that_nobody_has_heard_of_is_gone_for_all_that_a_rule_can_tell() -> None:
     looks = (lambda c: c.fate("nobody", 1), lambda c: c.fate("b", 1))
-    assert seen(founded(), "a", *looks) == ["left", ""]
+    assert seen(Scene().founded(), "a", *looks) == ["left", ""]
 
 
 def test_how_long_an_answer_takes_is_learnt_from_those_who_live() -> None:
     """A slow neighbor that died a month ago must not slow adaptive emission for good."""
-    scene = founded(*"abc")
+    scene = Scene().founded(*"abc")
     assert seen(scene, "a", RuleContext.roundtrip_s) == [None]
     for peer, wait_s in (("b", 0.25), ("c", 8.0)):
         scene.push("a", peer)

@@ -188,7 +188,7 @@ def asked_by(*newcomers: Member) -> Scene:
     scene = Scene(PATIENT).founded("a")
     for newcomer in newcomers:
         scene.says("a", newcomer)
-        scene.receive(scene.letter(newcomer.id, "a", Ask()))
+        scene.tell(newcomer.id, "a", Ask())
     return scene
 
 
@@ -209,9 +209,9 @@ def test_who_only_dials_out_is_not_referred_to_another_who_only_dials_out(
 def test_one_that_has_joined_elsewhere_or_gone_is_given_nothing() -> None:
     scene = asked_by(*joining("cde"))
     scene.says("a", member("c", heartbeat=2))
-    scene.receive(scene.letter("d", "a", Leave(True)))
+    scene.tell("d", "a", Leave(True))
     assert copies(scene.step("a")) == ["e"]
-    scene.receive(scene.letter("e", "a", Leave(True)))
+    scene.tell("e", "a", Leave(True))
     assert not scene.peers["a"].account.outstanding, "one that falls away in the middle, too"
 
 
@@ -240,22 +240,22 @@ def asks_while(scene: Scene, alive: str, times: int, seconds: float) -> list[str
 
 def refers(scene: Scene, *donors: Member, by: str = "b") -> list[str]:
     """Whom the newcomer asks when it is referred to these."""
-    return to(scene.receive(scene.letter(by, "n", Refer(donors))), Ask)
+    return to(scene.tell(by, "n", Refer(donors)), Ask)
 
 
 def offers(scene: Scene, donor: str, frames: int = 0) -> Effects:
     """Let a donor offer the newcomer a copy, and send so many frames of it."""
     body = an_offer(form=Form(copy=True), size_bytes=COPY_BYTES)
-    effects = scene.receive(scene.letter(donor, "n", body))
+    effects = scene.tell(donor, "n", body)
     for index in range(frames):
         chunk = Chunk(1, index, 16 * index)
-        effects += scene.receive(scene.letter(donor, "n", chunk, frame_bytes=16))
+        effects += scene.tell(donor, "n", chunk, frame_bytes=16)
     return effects
 
 
 def test_a_referred_newcomer_asks_the_new_donor_at_once() -> None:
     scene = newcomer()
-    effects = scene.receive(scene.letter("b", "n", Refer((member("c"),))))
+    effects = scene.tell("b", "n", Refer((member("c"),)))
     assert to(effects, Ask) == ["c"] and scene.sent(effects, Hello)[0].reply
     assert set(asks(scene, 5.0)) <= {"c"}
     # Nothing is heard of c: it asks another.
@@ -272,7 +272,7 @@ def test_a_referral_that_leads_nowhere_is_not_followed() -> None:
     assert refers(scene, member("c")) == [], "the copy has set out"
     scene = asked_by()
     scene.says("a", member("b"))
-    assert not to(scene.receive(scene.letter("b", "a", Refer((member("c"),)))), Ask), "a member"
+    assert not to(scene.tell("b", "a", Refer((member("c"),))), Ask), "a member"
 
 
 def test_a_newcomer_repeats_its_question_until_the_copy_sets_out() -> None:
@@ -284,10 +284,10 @@ def test_a_newcomer_repeats_its_question_until_the_copy_sets_out() -> None:
     assert asks(scene, 5.0) == []
     scene = asked_by(*joining("c"))
     for _ in range(5):
-        scene.receive(scene.letter("c", "a", Ask()))
+        scene.tell("c", "a", Ask())
     assert copies(scene.step("a")) == ["c"]
     scene.says("a", member("c", heartbeat=2))
-    scene.receive(scene.letter("c", "a", Ack(1, 0)))
+    scene.tell("c", "a", Ack(1, 0))
     assert copies(scene.step("a")) == []
 
 
@@ -304,7 +304,7 @@ def test_a_donor_that_dies_in_mid_transfer_is_replaced_by_another_and_nothing_is
     asked = asks_while(scene, "c", 10, 2.0)
     assert asked[0] == "c", "one that broke off is asked again only where there is nobody else"
     offers(scene, "c")
-    late = scene.receive(scene.letter("b", "n", Chunk(1, 2, 32), frame_bytes=16))
+    late = scene.tell("b", "n", Chunk(1, 2, 32), frame_bytes=16)
     assert not scene.sent(late, Grant), "the frames of the first copy are dropped"
     offers(scene, "c", frames=COPY_BYTES // 16)
     effects = scene.step("n", trained=False)
@@ -315,10 +315,10 @@ def test_a_donor_that_dies_in_mid_transfer_is_replaced_by_another_and_nothing_is
 
 def test_so_many_newcomers_are_given_a_copy_at_a_time() -> None:
     """On the same machine they need no credit: all read one copy."""
-    scene = Scene(WIDE).founded("a", "b", host=HERE)
+    scene = Scene(WIDE).founded(host=HERE)
     for index in range(200):
         scene.says("a", member(f"n{index}", Phase.JOINING, host=HERE))
-        scene.receive(scene.letter(f"n{index}", "a", Ask()))
+        scene.tell(f"n{index}", "a", Ask())
     records = of(scene.step("a"), Record)
     assert len([r for r in records if r.entry.kind is Kind.PUSHED]) == NEWCOMERS_MAX
     assert not of(scene.step("a"), Record)

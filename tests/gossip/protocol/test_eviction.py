@@ -62,7 +62,7 @@ def test_of_the_dead_those_are_remembered_that_were_heard_last() -> None:
 
 
 def test_nobody_is_forgotten_with_whom_weight_is_to_be_settled() -> None:
-    scene = Scene(NARROW).founded("a", "b")
+    scene = Scene(NARROW).founded()
     scene.push("a", "b", 5)
     scene.mail.clear()
     passes(scene, 1)
@@ -71,7 +71,7 @@ def test_nobody_is_forgotten_with_whom_weight_is_to_be_settled() -> None:
     passes(scene, 40)
     assert scene.peers["a"].account.outstanding["b", 1].stranded
     assert "b" in known(scene) and len(known(scene)) == 3
-    effects = scene.receive(scene.letter("b", "a", Query(9), incarnation=2))
+    effects = scene.tell("b", "a", Query(9), incarnation=2)
     assert Kind.WRITTEN_OFF in [e.entry.kind for e in effects if isinstance(e, Record)]
 
 

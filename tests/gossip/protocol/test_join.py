@@ -118,7 +118,7 @@ def test_one_that_gave_its_swarm_up_founds_no_other_when_told_to_join(founders: 
 def test_a_newcomer_belongs_to_the_swarm_of_the_copy_it_got() -> None:
     scene = seeking()
     assert scene.sent(scene.says("a", member("c"), rooted=False, swarm=b""), Ask)
-    scene.receive(scene.letter("c", "a", COPY, swarm=OTHER_ANCHOR, frame_bytes=128))
+    scene.tell("c", "a", COPY, swarm=OTHER_ANCHOR, frame_bytes=128)
     scene.step("a", trained=False)
     assert scene.peers["a"].swarm == OTHER_ANCHOR
 
@@ -143,29 +143,29 @@ def test_a_newcomer_that_has_asked_wakes_in_time_to_ask_again() -> None:
 
 def asked() -> Scene:
     """Newcomer c has asked a, which founded together with b."""
-    scene = Scene().founded("a", "b")
+    scene = Scene().founded()
     scene.says("a", member("c", Phase.JOINING, addresses=()), rooted=False)
-    scene.receive(scene.letter("c", "a", Ask()))
+    scene.tell("c", "a", Ask())
     return scene
 
 
 def test_a_donor_gives_to_those_that_asked_and_still_need_it() -> None:
     scene = asked()
     for other in ("stranger", "b"):
-        scene.receive(scene.letter(other, "a", Ask()))
+        scene.tell(other, "a", Ask())
     (copy,) = scene.sent(scene.step("a"), Push)
     assert copy.form == Form(copy=True) and copy.escrow == ONE // 2
-    scene.receive(scene.letter("c", "a", Ask()))
+    scene.tell("c", "a", Ask())
     assert not scene.sent(scene.step("a"), Push), "it is on its way"
 
 
 def test_a_donor_with_hardly_any_weight_waits_until_it_has_some() -> None:
-    scene = Scene().founded("a", "b")
+    scene = Scene().founded()
     scene.push("a", "b", ONE - 2 * WEIGHT_MIN + 1)
     scene.says("a", member("c", Phase.JOINING, addresses=()), rooted=False)
-    scene.receive(scene.letter("c", "a", Ask()))
+    scene.tell("c", "a", Ask())
     assert not scene.sent(scene.step("a"), Push)
-    scene.receive(scene.letter("b", "a", Ack(1, 0)))
+    scene.tell("b", "a", Ack(1, 0))
     assert [copy.escrow for copy in scene.sent(scene.step("a"), Push)] == [ONE // 2]
 
 
@@ -201,14 +201,10 @@ def test_newcomers_whose_only_holder_leaves_without_an_heir_found_anew(own: byte
         scene.says(id, member(other, Phase.SEEKING), rooted=False, swarm=b"")
     for id in "ab":
         scene.says(id, member("z", addresses=()), rooted=False)
-        scene.receive(scene.letter("z", id, Leave(True)))
+        scene.tell("z", id, Leave(True))
     scene.mail.clear()
     assert scene.go_on(15.0, step_s=0.2, turns=True).count(Founded()) == 1
     assert {(p.phase, p.swarm) for p in scene.peers.values()} == {(Phase.TRAINING, own)}
-
-
-def founded(*ids: str) -> Scene:
-    return Scene().founded(*ids or "ab")
 
 
 def live(scene: Scene) -> list[str]:
@@ -216,7 +212,7 @@ def live(scene: Scene) -> list[str]:
 
 
 def test_it_tells_how_many_steps_it_has_taken_and_takes_none_that_has_finished() -> None:
-    scene = founded()
+    scene = Scene().founded()
     for trained in (True, False, True):
         scene.step("a", trained=trained)
     assert (scene.peers["a"].table.step, scene.peers["b"].table.step) == (2, 0)
@@ -227,12 +223,12 @@ def test_it_tells_how_many_steps_it_has_taken_and_takes_none_that_has_finished()
 
 
 def test_a_peer_that_broke_the_protocol_was_heard_all_the_same() -> None:
-    scene = founded()
+    scene = Scene().founded()
     scene.push("a", "b")
     scene.strand("a", "b")
     assert live(scene) == ["a"]
     with pytest.raises(RemoteProtocolError):
-        scene.receive(scene.letter("b", "a", Ack(1, 6)))
+        scene.tell("b", "a", Ack(1, 6))
     assert live(scene) == ["a", "b"]
     assert scene.peers["a"].account.outstanding["b", 1].escrow == 5
 

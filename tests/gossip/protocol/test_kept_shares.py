@@ -70,7 +70,7 @@ def test_what_was_let_go_is_released_when_the_last_share_is_settled() -> None:
     assert let_go(scene, kept) == [] and len(scene.peers["a"].state.kept) == 0
     # An offer that was not granted may be sent anew, in full.
     scene.mail.clear()
-    effects = scene.receive(scene.letter("b", "a", Ack(1, 0)))
+    effects = scene.tell("b", "a", Ack(1, 0))
     assert of(effects, Release) == [Release(1)]
 
 
@@ -124,17 +124,17 @@ def test_in_frames_and_from_memory_it_is_the_same_snapshot() -> None:
 
 @pytest.mark.parametrize("wire", ["float32", "int8"])
 def test_who_takes_none_refuses_a_share_that_is_written_by_itself(wire: str) -> None:
-    scene = Scene().founded("a", "b")
+    scene = Scene().founded()
     form = Form(wire, bare=True)
     size = form.size_bytes(SCHEMA, 0)
     body = a_push(size_bytes=size, form=form)
-    effects = scene.receive(scene.letter("a", "b", body, frame_bytes=size))
+    effects = scene.tell("a", "b", body, frame_bytes=size)
     assert ShareRefused("a", "in a format that scripted cannot use") in effects
 
 
 @pytest.mark.parametrize("bare", [False, True])
 def test_a_newcomer_asks_for_the_anchor_where_shares_refer_to_it(bare: bool) -> None:
-    scene = Scene(ROUNDED, Requirements(whole=False, bare=bare)).founded(*"ab", keeps_anchor=True)
+    scene = Scene(ROUNDED, Requirements(whole=False, bare=bare)).founded(keeps_anchor=True)
     scene.join("z", "a")
     asked = scene.sent(scene.go_on(10.0, "z", "a", step_s=0.5), Ask)
     assert asked and all(ask.anchor is not bare for ask in asked)

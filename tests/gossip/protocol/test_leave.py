@@ -13,11 +13,7 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import Peers
 from rumor.sim.fuzz.swarm import FuzzSwarm
 
-from ..scene import SMALL, Scene, member, of
-
-
-def founded(*ids: str, config: ProtocolConfig = SMALL) -> Scene:
-    return Scene(config).founded(*ids or "ab")
+from ..scene import Scene, member, of
 
 
 def met(scene: Scene, id: str, phase: Phase) -> None:
@@ -25,15 +21,15 @@ def met(scene: Scene, id: str, phase: Phase) -> None:
 
 
 def test_a_leaver_waits_for_its_own_escrow_where_there_is_no_other_heir() -> None:
-    scene = founded()
+    scene = Scene().founded()
     scene.push("a", "b", ONE // 2)
     assert not scene.sent(scene.leave("a"), Push)
-    effects = scene.receive(scene.letter("b", "a", Ack(1, ONE // 4)))
+    effects = scene.tell("b", "a", Ack(1, ONE // 4))
     assert [push.escrow for push in scene.sent(effects, Push)] == [ONE - ONE // 4]
 
 
 def test_a_leaver_refuses_what_comes() -> None:
-    scene = founded(*"abc")
+    scene = Scene().founded(*"abc")
     scene.push("b", "a")
     scene.deliver(Push)
     assert scene.sent(scene.leave("a"), Ack)[0] == Ack(1, 0), "and gives no credit"
@@ -43,7 +39,7 @@ def test_a_leaver_refuses_what_comes() -> None:
 
 
 def test_a_leaver_whose_heir_refuses_finds_another() -> None:
-    scene = founded(*"abc")
+    scene = Scene().founded(*"abc")
     scene.leave("a")
     scene.deliver(Hello, Push)
     first = next(iter(scene.peers["a"].account.outstanding))[0]
@@ -54,7 +50,7 @@ def test_a_leaver_whose_heir_refuses_finds_another() -> None:
 
 
 def test_a_leaver_waits_for_an_heir_that_cannot_be_reached_just_now() -> None:
-    scene = founded()
+    scene = Scene().founded()
     scene.leave("a")
     scene.unsent(next(envelope for envelope in scene.mail if isinstance(envelope.body, Push)))
     assert scene.peers["a"].phase is Phase.LEAVING
@@ -63,7 +59,7 @@ def test_a_leaver_waits_for_an_heir_that_cannot_be_reached_just_now() -> None:
 
 
 def test_where_only_newcomers_are_left_one_becomes_a_copy() -> None:
-    scene = founded("a")
+    scene = Scene().founded("a")
     scene.join("b", "a")
     scene.deliver(Hello)
     scene.passes("b", 0.5, 0.5)
@@ -78,9 +74,9 @@ def test_where_only_newcomers_are_left_one_becomes_a_copy() -> None:
 
 
 def test_the_last_peer_burns_its_weight_and_needs_not_be_woken() -> None:
-    scene = founded("a")
+    scene = Scene().founded("a")
     a = scene.peers["a"]
-    assert scene.receive(scene.letter("z", "a", Leave(True))) == [], "a stranger may leave"
+    assert scene.tell("z", "a", Leave(True)) == [], "a stranger may leave"
     scene.leave("a")
     assert a.done and (a.account.weight, a.account.burned) == (0, ONE)
     assert a.deadline() == float("inf")
@@ -93,30 +89,30 @@ def test_the_last_peer_burns_its_weight_and_needs_not_be_woken() -> None:
 
 @pytest.mark.parametrize("late", [False, True], ids=["known at once", "found out late"])
 def test_a_peer_whose_model_is_unusable_burns_its_weight_and_what_comes_back(late: bool) -> None:
-    scene = founded()
+    scene = Scene().founded()
     if late:
         scene.leave("a")
     else:
         scene.push("a", "b", ONE // 2)
     scene.leave("a", burn=True)
     assert scene.peers["a"].phase is Phase.LEAVING
-    scene.receive(scene.letter("b", "a", Ack(1, 0)))
+    scene.tell("b", "a", Ack(1, 0))
     a = scene.peers["a"]
     assert a.done and a.account.burned == ONE
 
 
 @pytest.mark.parametrize("burn", [False, True])
 def test_what_comes_back_to_a_peer_that_has_left_is_handed_on_too(burn: bool) -> None:
-    scene = founded(*"abc")
+    scene = Scene().founded(*"abc")
     a = scene.peers["a"]
     scene.push("a", "b", ONE // 2)
-    scene.receive(scene.letter("b", "a", Leave(True)))
+    scene.tell("b", "a", Leave(True))
     scene.leave("a", burn=burn)
     assert [peer for peer, _ in a.account.outstanding] == (["b"] if burn else ["b", "c"])
     if not burn:
-        scene.receive(scene.letter("c", "a", Ack(1, ONE // 2)))
+        scene.tell("c", "a", Ack(1, ONE // 2))
     assert a.phase is Phase.LEFT and a.account.outstanding["b", 1].stranded
-    effects = scene.receive(scene.letter("b", "a", Ack(1, ONE // 4)))
+    effects = scene.tell("b", "a", Ack(1, ONE // 4))
     assert [push.escrow for push in scene.sent(effects, Push)] == ([] if burn else [ONE // 4])
     assert a.account.weight == 0 and not scene.sent(effects, Leave)
 
@@ -151,7 +147,7 @@ MERGING = ProtocolConfig(merge_rounds=1)
 
 
 def test_a_finished_peer_mixes_on_until_all_have_finished() -> None:
-    scene = founded(config=MERGING)
+    scene = Scene(MERGING).founded()
     scene.finish("a")
     a = scene.peers["a"]
     scene.push("b", "a")
@@ -165,14 +161,14 @@ def test_a_finished_peer_mixes_on_until_all_have_finished() -> None:
 
 @pytest.mark.parametrize("phase", [Phase.SEEKING, Phase.JOINING])
 def test_a_peer_is_done_when_no_other_takes_shares_and_all_is_settled(phase: Phase) -> None:
-    scene = founded(config=MERGING)
+    scene = Scene(MERGING).founded()
     a = scene.peers["a"]
     scene.finish("a")
     met(scene, "b", Phase.QUIET)
     scene.act("a", lambda context: context.push("b", 5), trained=False)
     scene.step("a", trained=False)
     assert (a.phase, a.done) == (Phase.FINISHED, False)
-    scene.receive(scene.letter("b", "a", Ack(1, 5)))
+    scene.tell("b", "a", Ack(1, 5))
     scene.step("a", trained=False)
     assert (a.phase, a.done) == (Phase.QUIET, True)
     met(scene, "c", phase)
@@ -180,7 +176,7 @@ def test_a_peer_is_done_when_no_other_takes_shares_and_all_is_settled(phase: Pha
 
 
 def test_a_quiet_peer_stays_until_what_was_stranded_and_is_found_is_settled() -> None:
-    scene = founded(config=MERGING)
+    scene = Scene(MERGING).founded()
     a = scene.peers["a"]
     scene.push("a", "b")
     scene.finish("a")
@@ -189,12 +185,12 @@ def test_a_quiet_peer_stays_until_what_was_stranded_and_is_found_is_settled() ->
     assert a.phase is Phase.QUIET and a.done
     met(scene, "b", Phase.QUIET)
     assert not a.account.outstanding["b", 1].stranded and not a.done
-    scene.receive(scene.letter("b", "a", Ack(1, 0)))
+    scene.tell("b", "a", Ack(1, 0))
     assert a.done
 
 
 def test_one_that_was_outlived_leaves_at_once_though_all_it_had_is_under_way() -> None:
-    scene = founded()
+    scene = Scene().founded()
     scene.push("a", "b", ONE)
     scene.says("a", member("b", heartbeat=99), member("a", incarnation=5))
     scene.leave("a")
@@ -202,7 +198,7 @@ def test_one_that_was_outlived_leaves_at_once_though_all_it_had_is_under_way() -
 
 
 def test_one_that_finished_while_it_looked_for_a_swarm_is_finished_once_it_has_joined() -> None:
-    scene = founded(*"bc")
+    scene = Scene().founded(*"bc")
     a = scene.enter("a")
     scene.join("a", "b")
     scene.finish("a")

@@ -16,21 +16,12 @@ from ..scene import ANCHOR, WIDE, Effects, Scene, of
 half = RuleContext.push_half
 
 
-def founded(*ids: str) -> Scene:
-    return Scene(WIDE).founded(*ids or "ab")
-
-
-def reads(scene: Scene, id: str, other: str) -> None:
-    scene._do(id, "reads", lambda protocol, now: protocol.read(now, other))
-    scene.deliver()
-
-
 def skipped(effects: Effects) -> list[str]:
     return [event.reason for event in of(effects, PushSkipped)]
 
 
 def test_a_push_for_which_there_is_no_memory_is_skipped() -> None:
-    scene = founded()
+    scene = Scene(WIDE).founded()
     assert scene.fill("a") == []
     effects = scene.act("a", half)
     assert skipped(effects) == [NO_MEMORY] and not of(effects, Snapshot)
@@ -51,14 +42,14 @@ def test_a_push_for_which_there_is_no_memory_is_skipped() -> None:
 )
 def test_each_rule_says_that_memory_is_why_it_skips_a_push(spec: str, shards: int) -> None:
     rules = {id: make_rule(spec) for id in "ab"}
-    scene = Scene(WIDE, requirements_of(rules["a"])).founded("a", "b", rules=rules, shards=shards)
+    scene = Scene(WIDE, requirements_of(rules["a"])).founded(rules=rules, shards=shards)
     scene.fill("a")
     reasons = {why for _ in range(30) for why in skipped(scene.step("a"))}
     assert NO_MEMORY in reasons <= {NO_MEMORY, "an exchange is open"}
 
 
 def test_a_share_for_which_there_is_no_memory_goes_back_whole() -> None:
-    scene = founded()
+    scene = Scene(WIDE).founded()
     scene.fill("b")
     scene.act("a", half)
     assert scene.peers["a"].state.weight == ONE // 2
@@ -68,7 +59,7 @@ def test_a_share_for_which_there_is_no_memory_goes_back_whole() -> None:
 
 @pytest.mark.parametrize("is_full", [False, True])
 def test_what_was_let_in_may_come_and_its_sender_hears_whether_more_may(is_full: bool) -> None:
-    scene = founded()
+    scene = Scene(WIDE).founded()
     scene.act("a", half)
     assert scene.peers["a"].in_memory() == ({}, {1}), "a snapshot that is read"
     scene.deliver(Offer)
@@ -83,10 +74,11 @@ def test_what_was_let_in_may_come_and_its_sender_hears_whether_more_may(is_full:
 
 
 def test_a_model_is_shown_when_there_is_memory_and_read_at_once() -> None:
-    scene = founded()
+    scene = Scene(WIDE).founded()
     for id in "ab":
         scene.fill(id)
-    reads(scene, "a", "b")
+    scene.read("a", "b")
+    scene.deliver()
     assert not scene.sent(scene.step("b"), Offer)
     scene.fill("b", is_full=False)
     assert scene.sent(scene.step("b"), Offer)
@@ -95,7 +87,7 @@ def test_a_model_is_shown_when_there_is_memory_and_read_at_once() -> None:
 
 
 def test_a_newcomer_takes_its_copy_and_a_leaver_hands_its_weight_on() -> None:
-    scene = founded("a")
+    scene = Scene(WIDE).founded("a")
     scene.enter("n")
     scene.fill("n")
     scene.join("n", "a")
@@ -113,19 +105,21 @@ def test_a_newcomer_takes_its_copy_and_a_leaver_hands_its_weight_on() -> None:
     ("bounded", "why"), [(False, "no neighbor free"), (True, NO_MEMORY)], ids=["", "bounded"]
 )
 def test_a_step_that_shows_a_model_pushes_nothing_else(bounded: bool, why: str) -> None:
-    scene = founded()
+    scene = Scene(WIDE).founded()
     if bounded:
         scene.fill("a", is_full=False)
-    reads(scene, "b", "a")
+    scene.read("b", "a")
+    scene.deliver()
     effects = scene.act("a", half)
     assert len(scene.sent(effects, Offer)) == 1 and skipped(effects) == [why]
     scene.deliver()
-    reads(scene, "b", "")
+    scene.read("b", "")
+    scene.deliver()
     assert len(scene.sent(scene.act("a", half), Offer)) == 1
 
 
 def test_a_leaver_waits_a_while_for_memory_before_it_hands_on() -> None:
-    scene = founded()
+    scene = Scene(WIDE).founded()
     scene.act("b", half)
     scene.fill("b")
     scene.wait(0.1)

@@ -14,13 +14,9 @@ from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Offer, Push, Read
 
-from ..scene import SMALL, WIDE, Effects, Scene, a_push, letters, of
+from ..scene import SMALL, WIDE, Scene, a_push, letters, of
 
 Shown = tuple[tuple[ShareId, int], ...]
-
-
-def read(scene: Scene, id: str, other: str = "") -> Effects:
-    return scene._do(id, "reads", lambda protocol, now: protocol.read(now, other))
 
 
 def founded(config: ProtocolConfig = SMALL, shards: int = 1) -> Scene:
@@ -30,7 +26,7 @@ def founded(config: ProtocolConfig = SMALL, shards: int = 1) -> Scene:
 def asked(config: ProtocolConfig = SMALL, shards: int = 1) -> Scene:
     """A has asked b for its model."""
     scene = founded(config, shards)
-    read(scene, "a", "b")
+    scene.read("a", "b")
     scene.deliver()
     return scene
 
@@ -53,7 +49,7 @@ def test_a_model_is_shown_at_a_boundary_and_no_weight_goes_along(config: Protoco
     assert (offer.escrow, offer.held) == (0, ONE)
     scene.deliver()
     assert shown(scene) == of_b()
-    effects = read(scene, "a")
+    effects = scene.read("a")
     assert Drop(ShareId("b", 1, 1)) in effects
     assert not any(isinstance(effect, Mix | ShareRefused) for effect in effects)
     assert shown(scene) == ()
@@ -73,7 +69,7 @@ def test_a_rule_sees_neither_what_is_shown_nor_that_it_came_back() -> None:
         seen.extend((*context.shares(), *context.returned, context.round))
 
     scene.act("a", look)
-    read(scene, "a")
+    scene.read("a")
     scene.deliver()
     scene.act("b", look)
     assert seen == [0, 0]
@@ -82,7 +78,7 @@ def test_a_rule_sees_neither_what_is_shown_nor_that_it_came_back() -> None:
 def test_what_is_under_way_to_a_reader_uses_up_no_credit() -> None:
     scene = Scene().founded(*"abcde")
     for reader in "ac":
-        read(scene, reader, "b")
+        scene.read(reader, "b")
     scene.deliver()
     scene.step("b")
     found: list[bool] = []
@@ -95,7 +91,7 @@ def test_of_a_vector_in_shards_all_are_shown_with_the_weight_of_each_or_none() -
     scene.act("b", lambda context: context.push("c", ONE // 4, shard=1))
     scene.deliver()
     scene.mix_all("c")
-    read(scene, "a", "b")
+    scene.read("a", "b")
     scene.deliver()
     scene.step("b")
     late = next(letter for letter in scene.mail if isinstance(letter.body, Push))
@@ -111,7 +107,7 @@ def test_a_push_of_one_who_is_asked_is_sent_back_so_that_the_model_can_come() ->
     scene = founded()
     scene.push("b", "a", ONE // 2)
     scene.deliver()
-    assert of(read(scene, "a", "b"), ShareRefused)
+    assert of(scene.read("a", "b"), ShareRefused)
     scene.deliver()
     scene.push("b", "c", ONE // 2)
     scene.deliver()
@@ -122,32 +118,32 @@ def test_a_push_that_comes_while_its_sender_is_asked_is_refused() -> None:
     scene = founded()
     scene.push("b", "a", ONE // 2)
     scene.deliver(lose=(Ack,))
-    read(scene, "a", "b")
+    scene.read("a", "b")
     scene.mail.clear()
     scene.push("c", "a", ONE // 2)
     scene.deliver()
-    read(scene, "a", "c")
+    scene.read("a", "c")
     scene.deliver()
     assert scene.peers["c"].account.weight == ONE
 
 
 def test_asking_again_repeats_the_question_until_something_comes() -> None:
     scene = founded()
-    assert [type(letter.body) for letter in letters(read(scene, "a", "b"))] == [Read]
+    assert [type(letter.body) for letter in letters(scene.read("a", "b"))] == [Read]
     scene.mail.clear()
-    read(scene, "a", "b")
+    scene.read("a", "b")
     scene.deliver()
     scene.step("b")
     scene.deliver()
-    assert not read(scene, "a", "b")
+    assert not scene.read("a", "b")
     assert shown(scene)
 
 
 def test_two_that_read_each_other_answer_without_a_step() -> None:
     scene = founded()
     for _ in range(3):
-        read(scene, "a", "b")
-        read(scene, "b", "a")
+        scene.read("a", "b")
+        scene.read("b", "a")
         scene.deliver()
     assert shown(scene, "a") and shown(scene, "b")
 
@@ -159,13 +155,13 @@ def test_two_that_read_each_other_answer_without_a_step() -> None:
 )
 def test_what_nobody_reads_is_sent_back(config: ProtocolConfig, other: str, why: str) -> None:
     scene = founded(config)
-    read(scene, "a", "b")
+    scene.read("a", "b")
     scene.deliver(Read)
     scene.step("b")
     if other:
         scene.deliver(Offer)
         assert shown(scene) == ()
-    effects = read(scene, "a", other)
+    effects = scene.read("a", other)
     assert ShareRefused("b", why) in effects + scene.deliver()
     assert not scene.peers["b"].account.outstanding
 
@@ -174,7 +170,7 @@ def test_what_nobody_reads_is_sent_back(config: ProtocolConfig, other: str, why:
 def test_a_model_that_is_not_finite_is_not_there_to_be_read(fixed_members: bool) -> None:
     """Rules of rounds decide about such shares themselves, but see none that is to be read."""
     scene = Scene(SMALL, Requirements(whole=False, fixed_members=fixed_members)).founded(*"abc")
-    read(scene, "a", "b")
+    scene.read("a", "b")
     scene.deliver(Read)
     scene.step("b")
     effects = scene.receive(scene.mail.popleft(), finite=False)
@@ -183,7 +179,7 @@ def test_a_model_that_is_not_finite_is_not_there_to_be_read(fixed_members: bool)
     scene.deliver()
     assert not scene.peers["b"].account.outstanding
     # Its next one may be.
-    read(scene, "a", "b")
+    scene.read("a", "b")
     scene.deliver(Read)
     scene.step("b")
     scene.deliver()
@@ -197,7 +193,7 @@ def test_a_peer_that_has_gone_or_leaves_is_not_shown_anything_and_shows_nothing(
     assert not scene.sent(scene.step("b"), Offer)
     scene.leave("b")
     for reader, other in (("b", "c"), ("c", "b"), ("c", "nobody")):
-        read(scene, reader, other)
+        scene.read(reader, other)
     scene.deliver()
     assert not scene.peers["b"].reading.asking and not scene.peers["c"].reading.asking
 
@@ -205,7 +201,7 @@ def test_a_peer_that_has_gone_or_leaves_is_not_shown_anything_and_shows_nothing(
 def test_who_joins_takes_its_copy_whatever_it_wanted_to_read_before() -> None:
     scene = founded()
     scene.enter("n")
-    read(scene, "n", "a")
+    scene.read("n", "a")
     scene.join("n", "a")
     scene.go_on(1.2, step_s=0.2, turns=True)
     assert scene.peers["n"].state.weight == ONE // 2

@@ -99,11 +99,11 @@ def test_a_rule_that_says_nothing_pushes_and_takes_one_at_a_time() -> None:
     for register in given:
         effects = table().act("a", partial(RuleContext.push, peer="b", weight=5, register=register))
         assert of(effects, Snapshot) == [Snapshot(1, "y")], "however it is given"
-    scene = Scene().founded("a", "b")
+    scene = Scene().founded()
     with pytest.raises(LocalProtocolError, match=r"the rule's requirements\.share_registers is 1"):
         scene.act("a", push_pair)
     body = a_push(size_bytes=128, form=Form(registers=2))
-    effects = scene.receive(scene.letter("a", "b", body, frame_bytes=128))
+    effects = scene.tell("a", "b", body, frame_bytes=128)
     assert ShareRefused("a", "of 2 registers, and scripted takes 1") in effects
 
 

@@ -15,7 +15,7 @@ Lives = tuple[tuple[PeerId, Incarnation], ...]
 
 
 def asks(scene: Scene, to: str, *lives: tuple[PeerId, Incarnation], by: str = "asker") -> Effects:
-    return scene.receive(scene.letter(by, to, Stop(lives)))
+    return scene.tell(by, to, Stop(lives))
 
 
 def ended(effects: Effects) -> bool:
@@ -64,7 +64,7 @@ def test_a_member_that_passes_it_on_is_not_answered_nor_are_many_others(scene: S
 
 def test_whoever_asked_hears_how_far_it_is_until_nobody_needs_it() -> None:
     scene, heard = Scene(), list[Stopping]()
-    scene.founded("a", "b", rules={"a": GoSGD(p=1.0), "b": GoSGD(p=1.0)})
+    scene.founded(rules={"a": GoSGD(p=1.0), "b": GoSGD(p=1.0)})
 
     def deliver() -> None:
         while scene.mail:

@@ -17,7 +17,7 @@ FOLDER = Path(__file__).with_name("transcripts")
 
 
 def pushed(config: ProtocolConfig = SMALL, weight: int = ONE // 2, host: bytes = b"") -> Scene:
-    scene = Scene(config).founded("a", "b", host=host)
+    scene = Scene(config).founded(host=host)
     scene.push("a", "b", weight)
     return scene
 
@@ -64,7 +64,7 @@ def memory() -> Scene:
 
 
 def shards() -> Scene:
-    scene = Scene().founded("a", "b", shards=2)
+    scene = Scene().founded(shards=2)
     scene.act("a", lambda context: context.push_shards("b", {0: ONE // 2, 1: ONE // 4}))
     scene.deliver()
     return mixed(scene)
@@ -120,7 +120,7 @@ def join() -> Scene:
 
 
 def leave() -> Scene:
-    scene = Scene().founded("a", "b")
+    scene = Scene().founded()
     scene.leave("a")
     scene.deliver()
     return mixed(scene)

@@ -25,7 +25,7 @@ def alone(incarnation: int = 1) -> Scene:
 
 def rooted() -> Scene:
     """A peer a that has accepted a share of b."""
-    scene = Scene().founded("a", "b")
+    scene = Scene().founded()
     scene.push("b", "a")
     scene.deliver()
     scene.mix_all("a")
@@ -36,12 +36,12 @@ def rooted() -> Scene:
 def test_a_message_in_ones_own_name_is_an_error() -> None:
     scene = alone()
     with pytest.raises(RemoteProtocolError, match="own name"):
-        scene.receive(scene.letter("a", "a", Ask()))
+        scene.tell("a", "a", Ask())
 
 
 def test_who_writes_to_an_earlier_life_learns_who_lives_here_now() -> None:
     scene = alone(incarnation=2)
-    (answer,) = scene.sent(scene.receive(scene.letter("b", "a", Query(1))), Hello)
+    (answer,) = scene.sent(scene.tell("b", "a", Query(1)), Hello)
     assert answer.members[0].incarnation == 2
     assert not scene.peers["a"].account.decided
 
@@ -55,14 +55,14 @@ def test_a_peer_of_another_model_is_told_this_ones_and_the_first_difference_is_n
     assert [e.reason for e in of(scene.receive(letter), PeerRefused)] == [
         "it trains another model: tensor 0 is x (4,) float64 here and x (5,) float64 there"
     ]
-    assert scene.receive(scene.letter("b", "a", Describe(SCHEMA))) == []
+    assert scene.tell("b", "a", Describe(SCHEMA)) == []
 
 
 def test_a_stranger_of_another_swarm_is_not_listened_to_but_about_what_was_pushed() -> None:
     scene = rooted()
     scene.introduce("c", "a")
-    assert scene.receive(scene.letter("c", "a", Ask(), swarm=OTHER_ANCHOR)) == []
-    effects = scene.receive(scene.letter("c", "a", Query(1), swarm=OTHER_ANCHOR))
+    assert scene.tell("c", "a", Ask(), swarm=OTHER_ANCHOR) == []
+    effects = scene.tell("c", "a", Query(1), swarm=OTHER_ANCHOR)
     assert scene.sent(effects, Ack) == [Ack(1, 0)]
 
 
@@ -71,11 +71,11 @@ def test_a_stranger_of_another_swarm_is_not_listened_to_but_about_what_was_pushe
 def test_who_never_said_hello_leaves_no_trace_in_the_ledger(body: Body, swarm: bytes) -> None:
     scene = rooted()
     before = dict(scene.peers["a"].account.decided)
-    (answer,) = scene.sent(scene.receive(scene.letter("c", "a", body, swarm=swarm)), object)
+    (answer,) = scene.sent(scene.tell("c", "a", body, swarm=swarm), object)
     assert isinstance(answer, Hello) and answer.reply
     assert scene.peers["a"].account.decided == before
     scene.introduce("c", "a")
-    scene.receive(scene.letter("c", "a", Query(1)))
+    scene.tell("c", "a", Query(1))
     assert scene.peers["a"].account.decided[("c", 1)] == (1, 0)
 
 
@@ -92,7 +92,7 @@ def test_no_word_of_a_life_from_far_ahead_is_taken_in(body: Body, known: bool) -
         scene.push("a", "b")
     before = dict(scene.peers["a"].account.decided), dict(scene.peers["a"].account.outstanding)
     for swarm in (ANCHOR, OTHER_ANCHOR):
-        assert scene.receive(scene.letter("b", "a", body, incarnation=FAR, swarm=swarm)) == []
+        assert scene.tell("b", "a", body, incarnation=FAR, swarm=swarm) == []
     account = scene.peers["a"].account
     assert (account.decided, account.outstanding) == before
 
@@ -100,7 +100,7 @@ def test_no_word_of_a_life_from_far_ahead_is_taken_in(body: Body, known: bool) -
 def test_one_whose_clock_is_far_ahead_is_told_of_by_name() -> None:
     scene = alone()
     body = hello(member("b"), rooted=False, reply=True)
-    assert scene.receive(scene.letter("b", "a", body, incarnation=FAR)) == [
+    assert scene.tell("b", "a", body, incarnation=FAR) == [
         PeerRefused("b", "its clock is far ahead of this peer's: set both by the same time")
     ]
     assert scene.peers["a"].known() == ()

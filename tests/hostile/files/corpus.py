@@ -98,9 +98,6 @@ class Outcome:
         return ""
 
 
-Read = Callable[[Corpus, Path], Sequence[str]]
-
-
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command that reads what somebody else left."""

@@ -116,7 +116,7 @@ def test_a_peer_that_was_told_another_format_is_named() -> None:
     form = Form("float16", bare=True)
     size = form.size_bytes(scene.peers["b"].state.schema, 0)
     push = a_push(seq=7, size_bytes=size, form=form, epoch=1, round=1, step=1)
-    scene.receive(scene.letter("a", "b", push, frame_bytes=size))
+    scene.tell("a", "b", push, frame_bytes=size)
     effects = scene.step("b", trained=False)
     assert "is float16, and int8 here: give all peers the same wire" in str(effects[-1])
 
@@ -125,6 +125,6 @@ def test_a_difference_that_belongs_to_no_round_is_sent_back() -> None:
     scene = Scene().founded("a", "b", rules={peer: Choco() for peer in "ab"})
     form = Form(bare=True)
     push = a_push(form=form)
-    scene.receive(scene.letter("a", "b", push, frame_bytes=64))
+    scene.tell("a", "b", push, frame_bytes=64)
     effects = scene.step("b", trained=False)
     assert ShareRefused("a", "of a difference, and of no round") in effects

@@ -83,7 +83,7 @@ def test_two_registers_that_belong_to_no_round_are_sent_back() -> None:
     scene = Scene().founded("a", "b", rules={peer: GradientTracking() for peer in "ab"})
     form = Form(registers=2)
     push = a_push(size_bytes=128, form=form)
-    scene.receive(scene.letter("a", "b", push, frame_bytes=128))
+    scene.tell("a", "b", push, frame_bytes=128)
     effects = scene.step("b", trained=False)
     assert ShareRefused("a", "of several registers, and of no round") in effects
 
