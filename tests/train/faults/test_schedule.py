@@ -11,6 +11,7 @@ from rumor.train.faults.schedule import (
     KINDS,
     LIVE_KINDS,
     Fault,
+    Slowness,
     check_faults,
     faults_as_json,
     read_faults,
@@ -190,6 +191,20 @@ def test_names_take_the_place_of_positions_and_digits_stay_a_name() -> None:
     assert (cut.peer, cut.to) == ("ann", "7")
     assert partition.groups == (("ann", "bob"), ("7",))
     assert restart.peers == ("7",)
+
+
+def test_the_largest_factor_counts_and_an_end_takes_only_its_own_away() -> None:
+    slowness = Slowness()
+    three, five = slowness.begin("a", 3.0), slowness.begin("a", 5.0)
+    assert (slowness.of("a"), slowness.of("b")) == (5.0, 1.0)
+    slowness.end("a", five)
+    slowness.end("a", five)
+    assert slowness.of("a") == 3.0
+    slowness.end("b", three)
+    slowness.end("a", three)
+    assert slowness.of("a") == 1.0
+    slowness.begin("a", 0.5)
+    assert slowness.of("a") == 0.5
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "faults.md"

@@ -179,18 +179,6 @@ def test_each_message_comes_twice(scene: Scene) -> None:
     assert {message.frame for message in came} == {FRAME}
 
 
-def test_a_partition_lets_pass_what_stays_within_a_group(scene: Scene) -> None:
-    scene.plan(fault("partition", groups=[["a", "b"]], for_s=60))
-    for id in IDS:
-        scene.open(id)
-    for source, to in (("a", "b"), ("b", "c"), ("c", "a")):
-        scene.pass_by(source, to)
-    assert [numbers(taken(scene.ends[id])) for id in ("b", "c", "a")] == [[1], [], []]
-    scene.now_s = 61.0
-    scene.pass_by("b", "c")
-    assert numbers(taken(scene.ends["c"])) == [1]
-
-
 @pytest.mark.extended
 def test_a_reset_loses_what_is_queued_and_then_messages_pass_again(scene: Scene) -> None:
     a, b = scene.pair(fault("reset", peer="b") | {"at_s": 10})

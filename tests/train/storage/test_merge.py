@@ -74,13 +74,16 @@ def test_weights_far_below_a_unit_count_in_proportion(tmp_path: Path) -> None:
     assert digest(merge(fine)) == digest(merge(whole))
 
 
-def test_integer_tensors_are_those_of_the_heaviest_peer(tmp_path: Path) -> None:
-    models = [
-        saved(tmp_path, "a", 1, n=torch.tensor(7)),
-        saved(tmp_path, "b", 2, n=torch.tensor(9)),
-        saved(tmp_path, "c", 2, n=torch.tensor(11)),
-    ]
-    assert merge(models)["n"] == 9
+def test_integers_and_what_is_a_peers_own_are_those_of_the_heaviest(tmp_path: Path) -> None:
+    models = []
+    for peer, units, value in (("a", 1, 7), ("b", 3, 9), ("c", 3, 11)):
+        tensors = {"n": torch.tensor(value), "x": ones(0.0), "queue": ones(value)}
+        path, told = tmp_path / f"{peer}.safetensors", {"peer": peer, "weight_units": str(units)}
+        save_model(path, tensors, told | {"local": '["queue"]'})
+        models.append(open_model(path))
+    merged = merge(models)
+    assert merged["n"] == 9 and torch.equal(merged["queue"], ones(9.0))
+    assert consensus_distance(models) == 0
 
 
 def test_tensors_on_which_all_agree_come_out_as_they_went_in(tmp_path: Path) -> None:
@@ -257,14 +260,3 @@ def test_models_are_of_one_swarm_if_their_peers_have_met(
         with pytest.raises(TrainingError, match="trained in 2 swarms") as refused:
             merge_models(models)
         assert "; ".join(", ".join(swarm) for swarm in swarms) in str(refused.value)
-
-
-def test_what_is_a_peers_own_is_that_of_the_heaviest_and_no_distance(tmp_path: Path) -> None:
-    models = []
-    for peer, units, value in (("a", 1, 1.0), ("b", 3, 2.0)):
-        tensors = {"x": ones(0.0), "queue": ones(value)}
-        metadata = {"peer": peer, "weight_units": str(units), "local": '["queue"]'}
-        save_model(tmp_path / f"{peer}.safetensors", tensors, metadata)
-        models.append(open_model(tmp_path / f"{peer}.safetensors"))
-    assert torch.equal(merge(models)["queue"], ones(2.0))
-    assert consensus_distance(models) == 0
