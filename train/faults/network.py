@@ -231,8 +231,4 @@ class NetworkFaults:
 
 def _any_of(chances: Sequence[_RandomFault], kind: str) -> float:
     """Return the probability that at least one fault of a kind strikes."""
-    spared = 1.0
-    for fault in chances:
-        if fault.kind == kind:
-            spared *= 1 - fault.amount
-    return 1 - spared
+    return 1 - math.prod([1 - fault.amount for fault in chances if fault.kind == kind])

@@ -27,6 +27,7 @@ NEWCOMERS_MAX = 100_000
 """Maximum number of peers that join during one run; more than any simulation so far."""
 
 
+# JSON's true and false are numbers to Python.
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 

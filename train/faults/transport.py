@@ -175,12 +175,15 @@ class FaultyTransport(Transport):
         if not times_s:
             received.finish()
             return
-        message = _whole(received)
+        parts = []
+        while received.more:
+            parts.append(bytes(received.frame()))
+        message = _Held(received.header, received.route, received.key, received.place, parts)
         first_s, *copies_s = times_s
         for copy_s in copies_s:
-            self._hold(replace(message), copy_s)
+            heappush(self._held, (copy_s, next(self._order), replace(message)))
         if first_s > now_s:
-            self._hold(message, first_s)
+            heappush(self._held, (first_s, next(self._order), message))
             return
         yield message
         self.malformed += message.finish()
@@ -196,14 +199,3 @@ class FaultyTransport(Transport):
             return (now_s,)
         # The time of sending is unknown; on one machine it is nearly the current time.
         return self._faults.arrivals(now_s, index, self._me, (now_s,))
-
-    def _hold(self, message: _Held, due_s: float) -> None:
-        heappush(self._held, (due_s, next(self._order), message))
-
-
-def _whole(received: Received) -> _Held:
-    """Read a whole message from its socket."""
-    parts = []
-    while received.more:
-        parts.append(bytes(received.frame()))
-    return _Held(received.header, received.route, received.key, received.place, parts)

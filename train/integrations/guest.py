@@ -77,6 +77,7 @@ class Guest:
             # The new peer uses the folder of the earlier one.
             config = replace(config, id=self.peer.id)
         asked = resolve_config(config, {"signals": self._asked}, environment()).signals
+        # After a signal, the trainer itself ends training, and writes a checkpoint first.
         peer = Peer(model, replace(config, signals=False), checkpoints=False)
         if state is not None:
             peer.load_state_dict(state)

@@ -73,6 +73,7 @@ class _Feed:
 
     def add(self, peer: str, row: Mapping[str, Any]) -> None:
         if self._calls.qsize() >= self._rows_max:
+            # A broken logger has had its warning.
             self._dropped += not self._is_broken
         elif not self._is_broken:
             x = int(row.get("swarm_steps", row.get("step", 0)))

@@ -12,7 +12,7 @@ from ...gossip.weight import in_units
 from ..model import frozen_names, named_state
 from ..runtime.shutdown import MergeResult
 from ..runtime.telling.stats import METRICS, PeerStats
-from ..storage.merge import as_text, runs_of, save_model, with_aliases
+from ..storage.merge import runs_of, save_model, with_aliases
 from ..tensors.vector import Vector
 
 __all__ = ["Report", "State", "save_peer_model"]
@@ -85,9 +85,9 @@ def save_peer_model(
         metadata["local"] = json.dumps(own)
     if schema.shards > 1:
         metadata["shard_units"] = ",".join(str(in_units(weight)) for weight in stats.weights)
-        metadata["shard_runs"] = as_text(with_aliases(runs_of(schema), state))
+        metadata["shard_runs"] = json.dumps(with_aliases(runs_of(schema), state))
         if orders := {tensor.name: tensor.axes for tensor in schema.tensors if tensor.order}:
-            metadata["shard_orders"] = as_text(with_aliases(orders, state))
+            metadata["shard_orders"] = json.dumps(with_aliases(orders, state))
     tensors = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, tensor in state.items()

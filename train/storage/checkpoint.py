@@ -222,6 +222,7 @@ class CheckpointFolder:
         number = number or self.next_number()
         path = self.path / f"checkpoint-{number:06}.safetensors"
         write_checkpoint(checkpoint, path)
+        # A damaged one is no fallback, and goes first.
         sound = [each for _, each in before if each not in self._refused]
         kept = sound[-(self._kept - 1) :] if self._kept > 1 else []
         for _, each in before:

@@ -3,7 +3,6 @@
 Tensors are read one at a time, so merging takes the memory of one model for any number of peers.
 """
 
-import json
 import reprlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -32,7 +31,6 @@ __all__ = [
     "Run",
     "Runs",
     "SavedModel",
-    "as_text",
     "consensus_distance",
     "digest",
     "merge",
@@ -178,11 +176,6 @@ def with_aliases(told: Mapping[str, _T], state: Mapping[str, Any]) -> dict[str, 
         if isinstance(tensor, Tensor) and tensor.data_ptr() in by_place:
             found.setdefault(name, by_place[tensor.data_ptr()])
     return found
-
-
-def as_text(told: Mapping[str, tuple[Run, ...] | tuple[int, ...]]) -> str:
-    """Return runs, or orders of axes, by tensor, as text for the header of a file."""
-    return json.dumps(told, separators=(",", ":"))
 
 
 def merging_weights(models: Sequence[SavedModel]) -> dict[str, int]:

@@ -70,7 +70,11 @@ def read_packages(folder: Path) -> Corpus:
         found.setdefault(package, []).append(path.read_bytes())
     texts = {name: b"\n".join(files) for name, files in found.items()}
     # By name, so that the same ones are held out on every machine and in every version.
-    test = {name: text for name, text in texts.items() if _is_held_out(name)}
+    test = {
+        name: text
+        for name, text in texts.items()
+        if blake2b(name.encode(), digest_size=1).digest()[0] % _ONE_IN == 0
+    }
     train = {name: text for name, text in texts.items() if name not in test}
     if not (train and test):
         raise ConfigError(
@@ -126,10 +130,6 @@ def _sources(folder: Path) -> list[Path]:
         folders[:] = [name for name in folders if name not in _NOT_TAKEN]
         found += [Path(where, name) for name in files if name.endswith(".py")]
     return sorted(found)
-
-
-def _is_held_out(package: str) -> bool:
-    return blake2b(package.encode(), digest_size=1).digest()[0] % _ONE_IN == 0
 
 
 def _samples(

@@ -89,6 +89,7 @@ def _sides(data: Data) -> dict[Any, Tensor]:
 
 def unwrapped(data: Data) -> Data:
     """Return the tensors of a `TensorDataset`, or of a `Subset` of one; other data as they are."""
+    # A subclass may change its samples.
     if type(data) is TensorDataset:
         return data.tensors
     if type(data) is Subset and is_tensors(held := unwrapped(data.dataset)):

@@ -32,25 +32,20 @@ def quadratic(*, seed: int) -> Task:
     inputs = rng.standard_normal((N_SAMPLES, N_FEATURES)) * scales
     targets = inputs @ rng.standard_normal((N_FEATURES, 1))
     targets += NOISE * rng.standard_normal((N_SAMPLES, 1))
+    # With A = QR, f(x) - f(x*) is 1/2 |R(x - x*)|^2 / N_SAMPLES, the same loss on the rows of a
+    # scaled R, without subtracting two nearly equal numbers.
+    q, r = np.linalg.qr(inputs)
+    scale = np.sqrt(N_FEATURES / N_SAMPLES)
     return Task(
         name="quadratic",
         model=partial(nn.Linear, N_FEATURES, 1, bias=False),
         train=(_float32(inputs), _float32(targets)),
-        test=_excess(inputs, targets),
+        test=(_float32(scale * r), _float32(scale * (q.T @ targets))),
         loss=_half_mean_square,
         lr=0.02,
         batch_size=32,
         steps=500,
     )
-
-
-def _excess(inputs: NDArray[np.float64], targets: NDArray[np.float64]) -> tuple[Tensor, Tensor]:
-    # With A = QR, f(x) - f(x*) is 1/2 |R(x - x*)|^2 / n_samples, the same loss on the rows of a
-    # scaled R, without subtracting two nearly equal numbers.
-    n_samples, n_features = inputs.shape
-    q, r = np.linalg.qr(inputs)
-    scale = np.sqrt(n_features / n_samples)
-    return _float32(scale * r), _float32(scale * (q.T @ targets))
 
 
 def _float32(array: NDArray[np.float64]) -> Tensor:

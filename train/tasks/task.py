@@ -397,6 +397,7 @@ class Task:
 @contextmanager
 def _evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation mode within a block; then restore each submodule's mode."""
+    # `model.train()` would also set those that their user has frozen.
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
