@@ -48,12 +48,8 @@ _TERM = re.compile(r"(\d+(?:\.\d+)?)(s|m|min|h|steps?)")
 class Recurrence:
     """Tells when an interval of seconds or of steps, whichever ends first, has passed.
 
-    Args:
-        every: The interval as people type it: ``60s``, ``5min``, ``1h``, ``500steps``, two of them
-            as in ``60s,500steps``, or ``never``.
-
-    Raises:
-        ConfigError: *every* has another form.
+    *every* is as people type it: ``60s``, ``5min``, ``1h``, ``500steps``, two of them as in
+    ``60s,500steps``, or ``never``.
     """
 
     def __init__(self, every: str) -> None:
@@ -495,7 +491,6 @@ class PeerConfig(
         require_topology(rule, self.topology, self._is_tree)
 
     def _is_tree(self) -> bool:
-        """True if the founders form a tree, whatever their names."""
         names = [f"{index:06}" for index in range(self.founders)]
         return over(self.topology, self.seed, names).is_tree
 
@@ -517,12 +512,7 @@ class PeerConfig(
         return replace(self, checkpoint=CheckpointConfig(folder=self.out / CHECKPOINTS))
 
     def named(self) -> str:
-        """Return the id; default: the machine's name in the roster, its host in ``join`` if it has
-        an address of that list, or else the host's name with a random end.
-
-        Raises:
-            ConfigError: See `keyring`.
-        """
+        """Return the id, or the default: the machine's name in the roster, or from its host."""
         if self.id is not None:
             return self.id
         if (keyring := self.keyring()) is not None:
@@ -536,12 +526,7 @@ class PeerConfig(
         return re.sub(r"[^A-Za-z0-9_.-]", "-", name)[-64:]
 
     def keyring(self) -> Keyring | None:
-        """Read the peer's key and the roster from their files; return None without keys.
-
-        Raises:
-            ConfigError: A file cannot be read, other users can read the key, or the roster does not
-                list it.
-        """
+        """Read the peer's key and the roster from their files; return None without keys."""
         return read_keyring(self.key, self.roster)
 
     def make_rule(self) -> Rule:
@@ -576,11 +561,7 @@ OWN_TASK: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(TrainingSettings):
-    """The training of one peer.
-
-    Raises:
-        ConfigError: A field is out of range.
-    """
+    """The training of one peer."""
 
     task: str = setting(
         "digits",
@@ -655,11 +636,7 @@ def _parse_binds(bind: str | tuple[str, ...] | None) -> str | tuple[str, ...] | 
 
 
 def _several(name: str, addresses: Any) -> tuple[str, ...]:
-    """Return the addresses of a setting, which may be a single one.
-
-    Raises:
-        ConfigError: They are not strings.
-    """
+    """Return the addresses of a setting, which may be a single one."""
     several = (addresses,) if isinstance(addresses, str) else addresses
     if not isinstance(several, Iterable) or not all(isinstance(each, str) for each in several):
         raise ConfigError(

@@ -118,14 +118,13 @@ class Peer:
 
     ``with Peer(model) as peer:`` enters once the swarm is founded or joined; a newcomer's model
     is then a copy of its donor's. Call `step` after each ``optimizer.step()``. Without a block,
-    `start` and `close` do the same. A peer works only in the process that started it: forked
-    children, such as a data loader's workers, neither end it nor can use it.
+    `start` and `close` do the same. Forked children, such as a data loader's workers, neither end
+    the peer nor can use it.
 
-    A peer ends in one of three ways. The end of the block, or `close`, is for a finished loop:
-    the peer merges with the others, for ``linger_s`` at most, and leaves. `leave` is for a loop
-    that stops while others train on: the peer hands over its weight without waiting for them.
-    `merge` gives the swarm's average before the end of the block, for example to evaluate it; the
-    peer stays a member, and takes no more steps.
+    The end of the block, or `close`, is for a finished loop: the peer merges with the others, for
+    ``linger_s`` at most, and leaves. `leave` is for a loop that stops while others train on: the
+    peer hands over its weight without waiting for them. `merge` gives the swarm's average before
+    the end of the block, for example to evaluate it.
 
     Defaults come from the environment if `rumor run`, Slurm or torchrun started the script.
 
@@ -140,14 +139,12 @@ class Peer:
             makes one from a spec.
         name: Name of this peer, unique in its swarm (`PeerConfig.id`).
         out: Folder for its ledger, metrics, checkpoints and, at the end, the model.
-        swarm: Name of its swarm if a process makes several peers for different swarms, such as a
-            GAN's two models. Default: the first peers of all processes form one swarm, the second
-            ones another, and so on.
+        swarm: Name of its swarm if a process makes several peers, such as for a GAN's two models.
+            Default: the first peers of all processes form one swarm, the second ones another.
         evaluate: Returns ``{"accuracy": ..., "loss": ...}``, or one of them, of the `average` of
             all.
         evaluate_every: Steps between evaluations; requires *evaluate*, and vice versa.
-        checkpoints: True to write checkpoints into *out*; False if the caller keeps its
-            `state_dict`.
+        checkpoints: False if the caller keeps its `state_dict`, and *out* needs no checkpoints.
         group: Process group of all processes that train the model together; default: that of its
             `DistributedDataParallel`, or the mesh of its DTensors (FSDP2, tensor parallel). They
             are one peer: each makes it, and makes the same calls of it.
@@ -199,14 +196,13 @@ class Peer:
         self._rule = self.config.make_rule()
         self._model = model
         self._stop = threading.Event()
-        """Set on any thread to end all waiting: for a swarm, or for members in a step or at the
-        end."""
+        """Set on any thread to end all waiting for others."""
         self._counters = Counters()
         self._runtime: PeerRuntime | None = None
         self.merged: MergeResult | None = None
         """Result of the last `merge`, including that at the end of the block; None before."""
-        # The assumed duration of a step, seconds, until the first two are over.
-        self._left, self._pace_s = False, 0.05
+        self._left = False
+        self._pace_s = 0.05  # assumed until the first two steps are over
         self._leaving = threading.Lock()
         self._stepped_s: float | None = None
         self._signals = SignalHandling(self._stop)
@@ -318,10 +314,9 @@ class Peer:
         return not self._is_follower
 
     def register(self, **objects: Stateful) -> None:
-        """Save the state of these objects in checkpoints, by these names.
+        """Save the state of these objects in checkpoints; after `resume`, restore it now.
 
-        An optimizer, a scheduler, anything with ``state_dict`` and ``load_state_dict``. After
-        `resume`, their state is restored now.
+        They have ``state_dict`` and ``load_state_dict``, such as an optimizer or a scheduler.
 
         Raises:
             ConfigError: One has no state, or the checkpoint has nothing by its name.
@@ -338,9 +333,8 @@ class Peer:
         """Load the last checkpoint: the model, all registered objects, and the known peers.
 
         Returns False without a checkpoint. Training continues at `steps`. Call it before entering
-        the block; from then on other processes are locked out of the folder. Weight is not
-        restored: in the swarm the peer is a newcomer, which copies a donor's model. Random streams
-        are restored on entering the block.
+        the block, which restores random streams. Weight is not restored: in the swarm the peer is a
+        newcomer, which copies a donor's model.
 
         Raises:
             ConfigError: It is another peer's, or of another model; or a process uses the folder.
@@ -374,8 +368,7 @@ class Peer:
     def state_dict(self) -> dict[str, Any]:
         """Return the state to keep in your own checkpoints next to the model.
 
-        It has the id, incarnation, steps, swarm and known peers; and the weight, for information
-        only. Values are JSON values, except ``anchor``: tensors, which some wires need.
+        Its values are JSON values, except ``anchor``: tensors, which some wires need.
         """
         group = self._group
         if group is None:
@@ -408,10 +401,9 @@ class Peer:
 
     @_on_all_ranks
     def save_checkpoint(self, *, wait: bool = False) -> bool:
-        """Write a checkpoint now, in addition to the scheduled ones.
+        """Copy the state for a checkpoint now, which a thread writes to disk; *wait* waits for it.
 
-        Training pauses while the state is copied; a thread writes it to disk, and *wait* waits for
-        it. Returns False if the last one is still being written.
+        Returns False if the last one is still being written.
 
         Raises:
             LocalProtocolError: The peer is not running, or keeps no checkpoints.
@@ -462,8 +454,7 @@ class Peer:
     def on_start(self, callback: Callable[[], object]) -> None:
         """Call *callback* once the peer has its initial model, or now if it already has.
 
-        The initial model is the founders', the donor's, or the one in a checkpoint. Make copies of
-        the model, such as a target network, there, as the start replaces the model.
+        Make copies of the model, such as a target network, there, as the start replaces the model.
         """
         if not self._has_begun:
             self._on_start.append(callback)
@@ -552,10 +543,9 @@ class Peer:
     def close(self, error: BaseException | None = None) -> None:
         """Wait for the others to finish, for ``linger_s`` at most, merge with them, and leave.
 
-        Writes checkpoint and model if the peer has a folder. The end of the block calls it, and the
-        end of the interpreter if needed. After `leave` it only closes sockets and files. A second
-        call, or one in a forked child, does nothing. With the *error* that ended training, the
-        peer leaves without merging.
+        Writes checkpoint and model if the peer has a folder. After `leave` it only closes sockets
+        and files; a second call does nothing. With the *error* that ended training, the peer leaves
+        without merging.
 
         Raises:
             TrainingError: As for `merge`.
@@ -644,10 +634,7 @@ class Peer:
         return shown
 
     def stats(self) -> PeerStats:
-        """Current figures; available on any thread, before the start and after the end.
-
-        In a group, those of other processes than the leader are of the last exchange.
-        """
+        """Return current figures, on any thread; in a group, followers have the last exchange's."""
         if self._is_follower:
             return self._shown
         stats = PeerStats(
@@ -680,8 +667,7 @@ class Peer:
 
     @property
     def ended_by(self) -> str:
-        """Id of the peer whose end should also end this loop, under a rule such as
-        ``seasgd:progress=fastest``, or ``rumor stop``; empty while the loop should continue."""
+        """Id of the peer whose end should end this loop, or ``rumor stop``; empty until then."""
         if self._group is not None:
             return self._shown.ended_by
         return "" if self._runtime is None else self._runtime.ended_by
@@ -721,8 +707,8 @@ class Peer:
                 when a row is written.
             samples: Number of samples in the step, for a rule that weights steps by them, such as
                 ``gosgd:emission=per-second,samples=32``: under it, a step of 64 counts twice.
-            lr: Learning rate of the step, if it changes from step to step, for rules with a state
-                proportional to it, such as ``gradient-tracking``.
+            lr: Learning rate of the step, if it changes, for rules with a state proportional to it,
+                such as ``gradient-tracking``.
 
         Raises:
             ConfigError: *samples* is given and the rule does not weight steps by samples, or the
@@ -786,10 +772,10 @@ class Peer:
         return found if self._group is None else found | runtime.look(swarm_figures)
 
     def overlap(self, optimizer: Optimizer) -> BackwardSteps:
-        """Take *optimizer*'s steps within the backward pass.
+        """Take *optimizer*'s steps within the backward pass, for a rule such as ``gosgd:layers=8``.
 
-        A rule such as ``gosgd:layers=8`` can then push each shard as soon as its step is done. Call
-        ``finish()`` of the result in place of ``optimizer.step()``.
+        Each shard is pushed as soon as its step is done. Call ``finish()`` of the result in place
+        of ``optimizer.step()``.
         """
         if self._group is not None:
             raise ConfigError("overlap() needs a whole model, and several processes hold it")
@@ -799,8 +785,7 @@ class Peer:
         self._running().call("trained_shard", shard=shard)
 
     def log(self, *, accuracy: float | None = None, loss: float | None = None) -> None:
-        """Record accuracy (a fraction) and mean loss on held-out data, for metrics, loggers and
-        `stats`; the loss of a training batch goes to `step`."""
+        """Record accuracy (a fraction) and mean loss on held-out data; `step` takes a batch's."""
         if not self._is_follower:
             self._running()
             accuracy, loss = _number("accuracy", accuracy), _number("loss", loss)
@@ -809,11 +794,10 @@ class Peer:
     def model_state_dict(self) -> dict[str, Any]:
         """Return the model's state dict, of detached tensors that each own their memory.
 
-        While a peer runs, its model's parameters are views into one flat tensor, and `torch.save`
-        of one of them would write all of it. Names omit the prefixes of `torch.compile` and
-        `DistributedDataParallel`, so an unwrapped model can load it. In a group, the leader gets
-        whole tensors, and the other processes an empty dictionary.
+        Names omit the prefixes of `torch.compile` and `DistributedDataParallel`, so an unwrapped
+        model can load it. In a group, the leader gets whole tensors, and the others nothing.
         """
+        # Parameters are views into one flat tensor: `torch.save` of one would write all of it.
         self._refresh()
         return {} if self._is_follower else state_dict(self._whole)
 
@@ -839,10 +823,9 @@ class Peer:
     def merge(self, timeout_s: float = 30.0) -> MergeResult:
         """Wait for the others to finish and agree with them on the average, taking no more steps.
 
-        The peer stays a member, so that its model can be evaluated and written before the end of
-        the block. The model is then the swarm's average, to within
-        `ProtocolConfig.merge_tolerance`: peers compare their models. If it is not, the result is
-        false and the log says why. This call ends after *timeout_s* seconds, or on a signal.
+        The peer stays a member, and its model is the swarm's average, to within
+        `ProtocolConfig.merge_tolerance`. If it is not, the result is false and the log says why.
+        This call ends after *timeout_s* seconds, or on a signal.
 
         Raises:
             ConfigError: *timeout_s* is not a number of seconds.
@@ -863,13 +846,11 @@ class Peer:
     def average(self, timeout_s: float = 10.0) -> Average:
         """Return the current weighted average of all live peers' models, for evaluation.
 
-        It is ``sum w_i x_i / sum w_i``, computed in float64, over the state of each peer when it
-        was read. Models are read one after another, each at its peer's next step: no weight moves,
-        and training continues, except under a synchronous rule. Shares that move in the meantime
-        count twice or not at all. It transfers one model per peer, and needs two to three models of
-        memory here. Call it between two steps, not after `merge`. The timeout for each of the
-        others is *timeout_s* seconds; the result names those that do not answer. In a group, the
-        leader alone gets its state.
+        It is ``sum w_i x_i / sum w_i``, in float64, in two to three models of memory. Models are
+        read one after another, each at its peer's next step, within *timeout_s* seconds; the
+        result names peers that do not answer. No weight moves, and training continues, except under
+        a synchronous rule. Shares that move in the meantime count twice or not at all. Call it
+        between two steps, not after `merge`. In a group, the leader alone gets the state.
 
         Raises:
             ConfigError: *timeout_s* is not a number of seconds.
@@ -894,10 +875,9 @@ class Peer:
     def leave(self) -> None:
         """Leave the swarm while others train on, without waiting for them to finish.
 
-        The peer resolves its escrow, hands its weight to a neighbor and takes no more steps;
-        `close`, or the end of the block, then does not merge. Takes ``leave_s`` at most, and gives
-        up after seconds if no peer answers. If the model is not finite, nothing is handed over and
-        the weight is burned. A peer with checkpoints writes one first.
+        The peer writes a checkpoint, if it keeps any, hands its weight to a neighbor and takes no
+        more steps; `close` then does not merge. Takes ``leave_s`` at most, and gives up after
+        seconds if no peer answers. If the model is not finite, its weight is burned.
 
         Raises:
             TrainingError: The ledger cannot be written; the weight is lost, as in a crash.
@@ -906,7 +886,7 @@ class Peer:
         self._leave()
 
     def _stop_early(self) -> NoReturn:
-        """End the process in order; merge first if the rule lets peers end after unequal steps."""
+        """End the process in order; merge first if the rule's peers may take unequal steps."""
         if requirements_of(self._rule).waits:
             self.leave()
         else:

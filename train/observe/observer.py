@@ -79,7 +79,7 @@ class _Answers:
         self._recent: deque[tuple[float, dict[Any, float]]] = deque()
 
     def add(self, status: Status, now: float) -> None:
-        # A datagram may overtake an earlier one.
+        # An answer by another of its addresses may overtake an earlier one.
         if self._recent and status.uptime_s <= self.status.uptime_s:
             return
         self.status, self.answered_s = status, now

@@ -47,22 +47,16 @@ from ...gossip import TrainingError, TransportError
 from ...gossip.effects.effects import (
     Attach,
     Combine,
-    Dismiss,
     Drop,
     Effect,
     EndTraining,
     Exchange,
-    Greet,
     Halt,
     Inspect,
     Measure,
-    Meet,
     Mix,
-    Part,
     Reclaim,
     Record,
-    Release,
-    Send,
     Snapshot,
     Stage,
     TakeSketch,
@@ -114,7 +108,7 @@ from ..storage.ledger_file import LedgerFile
 from ..tensors.buffers import give_pages_back
 from ..tensors.store import TensorStore
 from ..tensors.vector import Vector
-from .send_queue import BULK, SendQueue
+from .send_queue import BULK, Job, SendQueue
 from .telling.counters import Counters
 from .telling.deaths import DeathNotices
 from .telling.events import Events, is_told
@@ -392,7 +386,7 @@ class PeerRuntime:
                 match effect:
                     # A snapshot may still be in transfer from a device: training does not wait for
                     # it, and messages cut from it are sent before it is released.
-                    case Greet() | Dismiss() | Meet() | Part() | Send() | Release():
+                    case _ if isinstance(effect, Job):
                         self.queue.jobs.append(effect)
                     case Snapshot():
                         store.take(effect)
@@ -569,12 +563,10 @@ class PeerRuntime:
             return
         self.counters.bytes_received += envelope.frame_bytes
         self.counters.note_received(envelope, len(received.header) + envelope.frame_bytes)
-        is_alike = envelope.schema == self.store.schema.hash
-        if is_alike and isinstance(body, Hello):
-            if any(isinstance(effect, PeerRefused) for effect in effects):
-                # The clock of a refused peer with the same model is ahead. An answer with its own
-                # schema tells it so.
-                self._reply(envelope, received, Describe(self.store.schema))
+        is_refused = any(isinstance(effect, PeerRefused) for effect in effects)
+        if is_refused and isinstance(body, Hello) and envelope.schema == self.store.schema.hash:
+            # The clock of a refused peer with the same model is ahead: its own schema says so.
+            self._reply(envelope, received, Describe(self.store.schema))
         bulk = isinstance(body, BULK)
         self.transport.learn(envelope.source, received.route, bulk=bulk, place=received.place)
         self._carry_out(effects, frame)

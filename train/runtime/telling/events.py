@@ -40,37 +40,27 @@ _HEARD_OR_GONE: Final = frozenset({"met", "recovered", "died", "left"})
 _KEPT_MAX: Final = 256
 
 
-_TOLD: Final[Mapping[type[Event], tuple[int, str, str]]] = {
-    Founded: (logging.INFO, "founded a swarm", "founded"),
-    Joined: (logging.INFO, "joined: the model is now a copy of %s's", "joined"),
-    PeerMet: (logging.INFO, "met %s", "met"),
-    PeerSuspected: (
-        logging.INFO,
-        "%s is silent: it gets no shares until it is heard again",
-        "suspected",
-    ),
-    PeerRecovered: (logging.INFO, "%s is heard again", "recovered"),
-    PeerDied: (logging.WARNING, "%s has fallen silent and is considered dead", "died"),
-    PeerLeft: (logging.INFO, "%s has left", "left"),
-    PeerRefused: (logging.WARNING, "%s cannot be one of this swarm: %s", ""),
-    StaleIncarnation: (
-        logging.WARNING,
-        "a later incarnation of this peer's own name is known to others",
-        "",
-    ),
-    SwarmGivenUp: (
-        logging.WARNING,
-        "met another swarm, joining it: steps taken alone are lost",
-        "",
-    ),
+_TOLD: Final[Mapping[type[Event], tuple[str, str]]] = {
+    Founded: ("founded a swarm", "founded"),
+    Joined: ("joined: the model is now a copy of %s's", "joined"),
+    PeerMet: ("met %s", "met"),
+    PeerSuspected: ("%s is silent: it gets no shares until it is heard again", "suspected"),
+    PeerRecovered: ("%s is heard again", "recovered"),
+    PeerDied: ("%s has fallen silent and is considered dead", "died"),
+    PeerLeft: ("%s has left", "left"),
+    PeerRefused: ("%s cannot be one of this swarm: %s", ""),
+    StaleIncarnation: ("a later incarnation of this peer's own name is known to others", ""),
+    SwarmGivenUp: ("met another swarm, joining it: steps taken alone are lost", ""),
     ViewFull: (
-        logging.WARNING,
         "%d names are kept in mind, which is all there is room for, and none of them can be "
         "forgotten: this peer lets no newcomer in",
         "full",
     ),
 }
-"""Log level, log message, and name in the file; empty to leave it out of the file."""
+"""Log message, and name in the file; empty to leave it out of the file."""
+
+# Nothing is wrong if members come, leave or pause.
+_USUAL: Final = (Founded, Joined, PeerMet, PeerSuspected, PeerRecovered, PeerLeft)
 
 
 def is_told(effect: Effect | Event) -> TypeGuard[Event]:
@@ -108,7 +98,8 @@ class Events:
             return
         if isinstance(event, PeerRefused):
             self._refused.add(event)
-        level, words, name = _TOLD[type(event)]
+        words, name = _TOLD[type(event)]
+        level = logging.INFO if isinstance(event, _USUAL) else logging.WARNING
         _log.log(level, words, *astuple(event)[: words.count("%")])
         if name:
             self._note(name, getattr(event, "donor", getattr(event, "peer", None)))
@@ -119,20 +110,16 @@ class Events:
             later = [noted for noted in self._kept if noted.number > number]
         return later[:count_max] if number else later[-count_max:]
 
-    @property
-    def suspected(self) -> frozenset[PeerId]:
-        """Suspected peers, of which the protocol may have forgotten some by now."""
-        with self._lock:
-            return frozenset(self._suspected)
+    def doubted(self) -> tuple[frozenset[PeerId], frozenset[PeerId]]:
+        """Return the suspected peers, and those whose process has ended, as their launcher said.
 
-    @property
-    def dead(self) -> frozenset[PeerId]:
-        """Peers whose process has ended, as their launcher said; the protocol has them as left."""
+        The protocol has the latter as left, and may have forgotten some of the former by now.
+        """
         with self._lock:
-            return frozenset(self._dead)
+            return frozenset(self._suspected), frozenset(self._dead)
 
     def note_death(self, peer: PeerId) -> None:
-        """Add *peer* to those that are `dead`."""
+        """Remember that the process of *peer* has ended."""
         with self._lock:
             self._dead.add(peer)
 

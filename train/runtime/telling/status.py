@@ -106,7 +106,7 @@ class StatusDesk:
         if not question.members:
             return (), False
         live = {member.id for member in protocol.table.live()}
-        suspected, dead = self._events.suspected, self._events.dead
+        suspected, dead = self._events.doubted()
 
         def standing(member: Member) -> Standing:
             if member.phase is Phase.LEFT:
