@@ -2,14 +2,11 @@
 
 import copy
 import io
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.two_tensor import TwoTensor
 
 from rumor.gossip import ConfigError, TrainingError
@@ -222,26 +219,6 @@ def test_frozen_parameters_without_values_are_to_be_loaded_or_not_to_be_compared
         sort_out(nn.BatchNorm1d(3, device="meta"))
     with pytest.raises(TrainingError, match=r"running_mean lies on the meta device"):
         sort_out(nn.BatchNorm1d(3, device="meta", affine=False))
-
-
-@pytest.fixture
-def processes(request: pytest.FixtureRequest) -> Iterator[int]:
-    """A process group, of which all but this process are make-believe."""
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=request.param)
-    yield request.param
-    dist.destroy_process_group()
-
-
-@pytest.mark.parametrize("processes", [2], indirect=True)
-def test_a_tensor_on_several_processes_is_refused(processes: int) -> None:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import distribute_tensor
-
-    spread = distribute_tensor(torch.zeros(4), init_device_mesh("cpu", (processes,)))
-    model = nn.Linear(4, 1, bias=False)
-    model.weight = nn.Parameter(spread)
-    with pytest.raises(TrainingError, match=r"weight is a DTensor.*without FSDP"):
-        sort_out(model)
 
 
 class Teaching(nn.Module):

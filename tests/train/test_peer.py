@@ -98,17 +98,6 @@ def test_a_member_warns_of_another_process_of_its_name(
     searching.join()
 
 
-def test_a_peer_that_leaves_hands_its_weight_on(founder: Member, tmp_path: Path) -> None:
-    config = settings("b", join=(founder.address,), out=tmp_path / "b")
-    with Peer(linear(0.0), config) as peer:
-        peer.leave()
-        assert peer.stats().weight_units == 0
-    until(lambda: founder.peer.members == ("a",))
-    founder.end()
-    account = audit(accounts(tmp_path / "a", tmp_path / "b"))
-    assert account.balanced and account.held == 1 * ONE
-
-
 def test_what_is_not_finite_is_never_pushed(founder: Member) -> None:
     model = linear(0.0)
     peer = Peer(model, settings("b", join=(founder.address,), rule=GoSGD(p=1.0)))
@@ -260,23 +249,6 @@ def test_a_ledger_that_cannot_be_closed_is_a_failure_as_any_other(
     for _ in range(2):
         with pytest.raises(TransportError, match="no such device"):
             runtime.require_sound()
-
-
-@pytest.mark.extended
-def test_of_two_failures_that_end_a_session_the_first_is_told_and_a_lesser_one_gives_way() -> None:
-    with pytest.raises(TrainingError, match="a full disk"), Peer(linear(), settings("a")) as peer:
-        runtime = peer._running()
-        runtime._fail(TrainingError("a rule gave up"), ends=False)
-        runtime.require_sound()
-        with pytest.raises(TrainingError, match="a rule gave up"):
-            peer.step()
-        peer.step()  # it was said once
-        runtime._fail(TrainingError("a rule gave up"), ends=False)
-        runtime._fail(TrainingError("a full disk"), ends=True)
-        runtime._fail(OSError("gone"), ends=True)
-        with pytest.raises(TrainingError, match="a full disk"):
-            peer.step()
-        peer.step()
 
 
 @pytest.mark.extended

@@ -3,8 +3,8 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -107,10 +107,6 @@ def free_address() -> str:
         return f"tcp://127.0.0.1:{free.getsockname()[1]}"
 
 
-def test_a_port_where_nobody_listens() -> None:
-    assert causes(diagnose(free_address(), timeout_s=LIMIT_S)) == ["closed"]
-
-
 @pytest.mark.extended
 def test_something_that_speaks_zeromq_and_is_no_peer() -> None:
     with closing(Transport()) as other:
@@ -210,14 +206,6 @@ def test_a_swarm_with_keys(keyed: tuple[Keys, str]) -> None:
     assert f"version {late.roster.version} is here" in refused.findings[0].advice
 
 
-@pytest.mark.extended
-def test_keys_where_there_are_none(pair: list[Member], tmp_path: Path) -> None:
-    keyring = Keys(tmp_path).keyring("m1")
-    told = "it has no keys, and this peer would have some"
-    found_in_time(pair[0].address, "keys", keyring=keyring, words=told)
-    found_in_time(free_address(), "closed", keyring=keyring)
-
-
 @pytest.mark.parametrize(
     ("phases", "words"),
     [
@@ -242,78 +230,61 @@ def test_a_model_in_words() -> None:
     assert described(vector.schema).endswith("2 frozen parameters")
 
 
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as opened:
-        yield opened
-
-
-def listener(stack: ExitStack, backlog: int = 8) -> tuple[socket.socket, str]:
-    opened = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=backlog))
-    return opened, f"tcp://127.0.0.1:{opened.getsockname()[1]}"
-
-
-def says(stack: ExitStack, act: Callable[[socket.socket], object]) -> str:
-    """The address of a server that does this with each connection."""
-    opened, address = listener(stack)
-
-    def serve() -> None:
-        with suppress(OSError):  # at the end
-            while True:
-                with closing(opened.accept()[0]) as connection, suppress(OSError):
-                    act(connection)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    stack.callback(thread.join, LIMIT_S)
-    stack.callback(opened.shutdown, socket.SHUT_RDWR)
-    return address
-
-
-def obstacle(address: str, timeout_s: float = LIMIT_S) -> tuple[str, str]:
-    finding = diagnosis._obstacle(address, None, timeout_s)
-    assert finding is not None
-    return finding.cause, finding.why
-
-
-def test_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look_up(*_: object, **__: object) -> None:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    cause, why = obstacle("tcp://no-such-host.invalid:7700")
-    assert cause == "name"
-    assert why == "the name no-such-host.invalid does not resolve (Name or service not known)"
-
-
-@pytest.mark.extended
-def test_one_from_which_nothing_comes_back(stack: ExitStack) -> None:
-    # When the queue is full, a connection gets no answer, as behind a firewall that drops.
-    _, address = listener(stack, backlog=0)
-    host, port = address.removeprefix("tcp://").split(":")
-    for _ in range(4):
-        waiting = stack.enter_context(socket.socket())
-        waiting.setblocking(False)
-        waiting.connect_ex((host, int(port)))
-    told = ("silent", "nothing comes back from 127.0.0.1 within 0.5 s")
-    assert obstacle(address, SOON_S) == told
-
-
-def test_a_network_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "cause", "why"),
+    [
+        (
+            socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+            "name",
+            "the name node-a does not resolve (Name or service not known)",
+        ),
+        (TimeoutError(), "silent", "nothing comes back from node-a within 0.5 s"),
+        (
+            ConnectionRefusedError(),
+            "closed",
+            "nobody listens at port 7700 of node-a (connection refused)",
+        ),
+        (
+            OSError(101, "Network is unreachable"),
+            "unreachable",
+            "node-a cannot be reached from this machine (Network is unreachable)",
+        ),
+    ],
+)
+def test_where_nothing_can_be_connected_to(
+    error: OSError, cause: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def connect(*_: object) -> None:
-        raise OSError(101, "Network is unreachable")
+        raise error
 
-    monkeypatch.setattr(socket.socket, "connect", connect)
-    told = "10.1.2.3 cannot be reached from this machine (Network is unreachable)"
-    assert obstacle("tcp://10.1.2.3:7700") == ("unreachable", told)
+    monkeypatch.setattr(socket, "create_connection", connect)
+    (finding,) = diagnose("node-a:7700", timeout_s=SOON_S).findings
+    assert (finding.cause, finding.why) == (cause, why)
 
 
-@pytest.mark.extended
-@pytest.mark.parametrize("banner", [b"HTTP/1.0 400 Bad request\r\n", b"\xff" * 40, b""])
-def test_another_program(stack: ExitStack, banner: bytes) -> None:
-    def answer(connection: socket.socket) -> None:
-        connection.sendall(banner)
-        connection.recv(64)
+FOREIGN = ("foreign", "what listens there is no peer, or one that is stopped")
 
-    told = ("foreign", "what listens there is no peer, or one that is stopped")
-    assert obstacle(says(stack, answer)) == told
+
+@pytest.mark.parametrize(
+    ("banner", "told"),
+    [
+        (b"HTTP/1.0 400 Bad request\r\n", FOREIGN),
+        (b"\xff" * 40, FOREIGN),
+        (b"", FOREIGN),
+        (
+            b"\xff".ljust(9, b"\0") + b"\x7f\x03\x01" + b"CURVE".ljust(52, b"\0"),
+            ("keys", "its swarm has keys, and this peer would have none"),
+        ),
+    ],
+    ids=["HTTP", "other bytes", "nothing", "with keys"],
+)
+def test_what_listens_is_known_by_its_greeting(
+    banner: bytes, told: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        there.sendall(banner)
+        there.shutdown(socket.SHUT_WR)
+        monkeypatch.setattr(socket, "create_connection", lambda *_: here)
+        (finding,) = diagnose("node-a:7700").findings
+    assert (finding.cause, finding.why) == told

@@ -72,18 +72,6 @@ def _accounts(member: Member) -> list[Account]:
 
 
 @pytest.mark.extended
-def test_one_that_disobeys_trains_on_with_all_weight(started: list[Member], tmp_path: Path) -> None:
-    started += [one_of(tmp_path, "p0", 2, linger_s=1.0)]
-    started += [one_of(tmp_path, "p1", 2, remote_stop=False)]
-    request = asked(addresses(started)[0])
-    assert not request.is_clean and ends(request) == {"p0": End.GONE, "p1": End.REFUSED}
-    assert "remote_stop=False" in request.peers["p1"].why
-    steps = started[1].peer.steps
-    until(lambda: started[1].peer.steps > steps + 5, "it trains on")
-    until(lambda: started[1].peer.weight == 2.0, "the weight was handed on")
-
-
-@pytest.mark.extended
 def test_a_loop_that_does_not_end_is_said_to_be_late(started: list[Member], tmp_path: Path) -> None:
     started += [one_of(tmp_path, "p0", 1, obeys=False).entered()]
     with Observer(started[0].address) as observer:
@@ -136,14 +124,6 @@ def test_with_keys_the_owner_alone_is_obeyed(started: list[Member], tmp_path: Pa
     assert all(not member.peer.ended_by for member in started)
 
 
-@pytest.mark.extended
-def test_a_peer_that_seeks_a_swarm_is_told_as_such(started: list[Member], tmp_path: Path) -> None:
-    started += [one_of(tmp_path, "p0", 2)]
-    until(lambda: started[0].peer.address is not None)
-    with pytest.raises(TransportError, match="belongs to no swarm yet"):
-        asked(started[0].address)
-
-
 def request_of(*peers: PeerView) -> SwarmStop:
     """A request to a swarm that looks like this, of which nobody can be asked."""
     view = SwarmView(time_s=0.0, swarm="ab" * 16, peers=peers)
@@ -153,6 +133,12 @@ def request_of(*peers: PeerView) -> SwarmStop:
 
 def seen(id: str, state: State = "training", incarnation: int = 1, step: int = 0) -> PeerView:
     return PeerView(id=id, state=state, source="others", incarnation=incarnation, step=step)
+
+
+def test_a_peer_that_seeks_a_swarm_is_told_as_such() -> None:
+    seeking: Any = SimpleNamespace(poll=lambda _: SwarmView(time_s=0.0))
+    with pytest.raises(TransportError, match="belongs to no swarm yet"):
+        SwarmStop(seeking)
 
 
 def test_what_others_tell_counts_of_those_who_cannot_be_asked() -> None:

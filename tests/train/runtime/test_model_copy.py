@@ -5,12 +5,13 @@ import torch
 from torch import nn
 
 from rumor.gossip.weight import ONE
-from rumor.gossip.wire.messages import EXCERPT_BYTES, Envelope, Excerpt, Fetch
+from rumor.gossip.wire.messages import EXCERPT_BYTES, Excerpt, Fetch
 from rumor.train.runtime.telling.model_copy import ModelCopy
 from rumor.train.tensors.store import TensorStore
 from rumor.train.tensors.vector import Vector
 
 from ..fake_queue import FakeQueue
+from ..letters import letter
 
 WIDTH = 800
 
@@ -26,25 +27,17 @@ class Shown:
         self.copy = ModelCopy(self.store, lambda: self.now)
 
     def ask(
-        self, reader: str, snapshot: int = 0, at: int = 0, *, shard: int = 0, **more: bool
-    ) -> tuple[Excerpt, bytes]:
-        return self.refused("", reader, snapshot, at, shard=shard, **more)
-
-    def refused(
-        self, why: str, reader: str, snapshot: int = 0, at: int = 0, *, shard: int = 0, **more: bool
+        self,
+        reader: str,
+        snapshot: int = 0,
+        at: int = 0,
+        *,
+        shard: int = 0,
+        why: str = "",
+        **more: bool,
     ) -> tuple[Excerpt, bytes]:
         fetch = Fetch(snapshot=snapshot, offset_bytes=at, **more)
-        question = Envelope(
-            swarm=b"",
-            schema=bytes(16),
-            source=reader,
-            source_incarnation=1,
-            destination="",
-            destination_incarnation=0,
-            body=fetch,
-            shard=shard,
-        )
-        told, frame = self.copy.answer(question, fetch, why)
+        told, frame = self.copy.answer(letter(fetch, source=reader, shard=shard), fetch, why)
         return told, bytes(frame)
 
     def take(self) -> None:
@@ -147,8 +140,8 @@ def test_a_copy_on_a_device_is_shown_once_it_is_in_host_memory() -> None:
 
 
 def test_who_takes_part_no_more_begins_no_copy_and_completes_one(shown: Shown) -> None:
-    assert shown.refused("it is leaving", "r")[0].why == "it is leaving"
+    assert shown.ask("r", why="it is leaving")[0].why == "it is leaving"
     assert not shown.copy.is_wanted
     shown.ask("r")
     shown.take()
-    assert shown.refused("it is leaving", "r")[0].snapshot == 1
+    assert shown.ask("r", why="it is leaving")[0].snapshot == 1

@@ -11,16 +11,12 @@ from typing import Any
 import pytest
 
 from rumor.gossip import ConfigError, TransportError
-from rumor.gossip.config import timing
 from rumor.gossip.protocol.leave import STOPPED
 from rumor.gossip.transport.addresses import parse_seed
 from rumor.gossip.wire.messages import Member as Entry
 from rumor.gossip.wire.messages import Phase
-from rumor.train import Peer, PeerConfig
+from rumor.train import PeerConfig
 from rumor.train.runtime import search
-
-from ...waiting import until
-from ..members import Member, linear, settings, swarm
 
 NEW: Any = SimpleNamespace(past=None, seeds=())
 
@@ -162,29 +158,33 @@ def test_a_seed_is_an_address_or_a_name_of_many() -> None:
         PeerConfig(advertise="dns:swarm:7700")
 
 
-def test_all_addresses_of_a_name_but_the_own_one_are_found_as_they_change(names: Names) -> None:
+def test_all_addresses_of_a_name_but_the_own_one_are_asked_as_they_change(names: Names) -> None:
+    asked: list[Sequence[str]] = []
+    runtime = runtime_of(
+        phase=Phase.TRAINING,
+        call=lambda method, **arguments: asked.append(arguments["seeds"]),
+        addresses=("tcp://10.0.0.1:7700",),
+    )
     config = PeerConfig(join=("tcp://node-a:1", f"dns:{SWARM}:7700"))
-    named = search.Search(runtime_of(addresses=("tcp://10.0.0.1:7700",)), config, "me", NEW)
-    assert named._look_up() == []
-    assert "Name or service not known" in named._why[f"dns:{SWARM}:7700"]
-    for hosts in (["10.0.0.1", "10.0.0.2", "fd00::3"], []):
+    named = search.Search(runtime, config, "me", NEW)
+    for hosts in ([], ["10.0.0.1", "10.0.0.2", "fd00::3"], []):
         names.hosts = hosts
-        assert named._look_up() == ["tcp://10.0.0.2:7700", "tcp://[fd00::3]:7700"]
-        assert bool(named._why) is not bool(hosts)
+        named.run(threading.Event())
+    some = ("tcp://node-a:1", "tcp://10.0.0.2:7700", "tcp://[fd00::3]:7700")
+    assert asked == [some[:1], some, some]
 
 
-@pytest.mark.live
-def test_peers_find_one_another_by_a_name(names: Names) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    names.hosts = ["127.0.0.2", "127.0.0.3"]
-    times = timing("local") | {"found_s": 0.5}
-    members = []
-    for seed, host in enumerate(names.hosts):
-        at: Any = {"bind": f"tcp://{host}:{port}", "advertise": f"tcp://{host}:{port}"}
-        config = settings(None, join=f"dns:{SWARM}:{port}", seed=seed, times=times, **at)
-        members.append(Member(Peer(linear(), config)))
-    # A peer that is stopped while it waits for its first share fails.
-    with swarm(*members, at_once=True):
-        until(lambda: all(len(member.peer.members) == 2 for member in members))
-        assert members[0].peer.stats().swarm == members[1].peer.stats().swarm != ""
+def test_nobody_founds_whose_only_name_does_not_resolve_yet(names: Names) -> None:
+    asked: list[object] = []
+    runtime = runtime_of(
+        phase=Phase.TRAINING, call=lambda method, **arguments: asked.append(method)
+    )
+    stop = threading.Event()
+    stop.set()
+    found = search.Search(runtime, PeerConfig(join=f"dns:{SWARM}:7700"), "me", NEW)
+    why = re.escape(f"joining: dns:{SWARM}:7700 does not resolve (Name or service not known); ")
+    with pytest.raises(TransportError, match=why):
+        found.run(stop)
+    names.hosts = ["10.0.0.2"]
+    found.run(stop)
+    assert asked == ["join"]

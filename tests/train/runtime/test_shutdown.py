@@ -14,7 +14,7 @@ from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.weight import ONE
 from rumor.train import Peer, PeerConfig
 
-from ...waiting import turning
+from ...waiting import turning, until
 from ..members import accounts, linear, settings
 
 pytestmark = pytest.mark.live
@@ -26,8 +26,8 @@ def config(id: str, **changes: Any) -> PeerConfig:
     return settings(id, **given | changes)
 
 
-def founded() -> Peer:
-    return Peer(linear(), config("a"))
+def founded(**changes: Any) -> Peer:
+    return Peer(linear(), config("a", **changes))
 
 
 def joined(founder: Peer, **changes: Any) -> Peer:
@@ -47,12 +47,17 @@ def test_a_dead_neighbor_keeps_nobody_from_leaving(caplog: pytest.LogCaptureFixt
     assert "left although" in caplog.text and "a weight of 0.5" in caplog.text
 
 
-def test_who_has_handed_all_on_is_gone_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    with founded() as founder:
-        peer = joined(founder)
+def test_who_has_handed_all_on_is_gone_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with founded(out=tmp_path / "a") as founder:
+        peer = joined(founder, out=tmp_path / "b")
         with turning(founder.step), caplog.at_level(logging.WARNING, "rumor"):
             peer.leave()
+            until(lambda: founder.members == ("a",))
         assert founder.weight == 1.0 and peer.stats().weight_units == 0
+        account = audit(accounts(tmp_path / "a", tmp_path / "b"))
+        assert account.balanced and account.held == 1 * ONE
         peer._close()
         founder.leave()
     assert "although" not in caplog.text
