@@ -441,10 +441,26 @@ class Peer:
         self._pid = os.getpid()
         _running.append(self)
         try:
-            self._begin()
+            self._enter()
+            if self._is_follower:
+                self._files.enter()
+            self._has_begun = True
+            for callback in self._on_start:
+                callback()
+            if not self._is_follower:
+                self._telemetry.begin(self.stats)
         except BaseException as error:
+            self._has_begun = False
             _running.remove(self)
-            self._signals.remove()
+            try:
+                if self._group is not None:
+                    self._group.fail(error)
+                if not self._is_follower:
+                    self._close()
+                self._close_group()
+            finally:
+                self._runtime = None
+                self._signals.remove()
             if isinstance(error, TransportError):
                 self._signals.pass_on()
             raise
@@ -460,26 +476,6 @@ class Peer:
             self._on_start.append(callback)
         else:
             callback()
-
-    def _begin(self) -> None:
-        try:
-            self._enter()
-            if self._is_follower:
-                self._files.enter()
-            self._has_begun = True
-            for callback in self._on_start:
-                callback()
-            if not self._is_follower:
-                self._telemetry.begin(self.stats)
-        except BaseException as error:
-            self._has_begun = False
-            if self._group is not None:
-                self._group.fail(error)
-            if not self._is_follower:
-                self._close()
-            self._close_group()
-            self._runtime = None
-            raise
 
     @_on_all_ranks
     def _enter(self) -> None:
@@ -690,9 +686,7 @@ class Peer:
     @property
     def address(self) -> str | None:
         """First of `PeerStats.addresses`, for others to dial; None if this peer only dials out."""
-        if self._is_follower:
-            return self._shown.address
-        return None if self._runtime is None else next(iter(self._runtime.addresses), None)
+        return self.stats().address
 
     def step(
         self, *, loss: Loss | None = None, samples: int | None = None, lr: float | None = None

@@ -108,7 +108,7 @@ class ProcessGroup:
 
     def tell_dead(self, lives: Sequence[tuple[str, int]]) -> None:
         """Tell all running peers that these incarnations ended without saying so."""
-        from ...train.runtime.telling.deaths import note_death
+        from ...train.runtime.telling.events import note_death
 
         for index, place in enumerate(self.places):
             if self.runs(index):

@@ -36,8 +36,7 @@ from ..tensors.vector import Vector
 from .runner import PeerRuntime
 from .search import advertised
 from .telling.counters import Counters
-from .telling.deaths import DeathNotices
-from .telling.events import EVENTS, Events
+from .telling.events import Events
 from .telling.model_sample import ModelSample
 from .telling.stats import PeerStats
 from .telling.status import StatusDesk
@@ -131,7 +130,7 @@ def open_runtime(
                 ledger = LedgerFile(new_ledger_path(out), account, config.shards)
                 for name, value in notes.items():
                     write_json(out / name, value)
-                events = Events(out / EVENTS)
+                events = Events(out)
                 if head is not None:
                     tensors = travelling_tensors(model, vector.schema)
                     journal = Journal(out / JOURNAL, head.as_json(), list(tensors.values()))
@@ -163,7 +162,6 @@ def open_runtime(
             journal=journal,
             desk=StatusDesk(_settings(config, rule), events, stats, ModelSample(vector.flats)),
             obeys_stops=config.remote_stop,
-            deaths=DeathNotices(config.out),
         )
     except BaseException:
         transport.close(0)

@@ -110,7 +110,6 @@ from ..tensors.store import TensorStore
 from ..tensors.vector import Vector
 from .send_queue import BULK, Job, SendQueue
 from .telling.counters import Counters
-from .telling.deaths import DeathNotices
 from .telling.events import Events, is_told
 from .telling.model_copy import ModelCopy
 from .telling.status import StatusDesk
@@ -167,7 +166,6 @@ class PeerRuntime:
         journal: Journal | None,
         desk: StatusDesk,
         obeys_stops: bool,
-        deaths: DeathNotices,
     ) -> None:
         self.protocol = protocol
         self.addresses = addresses
@@ -189,7 +187,6 @@ class PeerRuntime:
         self._desk: StatusDesk | None = desk
         self._model_copy = ModelCopy(store)
         self._obeys_stops = obeys_stops
-        self._deaths = deaths
         self._lock = lock
         # Held by the network thread from an event until all its effects are executed.
         self._carrying = threading.Lock()
@@ -503,7 +500,7 @@ class PeerRuntime:
             _log.warning("%s is no longer admitted: its key was revoked", peer)
             yield peer, None
         if self.look(lambda protocol: protocol.phase) >= Phase.TRAINING:
-            for peer, incarnation in self._deaths.take():
+            for peer, incarnation in self._events.take_deaths():
                 _log.warning("%s has died: its process has ended", peer)
                 yield peer, incarnation
 
@@ -514,7 +511,7 @@ class PeerRuntime:
         if member is None or (last and member.incarnation > last):
             return
         if last is not None:
-            self._events.note_death(peer)
+            self._events.mark_dead(peer)
         # A LEAVE in the peer's name is in the journal like any message, so that it is replayed.
         life = peer, member.incarnation
         farewell = self._envelope(life, self.protocol.account.life, Leave(gone=True))

@@ -21,7 +21,8 @@ from rumor.gossip.effects.events import (
     SwarmGivenUp,
     ViewFull,
 )
-from rumor.train.runtime.telling.events import Events, is_told
+from rumor.train.runtime.telling import events as module
+from rumor.train.runtime.telling.events import Events, is_told, note_death
 from rumor.train.storage.jsonl import read_metrics
 
 NOTED: list[tuple[Event, str | None, str | None, str]] = [
@@ -55,7 +56,7 @@ def test_an_event_is_a_line_for_people_and_a_row_for_programs(
 ) -> None:
     """What is about nobody's life is only said."""
     before_s = time.time()
-    events = Events(tmp_path / "events.jsonl")
+    events = Events(tmp_path)
     with caplog.at_level(logging.INFO, "rumor"):
         events.tell(event)
     events.close()
@@ -69,10 +70,29 @@ def test_an_event_is_a_line_for_people_and_a_row_for_programs(
 
 def test_a_second_life_goes_on_in_the_same_file(tmp_path: Path) -> None:
     for peer in ("a", "b"):
-        events = Events(tmp_path / "events.jsonl")
+        events = Events(tmp_path)
         events.tell(PeerMet(peer))
         events.close()
         events.tell(PeerMet("too late"))
         with open(tmp_path / "events.jsonl", "ab") as file:
             file.write(b'{"t_s":0.1,"cut')
     assert [row["peer"] for row in read_metrics(tmp_path / "events.jsonl")] == ["a", "b"]
+
+
+def test_each_death_is_read_once_and_a_torn_line_costs_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_DEATHS_EVERY_S", 0.0)
+    events = Events(tmp_path)
+    assert events.take_deaths() == []
+    note_death(tmp_path, "ann", 3)
+    assert events.take_deaths() == [("ann", 3)]
+    with open(tmp_path / "dead.jsonl", "a") as file:
+        file.write('{"id": "b')  # the disk was full
+    assert events.take_deaths() == []
+    note_death(tmp_path, "bob", 4)
+    assert events.take_deaths() == []
+    note_death(tmp_path, "cyd", 5)
+    assert events.take_deaths() == [("cyd", 5)]
+    events.close()
+    assert Events(None).take_deaths() == []

@@ -191,7 +191,7 @@ def test_members_are_told_with_what_is_thought_of_them() -> None:
     ]
     assert status.members[-1].member.step == 7 and not status.more
     # Its launcher has seen its process end.
-    world.events.note_death("old")
+    world.events.mark_dead("old")
     world.events.tell(PeerLeft("old"))
     assert world.answer(members=True).members[-1].standing is Standing.DEAD
     assert world.answer().events[-1].event == "died"

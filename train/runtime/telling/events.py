@@ -1,5 +1,6 @@
 """Membership events, as log lines for people and as rows for programs."""
 
+import json
 import logging
 import threading
 import time
@@ -24,15 +25,18 @@ from ....gossip.effects.events import (
     SwarmGivenUp,
     ViewFull,
 )
-from ....gossip.types import PeerId
-from ...storage.jsonl import JsonlLog
+from ....gossip.errors import TrainingError
+from ....gossip.types import Incarnation, PeerId
+from ...storage.jsonl import JsonlLog, Tail
 
-__all__ = ["EVENTS", "Events", "Noted", "is_told"]
+__all__ = ["Events", "Noted", "is_told", "note_death"]
 
 _log = logging.getLogger("rumor")
 
-EVENTS: Final = "events.jsonl"
-"""Name of the file in a peer's folder."""
+# Files in a peer's folder; its launcher writes the second one.
+_EVENTS: Final = "events.jsonl"
+_DEATHS: Final = "dead.jsonl"
+_DEATHS_EVERY_S: Final = 0.5
 
 _HEARD_OR_GONE: Final = frozenset({"met", "recovered", "died", "left"})
 
@@ -79,11 +83,19 @@ class Noted(NamedTuple):
     at_s: float
 
 
-class Events:
-    """Logs events, and records them in the file at *path*, if any. Thread-safe."""
+def note_death(folder: Path, id: PeerId, incarnation: Incarnation) -> None:
+    """Notify the peer of a folder that the process of an incarnation of another one has ended."""
+    with open(folder / _DEATHS, "a") as file:
+        file.write(json.dumps({"id": id, "incarnation": incarnation}) + "\n")
 
-    def __init__(self, path: Path | None) -> None:
-        self._rows = JsonlLog(path)
+
+class Events:
+    """Logs events, and records them in a peer's folder, if it has one. Thread-safe."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._rows = JsonlLog(None if folder is None else folder / _EVENTS)
+        self._deaths = None if folder is None else Tail(folder / _DEATHS)
+        self._deaths_due_s = 0.0
         self._lock = threading.Lock()
         self._started_s = time.monotonic()
         self._refused: set[Event] = set()
@@ -118,7 +130,17 @@ class Events:
         with self._lock:
             return frozenset(self._suspected), frozenset(self._dead)
 
-    def note_death(self, peer: PeerId) -> None:
+    def take_deaths(self) -> list[tuple[PeerId, Incarnation]]:
+        """Return those of `note_death` since the last call."""
+        if self._deaths is None or (now_s := time.monotonic()) < self._deaths_due_s:
+            return []
+        self._deaths_due_s = now_s + _DEATHS_EVERY_S
+        try:
+            return [(str(row["id"]), int(row["incarnation"])) for row in self._deaths.rows()]
+        except (OSError, TrainingError, LookupError, TypeError, ValueError):
+            return []  # a missed notice must not stop training
+
+    def mark_dead(self, peer: PeerId) -> None:
         """Remember that the process of *peer* has ended."""
         with self._lock:
             self._dead.add(peer)

@@ -17,6 +17,7 @@ from ....gossip.wire.formats import Form
 from ....gossip.wire.messages import EXCERPT_BYTES, Envelope, Excerpt, Fetch
 from ....gossip.wire.schema import SHARDS_MAX
 from ...tensors.store import TensorStore
+from .status import printable
 
 __all__ = ["COPIED", "ModelCopy"]
 
@@ -132,4 +133,4 @@ def _id_of(number: int, shard: int) -> SnapshotId:
 
 
 def _refusal(why: str) -> Excerpt:
-    return Excerpt(why="".join(c if c.isprintable() else "?" for c in why)[:_WHY_MAX])
+    return Excerpt(why=printable(why, _WHY_MAX))

@@ -30,7 +30,7 @@ from .counters import Counters
 from .events import Events
 from .stats import METRICS, PeerStats
 
-__all__ = ["StatusDesk"]
+__all__ = ["StatusDesk", "printable"]
 
 # Keeps a whole answer within a header, however long the members' names.
 _MEMBERS_CHARACTERS_MAX: Final = 1 << 17
@@ -49,7 +49,7 @@ class StatusDesk:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = tuple(
-            (_printable(name, 32), _printable(value, 256)) for name, value in settings.items()
+            (printable(name, 32), printable(value, 256)) for name, value in settings.items()
         )[:NAMED_MAX]
         self._events, self._stats, self._sample, self._clock = events, stats, sample, clock
         self._began_s = clock()
@@ -81,7 +81,7 @@ class StatusDesk:
                 settings=self._settings,
                 awaits=tuple(awaits)[:NAMED_MAX],
                 reasons=tuple(
-                    (what, _printable(why, 256), count)
+                    (what, printable(why, 256), count)
                     for (what, why), count in list(stats.counters.reasons.items())
                 )[:NAMED_MAX],
                 events=tuple(
@@ -151,6 +151,6 @@ def _links(counters: Counters, protocol: Protocol, now: float) -> Iterator[LinkS
         )
 
 
-def _printable(text: str, length_max: int) -> str:
+def printable(text: str, length_max: int) -> str:
     """Return a string that messages can carry."""
     return "".join(c if c.isprintable() else "?" for c in text)[:length_max]
