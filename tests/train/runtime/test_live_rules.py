@@ -1,9 +1,6 @@
 """Every rule between live peers, over real ZeroMQ on the loopback interface."""
 
 import re
-import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -129,27 +126,6 @@ def test_two_registers_arrive_as_they_were_sent(protocol: dict[str, Any], tmp_pa
     assert np.ptp(c) > 1
 
 
-VICTIM = """
-import sys, time
-from pathlib import Path
-from torch import nn
-from rumor.gossip import ProtocolConfig
-from rumor.train import Peer, PeerConfig
-
-model = nn.Linear(4, 3)
-for parameter in model.parameters():
-    nn.init.zeros_(parameter)
-config = PeerConfig(
-    id="victim", rule=sys.argv[2], rendezvous=Path(sys.argv[1]) / "meeting", founders=3,
-    protocol=ProtocolConfig(gossip_s=0.1, seek_s=0.05, dead_s=4.0, found_s=0.3, roll_s=600.0),
-)
-with Peer(model, config) as peer:
-    while True:
-        peer.step()
-        time.sleep(0.01)
-"""
-
-
 def endless(folder: Path, rule: str, number: int, **settings: Any) -> list[Adding]:
     """Members that train until their `steps` are set."""
     return [Adding(each, folder, rule, steps=10**9, **settings) for each in range(number)]
@@ -166,23 +142,18 @@ def _go_on(members: list[Adding], steps: int) -> None:
     until(have)
 
 
-def _kill_beside(members: list[Adding], folder: Path, rule: str) -> None:
-    """Let a further founder train along, and kill it after a while."""
-    victim = subprocess.Popen([sys.executable, "-c", VICTIM, str(folder), rule])
-    try:
-        until(lambda: victim.poll() is not None or all(len(m.history) >= 10 for m in members))
-        assert victim.poll() is None
-    finally:
-        victim.send_signal(signal.SIGKILL)
-        victim.wait()
+def _kill_last(members: list[Adding]) -> None:
+    """Let the last one train along for a while, and fall silent."""
+    until(lambda: all(len(member.history) >= 10 for member in members))
+    members.pop().die()
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", ELASTIC)
 def test_when_a_peer_is_killed_outer_rounds_go_on_without_it(name: str, tmp_path: Path) -> None:
     rule = f"{name}:h=3"
-    members = endless(tmp_path, rule, 2, count=3, **MORTAL)
-    _kill_beside(members, tmp_path, rule)
+    members = endless(tmp_path, rule, 3, count=3, **MORTAL)
+    _kill_last(members)
     # More than two rounds, so that the one in which it died is over.
     _go_on(members, 9)
     _end(members, now=True)
@@ -229,12 +200,12 @@ def test_machines_sum_up_within_before_their_leaders_do(tmp_path: Path) -> None:
 
 @pytest.mark.extended
 def test_when_a_peer_is_killed_a_synchronous_rule_names_it_and_gives_up(tmp_path: Path) -> None:
-    members = endless(tmp_path, "dpsgd", 2, count=3, **MORTAL)
-    _kill_beside(members, tmp_path, "dpsgd")
+    members = endless(tmp_path, "dpsgd", 3, count=3, **MORTAL)
+    _kill_last(members)
     for member in members:
         member.thread.join(LIMIT_S)
         assert isinstance(member.error, TrainingError)
-        told = "victim died in round .*dpsgd cannot continue without it"
+        told = "p2 died in round .*dpsgd cannot continue without it"
         assert re.search(told, str(member.error), re.DOTALL)
 
 
