@@ -175,7 +175,10 @@ class Simulation:
     @cached_property
     def engine(self) -> ValuesEngine:
         """How values are computed; the choice takes as long as some steps do."""
-        return self._prepared.choose(partial(Threads, self._cores, self._prefetcher.is_deciding))
+        return self._prepared.choose()
+
+    def _make_values(self) -> Models | VectorRows:
+        return self.engine.make(Threads(self._cores, self._prefetcher.is_deciding))
 
     @cached_property
     def _prepared(self) -> PreparedRun:
@@ -213,7 +216,7 @@ class Simulation:
     def cost(self) -> Cost | None:
         """Estimate time and memory by a trial, whose values are discarded; None without a model."""
         estimated_gib = self._prepared.memory_gib + values_of.peak_rss_mib() / 1024
-        values = self.engine.make()
+        values = self._make_values()
         if isinstance(values, VectorRows):
             return None
         try:
@@ -279,7 +282,7 @@ class Simulation:
         progress: Callable[[Progress], None] | None,
     ) -> Run:
         """Run once; raise `Failure` if a worker's values become non-finite."""
-        config, values, curves = self.config, self.engine.make(), Curves()
+        config, values, curves = self.config, self._make_values(), Curves()
         ending: Ending | None = None
         watch = Watch(partial(self._progress, curves), started_s, progress)
         scheduler = self._scheduler(values, stops)

@@ -5,6 +5,7 @@ import os
 import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -127,7 +128,7 @@ def free_gib(device: torch.device = CPU) -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
 
 
-ValuesEngine = Engine[Callable[[], Models | VectorRows]]
+ValuesEngine = Engine[Callable[[Threads], Models | VectorRows]]
 """Makes the values of a run, anew for every start."""
 
 
@@ -144,8 +145,7 @@ class PreparedRun:
     """Samples per step of each worker; from the settings for tasks without a model."""
     lr_factor: Callable[[int, int, float], float] | None = None
     """Factor of a learning rate, as in `FleetPlan`."""
-    choose: Callable[[Callable[[], Threads]], ValuesEngine]
-    """Selects how to compute, on threads made anew for every start."""
+    choose: Callable[[], ValuesEngine]
 
 
 def prepare(
@@ -209,8 +209,8 @@ def _of_vectors(
         anchor=rows.anchor,
         memory_gib=memory_gib,
         samples=tuple(batch_sizes(config.batch_sizes, ids, config.batch_size or 1)),
-        choose=lambda make_threads: Engine(
-            VectorRows.name, lambda: make(make_threads(), lasting=lasting), "the task has no model"
+        choose=lambda: Engine(
+            VectorRows.name, partial(make, lasting=lasting), "the task has no model"
         ),
     )
 
@@ -245,7 +245,6 @@ def _of_models(
     sizes = batch_sizes(config.batch_sizes, ids, config.batch_size or task.batch_size)
 
     given = task, ids, config.partition, sizes, config.seed, config.workers
-    lr_factor = _lr_factor(config, task)
     workshop = Workshop(
         make_rows=lambda n: ParameterMatrix(deep_copy(module), n, device=device),
         task=task,
@@ -253,13 +252,12 @@ def _of_models(
         lr=config.lr or task.lr,
         ids=ids,
         seed=config.seed,
-        device=device,
     )
 
-    def choose_engine(make_threads: Callable[[], Threads]) -> ValuesEngine:
+    def choose_engine() -> ValuesEngine:
         choice = choose(config.engine, workshop)
 
-        def make() -> Models:
+        def make(threads: Threads) -> Models:
             rows = ParameterMatrix(
                 deep_copy(module),
                 len(ids),
@@ -270,7 +268,7 @@ def _of_models(
                 seed=config.seed,
                 device=device,
                 # A device runs what one thread submits.
-                threads=make_threads() if device == CPU else ONE_CORE,
+                threads=threads if device == CPU else ONE_CORE,
             )
             failures = Failures()
             models = Models(
@@ -289,7 +287,7 @@ def _of_models(
         anchor=alone.anchor,
         memory_gib=memory_gib,
         samples=tuple(workshop.batches.sizes(np.arange(len(ids))).tolist()),
-        lr_factor=lr_factor,
+        lr_factor=_lr_factor(config, task),
         choose=choose_engine,
     )
 

@@ -172,17 +172,16 @@ def as_dicts(pairs: Task, **changes: Any) -> Task:
 
 
 class Items:
-    """A map-style dataset of a task's dicts, each sample with noise where that is asked for."""
+    """A map-style dataset of a task's dicts."""
 
-    def __init__(self, pairs: Task, noise: float = 0.0) -> None:
-        self.pair, self.noise = pairs.train, noise
+    def __init__(self, pairs: Task) -> None:
+        self.pair = pairs.train
 
     def __len__(self) -> int:
         return len(self.pair[0])
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        inputs = self.pair[0][index]
-        return {"x": inputs + self.noise * torch.randn_like(inputs), "y": self.pair[1][index]}
+        return {"x": self.pair[0][index], "y": self.pair[1][index]}
 
 
 def noisy(batch: Any) -> Any:

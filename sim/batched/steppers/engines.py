@@ -51,8 +51,6 @@ class Workshop:
     lr: float
     ids: tuple[PeerId, ...]
     seed: int
-    device: torch.device = CPU
-    """Device of the rows of `make_rows` and of the batches."""
 
     def loop(self, rows: ParameterMatrix, failures: Failures) -> LoopStepper:
         """Make a stepper that takes one step after another."""

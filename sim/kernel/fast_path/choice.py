@@ -2,7 +2,6 @@
 
 from itertools import zip_longest
 
-from ....gossip import Rule
 from ....gossip.errors import ConfigError
 from ....gossip.protocol.rule import requirements_of
 from ....gossip.rules.asynchronous.gosgd import GoSGD
@@ -52,49 +51,38 @@ def takes_fast_path(decide: str, plan: FleetPlan, steps: int) -> bool:
 def unsupported_reason(plan: FleetPlan) -> str:
     """Return why a fleet has to be decided by protocols, or ""."""
     rule, protocol, links = plan.rule(), plan.protocol, plan.links()
-    if why := _unsupported_rule(rule):
+    gosgd = rule if type(rule) is GoSGD else GoSGD()
+    reasons = (
+        (requirements_of(rule).measures, "workers measure how far shares are from their models"),
+        (type(rule) not in (GoSGD, SGP), f"the rule is {rule.name}"),
+        (gosgd.samples, "workers push by the samples of their steps"),
+        (gosgd.layers > 1, "workers push while a step goes on"),
+        (gosgd.emission == "adaptive", "emission is adaptive"),
+        (plan.fault_plan is not None, "there are faults"),
+        (plan.attacks, "workers lie"),
+        (plan.schema.shards > 1, "models travel in shards"),
+        (protocol.exact, "shares are kept until they are settled"),
+        (
+            is_offered(plan) and share_bytes_of(plan) > protocol.frame_bytes,
+            "a model does not fit into one frame",
+        ),
+        (protocol.bandwidth_bytes_s is not None, "workers limit what they send"),
+        (links.header_weight != 1.0, "the model stands for a larger one"),
+        (links.uniform is None, "links differ, or lose, delay or double messages"),
+        (staged_max(plan) > STAGED_MAX, "too many shares may wait at a worker"),
+        (len(plan.ids) < 2, "there is one worker"),
+    )
+    if why := next((why for applies, why in reasons if applies), ""):
         return why
-    if plan.fault_plan is not None:
-        return "there are faults"
-    if plan.attacks:
-        return "workers lie"
-    if plan.schema.shards > 1:
-        return "models travel in shards"
-    if protocol.exact:
-        return "shares are kept until they are settled"
-    if is_offered(plan) and share_bytes_of(plan) > protocol.frame_bytes:
-        return "a model does not fit into one frame"
-    if protocol.bandwidth_bytes_s is not None:
-        return "workers limit what they send"
-    if links.header_weight != 1.0:
-        return "the model stands for a larger one"
-    if links.uniform is None:
-        return "links differ, or lose, delay or double messages"
-    if staged_max(plan) > STAGED_MAX:
-        return "too many shares may wait at a worker"
     topology = topology_of(plan)
     if topology is None or topology.period is None:
         return "the topology has no period"
     if _is_dense(topology, len(plan.ids)):
         return f"the topology has more than {max(_EDGES_MAX, _EDGES_EACH * len(plan.ids)):,} edges"
-    if len(plan.ids) < 2:
-        return "there is one worker"
     each = ((worker, round) for worker in range(len(plan.ids)) for round in range(topology.period))
     if type(rule) is SGP and max(len(topology.neighbors(*one)) for one in each) > OUTGOING_MAX:
         return f"a worker has more than {OUTGOING_MAX} neighbors"
     return ""
-
-
-def _unsupported_rule(rule: Rule) -> str:
-    if requirements_of(rule).measures:
-        return "workers measure how far shares are from their models"
-    if type(rule) is GoSGD:
-        if rule.samples:
-            return "workers push by the samples of their steps"
-        if rule.layers > 1:
-            return "workers push while a step goes on"
-        return "" if rule.emission != "adaptive" else "emission is adaptive"
-    return "" if type(rule) is SGP else f"the rule is {rule.name}"
 
 
 def _is_dense(topology: Topology, n: int) -> bool:

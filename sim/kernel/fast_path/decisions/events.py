@@ -28,10 +28,7 @@ def number_bytes(number: int) -> int:
 
 @compiled
 def send(t: Tables, worker: int, to: int, size_bytes: int, edge: int, sequence: int) -> Any:
-    """Schedule a message's arrival, and return its event, for its kind and its other fields.
-
-    Mirrors `Mailbox.send` and `Links.deliveries`.
-    """
+    """Schedule a message, and return its event to be filled in. Mirrors `Mailbox.send`."""
     totals, me = t.totals[0], t.workers[worker]
     size_bytes += t.edges[edge].name_bytes
     totals.messages += 1
@@ -48,10 +45,7 @@ def send(t: Tables, worker: int, to: int, size_bytes: int, edge: int, sequence: 
 
 @compiled
 def waits(t: Tables, message: Any) -> bool:
-    """Postpone the next event, a message, if its receiver's downlink is busy.
-
-    Mirrors `Mailbox.expect`.
-    """
+    """Postpone the next message if its receiver's downlink is busy. Mirrors `Mailbox.expect`."""
     now_s = t.totals[0].now_s
     if message.size_bytes == 0:
         return False
@@ -65,10 +59,7 @@ def waits(t: Tables, message: Any) -> bool:
 
 @compiled
 def _pass_downlink(t: Tables, worker: int, now_s: float, size_bytes: int) -> float:
-    """Return when a message has passed a worker's downlink.
-
-    Mirrors `rumor.sim.models.links.Port.take`.
-    """
+    """Return when a message has passed a worker's downlink. Mirrors `Port.take`."""
     me, spans = t.workers[worker], t.spans[worker]
     top, n, n_max = me.top_span, me.n_spans, len(spans)
     start_s, through_s = now_s - size_bytes * t.down_s_per_byte, now_s

@@ -169,11 +169,7 @@ def _step_requirement(t: Tables, worker: int) -> int:
 
 @compiled
 def _draw_due(t: Tables, worker: int, now_s: float) -> int:
-    """Draw how many pushes are due at a worker's turn. Mirrors `GoSGD._due`.
-
-    Returns:
-        `OVER`, or why it cannot be drawn here and now.
-    """
+    """Draw how many pushes are due at a turn; return `OVER`, or why not. Mirrors `GoSGD._due`."""
     me = t.workers[worker]
     me.due = 0
     if t.is_timed == 1:
@@ -192,10 +188,7 @@ def _draw_due(t: Tables, worker: int, now_s: float) -> int:
 
 @compiled
 def _take_step(t: Tables, worker: int) -> None:
-    """End a worker's step: it pushes, then mixes what has arrived.
-
-    Mirrors `Fleet.step`, `GoSGD.step` and `SGP.step`.
-    """
+    """Push, then mix what has arrived. Mirrors `Fleet.step`, `GoSGD.step` and `SGP.step`."""
     totals, me = t.totals[0], t.workers[worker]
     trained = me.finished == 0
     if trained:
@@ -224,10 +217,8 @@ def _take_step(t: Tables, worker: int) -> None:
 
 @compiled
 def _push_half(t: Tables, worker: int, buffer: int) -> int:
-    """Push half of the weight to a random neighbor. Mirrors `RuleContext.push_half`.
-
-    Takes and returns the buffer of what was pushed before at this turn, if anything was.
-    """
+    """Push half of the weight to a random neighbor. Mirrors `RuleContext.push_half`."""
+    # Takes and returns the buffer of what was pushed before at this turn, if anything was.
     me = t.workers[worker]
     edge = _draw_neighbor(t, worker)
     if edge < 0:
@@ -271,10 +262,7 @@ def _share_out(t: Tables, worker: int) -> None:
 
 @compiled
 def _draw_neighbor(t: Tables, worker: int) -> int:
-    """Return an edge to a random neighbor that can take a share now; -1 without one.
-
-    Mirrors `RuleContext.draw` and `RuleContext._draw_later`.
-    """
+    """Return an edge to a random neighbor with credit, or -1. Mirrors `RuleContext.draw`."""
     me = t.workers[worker]
     if not _has_credit(t, worker):
         return -1
@@ -427,10 +415,7 @@ def _take_grant(t: Tables, worker: int, edge: int, sequence: int) -> None:
 
 @compiled
 def _take_chunk(t: Tables, worker: int, edge: int, sequence: int, buffer: int) -> bool:
-    """Receive a share's values; return False if its sender would have to learn of their pace.
-
-    Mirrors `Inbox.chunk`.
-    """
+    """Return False if the sender is to learn of its values' pace. Mirrors `Inbox.chunk`."""
     share = _incoming_share(t, worker, edge, sequence)
     if share < 0:
         decref(t, buffer)
@@ -442,10 +427,7 @@ def _take_chunk(t: Tables, worker: int, edge: int, sequence: int, buffer: int) -
 
 @compiled
 def _incoming_share(t: Tables, worker: int, edge: int, sequence: int) -> int:
-    """Return the position of a share among those that a worker has admitted, or -1.
-
-    Mirrors `Inbox._find`.
-    """
+    """Return the position of a share among the admitted ones, or -1. Mirrors `Inbox._find`."""
     for at in range(t.workers[worker].n_incoming):
         if t.incoming[worker, at].edge == edge and t.edges[edge].sequence == sequence:
             return at
@@ -456,10 +438,7 @@ def _incoming_share(t: Tables, worker: int, edge: int, sequence: int) -> int:
 def _take_ack(
     t: Tables, worker: int, edge: int, sequence: int, accepted: int, has_credit: int
 ) -> bool:
-    """Settle an ack; return False if it says that a share has stalled.
-
-    Mirrors `Outbox.ack`.
-    """
+    """Settle an ack; return False if it says that a share has stalled. Mirrors `Outbox.ack`."""
     me, link = t.workers[worker], t.edges[edge]
     if link.busy == 0 or link.sequence != sequence:
         return True
@@ -488,10 +467,7 @@ def _take_ack(
 
 @compiled
 def _take_query(t: Tables, worker: int, edge: int, sequence: int) -> bool:
-    """Answer a query; return False if its share is given up, or still to come.
-
-    Mirrors `Inbox.query`.
-    """
+    """Return False if a query's share is given up, or still to come. Mirrors `Inbox.query`."""
     link = t.edges[edge]
     share = _incoming_share(t, worker, edge, sequence)
     if share >= 0:
@@ -514,10 +490,7 @@ def _take_pending(t: Tables, worker: int, edge: int, sequence: int) -> None:
 
 @compiled
 def _wake(t: Tables, worker: int) -> bool:
-    """Query shares whose ack is late; return False if some have stalled.
-
-    Mirrors `Protocol.wake`, `Inbox.expire` and `Outbox.query_due`.
-    """
+    """Return False if some shares have stalled. Mirrors `Inbox.expire` and `Outbox.query_due`."""
     now_s, me = t.totals[0].now_s, t.workers[worker]
     if me.alarm_s != now_s:
         return True  # an earlier alarm was set since
@@ -603,10 +576,7 @@ def _measure(t: Tables, edge: int, seconds: float) -> None:
 
 @compiled
 def _excuse(t: Tables, worker: int, edge: int, yes: bool) -> None:
-    """Record whether an outstanding push uses no credit, since its receiver does not answer.
-
-    Mirrors `Outbox._ask` and `OutgoingTransfer.uses_credit`.
-    """
+    """Record if a push uses no credit, since no answer comes. Mirrors `Outbox._ask`."""
     link = t.edges[edge]
     t.workers[worker].excused += yes - link.is_excused
     link.is_excused = yes

@@ -30,11 +30,9 @@ def note_step(t: Tables, worker: int) -> None:
 
 @compiled
 def has_buffer(t: Tables, worker: int) -> bool:
-    """Return True if a worker may use the next free buffer.
-
-    Levels are executed one after another: a buffer that is released at a later level than the
-    worker's is still needed at the worker's.
-    """
+    """Return True if a worker may use the next free buffer."""
+    # Levels are executed one after another: a buffer that is released at a later level than the
+    # worker's is still needed at the worker's.
     totals = t.totals[0]
     if totals.n_free == 0:
         return False

@@ -23,10 +23,7 @@ def uniform(t: Tables, worker: int) -> float:
 
 @compiled
 def poisson(t: Tables, worker: int, mean: float) -> int:
-    """Draw a Poisson number of mean below 10; -1 if the available words do not suffice.
-
-    Mirrors numpy's ``Generator.poisson``.
-    """
+    """Draw a Poisson number; -1 without enough words. Mirrors numpy's ``Generator.poisson``."""
     if mean == 0.0:
         return 0
     if mean >= _MEAN_MAX:

@@ -5,7 +5,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from rumor.gossip.types import stream
 from rumor.gossip.weight import UNIT
@@ -47,13 +47,6 @@ def compare(settings: dict[str, Any]) -> bool:
 @given(settings_of_plans())
 def test_whole_random_runs_are_decided_alike(settings: dict[str, Any]) -> None:
     compare(settings)
-
-
-@pytest.mark.slow
-@settings(max_examples=50_000)
-@given(settings_of_plans())
-def test_fifty_thousand_random_runs_are_decided_alike(drawn: dict[str, Any]) -> None:
-    compare(drawn)
 
 
 TIMED = {"n": 12, "rule": "gosgd:emission=per-second,outstanding_max=6", "steps": 60}
