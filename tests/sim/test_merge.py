@@ -46,7 +46,7 @@ def test_a_complete_merge_is_one_model_whatever_the_paces_and_links(name: str) -
     given: dict[str, Any] = {"network": UNEQUAL, "protocol": protocol, "seed": 1}
     swarm = Swarm(task, peers=4, rule=SPECS.get(name, name), **given, **more)
     swarm.slow("peer-3", 7)
-    swarm.run(5.0)
+    swarm.run(3.0)
     # Only the stall of a rule that waits could hold this up; no number of turns is asserted.
     assert swarm.finish(1000.0)
     assert swarm.audit().balanced

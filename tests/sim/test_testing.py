@@ -138,14 +138,14 @@ def test_a_swarm_of_one_is_plain_sgd_to_the_last_bit() -> None:
 
 
 def test_peers_train_and_agree_in_a_network_that_loses_messages() -> None:
-    swarm = swarm_of(5, topology="ring")
-    swarm.run(10.0)
+    swarm = swarm_of(4, topology="ring")
+    swarm.run(8.0)
     assert swarm.loss() < 0.05
     assert len(told(swarm, ShareMixed)) > 25
     assert_agreed(swarm)
-    assert sum(swarm.weights().values()) == 5.0
+    assert sum(swarm.weights().values()) == 4.0
     swarm.run(6.0)
-    assert swarm.running == () and len(incidents(swarm, "closed")) == 5
+    assert swarm.running == () and len(incidents(swarm, "closed")) == 4
     assert swarm.loss() < 0.05
 
 
@@ -180,7 +180,7 @@ def test_a_whole_model_is_merged_and_measured() -> None:
 def test_steps_may_vary_and_a_straggler_takes_fewer() -> None:
     swarm = swarm_of(3, pace="lognormal:cv=0.5", network="lan")
     swarm.slow("peer-2", 5.0)
-    swarm.run(10.0)
+    swarm.run(7.0)
     first, second, third = map(swarm.steps, swarm.peers)
     assert first != second and third < 0.3 * first
     assert incidents(swarm, "slowed") == ["5 times"]
@@ -363,8 +363,8 @@ class Forger(Flood):
 
 def test_a_rule_of_ones_own_drives_a_swarm_and_weight_that_does_not_add_up_is_an_error() -> None:
     swarm = swarm_of(3, rule=Flood, network="lan")
-    swarm.run(5.0)
-    assert len(told(swarm, ShareMixed)) > 100
+    swarm.run(3.0)
+    assert len(told(swarm, ShareMixed)) > 50
     assert_agreed(swarm)
     swarm = swarm_of(2, rule=Forger, network="ideal")
     with pytest.raises(AssertionError, match=r"at 5 s weight is not conserved"):

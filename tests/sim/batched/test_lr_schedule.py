@@ -37,13 +37,8 @@ def recorded(rates: list[float]) -> Task:
 def rates_of(**settings: Any) -> list[float]:
     """The learning rates of a run's steps, as it computes them."""
     rates: list[float] = []
-    given: dict[str, Any] = {
-        "workers": 1,
-        "lr": 1.0,
-        "threads": 1,
-        "engine": "loop",
-        "lr_schedule": "linear",
-    }
+    given: dict[str, Any] = {"workers": 1, "lr": 1.0, "threads": 1, "engine": "loop"}
+    given |= {"lr_schedule": "linear", "tested": 1, "workers_tested": 0}
     simulate(task=recorded(rates), **given | settings)
     return rates
 
@@ -84,7 +79,7 @@ def test_by_the_time_where_nothing_else_ends_the_run() -> None:
 def test_one_that_starts_again_follows_the_clock_of_the_swarm() -> None:
     faults = [fault(1.0, "crash", 1), fault(2.0, "restart", 1)]
     settings = {"workers": 3, "total_steps": 100, "step_s": 0.1, "checkpoint_every_s": 0.1}
-    rates = rates_of(**settings, faults=faults, topology="complete", tested=1, workers_tested=0)
+    rates = rates_of(**settings, faults=faults, topology="complete")
     assert len(rates) >= 100 and sorted(rates, reverse=True) == pytest.approx(rates, abs=0.2)
 
 

@@ -11,14 +11,14 @@ import numpy as np
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from ...kernel.program import MIX, RELEASE, SNAPSHOT
+from ..kernel.program import MIX, RELEASE, SNAPSHOT
 
 __all__ = ["carry_out", "find_places", "mix"]
 
 Floats = NDArray[Any]
 Ints = NDArray[np.int64]
 
-_RELEASED: Final = -2  # in place of a slot's place, as in `whole_shares`
+_RELEASED: Final = -2  # in place of a slot's place, as in `WholeShares`
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rumor.sim.batched.compiled.whole_shares import WholeShares, mix
 from rumor.sim.batched.cores import ONE_CORE, Threads
+from rumor.sim.batched.shares import WholeShares, mix
 from rumor.sim.kernel.program import WHOLE, Level, Program, Slot
 
 both = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

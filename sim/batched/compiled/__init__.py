@@ -1,3 +1,0 @@
-"""Loops over rows in machine code, if numba is installed."""
-
-__all__: list[str] = []
