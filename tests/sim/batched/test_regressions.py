@@ -42,7 +42,7 @@ def test_peers_that_ask_one_another_at_the_same_time_agree(topology: str) -> Non
 def test_an_offer_that_was_lost_is_made_again_to_one_who_waits() -> None:
     wide = task(lambda: nn.Sequential(nn.Linear(4, 10_000), nn.ReLU(), nn.Linear(10_000, 2)))
     run = simulate(
-        task=wide, workers=4, rule="allreduce", network="lan", loss=0.1, steps=6, engine="dense"
+        task=wide, workers=4, rule="allreduce", network="lan", loss=0.1, steps=6, engine="loop"
     )
     assert run.workers["steps"].tolist() == [6] * 4
 
