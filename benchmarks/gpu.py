@@ -6,7 +6,6 @@ from statistics import median
 from typing import Final
 
 import torch
-from torch import Tensor
 
 from rumor.sim import SimulationConfig, simulate
 from rumor.train.tensors.vector import Vector
@@ -18,10 +17,9 @@ __all__ = ["measure_copies", "measure_workers"]
 
 _FRACTION: Final = 0.25
 
-# Reads and writes of each byte that the measured rate counts, by us and by a plain copy.
-_PASSES: Final = {
-    "leaving": (1, 1, "copy_ to page-locked memory; ours copies aside first, and sums"),
-    "mixing": (1, 1, "copy_ from page-locked memory; ours mixes what has arrived, too"),
+_NOTES: Final = {
+    "leaving": "copy_ to page-locked memory; ours copies aside first, and sums",
+    "mixing": "copy_ from page-locked memory; ours mixes what has arrived, too",
 }
 
 
@@ -50,21 +48,20 @@ def _copies(device: str, size_mb: float, rounds: int) -> Iterator[Row]:
     ways: dict[str, Callable[[], list[float]]] = {
         "leaving": lambda: timed(vector.snapshot),
         "mixing": lambda: timed(lambda: (vector.mix(host, _FRACTION), settled(vector.flats[0]))),
-        **{f"{name}, plain": partial(_settle, copy, numbers) for name, copy in plain.items()},
+        **{
+            f"{name}, plain": partial(timed, lambda copy=copy: (copy(), settled(numbers)))
+            for name, copy in plain.items()
+        },
     }
     found = alternate(ways, rounds)
-    for name, (ours, theirs, note) in _PASSES.items():
+    for name, note in _NOTES.items():
         yield Row(
             name=f"{size_mb:g} MB, {name}",
-            ours=rate_gb_s(ours * host.numel(), found[name]),
-            reference=rate_gb_s(theirs * host.numel(), found[f"{name}, plain"]),
+            ours=rate_gb_s(host.numel(), found[name]),
+            reference=rate_gb_s(host.numel(), found[f"{name}, plain"]),
             unit="GB/s",
             note=note,
         )
-
-
-def _settle(copy: Callable[[], object], numbers: Tensor) -> list[float]:
-    return timed(lambda: (copy(), settled(numbers)))
 
 
 def measure_workers(

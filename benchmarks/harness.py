@@ -15,7 +15,7 @@ from rich.text import Text
 
 __all__ = [
     *("Result", "Row", "alternate", "as_markdown", "machine", "medians"),
-    *("percentile", "print_result", "rate_gb_s", "timed"),
+    *("print_result", "rate_gb_s", "timed"),
 ]
 
 
@@ -36,7 +36,7 @@ class Row:
         return self.ours / self.reference if self.reference else 0.0
 
     @property
-    def cells(self) -> tuple[str, str, str, str, str, str]:
+    def cells(self) -> tuple[str, ...]:
         """The cells of a table row."""
         figures = (_number(self.ours), _number(self.reference), f"{self.ratio:.3f}")
         return (self.name, *figures, self.unit, self.note)
@@ -57,7 +57,7 @@ class Result:
     """Duration of the measurement, seconds."""
 
     @property
-    def columns(self) -> tuple[str, str, str, str, str, str]:
+    def columns(self) -> tuple[str, ...]:
         """Headings of a row's cells."""
         return ("what", self.ours, self.reference, "ratio", "unit", "reference and notes")
 
@@ -131,12 +131,6 @@ def timed(action: Callable[[], object], times: int = 1) -> list[float]:
         action()
         taken_s.append(time.perf_counter() - start_s)
     return taken_s
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the smallest of *values* that *percent* percent of them do not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
 def rate_gb_s(size_bytes: int, taken_s: Sequence[float]) -> float:

@@ -9,14 +9,13 @@ from typing import Final
 
 import torch
 
-from rumor.gossip import GoSGD, ProtocolConfig, RuleContext
-from rumor.gossip.weight import ONE
+from rumor.gossip import GoSGD, ProtocolConfig
 from rumor.train import Peer, PeerConfig
 from rumor.train.tensors.buffers import keep_pages
 
 from ..harness import Result, Row, alternate, rate_gb_s, timed
 from . import raw
-from .processes import Flat, Partner, Pipe, admit, partner, settled
+from .processes import Flat, OnDemand, Partner, Pipe, admit, partner, settled
 from .raw import RawReceiver, RawSender
 
 __all__ = ["measure_exchange"]
@@ -24,7 +23,6 @@ __all__ = ["measure_exchange"]
 _log = logging.getLogger(__name__)
 
 _NAP_S: Final = 0.5
-_WEIGHT: Final = ONE >> 20
 
 # A push of the largest vector takes as long as many of the smallest: each gets as many bytes.
 _BYTES_PER_TURN: Final = 100_000_000
@@ -64,28 +62,6 @@ def measure_exchange(
     )
 
 
-class _OnDemand:
-    """A rule that pushes almost no weight, on request, and mixes every share."""
-
-    name = "on-demand"
-    registers: tuple[str, ...] = ()
-    outstanding_max = 1
-
-    def __init__(self) -> None:
-        self.wanted = False
-        """Set to push as soon as there is credit."""
-        self.pushed_s = 0.0
-        """Time of the last decision to push, right before its snapshot; seconds, monotonic."""
-
-    def step(self, turn: RuleContext) -> None:
-        for share in turn.shares():
-            turn.mix(share)
-        peer = turn.draw() if self.wanted else None
-        if peer is not None:
-            turn.push(peer, _WEIGHT)
-            self.wanted, self.pushed_s = False, turn.now
-
-
 def _config(way: str, **given: object) -> PeerConfig:
     is_shared = way == _SHARED_MEMORY
     protocol = ProtocolConfig(wire="float32" if is_shared else way, shared_memory=is_shared)
@@ -110,7 +86,7 @@ def _measure(size_mb: float, way: str, rounds: int, device: str) -> Iterator[Row
 def _measure_in_turn(
     size_bytes: int, way: str, rounds: int, device: str
 ) -> Mapping[str, Sequence[float]]:
-    rule, n_params = _OnDemand(), size_bytes // 4
+    rule, n_params = OnDemand(), size_bytes // 4
     pushes = max(1, min(_PUSHES_MAX, _BYTES_PER_TURN // size_bytes))
     x, y = torch.ones(n_params), torch.zeros(n_params)
     # On the same device: for the CPU, the same memory.
@@ -128,27 +104,24 @@ def _measure_in_turn(
             sender = stack.enter_context(RawSender(n_params, address, name, (x, y)))
             pushing[f"raw {name}"] = partial(sender.send_to, other)
         turns: dict[str, Callable[[], Sequence[float]]] = {
-            name: partial(_repeated, push, pushes) for name, push in pushing.items()
+            name: lambda push=push: [push() for _ in range(pushes)]
+            for name, push in pushing.items()
         }
         turns["memcpy"] = lambda: timed(lambda: settled(target.copy_(source)), pushes)
         turns["lerp"] = lambda: timed(lambda: settled(target.lerp_(source, 0.25)), pushes)
         return alternate(turns, rounds)
 
 
-def _repeated(push: Callable[[], float], times: int) -> list[float]:
-    return [push() for _ in range(times)]
-
-
-def _push(peer: Peer, rule: _OnDemand, other: Partner) -> float:
+def _push(peer: Peer, rule: OnDemand, other: Partner) -> float:
     """Push once; return the seconds from before the snapshot to after the mixing."""
     other.say("rumor")
-    rule.wanted = True
+    rule.ask("push")
     peer.step()
-    while rule.wanted:
+    while not rule.is_done:
         # The answer to the previous share is still in flight.
         peer._running().wait_for_share(_NAP_S)
         peer.step()
-    return float(other.hear()) - rule.pushed_s
+    return float(other.hear()) - rule.decided_s
 
 
 def _serve(pipe: Pipe, address: str, n_params: int, way: str, device: str) -> None:

@@ -17,17 +17,15 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from rumor.gossip import ProtocolConfig, RuleContext
-from rumor.gossip.weight import ONE
+from rumor.gossip import ProtocolConfig
 from rumor.train import Peer, PeerConfig
 
 from ..harness import Result, Row, alternate
-from .processes import Partner, Pipe, admit, partners
+from .processes import OnDemand, Partner, Pipe, admit, partners
 
 __all__ = ["measure_node"]
 
 _LAYERS: Final = 8
-_WEIGHT: Final = ONE >> 20
 _KINDS: Final = ("quiet", "push", "mix", "push and mix")
 
 # Longer than any share takes, or is kept from a receiver that does not answer.
@@ -62,33 +60,6 @@ def measure_node(
     )
 
 
-class _OnDemand:
-    """A rule that pushes almost no weight, and mixes, when asked."""
-
-    name = "on-demand"
-    registers: tuple[str, ...] = ()
-    outstanding_max = 1
-
-    def __init__(self) -> None:
-        self.ask("quiet")
-
-    def ask(self, wanted: str) -> None:
-        """Do so at the next step at which all of it can be done."""
-        self.wanted, self.is_done = wanted, False
-
-    def step(self, turn: RuleContext) -> None:
-        """Take one turn."""
-        shares = turn.shares() if "mix" in self.wanted else ()
-        peer = turn.draw() if "push" in self.wanted else None
-        if ("mix" in self.wanted and not shares) or ("push" in self.wanted and peer is None):
-            return
-        for share in shares:
-            turn.mix(share)
-        if peer is not None:
-            turn.push(peer, _WEIGHT)
-        self.wanted, self.is_done = "quiet", True
-
-
 class _Node(NamedTuple):
     """A peer of one process or more."""
 
@@ -106,7 +77,7 @@ def _measure(
         folder = Path(stack.enter_context(TemporaryDirectory()))
         turns: dict[str, Callable[[], list[tuple[str, float]]]] = {}
         for node in (alone, *(alone._replace(way=way, ranks=ranks) for way in ways)):
-            rule = _OnDemand()
+            rule = OnDemand()
             config = _config(node.wire, rule=rule)
             peer = stack.enter_context(Peer(_model(node.n_params), config))
             given = [(node, rank, peer.address, folder / node.way) for rank in range(node.ranks)]
@@ -127,7 +98,7 @@ def _measure(
 
 
 def _turn(
-    peer: Peer, rule: _OnDemand, node: Sequence[Partner], times: int
+    peer: Peer, rule: OnDemand, node: Sequence[Partner], times: int
 ) -> list[tuple[str, float]]:
     """Take some steps of each kind; return the kinds and how long they took, seconds."""
     found = []
@@ -178,7 +149,7 @@ def _serve(pipe: Pipe, node: _Node, rank: int, address: str, meet: Path) -> None
         for layer in model.children():
             fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
-    flag, rule = torch.zeros(1), _OnDemand()
+    flag, rule = torch.zeros(1), OnDemand()
     with Peer(model, _config(node.wire, join=(address,), rule=rule)) as peer:
         pipe.send("joined")
         while (wanted := pipe.recv()) is not None:

@@ -8,13 +8,14 @@ from functools import partial
 from statistics import mean, median
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 from rumor.gossip import GoSGD
 from rumor.train import Peer, PeerConfig
 
 from .. import rivals
-from ..harness import Result, Row, alternate, percentile, timed
+from ..harness import Result, Row, alternate, timed
 from .processes import Flat, Pipe, admit, partner, settled
 
 __all__ = ["Burst", "measure_stall"]
@@ -194,8 +195,8 @@ def _own_rows(found: _Found) -> Iterator[Row]:
     for percent, name in {50: "median", 99: "p99"}.items():
         yield Row(
             name=f"{found.name}: step(), {name}",
-            ours=percentile(stalls_ms, percent),
-            reference=percentile(steps_ms, percent),
+            ours=float(np.percentile(stalls_ms, percent)),
+            reference=float(np.percentile(steps_ms, percent)),
             unit="ms",
             note="the whole step without gossip",
         )
@@ -225,8 +226,7 @@ def _next_to(ours: Sequence[_Found], rival: rivals.Rival, asked: dict[str, Any])
         figures = {
             "for one exchange": (found.exchange_s * 1e3, mean(stalls_s) * period * 1e3, "ms"),
             "p99 of a step": (
-                percentile(found.stalls_s, 99) * 1e3,
-                percentile(stalls_s, 99) * 1e3,
+                *(float(np.percentile(each, 99)) * 1e3 for each in (found.stalls_s, stalls_s)),
                 "ms",
             ),
             "kept": (found.rate, len(stalls_s) / wall_s, "steps/s"),

@@ -45,7 +45,9 @@ def merge(
     from ...train.storage.merge import merge_models, open_model
 
     opened = [open_model(peer / MODEL) for peer in peers]
-    merged = merge_models([model for model in opened if not _failed(model.path.parent)])
+    reports = [read_report(model.path.parent) or {} for model in opened]
+    failed = [report.get("state") == State.FAILED for report in reports]
+    merged = merge_models([model for model, bad in zip(opened, failed, strict=True) if not bad])
     merged.save(output)
     skipped = sorted({model.id for model in opened} - {*merged.weights})
     distance = merged.consensus_distance
@@ -85,8 +87,3 @@ def _peer_folders(folder: Path) -> list[Path]:
     raise ConfigError(
         f"{folder} holds no model: give the folder of a peer (with {MODEL}) or of a run"
     )
-
-
-def _failed(folder: Path) -> bool:
-    report = read_report(folder)
-    return report is not None and report.get("state") == State.FAILED

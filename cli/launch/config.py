@@ -230,7 +230,7 @@ PROGRAM: Final = (sys.executable, "-P", "-m", "rumor.cli", "peer")
 
 _DESCRIBED: Final = ("total_steps", "lr_schedule", "partition", "steps")
 
-NOT_OF_TASK: Final = (*("index", "count", "seed", "device", "resume", "options"),)
+NOT_OF_TASK: Final = ("index", "count", "seed", "device", "resume", "options")
 """Fields of a `RunConfig` that identify the peer, rather than the common training."""
 
 

@@ -17,7 +17,7 @@ from .config import Place
 
 __all__ = [
     *("Life", "LifeEnd", "Monitor", "OnRow", "PeerView", "Process", "State", "ended_view"),
-    *("last_words", "life_in", "lives_in", "read_log", "read_report"),
+    *("last_words", "lives_in", "read_log", "read_report"),
 ]
 
 OnRow = Callable[[str, dict[str, Any]], None]
@@ -328,17 +328,13 @@ def _signal(number: int) -> str:
 
 def lives_in(place: Place) -> set[Life]:
     """Return the incarnations that have opened a ledger in a place."""
-    folders = (*place.earlier, place.folder)
-    found = {life_in(path) for folder in folders for path in folder.glob("ledger*.jsonl")}
-    return {life for life in found if life is not None}
-
-
-def life_in(ledger: Path) -> Life | None:
-    """Return whose ledger a file is; None if the incarnation ended within its first line."""
-    opened = next(iter(read_metrics(ledger)), None)
-    if opened is None:
-        return None
-    try:
-        return str(opened["id"]), int(opened["incarnation"])
-    except (LookupError, TypeError, ValueError) as error:
-        raise TrainingError(f"{ledger} is not a ledger: {error!r}") from None
+    found = set()
+    for folder in (*place.earlier, place.folder):
+        for path in folder.glob("ledger*.jsonl"):
+            # Without a row, the incarnation ended within its first line.
+            for opened in read_metrics(path)[:1]:
+                try:
+                    found.add((str(opened["id"]), int(opened["incarnation"])))
+                except (LookupError, TypeError, ValueError) as error:
+                    raise TrainingError(f"{path} is not a ledger: {error!r}") from None
+    return found

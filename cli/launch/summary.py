@@ -75,11 +75,6 @@ class Outcome:
         return sum(account.weight for account in self.accounts)
 
     @property
-    def weight_founders(self) -> float:
-        """Weight at its end in founders; with shards, the mean over them."""
-        return founders(self.weight) / max(1, len(self.accounts))
-
-    @property
     def end(self) -> LifeEnd:
         """The end of its last incarnation."""
         known = {life for end in self.earlier for life in end.lives}
@@ -319,7 +314,8 @@ def _detail(outcome: Outcome) -> dict[str, Any]:
         "lives": len(outcome.earlier) + 1,
         "steps": outcome.steps,
         **{name: _finite(value) for name, value in outcome.figures.items()},
-        "weight": outcome.weight_founders,
+        # In founders; with shards, the mean over them.
+        "weight": founders(outcome.weight) / max(1, len(outcome.accounts)),
         "weight_units": in_units(outcome.weight),
         "merge": outcome.merge,
     }

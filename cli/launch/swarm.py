@@ -18,7 +18,7 @@ from ...gossip.transport.addresses import allow_more_files
 from ...train.storage.incarnation import INCARNATION_FILE
 from ..errors import not_written
 from .config import Job, Place
-from .display import Display, display_on
+from .display import display_on
 from .folder import RunFolder
 from .monitor import Monitor, OnRow, PeerView, ended_view, read_report
 from .processes import ProcessGroup
@@ -49,27 +49,21 @@ def run_swarm(job: Job, fleet: Fleet | None = None) -> dict[str, Any]:
         else:
             swarm = Swarm(job, fleet, on_row=writer.log)
         with display_on(sys.stderr, title) as display:
+
+            def show(views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
+                lines = [] if fleet is None else fleet.lines()
+                display(views, [*lines, *news], elapsed_s)
+
             started_s = time.monotonic()
-            if fleet is not None:
-                display = _with_lines(fleet, display)
-            views = supervise(swarm.group, swarm.monitor, display, swarm.injector)
+            views = supervise(swarm.group, swarm.monitor, show, swarm.injector)
             if fleet is not None:
                 fleet.close()
-                display(views, (), time.monotonic() - started_s)
+                show(views, (), time.monotonic() - started_s)
             wall_s = time.monotonic() - started_s
         summary |= swarm.concluded(wall_s)
     finally:
         writer.close(summary)
     return summary
-
-
-def _with_lines(fleet: Fleet, display: Display) -> Display:
-    """Show the output of peers on other machines, too."""
-
-    def show(views: Sequence[PeerView], news: Sequence[str], elapsed_s: float) -> None:
-        display(views, [*fleet.lines(), *news], elapsed_s)
-
-    return show
 
 
 class Swarm:

@@ -106,18 +106,17 @@ def _pull(observer: "Observer", timeout_s: float, output: Path, *, as_json: bool
         )
     pulled.save(output)
     if as_json:
-        print_json(_as_json(pulled) | {"output": str(output)})
+        print_json(
+            {
+                "swarm": pulled.swarm,
+                "peers": [asdict(peer) for peer in pulled.peers],
+                "missing": dict(pulled.missing),
+                "frozen": list(pulled.frozen),
+                "output": str(output),
+            }
+        )
     else:
         _print(pulled, output)
-
-
-def _as_json(pulled: "Pulled") -> dict[str, Any]:
-    return {
-        "swarm": pulled.swarm,
-        "peers": [asdict(peer) for peer in pulled.peers],
-        "missing": dict(pulled.missing),
-        "frozen": list(pulled.frozen),
-    }
 
 
 def _print(pulled: "Pulled", output: Path) -> None:

@@ -103,7 +103,11 @@ class Recording:
 
     def _sample(self, view: "SwarmView") -> dict[str, Any]:
         if len(self._times_s) >= _SAMPLES_MAX:
-            self._thin()
+            # Half of the samples are left, and from now on half as many are added.
+            self._stride *= 2
+            curves = chain(*self._curves.values())
+            for values in (self._times_s, self._swarm_steps, *curves):
+                del values[1::2]
         length = len(self._times_s)
         self._times_s.append(view.time_s)
         self._swarm_steps.append(view.swarm_step)
@@ -121,13 +125,6 @@ class Recording:
                 curve.append(value)
         figures = [[id, *values] for id, values in told.items() if id in self._curves]
         return {"time_s": view.time_s, "swarm_step": view.swarm_step, "figures": figures}
-
-    def _thin(self) -> None:
-        # Half of the samples are left, and from now on half as many are added.
-        self._stride *= 2
-        del self._times_s[1::2], self._swarm_steps[1::2]
-        for curve in chain(*self._curves.values()):
-            del curve[1::2]
 
     def _shown(self, view: "SwarmView", states: dict[str, str]) -> dict[str, Any]:
         shown = replace(view, links=(), events=()).to_json()
