@@ -23,7 +23,7 @@ TINY = {
     "gpu-copies": "--device cpu --copies-mb 1 --rounds 1",
     "gpu-workers": "--device cpu --simulated 8 --worker-steps 2 --rounds 1",
 }
-QUICK, SLOW = ("protocol", "gpu-copies"), ("straggler", "start", "simulator", "joining")
+QUICK, SLOW = ("protocol", "gpu-copies"), ("straggler", "node", "start", "simulator", "joining")
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:

@@ -63,6 +63,7 @@ def test_help_lists_every_command_with_the_first_sentence_of_its_own_help() -> N
         (["doctor"], "Missing argument", "rumor doctor --help"),
         (["run", "--dead-s", "3"], "No such option: --dead-s", "--set dead_s=VALUE"),
         (["keys", "add", "roster"], "NAME KEY", "rumor keys add --help"),
+        (["keys", "revoke", "roster", "m1"], "Missing option '--key'", "rumor keys revoke --help"),
     ],
 )
 def test_what_cannot_be_parsed_is_answered_in_two_lines(

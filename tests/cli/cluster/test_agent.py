@@ -150,21 +150,23 @@ def test_it_ends_peers_or_lets_them_leave_when_it_is_told(
     [
         (lambda desk: desk.hang_up(), "the connection to the launcher has ended"),
         (lambda desk: os.kill(os.getpid(), signal.SIGHUP), "a signal came"),
-        (lambda desk: None, "nothing was heard of the launcher for 0.5 s"),
+        (lambda desk: None, "nothing was heard of the launcher for 0.3 s"),
+        (lambda desk: desk.turn_away(), "the launcher does not listen any more"),
     ],
 )
 def test_peers_leave_when_the_launcher_is_lost(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, lose: Callable[[Desk], None], why: str
 ) -> None:
-    if "0.5 s" in why:
-        monkeypatch.setattr(module, "LOST_S", 0.5)
-    folder = started(desk, POLITE)
+    if "0.3 s" in why:
+        monkeypatch.setattr(module, "LOST_S", 0.3)
+    # What it prints is news, which nobody may read any more.
+    folder = started(desk, POLITE.replace("sleep 0.05", "sleep 0.05; echo more"))
     thread = when(is_here(folder), lambda: lose(desk))
     assert desk.agent.run() == 1
     thread.join(LIMIT_S)
     log = (folder / "log.txt").read_text()
     assert f"rumor: {why}, so this peer is asked to leave\n" in log
-    if "0.5 s" not in why:
+    if "0.3 s" not in why:
         assert log.endswith("asked\n")
 
 
@@ -183,13 +185,6 @@ def test_a_signal_while_peers_are_started_reaches_them_all(
     assert desk.agent._group is not None
     # Asked, whether it could answer yet or not; one that was not would have been killed.
     assert desk.agent._group.processes[0].poll() in (0, -signal.SIGTERM)
-
-
-def test_peers_leave_when_nobody_reads_any_more(desk: Desk) -> None:
-    folder = started(desk, f"{POLITE.replace('sleep 0.05', 'sleep 0.05; echo more')}")
-    when(is_here(folder), desk.turn_away)
-    assert desk.agent.run() == 1
-    assert "the launcher does not listen any more" in (folder / "log.txt").read_text()
 
 
 def test_a_peer_that_does_not_leave_is_killed_in_the_end(

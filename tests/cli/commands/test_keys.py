@@ -64,17 +64,11 @@ def test_an_owner_that_is_revoked_still_signs(folder: Path) -> None:
         ("keys make m.key --name 'a b'", "no peer can be called 'a b'"),
         ("peer --key m1.key", "key and roster belong together"),
         ("peer --key roster --roster roster", "run chmod 600"),
-        ("keys init other m2 --key m1.key", "unexpected extra argument"),
-        ("keys add roster --key m1.key", "Missing argument 'NAME KEY'"),
-        ("keys revoke roster --key m1.key", "Missing argument 'NAME'"),
-        ("keys revoke roster m1", "Missing option '--key'"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(folder: Path, words: str, said: str) -> None:
     told = rumor(*shlex.split(words), status=2)
-    assert said in told
-    if "Missing" not in said and "extra" not in said:  # those are asked for in click's words
-        assert told.startswith("error: ") and len(told.splitlines()) == 1
+    assert said in told and told.startswith("error: ") and len(told.splitlines()) == 1
 
 
 def test_a_roster_that_cannot_be_written_is_status_1(folder: Path) -> None:

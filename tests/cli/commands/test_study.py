@@ -6,16 +6,16 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rumor.sim.study
-from rumor.cli.commands.study import display_on, outline, progress_words
+from rumor.cli.commands.study import display_on, progress_words
 from rumor.gossip.errors import TransportError
-from rumor.sim.study import StudyProgress, plan_study
+from rumor.sim.study import StudyProgress
 from rumor.sim.study.execution.store import Store
 
 from ...forked import forked
@@ -116,20 +116,16 @@ def test_trials_that_fail_are_told_by_their_reason_and_the_others_kept() -> None
     assert len(list(Path("runs/study-mine/trials").iterdir())) == 2
 
 
-class Broken:
-    """A store in which something happens as a trial is put there."""
+def act_at(patch: pytest.MonkeyPatch, trial: int, act: Callable[[], object]) -> None:
+    """Let something happen as a trial is put into the store."""
+    original, numbers = Store.put, count(1)
 
-    def __init__(self, patch: pytest.MonkeyPatch, trial: int, act: Callable[[], object]) -> None:
-        original, puts = Store.put, 0
+    def put(store: Store, key: str, record: Any) -> None:
+        if next(numbers) == trial:
+            act()
+        original(store, key, record)
 
-        def put(store: Store, key: str, record: Any) -> None:
-            nonlocal puts
-            puts += 1
-            if puts == trial:
-                act()
-            original(store, key, record)
-
-        patch.setattr(Store, "put", put)
+    patch.setattr(Store, "put", put)
 
 
 def failing(error: BaseException) -> Callable[[], object]:
@@ -161,7 +157,7 @@ def test_whatever_ends_a_study_finished_trials_are_kept(
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            Broken(patch, trial, act)
+            act_at(patch, trial, act)
             done = run()
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
     finally:
@@ -278,13 +274,6 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     with display_on(stream, 40) as show:
         show(progress(trial=trial))
     assert "14 of 40" in stream.getvalue() and "min left" in stream.getvalue()
-
-
-def test_the_outline_says_what_is_finished_and_what_is_to_do(tmp_path: Path) -> None:
-    plan = plan_study(small_study(seeds=2), tmp_path, jobs=2)
-    assert "4 to compute, " in outline(plan)
-    resumed = replace(plan, to_do=plan.to_do[1:])
-    assert "1 finished before, 3 to compute" in outline(resumed)
 
 
 def test_what_did_not_fit_is_empty_in_the_tables() -> None:

@@ -1,4 +1,4 @@
-"""``rumor pull``: what it refuses, and the file that it writes and replaces."""
+"""``rumor pull``: the file that it writes and replaces."""
 
 import json
 import os
@@ -10,41 +10,15 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file
-from typer.testing import CliRunner
-
-from rumor.cli.app import app
 
 from ...train.members import Member, linear, one_of, swarm
 from ...waiting import LIMIT_S, until
+from ..called import called
 
 
 def pull(*words: object, status: int = 0) -> tuple[str, str]:
-    result = CliRunner().invoke(app, ["pull", *map(str, words)])
-    assert result.exit_code == status, result.output
+    result = called("pull", *words, status=status)
     return result.stdout, " ".join(result.stderr.split())
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([":1", "-o", "new"], "is malformed"),
-        (["node-a:1", "-o", "there"], "there is there already: give --force to overwrite it"),
-        (["node-a:1", "-o", "missing/new"], "name a file in a folder that exists"),
-        (["node-a:1", "-o", ".", "--force"], "name a file in a folder that exists"),
-        (["node-a:1", "-o", "new", "--watch", "500steps"], "it must be a time"),
-        (["node-a:1", "-o", "new", "--watch", "soon"], "soon"),
-        (["node-a:1", "-o", "new", "--timeout-s", "0"], "timeout_s"),
-        (["node-a:1", "-o", "new", "--key", "m1.key"], "give both or neither"),
-    ],
-)
-def test_a_wrong_argument_is_status_2(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("there").touch()
-    told, error = pull(*words, status=2)
-    assert not told and error.startswith("error: ") and message in error
-    assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
 @pytest.mark.extended
