@@ -129,92 +129,48 @@ ALL = ("peer-0", "peer-1", "peer-2")
     [
         (
             [fault(1, "crash", "peer-1"), fault(2, "restart", "peer-1")],
-            [(1, "kill peer-1"), (2, "resume peer-1")],
+            "1 kill peer-1, 2 resume peer-1",
         ),
         (
             [
-                fault(1, "crash", "peer-1"),
-                fault(1, "crash", "peer-1"),
-                fault(2, "restart", "peer-1", state="lost"),
-                fault(3, "restart", "peer-1"),
+                *(fault(1, "crash", "peer-1"), fault(1, "crash", "peer-1")),
+                *(fault(2, "restart", "peer-1", state="lost"), fault(3, "restart", "peer-1")),
                 fault(3, "crash", "peer-1"),
             ],
-            [(1, "kill peer-1"), (2, "renew peer-1"), (3, "kill peer-1")],
+            "1 kill peer-1, 2 renew peer-1, 3 kill peer-1",
         ),
         (
             [fault(1, "mass-restart", for_s=0.5)],
-            [*((1, f"kill {id}") for id in ALL), *((1.5, f"resume {id}") for id in ALL)],
+            "1 kill peer-0, 1 kill peer-1, 1 kill peer-2, "
+            "1.5 resume peer-0, 1.5 resume peer-1, 1.5 resume peer-2",
         ),
         (
             [
                 fault(1, "crash", "peer-0"),
                 fault(1, "mass-restart", peers=["peer-0", "peer-2"], for_s=0.5, state="lost"),
             ],
-            [(1, "kill peer-0"), (1, "kill peer-2"), (1.5, "renew peer-2")],
+            "1 kill peer-0, 1 kill peer-2, 1.5 renew peer-2",
         ),
         (
             [
-                fault(1, "pause", "peer-2", for_s=1),
-                fault(3, "pause", "peer-2"),
-                fault(3.5, "continue", "peer-2"),
-                fault(3.5, "continue", "peer-2"),
+                *(fault(1, "pause", "peer-2", for_s=1), fault(3, "pause", "peer-2")),
+                *(fault(3.5, "continue", "peer-2"), fault(3.5, "continue", "peer-2")),
             ],
-            [
-                (1, "hold peer-2"),
-                (2, "release peer-2"),
-                (3, "hold peer-2"),
-                (3.5, "release peer-2"),
-            ],
+            "1 hold peer-2, 2 release peer-2, 3 hold peer-2, 3.5 release peer-2",
         ),
         (
             [
-                fault(1, "join", count=2),
-                fault(2, "join"),
-                fault(3, "leave", "join-3"),
-                fault(3, "crash", "join-1"),
+                *(fault(1, "join", count=2), fault(2, "join")),
+                *(fault(3, "leave", "join-3"), fault(3, "crash", "join-1")),
             ],
-            [
-                (1, "start join-1"),
-                (1, "start join-2"),
-                (2, "start join-3"),
-                (3, "leave join-3"),
-                (3, "kill join-1"),
-            ],
+            "1 start join-1, 1 start join-2, 2 start join-3, 3 leave join-3, 3 kill join-1",
         ),
-        ([fault(1, "leave", "join-1"), fault(2, "join")], [(2, "start join-1")]),
+        ([fault(1, "leave", "join-1"), fault(2, "join")], "2 start join-1"),
     ],
 )
-def test_each_fault_is_done_at_its_time(
-    tmp_path: Path, faults: list[Fault], done: list[tuple[float, str]]
-) -> None:
-    noted = Stage(tmp_path, faults).train().play(5.0)
-    assert [what for _, what in noted] == [what for _, what in done]
-    assert [at_s for at_s, _ in noted] == pytest.approx([at_s for at_s, _ in done], abs=0.01)
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize(
-    ("struck", "about"),
-    [
-        (
-            fault(1, "cut", "peer-0", to="peer-1", one_way=True),
-            "for_s 2, peer peer-0, to peer-1, one_way True",
-        ),
-        (
-            fault(1, "partition", groups=[["peer-0", "peer-2"], ["peer-1"]]),
-            "for_s 2, groups [['peer-0', 'peer-2'], ['peer-1']]",
-        ),
-        (fault(1, "reset", "peer-1", every_s=0.2), "for_s 2, peer peer-1, every_s 0.2"),
-    ],
-)
-def test_what_peers_do_to_their_network_is_told(tmp_path: Path, struck: Fault, about: str) -> None:
-    stage = Stage(tmp_path, [struck | {"for_s": 2}]).train()
-    assert stage.play(5.0) == []
-    begun, over = (each.partition(": ")[2] for each in stage.news)
-    kind, told = begun.split(": ")
-    assert kind == f"{struck['kind']} begins" and over == f"{struck['kind']} ends"
-    assert sorted(told.split(", ")) == sorted(about.split(", "))
-    assert [done["what"] for done in stage.injector.records[0]["done"]] == [begun, over]
+def test_each_fault_is_done_at_its_time(tmp_path: Path, faults: list[Fault], done: str) -> None:
+    noted = Stage(tmp_path, faults).train().play(5.0, step_s=0.005)
+    assert ", ".join(f"{round(at_s, 1):g} {what}" for at_s, what in noted) == done
 
 
 def test_peers_are_told_what_happens_to_the_network_and_then_since_when(tmp_path: Path) -> None:
@@ -233,21 +189,18 @@ def test_peers_are_told_what_happens_to_the_network_and_then_since_when(tmp_path
 
 
 def test_a_slowed_peer_runs_a_part_of_the_time(tmp_path: Path) -> None:
-    noted = Stage(tmp_path, [fault(1, "slow", "peer-1", factor=4, for_s=2)]).train().play(4.0)
+    noted = Stage(tmp_path, [fault(0, "slow", "peer-1", factor=4, for_s=1)]).train().play(1.5)
     holds = [at_s for at_s, what in noted if what == "hold peer-1"]
     releases = [at_s for at_s, what in noted if what == "release peer-1"]
-    assert len(holds) == len(releases) > 20 and holds[0] == pytest.approx(1.0, abs=0.01)
-    assert sum(releases) - sum(holds) == pytest.approx(2 * 3 / 4, rel=0.1)
-    assert releases[-1] == pytest.approx(3.0, abs=0.05)
+    assert len(holds) == len(releases) > 20 and holds[0] == pytest.approx(0.0, abs=0.01)
+    assert sum(releases) - sum(holds) == pytest.approx(3 / 4, rel=0.1)
+    assert releases[-1] == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_slowed_peer_that_is_paused_goes_on_only_when_both_are_over(tmp_path: Path) -> None:
-    faults = [
-        fault(1, "slow", "peer-1", factor=2, for_s=1),
-        fault(1.2, "pause", "peer-1", for_s=3),
-    ]
-    stage = Stage(tmp_path, faults).train()
-    stage.play(3.0)
+    slow = fault(1, "slow", "peer-1", factor=2, for_s=0.4)
+    stage = Stage(tmp_path, [slow, fault(1.2, "pause", "peer-1", for_s=3)]).train()
+    stage.play(2.0, step_s=0.002)
     (held,) = stage.group.holds(1)
     assert held.startswith("pause")
 
@@ -299,14 +252,8 @@ def test_of_two_slows_the_larger_counts_and_each_ends_by_itself(tmp_path: Path) 
     stage.play(10.0)
     times_slower = [round(1 / run_of(stage, k + 0.1, k + 0.9)) for k in (1, 2, 3, 4, 5, 7, 8)]
     assert times_slower == [3, 5, 3, 3, 1, 2, 2]
-    assert [word.partition("peer-1 ")[2] for word in stage.news] == [
-        "runs 1/3 of the time",
-        "runs 1/5 of the time",
-        "runs 1/3 of the time",
-        "runs all of the time",
-        "runs 1/2 of the time",
-        "runs all of the time",
-    ]
+    paces = [word.partition("peer-1 runs ")[2].split()[0] for word in stage.news]
+    assert paces == ["1/3", "1/5", "1/3", "all", "1/2", "all"]
     assert not stage.group.holds(1)
 
 
@@ -325,19 +272,17 @@ def test_what_was_done_is_recorded_with_its_time_and_step(tmp_path: Path) -> Non
         fault(90, "heal"),
     ]
     stage = Stage(tmp_path, faults).train()
-    stage.play(0.5)
+    stage.play(0.5, step_s=0.01)
     for index, step in enumerate((50, 30, 70)):
         stage.measure(index, step)
-    stage.play(5.0)
+    assert stage.play(5.0, step_s=0.01) == [(pytest.approx(1.0, abs=0.02), "kill peer-1")]
     crash, heal, reset, never = stage.injector.records
     assert crash.items() >= faults[0].items()
     assert [(done["step"], done["what"]) for done in crash["done"]] == [(30, "peer-1 is killed")]
-    assert crash["done"][0]["at_s"] == pytest.approx(1.0, abs=0.01)
+    assert crash["done"][0]["at_s"] == pytest.approx(1.0, abs=0.02)
     assert [(done["step"], done["what"]) for done in heal["done"]] == [(50, "heal begins")]
-    assert [done["what"] for done in reset["done"]] == [
-        "reset begins: for_s 0.25, every_s 0.1",
-        "reset ends",
-    ]
+    begun, over = (done["what"] for done in reset["done"])
+    assert (begun, over) == ("reset begins: for_s 0.25, every_s 0.1", "reset ends")
     assert never["done"] == []
 
 
@@ -363,11 +308,11 @@ def test_who_has_finished_is_not_started_again(tmp_path: Path) -> None:
 
 def test_a_later_life_is_seen_apart_from_those_before_it(tmp_path: Path) -> None:
     stage = Stage(tmp_path, KILLED).train()
-    stage.play(2.5)
+    stage.play(2.5, step_s=0.05)
     assert stage.monitor.views[1].state is State.KILLED
     ledger = stage.group.places[1].folder / "ledger.jsonl"
     ledger.write_text('{"kind":"opened","id":"peer-1","incarnation":7}\n{"kind":"fou')
-    stage.play(4.0)
+    stage.play(4.0, step_s=0.05)
     view = stage.monitor.views[1]
     assert view.state is State.TRAINING
     (end,) = view.earlier
@@ -424,11 +369,7 @@ def test_peers_are_named_and_faults_ordered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("row", "needed"),
-    [
-        *((row, False) for row in (fault(1, "crash", 0), fault(1, "join"))),
-        *((row, True) for row in (fault(1, "cut", 0), fault(1, "reset"))),
-        *((fault(1, kind, rate=0.1), True) for kind in ("duplicate", "replay")),
-    ],
+    [(fault(1, "crash", 0), False), (fault(1, "cut", 0), True), (fault(1, "reset"), True)],
 )
 def test_with_faults_of_the_network_nothing_goes_through_shared_memory(
     tmp_path: Path, row: Fault, needed: bool

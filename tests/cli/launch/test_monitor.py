@@ -57,6 +57,7 @@ def test_rows_are_handed_on_once_but_for_those_of_lives_before_the_launcher(tmp_
 
 
 FINISHED, LEFT, NAN = {"state": "finished"}, {"state": "left"}, {"state": "failed", "error": "NaN"}
+ENDED = FINISHED | {"ended_by": "ada"}
 AFTERWARDS = "peer-0: its script failed afterwards: "
 NOT_REACHED = (
     "peer-0 failed at step 10: its process ended with exit status 0, and no peer trained "
@@ -77,18 +78,12 @@ NOT_REACHED = (
         (-9, FINISHED, State.FINISHED, f"{AFTERWARDS}ended by SIGKILL"),
         (1, FINISHED, State.FINISHED, f"{AFTERWARDS}no such device"),
         (1, LEFT, State.LEFT, f"peer-0 left at step 10; {AFTERWARDS}no such device"),
-        *((status, LEFT, State.LEFT, "peer-0 left at step 10") for status in (-2, 143)),
-        *(
-            (n, None, State.FAILED, "peer-0 failed at step 10: ended by SIGSEGV")
-            for n in (-11, 139)
-        ),
+        (-2, LEFT, State.LEFT, "peer-0 left at step 10"),
+        (143, LEFT, State.LEFT, "peer-0 left at step 10"),
+        (-11, None, State.FAILED, "peer-0 failed at step 10: ended by SIGSEGV"),
+        (139, None, State.FAILED, "peer-0 failed at step 10: ended by SIGSEGV"),
         (0, None, State.FAILED, NOT_REACHED),
-        (
-            0,
-            FINISHED | {"ended_by": "ada"},
-            State.FINISHED,
-            "peer-0 finished at step 10: ended by ada",
-        ),
+        (0, ENDED, State.FINISHED, "peer-0 finished at step 10: ended by ada"),
     ],
 )
 def test_an_ending_is_told_once(
