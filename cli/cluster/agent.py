@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -149,22 +149,15 @@ class Agent:
             status = process.poll()
             names = STREAMED if status is None else (*STREAMED, *self._copied)
             for path in sorted(path for name in names for path in place.folder.glob(name)):
-                with suppress(OSError):
-                    for data in _pieces(path, self._offsets):
+                with suppress(OSError), open(path, "rb") as file:
+                    file.seek(self._offsets.get(path, 0))
+                    while data := file.read(_PIECE_BYTES):
+                        self._offsets[path] = file.tell()
                         text = base64.b64encode(data).decode()
                         self._say(peer=place.index, file=path.name, data=text)
             if status is not None and self._running is not None:
                 self._running.remove((place, process))
                 self._say(peer=place.index, exit=status)
-
-
-def _pieces(path: Path, offsets: dict[Path, int]) -> Iterator[bytes]:
-    """Yield what has been added to a file since the last call."""
-    with open(path, "rb") as file:
-        file.seek(offsets.get(path, 0))
-        while data := file.read(_PIECE_BYTES):
-            offsets[path] = file.tell()
-            yield data
 
 
 def _check(

@@ -5,10 +5,9 @@ exit status are those of the script.
 """
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from ...gossip.errors import ConfigError
 from ...gossip.protocol.rule import requirements_of
@@ -20,7 +19,7 @@ from ..launch.checks import check_settings
 from ..launch.config import LaunchConfig, MachinesConfig
 from ..launch.folder import variables
 
-__all__ = ["execute", "find_task", "listed_variables", "task_folder", "task_variables"]
+__all__ = ["find_task", "listed_variables", "task_variables"]
 
 # What a launcher gives the peers of one machine.
 _OF_LAUNCHER: Final = tuple(
@@ -38,11 +37,6 @@ def find_task(config: MachinesConfig, *, launches: bool) -> ClusterTask | None:
             "neither --peers nor --hosts"
         )
     return cluster_task(os.environ, config.scheduler)
-
-
-def task_folder(config: LaunchConfig, task: ClusterTask) -> Path:
-    """Return the job's folder: the same for all tasks, also when the job restarts."""
-    return config.out or Path("runs") / f"{task.scheduler}-{task.job}"
 
 
 def task_variables(
@@ -80,8 +74,3 @@ def listed_variables(config: LaunchConfig, out: Path) -> dict[str, str]:
         told["RUMOR_ADVERTISE"] = ",".join(peer.advertise)
     own = out.absolute() / "peers" / (id := peer.named())
     return told | {"RUMOR_ID": id, "RUMOR_OUT": str(own), "PYTHONUNBUFFERED": "1"}
-
-
-def execute(command: Sequence[str], told: Mapping[str, str]) -> NoReturn:
-    """Replace this process by the script."""
-    os.execvpe(command[0], list(command), {"OMP_NUM_THREADS": "1", **os.environ, **told})

@@ -131,12 +131,13 @@ def _becomes_task(
     if launches and machines.scheduler == "auto":
         return False
     command, name = find_command(words, here=machines.hosts is None)
-    from ..cluster.task import execute, find_task, listed_variables, task_folder, task_variables
+    from ..cluster.task import find_task, listed_variables, task_variables
 
     task = find_task(machines, launches=launches)
     if task is not None:
         _require_no_faults(config, f"in a job of {task.scheduler}")
-        out = task_folder(config, task)
+        # The same for all tasks, also when the job restarts.
+        out = config.out or Path("runs") / f"{task.scheduler}-{task.job}"
         told = task_variables(config, machines, task, out)
     elif is_listed:
         _require_no_faults(config, "with RUMOR_JOIN")
@@ -148,7 +149,8 @@ def _becomes_task(
     id = told["RUMOR_ID"]
     if not machines.dry_run:
         print(f"{name} as {id}, in {out}: loading torch", file=sys.stderr, flush=True)
-        execute(command, told)
+        # Signals and exit status are then those of the script.
+        os.execvpe(command[0], command, {"OMP_NUM_THREADS": "1", **os.environ, **told})
     _show(command, shown_settings(config) | {"out": str(out)}, {id: told}, as_json=as_json)
     return True
 

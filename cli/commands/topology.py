@@ -87,7 +87,7 @@ def topology(
     elif config.advise:
         _show_advice(config, as_json=as_json)
     elif as_json:
-        print_json(_families_as_json())
+        print_json({"families": _families_as_json()})
     else:
         _print_families(Console())
 
@@ -164,8 +164,8 @@ def _print_families(console: Console) -> None:
     console.print(table)
 
 
-def _families_as_json() -> dict[str, Any]:
-    families = [
+def _families_as_json() -> list[dict[str, Any]]:
+    return [
         {
             "name": name,
             "summary": family.summary,
@@ -176,7 +176,6 @@ def _families_as_json() -> dict[str, Any]:
         }
         for name, family in FAMILIES.items()
     ]
-    return {"families": families}
 
 
 def _print_advice(n: int, degree: int, several: Sequence[Advice]) -> None:

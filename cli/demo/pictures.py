@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -11,9 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from .story import NAMES, Story
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["draw", "screen_of"]
 
@@ -90,9 +87,15 @@ def draw(story: Story, title: str, path: Path) -> None:
         upper = [figure.add_subplot(grid[0, 0])]
         upper.append(figure.add_subplot(grid[0, 1], sharey=upper[0]))
         lower = figure.add_subplot(grid[1, :])
+        edges = np.linspace(0.0, story.seconds, _BINS + 1)
         for axes, (way, name), color in zip(upper, NAMES.items(), (BLUE, ACCENT), strict=True):
             axes.set_title(name)
-            _draw_speeds(axes, story, way, PALETTE)
+            for id, own_color in zip(story.of(way), PALETTE, strict=False):
+                speeds = story.speeds(id, edges)
+                # A newcomer has no speed before it is there.
+                speeds[edges[1:] <= story.times([id])[0][0]] = np.nan
+                line: Any = {"color": own_color, "linewidth": 1.6, "label": id}
+                axes.stairs(speeds, edges, **line, baseline=None)
             style: Any = {"color": color, "linewidth": 2, "marker": "o", "markersize": 3}
             lower.plot(*story.losses(way), **style, label=f"{way}: {_WHOSE[way]}")
         upper[0].set_ylabel("steps per second of each process")
@@ -115,12 +118,3 @@ def draw(story: Story, title: str, path: Path) -> None:
         figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
         with drafted(path) as draft:
             figure.savefig(draft, format="png")
-
-
-def _draw_speeds(axes: "Axes", story: Story, way: str, colors: Sequence[str]) -> None:
-    edges = np.linspace(0.0, story.seconds, _BINS + 1)
-    for id, color in zip(story.of(way), colors, strict=False):
-        speeds = story.speeds(id, edges)
-        # A newcomer has no speed before it is there.
-        speeds[edges[1:] <= story.times([id])[0][0]] = np.nan
-        axes.stairs(speeds, edges, color=color, linewidth=1.6, label=id, baseline=None)

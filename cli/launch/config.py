@@ -204,11 +204,7 @@ class MachinesConfig:
 
 
 def device_of(text: str, index: int) -> str:
-    """Return the device of one process of a machine, from `LaunchConfig.device`.
-
-    Raises:
-        ConfigError: The text is malformed.
-    """
+    """Return the device of one process of a machine, from `LaunchConfig.device`."""
     try:
         return text.format(i=index)
     except (KeyError, IndexError, ValueError):

@@ -82,8 +82,7 @@ class FaultInjector:
         """Current turns of each slowed peer; a change of its slowness ends earlier turns."""
         self._news: list[str] = []
         self.records: list[dict[str, Any]] = []
-        """Each fault as in its file, with ``done``: the action, its time (``at_s``, and ``unix_s``
-        by the calendar) and the ``step`` of its peer, or of the median peer; else empty."""
+        """Each fault as in its file, with ``done``: what, when, and at which step of its peer."""
         for fault in faults:
             record: dict[str, Any] = faults_as_json([fault])[0] | {"done": []}
             self.records.append(record)

@@ -1,7 +1,7 @@
 """The processes of a run: started, paused, stopped, and started again.
 
-Each is in a session of its own and outlives the launcher. As no process could continue a paused
-peer then, each asks the kernel for a signal at its parent's death.
+Each outlives the launcher. As no process could continue a paused peer then, each asks the kernel
+for a signal at its parent's death.
 """
 
 import os
@@ -20,10 +20,7 @@ __all__ = ["ProcessGroup"]
 class ProcessGroup:
     """The peers' processes, numbered by their first start.
 
-    Args:
-        places: One for each process.
-        orphaned: Signal for scripts when this process has died: to continue paused ones, or to
-            leave.
+    Scripts get the signal *orphaned* when this process has died: to continue, or to leave.
     """
 
     def __init__(self, places: Iterable[Place], orphaned: int = signal.SIGCONT) -> None:

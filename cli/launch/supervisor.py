@@ -3,8 +3,7 @@
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .config import Place
@@ -81,28 +80,31 @@ def supervise(
     """
     interrupt = _Interrupt(group)
     started_s = time.monotonic()
+    before = {number: signal.signal(number, interrupt) for number in SIGNALS}
     try:
-        with _handling(interrupt):
-            display(monitor.views, (), 0.0)
-            group.start()
-            if interrupt.count:
-                # Processes started since then have not received it.
-                group.leave_all(interrupt.number)
-            while not monitor.over or (faults is not None and faults.will_revive):
-                if interrupt.count and faults is not None:
-                    # Nothing more is done to peers, and a paused one must hear the signal.
-                    faults = None
-                    group.release_all()
-                news = _wait(faults) + monitor.update()
-                # Without this, the others would notice a death after half a minute of silence; for
-                # a peer that will be restarted they must wait.
-                if faults is None or not faults.will_revive:
-                    group.tell_dead(monitor.take_deaths())
-                display(monitor.views, news, time.monotonic() - started_s)
+        display(monitor.views, (), 0.0)
+        group.start()
+        if interrupt.count:
+            # Processes started since then have not received it.
+            group.leave_all(interrupt.number)
+        while not monitor.over or (faults is not None and faults.will_revive):
+            if interrupt.count and faults is not None:
+                # Nothing more is done to peers, and a paused one must hear the signal.
+                faults = None
+                group.release_all()
+            news = _wait(faults) + monitor.update()
+            # Without this, the others would notice a death after half a minute of silence; for a
+            # peer that will be restarted they must wait.
+            if faults is None or not faults.will_revive:
+                group.tell_dead(monitor.take_deaths())
+            display(monitor.views, news, time.monotonic() - started_s)
     except BaseException:
         group.kill_all()
         group.wait()
         raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return monitor.views
 
 
@@ -116,13 +118,3 @@ def _wait(faults: "FaultInjector | None") -> list[str]:
             rest_s = min(rest_s, faults.next_s)
         time.sleep(rest_s)
     return news
-
-
-@contextmanager
-def _handling(interrupt: _Interrupt) -> Iterator[None]:
-    before = {number: signal.signal(number, interrupt) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
