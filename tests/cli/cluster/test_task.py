@@ -105,12 +105,12 @@ def test_who_says_how_many_launches_them_itself(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_task_runs_the_script_in_place_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    became: list[tuple[str, list[str], dict[str, str]]] = []
+    became: list[tuple[str, tuple[str, ...], dict[str, str]]] = []
     monkeypatch.setattr(os, "execvpe", lambda *given: became.append(given))
     result = called(monkeypatch, slurm(5, 4711), "--", "mine.py", "--steps", "3")
     assert result.exit_code == 0, result.stderr
     ((program, words, variables),) = became
-    assert (program, words[1:]) == (sys.executable, ["mine.py", "--steps", "3"])
+    assert (program, *words[1:]) == (sys.executable, "mine.py", "--steps", "3")
     assert (variables["RUMOR_ID"], variables["SLURM_PROCID"]) == ("peer-5", "5")
 
 
