@@ -1,6 +1,5 @@
 """A real browser without a window, told what to do over WebDriver, that is plain HTTP."""
 
-import base64
 import json
 import shutil
 import subprocess
@@ -88,10 +87,6 @@ class Browser:
     def click(self, selector: str) -> None:
         """Click the first element that fits, as a finger would: it must be there to be seen."""
         self.run("document.querySelector(arguments[0]).click()", selector)
-
-    def shot(self) -> bytes:
-        """What is seen, as PNG."""
-        return base64.b64decode(self.tell("Page.captureScreenshot", format="png")["data"])
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()

@@ -3,7 +3,6 @@
 import pkgutil
 import re
 import sys
-import xml.etree.ElementTree as ET
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -184,31 +183,3 @@ def test_the_house_is_that_of_the_imports() -> None:
     house = script("house")
     drawn = house.draw(house.imports(ROOT))
     assert (DOCS / "images" / "house.svg").read_text(encoding="utf-8") == drawn, "run `make house`"
-
-
-def test_a_house_shows_every_room_and_leaves_out_what_longer_ways_imply(tmp_path: Path) -> None:
-    for module, text in {
-        "gossip/__init__.py": "",
-        "gossip/wire/__init__.py": "",
-        "gossip/wire/codec.py": "import msgpack",
-        "gossip/exchange/__init__.py": "from ..wire import codec",
-        "gossip/rules/__init__.py": "from rumor.gossip import exchange\nfrom ..wire.codec import x",
-        "train/__init__.py": "from ..gossip.wire import codec",
-    }.items():
-        path = tmp_path / module
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    house = script("house")
-    graph = house.imports(tmp_path)
-    assert graph == {
-        "gossip": set(),
-        "gossip.wire": set(),
-        "gossip.exchange": {"gossip.wire"},
-        "gossip.rules": {"gossip.exchange", "gossip.wire"},
-        "train": {"gossip.wire"},
-    }
-    picture = ET.fromstring(house.draw(graph))
-    texts = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
-    assert sorted(filter(None, texts)) == ["exchange", "gossip/", "rules", "train/", "wire"]
-    styles = [element.get("class") for element in picture.iter("{http://www.w3.org/2000/svg}path")]
-    assert Counter(filter(None, styles)) == {"thin": 2, "thick": 1}

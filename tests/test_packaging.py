@@ -2,15 +2,10 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
 from importlib.metadata import entry_points, version
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
-from typer.testing import CliRunner
-
-from rumor.cli.app import app
 
 from .layout import LAYERS, modules
 
@@ -55,25 +50,6 @@ def test_every_folder_of_modules_is_packed() -> None:
 def test_the_console_script_can_be_called() -> None:
     (script,) = entry_points(group="console_scripts", name="rumor")
     assert callable(script.load())
-
-
-def commands() -> Iterator[tuple[str, ...]]:
-    """Every command of the command line, and the program itself."""
-    yield ()
-    found = get_command(app)
-    yield from ((name,) for name in getattr(found, "commands", {}))
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("words", list(commands()), ids=lambda words: " ".join(words) or "rumor")
-def test_every_command_says_what_it_does(words: tuple[str, ...]) -> None:
-    done = CliRunner().invoke(app, [*words, "--help"])
-    assert done.exit_code == 0, done.output
-    assert "Usage" in done.output and "--help" in done.output
-
-
-def test_all_commands_are_looked_at() -> None:
-    assert {("launch",), ("peer",), ("simulate",), ("study",)} <= set(commands())
 
 
 def test_studies_and_all_that_a_report_is_made_of_are_there() -> None:

@@ -40,20 +40,12 @@ _Jump = ast.Return | ast.Continue | ast.Break
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One fault in one place.
-
-    Attributes:
-        module: Path of the file in the repository, without its ending.
-        function: Qualified name of the function that it is in; empty outside of any.
-        line: Number of the first line of *original*, from 1.
-        original: The lines that change, as they are.
-        mutated: What stands in their place.
-        operator: What was done to them.
-    """
+    """One fault in one place."""
 
     module: str
-    function: str
+    """Path of the file in the repository, without its ending."""
     line: int
+    """Number of the first line of *original*, from 1."""
     original: str
     mutated: str
     operator: str
@@ -108,7 +100,7 @@ class _Finder:
         if isinstance(node, ast.Raise):
             return
         for start, stop, text, operator in self._edits(node):
-            yield self._mutant(start, stop, text, operator, function)
+            yield self._mutant(start, stop, text, operator)
         for child in self._children(node):
             if isinstance(child, _Function | ast.ClassDef):
                 inside = _bindings(child) if isinstance(child, _Function) else None
@@ -168,23 +160,22 @@ class _Finder:
         if isinstance(node, ast.If):
             if not node.orelse and not (len(node.body) == 1 and _is_deletable(node.body[0])):
                 start, stop = self._span(node.body[0])[0], self._span(node.body[-1])[1]
-                yield self._mutant(start, stop, "pass", "guard", function)
+                yield self._mutant(start, stop, "pass", "guard")
             if len(node.body) > 1 and isinstance(node.body[-1], _Jump):
-                yield self._mutant(*self._span(node.body[-1]), "pass", "statement", function)
+                yield self._mutant(*self._span(node.body[-1]), "pass", "statement")
         elif _is_deletable(node) and not (
             isinstance(node, ast.Assign | ast.AnnAssign)
             and (function.endswith("__init__") or _binds_alone(node, bound))
         ):
-            yield self._mutant(*self._span(node), "pass", "statement", function)
+            yield self._mutant(*self._span(node), "pass", "statement")
 
-    def _mutant(self, start: int, stop: int, text: str, operator: str, function: str) -> Mutant:
+    def _mutant(self, start: int, stop: int, text: str, operator: str) -> Mutant:
         first = bisect_right(self._starts, start) - 1
         last = bisect_right(self._starts, max(start, stop - 1)) - 1
         whole_start, whole_stop = self._starts[first], self._starts[last + 1]
         mutated = self._source[whole_start:start] + text + self._source[stop:whole_stop]
         return Mutant(
             module=self._module,
-            function=function,
             line=first + 1,
             original="\n".join(self._lines[first : last + 1]),
             mutated=mutated.rstrip("\n"),

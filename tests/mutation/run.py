@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
+from typing import Any
 
 from coverage import CoverageData
 
@@ -40,15 +41,7 @@ _REPOSITORY = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of one mutant.
-
-    Attributes:
-        mutant: Its number in the list.
-        place: Module, line and operator, to be read by people.
-        outcome: ``killed``, ``timed out`` or ``survived``.
-        by: The first test that failed; empty where none did.
-        tests: How many tests cover its lines.
-    """
+    """What became of one mutant."""
 
     mutant: int
     place: str
@@ -131,18 +124,9 @@ def _cover(tree: Path, work: Path) -> Tests:
         packages = ", ".join(f"rumor.{package}" for package in PACKAGES)
         settings.write_text(f"[run]\nsource_pkgs = {packages}\ndata_file = {data}\n")
         plugin = ("-p", "rumor.tests.mutation.covering", "--times", str(times))
-        command = (
-            "-m",
-            "coverage",
-            "run",
-            f"--rcfile={settings}",
-            "-m",
-            "pytest",
-            *_PYTEST,
-            *plugin,
-            *COVERED,
-        )
-        subprocess.run([sys.executable, *command], check=True, cwd=tree, env=_environment(tree))
+        front = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest"]
+        command = [*front, *_PYTEST, *plugin, *COVERED]
+        subprocess.run(command, check=True, cwd=tree, env=_environment(tree))
     return Tests.read(data, times)
 
 
@@ -175,14 +159,9 @@ def _run(
 
 
 def judge(number: int, mutant: Mutant, tree: Path, tests: Tests, limit_s: float) -> Result:
-    """Run the tests that cover a mutant until one fails.
+    """Run the tests that cover a mutant, planted in *tree*, until one fails.
 
-    Args:
-        number: Of the mutant in the list.
-        mutant: The fault.
-        tree: The copy to plant it in; it is taken out again.
-        tests: What covers what.
-        limit_s: How long the fastest tests may take, and the rest beyond their usual time, seconds.
+    The fastest tests may take *limit_s* seconds, and the rest so much beyond their usual time.
     """
     place = f"{mutant.module}:{mutant.line} {mutant.operator}"
     covering = tests.of(mutant)
@@ -203,15 +182,9 @@ def _attempt(mutant: Mutant, tree: Path, tests: Sequence[str], limit_s: float) -
     # Compiled code is told by size and second: without this, that of another fault might be run.
     os.utime(path, ns=(0, written_ns - (1 + mutant.line) * 10**9))
     pytest = [sys.executable, "-m", "pytest", *_PYTEST, "-x", "-rfE", "--tb=no", *tests]
+    told: Any = {"cwd": tree, "env": _environment(tree), "timeout": limit_s}
     try:
-        ran = subprocess.run(
-            pytest,
-            cwd=tree,
-            env=_environment(tree),
-            timeout=limit_s,
-            capture_output=True,
-            text=True,
-        )
+        ran = subprocess.run(pytest, **told, capture_output=True, text=True)
     except subprocess.TimeoutExpired:
         return "timed out", ""
     finally:

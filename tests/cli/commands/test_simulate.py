@@ -3,7 +3,6 @@
 import io
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -104,7 +103,13 @@ def test_what_the_simulation_refuses_is_an_error_in_a_line_or_two(fake: Fake) ->
     assert isinstance(simulate("--debug").exception, ConfigError)
 
 
-def test_ctrl_c_keeps_nothing(fake: Fake) -> None:
+def test_ctrl_c_and_sigterm_keep_nothing(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    def terminated(config: SimulationConfig, **_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rumor.sim, "simulate", terminated)
+        assert simulate().exit_code == 130
     fake.error = KeyboardInterrupt()
     result = simulate("--json")
     assert (result.exit_code, result.stdout) == (130, "")
@@ -158,12 +163,6 @@ def test_the_table_says_when_accuracies_were_reached_and_when_not() -> None:
     assert "reached after" not in rows(time_to={"0.5": None})
 
 
-def test_a_device_is_told_where_it_is_not_the_cpu() -> None:
-    assert "device" not in rows()
-    assert "device" not in rows(device="cpu")
-    assert rows(device="cuda:0")["device"][0] == "cuda:0"
-
-
 def test_a_figure_that_a_run_does_not_have_has_no_row() -> None:
     noise = rows(task="noise")
     assert not {"accuracy", "loss", "reached after"} & set(noise)
@@ -177,6 +176,7 @@ def test_a_figure_that_a_run_does_not_have_has_no_row() -> None:
 
 
 def test_special_values_have_words_of_their_own() -> None:
+    assert "device" not in rows(device="cpu") and rows(device="cuda:0")["device"][0] == "cuda:0"
     assert rows(idle=0.0)["idle"] == ("0 %", "no worker ever waits")
     assert rows(consensus_distance=0.0)["consensus distance"] == ("0", "all alike")
     many = rows(stopped=[f"peer-{index}" for index in range(9)])["diverged"]
@@ -301,14 +301,8 @@ def test_a_wrong_model_is_told_in_a_line_or_two(
 
 
 def test_what_a_run_will_take_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    cost = Cost(
-        steps=60_000,
-        steps_per_s=100.0,
-        measuring_s=0.0,
-        memory_gib=0.71,
-        engine="loop",
-        engine_why="asked for",
-    )
+    figures = {"steps": 60_000, "steps_per_s": 100.0, "measuring_s": 0.0, "memory_gib": 0.71}
+    cost = Cost(**figures, engine="loop", engine_why="asked for")  # type: ignore[arg-type]
     told = "about 10 min and 0.7 GiB; 60,000 steps at 100 a second; engine loop (asked for)"
     assert describe_cost(cost) == told
     assert "measurements take 2.2 h of it, less with eval_every, tested" in describe_cost(
@@ -317,29 +311,6 @@ def test_what_a_run_will_take_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     with display_on(sys.stderr, "mine") as show:
         show(Progress(0, 60_000, 0.0, 0.0, None, None, cost=cost))
     assert told in capsys.readouterr().err
-
-
-# Who runs the tests in the background may have made processes deaf to Ctrl-C.
-PROGRAM = """
-import signal
-from rumor.cli import main
-signal.signal(signal.SIGINT, signal.default_int_handler)
-main()
-"""
-
-
-@pytest.mark.extended
-@pytest.mark.live
-def test_stopping_a_process_is_one_line_and_status_130(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", "-c", PROGRAM, "simulate", "--steps=10000000"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
-        assert process.stderr is not None
-        title = process.stderr.readline()
-        process.send_signal(signal.SIGINT)
-        *_, last = process.stderr.read().splitlines()
-    assert (process.returncode, title) == (130, "digits on 64 workers, exponential, gosgd\n")
-    assert last == "error: stopped; nothing was kept"
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_has_a_new_folder_to_itself_from_its_start(

@@ -268,11 +268,10 @@ def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
 def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "100")
-    (trial, *_) = small_study().trials()
+    for name, value in (("TERM", "xterm"), ("COLUMNS", "100")):
+        monkeypatch.setenv(name, value)
     with display_on(stream, 40) as show:
-        show(progress(trial=trial))
+        show(progress())
     assert "14 of 40" in stream.getvalue() and "min left" in stream.getvalue()
 
 
