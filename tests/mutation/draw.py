@@ -23,7 +23,7 @@ _REPOSITORY = Path(__file__).parents[2]
 
 
 def draw(sources: dict[str, str], count: int, seed: int) -> list[Mutant]:
-    """Draw mutants, in proportion to a module's lines that can change, and at most one of a line."""
+    """Draw mutants in proportion to lines of a module that can change, at most one of a line."""
     rng = random.Random(seed)
     by_line = {module: _by_line(module, source) for module, source in sources.items()}
     drawn = []
