@@ -6,6 +6,7 @@ from statistics import median
 from typing import Final
 
 import torch
+from torch import Tensor
 
 from rumor.sim import SimulationConfig, simulate
 from rumor.train.tensors.vector import Vector
@@ -48,10 +49,7 @@ def _copies(device: str, size_mb: float, rounds: int) -> Iterator[Row]:
     ways: dict[str, Callable[[], list[float]]] = {
         "leaving": lambda: timed(vector.snapshot),
         "mixing": lambda: timed(lambda: (vector.mix(host, _FRACTION), settled(vector.flats[0]))),
-        **{
-            f"{name}, plain": partial(timed, lambda copy=copy: (copy(), settled(numbers)))
-            for name, copy in plain.items()
-        },
+        **{f"{name}, plain": partial(_settle, copy, numbers) for name, copy in plain.items()},
     }
     found = alternate(ways, rounds)
     for name, note in _NOTES.items():
@@ -62,6 +60,10 @@ def _copies(device: str, size_mb: float, rounds: int) -> Iterator[Row]:
             unit="GB/s",
             note=note,
         )
+
+
+def _settle(copy: Callable[[], object], numbers: Tensor) -> list[float]:
+    return timed(lambda: (copy(), settled(numbers)))
 
 
 def measure_workers(

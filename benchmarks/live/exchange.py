@@ -126,12 +126,15 @@ def _measure_in_turn(
             sender = stack.enter_context(RawSender(n_params, address, name, (x, y)))
             pushing[f"raw {name}"] = partial(sender.send_to, other)
         turns: dict[str, Callable[[], Sequence[float]]] = {
-            name: lambda push=push: [push() for _ in range(pushes)]
-            for name, push in pushing.items()
+            name: partial(_repeated, push, pushes) for name, push in pushing.items()
         }
         turns["memcpy"] = lambda: timed(lambda: settled(target.copy_(source)), pushes)
         turns["lerp"] = lambda: timed(lambda: settled(target.lerp_(source, 0.25)), pushes)
         return alternate(turns, rounds)
+
+
+def _repeated(push: Callable[[], float], times: int) -> list[float]:
+    return [push() for _ in range(times)]
 
 
 def _push(peer: Peer, rule: _OnDemand, other: Partner) -> float:

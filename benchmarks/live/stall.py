@@ -214,6 +214,10 @@ def _own_rows(found: _Found) -> Iterator[Row]:
     )
 
 
+def _p99_ms(taken_s: Sequence[float]) -> float:
+    return float(np.percentile(taken_s, 99)) * 1e3
+
+
 def _next_to(ours: Sequence[_Found], rival: rivals.Rival, asked: dict[str, Any]) -> Iterator[Row]:
     _log.info("stepping: %s", rival.name)
     try:
@@ -225,10 +229,7 @@ def _next_to(ours: Sequence[_Found], rival: rivals.Rival, asked: dict[str, Any])
     for found, (period, stalls_s, wall_s) in zip(ours, taken, strict=True):
         figures = {
             "for one exchange": (found.exchange_s * 1e3, mean(stalls_s) * period * 1e3, "ms"),
-            "p99 of a step": (
-                *(float(np.percentile(each, 99)) * 1e3 for each in (found.stalls_s, stalls_s)),
-                "ms",
-            ),
+            "p99 of a step": (_p99_ms(found.stalls_s), _p99_ms(stalls_s), "ms"),
             "kept": (found.rate, len(stalls_s) / wall_s, "steps/s"),
         }
         for what, (mine, their, unit) in figures.items():

@@ -105,9 +105,9 @@ class Recording:
         if len(self._times_s) >= _SAMPLES_MAX:
             # Half of the samples are left, and from now on half as many are added.
             self._stride *= 2
-            curves = chain(*self._curves.values())
-            for values in (self._times_s, self._swarm_steps, *curves):
-                del values[1::2]
+            del self._times_s[1::2], self._swarm_steps[1::2]
+            for curve in chain(*self._curves.values()):
+                del curve[1::2]
         length = len(self._times_s)
         self._times_s.append(view.time_s)
         self._swarm_steps.append(view.swarm_step)

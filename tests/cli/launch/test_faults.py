@@ -275,7 +275,7 @@ def test_what_was_done_is_recorded_with_its_time_and_step(tmp_path: Path) -> Non
     stage.play(0.5, step_s=0.01)
     for index, step in enumerate((50, 30, 70)):
         stage.measure(index, step)
-    assert stage.play(5.0, step_s=0.01) == [(pytest.approx(1.0, abs=0.02), "kill peer-1")]
+    assert [what for _, what in stage.play(5.0, step_s=0.01)] == ["kill peer-1"]
     crash, heal, reset, never = stage.injector.records
     assert crash.items() >= faults[0].items()
     assert [(done["step"], done["what"]) for done in crash["done"]] == [(30, "peer-1 is killed")]
