@@ -4,8 +4,9 @@ exchanging a message."""
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -50,9 +51,9 @@ class LiveTopology:
         self._spec = read(spec)
         self._seed = seed
         self._live: tuple[str, ...] = ()
-        # The graph of these peers, once there are any.
+        # The graph of these peers, once there are any, and its last few matrices.
         self._topology: Topology
-        self._matrices: dict[int, csr_array] = {}
+        self._matrix: Callable[[int], csr_array]
 
     def __call__(self, live: Sequence[str], peer: str, round: int) -> tuple[str, ...]:
         """Return the peers that *peer* may push to, in its own view of live peers.
@@ -79,7 +80,9 @@ class LiveTopology:
         node = bisect_left(live, peer)
         if node == len(live) or live[node] != peer:
             return {}
-        matrix = self._matrix(live, round)
+        period = self._over(live).period
+        # A round below 0 is refused as it is.
+        matrix = self._matrix(round if period is None or round < 0 else round % period)
         row = slice(matrix.indptr[node], matrix.indptr[node + 1])
         weights = dict(zip(matrix.indices[row].tolist(), matrix.data[row].tolist(), strict=True))
         return {live[other]: weights.get(other, 0.0) for other in sorted({node, *weights})}
@@ -88,19 +91,9 @@ class LiveTopology:
         # A list may have been changed in place.
         if self._live != tuple(live):
             topology = _topology(self._spec, self._seed, live)
-            self._live, self._topology, self._matrices = topology.names, topology, {}
+            self._live, self._topology = topology.names, topology
+            self._matrix = lru_cache(maxsize=MATRICES_KEPT)(topology.matrix)
         return self._topology
-
-    def _matrix(self, live: Sequence[str], round: int) -> csr_array:
-        topology = self._over(live)
-        kept = round if topology.period is None else round % topology.period
-        matrix = self._matrices.get(kept)
-        if matrix is None:
-            matrix = topology.matrix(round)
-            if len(self._matrices) == MATRICES_KEPT:
-                del self._matrices[next(iter(self._matrices))]
-            self._matrices[kept] = matrix
-        return matrix
 
 
 def _topology(spec: Spec, seed: int, live: Sequence[str]) -> Topology:

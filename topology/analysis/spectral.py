@@ -64,15 +64,11 @@ def check_nodes(n: int) -> None:
 
 
 def rounds_to_a_thousandth(rate: MixingRate, period: int | None) -> int | None:
-    """Return the rounds until the worst disagreement, as a root of squares, is down to 1e-3.
-
-    Args:
-        rate: Its contraction holds in the long run, or in expectation.
-        period: The contraction is only guaranteed after whole periods; None for random rounds.
-    """
+    """Return the rounds until the worst disagreement, as a root of squares, is down to 1e-3."""
     contraction, needed = rate.contraction, rate.rounds_to_1e_3
     # Rounding must not turn an eigenvalue of 1 into some 1e15 rounds.
     if needed is None and 0 < contraction < 1 - ROUNDING:
+        # It is only guaranteed after whole periods.
         whole = period or 1
         needed = whole * ceil(round(2 * log(1e-3) / log(contraction) / whole, 9))
     return min(
@@ -81,14 +77,10 @@ def rounds_to_a_thousandth(rate: MixingRate, period: int | None) -> int | None:
 
 
 def _effective_of_spectrum(factors: Vector, gamma: float) -> float:
-    """Return the effective number of neighbors, from each round's factor on each direction.
+    """Return the effective number of neighbors, from squared moduli ``(round, direction)``.
 
     ``n_W(gamma) = [1 / (1 - gamma)] / [mean_k l_k^2 / (1 - gamma l_k^2)]`` for a static W;
     over a period, the denominator is ``mean_k sum_t gamma^t prod_{r <= t} l_k(r)^2``.
-
-    Args:
-        factors: Squared moduli, axes ``(round of the period, direction)``.
-        gamma: Decay of the random walk, in [0, 1).
 
     Source: Vogels, Hendrikx and Jaggi, NeurIPS 2022, on decaying random walks of W.
     """
@@ -234,12 +226,7 @@ def _along_diagonals(matrix: csr_array) -> Vector:
 
 
 def rate_of_fixed(schedule: Fixed, gamma: float) -> MixingRate:
-    """Compute exactly, for at most `NODES_MAX` nodes.
-
-    Args:
-        schedule: Connected; columns of its matrices sum to 1.
-        gamma: Decay for the effective number of neighbors, in [0, 1).
-    """
+    """Compute exactly, for at most `NODES_MAX` nodes, connected; columns of W sum to 1."""
     rounds, kept = balance(schedule.rounds)
     n, period = len(kept), len(rounds)
     exact = _rounds_to_exact(rounds, kept)

@@ -4,7 +4,9 @@ If n does not fit, a live view builds the nearest graph that exists for every n.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from math import isqrt, prod
+from operator import add
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -97,12 +99,10 @@ def hypercube(dimensions: int) -> Cayley:
 
 def incomplete_hypercube(n: int) -> Fixed:
     """The subgraph of a hypercube on the nodes 0 to n-1: connected for any n."""
-    nodes = np.arange(n)
-    flips = [(nodes, nodes ^ 2**bit) for bit in range((n - 1).bit_length())]
-    pairs = [(low[keep], high[keep]) for low, high in flips for keep in [(low < high) & (high < n)]]
-    none = np.empty(0, np.int64)
-    left, right = zip(*pairs, strict=True) if pairs else ((none,), (none,))
-    return undirected(n, np.concatenate(left), np.concatenate(right))
+    nodes, bits = np.arange(n), 2 ** np.arange((n - 1).bit_length())
+    low, high = np.repeat(nodes, len(bits)), (nodes[:, None] ^ bits).ravel()
+    keep = (low < high) & (high < n)
+    return undirected(n, low[keep], high[keep])
 
 
 def moshpit(n: int, side: int, dimensions: int, seed: int) -> Fixed:
@@ -114,18 +114,15 @@ def moshpit(n: int, side: int, dimensions: int, seed: int) -> Fixed:
     Source: Ryabinin, Gorbunov, Plokhotnyuk and Pekhimenko, NeurIPS 2021, algorithm 1, and the
     averaging experiment in their repository.
     """
-    lines = _connected_lines(n, side, dimensions, seed)
-    return Fixed(rounds=tuple(_averages(line) for line in lines))
+    from scipy.sparse.csgraph import connected_components
 
-
-def _connected_lines(n: int, side: int, dimensions: int, seed: int) -> tuple[Nodes, ...]:
     for draw in range(_DRAWS_MAX):
         cells = shuffled(key(seed, "moshpit", draw), side**dimensions)[:n]
-        lines = tuple(_lines(cells, side, dimensions))
-        if _are_connected(n, lines):
-            return lines
+        rounds = tuple(map(_averages, _lines(cells, side, dimensions)))
+        if connected_components(reduce(add, rounds), directed=False, return_labels=False) == 1:
+            return Fixed(rounds=rounds)
     # With very many cells a draw would hardly ever succeed, and the first cells in order do.
-    return tuple(_lines(np.arange(n), side, dimensions))
+    return Fixed(rounds=tuple(map(_averages, _lines(np.arange(n), side, dimensions))))
 
 
 def _lines(cells: Nodes, side: int, dimensions: int) -> Iterator[Nodes]:
@@ -133,18 +130,6 @@ def _lines(cells: Nodes, side: int, dimensions: int) -> Iterator[Nodes]:
     for axis in range(dimensions):
         step = side**axis
         yield np.unique(cells - cells // step % side * step, return_inverse=True)[1]
-
-
-def _are_connected(n: int, lines: tuple[Nodes, ...]) -> bool:
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
-
-    firsts = np.cumsum([n, *(line.max() + 1 for line in lines)])
-    ends = np.concatenate([line + first for line, first in zip(lines, firsts, strict=False)])
-    links = csr_array(
-        (np.ones(len(ends)), (np.tile(np.arange(n), len(lines)), ends)), shape=(firsts[-1],) * 2
-    )
-    return bool(connected_components(links, directed=False, return_labels=False) == 1)
 
 
 def _averages(group_of: Nodes) -> "csr_array":

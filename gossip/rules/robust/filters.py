@@ -73,10 +73,7 @@ def scc(distances: Sequence[float], weights: Sequence[float], byzantine: float) 
         ascending = sorted(distances)
         return clip(distances, weights, ascending[-2] if len(ascending) > 1 else ascending[-1])
     room = math.fsum(weights) - byzantine
-    squares = []
-    for index, before in _ascending(distances, weights):
-        if _is_within(before + weights[index], room):
-            squares.append(weights[index] * distances[index] ** 2)
+    squares = [weights[i] * distances[i] ** 2 for i in _nearest(distances, weights, room)]
     return clip(distances, weights, math.sqrt(math.fsum(squares) / byzantine))
 
 
@@ -86,11 +83,8 @@ def cs_plus(distances: Sequence[float], weights: Sequence[float], byzantine: flo
     Source: Gaucher, Dieuleveut and Hendrikx 2024, *Unified breakdown analysis for Byzantine robust
     gossip*, CS+.
     """
-    room, tau = math.fsum(weights) - 2 * byzantine, 0.0
-    for index, before in _ascending(distances, weights):
-        if _is_within(before + weights[index], room):
-            tau = distances[index]
-    return clip(distances, weights, tau)
+    near = _nearest(distances, weights, math.fsum(weights) - 2 * byzantine)
+    return clip(distances, weights, distances[near[-1]] if near else 0.0)
 
 
 def nna(distances: Sequence[float], weights: Sequence[float], byzantine: float) -> list[float]:
@@ -133,6 +127,11 @@ def _ascending(distances: Sequence[float], weights: Sequence[float]) -> Iterator
     for index in sorted(range(len(distances)), key=lambda at: (distances[at], at)):
         yield index, before
         before += weights[index]
+
+
+def _nearest(distances: Sequence[float], weights: Sequence[float], room: float) -> list[int]:
+    ascending = _ascending(distances, weights)
+    return [index for index, before in ascending if _is_within(before + weights[index], room)]
 
 
 def _is_within(weight: float, room: float) -> bool:
