@@ -1,7 +1,4 @@
-"""Graphs of push targets: pure functions of a spec, a seed, a view and a round.
-
-A topology only proposes neighbors. A rule decides what weights mean and when to push.
-"""
+"""Graphs of push targets: pure functions of a spec, a seed, a view and a round."""
 
 from .advise import Advice, advise
 from .analysis.facts import Facts, facts

@@ -24,7 +24,6 @@ __all__ = ["FORMATS", "check_size", "draw", "headline"]
 Floats = NDArray[np.float64]
 
 FORMATS = (".png", ".svg", ".pdf")
-"""Suffixes of the files that can be written."""
 
 NODES_MAX, PUSHES_MAX = 2000, 50_000
 """Nodes, and pushes per round, above which a picture is unreadable."""

@@ -235,7 +235,6 @@ def setting(default: Any, help: str, **declared: Any) -> Any:
     Args:
         default: Its default; a function creates one for each config; MISSING without a default.
         help: Its effect; names of other settings are in ``double backquotes``.
-        **declared: Further fields of a `Parameter`.
 
     >>> @dataclass(frozen=True)
     ... class Kiln:

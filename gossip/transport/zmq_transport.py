@@ -188,11 +188,9 @@ class Transport:
             self._close_unused([address])
 
     def send(self, peer: PeerId, parts: Sequence[Buffer], *, bulk: bool) -> bool:
-        """Send to a peer, without waiting: where it was last reached, or else at other addresses.
-
-        Return False if the network refused, so that the message can never arrive. True means only
-        that it was handed over.
-        """
+        """Send to a peer, without waiting; False if the network refused, so that it can never
+        arrive."""
+        # Where it was last reached, or else at its other addresses.
         addresses = self._peers.get(peer, ())
         places = [place for address in addresses for place in self._dialled(address)]
         # Alternating between two places that work would change the order of messages.
@@ -212,9 +210,7 @@ class Transport:
     def poll(self, timeout_s: float) -> Iterator[Received]:
         """Wait until a message arrives, `wake` is called or the timeout expires.
 
-        Yields:
-            The messages that are ready, at most a batch per socket. The frame of one can be read
-            until the next is requested.
+        Yields the messages that are ready, each of which can be read until the next is requested.
         """
         if self._curve is not None:
             timeout_s = min(timeout_s, _LOOK_S)

@@ -31,7 +31,6 @@ NATIVE: Final = "float32"
 """The format that leaves a model's numbers as they are."""
 
 REGISTERS_MAX: Final = 16
-"""Most registers that one share carries."""
 
 # Remote peers may ask for any fraction, so the cache is bounded.
 _SIZES_MAX: Final = 4096
@@ -54,13 +53,11 @@ class Wire(Protocol):
     coder: str = ""
     """The module of `rumor.train.tensors.wires` that writes and reads it."""
     fraction: float = 1.0
-    """The fraction of all numbers that one share carries, in (0, 1]."""
     is_dense: bool = True
     """True if a share carries every number."""
     is_for_differences: bool = False
     """True if it suits only bare differences (`Form.bare`) under rules that make up for losses."""
     is_random: bool = False
-    """True if it rounds at random."""
     needs_anchor: bool = False
     """True if a receiver must know the anchor to read it."""
 
@@ -186,7 +183,6 @@ class Form(NamedTuple):
     """The contents of one share."""
 
     wire: Annotated[str, Check(_wire)] = NATIVE
-    """The format, as users type it."""
     copy: bool = False
     """True if a newcomer can adopt it whole: the bytes of local buffers follow those of shard 0."""
     anchor: bool = False

@@ -117,7 +117,6 @@ class Phase(IntEnum):
     LEAVING = 5
     """Refuses shares and hands its weight on."""
     LEFT = 6
-    """Left the swarm."""
 
     @property
     def takes_shares(self) -> bool:
@@ -299,10 +298,9 @@ class Stop:
 
 @frozen
 class Stopping:
-    """Answers a STOP with the peer's progress, or why it refuses."""
+    """Answers a STOP with the peer's progress, or why it refuses (empty if it stops)."""
 
     why: Annotated[str, text(0, 256)]
-    """Empty if it stops."""
     weight: _Weight
     """Weight held now, of all shards together."""
     phase: Phase
@@ -339,7 +337,6 @@ class Standing(IntEnum):
     DEAD = 2
     """Silent for too long, or known only from other peers."""
     LEFT = 3
-    """Left the swarm."""
 
 
 @frozen
@@ -364,9 +361,7 @@ class LinkStatus:
     frames_received: _Count
     pushes: _Count
     refusals: _Count
-    """Pushes that were returned whole."""
     mixed: _Count
-    """Shares received from it that were mixed in."""
     in_flight: _Count
     roundtrip_s: _Seconds
     """Time from the last hello to its answer, seconds; 0 if it was never measured."""
@@ -378,7 +373,6 @@ class EventNote:
     """An event, as a peer saw it."""
 
     number: _Seq
-    """Counts the events of one incarnation, from 1."""
     event: Annotated[str, text(1, 32)]
     """Its kind, as in ``events.jsonl``: ``joined``, ``suspected``, ``died``, ...."""
     peer: Annotated[PeerId, text(0, 64)]
@@ -478,7 +472,6 @@ class Envelope:
     swarm: Annotated[bytes, octets(0, HASH_BYTES)]
     """Hash of the swarm's anchor, 16 bytes; empty if it is not known yet."""
     schema: Annotated[bytes, octets(HASH_BYTES)]
-    """Hash of the model's schema, 16 bytes."""
     source: _Name
     source_incarnation: _Life
     destination: Annotated[PeerId, text(0, 64)]
@@ -488,4 +481,3 @@ class Envelope:
     frame_bytes: Annotated[int, integer(0, FRAME_BYTES_MAX)] = 0
     """Length of the raw frame that accompanies this message."""
     shard: Annotated[int, integer(0, SHARDS_MAX - 1)] = 0
-    """The shard, in a message about a share."""

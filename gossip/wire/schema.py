@@ -29,7 +29,6 @@ __all__ = [
 HASH_BYTES = 16
 
 SHARDS_MAX = 1 << 14
-"""Most shards that a vector is cut into."""
 
 # Matrix kernels may round differently at addresses not aligned to cache lines, and a one-peer run
 # must equal plain SGD in every bit.
@@ -104,7 +103,6 @@ class FrozenTensor:
     shape: _Shape
     dtype: Annotated[str, text(1, 64)]
     checksum: Annotated[int, integer(0, U32)]
-    """CRC-32 of its bytes."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.shape} {self.dtype} of checksum {self.checksum:08x}"

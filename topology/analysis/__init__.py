@@ -1,6 +1,3 @@
-"""Analysis of topologies: their shape, and how fast they mix.
-
-Only this sub-package computes spectra and shortest paths; it never changes a graph.
-"""
+"""Analysis of topologies: their shape, and how fast they mix."""
 
 __all__: list[str] = []

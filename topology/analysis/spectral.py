@@ -49,8 +49,7 @@ class MixingRate:
     contraction_error: float = 0.0
     rounds_to_exact: int | None = None
     rounds_to_1e_3: int | None = None
-    """Rounds until any disagreement is down to a thousandth, if they were simulated because the
-    contraction does not determine it: many rounds may contract though a single one does not."""
+    """Set if the contraction does not determine it: a single round need not contract."""
     effective_neighbors: float
 
 

@@ -35,10 +35,8 @@ class Built:
 
     schedule: Schedule
     names: tuple[str, ...] = ()
-    """Names of the nodes, if any."""
     runs: tuple[int, ...] = ()
-    """Lengths of the runs of consecutive nodes that belong together, for layouts that need them:
-    rows of a grid, hosts."""
+    """Lengths of the runs of nodes that a layout keeps together: rows of a grid, hosts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,9 +44,7 @@ class Site:
     """Arguments of every builder: the number of nodes, and the random draw."""
 
     n: int
-    """Number of nodes, at least 1."""
     seed: int
-    """Seed of everything random."""
     inside: Callable[[str], Built]
     """Builds a spec nested in this one, at the same site."""
     names: Sequence[str] = ()
@@ -68,9 +64,7 @@ class Family:
     """The definition of a name in a spec."""
 
     summary: str
-    """One line for a list of topologies."""
     source: str
-    """The paper."""
     build: Build
     """Strict: raises TopologyError if n and the parameters do not fit."""
     layout: Layout

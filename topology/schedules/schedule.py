@@ -43,10 +43,7 @@ class Schedule(Protocol):
 
 @runtime_checkable
 class RandomCirculant(Schedule, Protocol):
-    """Random rounds whose distribution does not change when the cycle of nodes is turned.
-
-    A schedule with these members gets exact facts; any other one with random rounds is sampled.
-    """
+    """Random rounds, distributed equally under turns of the cycle, which get exact facts."""
 
     @property
     def commutes(self) -> bool:

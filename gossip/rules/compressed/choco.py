@@ -32,10 +32,10 @@ class Choco(MatrixRule):
     if `gamma` is small enough. ``s`` is ``sum_j W_ij xhat_j``, so that neighbors' xhat need not be
     stored. That holds only if every receiver adds the same q, bit for bit, as its sender: q is
     copied out once, and its sender reads what its receivers read. W must be symmetric, and the same
-    in every round. Any optimizer works.
+    in every round.
 
-    Source: Koloskova, Stich and Jaggi, ICML 2019, algorithm 2, in the form with one more vector
-    for all neighbors (their appendix).
+    Source: Koloskova, Stich and Jaggi, ICML 2019, algorithm 2, in the form with one more vector for
+    all neighbors (their appendix).
     """
 
     name = "choco"

@@ -26,10 +26,9 @@ class SparseLoCo(RoundRule):
     What Q loses stays in e and is sent with a later q; e takes the place of an outer momentum. Each
     peer sends q to every other and sums the same numbers as they do, in the same order, so that all
     have the same bits in phi. phi itself is sent only in the first round, which is an exact mean of
-    all models. A peer that is alone is trained by its optimizer only.
+    all models.
 
-    The format is that of the run: ``topk2bit:0.0156`` in the paper. Any optimizer may take the
-    inner steps.
+    The format is that of the run: ``topk2bit:0.0156`` in the paper.
 
     Source: Sarfi, Therien, Lidin and Belilovsky 2025, algorithm 1, with the defaults of their
     experiments.

@@ -17,8 +17,7 @@ class DecentLaM(StepRule):
 
     D-PSGD with momentum drives peers apart, by ``1 / (1 - beta)`` squared. Here momentum smooths
     the whole move, so that peers drift no more than under plain D-PSGD. W must be symmetric: with
-    directed edges it diverges. m is the paper's times the learning rate. The optimizer must be
-    plain SGD: this is its momentum.
+    directed edges it diverges. m is the paper's times the learning rate.
 
     Source: Yuan, Chen, Huang, Zhang, Pan, Xu and Yin, ICCV 2021, algorithm 2.
     """
@@ -43,9 +42,8 @@ class DecentLaM(StepRule):
 class QGDSGDm(StepRule):
     """``x+ = W (z - beta m)``, ``m+ = mu m + (1 - mu) (x - x+)``, where z is x after its step.
 
-    Quasi-global momentum: it smooths the moves of the *averaged* model, so that it points where
-    the swarm goes, whatever a peer's own data. m is the paper's times the learning rate. The
-    optimizer must be plain SGD: this is its momentum.
+    Quasi-global momentum: it smooths the moves of the *averaged* model, so that it points where the
+    swarm goes, whatever a peer's own data. m is the paper's times the learning rate.
 
     Source: Lin, Karimireddy, Stich and Jaggi, ICML 2021, algorithm 1 (QG-DSGDm).
     """

@@ -31,8 +31,8 @@ class RelaySGD(RoundRule):
     the others. After as many rounds as the tree's diameter, every peer averages all n models; one
     from d edges away is d - 1 rounds old. So the limit does not depend on how much data differ.
 
-    A share carries a mean, ``m / count``, and its count: formats that round the difference from
-    the anchor suit it. The topology must be a tree, the same in every round. Any optimizer works.
+    A share carries a mean, ``m / count``, and its count: formats that round the difference from the
+    anchor suit it. The tree stays the same in every round.
 
     Source: Vogels, He, Koloskova, Karimireddy, Lin, Stich and Jaggi, NeurIPS 2021, algorithm 1, and
     its code.

@@ -31,8 +31,7 @@ class D2(MatrixRule):
     With plain SGD, ``z = x - lr g``, this is ``X+ = W (2 X - X_before - lr (G - G_before))``: the
     last step's correction cancels the drift that a peer's data cause at each step. The limit does
     not depend on how much data differ. W must be symmetric, with its least eigenvalue above -1/3;
-    `lazy` ensures that. The optimizer must be plain SGD: momentum would see steps that are
-    corrected afterwards.
+    `lazy` ensures that.
 
     Source: Tang, Lian, Yan, Zhang and Liu, ICML 2018, algorithm 1.
     """
@@ -77,8 +76,7 @@ class GradientTracking(StepRule):
 
     With plain SGD, ``u = lr g``, and ``u - c`` tracks the mean of all gradients, so that the limit
     does not depend on how much data differ. W may change from round to round; its rows and its
-    columns should add up to 1. c is the paper's times the learning rate. The optimizer must be
-    plain SGD: momentum would see steps that are corrected afterwards.
+    columns should add up to 1. c is the paper's times the learning rate.
 
     Source: Di Lorenzo and Scutari, IEEE TSIPN 2016 (NEXT); Nedic, Olshevsky and Shi, SIAM J. Optim.
     2017 (DIGing); in this form, adapt then combine, Koloskova, Lin and Stich, NeurIPS 2021.
@@ -110,8 +108,7 @@ class MomentumTracking(StepRule):
 
     ``m+ - c`` tracks the mean momentum of all peers, so that the limit does not depend on how much
     data differ, whatever beta is. m and c are the paper's times the learning rate. The authors'
-    code initializes them by an all-reduce; here they begin at 0, and the corrections of all peers
-    add up to 0 as well. The optimizer must be plain SGD: this is its momentum.
+    code initializes them by an all-reduce; here all begin at 0, as the sum of the corrections does.
 
     Source: Takezawa, Bao, Niwa, Sato and Yamada, TMLR 2023 (Momentum Tracking); the equations are
     those of the authors' code.

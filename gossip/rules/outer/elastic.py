@@ -37,7 +37,6 @@ from ..synchronous.rounds import EPOCH, NEIGHBORS_MAX, Letter, Letters, merge
 __all__ = ["COUNTS", "ELASTIC", "STEPS", "Came", "ElasticRounds", "OuterRule"]
 
 ELASTIC = Requirements(waits=True, staged_max=NEIGHBORS_MAX)
-"""Requirements of a rule with elastic rounds."""
 
 STEPS: Final = "optimizer steps from round to round. More means less traffic, and models that drift"
 """Meaning of ``h``, for every help text."""

@@ -34,7 +34,7 @@ class AllReduce:
     Recursive doubling: in stage s, peer i swaps partial sums with peer ``i ^ 2^(s-1)`` and adds the
     two, so that ``2^k`` peers have the whole sum after k stages. Any further peer first hands its
     model to one of the others, and gets the mean at the end. All peers end a round with identical
-    bits: both peers of a pair add the same two numbers. The topology is not used.
+    bits: both peers of a pair add the same two numbers.
 
     With ``levels`` of 2, the peers of one machine (those that can share memory) sum up first, along
     a binomial tree; the first of them, the leader, then doubles recursively with the leaders of

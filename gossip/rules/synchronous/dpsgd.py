@@ -15,10 +15,9 @@ __all__ = ["DPSGD", "Swap"]
 class DPSGD(MatrixRule):
     """``X <- (X - lr G) W``, synchronous: a round waits for every peer that is mixed in.
 
-    Adapt, then combine: any optimizer takes its step, and the result is averaged with the
-    topology's mixing matrix of the round. (The paper averages the models before the step,
-    ``X W - lr G``.) The weights of peers are not used, a share carries one unit. With ``robust``, a
-    part c of each neighbor's difference is taken, depending on its distance:
+    Adapt, then combine: any optimizer takes its step, and the result is averaged by the round's
+    mixing matrix. (The paper averages the models before the step, ``X W - lr G``.) With ``robust``,
+    a part c of each neighbor's difference is taken, depending on its distance:
     ``x_i + sum_j w_ij c_j (x_j - x_i)``.
 
     Source: Lian, Zhang, Zhang, Hsieh, Zhang and Liu, NeurIPS 2017, algorithm 1.

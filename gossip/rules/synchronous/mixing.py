@@ -48,9 +48,7 @@ class MatrixRule(RoundRule):
     both_ways = False
     """True if W must be symmetric, so that every receiver also sends."""
     neighbors_max = NEIGHBORS_MAX
-    """Most neighbors of a peer in one round."""
     topologies = "ring, torus or complete"
-    """Suitable topologies, for errors."""
     times_lr: tuple[str, ...] = ()
     """Registers to rescale when steps report a new learning rate; `requirements` ask for it."""
 

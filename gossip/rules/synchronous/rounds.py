@@ -2,9 +2,9 @@
 
 The members are the founders; if one of them dies, or leaves before the end, the run ends for all.
 A register that was sent does not change until it is accepted: a share that was fenced by a query
-comes back, and is pushed again from the register, when ``x`` has long moved on. Two alternating
-registers are enough, since a peer waits before it overwrites a register in use. That cannot
-deadlock: the peer furthest behind waits only for peers that have sent what it needs.
+is pushed again from the register, when ``x`` has long moved on. Two alternating registers are
+enough. That cannot deadlock: the peer furthest behind waits only for peers that have sent what it
+needs.
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +30,6 @@ NEIGHBORS_MAX = 4096
 lack of credit might be just what all others wait for."""
 
 SYNCHRONOUS = Requirements(fixed_members=True, waits=True, staged_max=NEIGHBORS_MAX)
-"""Requirements of a synchronous rule."""
 
 EPOCH = 1
 """Epoch of the shares of rounds. Shares of leavers, and of merging, have epoch 0."""
@@ -49,8 +48,7 @@ class Letters:
     """Queued pushes, and those not settled yet, by receiver.
 
     Each push waits for the one before it to be settled. A push that comes back (fenced by a query,
-    or refused by the network) is repeated first, from the register, which must not change until
-    then.
+    or refused by the network) is repeated first.
     """
 
     def __init__(self) -> None:

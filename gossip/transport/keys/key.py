@@ -58,8 +58,8 @@ def covers(pattern: str, name: str) -> bool:
 
     >>> [covers("m1", name) for name in ("m1", "m1.a", "m12")]
     [True, True, False]
-    >>> [covers("gpu-*", name) for name in ("gpu-1", "gpu")]
-    [True, False]
+    >>> covers("gpu-*", "gpu-1"), covers("gpu-*", "gpu"), covers("*", "m1")
+    (True, False, True)
     """
     if pattern.endswith("*"):
         return name.startswith(pattern[:-1])
