@@ -10,12 +10,14 @@ __all__ = ["Swarm", "address_of"]
 
 
 class Swarm:
-    """An owner called ada, and files of keys and rosters in a folder."""
+    """An owner called ada, with files of keys and rosters in a folder, and listed machines."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *machines: str) -> None:
         self.folder = folder
         self.owner = Key.generate("ada")
         self.roster = Roster.init(self.owner)
+        for name in machines:
+            self.machine(name)
 
     def machine(self, name: str, *, listed: bool = True) -> Path:
         """A file with the key of a machine, which the roster lists or not."""

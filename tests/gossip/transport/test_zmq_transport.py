@@ -232,15 +232,6 @@ def test_an_oversized_part_disconnects_only_who_sent_it(there: Transport) -> Non
         monitor.close()
 
 
-def test_what_is_no_zeromq_at_all_harms_nobody(here: Transport, there: Transport) -> None:
-    port = int(listens_at(there).rsplit(":", 1)[1])
-    with sockets.create_connection(("127.0.0.1", port)) as plain:
-        plain.sendall(b"GET / HTTP/1.1\r\n\r\n" + os.urandom(5000))
-        until(lambda: here.greet(listens_at(there), [b"hello"]))
-        # ZeroMQ may take some of it for messages of its first version; it is told apart later.
-        until(lambda: [b"hello"] in contents(receive(there)))
-
-
 def test_wake_ends_a_poll_from_another_thread(there: Transport) -> None:
     came: list[Received] = []
     poller = threading.Thread(target=lambda: came.extend(there.poll(600)), daemon=True)

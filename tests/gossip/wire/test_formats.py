@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rumor.gossip.errors import ConfigError
-from rumor.gossip.wire.formats import INT8_BLOCK, WIRES, Form, parse_wire
+from rumor.gossip.wire.formats import INT8_BLOCK, Form, parse_wire
 from rumor.gossip.wire.schema import ITEMSIZES, Schema, TensorSpec
 
 DTYPES = ["float64", "float32", "float16", "bfloat16"]
@@ -57,16 +57,6 @@ def test_numbers_take_what_a_plain_calculation_says(text: str, n: int, dtype: st
 def test_what_is_no_format_is_refused_by_name(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         parse_wire(text)
-
-
-def test_what_a_format_needs_and_leaves_out_is_told_by_its_name() -> None:
-    made = [parse_wire(name + ":0.5" * name.startswith("topk")) for name in WIRES]
-    assert [wire.is_native for wire in made] == [True, *[False] * 5]
-    assert [wire.is_dense for wire in made] == [*[True] * 4, False, False]
-    assert [wire.needs_anchor for wire in made] == [False, True, True, True, False, False]
-    assert [wire.is_for_differences for wire in made] == [*[False] * 5, True]
-    assert [wire.converts("float32") for wire in made] == [False, *[True] * 5]
-    assert not any(wire.converts(dtype) for wire in made for dtype in ("float16", "bfloat16"))
 
 
 def test_topk_sends_one_number_at_least_and_all_at_most() -> None:

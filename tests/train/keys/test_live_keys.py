@@ -20,10 +20,7 @@ pytestmark = [pytest.mark.live, pytest.mark.extended]
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Swarm:
-    made = Swarm(tmp_path)
-    for name in ("m1", "m2", "m3"):
-        made.machine(name)
-    return made
+    return Swarm(tmp_path, "m1", "m2", "m3")
 
 
 def machine(keys: Swarm, name: str, founders: int = 1, **changes: Any) -> Member:

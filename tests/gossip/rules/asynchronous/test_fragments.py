@@ -44,13 +44,6 @@ def test_a_fragment_goes_to_as_many_peers_as_asked_and_its_weight_is_split_evenl
         assert len({peer for shard, peer, _ in given if shard == fragment}) == 3
 
 
-@pytest.mark.parametrize(("fraction", "shards"), [(0.5, 2), (0.005, 200), (0.0005, 2000)])
-def test_the_fraction_says_into_how_many_parts_a_model_is_cut(fraction: float, shards: int) -> None:
-    assert Sparta(fraction).requirements.shards == shards
-    assert Sparta(fraction).requirements.scattered
-    assert not DivShare(fraction=max(fraction, 0.001)).requirements.scattered
-
-
 class Drained:
     """What a rule sees of a peer that holds next to nothing."""
 

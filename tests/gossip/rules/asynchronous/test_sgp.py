@@ -10,7 +10,7 @@ from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE, WEIGHT_MIN, coarse
-from rumor.gossip.wire.messages import Ack, Phase, Push
+from rumor.gossip.wire.messages import Ack, Push
 from rumor.sim.fuzz.peers import complete, ring
 
 from ...crowd import Crowd
@@ -25,10 +25,8 @@ THIRD = coarse(ONE // 3)
 """In whole units."""
 
 
-def founded(
-    neighbors: Any, rules: dict[PeerId, SGP], config: ProtocolConfig | None = None
-) -> Scene:
-    return Scene(config or ProtocolConfig()).founded(*rules, neighbors=neighbors, rules=rules)
+def founded(neighbors: Any, rules: dict[PeerId, SGP]) -> Scene:
+    return Scene().founded(*rules, neighbors=neighbors, rules=rules)
 
 
 def test_the_weight_is_split_evenly_between_itself_and_its_neighbors() -> None:
@@ -74,20 +72,6 @@ def test_a_peer_with_hardly_any_weight_pushes_none() -> None:
         if PushSkipped("too little weight") in effects:
             break
     assert 0 < scene.peers["a"].account.weight < WEIGHT_MIN
-
-
-def test_one_that_has_merged_pushes_no_more_so_that_its_escrow_comes_back() -> None:
-    scene = founded(complete, {id: SGP() for id in "abc"}, ProtocolConfig(merge_rounds=1))
-    for id in "abc":
-        scene.finish(id)
-    scene.deliver()
-    assert len(scene.sent(scene.step("a", trained=False), Push)) == 1
-    assert not scene.sent(scene.step("a", trained=False), Push)
-    for _ in range(12):
-        scene.deliver()
-        for id in "bca":
-            scene.step(id, trained=False)
-    assert scene.peers["a"].phase is Phase.QUIET
 
 
 @pytest.mark.extended

@@ -13,9 +13,8 @@ from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE
 from rumor.sim.fuzz.peers import Peers, complete, ring
-from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
+from rumor.sim.fuzz.swarm import FuzzSwarm
 from rumor.sim.fuzz.vector import Values
-from rumor.sim.models.network import Link
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, starts
 from ...scene import Scene
@@ -74,18 +73,6 @@ def test_a_peer_that_feeds_a_slow_one_does_not_overwrite_what_that_still_needs()
     models = crowd.history(15)
     np.testing.assert_allclose(models, expected([CYCLE.matrix(5)] * 15, 5), rtol=0, atol=1e-12)
     assert any(witnessed.waits for witnessed in crowd.rules.values())
-
-
-def test_what_cannot_be_sent_for_a_while_is_kept_until_it_can() -> None:
-    crowd = Crowd(rule, 5, CYCLE)
-    crowd.run(100.0, steps=3)
-    crowd.swarm.run(100.0, lambda: not crowd.swarm.peers["p00"].ledger.outstanding)
-    crowd.change(replace(CALM, links=(Link(source=("p00",), to=("p01",), loss=1.0),)))
-    crowd.swarm.run(crowd.swarm.now + 6.0)
-    assert len(crowd.before["p01"]) < 8
-    crowd.change(CALM)
-    models = crowd.history(15)
-    np.testing.assert_allclose(models, expected([CYCLE.matrix(5)] * 15, 5), rtol=0, atol=1e-12)
 
 
 def test_a_share_that_its_receiver_has_no_use_for_holds_nobody_up() -> None:

@@ -20,10 +20,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture
 def swarm(tmp_path: Path) -> Swarm:
-    made = Swarm(tmp_path)
-    for name in ("m1", "m2", "m3"):
-        made.machine(name)
-    return made
+    return Swarm(tmp_path, "m1", "m2", "m3")
 
 
 @pytest.fixture
@@ -127,18 +124,6 @@ def test_a_stranger_without_keys_says_nothing_that_is_heard(swarm: Swarm, stack:
     stranger.connect(one.address)
     stranger.send(b"stranger")
     assert hear(one, two, say=lambda: two.greet(place_of(one), [b"hi"]))[0] == b"hi"
-
-
-@pytest.mark.extended
-def test_a_stranger_with_a_key_of_its_own_is_not_heard(swarm: Swarm, stack: ExitStack) -> None:
-    one = open_one(stack, swarm.keyring("m1"))
-    assert one.address is not None and one.keyring is not None
-    stranger = raw(stack, zmq.DEALER)
-    stranger.curve_publickey, stranger.curve_secretkey = zmq.curve_keypair()
-    stranger.setsockopt(zmq.CURVE_SERVERKEY, one.keyring.public)
-    stranger.connect(one.address)
-    stranger.send(b"hi")
-    assert not run(one, until=lambda: any("is not in version 4" in why for why in one.refused))
 
 
 @pytest.mark.extended

@@ -15,10 +15,7 @@ from ..keyrings import Swarm
 
 @pytest.fixture
 def swarm(tmp_path: Path) -> Swarm:
-    made = Swarm(tmp_path)
-    made.machine("m1")
-    made.machine("m2")
-    return made
+    return Swarm(tmp_path, "m1", "m2")
 
 
 @pytest.fixture
