@@ -245,10 +245,8 @@ class _Stretch(NamedTuple):
 
     steps: int
     seconds: float
-    exchanges: int
-    """Pushes and mixes together."""
-    row: Row
-    """Row at its end."""
+    exchanges: int  # pushes and mixes together
+    row: Row  # row at its end
 
 
 def _stretches(peer: LivePeer) -> list[_Stretch]:

@@ -26,19 +26,13 @@ class Reading:
     """State of a fleet at one moment that is known without a value."""
 
     time_s: float
-    steps: NDArray[np.int64]
-    """Optimizer steps of each worker."""
-    weight_units: WeightUnits
-    """Weight of each worker for each shard, without escrow: axes ``(worker, shard)``."""
-    idle_s: float
-    """Time that all workers together have waited, seconds."""
+    steps: NDArray[np.int64]  # optimizer steps of each worker
+    weight_units: WeightUnits  # of each worker for each shard, without escrow
+    idle_s: float  # time that all workers together have waited, seconds
     traffic: Traffic
-    present: NDArray[np.int64] | None = None
-    """Workers in the swarm, ascending; None for all."""
-    groups: tuple[tuple[int, ...], ...] = ()
-    """Groups of them that can reach each other, while a partition lasts."""
-    exchanges: NDArray[np.int64]
-    """Pushes of each worker, plus shares that it has mixed in."""
+    present: NDArray[np.int64] | None = None  # workers in the swarm, ascending; None for all
+    groups: tuple[tuple[int, ...], ...] = ()  # that can reach each other, while a partition lasts
+    exchanges: NDArray[np.int64]  # pushes of each worker, plus shares that it has mixed in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,16 +40,12 @@ class Ending:
     """Final state of a fleet."""
 
     workers: dict[str, NDArray[Any]]
-    weight_units: WeightUnits
-    """Weight of each worker for each shard: axes ``(worker, shard)``."""
+    weight_units: WeightUnits  # of each worker for each shard
     audit: Audit
-    decided: str
-    """Name of the scheduler."""
-    halts: dict[PeerId, str] = field(default_factory=dict)
-    """Reason of each worker whose rule could not continue."""
+    decided: str  # name of the scheduler
+    halts: dict[PeerId, str] = field(default_factory=dict)  # why workers' rules could not continue
     fault_report: FaultReport | None = None
-    times: Times | None = None
-    """How workers spent their time; None on the fast path, where they never wait."""
+    times: Times | None = None  # None on the fast path, where workers never wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +53,9 @@ class Window:
     """A part of a run."""
 
     levels: Sequence[Level]
-    steps: int
-    """Optimizer steps that all workers have taken by its end."""
-    time_s: float
-    """Virtual time at its end, seconds."""
-    reading: Reading | None = None
-    """State of the fleet, if a measurement is due after it."""
+    steps: int  # optimizer steps that all workers have taken by its end
+    time_s: float  # virtual time at its end, seconds
+    reading: Reading | None = None  # state of the fleet, if a measurement is due after it
     ending: Ending | None = None
 
 

@@ -222,14 +222,10 @@ class _Room(NamedTuple):
 
     shard: int
     wire: Wire
-    parts: Parts
-    """Numbers of each span, or bytes if they are converted; one register after another."""
-    converted: tuple[bool, ...]
-    """Which parts are sent in another form."""
-    bare: bool
-    """True if numbers are written without an anchor."""
-    free: "list[_Room]"
-    """List that it belongs to when it is not in use."""
+    parts: Parts  # numbers of each span, or bytes if they are converted; one register after another
+    converted: tuple[bool, ...]  # which parts are sent in another form
+    bare: bool  # true if numbers are written without an anchor
+    free: "list[_Room]"  # list that it belongs to when it is not in use
 
 
 def _read(room: _Room, at: int, anchor: Tensor, *, bare: bool) -> Tensor:

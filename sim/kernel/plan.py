@@ -25,10 +25,8 @@ __all__ = [
 class Checkpoint:
     """State passed to a worker's next incarnation, in addition to the values kept with it."""
 
-    steps: int
-    """Optimizer steps taken: the position in its data."""
-    peers: tuple[PeerId, ...]
-    """Peers that it knew."""
+    steps: int  # optimizer steps taken: the position in its data
+    peers: tuple[PeerId, ...]  # peers that it knew
     clock: tuple[ClockRow, ...]
 
 
@@ -50,11 +48,9 @@ model."""
 class Stop(NamedTuple):
     """Step at which a worker's values stop being finite, found by a run over the same plan."""
 
-    order: int
-    """Position of the step in the whole schedule, counted from 0."""
+    order: int  # position of the step in the whole schedule, counted from 0
     worker: int
-    step: int
-    """Position among the worker's own steps, counted from 0."""
+    step: int  # position among the worker's own steps, counted from 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +133,7 @@ class Traffic:
     staleness_steps: int = 0
     errors: int = 0
     events: int = 0
-    membership_bytes: int = 0
-    """Part of the bytes sent that is messages about membership."""
+    membership_bytes: int = 0  # part of the bytes sent that is messages about membership
 
 
 def worker_names(workers: int, fault_plan: FaultPlan | None = None) -> tuple[PeerId, ...]:

@@ -61,8 +61,7 @@ class Snapshot(NamedTuple):
     worker: int
     slot: int
     cut: Cut
-    id: SnapshotId
-    """The worker's name for it, which seeds the random numbers of its rounding."""
+    id: SnapshotId  # the worker's name for it, which seeds the random numbers of its rounding
 
 
 class Forge(NamedTuple):
@@ -100,8 +99,7 @@ class Exchange(NamedTuple):
     register: str
     taken: float
     given: float
-    fresh: bool
-    """True if it is created now, equal to the register."""
+    fresh: bool  # true if it is created now, equal to the register
 
 
 class Release(NamedTuple):
@@ -148,10 +146,8 @@ WHOLE: Final = Cut(X)
 class Level:
     """Steps that may be taken together, and the operations that follow them, in columns."""
 
-    workers: list[int] = field(default_factory=list)
-    """Workers that take a step, each once."""
-    steps: list[int] = field(default_factory=list)
-    """Number of each worker's step, counted from 0."""
+    workers: list[int] = field(default_factory=list)  # workers that take a step, each once
+    steps: list[int] = field(default_factory=list)  # number of each worker's step, counted from 0
     orders: list[int] = field(default_factory=list)
     """Position of each in the schedule, counted from the start of the run."""
     rows: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 5), np.int64))
@@ -159,8 +155,7 @@ class Level:
     the snapshot; 0 for what an operation does not have."""
     fractions: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     """Fraction of each mix, or the factor of a learning rate."""
-    cuts: Sequence[Cut] = (WHOLE,)
-    """Cuts by number; the first is `WHOLE`."""
+    cuts: Sequence[Cut] = (WHOLE,)  # cuts by number; the first is `WHOLE`
     rare: Mapping[int, Operation] = field(default_factory=dict)
     """Operations of other kinds, by their position in *rows*."""
 

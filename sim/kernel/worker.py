@@ -31,10 +31,8 @@ Payload = Any
 class CrashPoint(NamedTuple):
     """A crash that is due between two effects of a worker's next event."""
 
-    after: int | None
-    """Number of effects that are still applied; None to crash once something was accepted."""
-    ledger: list[Account]
-    """State of the worker's ledger, an account per shard, updated as effects are applied."""
+    after: int | None  # effects that are still applied; None to crash once something was accepted
+    ledger: list[Account]  # the worker's, an account per shard, updated as effects are applied
 
 
 @dataclass(slots=True, eq=False)
@@ -44,66 +42,40 @@ class Worker:
     index: int
     id: PeerId
     protocol: Protocol
-    snapshots: dict[SnapshotId, Slot] = field(default_factory=dict)
-    """Slots that it may still send from."""
-    shares: dict[ShareId, Slot] = field(default_factory=dict)
-    """Slots that have arrived and are undecided."""
-    steps: int = 0
-    """Optimizer steps taken, those before its last checkpoint included."""
-    repeated: int = 0
-    """Steps of earlier incarnations that are not among these."""
+    snapshots: dict[SnapshotId, Slot] = field(default_factory=dict)  # it may still send from them
+    shares: dict[ShareId, Slot] = field(default_factory=dict)  # arrived, and undecided
+    steps: int = 0  # optimizer steps taken, those before its last checkpoint included
+    repeated: int = 0  # steps of earlier incarnations that are not among these
     pushes: int = 0
     mixed: int = 0
-    exchanges: int = 0
-    """Pushes and mixes that have already extended a step."""
-    waiting_since_s: float | None = None
-    """Start of its wait for a synchronous rule; None while it trains."""
-    idle_s: float = 0.0
-    """Time spent waiting so far, s, without the current wait."""
-    waited_s_most: float = 0.0
-    """Longest wait so far, s, in any of its incarnations, without the current one."""
-    away_s: float = 0.0
-    """Time spent joining or paused, s, without the current interval."""
+    exchanges: int = 0  # pushes and mixes that have already extended a step
+    waiting_since_s: float | None = None  # for a synchronous rule; None while it trains
+    idle_s: float = 0.0  # time spent waiting so far, s, without the current wait
+    waited_s_most: float = 0.0  # longest wait of all its incarnations, s, without the current one
+    away_s: float = 0.0  # time spent joining or paused, s, without the current interval
     step_s: float = 0.0
-    computed_s: float = 0.0
-    """Duration of its finished steps, s, without those that it has to repeat."""
-    alarm_s: float = math.inf
-    """Latest time at which it is to be woken."""
+    computed_s: float = 0.0  # duration of its finished steps, s, without those to be repeated
+    alarm_s: float = math.inf  # latest time at which it is to be woken
     turn_s: float = 0.0
-    is_within_step: bool = False
-    """True if the current optimizer step is computed already, and shards of it pushed."""
-    finishing: bool = False
-    """True if it stops after the current step, once it has taken `last_step` steps."""
+    is_within_step: bool = False  # the current step is computed already, and shards of it pushed
+    finishing: bool = False  # it stops after the current step, once it has taken `last_step` steps
     last_step: int = 0
-    finished: bool = False
-    """True if it takes no more steps."""
-    awake: bool = True
-    """True if its process runs and is not paused."""
-    running: bool = True
-    """True if its process runs, paused or not."""
-    searching: bool = False
-    """True if it has not joined a swarm yet, and so does not train."""
-    seeds: Sequence[str] = ()
-    """Addresses that it was given at its start."""
-    paused_s: float | None = None
-    """Start of its pause; None if it is not paused."""
+    finished: bool = False  # true if it takes no more steps
+    awake: bool = True  # true if its process runs and is not paused
+    running: bool = True  # true if its process runs, paused or not
+    searching: bool = False  # true if it has not joined a swarm yet, and so does not train
+    seeds: Sequence[str] = ()  # addresses that it was given at its start
+    paused_s: float | None = None  # start of its pause; None if it is not paused
     pauses: set[object] = field(default_factory=set)
-    held: list[tuple[Envelope, Payload]] = field(default_factory=list)
-    """Messages that arrived while it was paused."""
-    deferred: list[Callable[[], object]] = field(default_factory=list)
-    """Actions to run once it resumes."""
-    ahead_s: float = 0.0
-    """How far its clock is ahead, s."""
-    slowness: float = 1.0
-    """Factor of its step times."""
-    lr_factor: float = 1.0
-    """Factor of the learning rate in its last step."""
-    spoilt: bool = False
-    """True once its values are not all finite."""
+    held: list[tuple[Envelope, Payload]] = field(default_factory=list)  # arrived in its pause
+    deferred: list[Callable[[], object]] = field(default_factory=list)  # to run once it resumes
+    ahead_s: float = 0.0  # how far its clock is ahead, s
+    slowness: float = 1.0  # factor of its step times
+    lr_factor: float = 1.0  # factor of the learning rate in its last step
+    spoilt: bool = False  # true once its values are not all finite
     crash_point: CrashPoint | None = None
     kept: Checkpoint | None = None
-    checkpoint_s: float = math.inf
-    """Time of its next checkpoint."""
+    checkpoint_s: float = math.inf  # time of its next checkpoint
     started_s: float = 0.0
 
     @property

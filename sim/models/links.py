@@ -78,8 +78,7 @@ class _Way:
     duplicates: float
     uses_uplink: bool
     ports: tuple[Port, ...]
-    slowest_s: float
-    """Seconds per byte of the slowest of these ports."""
+    slowest_s: float  # seconds per byte of the slowest of these ports
     word: int
     free_s: float = 0.0
     last_s: float = 0.0

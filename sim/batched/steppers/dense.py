@@ -64,7 +64,6 @@ class DenseGradient:
         self._widths = {linear[0].n_in, *(layer.n_out for layer in linear)}
 
     def __call__(self, group: Group) -> tuple[Slopes, Tensor]:
-        """See `stacked.Gradient`."""
         values, targets = group.values, group.targets
         inputs = group.inputs.flatten(2) if self._flattens else group.inputs
         samples = inputs.shape[1]
@@ -90,7 +89,6 @@ class DenseGradient:
         return slopes, losses
 
     def multiple(self, inputs: Tensor, targets: Tensor) -> int:
-        """See `stacked.Gradient`."""
         widths = (layer.n_out for layer in self._layers if isinstance(layer, _Linear))
         return LANES // math.gcd(LANES, *(len(inputs) * width for width in widths))
 

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.random import fork_rng
 
 from ....gossip.errors import ConfigError
@@ -159,14 +159,10 @@ def _why_otherwise(workshop: Workshop, gradient: Gradient, failures: Failures) -
     # Dropout is drawn otherwise than in the loop.
     is_known = drawn == generators()
     pairs = [(slopes, known), (values, theirs.x[0]), *zip(ours.locals, theirs.locals, strict=True)]
-    if is_known and not all(_is_close(*pair) for pair in pairs):
+    alike = ((a.double() - b.double()).norm() <= _TOLERANCE * b.double().norm() for a, b in pairs)
+    if is_known and not all(alike):
         return "its gradients are not those of one step after another"
     return ""
-
-
-def _is_close(ours: Tensor, theirs: Tensor) -> bool:
-    ours, theirs = ours.double(), theirs.double()
-    return bool((ours - theirs).norm() <= _TOLERANCE * theirs.norm())
 
 
 _ALONE = threading.RLock()

@@ -57,11 +57,11 @@ class LoopStepper:
 
     @property
     def memory(self) -> "LoopStepper":
-        """State of its optimizers."""
+        """State of its optimizers: a `Memory`."""
         return self
 
     def take(self, level: Level) -> None:
-        """Take all steps of a level."""
+        """See `Stepper.take`."""
         places = range(len(level.workers))
         if not self._is_alone:
             # Each worker's arithmetic is done by one thread: their number changes no bit.
@@ -79,11 +79,9 @@ class LoopStepper:
             self._take(level, at)
 
     def keep(self, worker: int) -> object:
-        """Return a copy of the state of a worker's optimizer."""
         return deepcopy(self.trainer(worker).optimizer.state_dict())
 
     def restore(self, worker: int, kept: Any) -> None:
-        """Begin another incarnation of a worker, with the kept state of its optimizer, if any."""
         self._trainers.pop(worker, None)
         if kept is not None:
             self.trainer(worker).optimizer.load_state_dict(deepcopy(kept))

@@ -43,7 +43,7 @@ class StackedOptimizer(Memory, Protocol):
 
 
 class StackedSGD:
-    """torch's SGD with momentum, Nesterov's or plain, and weight decay."""
+    """torch's SGD with momentum, Nesterov's or plain, and weight decay; a `StackedOptimizer`."""
 
     def __init__(self, settings: Mapping[str, Any], x: Tensor) -> None:
         self._lr: float = settings["lr"]
@@ -54,7 +54,6 @@ class StackedSGD:
         self._buffer = torch.zeros_like(x) if self._momentum else None
 
     def update(self, values: Tensor, slopes: Slopes, chosen: Chosen, rates: Rates) -> None:
-        """See `StackedOptimizer.update`."""
         buffers = None if self._buffer is None else take_rows(self._buffer, chosen)
         rate = _column(-self._lr * rates, values)
         for span, slope in slopes:
@@ -69,17 +68,15 @@ class StackedSGD:
             put_rows(self._buffer, chosen, buffers)
 
     def keep(self, worker: int) -> Tensor | None:
-        """Return a copy of a worker's momentum; None without momentum."""
         return None if self._buffer is None else self._buffer[worker].clone()
 
     def restore(self, worker: int, kept: object | None) -> None:
-        """Restore a worker's momentum; zeros if *kept* is None."""
         if self._buffer is not None:
             self._buffer[worker] = kept if isinstance(kept, Tensor) else 0.0
 
 
 class StackedAdam:
-    """torch's Adam and AdamW; *decoupled* if decay shrinks values, as in AdamW."""
+    """torch's Adam, and AdamW, whose decay is decoupled; a `StackedOptimizer`."""
 
     def __init__(self, settings: Mapping[str, Any], x: Tensor, *, decoupled: bool) -> None:
         self._lr: float = settings["lr"]
@@ -91,7 +88,6 @@ class StackedAdam:
         self._taken = np.zeros(len(x), np.int64)
 
     def update(self, values: Tensor, slopes: Slopes, chosen: Chosen, rates: Rates) -> None:
-        """See `StackedOptimizer.update`."""
         self._taken[chosen] += 1
         taken, (first, second) = self._taken[chosen], self._betas
         shrink = _column(1 - self._lr * self._decay * rates, values)
@@ -112,11 +108,9 @@ class StackedAdam:
         put_rows(self._square, chosen, squares)
 
     def keep(self, worker: int) -> tuple[Tensor, Tensor, int]:
-        """Return a copy of a worker's moments, and the number of their steps."""
         return self._mean[worker].clone(), self._square[worker].clone(), int(self._taken[worker])
 
     def restore(self, worker: int, kept: object | None) -> None:
-        """Restore a worker's moments; zeros if *kept* is None."""
         mean, square, taken = kept if isinstance(kept, tuple) else (0.0, 0.0, 0)
         self._mean[worker], self._square[worker], self._taken[worker] = mean, square, taken
 

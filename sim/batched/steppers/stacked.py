@@ -35,19 +35,12 @@ LANES: Final = 32
 class Group(NamedTuple):
     """Workers that take a step together, each on one batch, all batches of one size."""
 
-    values: Tensor
-    """Their vectors, axes ``(worker, number)``, padding included; numbers that are not trained may
-    be written there."""
-    locals: Sequence[Tensor]
-    """Values that are not shared, axes ``(worker, *shape)``; also written."""
-    inputs: Tensor
-    """Axes ``(worker, batch, ...)``."""
+    values: Tensor  # their vectors, axes ``(worker, number)``; untrained numbers may be written
+    locals: Sequence[Tensor]  # values that are not shared, axes ``(worker, *shape)``; also written
+    inputs: Tensor  # axes ``(worker, batch, ...)``, as `targets`
     targets: Tensor
-    """Axes ``(worker, batch, ...)``."""
-    workers: Ints
-    """Rows of the workers."""
-    steps: Ints
-    """Number of each worker's step, counted from 0."""
+    workers: Ints  # rows of the workers
+    steps: Ints  # number of each worker's step, counted from 0
 
 
 class Gradient(Protocol):
@@ -85,7 +78,7 @@ class StackedStepper:
             self._group = min(_GROUP_MAX, self._group)
 
     def take(self, level: Level) -> None:
-        """Take all steps of a level."""
+        """See `Stepper.take`."""
         by_worker = np.argsort(level.workers)
         workers, steps, orders = (
             np.array(column)[by_worker] for column in (level.workers, level.steps, level.orders)

@@ -58,7 +58,6 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Call a function, or its replacement."""
         # What vmap draws by itself depends on the other workers in the group.
         if func is functional.dropout:
             return self._drop(*args, **(kwargs or {}))
@@ -102,7 +101,6 @@ class _Note(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Call an operation, and record the size of its result."""
         made = func(*args, **(kwargs or {}))
         if func._schema.name in _PRODUCTS:
             matrices = (t for t in (made, *args) if isinstance(t, Tensor) and t.ndim > 1)
@@ -122,7 +120,6 @@ class _Aligned(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Call an operation, or a product on padded matrices."""
         if func is not _aten.bmm.default:
             return func(*args, **(kwargs or {}))
         a, b = args
@@ -175,9 +172,8 @@ class VmapGradient:
         self._notes: dict[torch.Size, _Note] = {}
 
     def __call__(self, group: Group) -> tuple[Slopes, Tensor]:
-        """See `stacked.Gradient`."""
         inputs, targets = group.inputs, group.targets
-        views = self._views(group.values)
+        views = {p.spec.name: view_of(p, self._start_bytes, group.values) for p in self._placed}
         trained = {name: views.pop(name) for name in [*views] if name in self._trained}
         buffers = views | dict(zip(self._locals, group.locals, strict=True))
         # Running means are written only if they are contiguous.
@@ -195,7 +191,6 @@ class VmapGradient:
         return found, losses.detach()
 
     def multiple(self, inputs: Tensor, targets: Tensor) -> int:
-        """See `stacked.Gradient`."""
         return LANES // self._of(inputs, targets).n_alike
 
     def check(self) -> None:
@@ -206,9 +201,6 @@ class VmapGradient:
                     f"a step of task {self._name} changes attributes of the model or of its "
                     "loss, which engine vmap lets workers share: take engine loop"
                 )
-
-    def _views(self, flat: Tensor) -> dict[str, Tensor]:
-        return {p.spec.name: view_of(p, self._start_bytes, flat) for p in self._placed}
 
     def _function(self) -> Callable[..., Any]:
         if not hasattr(self._own, "function"):

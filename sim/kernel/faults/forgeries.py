@@ -27,16 +27,11 @@ Vector = NDArray[np.float64]
 class Sight:
     """Knowledge of a liar when it sends: everything."""
 
-    own: Vector
-    """Its own model, axes ``(number,)``: it trains like the others."""
-    target: Vector
-    """Model of the receiver."""
-    honest: Vector
-    """Models of the target's other honest neighbors, axes ``(neighbor, number)``."""
-    weights: Vector
-    """Weight that the target gives to each of these, axes ``(neighbor,)``."""
-    liars: float
-    """Weight that it gives to all liars together, above 0."""
+    own: Vector  # its own model, axes ``(number,)``: it trains like the others
+    target: Vector  # model of the receiver
+    honest: Vector  # models of the target's other honest neighbors, axes ``(neighbor, number)``
+    weights: Vector  # weight that the target gives to each of these, axes ``(neighbor,)``
+    liars: float  # weight that it gives to all liars together, above 0
 
     @property
     def good(self) -> Vector:
@@ -54,10 +49,8 @@ class Forgery:
 
     forge: Forge
     strength: float
-    target: int
-    """Row of the receiver."""
-    honest: tuple[int, ...]
-    """Rows of its other honest neighbors."""
+    target: int  # row of the receiver
+    honest: tuple[int, ...]  # rows of its other honest neighbors
     weights: tuple[float, ...]
     liars: float
 

@@ -12,16 +12,11 @@ __all__ = ["Arrival", "Crash", "FaultReport", "Times"]
 class Times:
     """How all workers of a fleet together have spent their time, seconds."""
 
-    until_s: float
-    """Virtual time up to which it is counted."""
-    lived_s: float
-    """Time that their processes have run."""
-    unused_s: float
-    """Part of it spent waiting for others, joining, or paused."""
-    computed_s: float
-    """Time of the steps that count, without those repeated after a crash."""
-    waited_s_most: float
-    """Longest single wait of a worker for others."""
+    until_s: float  # virtual time up to which it is counted
+    lived_s: float  # time that their processes have run
+    unused_s: float  # part of it spent waiting for others, joining, or paused
+    computed_s: float  # time of the steps that count, without those repeated after a crash
+    waited_s_most: float  # longest single wait of a worker for others
 
 
 @dataclass(slots=True)
@@ -29,10 +24,8 @@ class Crash:
     """A worker that crashed, and when others considered it dead."""
 
     at_s: float
-    survivors: set[int]
-    """Workers that ran then and still do."""
-    seen_s: dict[int, float] = field(default_factory=dict)
-    """When each survivor considered it dead."""
+    survivors: set[int]  # workers that ran then and still do
+    seen_s: dict[int, float] = field(default_factory=dict)  # when each survivor considered it dead
 
     @property
     def first_s(self) -> float | None:
@@ -53,8 +46,7 @@ class Arrival:
 
     at_s: float
     again: bool
-    admitted_s: float | None = None
-    """Seconds until it had joined a swarm."""
+    admitted_s: float | None = None  # seconds until it had joined a swarm
 
 
 class FaultReport:
