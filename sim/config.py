@@ -107,9 +107,7 @@ class SimulationConfig(TrainingSettings, ShareSettings, ShardSettings, GossipSet
         above=0,
     )
     pace: str = setting(
-        "constant",
-        f"How steps of one worker vary: {described(PACES)}.",
-        metavar="SPEC",
+        "constant", f"How steps of one worker vary: {described(PACES)}.", metavar="SPEC"
     )
     speeds: str | None = setting(
         None,

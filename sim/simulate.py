@@ -43,24 +43,13 @@ from .batched import values as values_of
 from .batched.cores import Threads, usable_cores
 from .batched.models import Models
 from .batched.prefetch import Prefetcher, can_prefetch
-from .batched.schedule import (
-    Cost,
-    Deciding,
-    Ending,
-    Progress,
-    Scheduler,
-    Window,
-)
+from .batched.schedule import Cost, Deciding, Ending, Progress, Scheduler, Window
 from .batched.steppers.engines import alone
 from .batched.steppers.stepper import Failure, Failures
 from .batched.values import PreparedRun, ValuesEngine, check_memory, find_task, prepare
 from .batched.vector_tasks import VectorRows, VectorTask
 from .config import SimulationConfig
-from .kernel.fast_path.choice import (
-    must_compile,
-    takes_fast_path,
-    verify_against_protocol,
-)
+from .kernel.fast_path.choice import must_compile, takes_fast_path, verify_against_protocol
 from .kernel.fast_path.fleet import FastFleet
 from .kernel.faults.attacks import attacks_of, require_attackable
 from .kernel.fleet import Fleet
@@ -100,9 +89,7 @@ def _plan_faults(
     plan = None
     if others:
         plan = FaultPlan(
-            faults=others,
-            founders=config.workers,
-            checkpoint_every_s=config.checkpoint_every_s,
+            faults=others, founders=config.workers, checkpoint_every_s=config.checkpoint_every_s
         )
     attacks = attacks_of(faults, worker_names(config.workers, plan))
     require_attackable(attacks, config.rule_spec.make(), config.wire)
@@ -276,10 +263,7 @@ class Simulation:
         return 1 / (taken_s / taken + decided_s / window.steps)
 
     def run(
-        self,
-        stops: Sequence[Stop],
-        started_s: float,
-        progress: Callable[[Progress], None] | None,
+        self, stops: Sequence[Stop], started_s: float, progress: Callable[[Progress], None] | None
     ) -> Run:
         """Run once; raise `Failure` if a worker's values become non-finite."""
         config, values, curves = self.config, self._make_values(), Curves()

@@ -66,7 +66,6 @@ class Threads:
             other.result()
 
     def close(self) -> None:
-        """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
 

@@ -100,12 +100,7 @@ def find_places(
 
 @_compiled
 def carry_out(
-    x: Floats,
-    shares: Floats,
-    rows: Ints,
-    fractions: Floats,
-    start: int,
-    stop: int,
+    x: Floats, shares: Floats, rows: Ints, fractions: Floats, start: int, stop: int
 ) -> None:
     """Execute snapshots and mixes in order, from one column of *x* and *shares* to another."""
     for at in range(len(rows)):

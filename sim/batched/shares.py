@@ -160,7 +160,6 @@ class WholeShares:
         self._threads.share(lambda part: carry_out(*given, *part), [*pairwise(cuts)])
 
     def snapshot(self, slot: int, worker: int) -> None:
-        """Copy a worker's vector."""
         self._reach(slot, 1)
         if self._n_free:
             self._n_free -= 1
@@ -176,7 +175,6 @@ class WholeShares:
         return torch.from_numpy(self._block[self._places[slot - self._first_slot]])
 
     def release(self, slot: int) -> None:
-        """Free the place of a share."""
         at = slot - self._first_slot
         self._free[self._n_free], self._places[at] = self._places[at], _RELEASED
         self._n_free += 1

@@ -216,12 +216,7 @@ def _of_vectors(
 
 
 def _of_models(
-    config: SimulationConfig,
-    task: Task,
-    ids: tuple[PeerId, ...],
-    rule: Rule,
-    *,
-    lasting: bool,
+    config: SimulationConfig, task: Task, ids: tuple[PeerId, ...], rule: Rule, *, lasting: bool
 ) -> PreparedRun:
     device = find_device(config.device, torch.float64)
     torch.manual_seed(config.seed)

@@ -168,7 +168,6 @@ class VectorRows:
         self._noise = [_draws(seed, id, task.dim) for id in ids] if task.noise else []
 
     def live_again(self) -> None:
-        """Prepare for workers that crash and return; called before the first step."""
         self.rows.live_again(None, alike=False)
         self.rows.shares.refreshed = self._count
         self._has_lives = True
@@ -183,7 +182,6 @@ class VectorRows:
             self.counted[worker] = self.x[worker]
 
     def execute(self, levels: Iterable[Level]) -> None:
-        """Execute levels in order: the steps of each, then its other operations."""
         for level in levels:
             if self.task.gradient is not None and level.workers:
                 which = np.asarray(level.workers, np.int64)
@@ -200,7 +198,6 @@ class VectorRows:
                 )
 
     def measure(self, levels: Iterable[Level], worker: int, slots: Sequence[int]) -> list[float]:
-        """Execute what was scheduled, and return how far shares then are from a worker's vector."""
         self.execute(levels)
         return [self.rows.shares.distance(worker, slot) for slot in slots]
 

@@ -35,7 +35,6 @@ class Clock:
         heappush(self._queue, (time_s, priority, self._arrivals, action, arguments))
 
     def stop(self) -> None:
-        """Stop time after the current action."""
         self._stopped = True
 
     def run(self, until_s: float, stop: Callable[[], bool] | None = None) -> bool:

@@ -154,7 +154,6 @@ class Fleet:
             self.traffic.events = self.clock.events
 
     def times(self) -> Times:
-        """Return how workers have spent their time so far."""
         if self._times is not None:
             return self._times
         now, workers = self.clock.now, self.workers
@@ -277,7 +276,6 @@ class Fleet:
         return total is not None and worker.protocol.state.swarm_steps >= total
 
     def begin_step(self, worker: Worker) -> None:
-        """Schedule a worker's next turn for the end of its step."""
         pace = self._plan.pace
         if worker.finished and self._plan.turn_s is not None:
             self.turn_at(worker, self.clock.now + self._plan.turn_s(worker.index))
@@ -301,7 +299,6 @@ class Fleet:
         self.clock.at(worker.turn_s, TURN, self._turn, worker)
 
     def turn_at(self, worker: Worker, time_s: float) -> None:
-        """Schedule a worker's next turn."""
         worker.turn_s = time_s
         self.clock.at(time_s, TURN, self._turn, worker)
 

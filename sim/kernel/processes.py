@@ -78,7 +78,6 @@ class Processes:
         }
 
     def begin(self) -> None:
-        """Start the founders, and schedule the faults."""
         fleet, founders = self.fleet, self.plan.founders
         for fault in self.plan.faults:
             strike = STRIKES.get(fault.kind)
@@ -107,11 +106,7 @@ class Processes:
                 fleet.at(share * within_s, begin)
 
     def start(
-        self,
-        workers: Sequence[Worker],
-        *,
-        kept: bool = False,
-        seeds: Sequence[str] | None = None,
+        self, workers: Sequence[Worker], *, kept: bool = False, seeds: Sequence[str] | None = None
     ) -> None:
         """Start newcomers, or restart ended workers; *kept* lets them find their checkpoints."""
         # All exist before the first of them looks for others.
@@ -149,7 +144,6 @@ class Processes:
         self._incarnations.end(worker, self.fleet.now, died=True, ledger=ledger)
 
     def keep(self, worker: Worker) -> None:
-        """Let a worker write a checkpoint."""
         if worker.running and not worker.searching:
             peers = tuple([member.id for member in worker.protocol.known()])
             clock = tuple(worker.protocol.table.clock.rows().items())
@@ -158,7 +152,6 @@ class Processes:
             self.fleet.values.keep(worker.index)
 
     def finished(self, worker: Worker) -> None:
-        """Record that a worker takes no more steps."""
         if self.plan.ends or not worker.running:
             self._open.discard(worker.index)
         self.look()
@@ -203,12 +196,10 @@ class Processes:
             self.go_on(worker)
 
     def find(self, peer: str | int | None) -> Worker:
-        """Return the latest incarnation of the worker that a fault names."""
         assert isinstance(peer, str)
         return self.fleet.workers[self.fleet.index[peer]]
 
     def has_come(self, worker: Worker) -> bool:
-        """Return True if a worker has started before."""
         return worker.index not in self._absent
 
     def expect(self, time_s: float, action: Callable[[], object]) -> None:
@@ -267,7 +258,6 @@ class Processes:
                 worker.checkpoint_s = fleet.now + self.plan.checkpoint_every_s
 
     def followed(self, worker: Worker) -> None:
-        """Follow up on what a message has led to."""
         if worker.searching and worker.running:
             self.search(worker)
             self.fleet.set_alarm(worker)
@@ -278,7 +268,6 @@ class Processes:
         return self._incarnations.ended_s + sum(running)
 
     def report(self) -> FaultReport:
-        """Report the outcome of the faults of a fleet that has ended."""
         found, lived_s = self.fault_report, self.lived_s()
         if lived_s:
             found.membership_bytes_s = self.fleet.traffic.membership_bytes / lived_s

@@ -275,7 +275,6 @@ class Program:
         self._add(level, _RARE)
 
     def step(self, worker: int, step: int) -> None:
-        """See `Values.step`, as for `keep` and `start`."""
         level = self._row_levels[worker] + 1
         self._row_levels[worker] = level
         self._steps += (worker, level, step)
@@ -307,15 +306,11 @@ class Program:
         return slot
 
     def mix(self, worker: int, slot: Slot, fraction: float) -> None:
-        """Mix a slot into a worker's vector."""
         level = self._meet(worker, slot)
         self._add(level, MIX, worker, slot.number, fraction)
 
     def combine(
-        self,
-        worker: int,
-        register: str,
-        terms: tuple[tuple[float, str | tuple[Slot, int]], ...],
+        self, worker: int, register: str, terms: tuple[tuple[float, str | tuple[Slot, int]], ...]
     ) -> None:
         """Set a register to a sum of registers, and of registers in slots."""
         plain: list[tuple[float, str | tuple[int, int]]] = []
@@ -340,14 +335,7 @@ class Program:
         return Slot(self._slots - 1)
 
     def exchange(
-        self,
-        worker: int,
-        segment: Slot,
-        register: str,
-        *,
-        taken: float,
-        given: float,
-        fresh: bool,
+        self, worker: int, segment: Slot, register: str, *, taken: float, given: float, fresh: bool
     ) -> None:
         """Exchange a register of a worker with a segment, after all earlier exchanges."""
         level = self._meet(worker, segment)

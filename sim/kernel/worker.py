@@ -85,7 +85,6 @@ class Worker:
 
     @property
     def waits(self) -> bool:
-        """True if it waits for others."""
         return self.waiting_since_s is not None and self.running
 
     def idle_until(self, now: float) -> float:
@@ -131,7 +130,6 @@ class Incarnations:
         """Incarnations that handed nothing on."""
 
     def first(self, index: int, id: PeerId) -> Worker:
-        """Make the first incarnation of a worker."""
         return Worker(index, id, self._protocol(id, None, None))
 
     def next(self, before: Worker, kept: Checkpoint | None) -> Worker:

@@ -172,12 +172,7 @@ PRESETS: Mapping[str, NetworkConfig] = MappingProxyType(
         "lan": NetworkConfig(latency_s=0.0005, bandwidth_mbit=1_000),
         "wan": NetworkConfig(latency_s=0.04, jitter=0.1, bandwidth_mbit=100, loss=0.0001),
         "lossy": NetworkConfig(
-            latency_s=0.1,
-            jitter=0.5,
-            bandwidth_mbit=20,
-            loss=0.05,
-            duplicates=0.02,
-            reorder=0.05,
+            latency_s=0.1, jitter=0.5, bandwidth_mbit=20, loss=0.05, duplicates=0.02, reorder=0.05
         ),
     }
 )

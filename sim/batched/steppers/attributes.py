@@ -55,7 +55,6 @@ class _Writer(pickle.Pickler):
     """Pickles a value, with ids in place of code."""
 
     def persistent_id(self, value: Any) -> object:
-        """Return the id of an object to be left out; None to pickle it."""
         return id(value) if isinstance(value, _CODE) else None
 
     def reducer_override(self, value: Any) -> Any:

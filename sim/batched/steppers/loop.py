@@ -61,7 +61,6 @@ class LoopStepper:
         return self
 
     def take(self, level: Level) -> None:
-        """See `Stepper.take`."""
         places = range(len(level.workers))
         if not self._is_alone:
             # Each worker's arithmetic is done by one thread: their number changes no bit.
@@ -92,7 +91,6 @@ class LoopStepper:
             self._failures.note(level.orders[at], worker, step)
 
     def trainer(self, worker: int) -> "Trainer":
-        """Return what a worker trains with."""
         if worker not in self._trainers:
             given = self._rows, self._module, self._task, self._lr
             self._trainers[worker] = Trainer(*given, worker)

@@ -78,7 +78,6 @@ class StackedStepper:
             self._group = min(_GROUP_MAX, self._group)
 
     def take(self, level: Level) -> None:
-        """See `Stepper.take`."""
         by_worker = np.argsort(level.workers)
         workers, steps, orders = (
             np.array(column)[by_worker] for column in (level.workers, level.steps, level.orders)

@@ -29,7 +29,6 @@ class Failures:
         self.checks: list[Callable[[], None]] = []
 
     def note(self, order: int, worker: int, step: int) -> None:
-        """Record a failed step."""
         found = Stop(order, worker, step)
         self._first = found if self._first is None else min(self._first, found)
 
@@ -91,7 +90,6 @@ class WorkerCheckpoints:
         self._starts = starts * n if alike else starts
 
     def carry_out(self, operation: Keep | Start) -> None:
-        """Execute a checkpoint or a restart."""
         worker = operation.worker
         if isinstance(operation, Keep):
             optimizer = None if self._memory is None else self._memory.keep(worker)

@@ -99,12 +99,10 @@ class FastFleet:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps of all workers so far."""
         return self._total("steps")
 
     @property
     def traffic(self) -> Traffic:
-        """Counts of what all workers together have sent and mixed."""
         known = tables.TOTALS.names or ()
         names = [field.name for field in fields(Traffic) if field.name in known]
         return Traffic(**{name: self._total(name) for name in names})

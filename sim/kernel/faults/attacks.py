@@ -82,7 +82,6 @@ class Attacks:
         """Slot last forged for a way, and the number of the slot that it replaces."""
 
     def begin(self) -> None:
-        """Schedule the floods."""
         for attack in self._attacks:
             for liar in sorted(attack.liars) if attack.kind == "flood" else ():
                 self._fleet.clock.at(attack.start_s, TURN, self._flood, attack, liar)

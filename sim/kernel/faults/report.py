@@ -70,7 +70,6 @@ class FaultReport:
         """For each running worker, the running workers that consider it dead."""
 
     def crashed(self, worker: int, now: float, survivors: Iterable[int]) -> None:
-        """Record that a worker ended without notice."""
         self.gone(worker)
         crash = self._missed[worker] = Crash(now, set(survivors))
         self.crashes.append(crash)
@@ -86,19 +85,16 @@ class FaultReport:
             observers.discard(worker)
 
     def came(self, worker: int, now: float, *, again: bool) -> None:
-        """Record that a worker has started: a newcomer, or another incarnation."""
         self._missed.pop(worker, None)
         arrival = self._new[worker] = Arrival(now, again)
         self.arrivals.append(arrival)
 
     def admitted(self, worker: int, now: float) -> None:
-        """Record that a worker has joined a swarm."""
         arrival = self._new.get(worker)
         if arrival is not None and arrival.admitted_s is None:
             arrival.admitted_s = now - arrival.at_s
 
     def died(self, observer: int, worker: int, now: float) -> None:
-        """Record that an observer considers a worker dead."""
         crash = self._missed.get(worker)
         if crash is None:
             self._wrong.setdefault(worker, set()).add(observer)
@@ -106,7 +102,6 @@ class FaultReport:
             crash.seen_s.setdefault(observer, now)
 
     def heard(self, observer: int, worker: int, now: float) -> None:
-        """Record that an observer considers a worker alive again."""
         observers = self._wrong.get(worker)
         if observers is not None and observer in observers:
             observers.discard(observer)
@@ -125,7 +120,6 @@ class FaultReport:
             self._healing_since_s.clear()
 
     def figures(self) -> dict[str, Any]:
-        """Return the numbers of a summary: counts, and seconds."""
         newcomers = [arrival for arrival in self.arrivals if not arrival.again]
         returned = [arrival for arrival in self.arrivals if arrival.again]
         return {

@@ -10,16 +10,7 @@ from rumor.gossip.types import stream
 from rumor.gossip.wire.formats import Form
 from rumor.sim.batched.parameters import ParameterMatrix
 from rumor.sim.batched.steppers.stepper import WorkerCheckpoints
-from rumor.sim.kernel.program import (
-    Combine,
-    Cut,
-    Keep,
-    Mix,
-    Operation,
-    Release,
-    Snapshot,
-    Start,
-)
+from rumor.sim.kernel.program import Combine, Cut, Keep, Mix, Operation, Release, Snapshot, Start
 from rumor.train.tensors.vector import Vector
 
 WIRES = ("float32", "bfloat16", "float16", "int8", "topk:0.1")

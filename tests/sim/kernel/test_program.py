@@ -2,16 +2,7 @@
 
 import random
 
-from rumor.sim.kernel.program import (
-    Combine,
-    Cut,
-    Level,
-    Mix,
-    Program,
-    Release,
-    Slot,
-    Snapshot,
-)
+from rumor.sim.kernel.program import Combine, Cut, Level, Mix, Program, Release, Slot, Snapshot
 
 X = Cut("x")
 

@@ -61,10 +61,7 @@ MB, HALF = 1_000_000, 500_000
             for jitter in (0.0, 1e-12)
         ),
         # Lost messages keep the uplink busy, too.
-        (
-            {"bandwidth_mbit": 8, "links": (LOST,)},
-            [(0.0, 0, 1, MB, []), (0.0, 0, 2, MB, [2.0])],
-        ),
+        ({"bandwidth_mbit": 8, "links": (LOST,)}, [(0.0, 0, 1, MB, []), (0.0, 0, 2, MB, [2.0])]),
         # Workers of a host share its uplink, but not among themselves; its downlink is as slow.
         (
             {"latency_s": 0.25, "bandwidth_mbit": 8, "loss": 0.0, "hosts": (HOST,)},
