@@ -15,10 +15,6 @@ from .network import ALL, NetworkConfig
 __all__ = ["INSTANT_S", "SPANS_MAX", "Links", "Port", "address_of"]
 
 
-Ends = frozenset[int] | None
-"""Workers at one end of links, by index; None for all."""
-
-
 _LATE = 4.0
 """Maximum lateness of a copy, or of a message that is overtaken, in latencies."""
 
@@ -267,7 +263,8 @@ def _hosts(
     return hosts, up, down
 
 
-def _ends(names: tuple[str, ...], places: Mapping[str, int], field: str) -> Ends:
+def _ends(names: tuple[str, ...], places: Mapping[str, int], field: str) -> frozenset[int] | None:
+    """Return the workers at one end of links, by index; None for all."""
     for name in names if names != ALL else ():
         if name not in places:
             raise ConfigError(

@@ -9,7 +9,6 @@ from ....gossip.rules.asynchronous.sgp import SGP
 from ....topology import Topology
 from ..fleet import Fleet
 from ..plan import FleetPlan
-from ..program import Level
 from .decisions.tables import STAGED_MAX
 from .fleet import (
     OUTGOING_MAX,
@@ -124,19 +123,15 @@ def verify_against_protocol(plan: FleetPlan, until_s: float, steps_max: int) -> 
     if slow.run(until_s, steps_max) != came or slow.now != fast.now:
         raise ScheduleMismatchError(f"at {fast.now} s, the protocols are at {slow.now} s")
     for number, (ours, theirs) in enumerate(zip(fast.take(), slow.program.take(), strict=True)):
-        _compare(number, ours, theirs)
+        for name in ("workers", "steps", "orders", "operations"):
+            pairs = zip_longest(getattr(ours, name), getattr(theirs, name))
+            for at, (one, other) in enumerate(pairs):
+                if one != other:
+                    raise ScheduleMismatchError(
+                        f"{name} of level {number} differ at place {at}: {one}, and by the "
+                        f"protocols {other}"
+                    )
     if fast.traffic != slow.traffic:
         raise ScheduleMismatchError(f"{fast.traffic}, and by the protocols {slow.traffic}")
     if fast.audit() != slow.audit():
         raise ScheduleMismatchError(f"{fast.audit()}, and by the protocols {slow.audit()}")
-
-
-def _compare(number: int, ours: Level, theirs: Level) -> None:
-    for name in ("workers", "steps", "orders", "operations"):
-        pairs = zip_longest(getattr(ours, name), getattr(theirs, name))
-        for at, (one, other) in enumerate(pairs):
-            if one != other:
-                raise ScheduleMismatchError(
-                    f"{name} of level {number} differ at place {at}: {one}, and by the protocols "
-                    f"{other}"
-                )
