@@ -56,7 +56,7 @@ def test_a_task_of_slurm_knows_its_place_and_those_of_the_others() -> None:
     task = task_in(SLURM)
     assert (task.scheduler, task.job, task.id) == ("slurm", "4711", "peer-3")
     first = task.port - 1
-    assert task.place == ("node02", first + 1)
+    assert task.host == "node02"
     assert task.places == (
         ("node01", first),
         ("node01", first + 1),
@@ -107,10 +107,10 @@ def test_a_task_of_torchrun_joins_by_the_tasks_of_the_first_host() -> None:
     task = task_in(TORCHRUN)
     first = task.port - 1
     assert (task.id, task.job) == ("peer-1", "29500")
-    assert task.place == ("node01", first + 1)
+    assert task.host == "node01"
     assert task.variables()["RUMOR_JOIN"] == f"tcp://node01:{first}"
     far = task_in(TORCHRUN | {"RANK": "3", "GROUP_RANK": "1", "TORCHELASTIC_RUN_ID": "mine"})
-    assert (far.place, far.job) == (None, "mine")
+    assert (far.host, far.job) == (None, "mine")
     told = far.variables()
     assert "RUMOR_ADVERTISE" not in told
     assert told["RUMOR_JOIN"] == f"tcp://node01:{first},tcp://node01:{first + 1}"
@@ -143,7 +143,7 @@ def test_a_port_that_is_taken_is_left_to_the_system() -> None:
         told = task_in(near).variables(port=port - 1)
     assert told["RUMOR_BIND"] == "tcp://127.0.0.2:*" and "RUMOR_ADVERTISE" not in told
     # Not an address of this machine: for the peer to say so.
-    away = replace(task_in(SLURM), place=("localhost", 1))
+    away = replace(task_in(SLURM), host="localhost")
     assert away.variables()["RUMOR_BIND"].startswith("tcp://127.0.0.1:")
     six = task_in(SLURM | {"SLURM_STEP_NODELIST": "fd00::[1-3]"})
     assert six.variables()["RUMOR_BIND"].startswith("tcp://[::]:")

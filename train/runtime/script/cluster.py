@@ -66,9 +66,8 @@ class ClusterTask:
     """Number of the task on its host, from 0."""
     places: tuple[tuple[str, int], ...]
     """Host and port of the known tasks, with hosts in the job's order."""
-    place: tuple[str, int] | None
-    """Host and port of this task; None if its host's name is unknown, so that the peer must find
-    its own address."""
+    host: str | None
+    """Host of this task; None if its name is unknown, so that the peer must find its address."""
     port: int
 
     @property
@@ -86,8 +85,8 @@ class ClusterTask:
         first = self.port - self.local_rank
         moved = port_of(first if port is None else port, number, self.size) - first
         places = [(host, number + moved) for host, number in self.places]
-        place = self.place and (self.place[0], self.place[1] + moved)
         own = self.port + moved
+        place = (self.host, own) if self.host else None
         told = {
             "id": self.id,
             "index": str(self.rank),
@@ -95,11 +94,11 @@ class ClusterTask:
             "local_index": str(self.local_rank),
             "founders": "1",
             "join": ",".join(joins(places, place)),
-            "bind": bind_at(place[0] if place else "", own),
+            "bind": bind_at(self.host or "", own),
             "signals": "1",
         }
-        if place is not None and not told["bind"].endswith("*"):
-            told["advertise"] = join_address(place[0], str(own))
+        if self.host and not told["bind"].endswith("*"):
+            told["advertise"] = join_address(self.host, str(own))
         return {f"RUMOR_{name.upper()}": text for name, text in told.items()}
 
 
@@ -157,12 +156,8 @@ class Scheduler(NamedTuple):
     """Variables that together identify one of its tasks."""
     read: Callable[[Variables], ClusterTask]
     """Reads a task; raises `ConfigError` if a variable is missing or invalid."""
-    size: str
-    """Variable with the number of tasks."""
-    rank: str
-    """Variable with the number of this task."""
     numbers: tuple[str, ...]
-    """All variables that count tasks."""
+    """Variables that count tasks: first their number, then the number of this one, then others."""
     lists: tuple[str, ...] = ()
     """Variables with the number of tasks on each host, see `expand_counts`."""
 
@@ -208,7 +203,7 @@ def of_peers(variables: Variables, ranks: int) -> tuple[Variables, int]:
         if not all(mark in variables for mark in scheduler.marks):
             continue
         numbers = [each for each in scheduler.numbers if variables.get(each)]
-        size, rank = (_number(variables, name) for name in (scheduler.size, scheduler.rank))
+        size, rank = (_number(variables, name) for name in scheduler.numbers[:2])
         if size % ranks:
             raise ConfigError(f"{name} has started {size} processes, and a peer has {ranks}")
         if size == ranks:
@@ -264,7 +259,7 @@ def _read_slurm(variables: Variables) -> ClusterTask:
         size=size,
         local_rank=local_rank,
         places=_places(zip(hosts, counts, strict=True), first),
-        place=(hosts[node], first + local_rank),
+        host=hosts[node],
         port=first + local_rank,
     )
 
@@ -323,17 +318,18 @@ def _read_torchrun(variables: Variables) -> ClusterTask:
     size, local_rank = _number(variables, "WORLD_SIZE"), _number(variables, "LOCAL_RANK")
     master, port = _text(variables, "MASTER_ADDR"), _number(variables, "MASTER_PORT")
     here = _number(variables, "LOCAL_WORLD_SIZE", otherwise=1)
-    first = _port_of(port)
+    first, run = _port_of(port), variables.get("TORCHELASTIC_RUN_ID", "")
     rank = _number(variables, "RANK", below=size)
     node = _number(variables, "GROUP_RANK", otherwise=rank // here)
     return ClusterTask(
         scheduler="torchrun",
-        job=_job_of(variables.get("TORCHELASTIC_RUN_ID", ""), port),
+        # "none" is torchrun's default, common to all runs.
+        job=str(port) if run == "none" or not is_name(run) else run,
         rank=rank,
         size=size,
         local_rank=local_rank,
         places=_places([(master, min(here, size))], first),
-        place=(master, first + local_rank) if node == 0 else None,
+        host=master if node == 0 else None,
         port=first + local_rank,
     )
 
@@ -343,17 +339,13 @@ SCHEDULERS: Final[Mapping[str, Scheduler]] = {
     "torchrun": Scheduler(
         marks=("TORCHELASTIC_RUN_ID", "RANK", "LOCAL_RANK", "WORLD_SIZE"),
         read=_read_torchrun,
-        size="WORLD_SIZE",
-        rank="RANK",
         numbers=("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     ),
     # A batch script also has SLURM_PROCID but is not a step: it may run `rumor run -n 4` itself.
     "slurm": Scheduler(
         marks=("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_JOB_ID"),
         read=_read_slurm,
-        size="SLURM_STEP_NUM_TASKS",
-        rank="SLURM_PROCID",
-        numbers=("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"),
+        numbers=("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
         lists=("SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"),
     ),
 }
@@ -367,11 +359,6 @@ def _places(counts: Iterable[tuple[str, int]], first: int) -> tuple[tuple[str, i
 def _port_of(number: int) -> int:
     """Return the first port on each host, the same for all tasks of a job."""
     return _PORT + _BLOCK * (number % _BLOCKS)
-
-
-def _job_of(run: str, port: int) -> str:
-    # "none" is torchrun's default, common to all runs.
-    return str(port) if run in ("", "none") or not is_name(run) else run
 
 
 def _digits(text: str) -> int:
