@@ -539,9 +539,9 @@ class Peer:
     def close(self, error: BaseException | None = None) -> None:
         """Wait for the others to finish, for ``linger_s`` at most, merge with them, and leave.
 
-        Writes checkpoint and model if the peer has a folder. After `leave` it only closes sockets
-        and files; a second call does nothing. With the *error* that ended training, the peer leaves
-        without merging.
+        The end of the block calls it, or that of the interpreter. Writes checkpoint and model if
+        the peer has a folder. After `leave` it only closes sockets and files. With the *error* that
+        ended training, the peer leaves without merging.
 
         Raises:
             TrainingError: As for `merge`.
