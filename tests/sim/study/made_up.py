@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rumor.sim.study.results import Result, Results
+from rumor.sim.results.files import as_json
+from rumor.sim.study.results import QUANTILES, Result, Results
 from rumor.sim.study.study import Axis, Point, Study, Trial
 from rumor.topology import facts as facts_of
 from rumor.topology import parse
 
-__all__ = ["Course", "axis_of", "results_of"]
-
-_VECTOR_TASKS = ("consensus", "noise")
+__all__ = ["Course", "results_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +36,6 @@ class Course:
     """Virtual seconds that the run takes."""
 
 
-def axis_of(name: str, values: Sequence[str | float | Point]) -> Axis:
-    """An axis as `read_study` makes it: a value that is not a point yet sets the field *name*."""
-    points = (v if isinstance(v, Point) else Point(f"{v}", {name: v}) for v in values)
-    return Axis(name, tuple(points))
-
-
 def results_of(
     grid: Mapping[str, Sequence[str | float | Point]],
     course: Callable[[Mapping[str, str]], Course | None] | None = None,
@@ -55,21 +48,17 @@ def results_of(
     question: str = "Which graph is the fastest?",
     **settings: Any,
 ) -> Results:
-    """What `run_study` would return.
+    """What `run_study` would return; default: digits on 16 workers.
 
     Args:
-        grid: Points of each axis: values of the field that it is named after, or points.
-        course: Says for the labels of a trial how it fares; unless given, the better its graph
-            mixes the sooner it arrives. None for a trial that failed.
-        seeds: How many.
-        points: Evaluations of each trial.
-        target: Of the study.
+        course: How a trial with these labels fares, None if it failed; default: the better its
+            graph mixes, the sooner it arrives.
         leave_out: Trials that are missing without having failed: the study was interrupted.
-        title: Of the study.
-        question: Of the study.
-        settings: The same in all trials; digits on 16 workers unless given.
     """
-    axes = tuple(axis_of(name, values) for name, values in grid.items())
+    axes = tuple(
+        Axis(name, tuple(v if isinstance(v, Point) else Point(f"{v}", {name: v}) for v in values))
+        for name, values in grid.items()
+    )
     varied = {name for axis in axes for point in axis.points for name in point.settings}
     usual = {"task": "digits", "workers": 16}
     given = {name: usual[name] for name in usual if name not in varied} | settings
@@ -90,12 +79,8 @@ def results_of(
 
 def _usual(trial: Trial) -> Course:
     facts = _facts(trial)
-    slowness = 2.0 + 6.0 * facts["contraction"] ** 4
-    # Whether all workers have data alike.
-    is_even = str(trial.settings.get("partition", "shared")) in ("shared", "iid")
     return Course(
-        rate_s=slowness * (1 if is_even else 1.5),
-        ceiling=0.97 if is_even else 0.93,
+        rate_s=2.0 + 6.0 * facts["contraction"] ** 4,
         consensus_distance=0.02 + 0.5 * facts["contraction"],
         bytes_s=2e5 * facts["degree_mean"],
     )
@@ -105,10 +90,7 @@ def _result(trial: Trial, course: Course, points: int) -> Result:
     key = hashlib.blake2b(str(trial).encode(), digest_size=16).hexdigest()
     rng = np.random.default_rng(int(key[:8], 16))
     series = dict(_series(trial, course, points, rng))
-    kept = {
-        name: tuple(float(value) if math.isfinite(value) else None for value in values)
-        for name, values in series.items()
-    }
+    kept = {name: tuple(as_json(values)) for name, values in series.items()}
     summary = _summary(trial, series, key)
     return Result(
         trial=trial, key=key, summary=summary, series=kept, facts=_facts(trial), wall_s=2.5
@@ -130,7 +112,7 @@ def _series(
     yield "staleness_steps", np.where(time_s > 0, 1.2, np.nan)
     yield "idle", np.zeros(points)
     distance = course.consensus_distance * math.exp(course.noise * rng.standard_normal() / 10)
-    if trial.settings["task"] in _VECTOR_TASKS:
+    if trial.settings["task"] in ("consensus", "noise"):
         yield "consensus_distance", distance + (1 - distance) * near
         yield "disagreement", 16 * near + distance**2
         return
@@ -140,18 +122,16 @@ def _series(
     loss = 0.1 + 2.2 * near
     yield "accuracy", accuracy
     yield "loss", loss
-    names = ("least", "quarter", "median", "three_quarters", "most")
-    for name, factor in zip(names, (0.8, 0.9, 0.95, 0.98, 1.0), strict=True):
+    for name, factor in zip(QUANTILES, (0.8, 0.9, 0.95, 0.98, 1.0), strict=True):
         yield f"accuracy_{name}", accuracy * factor
         yield f"loss_{name}", loss * (1.8 - factor)
         yield f"weight_{name}", np.full(points, 0.1 + factor)
 
 
 def _summary(trial: Trial, series: Mapping[str, NDArray[np.float64]], key: str) -> dict[str, Any]:
-    settings = trial.settings
     ends = {name: float(values[-1]) for name, values in series.items()}
     found = {
-        "steps": int(ends["steps"] * int(settings["workers"])),
+        "steps": int(ends["steps"] * int(trial.settings["workers"])),
         **{name: ends.get(name) for name in ("accuracy", "loss", "consensus_distance")},
         **{n: int(ends[n]) for n in ("messages", "bytes_sent", "pushes", "skipped", "mixed")},
         "staleness_steps": 1.2,
@@ -160,9 +140,7 @@ def _summary(trial: Trial, series: Mapping[str, NDArray[np.float64]], key: str) 
         "digest": key,
     }
     if "disagreement" in ends:
-        noisy = settings["task"] == "noise"
         found["disagreement"] = ends["disagreement"]
-        found["disagreement_stationary"] = ends["disagreement"] if noisy else None
     return found
 
 

@@ -14,7 +14,6 @@ from rumor.sim.study.execution.plan import StudyPlan
 from rumor.sim.study.results import Result, Results
 
 EVEN = (0.1, 0.1, 0.1, 0.1)
-ONE_SLOW = (0.1, 0.1, 0.1, 0.5)
 
 
 def fleet(*steps_s: float, **changes: Any) -> Calibration:
@@ -27,11 +26,12 @@ def fleet(*steps_s: float, **changes: Any) -> Calibration:
     return Calibration(**given | changes)
 
 
-def made_up(
-    seconds: Callable[[str], float | None], rounds: dict[str, list[str]] | None = None
-) -> Callable[[StudyPlan, str], Results]:
-    """Results in place of simulations: the time until each candidate has a loss of 1; None for
-    one that never has."""
+def advice(
+    tmp_path: Path, seconds: Callable[[str], float | None], peers: Calibration, **more: Any
+) -> tuple[Advice, dict[str, list[str]]]:
+    """Advice, and the candidates of each round: *seconds* is the time until one has a loss of 1,
+    None if it never has."""
+    rounds: dict[str, list[str]] = {}
 
     def result(plan: StudyPlan, at: int) -> Result:
         trial = plan.trials[at].trial
@@ -44,19 +44,11 @@ def made_up(
         return Result(trial=trial, key=str(at), summary={}, series=series, facts={}, wall_s=0.0)
 
     def compute(plan: StudyPlan, factor: str) -> Results:
-        if rounds is not None:
-            rounds[factor] = list(plan.study.axes[0].labels)
+        rounds[factor] = list(plan.study.axes[0].labels)
         found = tuple(result(plan, at) for at in range(len(plan.trials)))
         return Results(study=plan.study, results=found, failures={})
 
-    return compute
-
-
-def advice(
-    tmp_path: Path, seconds: Callable[[str], float | None], peers: Calibration, **more: Any
-) -> tuple[Advice, dict[str, list[str]]]:
-    rounds: dict[str, list[str]] = {}
-    return advise(peers, tmp_path, compute=made_up(seconds, rounds), **more), rounds
+    return advise(peers, tmp_path, compute=compute, **more), rounds
 
 
 @pytest.mark.extended
@@ -133,14 +125,9 @@ def test_a_candidate_that_cannot_be_used_is_told_with_its_reason(tmp_path: Path)
         advice(tmp_path, lambda _: 1.0, fleet(*EVEN), given=given | {"wire": "int8"})
 
 
-@pytest.mark.parametrize(
-    ("given", "labels"),
-    [
-        ({"rule": "gosgd", "topology": "ring", "wire": "int8"}, "0.02 0.1 0.5 1"),
-        ({"rule": "gosgd:p=0.3", "topology": "ring", "wire": "int8"}, "0.3"),
-    ],
-)
-def test_what_is_given_is_not_varied(tmp_path: Path, given: dict[str, Any], labels: str) -> None:
+@pytest.mark.parametrize(("rule", "labels"), [("gosgd", "0.02 0.1 0.5 1"), ("gosgd:p=0.3", "0.3")])
+def test_what_is_given_is_not_varied(tmp_path: Path, rule: str, labels: str) -> None:
+    given = {"rule": rule, "topology": "ring", "wire": "int8"}
     _, rounds = advice(tmp_path, lambda _: 1.0, fleet(*EVEN), given=given)
     expected = [f"gosgd:p={p} on ring with int8" for p in labels.split()]
     assert rounds == {"rule": expected}
@@ -185,21 +172,7 @@ def test_what_cannot_be_ranked_is_refused(tmp_path: Path) -> None:
 @pytest.mark.extended
 def test_a_rule_that_waits_is_slower_where_one_peer_is(tmp_path: Path) -> None:
     given = {"steps": 60, "topology": "complete", "wire": "float32"}
-    found = advise(fleet(*ONE_SLOW), tmp_path, given=given, seeds=1, target=0.6, jobs=1)
+    peers = fleet(0.1, 0.1, 0.1, 0.5)
+    found = advise(peers, tmp_path, given=given, seeds=1, target=0.6, jobs=1)
     order = [row.label for row in found.comparison.rows]
     assert order.index("gosgd:p=0.5 on complete") < order.index("allreduce on complete")
-    again = advise(
-        fleet(*ONE_SLOW),
-        tmp_path,
-        given=given,
-        seeds=1,
-        target=0.6,
-        compute=lambda plan, _: pytest.fail("computed again") if plan.to_do else load(tmp_path),
-    )
-    assert [row.label for row in again.comparison.rows] == order
-
-
-def load(folder: Path) -> Results:
-    from rumor.sim.study import load_results
-
-    return load_results(folder)

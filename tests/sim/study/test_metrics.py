@@ -1,7 +1,6 @@
-"""Metrics are declared once: whatever shows one uses that."""
+"""Metrics: what they are of a trial, and that whatever shows one uses its declaration."""
 
 import csv
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from rumor.sim.study.metrics import METRICS, Metric
 from rumor.sim.study.report.charts import curves_of, response
 from rumor.sim.study.report.page import page
 from rumor.sim.study.results import Result
+from rumor.sim.study.study import Trial
 from rumor.sim.study.tables import write_tables
 
 from .made_up import Course, results_of
@@ -23,18 +23,12 @@ def area(result: Result, target: float) -> float:
     return sum(1 - value for value in accuracy)
 
 
-@pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> Metric:
-    metric = Metric(name="regret", words="regret of learning", source=area, unit="s", preference=-1)
-    monkeypatch.setitem(METRICS, metric.name, metric)
-    return metric
-
-
 @pytest.mark.extended
-@pytest.mark.usefixtures("own")
 def test_a_metric_from_outside_is_compared_drawn_and_written_everywhere(
-    tmp_path: Path, own: Metric
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    own = Metric(name="regret", words="regret of learning", source=area, unit="s", preference=-1)
+    monkeypatch.setitem(METRICS, own.name, own)
     results = results_of(
         {"p": [0.1, 0.5, 1.0], "rule": ["gosgd", "sgp"]},
         lambda labels: Course(rate_s=2 + float(labels["p"])),
@@ -58,7 +52,23 @@ def test_a_metric_with_a_curve_from_outside_has_a_curve(monkeypatch: pytest.Monk
     assert curves_of(results_of({"rule": ["gosgd"]}).results)[-1] is metric
 
 
-@pytest.mark.parametrize("key", [lambda one: one.name, lambda one: one.words])
-def test_no_two_metrics_have_one_name(key: Callable[[Metric], str]) -> None:
-    found = [key(metric) for metric in METRICS.values()]
-    assert len(set(found)) == len(found)
+def result(loss: tuple[float | None, ...], **summary: float) -> Result:
+    series = {"loss": loss, "time_s": (0.0, 1.0, 2.0, 3.0), "bytes_sent": (0.0, 5.0, 7.0, 9.0)}
+    trial = Trial(labels={}, settings={"seed": 0})
+    return Result(trial=trial, key="", summary=summary, series=series, facts={}, wall_s=0)
+
+
+def test_a_loss_is_reached_from_above() -> None:
+    found = result((4.0, None, 2.5, 2.0))
+    assert METRICS["time_to_loss_s"].of(found, 2.5) == 2.0
+    assert METRICS["bytes_to_loss"].of(found, 2.0) == 9.0
+    assert METRICS["time_to_loss_s"].of(found, 1.9) is None
+
+
+def test_bytes_are_divided_among_tokens_and_victims_are_back_either_way() -> None:
+    found = result((), bytes_sent=900.0, tokens=300.0, restart_s_median=4.0)
+    assert METRICS["bytes_per_token"].of(found, 1.0) == 3.0
+    assert METRICS["back_s"].of(found, 1.0) == 4.0
+    assert METRICS["back_s"].of(result((), join_s_median=6.0), 1.0) == 6.0
+    assert METRICS["back_s"].of(result(()), 1.0) is None
+    assert METRICS["bytes_per_token"].of(result((), bytes_sent=9.0), 1.0) is None

@@ -32,18 +32,14 @@ TARGET = 0.40
 
 REPETITIONS = 40
 LEVEL = 0.05
-"""Of studies, those that may be wrong."""
+"""Part of the studies that may be wrong."""
 
 
 def repetition(number: int) -> Results:
-    """A study whose points differ in the random numbers alone.
-
-    An axis must have points that differ: these set how much memory may be taken, on which no result
-    depends. Each trial has a seed of its own.
-    """
+    """A study whose points differ in a setting on which no result depends; each trial has a seed
+    of its own."""
     points = {f"way {n}": {"memory_gib": 64.0 + n} for n in range(POINTS)}
-    study = grid_of({"way": points}, settings=SETTINGS, seeds=SEEDS)
-    study = replace(study, target=TARGET)
+    study = replace(grid_of({"way": points}, settings=SETTINGS, seeds=SEEDS), target=TARGET)
     return Results(study=study, results=tuple(computed(study, number)), failures={})
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,7 +55,6 @@ def test_a_target_that_was_not_reached_is_left_empty(tmp_path: Path) -> None:
 def test_an_axis_that_is_called_like_a_curve_has_a_column_of_its_own(
     tmp_path: Path, name: str
 ) -> None:
-
     points = [Point("none", {"network": "lan"}), Point("much", {"network": "lossy"})]
     results = results_of({"topology": ["ring"], name: points}, points=3)
     assert axis_columns(results) == {"topology": "topology", name: f"axis_{name}"}
@@ -64,16 +62,6 @@ def test_an_axis_that_is_called_like_a_curve_has_a_column_of_its_own(
     assert {row[f"axis_{name}"] for row in rows(tmp_path)} == {"none", "much"}
     header = (tmp_path / "curves.csv").read_text().partition("\n")[0].split(",")
     assert len(set(header)) == len(header)
-
-
-def test_the_order_of_computing_does_not_show(tmp_path: Path) -> None:
-    results = results_of({"topology": ["ring", "complete"]})
-    later = tuple(replace(r, wall_s=99.0) for r in results.results)
-    written = []
-    for found in (results, replace(results, results=later)):
-        write_tables(found, tmp_path)
-        written.append([path.read_bytes() for path in sorted(tmp_path.iterdir())])
-    assert written[0] == written[1]
 
 
 def test_failures_have_a_file_as_long_as_there_are_any(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ Ends = Mapping[str, float | tuple[float, ...]]
 
 
 def of_rules(leave_out: Callable[[Trial], bool] | None = None, **found: Course | None) -> Results:
-    """A study of rules that fare like that."""
     return results_of(
         {"rule": list(found)}, lambda labels: found[labels["rule"]], leave_out=leave_out
     )
@@ -38,18 +37,10 @@ def test_the_soonest_at_the_target_is_first() -> None:
     assert best.verdict is Verdict.FIRST and best.gap is None
     assert all(row.verdict is Verdict.WORSE for row in others)
     assert verdict_words(best, found) == "the best"
-    assert best.figures["time_to_target_s"].n == 3
-
-
-def test_figures_are_means_over_seeds() -> None:
-    results = of_rules(gosgd=Course())
-    (row,) = compare(results).rows
-    times = values_of(results.results, METRICS["time_to_target_s"], 0.9).values()
+    times = values_of(found.groups["sgp"], METRICS["time_to_target_s"], 0.9).values()
     assert len(times) == 3
-    assert row.figures["time_to_target_s"].mean == pytest.approx(sum(times) / 3)
-    assert row.figures["bytes_sent"].mean == 40e6
-    assert row.figures["accuracy"].low < row.figures["accuracy"].high
-    assert "disagreement" not in row.figures
+    assert best.figures["time_to_target_s"].mean == pytest.approx(sum(times) / 3)
+    assert "disagreement" not in best.figures
 
 
 def test_a_gap_in_time_is_a_factor_and_in_accuracy_a_difference() -> None:
@@ -66,7 +57,7 @@ def test_what_differs_by_less_than_the_noise_is_not_told_apart() -> None:
     found = compare(_exact({"gosgd": (4.0, 5.0, 6.0), "sgp": (5.5, 4.5, 6.5)}))
     first, other = found.rows
     assert (first.verdict, other.verdict) == (Verdict.FIRST, Verdict.UNDECIDED)
-    assert other.p > 0.05 and other.verdict is Verdict.UNDECIDED
+    assert other.p > 0.05
     assert verdict_words(first, found) == "first"
     assert verdict_words(other, found) == "no significant difference (detectable: 100 %)"
 
@@ -121,16 +112,6 @@ def test_a_reference_without_results_is_none() -> None:
     found = compare(replace(results, results=rest))
     wanted = compare(replace(_named_before(""), results=rest))
     assert [row.p for row in found.rows[1:]] == [row.p for row in wanted.rows[1:]]
-
-
-def test_another_metric_has_verdicts_of_its_own() -> None:
-    found = compare(
-        of_rules(gosgd=Course(rate_s=3, bytes_s=9e6), sgp=Course(rate_s=3, bytes_s=1e6))
-    )
-    assert {row.verdict for row in found.rows} == {Verdict.FIRST, Verdict.UNDECIDED}
-    by_bytes = by_metric(found, METRICS["bytes_to_target"])
-    assert [row.label for row in by_bytes.rows] == ["sgp", "gosgd"]
-    assert [row.verdict for row in by_bytes.rows] == [Verdict.FIRST, Verdict.WORSE]
 
 
 def test_a_study_ranks_by_the_metric_that_it_names() -> None:

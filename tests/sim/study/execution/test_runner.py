@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,11 @@ import rumor.sim.study.execution.runner as module
 import rumor.sim.study.execution.trial as compute
 from rumor.gossip import ConfigError
 from rumor.sim.study import (
+    Axis,
+    Point,
     Results,
     StudyProgress,
+    Trial,
     load_results,
     plan_study,
     read_study,
@@ -102,30 +106,6 @@ def test_a_grid_that_changed_runs_only_what_is_new(tmp_path: Path, computed: lis
     assert tables_of(tmp_path / "a") == tables_of(tmp_path / "b")
 
 
-@pytest.mark.extended
-def test_other_code_uses_nothing_of_what_was_finished(
-    tmp_path: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(tmp_path / "a")
-    monkeypatch.setattr("rumor.sim.study.execution.trial.code_version", lambda: "other")
-    plan = plan_study(small_study(), tmp_path / "a", jobs=1)
-    assert (plan.finished, len(plan.to_do)) == (0, 4)
-    run(tmp_path / "a", resume=True)
-    assert len(computed) == 8
-
-
-@pytest.mark.extended
-def test_a_changed_file_is_another_trial(tmp_path: Path, computed: list[str]) -> None:
-    Path("net.json").write_text('{"loss": 0.0}')
-    study = small_study(network="net.json")
-    before = run(tmp_path / "a", study=study)
-    Path("net.json").write_text('{"loss": 0.5}')
-    after = run(tmp_path / "a", study=study, resume=True)
-    assert len(computed) == 8
-    pairs = zip(before.results, after.results, strict=True)
-    assert all(a.summary["digest"] != b.summary["digest"] for a, b in pairs)
-
-
 def test_a_file_that_changes_while_its_trial_is_computed_gives_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,17 +135,6 @@ def test_a_process_with_other_code_gives_no_result(
     results = run(tmp_path / "a")
     assert results.results == () and len(results.failures) == 4
     assert all("the code, a library or the processor" in why for why in results.failures.values())
-
-
-def test_a_torn_trial_is_computed_again(tmp_path: Path, computed: list[str]) -> None:
-    before = run(tmp_path / "a")
-    tables = tables_of(tmp_path / "a")
-    path = tmp_path / "a" / "trials" / f"{before.results[1].key}.json"
-    path.write_text(path.read_text()[:100])
-    plan = plan_study(small_study(), tmp_path / "a", jobs=1)
-    assert len(plan.to_do) == 1
-    run(tmp_path / "a", resume=True)
-    assert len(computed) == 5 and tables_of(tmp_path / "a") == tables
 
 
 def test_points_that_come_to_the_same_arguments_are_computed_once(
@@ -264,6 +233,41 @@ def test_a_full_disk_ends_the_study_and_keeps_what_was_finished(
     run(tmp_path / "a", resume=True)
     run(tmp_path / "b")
     assert tables_of(tmp_path / "a") == tables_of(tmp_path / "b")
+
+
+@pytest.mark.extended
+def test_when_time_is_over_seeds_are_missing_then_places_never_a_hole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = small_study(seeds=2)
+    places = Axis("steps", (Point("few", {"steps": 4}), Point("many", {"steps": 20})))
+    settings = {name: value for name, value in study.settings.items() if name != "steps"}
+    study = replace(study, axes=(study.axes[0], places), settings=settings)
+    done: list[Trial] = []
+    # A clock that moves by a second with each trial: five of eight fit.
+    monkeypatch.setattr(time, "monotonic", lambda: float(len(done)))
+
+    def note(progress: object) -> None:
+        trial = progress.trial  # type: ignore[attr-defined]
+        if trial is not None:
+            done.append(trial)
+
+    results = run_study(study, tmp_path, jobs=1, progress=note, stop_s=5.0)
+    assert [(t.seed, t.labels["steps"], t.labels["topology"]) for t in done] == [
+        (0, "few", "ring"),
+        (0, "few", "complete"),
+        (0, "many", "ring"),
+        (0, "many", "complete"),
+        (1, "few", "ring"),
+    ]
+    assert len(results.results) == 5 and not results.failures
+    again = run_study(study, tmp_path, jobs=1, resume=True)
+    assert len(again.results) == 8
+
+
+def test_nothing_is_begun_when_time_was_over_before(tmp_path: Path) -> None:
+    results = run_study(small_study(), tmp_path, jobs=1, stop_s=time.monotonic() - 1)
+    assert not results.results and not results.failures
 
 
 class Deadly:

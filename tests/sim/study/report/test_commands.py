@@ -18,6 +18,8 @@ from rumor.sim.study.study_file import SETTINGS
 from ....cli.called import called
 from ....faults import fault
 
+CRASH = fault(0.5, "crash", 1)
+
 
 def words_of(**settings: Any) -> list[str]:
     return shlex.split(command(Trial(labels={}, settings=settings)))
@@ -40,18 +42,12 @@ def test_every_setting_of_a_study_is_one_of_simulate() -> None:
         ({"faults": "my faults.json"}, ["faults=my faults.json"]),
         ({"task": "--help"}, ["task=--help"]),
         ({"task": "a; rm $HOME `x` 'y'"}, ["task=a; rm $HOME `x` 'y'"]),
+        ({"faults": (CRASH,)}, [f"faults={json.dumps([CRASH])}"]),
     ],
 )
 def test_a_shell_reads_what_was_meant(settings: dict[str, Any], words: list[str]) -> None:
     told = [word for each in words for word in ("--set", each)]
     assert words_of(**settings) == ["rumor", "simulate", *told]
-
-
-def test_faults_that_stand_in_the_study_stand_in_the_command_as_json() -> None:
-    faults = (fault(1.5, "crash", 2),)
-    found = words_of(faults=faults)
-    assert found[2] == "--set" and found[3].startswith("faults=")
-    assert json.loads(found[3].removeprefix("faults=")) == list(faults)
 
 
 @pytest.mark.extended
@@ -62,7 +58,7 @@ def test_a_repeated_trial_is_the_same_to_the_bit(tmp_path: Path) -> None:
         "steps": 30,
         "topology": "ring",
         "slow": ("3:4",),
-        "faults": (fault(0.5, "crash", 1),),
+        "faults": (CRASH,),
         "seed": 7,
     }
     wanted = simulate(replace(SimulationConfig(**settings), threads=1)).summary["digest"]

@@ -1,9 +1,11 @@
 """The report of a study as a file: what stands in it, whatever the study is like."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,72 +81,91 @@ def test_a_page_has_the_pictures_that_its_study_is_good_for(
     assert read(results).images == images
 
 
-@pytest.mark.extended
-def test_the_question_and_who_leads_come_first() -> None:
-    text = read(results_of({"topology": GRAPHS}, title="Graphs", question="Which one?")).text
-    assert re.search(r"Graphs Which one\? .*complete.* Trials 12 of 12", text)
+def ceilings(labels: object) -> Course:
+    return Course(ceiling=0.95 if "complete" in str(labels) else 0.7)
+
+
+def test_a_point_that_never_reaches_the_target_is_said_to_never_reach_it() -> None:
+    text = read(results_of({"topology": ["ring", "complete"]}, ceilings)).text
+    ends = r"ring 0 of 3 arrive; ends [\d.]+ points lower \([\d. to]+\), p [=<] 0\.0"
+    assert re.search(ends + r"\d* 0 of 3 0 of 3 arrive", text)
+
+
+def rates(labels: object) -> Course:
+    return Course(rate_s=6.0 if "star" in str(labels) else 2.0, noise=0.1)
+
+
+PAIR: dict[str, Sequence[str]] = {"rule": ["gosgd", "sgp"]}
 
 
 @pytest.mark.extended
-def test_failures_are_said_before_anything_else_with_their_reasons() -> None:
-    results = results_of(
-        {"topology": GRAPHS}, lambda labels: None if labels["topology"] == "star" else Course()
-    )
-    text = read(results).text
-    assert text.index("3 trials failed") < text.index("What came out")
-    assert "star, seed 1: 4 workers of 16 diverged" in text
+@pytest.mark.parametrize(
+    ("results", "study", "told", "not_told"),
+    [
+        (
+            results_of({"topology": GRAPHS}, title="Graphs", question="Which one?"),
+            {},
+            r"Graphs Which one\? .*complete.* Trials 12 of 12",
+            "reference",
+        ),
+        (
+            results_of({"topology": GRAPHS}, lambda at: None if "star" in str(at) else Course()),
+            {},
+            "3 trials failed.* star, seed 1: 4 workers of 16 diverged.*What came out",
+            "not run",
+        ),
+        (
+            results_of({"topology": GRAPHS}, leave_out=lambda trial: trial.seed == 2),
+            {},
+            "4 trials have not run.*Trials",
+            "trials failed",
+        ),
+        (
+            results_of({"topology": ["ring", "complete", "star"]}, rates),
+            {},
+            r"no significant difference \(detectable: \d+ %\) 3 of 3.*"
+            r"star [\d.]+ × \([\d.]+ to [\d.]+\), p = [\d.]+ 3 of 3",
+            "One seed",
+        ),
+        (
+            results_of({"topology": GRAPHS}, seeds=1),
+            {},
+            "One seed, so how much of a difference is noise is not known",
+            "±",
+        ),
+        (
+            results_of({"topology": GRAPHS}),
+            {"reference": "complete"},
+            "Where complete is first, the study's reference,",
+            "failed",
+        ),
+        (results_of(PAIR, target=0.3), {}, "Target accuracy 30 %", "Target loss"),
+        (
+            results_of(PAIR, target=0.3),
+            {"metrics": ("time_to_loss_s",)},
+            "Target loss 0.3",
+            "30 %",
+        ),
+    ],
+)
+def test_a_page_says(results: Results, study: dict[str, Any], told: str, not_told: str) -> None:
+    text = read(replace(results, study=replace(results.study, **study))).text
+    assert re.search(told, text) and not re.search(not_told, text)
 
 
-@pytest.mark.extended
-def test_trials_that_have_not_run_are_said_to_be_missing() -> None:
-    results = results_of({"topology": GRAPHS}, leave_out=lambda trial: trial.seed == 2)
-    text = read(results).text
-    assert "4 trials have not run" in text
-    assert "failed" not in text[: text.index("Trials")]
-
-
-def test_who_never_reaches_the_target_is_said_to_never_reach_it() -> None:
-    def course(labels: object) -> Course:
-        return Course(ceiling=0.95 if "complete" in str(labels) else 0.7)
-
-    text = read(results_of({"topology": ["ring", "complete"]}, course)).text
-    assert re.search(
-        r"ring 0 of 3 arrive; ends [\d.]+ points lower \([\d. to]+\), p [=<] 0\.0", text
-    )
-    assert re.search(r"p [=<] 0\.0\d* 0 of 3 0 of 3 arrive", text)
-
-
-@pytest.mark.extended
-def test_what_does_not_differ_significantly_is_said_with_what_is_detectable() -> None:
-    def course(labels: object) -> Course:
-        return Course(rate_s=6.0 if "star" in str(labels) else 2.0, noise=0.1)
-
-    text = read(results_of({"topology": ["ring", "complete", "star"]}, course)).text
-    assert re.search(r"no significant difference \(detectable: \d+ %\) 3 of 3", text)
-    assert re.search(r"star [\d.]+ × \([\d.]+ to [\d.]+\), p = [\d.]+ 3 of 3", text)
-
-
-@pytest.mark.extended
-def test_one_seed_has_no_intervals_and_the_page_says_so() -> None:
-    text = read(results_of({"topology": GRAPHS}, seeds=1)).text
-    assert "One seed, so how much of a difference is noise is not known" in text
-    assert "±" not in text
+def test_the_command_of_every_trial_is_there() -> None:
+    results = results_of({"topology": GRAPHS, "data": DATA}, lr=0.05)
+    nothing = replace(results, results=(), failures={})
+    begin = "rumor simulate --set task=digits --set workers=16 --set lr=0.05 --set topology="
+    assert read(nothing).text.count(begin) == 24
 
 
 @pytest.mark.extended
 def test_a_study_may_be_called_anything() -> None:
     hostile = '<script>alert("&amp;")</script>'
-    text = page(results_of({"rule": [hostile, "sgp"]}, title=hostile, question=hostile))
-    assert "<script" not in text
-    assert hostile in read(results_of({"rule": [hostile, "sgp"]}, title=hostile)).text
-
-
-@pytest.mark.extended
-def test_the_command_of_every_trial_is_there() -> None:
-    results = results_of({"topology": GRAPHS, "data": DATA}, lr=0.05)
-    text = read(results).text
-    begin = "rumor simulate --set task=digits --set workers=16 --set lr=0.05 --set topology="
-    assert text.count(begin) == 24
+    results = results_of({"rule": [hostile, "sgp"]}, title=hostile, question=hostile)
+    assert "<script" not in page(results)
+    assert hostile in read(results).text
 
 
 @pytest.mark.extended
@@ -156,19 +177,3 @@ def test_a_report_replaces_an_older_one_with_the_same_bits(tmp_path: Path) -> No
     write_report(results, tmp_path)
     assert path.read_bytes() == first
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-
-
-@pytest.mark.extended
-def test_a_reference_is_told_where_figures_are() -> None:
-    results = results_of({"topology": GRAPHS})
-    named = replace(results, study=replace(results.study, reference="complete"))
-    assert "Where complete is first, the study's reference," in read(named).text
-    assert "reference" not in read(results).text
-
-
-@pytest.mark.extended
-def test_a_target_that_is_a_loss_is_told_as_one() -> None:
-    made = results_of({"rule": ["gosgd", "sgp"]}, target=0.3)
-    text = read(replace(made, study=replace(made.study, metrics=("time_to_loss_s",)))).text
-    assert "Target loss 0.3" in text and "30 %" not in text
-    assert "Target accuracy 30 %" in read(made).text
