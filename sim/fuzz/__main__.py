@@ -36,7 +36,7 @@ Exit status: 0 if nothing broke; 1 if something did, or if 200 seeds and more, o
 everything, never met an event of the table; 2 for wrong arguments; 130 if it was stopped."""
 
 _LINE_EVERY_S = 5.0
-_TRACE_LINES, _LINE_CHARACTERS = 12, 160
+_LINE_CHARACTERS = 160
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -140,22 +140,18 @@ def _lines(campaign: Campaign) -> Iterator[str]:
     yield f"\nFaults, by share of seeds: {', '.join(shares) or 'none'}\n"
     yield f"Seeds: {campaign.seeds:,}, events: {campaign.events:,}."
     for broken in campaign.failed:
-        yield from _violation_lines(broken)
+        yield f"\nSeed {broken.seed} broke {broken.failure}"
+        yield "The last events there:"
+        for line in broken.failure.trace[-12:]:
+            yield f"{line[:_LINE_CHARACTERS]}{'...' * (len(line) > _LINE_CHARACTERS)}"
+        left = "What is left of it" if broken.shrunk else "Not made smaller"
+        faults, workers = len(broken.spec.faults), broken.spec.workers
+        yield f"{left}: {faults} fault{'s' * (faults != 1)}, {workers} workers. Once more:"
+        yield command_of(broken)
     if not campaign.failed:
         yield "Nothing broke."
     if campaign.never:
         yield f"Never met, so not tested: {', '.join(campaign.never)}"
-
-
-def _violation_lines(broken: FailedSeed) -> Iterator[str]:
-    yield f"\nSeed {broken.seed} broke {broken.failure}"
-    yield "The last events there:"
-    for line in broken.failure.trace[-_TRACE_LINES:]:
-        yield f"{line[:_LINE_CHARACTERS]}{'...' * (len(line) > _LINE_CHARACTERS)}"
-    left = "What is left of it" if broken.shrunk else "Not made smaller"
-    faults, workers = len(broken.spec.faults), broken.spec.workers
-    yield f"{left}: {faults} fault{'s' * (faults != 1)}, {workers} workers. Once more:"
-    yield command_of(broken)
 
 
 if __name__ == "__main__":

@@ -166,7 +166,11 @@ class Invariants:
     def trace(self, peers: Collection[PeerId], most: int) -> list[str]:
         """The last *most* events at some peers, or at all, a line each, oldest first."""
         rows = [row for row in self._traced if not peers or row[1][0] in peers]
-        return [_line(*row) for row in rows[max(0, len(rows) - most) :]]
+        lines = []
+        for now, life, what, detail in rows[max(0, len(rows) - most) :]:
+            event = f"    -> {tell(detail)}" if what is None else f"  {what} {tell(detail)}"
+            lines.append(f"{now:9.4f} s  {life[0]}/{life[1]}{event}")
+        return lines
 
     def opened(self, host: FuzzPeer) -> None:
         """Take an incarnation that began."""
@@ -295,7 +299,12 @@ class Invariants:
         if is_due:
             self.compare()
         if host.protocol.phase is Phase.LEFT and host.life not in self._left:
-            self._said_goodbye(host)
+            # A peer that leaves has waited for all escrow that can still be settled.
+            self._left.add(host.life)
+            if any(ledger.weight for ledger in host.ledgers):
+                raise Violation("I1", f"{host.id} leaves with weight that nobody has", (host.id,))
+            if host.life not in self._outlived:
+                _require_settled(host, "leaves", gone=())
         if host.protocol.phase is Phase.QUIET and host.life not in self._quiet:
             self._merged(host)
         self._within = self._wrote = False
@@ -326,15 +335,6 @@ class Invariants:
                 if (apart := widest_distance(models)) > ProtocolConfig().merge_tolerance:
                     what = f"{host.id} has merged, and {other.id} is {apart:.2g} apart"
                     raise Violation("I7", what, (host.id, other.id))
-
-    def _said_goodbye(self, host: FuzzPeer) -> None:
-        """Check that a peer that leaves waited for all escrow that can still be settled."""
-        life = host.life
-        self._left.add(life)
-        if any(ledger.weight for ledger in host.ledgers):
-            raise Violation("I1", f"{host.id} leaves with weight that nobody has", (host.id,))
-        if life not in self._outlived:
-            _require_settled(host, "leaves", gone=())
 
     def ended(self, host: FuzzPeer) -> None:
         """Check that a peer that closes in good order owes nothing and keeps nothing."""
@@ -410,11 +410,6 @@ def _require_settled(host: FuzzPeer, what: str, *, gone: Collection[Life]) -> No
             if believed and not (escrow.stranded or life in gone):
                 what = f"{me} {what} on open escrow to {life}"
                 raise Violation(LIVENESS, what, (me, life[0]))
-
-
-def _line(now: float, life: Life, what: object, detail: object) -> str:
-    name = f"{now:9.4f} s  {life[0]}/{life[1]}"
-    return f"{name}    -> {tell(detail)}" if what is None else f"{name}  {what} {tell(detail)}"
 
 
 def _outstanding(host: FuzzPeer) -> int:

@@ -286,23 +286,19 @@ class FuzzSwarm:
             # Checked now, since after the crash an earlier error could not be told from one of the
             # crash.
             self.invariants.weighted_sum.check()
-        if type(cause) is Envelope:
-            self._delivered(peer, cause)
-            self._body = cause.body
-            detail = "a schema" if type(cause.body) is Describe else cause
-            self.invariants.happened(self.fleet.clock.now, peer.life, "receive", detail)
-        else:
+        if type(cause) is not Envelope:
             self.invariants.happened(self.fleet.clock.now, peer.life, str(cause), None)
-
-    def _delivered(self, peer: FuzzPeer, envelope: Envelope) -> None:
+            return
         seen, mine = self.invariants.seen, peer.protocol.account.incarnation
-        seen["stale incarnation"] += 0 < envelope.destination_incarnation < mine
-        seen["duplicate"] += id(envelope) in self._seen
+        seen["stale incarnation"] += 0 < cause.destination_incarnation < mine
+        seen["duplicate"] += id(cause) in self._seen
         # Keeping the payload alive prevents another message from getting its id.
-        self._seen[id(envelope)] = envelope
-        if self.listens(peer.id) and not self.listens(envelope.source):
-            dialled = envelope.source, envelope.source_incarnation
-            self.opened[peer.life, dialled] = self.now
+        self._seen[id(cause)] = cause
+        if self.listens(peer.id) and not self.listens(cause.source):
+            self.opened[peer.life, (cause.source, cause.source_incarnation)] = self.now
+        self._body = cause.body
+        detail = "a schema" if type(cause.body) is Describe else cause
+        self.invariants.happened(self.fleet.clock.now, peer.life, "receive", detail)
 
     def carried(self, worker: Worker, effect: fx.Effect | Event) -> None:
         self.invariants.effect(self._peer, effect, self._body)
@@ -475,12 +471,13 @@ class FuzzSwarm:
         if peer is not None and peer.worker.running and peer.protocol.phase is Phase.TRAINING:
             peer.poisoned = True
             peer.vector.x[0] = float("nan")
-            delay_s = 2 * self._made.step_s(id)
-            self._soon(peer.worker, delay_s, partial(self._burn, peer.worker))
+            worker, delay_s = peer.worker, 2 * self._made.step_s(id)
 
-    def _burn(self, worker: Worker) -> None:
-        if worker.protocol.phase < Phase.LEAVING:
-            self.fleet.leave(worker, burn=True)
+            def burn() -> None:
+                if worker.protocol.phase < Phase.LEAVING:
+                    self.fleet.leave(worker, burn=True)
+
+            self._soon(worker, delay_s, burn)
 
     def _late_s(self, purpose: str, worker: Worker) -> float:
         """Return the delay of an answer, mostly 0."""

@@ -79,7 +79,7 @@ def tell(detail: object) -> str:
         case Envelope(body=body):
             source = f"{detail.source}/{detail.source_incarnation}"
             to = f"{detail.destination}/{detail.destination_incarnation}"
-            return f"{source} > {to}{_of_shard(' shard', detail.shard)} {tell(body)}"
+            return f"{source} > {to} shard {detail.shard} {tell(body)}"
         case Send(envelope):
             return f"send {tell(envelope)}"
         case Greet(address, envelope):
@@ -92,14 +92,9 @@ def tell(detail: object) -> str:
             return "Describe(its schema)"
         case Record(entry):
             other = f" {entry.peer}/{entry.incarnation} push {entry.seq}" if entry.peer else ""
-            shard = _of_shard(" of shard", entry.shard)
-            return f"record {entry.kind.value} {in_units(entry.weight)}{other}{shard}"
-        case ShareId():
-            shard = _of_shard(" of shard", detail.shard)
-            return f"push {detail.seq}{shard} of {detail.sender}/{detail.incarnation}"
+            weight = in_units(entry.weight)
+            return f"record {entry.kind.value} {weight}{other} of shard {entry.shard}"
+        case ShareId(sender, incarnation, seq, shard):
+            return f"push {seq} of shard {shard} of {sender}/{incarnation}"
     share = getattr(detail, "share", None)
     return f"{type(detail).__name__} {tell(share)}" if isinstance(share, ShareId) else repr(detail)
-
-
-def _of_shard(words: str, shard: int) -> str:
-    return f"{words} {shard}" if shard else ""

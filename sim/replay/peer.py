@@ -162,7 +162,13 @@ class PeerReplay:
         self.result = PeerVerdict(id=head.id, incarnation=head.incarnation, folder=file.path.parent)
         self.unix_s = head.unix_s
         """Time that the live run had reached, by the calendar of its machine, seconds."""
-        self._learner = Learner(_run_config(head, device), head.id)
+        try:
+            config = RunConfig(**dict(head.training) | {"device": device})
+        except TypeError as error:
+            raise ConfigError(
+                f"the journal of {head.id} was written by another version of rumor: {error}"
+            ) from None
+        self._learner = Learner(config, head.id)
         rule = make_rule(head.rule)
         self._vector = _vector(self._learner.model, rule, head)
         tensors = travelling_tensors(self._learner.model, self._vector.schema)
@@ -188,7 +194,10 @@ class PeerReplay:
         record; or a share or an exchange that is not made yet: resume once it is."""
         result = self.result
         try:
-            self._check_start()
+            if self._vector.schema.hash != self.head.schema:
+                raise Differs("the task builds a model of other tensors")
+            if self._vector.anchor() != self.head.anchor:
+                raise Differs("the task's model starts from other values")
             for entry in self.file:
                 result.records = entry.number
                 yield from self._take(entry)
@@ -270,12 +279,6 @@ class PeerReplay:
             with suppress(Exception):  # it also failed in the live run, or nothing depends on it
                 self._learner.evaluation()
 
-    def _check_start(self) -> None:
-        if self._vector.schema.hash != self.head.schema:
-            raise Differs("the task builds a model of other tensors")
-        if self._vector.anchor() != self.head.anchor:
-            raise Differs("the task's model starts from other values")
-
     def _check_decided(self, journaled: journal.Decided | None) -> None:
         here, self._decided = self._decided, None
         if here == journaled:
@@ -329,12 +332,3 @@ def _vector(model: nn.Module, rule: Rule, head: journal.Head) -> Vector:
         # The live run compared them then.
         vector.compare_frozen()
     return vector
-
-
-def _run_config(head: journal.Head, device: str) -> RunConfig:
-    try:
-        return RunConfig(**dict(head.training) | {"device": device})
-    except TypeError as error:
-        raise ConfigError(
-            f"the journal of {head.id} was written by another version of rumor: {error}"
-        ) from None

@@ -106,13 +106,17 @@ def put_side_by_side(
     seconds = min(live.trained_s, float(times[-1]))
     if not seconds > 0:
         raise ConfigError("the simulation has not moved in time: there is nothing to compare")
+    # Of the median peer's own model, since the merged model is not measured live.
+    found, predicted = _first(*_median_accuracy(live), target), None
+    if (quantiles := simulated.series.get("accuracy_quantiles")) is not None:
+        predicted = _first(times, quantiles[:, 2], target)
     return SideBySide(
         seconds=seconds,
         tolerance=tolerance,
         figures=(
             *_rates(live, simulated, seconds),
             *_of_peers(live, simulated),
-            _reached(live, simulated, target),
+            Figure(name=f"time to {target:g}", unit="s", live=found, simulated=predicted),
             *_quality(live, simulated, seconds, live_consensus),
         ),
         differences=tuple(_differences(live, simulated.summary)),
@@ -162,15 +166,6 @@ def _of_peers(live: LiveRun, simulated: Run) -> list[Figure]:
         )
         for (peer, live_end_s), count in zip(ends, steps, strict=False)
     ]
-
-
-def _reached(live: LiveRun, simulated: Run, target: float) -> Figure:
-    series, predicted = simulated.series, None
-    # Of the median peer's own model, since the merged model is not measured live.
-    if "accuracy_quantiles" in series:
-        predicted = _first(series["time_s"], series["accuracy_quantiles"][:, 2], target)
-    found = _first(*_median_accuracy(live), target)
-    return Figure(name=f"time to {target:g}", unit="s", live=found, simulated=predicted)
 
 
 def _quality(

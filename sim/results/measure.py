@@ -30,7 +30,13 @@ def participation(readings: Sequence[Reading]) -> dict[str, float | None]:
         exchange, or without readings.
     """
     taking, parts = [], []
-    for before, after in _quarters(readings):
+    times_s = np.array([reading.time_s for reading in readings] or [0.0])
+    # The last measurements before and at the end of each quarter of the time.
+    edges = np.searchsorted(times_s, times_s[-1] * np.arange(5) / 4, side="right") - 1
+    for first, last in pairwise(edges.clip(0).tolist()):
+        if first == last:
+            continue
+        before, after = readings[first], readings[last]
         present = np.arange(len(after.steps)) if after.present is None else after.present
         exchanged = after.exchanges > before.exchanges
         # Between two outer rounds all train alone, which is no fault.
@@ -42,16 +48,6 @@ def participation(readings: Sequence[Reading]) -> dict[str, float | None]:
         "members_taking_part": float(np.mean(taking)) if taking else None,
         "participation": float(np.mean(parts)) if parts else None,
     }
-
-
-def _quarters(readings: Sequence[Reading]) -> Sequence[tuple[Reading, Reading]]:
-    """Return the last measurements before and at the end of each quarter of the time."""
-    if len(readings) < 2:
-        return []
-    times_s = np.array([reading.time_s for reading in readings])
-    found = np.searchsorted(times_s, times_s[-1] * np.arange(5) / 4, side="right") - 1
-    ends = [readings[max(0, int(index))] for index in found]
-    return [pair for pair in pairwise(ends) if pair[0] is not pair[1]]
 
 
 class Curves:
@@ -158,17 +154,6 @@ def _quantiles(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return found
 
 
-def _targets_of(task: Task) -> int:
-    """Return the number of predictions per training sample: tokens of a text, or one."""
-    if not is_pair(task.train) or not len(task.train[1]):
-        return 1
-    targets = task.train[1]
-    # Floating-point targets are one answer in several numbers; integer ones are several classes.
-    if targets.is_floating_point() or targets.ndim < 2:
-        return 1
-    return int(targets[0].numel())
-
-
 def time_figures(
     ending: Ending, *, end_s: float, founders: int, means_s: Sequence[float]
 ) -> dict[str, float | None]:
@@ -208,4 +193,9 @@ def token_figures(task: Any, steps: NDArray[np.int64], samples: Sequence[int]) -
     without data."""
     if not isinstance(task, Task):
         return {}
-    return {"tokens": int((steps * np.asarray(samples)).sum()) * _targets_of(task)}
+    targets: Any = task.train[1] if is_pair(task.train) else ()
+    each = 1
+    # Several integers are the tokens of a text; several other numbers are one answer.
+    if len(targets) and not targets.is_floating_point() and targets.ndim > 1:
+        each = int(targets[0].numel())
+    return {"tokens": int((steps * np.asarray(samples)).sum()) * each}

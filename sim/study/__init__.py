@@ -11,24 +11,16 @@ from ...gossip.specs.lazy import be_lazy as _be_lazy
 if typing.TYPE_CHECKING:
     from .execution.plan import StudyPlan, plan_study
     from .execution.runner import StudyProgress, load_results, run_study
-    from .metrics import METRICS, Metric
-    from .results import CURVES, Result, Results
-    from .study import Axis, Point, Study, Trial
+    from .results import Results
+    from .study import Study
     from .study_file import built_in_studies, find_study, read_study
     from .tables import write_tables
 
 __all__ = [
-    "CURVES",
-    "METRICS",
-    "Axis",
-    "Metric",
-    "Point",
-    "Result",
     "Results",
     "Study",
     "StudyPlan",
     "StudyProgress",
-    "Trial",
     "built_in_studies",
     "find_study",
     "load_results",
@@ -41,9 +33,8 @@ __all__ = [
 _HOMES = {
     "execution.plan": ("StudyPlan", "plan_study"),
     "execution.runner": ("StudyProgress", "load_results", "run_study"),
-    "metrics": ("METRICS", "Metric"),
-    "results": ("CURVES", "Result", "Results"),
-    "study": ("Axis", "Point", "Study", "Trial"),
+    "results": ("Results",),
+    "study": ("Study",),
     "study_file": ("built_in_studies", "find_study", "read_study"),
     "tables": ("write_tables",),
 }

@@ -143,8 +143,19 @@ def differences(
         shared = prior
         if own > 0 and math.isfinite(prior_freedom):
             shared = (prior_freedom * prior + own * variance) / (prior_freedom + own)
-        variance = max(float(shared), common)
-        found.append(_judged(delta, variance, min(prior_freedom + own, max(own, freedom_max))))
+        mean = float(delta.mean()) if len(delta) else math.nan
+        known = min(prior_freedom + own, max(own, freedom_max))
+        if not len(delta) or math.isnan(shared) or known < 1:
+            found.append(Difference(mean=mean, low=math.nan, high=math.nan, p=math.nan))
+            continue
+        error = math.sqrt(max(float(shared), common) / len(delta))
+        half = quantile(known) * error
+        p = float(2 * stdtr(known, -abs(mean) / error)) if error else float(mean == 0)
+        found.append(
+            Difference(
+                mean=mean, low=mean - half, high=mean + half, p=p, error=error, freedom=known
+            )
+        )
     return tuple(found)
 
 
@@ -167,19 +178,6 @@ def holm(p: Sequence[float], *, family: int | None = None) -> tuple[float, ...]:
         largest = max(largest, min(1.0, (several - rank) * value))
         corrected[index] = largest
     return tuple(corrected)
-
-
-def _judged(deltas: NDArray[np.float64], variance: float, freedom: float) -> Difference:
-    n = len(deltas)
-    mean = float(deltas.mean()) if n else math.nan
-    if n == 0 or math.isnan(variance) or freedom < 1:
-        return Difference(mean=mean, low=math.nan, high=math.nan, p=math.nan)
-    error = math.sqrt(variance / n)
-    half = quantile(freedom) * error
-    p = float(2 * stdtr(freedom, -abs(mean) / error)) if error else float(mean == 0)
-    return Difference(
-        mean=mean, low=mean - half, high=mean + half, p=p, error=error, freedom=freedom
-    )
 
 
 def minimum_detectable(found: Difference, level: float) -> float:

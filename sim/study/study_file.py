@@ -108,7 +108,9 @@ def _axis(name: str, values: object) -> Axis:
     if any(are_tables) and (are_points or name not in SETTINGS):
         return Axis(name, tuple(_point(where, value) for value in values))
     check_keys({name: values}, SETTINGS, "grid")
-    return Axis(name, tuple(Point(_label(value), with_tuples({name: value})) for value in values))
+    labels = (value if isinstance(value, str) else _shown(value) for value in values)
+    points = (Point(n, with_tuples({name: v})) for n, v in zip(labels, values, strict=True))
+    return Axis(name, tuple(points))
 
 
 def _point(where: str, table: object) -> Point:
@@ -155,10 +157,6 @@ def _given(content: Mapping[str, Any], key: str, default: Any, form: str) -> Any
     if type(found) not in kinds:
         raise ConfigError(f"{key} is {_shown(found)}: it must be {form}")
     return found
-
-
-def _label(value: object) -> str:
-    return value if isinstance(value, str) else _shown(value)
 
 
 def _shown(value: object) -> str:

@@ -124,16 +124,14 @@ def load_results(folder: Path) -> Results:
     store, trials = Store(folder), list(study.trials())
     if len(trials) != len(keys):
         raise ConfigError(f"{folder} has {len(keys)} trials for a study of {len(trials)}")
-    found = [(trial, key, store.get(key)) for trial, key in zip(trials, keys, strict=True)]
-    return Results(
-        study=study,
-        results=tuple(_result(trial, key, record) for trial, key, record in found if record),
-        failures={
-            str(trial): failures[key]
-            for trial, key, record in found
-            if record is None and key in failures
-        },
-    )
+    results, failed = [], {}
+    for trial, key in zip(trials, keys, strict=True):
+        if (record := store.get(key)) is not None:
+            series = {name: tuple(values) for name, values in record["series"].items()}
+            results.append(Result(trial=trial, key=key, **{**record, "series": series}))
+        elif key in failures:
+            failed[str(trial)] = failures[key]
+    return Results(study=study, results=tuple(results), failures=failed)
 
 
 class _Run:
@@ -218,8 +216,3 @@ class _Run:
                 failure=why,
             )
         )
-
-
-def _result(trial: Trial, key: str, record: Mapping[str, Any]) -> Result:
-    series = {name: tuple(values) for name, values in record["series"].items()}
-    return Result(trial=trial, key=key, **{**record, "series": series})

@@ -1,7 +1,6 @@
 """The folder of a study: its grid, its finished trials, and a lock for one process at a time."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -64,12 +63,7 @@ def check_folder(folder: Path, *, resume: bool) -> None:
     Raises:
         ConfigError: The path is a file, holds a study and *resume* is false, or is not writable.
     """
-    if os.path.exists(folder / _STUDY) and not resume:
-        raise ConfigError(
-            f"{folder} holds a study: go on with it by --resume, which computes only what is new, "
-            "or name a new folder by --out"
-        )
-    check_place(folder, ())
+    check_place(folder, () if resume else (_STUDY,), "--resume")
 
 
 @contextmanager

@@ -352,7 +352,12 @@ def band(results: Sequence[Result], y: str, *, in_logs: bool = False) -> Band | 
     Args:
         in_logs: Average logarithms, for a logarithmic axis, wherever all values are above 0.
     """
-    curves = [_curve(result, y) for result in results]
+    curves = []
+    for result in results:
+        pairs = zip(result.series.get("time_s", ()), result.series.get(y, ()), strict=False)
+        # The last of several values at a place.
+        found = {at: value for at, value in pairs if at is not None and value is not None}
+        curves.append(np.array(sorted(found.items()), np.float64).reshape(-1, 2).T)
     if not curves or any(not len(at) for at, _ in curves):
         return None
     start, end = max(at[0] for at, _ in curves), min(at[-1] for at, _ in curves)
@@ -371,14 +376,6 @@ def band(results: Sequence[Result], y: str, *, in_logs: bool = False) -> Band | 
         mean[above] = np.exp(logs.mean(axis=0))
         low[above], high[above] = np.exp(_around(logs, -np.inf, np.inf))
     return Band(x=x, mean=mean, low=low, high=high, n=len(rows))
-
-
-def _curve(result: Result, y: str) -> tuple[Floats, Floats]:
-    """Return places and values where both exist; the last of several values at a place."""
-    pairs = zip(result.series.get("time_s", ()), result.series.get(y, ()), strict=False)
-    found = {at: value for at, value in pairs if at is not None and value is not None}
-    places = sorted(found)
-    return np.array(places, np.float64), np.array([found[at] for at in places], np.float64)
 
 
 def _around(rows: Floats, least: float, most: float) -> tuple[Floats, Floats]:

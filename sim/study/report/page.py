@@ -3,7 +3,7 @@
 import json
 import shlex
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -64,7 +64,7 @@ def page(results: Results) -> str:
         f"<p>{escape(study.question)}</p>" if study.question else "",
         _warning(results),
         _list("ol", headlines(best)),
-        _pairs(_facts(results)),
+        f"<dl>{_facts(results)}</dl>",
     ]
     if found:
         parts += ["<h2>How to read it</h2>", f'<p class="note">{escape(_legend(study))}</p>']
@@ -138,7 +138,7 @@ def _warning(results: Results) -> str:
     )
 
 
-def _facts(results: Results) -> dict[str, str]:
+def _facts(results: Results) -> str:
     study, known = results.study, {}
     for name, words in (("optimizer", "Optimizer"), ("momentum", "Momentum"),
                         ("lr", "Learning rate")):  # fmt: skip
@@ -154,7 +154,7 @@ def _facts(results: Results) -> dict[str, str]:
     if any(study.goal in result.series for result in results.results):
         target = (number if study.goal == "loss" else percent)(study.target)
         known[f"Target {study.goal}"] = target
-    return known
+    return "".join(f"<dt>{escape(n)}</dt><dd>{escape(text)}</dd>" for n, text in known.items())
 
 
 def _table_of(results: Results, comparison: Comparison) -> str:
@@ -200,11 +200,6 @@ def _image(figure: "Figure", what: str) -> str:
 def _list(kind: str, lines: Sequence[str]) -> str:
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f"<{kind}>{items}</{kind}>" if lines else ""
-
-
-def _pairs(pairs: Mapping[str, str]) -> str:
-    inside = "".join(f"<dt>{escape(n)}</dt><dd>{escape(text)}</dd>" for n, text in pairs.items())
-    return f"<dl>{inside}</dl>"
 
 
 def _option(name: str, value: Any) -> Iterator[str]:

@@ -18,11 +18,8 @@ import rumor.sim.study.execution.runner as module
 import rumor.sim.study.execution.trial as compute
 from rumor.gossip import ConfigError
 from rumor.sim.study import (
-    Axis,
-    Point,
     Results,
     StudyProgress,
-    Trial,
     load_results,
     plan_study,
     read_study,
@@ -32,6 +29,7 @@ from rumor.sim.study import (
 from rumor.sim.study.execution.backends import Backend, Lost
 from rumor.sim.study.execution.store import Store, locked
 from rumor.sim.study.execution.trial import run_trial
+from rumor.sim.study.study import Axis, Point, Trial
 
 from ....forked import forked
 from ....waiting import LIMIT_S
@@ -187,7 +185,7 @@ def test_a_study_that_cannot_run_is_told_before_anything_is_written(tmp_path: Pa
             run(tmp_path / "a", study=study)
     assert not (tmp_path / "a").exists()
     run(tmp_path / "a")
-    with pytest.raises(ConfigError, match="holds a study: go on with it by --resume"):
+    with pytest.raises(ConfigError, match="holds another run .*: resume it with --resume"):
         run(tmp_path / "a")
 
 
