@@ -167,11 +167,7 @@ def listing(folder: Path) -> list[Path]:
     [(command, *row) for command, rows in REFUSED.items() for row in rows],
 )
 def test_a_wrong_argument_is_status_2_a_line_or_two_and_no_file(
-    in_empty_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-    words: str,
-    message: str,
+    in_empty_folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, words: str, message: str
 ) -> None:
     monkeypatch.setattr("sys.path", [*sys.path, str(in_empty_folder)])
     monkeypatch.setattr("sys.dont_write_bytecode", True)

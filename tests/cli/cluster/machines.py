@@ -1,6 +1,5 @@
-"""Machines that are folders or network namespaces of this one, and an ssh that leads to them."""
+"""Machines that are folders of this one, and an ssh that leads to them."""
 
-import json
 import os
 import signal
 import socket as sockets
@@ -43,7 +42,7 @@ with Peer(model) as peer:
 # Like ssh's, its end closes the pipes of what it runs, which goes on.
 _SSH = """\
 #!{python}
-import json, os, subprocess, sys, threading
+import os, subprocess, sys, threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,9 +51,7 @@ here = Path({folder!r})
 if (here / "cut").exists():
     sys.exit("ssh: connect to host " + machine + ": No route to host")
 (here / (machine + ".pid")).write_text(str(os.getpid()))
-namespace = json.loads((here / "namespaces.json").read_text()).get(machine)
-front = ["ip", "netns", "exec", namespace] if namespace else []
-run = subprocess.Popen([*front, "sh", "-c", command], stdin=-1, stdout=-1, cwd=here)
+run = subprocess.Popen(["sh", "-c", command], stdin=-1, stdout=-1, cwd=here)
 
 def pump(source, sink):
     with suppress(BrokenPipeError):  # of a program that has ended
@@ -69,32 +66,19 @@ sys.exit(run.wait())
 
 
 def free_port(address: str) -> int:
-    """A port that nobody has; the default where the address belongs to another network."""
     with sockets.socket() as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return 7700
+        probe.bind((address, 0))
         return int(probe.getsockname()[1])
 
 
 class Machines:
-    """Folders of machines, beside the launcher's own.
+    """Folders of machines, each with the script in it, beside the launcher's own."""
 
-    Args:
-        folder: Where all of it is.
-        addresses: Of the machines; each gets a folder of its own with the script in it.
-        namespaces: Of the network, by the address.
-    """
-
-    def __init__(
-        self, folder: Path, addresses: Sequence[str], namespaces: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, addresses: Sequence[str]) -> None:
         self.folder, self.addresses = folder, tuple(addresses)
         self.ssh = folder / "ssh"
         self.ssh.write_text(_SSH.format(python=sys.executable, folder=str(folder)))
         self.ssh.chmod(0o755)
-        (folder / "namespaces.json").write_text(json.dumps(namespaces or {}))
         for address in addresses:
             (folder / address).mkdir()
             (folder / address / "mine.py").write_text(SCRIPT)

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from rumor.cli.app import app
 from rumor.cli.launch.monitor import Monitor
 from rumor.gossip.weight import ONE
 from rumor.sim.replay.replay import replay
@@ -23,6 +21,7 @@ from rumor.train.storage.ledger_file import read_ledger
 from ...faults import fault
 from ...forked import forked_peers
 from ...waiting import LIMIT_S, until
+from ..called import called
 
 pytestmark = pytest.mark.live
 
@@ -35,9 +34,7 @@ def launched(*options: str, real: tuple[str, ...] = ()) -> dict[str, Any]:
         real: Peers that are processes as a user has them.
     """
     with forked_peers(real):
-        done = CliRunner().invoke(app, ["launch", "--json", *options])
-    assert done.exit_code == 0, done.output
-    summary: dict[str, Any] = json.loads(done.stdout)
+        summary: dict[str, Any] = json.loads(called("launch", "--json", *options, status=0).stdout)
     return summary
 
 

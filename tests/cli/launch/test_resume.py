@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from rumor.cli.app import app
 from rumor.cli.launch.config import Job
 from rumor.cli.launch.folder import RunFolder
 from rumor.cli.launch.swarm import run_swarm
 from rumor.train.storage.incarnation import lock_folder
 
+from ..called import called
 from .fakes import checked, draw_nothing
 
 
@@ -48,11 +47,8 @@ def test_a_run_goes_on_as_its_command_says(tmp_path: Path) -> None:
     for name, index in (("peer-1", 1), ("peer-0", 0), ("join-1", 0), ("peer-1.life-2", 1)):
         left(tmp_path, name, index)
     places = RunFolder(resumed(tmp_path, rule="gosgd:p=0.5", wire="int8")).found()
-    assert [(place.index, place.id) for place in places] == [
-        (0, "peer-0"),
-        (1, "peer-1"),
-        (2, "join-1"),
-    ]
+    found = [(place.index, place.id) for place in places]
+    assert found == [(0, "peer-0"), (1, "peer-1"), (2, "join-1")]
     told = {"RUMOR_RESUME": "1", "RUMOR_RULE": "gosgd:p=0.5", "RUMOR_TASK": "quadratic"}
     assert all(told.items() <= place.variables.items() for place in places)
     one = places[1]
@@ -63,10 +59,8 @@ def test_peers_go_on_in_their_folders_and_what_they_held_has_died(tmp_path: Path
     for index in (0, 1):
         left(tmp_path, f"peer-{index}", index, socks_proxy="127.0.0.1:9")
     summary = run_swarm(resumed(tmp_path))
-    assert [(peer["state"], peer["lives"]) for peer in summary["peers_detail"]] == [
-        ("finished", 2),
-        ("finished", 2),
-    ]
+    lives = [(peer["state"], peer["lives"]) for peer in summary["peers_detail"]]
+    assert lives == [("finished", 2)] * 2
     dead = [(each["id"], each["life"], each["weight_units"]) for each in summary["dead"]]
     assert dead == [("peer-0", 1, 8), ("peer-1", 1, 8)]
     assert {each["state"] for each in summary["dead"]} == {None}
@@ -85,10 +79,9 @@ def test_a_run_whose_peers_still_run_is_refused_and_left_as_it_is(tmp_path: Path
         (peer / "model.safetensors").touch()
     with lock_folder(peers[0]), lock_folder(peers[1]):
         before = listing(tmp_path)
-        command = ["launch", "-n", "3", "--resume", "--out", str(tmp_path)]
-        result = CliRunner().invoke(app, command)
+        result = called("launch", "-n", "3", "--resume", "--out", tmp_path, status=2)
         assert listing(tmp_path) == before
-    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stdout == ""
     assert "peer-0, peer-1 still running: wait until the end, or stop them" in result.stderr
     assert result.stderr.count("\n") == 1
     # Looking has not locked anything.

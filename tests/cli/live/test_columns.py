@@ -4,15 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rumor.cli.live.columns import (
-    COLUMNS,
-    Column,
-    amount,
-    event_line,
-    ordered,
-    shown_name,
-    summary,
-)
+from rumor.cli.live.columns import COLUMNS, Column, amount, event_line, ordered, shown_name, summary
 from rumor.train.observe.view import EventView, PeerView, SwarmView
 
 from .made_up import a_peer, a_view
