@@ -13,7 +13,6 @@ from typer.testing import Result
 from rumor.cli import app as whole
 from rumor.train.storage.jsonl import read_metrics
 
-from ...faults import fault
 from ...forked import forked_peers
 from ...gossip.transport.keyrings import Swarm
 from ...waiting import until
@@ -96,6 +95,7 @@ def test_options_of_the_script_without_dashes_are_told_apart(
     assert "Write -- in front of your command" in capsys.readouterr().err
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_script_is_trained_by_all_and_one_that_fails_is_named_with_its_log() -> None:
     options = "-n 3 --rule gosgd:p=0.5 --set loggers=tensorboard --set metrics_port=0"
@@ -107,12 +107,8 @@ def test_a_script_is_trained_by_all_and_one_that_fails_is_named_with_its_log() -
     assert "peer-2 failed; the end of run/peers/peer-2/log.txt:" in said
     assert "RuntimeError: out of ideas" in said
     written = {"model.safetensors", "summary.json", "training.png"}
-    assert {path.name for path in Path("run").iterdir()} == {
-        "peers",
-        "rendezvous",
-        "tensorboard",
-        *written,
-    }
+    folders = {"peers", "rendezvous", "tensorboard"}
+    assert {path.name for path in Path("run").iterdir()} == folders | written
     series = {path.name for path in Path("run/tensorboard").iterdir()}
     assert series == {"peer-0", "peer-1", "peer-2", "swarm"}
     assert "metrics at http://127.0.0.1:" in Path("run/peers/peer-1/log.txt").read_text()
@@ -213,42 +209,6 @@ def test_the_others_hear_of_a_process_that_died() -> None:
     summary, _ = trained("-n", "3", "--rule=gosgd:p=0.5", "--", "outlives.py")
     assert ends(summary) == ["finished", "killed", "finished"]
     assert "peer-1 has died" in Path("run/peers/peer-0/log.txt").read_text()
-
-
-@pytest.mark.extended
-@pytest.mark.live
-@pytest.mark.usefixtures("undrawn")
-def test_a_script_that_a_fault_kills_comes_back_and_a_newcomer_joins() -> None:
-    faults = [
-        fault(0.5, "crash", 1),
-        fault(0.5, "join"),
-        fault(0.6, "pause", 0, for_s=0.2),
-        fault(1.0, "restart", 1),
-    ]
-    Path("faults.json").write_text(json.dumps(faults))
-    logs = [Path(f"run/peers/{id}/log.txt").absolute() for id in ("peer-1", "join-1")]
-    over = Path("over").absolute()
-
-    def end() -> None:
-        """Let all end once the peer that is killed and the newcomer have begun."""
-        begun = [2, 1]
-        until(
-            lambda: [log.exists() and log.read_text().count("taking part") for log in logs] == begun
-        )
-        over.touch()
-
-    threading.Thread(target=end, daemon=True).start()
-    options = "-n 2 --faults faults.json --rule=gosgd:p=0.3 --set log_every=1"
-    summary, _ = trained(*options.split(), "--", "mine.py", "--steps", "100", "--until", str(over))
-    assert ends(summary, "id") == ["peer-0", "peer-1", "join-1"]
-    assert ends(summary) == ["finished"] * 3 and ends(summary, "lives") == [1, 2, 1]
-    done = {each["kind"]: each["done"][0]["what"] for each in summary["faults"]}
-    assert done == {
-        "crash": "peer-1 is killed",
-        "join": "join-1 starts",
-        "pause": "peer-0 stands still",
-        "restart": "peer-1 restarts from its last checkpoint",
-    }
 
 
 GOES_ON = """

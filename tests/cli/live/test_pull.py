@@ -21,13 +21,6 @@ def pull(*words: object, status: int = 0) -> tuple[str, str]:
     return result.stdout, " ".join(result.stderr.split())
 
 
-@pytest.mark.extended
-@pytest.mark.live
-def test_where_nobody_listens_there_is_no_model(tmp_path: Path) -> None:
-    _, error = pull("127.0.0.1:1", "-o", tmp_path / "new", status=1)
-    assert "127.0.0.1:1 does not answer" in error and not [*tmp_path.iterdir()]
-
-
 @pytest.fixture
 def members(tmp_path: Path) -> Iterator[list[Member]]:
     made = [one_of(tmp_path / "swarm", id, 2, obeys=False) for id in "ab"]

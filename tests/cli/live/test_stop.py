@@ -153,11 +153,13 @@ def test_with_keys_the_owner_stops_a_swarm(run: Run) -> None:
 
 @pytest.mark.extended
 @pytest.mark.live
-@pytest.mark.parametrize("command", ["stop", "top --once", "top --web"])
-def test_where_nobody_answers_it_is_status_1_and_a_line(command: str) -> None:
+@pytest.mark.parametrize("command", ["stop", "top --once", "top --web", "pull -o new"])
+def test_where_nobody_answers_it_is_status_1_and_a_line(
+    in_empty_folder: Path, command: str
+) -> None:
     address = f"127.0.0.1:{free_port()}"
     done = called(*command.split(), address, status=1)
     *_, line = done.stderr.splitlines()
     assert line.startswith("error: ") and f"{address} does not answer" in line
     assert "is a peer listening there?" in line or "`rumor doctor" in line
-    assert done.stdout == ""
+    assert done.stdout == "" and not [*in_empty_folder.iterdir()]
