@@ -28,7 +28,7 @@ class EffectLog:
         self._shard = account.shard
         self.effects = effects
         """Effects not taken yet. The logs of all shards of a peer share this list."""
-        self.ask: Callable[[Effect | Event], None] = effects.append
+        self.emit: Callable[[Effect | Event], None] = effects.append
 
     def record(self, entry: Entry) -> None:
         """Apply *entry* to the account, and request that it is written to the ledger."""
@@ -36,7 +36,7 @@ class EffectLog:
         # every entry precedes the messages that follow from it.
         if self._shard:
             entry = replace(entry, shard=self._shard)
-        self.ask(Record(self.account.apply(entry)))
+        self.emit(Record(self.account.apply(entry)))
 
     def envelope(
         self, peer: PeerId, incarnation: Incarnation, body: Body, frame_bytes: int = 0
@@ -68,4 +68,4 @@ class EffectLog:
         """Request that a message is sent, with a frame: a snapshot, and where in it."""
         snapshot, start_bytes, size_bytes = frame
         envelope = self.envelope(peer, incarnation, body, size_bytes)
-        self.ask(Send(envelope, snapshot, start_bytes, shown))
+        self.emit(Send(envelope, snapshot, start_bytes, shown))

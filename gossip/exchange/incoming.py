@@ -59,7 +59,7 @@ class Inbox:
             raise RemoteProtocolError("PUSH is not as long as it says", share.sender)
         transfer = self._open(share, message, now)
         if transfer is not None:
-            self._log.ask(Stage(share, 0, message.size_bytes, message.form))
+            self._log.emit(Stage(share, 0, message.size_bytes, message.form))
             self._complete(transfer)
 
     def offer(self, share: ShareId, message: Offer, now: float) -> None:
@@ -75,7 +75,7 @@ class Inbox:
                 self._grant(known, now, repeat=True)
         elif message.segment:
             transfer.state = IncomingState.ATTACHING
-            self._log.ask(Attach(share, message.segment, message.size_bytes, message.form))
+            self._log.emit(Attach(share, message.segment, message.size_bytes, message.form))
         elif message.eager_bytes >= transfer.window_bytes:
             # The sender has already assumed this credit.
             transfer.granted_bytes = transfer.paced_bytes = transfer.window_bytes
@@ -112,7 +112,7 @@ class Inbox:
         transfer.received_bytes += frame_bytes
         transfer.progress_s = now
         transfer.deadline_s = now + patience_s(self._config, transfer.gap_s)
-        self._log.ask(Stage(share, start, size, offer.form))
+        self._log.emit(Stage(share, start, size, offer.form))
         # Credit is renewed every half window: one GRANT per frame would double the messages.
         left_bytes = transfer.granted_bytes - transfer.received_bytes
         if transfer.granted_bytes < size and left_bytes <= transfer.paced_bytes // 2:
@@ -165,8 +165,8 @@ class Inbox:
         share = transfer.id
         del self.transfers[share.sender, share.incarnation]
         if reason:
-            self._log.ask(Drop(share))
-            self._log.ask(ShareRefused(share.sender, reason))
+            self._log.emit(Drop(share))
+            self._log.emit(ShareRefused(share.sender, reason))
         # A share that came in one message, or was read from memory, has no measurable pace.
         pace = transfer.bytes_s if transfer.chunks else 0
         self._decide(share, accepted, int(pace) if pace < _PACE_MAX else 0)
@@ -248,7 +248,7 @@ class Inbox:
     def _complete(self, transfer: IncomingTransfer) -> None:
         transfer.state, transfer.deadline_s = IncomingState.STAGED, _NEVER
         transfer.received_bytes = transfer.offer.size_bytes
-        self._log.ask(Inspect(transfer.id))
+        self._log.emit(Inspect(transfer.id))
 
     def _grant(self, transfer: IncomingTransfer, now: float, *, repeat: bool = False) -> None:
         """Grant more of a share; *repeat* also repeats an unchanged grant."""
@@ -263,7 +263,7 @@ class Inbox:
             self._log.send(share.sender, share.incarnation, Grant(share.seq, credit_bytes))
 
     def _refuse(self, share: ShareId, reason: str) -> None:
-        self._log.ask(ShareRefused(share.sender, reason))
+        self._log.emit(ShareRefused(share.sender, reason))
         self._decide(share, 0)
 
     def _decide(self, share: ShareId, accepted: int, bytes_s: int = 0) -> None:

@@ -320,7 +320,7 @@ class Outbox:
 
     def _mix_back(self, transfer: OutgoingTransfer, now: float, weight: int) -> None:
         back = transfer.offer.escrow - transfer.accepted
-        self._log.ask(Reclaim(transfer.snapshot, mixing_fraction(weight, back)))
+        self._log.emit(Reclaim(transfer.snapshot, mixing_fraction(weight, back)))
         self._close(transfer, now, 0)
 
     def _close(self, transfer: OutgoingTransfer, now: float, _: int) -> None:

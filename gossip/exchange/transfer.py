@@ -194,5 +194,5 @@ class SnapshotRefs:
                 del self._counts[snapshot]
                 abandoned = snapshot in self._abandoned
                 self._abandoned.discard(snapshot)
-                self._log.ask(Release(snapshot, abandoned))
+                self._log.emit(Release(snapshot, abandoned))
         self.unread.clear()

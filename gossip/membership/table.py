@@ -34,6 +34,7 @@ __all__ = ["Change", "LocalHealth", "MemberTable"]
 
 Change = Meet | Part | Event
 
+# A peer that is always late must still notice deaths.
 FACTOR_MAX = 8.0
 
 _STALL = 3

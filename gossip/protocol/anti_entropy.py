@@ -145,7 +145,7 @@ class Membership:
             and not state.is_stale
         ):
             state.is_stale = True
-            state.log.ask(Halt(_OUTLIVED.format(table.id)))
+            state.log.emit(Halt(_OUTLIVED.format(table.id)))
 
     def _note_roots(self, envelope: Envelope, body: Hello) -> None:
         state = self._state
@@ -244,7 +244,7 @@ class Membership:
             self._say_hello(table.doubts.pop(), reply=True, alone=True)
 
     def _follow(self, change: Change, now: float, *, direct: bool = True) -> None:
-        self._state.log.ask(change)
+        self._state.log.emit(change)
         match change:
             case PeerMet():
                 if direct:

@@ -272,7 +272,7 @@ class RuleContext:
         own = shard_state.log.account.weight
         if own and accepted > HARMLESS:
             accepted = self._acceptable(share.sender, own, accepted)
-        state.log.ask(Mix(share.id, mixing_fraction(own, accepted), form))
+        state.log.emit(Mix(share.id, mixing_fraction(own, accepted), form))
         self._changed(X, share.id.shard)
         self._accepted(transfer, accepted)
 
@@ -289,7 +289,7 @@ class RuleContext:
     def accept(self, share: Share) -> None:
         """Accept a share's whole weight; its values were used by `combine`, or are not needed."""
         transfer = self._transfers.pop(share.id, None) or _not_there(share)
-        self._state.log.ask(Drop(share.id))
+        self._state.log.emit(Drop(share.id))
         self._accepted(transfer, transfer.offer.escrow)
 
     def refuse(self, share: Share, reason: str) -> None:
@@ -319,7 +319,7 @@ class RuleContext:
                 receivers read it. Without terms, the register is set to zeros.
         """
         resolved = tuple((c, t.id if isinstance(t, Share) else t) for c, t in terms)
-        self._state.log.ask(Combine(register, resolved))
+        self._state.log.emit(Combine(register, resolved))
         self._changed(register)
 
     def keep(
@@ -339,7 +339,7 @@ class RuleContext:
         shown = any([self._state.shares_memory(peer) for peer in peers])
         state = self._state
         snapshot = state.snapshots = state.snapshots + 1
-        state.log.ask(Snapshot(snapshot, register, form, shown=shown))
+        state.log.emit(Snapshot(snapshot, register, form, shown=shown))
         state.snapshot_refs.add(snapshot)
         state.kept.add(snapshot)
         return Kept(snapshot, form)
@@ -355,7 +355,7 @@ class RuleContext:
     def exchange(self, segment: str, *, taken: float, given: float, register: str = X) -> None:
         """Exchange a register with a segment of this machine, see `Exchange`."""
         log = self._state.log
-        log.ask(Exchange(register, segment, taken, given, log.swarm))
+        log.emit(Exchange(register, segment, taken, given, log.swarm))
         self._changed(register)
 
     def push(
@@ -452,7 +452,7 @@ class RuleContext:
             reason = "no neighbor free" if is_free else "no bandwidth"
             if state.lacks_memory or state.copies:
                 reason = NO_MEMORY if state.lacks_memory else "a copy is given"
-        state.log.ask(PushSkipped(reason))
+        state.log.emit(PushSkipped(reason))
 
     def may_close(self, yes: bool | None) -> None:
         """Set, while merging, whether this peer has nothing to push (True) or must first complete
@@ -516,7 +516,7 @@ class RuleContext:
         state.rooted = True
         self._shard_states[id.shard].inbox.decide(transfer, weight)
         behind = state.table.step - transfer.offer.step
-        state.log.ask(ShareMixed(id.sender, weight, behind if behind > 0 else 0))
+        state.log.emit(ShareMixed(id.sender, weight, behind if behind > 0 else 0))
 
 
 def _not_there(share: Share) -> NoReturn:

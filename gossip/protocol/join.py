@@ -128,7 +128,7 @@ class Joining:
         state = self._state
         if closed_by:
             if state.table.phase is Phase.JOINING:
-                state.log.ask(Halt(_CLOSED.format(closed_by)))
+                state.log.emit(Halt(_CLOSED.format(closed_by)))
             return
         donor, others = "", []
         for share in context.shares():
@@ -144,7 +144,7 @@ class Joining:
                 state.anchor = state.log.swarm
             state.enter(state.log.swarm)
             state.table.advance(phase=Phase.TRAINING)
-            state.log.ask(Joined(donor))
+            state.log.emit(Joined(donor))
         else:
             # While these are undecided, their donor cannot send what is still missing.
             for share in others:
@@ -164,7 +164,7 @@ class Joining:
         for member in (*table.others(alive=True), *table.others(alive=False)):
             # Peers that also change to the other swarm will say so.
             table.disown(member.id)
-            state.log.ask(Part(member.id))
+            state.log.emit(Part(member.id))
         state.enter(swarm)
         state.swarm_is_rooted = False
         table.clock.forget_others()
@@ -181,7 +181,7 @@ class Joining:
         for shard_state in state.shard_states:
             shard_state.log.record(Entry(Kind.FOUNDED, ONE))
         state.table.advance(phase=Phase.TRAINING)
-        state.log.ask(Founded())
+        state.log.emit(Founded())
 
     def greet_seeds(self, now: float) -> None:
         """Send a HELLO to seed addresses at which no peer is known yet, with back-off."""
@@ -192,11 +192,11 @@ class Joining:
         greet = self._dialer.seek if seeks else self._dialer.go_on
         greeted, over = greet(self._silent_seeds(), now)
         for address in over:
-            self._state.log.ask(Dismiss(address))
+            self._state.log.emit(Dismiss(address))
         if greeted:
             envelope = self._state.log.envelope("", 0, self.hello(reply=True))
         for address in greeted:
-            self._state.log.ask(Greet(address, envelope))
+            self._state.log.emit(Greet(address, envelope))
 
     def _silent_seeds(self) -> list[str]:
         known = {a for member in self._state.table.live() for a in member.addresses}

@@ -325,7 +325,7 @@ class Stops:
         if state.log.account.life not in body.lives:
             return
         if not self._stops and state.table.phase <= Phase.TRAINING:
-            state.log.ask(EndTraining(STOPPED))
+            state.log.emit(EndTraining(STOPPED))
         # A later request includes peers that were unknown when the one before was made.
         if not self._lives.issuperset(body.lives):
             self._lives.update(body.lives)

@@ -394,7 +394,7 @@ class Protocol:
         if state.snapshot_refs.unread:
             state.snapshot_refs.release_unread()
         if state.measuring:
-            state.log.ask(Measure(tuple(state.measuring)))
+            state.log.emit(Measure(tuple(state.measuring)))
             state.measuring = []
         effects = state.log.effects
         taken = effects.copy()
@@ -476,7 +476,7 @@ class Protocol:
             if self._donations.asking or self._donations.given:
                 self._donations.give(context)
         if (outcome := self._rule.step(context)) is not None:
-            state.log.ask(outcome)
+            state.log.emit(outcome)
             if isinstance(outcome, Halt):
                 state.halted = outcome.reason
         if merging and is_first:

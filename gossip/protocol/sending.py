@@ -70,7 +70,7 @@ def send_share(
         snapshot = fresh[key]
     else:
         snapshot = fresh[key] = state.snapshots = state.snapshots + 1
-        state.log.ask(Snapshot(snapshot, pushed, form, shard, shown))
+        state.log.emit(Snapshot(snapshot, pushed, form, shard, shown))
     if not shard_state.is_listed:
         state.list_busy(shard_state)
     outbox.push(peer, table.incarnation(peer), offer, snapshot, now, shown=shown)
@@ -105,7 +105,7 @@ class Reading:
                 reason = "nobody reads it any more"
                 if transfer.state is IncomingState.READY:
                     # It was read, which is not a refusal.
-                    shard_state.log.ask(Drop(transfer.id))
+                    shard_state.log.emit(Drop(transfer.id))
                     reason = ""
                 shard_state.inbox.decide(transfer, 0, reason)
         state.reads = peer

@@ -49,7 +49,7 @@ class MessageFilter:
         if isinstance(table, MemberTable) and not table.is_plausible(incarnation, now):
             if isinstance(body, Hello):
                 why = "its clock is far ahead of this peer's: set both by the same time"
-                log.ask(PeerRefused(source, why))
+                log.emit(PeerRefused(source, why))
             return False
         receiver = envelope.destination, envelope.destination_incarnation
         if receiver != account.life and not isinstance(body, Hello | Describe):
@@ -59,7 +59,7 @@ class MessageFilter:
         if isinstance(body, Describe):
             difference = state.schema.difference(body.schema)
             if difference is not None:
-                log.ask(PeerRefused(source, f"it trains another model: {difference}"))
+                log.emit(PeerRefused(source, f"it trains another model: {difference}"))
                 return False
         elif envelope.schema != state.schema.hash:
             log.send(source, incarnation, Describe(state.schema))
@@ -97,17 +97,17 @@ class MessageFilter:
         state, source = self._state, envelope.source
         if self._must_yield(envelope.swarm, hello, now):
             self._joining.start_over(envelope.swarm, now)
-            state.log.ask(SwarmGivenUp())
+            state.log.emit(SwarmGivenUp())
             return True
         # It may have been met before it had a swarm: it is not a neighbor any more.
         assert isinstance(state.table, MemberTable)
         if state.table.member(source) is not None:
             state.table.disown(source)
-            state.log.ask(Part(source))
+            state.log.emit(Part(source))
         for shard_state in state.busy_shards:
             shard_state.outbox.on(source, EscrowEvent.DIED, now)
         if state.rooted and hello.rooted:
-            state.log.ask(PeerRefused(source, "it belongs to another swarm"))
+            state.log.emit(PeerRefused(source, "it belongs to another swarm"))
         if hello.reply:
             self._answer(envelope)
         return False

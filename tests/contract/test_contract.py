@@ -225,22 +225,12 @@ def test_after_a_reset_in_mid_transfer_what_has_come_is_whole_and_the_rest_is_lo
     taken: list[int] = []
     post.reset_in_transfer("here", "there", lambda: taken.extend(bulk(here, "there", 2, 40)))
     get_through(post, here, there, 1000)
+    get_through(post, there, here, 1000)
     came = numbers(there.came, bulk=True)
     assert came == sorted(set(came))
     came = [number for number in came if number < 1000]
     assert set(came) <= set(taken)
     assert len(came) < len(taken), "nothing was lost"
-    assert_whole(there)
-
-
-@pytest.mark.extended
-def test_later_messages_go_through_after_many_resets(post: Post) -> None:
-    here, there = pair(post)
-    connect(post, here, there)
-    for number in (100, 200, 300):
-        post.reset_in_transfer("here", "there", partial(bulk, here, "there", number, 20))
-        get_through(post, here, there, 1000 * number)
-        get_through(post, there, here, 1000 * number)
     assert_whole(there)
 
 
@@ -346,16 +336,6 @@ def test_control_can_overtake_bulk(harsh: Post) -> None:
             return
         there.came.clear()
     pytest.fail("control never overtook bulk")
-
-
-@pytest.mark.extended
-def test_a_message_that_was_taken_can_be_lost_in_silence(harsh: Post) -> None:
-    here, there = pair(harsh)
-    connect(harsh, here, there)
-    taken: list[int] = []
-    harsh.reset_in_transfer("here", "there", lambda: taken.extend(bulk(here, "there", 2, 40)))
-    harsh.settle()
-    assert set(taken) - set(numbers(there.came, bulk=True))
 
 
 @pytest.mark.extended

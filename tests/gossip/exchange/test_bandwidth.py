@@ -49,13 +49,15 @@ def test_a_held_back_share_is_not_given_up() -> None:
     assert scene.peers["a"].account.outstanding
 
 
-def test_two_shares_go_out_one_after_the_other_each_offered_when_its_turn_has_come() -> None:
-    scene = Scene(SLOW_FRAMES).founded("a", "b", "c")
+def test_shares_go_out_one_after_the_other_each_offered_when_its_turn_has_come() -> None:
+    scene = Scene(SLOW_FRAMES).founded("a", "b", "c", "d")
 
     offered = to(scene.push("a", "cb"), Offer)
     assert offered == ["c"]
     found = chunks(scene.tell("c", "a", Grant(1, 64)))
-    for _ in range(8):
+    for _ in range(12):
+        if len(found) == 4:
+            assert not to(scene.push("a", "d"), Offer), "b has waited for longer"
         scene.wait(1.0)
         effects = scene.wake("a")
         found += chunks(effects)
@@ -63,8 +65,8 @@ def test_two_shares_go_out_one_after_the_other_each_offered_when_its_turn_has_co
             offered.append(peer)
             found += chunks(scene.tell(peer, "a", Grant(1, 64)))
         assert scene.peers["a"].deadline() > scene.now
-    assert offered == ["c", "b"]
-    assert found == [(peer, 0, index) for peer in "cb" for index in range(4)]
+    assert offered == ["c", "b", "d"]
+    assert found == [(peer, 0, index) for peer in "cbd" for index in range(4)]
 
 
 def test_shards_share_the_bandwidth() -> None:

@@ -180,6 +180,9 @@ def test_what_a_restarted_peer_can_no_longer_finish_is_sent_back() -> None:
     assert Drop(SHARE) in effects
     assert of(effects, ShareRefused) == [ShareRefused("a", "its sender restarted")]
     assert made.peers["b"].staged == 1
+    made = scene(SMALL)
+    get(made, PUSH)
+    assert not of(made.tell("a", "b", Query(1), incarnation=2), ShareRefused), "it is whole"
 
 
 def test_a_share_of_another_swarm_is_refused_but_not_one_that_was_let_in() -> None:

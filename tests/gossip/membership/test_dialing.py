@@ -181,10 +181,10 @@ def test_waits_double_up_to_the_longest_but_for_half_of_each_on_either_side(
 
 def test_those_who_have_waited_longest_come_first() -> None:
     backoff = fixed()
-    assert backoff.due(["a"], 0.0, 1) == ["a"]
-    assert backoff.due(["a", "b"], 0.5, 2) == ["b"]
-    assert backoff.due(["b", "a"], 5.0, 1) == ["a"], "its time came at 1.0, that of b at 1.5"
-    assert backoff.due(["a", "b"], 5.0, 1) == ["b"]
+    assert backoff.due(["b"], 0.0, 1) == ["b"]
+    assert backoff.due(["a", "b"], 0.5, 2) == ["a"]
+    assert backoff.due(["a", "b"], 5.0, 1) == ["b"], "its time came at 1.0, that of a at 1.5"
+    assert backoff.due(["b", "a"], 5.0, 1) == ["a"]
     assert backoff.due(["a", "b"], 5.0, 2) == []
 
 

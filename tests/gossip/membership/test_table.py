@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Meet, Part
 from rumor.gossip.effects.events import PeerDied, PeerLeft, PeerMet, PeerRecovered, PeerSuspected
-from rumor.gossip.membership.table import Change, LocalHealth, MemberTable
+from rumor.gossip.membership.table import FACTOR_MAX, Change, LocalHealth, MemberTable
 from rumor.gossip.wire.messages import HEARTBEAT_MAX, Member, Phase
 
 from ..scene import member
@@ -365,9 +365,11 @@ def late(*times: float, interval_s: float = 1.0) -> tuple[LocalHealth, list[floa
 
 
 def test_lateness_is_forgotten_once_a_tick_is_in_time_again() -> None:
-    health, _ = late(*(2.0 * n for n in range(60)))
+    health, _ = late(*(20.0 * n for n in range(60)))
+    assert health.factor == FACTOR_MAX
     for n in range(40):
-        health.ticked(118.0 + 1.0 + n)
+        health.ticked(1180.0 + 1.0 + n)
+        assert n < 12 or health.factor < 1.3
     assert health.factor == pytest.approx(1.0, abs=1e-3)
 
 
