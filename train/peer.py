@@ -1,7 +1,6 @@
 """A live peer, the interface for a training loop."""
 
 import atexit
-import logging
 import math
 import multiprocessing
 import os
@@ -55,8 +54,6 @@ from .tensors.state import ExtraState, pack_state, unpack_state
 from .tensors.vector import Vector
 
 __all__ = ["Peer"]
-
-_log = logging.getLogger("rumor")
 
 # Steps between two checks of the frozen parameters of each process of a group.
 _LOOK_EVERY_STEPS: Final = 100
@@ -609,11 +606,7 @@ class Peer:
                 # After a failure, send nothing, so that peers see a crash.
                 is_over = self._left or not runtime.is_sound
                 if not is_over and not runtime.look(lambda protocol: protocol.done):
-                    self._leave()
-        except RumorError as failure:
-            if not quietly:
-                raise
-            _log.warning("could not leave in good order: %s", failure)
+                    self._leave(quietly=quietly)
         finally:
             self._close()
 
@@ -888,9 +881,10 @@ class Peer:
             self._folder.end(self._running(), wait=True)
         raise SystemExit(0)
 
-    def _leave(self) -> None:
+    def _leave(self, *, quietly: bool = False) -> None:
         runtime, self._left = self._running(), True
-        shutdown.leave(runtime, self.config.leave_s, self._pace_s)
+        act = shutdown.leave_or_warn if quietly else shutdown.leave
+        act(runtime, self.config.leave_s, self._pace_s)
 
     def _give_up(self, is_stuck: bool) -> None:
         """Leave, and end the process if it *is_stuck*."""
@@ -898,10 +892,7 @@ class Peer:
         with self._leaving:
             runtime = self._runtime
             if runtime is not None and not self._left and runtime.is_sound:
-                try:
-                    self._leave()
-                except RumorError as failure:
-                    _log.warning("could not leave in good order: %s", failure)
+                self._leave(quietly=True)
         if is_stuck:
             os._exit(1)
 

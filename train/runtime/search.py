@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from ...gossip import IncompatiblePeer, RumorError, TransportError
+from ...gossip import IncompatiblePeer, TransportError
 from ...gossip.protocol.leave import STOPPED
 from ...gossip.transport.addresses import (
     is_loopback,
@@ -95,10 +95,7 @@ def join_swarm(
         except BaseException:
             # Shards of an incomplete copy arrive one by one.
             if runtime.is_sound and runtime.look(lambda protocol: protocol.state.weight):
-                try:
-                    shutdown.leave(runtime, config.leave_s, 0.0)
-                except RumorError as failure:
-                    _log.warning("could not leave in good order: %s", failure)
+                shutdown.leave_or_warn(runtime, config.leave_s, 0.0)
             raise
         if runtime.outlived is None:
             return

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from ...gossip import RumorError
 from ...gossip.protocol.protocol import Protocol
 from ...gossip.weight import founders
 from ...gossip.wire.messages import Member, Phase
 from ..tensors.blocks import is_finite_tensor
 from .runner import PeerRuntime
 
-__all__ = ["MergeResult", "leave", "merge", "nap_s"]
+__all__ = ["MergeResult", "leave", "leave_or_warn", "merge", "nap_s"]
 
 _log = logging.getLogger("rumor")
 
@@ -150,6 +151,14 @@ def leave(runtime: PeerRuntime, timeout_s: float, pace_s: float) -> None:
             break
     # Others may still query the outcome of refused shares.
     time.sleep(_POLL_S)
+
+
+def leave_or_warn(runtime: PeerRuntime, timeout_s: float, pace_s: float) -> None:
+    """Leave, see `leave`, and log a failure, which follows from another one or ends nothing."""
+    try:
+        leave(runtime, timeout_s, pace_s)
+    except RumorError as failure:
+        _log.warning("could not leave in good order: %s", failure)
 
 
 def _position(runtime: PeerRuntime) -> tuple[int, ...]:
