@@ -64,7 +64,13 @@ Deciding = Fleet | FastFleet
 
 
 def _read(fleet: Deciding) -> Reading:
-    columns = _columns(fleet)
+    columns, members = _columns(fleet), dict[str, Any]()
+    # Members change only where workers come, leave or are Byzantine.
+    if isinstance(fleet, Fleet) and not (fleet.faults is None and fleet.attacks is None):
+        present = list(fleet.present())
+        members["present"] = np.array(present, np.int64)
+        if fleet.faults is not None:
+            members["groups"] = fleet.faults.network_faults.groups(fleet.now, present)
     return Reading(
         time_s=fleet.now,
         steps=columns["steps"],
@@ -72,7 +78,7 @@ def _read(fleet: Deciding) -> Reading:
         idle_s=sum(columns["idle_s"].tolist()),
         traffic=replace(fleet.traffic),
         exchanges=columns["pushes"] + columns["mixed"],
-        **_members(fleet),
+        **members,
     )
 
 
@@ -108,17 +114,6 @@ def _columns(fleet: Deciding) -> dict[str, NDArray[Any]]:
         "pushes": np.array([worker.pushes for worker in workers]),
         "mixed": np.array([worker.mixed for worker in workers]),
     }
-
-
-def _members(fleet: Deciding) -> dict[str, Any]:
-    # Known to change only where workers come, leave or are Byzantine.
-    if isinstance(fleet, FastFleet) or (fleet.faults is None and fleet.attacks is None):
-        return {}
-    present = list(fleet.present())
-    found: dict[str, Any] = {"present": np.array(present, np.int64)}
-    if fleet.faults is not None:
-        found["groups"] = fleet.faults.network_faults.groups(fleet.now, present)
-    return found
 
 
 class Scheduler:

@@ -326,7 +326,11 @@ class Shares:
                         # A new process does not know what the previous one has sent.
                         self._sent.pop(operation.worker, None)
             if self.refreshed is not None:
-                self._tell(operation)
+                match operation:
+                    case program.Combine(register=register) if register == X:
+                        self.refreshed(operation.worker, operation)
+                    case program.Mix(fraction=1.0) | program.Start():
+                        self.refreshed(operation.worker, operation)
         return unfit
 
     @torch.no_grad()
@@ -432,14 +436,6 @@ class Shares:
         # If a number is not finite nothing happens, as live: its worker stops.
         exchange(row, held, taken=operation.taken, given=operation.given)
 
-    def _tell(self, operation: program.Operation) -> None:
-        assert self.refreshed is not None
-        match operation:
-            case program.Combine(register=register) if register == X:
-                self.refreshed(operation.worker, operation)
-            case program.Mix(fraction=1.0) | program.Start():
-                self.refreshed(operation.worker, operation)
-
     def _combine(self, operation: program.Combine) -> None:
         rows = self._rows[operation.register]
         if not operation.terms and isinstance(rows, PerWorker):
@@ -448,19 +444,15 @@ class Shares:
         for index, target in enumerate(rows[operation.worker]):
             total = torch.zeros_like(target)
             for coefficient, term in operation.terms:
-                source = (
-                    self._rows[term][operation.worker][index]
-                    if isinstance(term, str)
-                    else self._values(*term, index)
-                )
+                if isinstance(term, str):
+                    source = self._rows[term][operation.worker][index]
+                else:
+                    slot, register = term
+                    room, anchor = self._room(slot), self._anchor[index]
+                    at = register * len(self._anchor) + index
+                    source = _read(room, at, anchor, bare=room.bare or register > 0)
                 total.add_(source, alpha=coefficient)
             target.copy_(total)
-
-    def _values(self, slot: int, register: int, index: int) -> Tensor:
-        """Return a register's values in a slot, of one part of a vector that is not cut."""
-        at = register * len(self._anchor) + index
-        room = self._room(slot)
-        return _read(room, at, self._anchor[index], bare=room.bare or register > 0)
 
     def _let_go(self, slot: int) -> None:
         room = self._rooms.pop(slot, None)

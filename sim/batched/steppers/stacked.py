@@ -14,7 +14,7 @@ from ...kernel.program import Level
 from ..batches import Batches, Ints
 from ..parameters import CPU, ParameterMatrix
 from .loop import has_hooks
-from .optimizers import Slopes, StackedOptimizer, put_rows, stacked_optimizer, take_rows
+from .optimizers import Slopes, put_rows, stacked_optimizer, take_rows
 from .stepper import Failures
 
 __all__ = ["LANES", "Gradient", "Group", "StackedStepper", "why_not_stacked", "why_unpaired"]
@@ -71,7 +71,15 @@ class StackedStepper:
         self._batches = batches
         self._failures = failures
         self.gradient = gradient
-        self.memory = _optimizer(rows, task, lr)
+        parameters = [p for p in rows.module.parameters() if p.requires_grad]
+        made = task.make_optimizer(parameters, lr)
+        memory = stacked_optimizer(made, parameters, rows.x[0])
+        if memory is None:
+            raise ConfigError(
+                f"its optimizer is not plain SGD, Adam or AdamW of all parameters alike "
+                f"({type(made).__name__})"
+            )
+        self.memory = memory
         per_group = _NUMBERS_PER_GROUP if rows.device == CPU else _NUMBERS_PER_GROUP_ELSEWHERE
         self._group = max(_GROUP_MIN, per_group // rows.x[0].shape[1])
         if rows.device == CPU:
@@ -124,18 +132,6 @@ class StackedStepper:
                 finite = torch.isfinite(values).all(dim=1) & torch.isfinite(losses)
                 for at in torch.nonzero(~finite[: len(orders)]).flatten().tolist():
                     self._failures.note(int(orders[at]), int(workers[at]), int(steps[at]))
-
-
-def _optimizer(rows: ParameterMatrix, task: Task, lr: float) -> StackedOptimizer:
-    parameters = [p for p in rows.module.parameters() if p.requires_grad]
-    made = task.make_optimizer(parameters, lr)
-    stacked = stacked_optimizer(made, parameters, rows.x[0])
-    if stacked is None:
-        raise ConfigError(
-            f"its optimizer is not plain SGD, Adam or AdamW of all parameters alike "
-            f"({type(made).__name__})"
-        )
-    return stacked
 
 
 def why_unpaired(task: Task, device: torch.device = CPU) -> str:

@@ -453,17 +453,6 @@ def test_what_has_no_closed_form_is_refused(changes: dict[str, Any], why: str) -
         choose("dense", workshop(task(**changes)))
 
 
-class Doubled(nn.Module):
-    """A layer in float64."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(10, dtype=torch.float64))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs * self.scale.float()
-
-
 class TwoFaced(nn.Module):
     """Computes something else when parameters are lent."""
 
@@ -560,17 +549,12 @@ def outside(what: Callable[[Outside, Tensor], Any]) -> dict[str, Any]:
         ({"model": lambda: hooked("module")}, "hooks"),
         ({"model": unused}, "spare has no gradient"),
         ({"model": TwoFaced}, "not those of one step after another"),
-        ({"model": lambda: classifier(nn.Linear(64, 10), Doubled())}, "several dtypes"),
+        ({"model": lambda: classifier(nn.Linear(64, 9), nn.Linear(9, 9).double())}, "dtypes"),
         ({"model": lambda: nn.Linear(64, 10).bfloat16()}, "bfloat16"),
         ({"loss": Counted()}, "changes attributes"),
         ({"optimizer": clipped}, "its optimizer"),
         ({"optimizer": lambda p, lr: SGD(p, lr=lr, maximize=True)}, "its optimizer"),
         ({"optimizer": lambda p, lr: SGD([*p][-1:], lr=lr)}, "its optimizer"),
-        ({"augment": lambda batch: batch}, "augments"),
-        (
-            {"loss": None, "training_step": lambda m, b: functional.cross_entropy(m(b[0]), b[1])},
-            "training_step",
-        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
