@@ -49,8 +49,8 @@ class Scene:
         end = FaultyTransport(self.path, id, clock=lambda: self.now_s, **more)
         self._stack.callback(end.close)
         for other, known in self.ends.items():
-            meet(end, other, known)
-            meet(known, id, end)
+            end.meet(other, known.addresses)
+            known.meet(id, end.addresses)
         self.ends[id] = end
         # From its first look at the file on, its time is that of the clock here.
         assert take(end) == []
@@ -61,9 +61,11 @@ class Scene:
         self.plan(*faults, **more)
         return self.open("a"), self.open("b")
 
-    def pass_by(self, source: str, to: str, *, count: int = 1, frame: bytes | None = None) -> None:
-        """Send numbered messages, all of which are taken, and a last one that is of nobody."""
-        for number in range(1, count + 1):
+    def pass_by(
+        self, source: str, to: str, *, first: int = 1, count: int = 1, frame: bytes | None = None
+    ) -> None:
+        """Send numbered messages, all of which are taken, and a last one from a stranger."""
+        for number in range(first, first + count):
             until(partial(self.send, letter(source, to, number, frame=frame)))
         # What a stranger says is never lost: after it, all has come that will.
         until(partial(self.send, letter("stranger", to, 1000, frame=frame), source))
@@ -73,10 +75,6 @@ class Scene:
         parts = encode(message.envelope, message.frame)
         end = self.ends[by or message.envelope.source]
         return end.send(message.envelope.destination, parts, bulk=message.bulk)
-
-
-def meet(end: Transport, peer: str, other: Transport) -> None:
-    end.meet(peer, other.addresses)
 
 
 def take(end: Transport) -> list[Letter]:
@@ -99,18 +97,6 @@ def taken(end: Transport) -> list[Letter]:
 
     until(is_over)
     return [message for message in came if message.envelope.source != "stranger"]
-
-
-def gathered(end: Transport, count: int = 1, until_number: int | None = None) -> list[Letter]:
-    """So many messages, or all up to one with a number."""
-    came: list[Letter] = []
-
-    def is_over() -> bool:
-        came.extend(take(end))
-        return len(came) >= count if until_number is None else until_number in numbers(came)
-
-    until(is_over)
-    return came
 
 
 def numbers(came: list[Letter]) -> list[int]:
@@ -137,11 +123,8 @@ def test_those_are_lost_that_a_simulation_loses(scene: Scene, frame: bytes | Non
     assert count / 3 < len(kept) < count
     for first in range(0, count, 20):
         # No queue is ever full.
-        for number in range(first + 1, first + 21):
-            until(partial(scene.send, letter("a", "b", number, frame=frame)))
-        came = [number for number in kept if first < number <= first + 20]
-        assert numbers(gathered(b, len(came))) == came
-    assert take(b) == []
+        scene.pass_by("a", "b", first=first + 1, count=20, frame=frame)
+        assert numbers(taken(b)) == [number for number in kept if first < number <= first + 20]
 
 
 def test_what_is_late_comes_when_it_is_due_and_whole(scene: Scene) -> None:
@@ -191,9 +174,9 @@ def test_a_reset_loses_what_is_queued_and_then_messages_pass_again(scene: Scene)
             sent, full_s = sent + 1, time.monotonic() + FULL_S
     scene.now_s = 10.5
     take(a)
-    until(lambda: scene.send(letter("a", "b", 5000, frame=FRAME)))
-    came = gathered(b, until_number=5000)
-    assert len(came) < sent, "nothing was lost"
+    scene.pass_by("a", "b", first=5000, frame=FRAME)
+    came = taken(b)
+    assert 5000 in numbers(came) and len(came) < sent, "nothing was lost"
     assert {message.frame for message in came} == {FRAME}
 
 

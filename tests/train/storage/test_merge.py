@@ -1,7 +1,9 @@
 """Peers' models on disk: merged, compared, named."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -25,9 +27,15 @@ from rumor.train.storage.merge import (
 )
 
 
-def saved(folder: Path, peer: str, units: Units, **tensors: Tensor) -> SavedModel:
+def saved(
+    folder: Path,
+    peer: str,
+    units: Units,
+    header: Mapping[str, str] = MappingProxyType({}),
+    **tensors: Tensor,
+) -> SavedModel:
     path = folder / f"{peer}.safetensors"
-    save_model(path, tensors, {"peer": peer, "weight_units": str(units)})
+    save_model(path, tensors, {"peer": peer, "weight_units": str(units), **header})
     return open_model(path)
 
 
@@ -75,12 +83,10 @@ def test_weights_far_below_a_unit_count_in_proportion(tmp_path: Path) -> None:
 
 
 def test_integers_and_what_is_a_peers_own_are_those_of_the_heaviest(tmp_path: Path) -> None:
-    models = []
+    models, local = [], {"local": '["queue"]'}
     for peer, units, value in (("a", 1, 7), ("b", 3, 9), ("c", 3, 11)):
         tensors = {"n": torch.tensor(value), "x": ones(0.0), "queue": ones(value)}
-        path, told = tmp_path / f"{peer}.safetensors", {"peer": peer, "weight_units": str(units)}
-        save_model(path, tensors, told | {"local": '["queue"]'})
-        models.append(open_model(path))
+        models.append(saved(tmp_path, peer, units, local, **tensors))
     merged = merge(models)
     assert merged["n"] == 9 and torch.equal(merged["queue"], ones(9.0))
     assert consensus_distance(models) == 0
@@ -147,12 +153,9 @@ def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> 
 def test_a_header_that_cannot_be_is_an_error(
     tmp_path: Path, header: dict[str, str], says: str
 ) -> None:
-    path = tmp_path / "model.safetensors"
-    save_model(path, {"x": ones(1.0)}, {"peer": "a", "weight_units": "1"})
-    assert open_model(path).weight == UNIT
-    save_model(path, {"x": ones(1.0)}, {"peer": "a", "weight_units": "1"} | header)
+    assert saved(tmp_path, "a", 1, x=ones(1.0)).weight == UNIT
     with pytest.raises(TrainingError, match=f"cannot be read as a model: .*{says}"):
-        open_model(path)
+        saved(tmp_path, "a", 1, header, x=ones(1.0))
 
 
 def test_without_metadata_a_model_has_its_folders_name_and_no_weight(tmp_path: Path) -> None:
@@ -231,9 +234,8 @@ K = (("k", 1),)
 
 
 def trained(folder: Path, peer: str, swarm: str = "", met: Lives | None = None) -> SavedModel:
-    told = {"peer": peer, "swarm": swarm} | ({} if met is None else {"met": json.dumps(met)})
-    save_model(folder / f"{peer}.safetensors", {"x": ones(1.0)}, told)
-    return open_model(folder / f"{peer}.safetensors")
+    told = {"swarm": swarm} | ({} if met is None else {"met": json.dumps(met)})
+    return saved(folder, peer, 0, told, x=ones(1.0))
 
 
 @pytest.mark.parametrize(

