@@ -198,9 +198,9 @@ class PeerReplay:
                 raise Differs("the task builds a model of other tensors")
             if self._vector.anchor() != self.head.anchor:
                 raise Differs("the task's model starts from other values")
-            for entry in self.file:
-                result.records = entry.number
-                yield from self._take(entry)
+            for number, (record, now) in enumerate(self.file, 1):
+                result.records = number
+                yield from self._take(record, now)
                 yield None
             self._check_end()
             result.verdict = Verdict.IDENTICAL
@@ -217,14 +217,14 @@ class PeerReplay:
         finally:
             result.steps, result.closed = self._learner.taken, self.file.closed
 
-    def _take(self, entry: journal.Entry) -> Iterator[Key]:
-        match entry.record:
+    def _take(self, record: journal.Call | journal.Mark, now: float | None) -> Iterator[Key]:
+        match record:
             case journal.Began(batch):
                 self._train(batch)
             case journal.Trained(loss):
                 self._check_loss(loss)
             case journal.Decided():
-                self._check_decided(entry.record)
+                self._check_decided(record)
             case journal.Fingerprint(tensors):
                 # The live run measures within a step's exchange, before it checks the model.
                 self._measure()
@@ -234,10 +234,10 @@ class PeerReplay:
             case journal.Exchanged():
                 pass  # `exchange_records` has read it ahead
             case event:
-                assert entry.now is not None
+                assert now is not None
                 self._check_decided(None)
-                self.unix_s = self.head.unix_s + (entry.now - self.head.clock_s)
-                yield from self._feed(event, entry.now)
+                self.unix_s = self.head.unix_s + (now - self.head.clock_s)
+                yield from self._feed(event, now)
 
     def _train(self, batch: int) -> None:
         self._measure()

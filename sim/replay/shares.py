@@ -141,6 +141,6 @@ def exchange_records(journal: Path) -> Iterator[Exchanged]:
         TrainingError: It is damaged.
     """
     with closing(JournalFile(journal)) as file:
-        for entry in file:
-            if isinstance(entry.record, Exchanged):
-                yield entry.record
+        for record, _ in file:
+            if isinstance(record, Exchanged):
+                yield record

@@ -65,21 +65,18 @@ class _Held:
     route: Route
     key: bytes
     place: str
-    _parts: Sequence[bytes]
-    _read: int = 0
+    parts: tuple[bytes, ...]
 
     @property
     def more(self) -> bool:
-        return self._read < len(self._parts)
+        return bool(self.parts)
 
     def frame(self) -> Buffer:
-        if not self.more:
-            return b""
-        self._read += 1
-        return self._parts[self._read - 1]
+        first, self.parts = self.parts[:1], self.parts[1:]
+        return b"".join(first)
 
     def finish(self) -> bool:
-        unread, self._read = self.more, len(self._parts)
+        unread, self.parts = self.more, ()
         return unread
 
 
@@ -178,7 +175,7 @@ class FaultyTransport(Transport):
         parts = []
         while received.more:
             parts.append(bytes(received.frame()))
-        message = _Held(received.header, received.route, received.key, received.place, parts)
+        message = _Held(received.header, received.route, received.key, received.place, (*parts,))
         first_s, *copies_s = times_s
         for copy_s in copies_s:
             heappush(self._held, (copy_s, next(self._order), replace(message)))

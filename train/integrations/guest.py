@@ -129,6 +129,7 @@ class Guest:
         Raises:
             SystemExit: A signal was received, and no handler was installed before.
         """
+        # A forked process, such as a data loader's, must not leave for its parent when it exits.
         if not self.is_inside or os.getpid() != self._pid:
             return
         peer, signals = self._inside(), self._signals

@@ -123,6 +123,7 @@ class RumorCallback(TrainerCallback):
         """Include the peer's state in checkpoints from now on."""
         if self.peer is not None:
             told = self.peer.state_dict()
+            # The trainer writes JSON; `on_save` writes the anchor.
             told.pop("anchor", None)
             state.stateful_callbacks[_STATE] = told
 

@@ -52,6 +52,7 @@ class MlflowLogger:
             self._client.set_terminated(run_id)
 
     def _write(self, peer: str, values: Mapping[str, float], x: int, unix_s: float | None) -> None:
+        # A launcher reads rows some time after their peers wrote them.
         now_ms = int((unix_s or time.time()) * 1000)
         metrics = [Metric(name, value, now_ms, x) for name, value in values.items()]
         self._client.log_batch(self._run_of(peer), metrics=metrics)

@@ -267,6 +267,7 @@ class CheckpointFolder:
 
 def _checksum(head: str, tensors: Mapping[str, Tensor]) -> str:
     digest = xxh3_128(head.encode())
+    # A file lists tensors in an order of its own.
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"\0{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())

@@ -108,6 +108,7 @@ def forget_in_children(file: IO[bytes]) -> None:
 def _forget() -> None:
     for file in tuple(_own):
         if not file.closed:
+            # Closing it would write its buffer to the parent's file.
             nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             os.dup2(nowhere, file.fileno(), inheritable=False)
             os.close(nowhere)
@@ -161,6 +162,7 @@ def json_of(text: str | bytes) -> Any:
         ValueError: The text is anything else; the message briefly says what.
     """
     try:
+        # Some editors begin a file with a byte order mark, which `utf-8-sig` skips.
         return _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8-sig"))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None

@@ -53,7 +53,7 @@ from .environment import machine, uptime_s
 from .files import fatal, forget_in_children, json_of
 
 __all__ = [
-    *("DECIDED", "JOURNAL", "Began", "Call", "Closed", "Decided", "Entry", "Exchanged"),
+    *("DECIDED", "JOURNAL", "Began", "Call", "Closed", "Decided", "Exchanged"),
     *("Fingerprint", "Head", "Journal", "JournalFile", "Mark", "Trained", "batch_checksum"),
     *("in_words", "pack", "unpack"),
 ]
@@ -219,7 +219,7 @@ def pack(record: Call | Mark, now: float | None = None) -> tuple[int, bytes]:
 
 
 def unpack(number: int, body: bytes) -> tuple[Call | Mark, float | None]:
-    """Parse a record that `pack` serialized, or raise ValueError."""
+    """Parse a record, or raise ValueError; the time is that of a call, on the peer's own clock."""
     try:
         if number == _CALL:
             return _unpack_call(body)
@@ -260,16 +260,6 @@ def _unpack_mark(body: bytes) -> Mark:
             raise ValueError(f"{name} of {value!r}")
     mark: Mark = kind(*values)
     return mark
-
-
-class Entry(NamedTuple):
-    """One record of a journal."""
-
-    number: int
-    """Number of the record, from 1; the head is 0."""
-    record: Call | Mark
-    now: float | None
-    """Time of the call, seconds on the peer's own clock; None for a mark."""
 
 
 class Journal:
@@ -381,8 +371,12 @@ class JournalFile:
         """Closes the file."""
         self.head = self._read_head()
 
-    def __iter__(self) -> Iterator[Entry]:
-        """Yield the records up to the last complete one; raise TrainingError at a damaged one."""
+    def __iter__(self) -> Iterator[tuple[Call | Mark, float | None]]:
+        """Yield the records up to the last complete one, with times as in `unpack`.
+
+        Raises:
+            TrainingError: A record is damaged; the message names it.
+        """
         number, record = 0, None
         while True:
             number, start = number + 1, self.position_bytes
@@ -396,7 +390,7 @@ class JournalFile:
             except ValueError:
                 raise self._damaged(number, start) from None
             self.closed = isinstance(record, Closed)
-            yield Entry(number, record, now)
+            yield record, now
 
     def _read_head(self) -> dict[str, Any]:
         try:
@@ -439,6 +433,7 @@ class JournalFile:
 
 
 def _framed(kind: int, body: bytes) -> bytes:
+    # The checksum starts from the kind, so that it covers both.
     return _FRAME.pack(len(body), crc32(body, kind), kind) + body
 
 

@@ -311,6 +311,7 @@ def consensus_distance(models: Sequence[SavedModel], names: Collection[str] | No
                 continue
             values = torch.stack(rows).double()
             if names is None and not values.isfinite().all():
+                # Masks of -inf have no distance.
                 continue
             mean = values.mean(dim=0)
             spread += float((values - mean).square().sum()) / len(rows)

@@ -179,6 +179,7 @@ class Sampler:
         batch = self._pass(epoch)[start : start + self._batch_size]
         missing = self._batch_size - len(batch)
         rest = self._pass(epoch + 1)[:missing] if missing else batch[:0]
+        # A copy in any case, which the caller may change.
         return np.concatenate([batch, rest])
 
     def order(self, epoch: int) -> Indices:
@@ -186,6 +187,7 @@ class Sampler:
         return stream(*self._named, f"data:{epoch}").permutation(self._indices)
 
     def _pass(self, epoch: int) -> Indices:
+        # Nearly all steps are of the same pass as the one before.
         if epoch != self._epoch:
             self._order, self._epoch = self.order(epoch), epoch
         return self._order

@@ -370,6 +370,7 @@ class Task:
                 "training_step (model and batch to a scalar): give one of them"
             )
         if self.training_step is None and self.loss is None:
+            # A dataset may draw random numbers.
             with seeded(0):
                 batch = next(batches_in_order(self.train, 1, self.collate))
             if not (is_pair(batch) and _are_labels(batch[1])):
