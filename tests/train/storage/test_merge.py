@@ -32,6 +32,7 @@ def saved(
     peer: str,
     units: Units,
     header: Mapping[str, str] = MappingProxyType({}),
+    /,
     **tensors: Tensor,
 ) -> SavedModel:
     path = folder / f"{peer}.safetensors"
