@@ -12,9 +12,12 @@ import pytest
 
 from rumor.gossip import ConfigError
 from rumor.gossip.protocol.protocol import Protocol
+from rumor.gossip.protocol.state import State
+from rumor.gossip.wire.messages import Phase
 from rumor.sim.fuzz import CampaignConfig, Trial, attempt, draw, run_campaign
 from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 from rumor.sim.fuzz.trial import run
+from rumor.sim.fuzz.violation import LIVENESS
 from rumor.train.faults.schedule import Fault
 
 from ...waiting import until
@@ -179,3 +182,26 @@ def test_nothing_needs_torch() -> None:
         "run_campaign(CampaignConfig(seeds=(0,), workers=2)); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+class Hasty(State):
+    """As its departure sees it, a leaver has nothing under way."""
+
+    __slots__ = ()
+
+    def in_flight(self) -> int:
+        return 0 if self.table.phase is Phase.LEAVING else State.in_flight(self)
+
+
+def abandon(protocol: Protocol) -> None:
+    """Let it say goodbye as soon as it has pushed everything, whatever becomes of that."""
+    setattr(protocol.state, "__class__", Hasty)  # noqa: B010
+
+
+@pytest.mark.extended
+def test_a_leaver_that_abandons_its_escrow_is_a_violation() -> None:
+    config = CampaignConfig(seeds=tuple(range(50)), mutant=abandon, failures_max=1)
+    (broken,) = run_campaign(config).failed
+    assert broken.failure.invariant == LIVENESS
+    assert "leaves on open escrow" in broken.failure.what
+    assert broken.spec.attempt().failure is None

@@ -69,13 +69,8 @@ def test_what_did_not_come_about_is_said() -> None:
     assert "weight lost" not in found
 
 
-def test_what_only_some_came_to_is_told_apart() -> None:
-    found = rows(detect_s_last=None, undetected=2, joins_failed=3)
+def test_what_only_some_came_to_and_the_parts_of_a_partition_are_said() -> None:
+    found = rows(detect_s_last=None, undetected=2, joins_failed=3, heal_s=2.0)
     assert "not all noticed; 2 not noticed by all" in found["crashes"][1]
-    assert "; 3 never" in found["joins"][1]
-
-
-def test_the_parts_of_a_partition_are_held_against_one_another() -> None:
-    found = rows(heal_s=2.0, accuracy_of_groups=[0.75, 0.5])
-    assert found["healed after"][0] == "2 s"
-    assert found["before healing"][0] == "0.7500 and 0.5000"
+    assert "; 3 never" in found["joins"][1] and found["healed after"][0] == "2 s"
+    assert rows(accuracy_of_groups=[0.75, 0.5])["before healing"][0] == "0.7500 and 0.5000"

@@ -42,12 +42,9 @@ def ended_at_once() -> dict[str, np.ndarray]:
 
 
 RUNS = {
-    "usual": made_up(),
     "one point": made_up(points=1),
-    "two points": made_up(points=2),
     "one worker": made_up(workers=1),
     "a hundred thousand": made_up(task="noise", workers=100_000),
-    "consensus": made_up(task="consensus"),
     "no accuracy": without(made_up(accuracy=None), "accuracy", "accuracy_quantiles"),
     "no quantiles": without(made_up(), "accuracy_quantiles", "loss_quantiles"),
     "gaps": with_values(made_up(), "loss", lambda v: v.__setitem__(slice(9, 12), np.nan)),
@@ -63,22 +60,20 @@ RUNS = {
     "no points": replace(
         made_up(), series={name: values[:0] for name, values in made_up().series.items()}
     ),
-    "silent": with_values(made_up(), "bytes_sent", lambda v: v.fill(0.0)),
     "a long name": made_up(task="my_module:a_$task^" + 200 * "x", speeds="1x:50%,2x:50%"),
 }
 
 
-QUICK = ("never finite", "no points")
-LATER = ("one worker", "a hundred thousand", "infinite", "a long name")
-MARKS = dict.fromkeys(LATER, pytest.mark.extended) | {name: () for name in QUICK}
+EXTENDED = ("one worker", "a hundred thousand", "infinite", "a long name", "never finite")
+
+
+def marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    later = pytest.mark.extended if name in EXTENDED else pytest.mark.slow
+    return () if name == "no points" else (later,)
 
 
 @pytest.mark.parametrize(
-    "run",
-    [
-        pytest.param(run, id=name, marks=MARKS.get(name, pytest.mark.slow))
-        for name, run in RUNS.items()
-    ],
+    "run", [pytest.param(run, id=name, marks=marks(name)) for name, run in RUNS.items()]
 )
 def test_any_run_has_a_picture(tmp_path: Path, run: Run) -> None:
     # Coarsely, which is what takes the time; the layout is the same.

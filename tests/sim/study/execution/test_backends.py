@@ -212,18 +212,6 @@ def test_a_trial_that_kills_its_dask_worker_fails_alone(
 
 @pytest.mark.live
 @pytest.mark.cluster
-@pytest.mark.filterwarnings("ignore")
-def test_a_dask_scheduler_that_is_not_there_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("distributed", reason="distributed is not installed")
-    monkeypatch.setattr(module, "_CONNECT_S", 0.5)
-    with pytest.raises(TransportError, match=r"no Dask scheduler at tcp://127\.0\.0\.1:1"):
-        list(answers(read_backend("dask:tcp://127.0.0.1:1"), pid_of, ["a"], None))
-
-
-@pytest.mark.live
-@pytest.mark.cluster
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -> None:
     folder = tmp_path / "ray"
@@ -246,8 +234,18 @@ def test_a_trial_that_kills_its_process_of_ray_fails_alone(deadly: Path) -> None
 @pytest.mark.live
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")
-def test_a_ray_cluster_that_is_not_there_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="ray is not installed")
+@pytest.mark.parametrize(
+    ("package", "backend", "message"),
+    [
+        ("distributed", "dask:tcp://127.0.0.1:1", r"no Dask scheduler at tcp://127\.0\.0\.1:1"),
+        ("ray", "ray:127.0.0.1:1", r"there is no Ray cluster at 127\.0\.0\.1:1"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_said_at_once(
+    monkeypatch: pytest.MonkeyPatch, package: str, backend: str, message: str
+) -> None:
+    pytest.importorskip(package, reason=f"{package} is not installed")
     monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
-    with pytest.raises(TransportError, match=r"there is no Ray cluster at 127\.0\.0\.1:1"):
-        list(answers(read_backend("ray:127.0.0.1:1"), pid_of, ["a"], None))
+    monkeypatch.setattr(module, "_CONNECT_S", 0.5)
+    with pytest.raises(TransportError, match=message):
+        list(answers(read_backend(backend), pid_of, ["a"], None))

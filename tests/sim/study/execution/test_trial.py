@@ -86,26 +86,30 @@ def test_a_file_counts_by_what_is_in_it(settings: dict[str, str], name: str) -> 
         trial_key(settings)
 
 
-@pytest.mark.parametrize("what", ["task", "partition"])
-def test_a_task_or_partition_of_the_users_own_counts_with_its_module(what: str) -> None:
-    Path("mine.py").write_text("def make(): ...\n")
-    Path("other.py").write_text("x = 1\n")
-    before = trial_key({what: "mine:make"})
+@pytest.mark.parametrize(
+    ("what", "name", "changed"),
+    [
+        ("task", "mine:make", "mine.py"),
+        ("partition", "mine:make", "mine.py"),
+        ("task", "mine.py:make", "mine.py"),
+        ("task", "parts/mine.py:make", "parts/mine.py"),
+        ("task", "../mine.py:make", "../mine.py"),
+        ("task", "parts.mine:make", "parts/model.py"),
+    ],
+)
+def test_code_of_the_users_own_counts_with_its_module_or_package(
+    what: str, name: str, changed: str
+) -> None:
+    Path("parts").mkdir()
+    for path in ("mine.py", "../mine.py", "parts/__init__.py", "parts/mine.py", "parts/model.py"):
+        Path(path).write_text("def make(): ...\n")
+    before = trial_key({what: name})
     Path("other.py").write_text("x = 2\n")
-    assert trial_key({what: "mine:make"}) == before
-    Path("mine.py").write_text("def make(): return 1\n")
-    assert trial_key({what: "mine:make"}) != before
+    assert trial_key({what: name}) == before
+    Path(changed).write_text("def make(): return 1\n")
+    assert trial_key({what: name}) != before
     with pytest.raises(ConfigError, match=f"{what} nowhere_at_all: there is no such module"):
         trial_key({what: "nowhere_at_all:make"})
-
-
-def test_a_file_named_by_its_path_counts_with_its_content() -> None:
-    Path("models").mkdir()
-    for name in ("mine.py", "models/mine.py", "../mine.py"):
-        Path(name).write_text("def make(): ...\n")
-        before = trial_key({"task": f"{name}:make"})
-        Path(name).write_text("def make(): return 1\n")
-        assert trial_key({"task": f"{name}:make"}) != before
 
 
 def test_a_model_in_a_file_can_be_studied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,16 +124,6 @@ def test_a_model_in_a_file_can_be_studied(monkeypatch: pytest.MonkeyPatch) -> No
     assert record["summary"]["task"] == "studied.py:make"
     assert record["summary"]["accuracy"] is not None
     sys.modules.pop("studied")
-
-
-def test_a_task_in_a_package_counts_with_all_modules_of_it() -> None:
-    Path("parts").mkdir()
-    Path("parts/__init__.py").touch()
-    Path("parts/task.py").write_text("from .model import make\n")
-    Path("parts/model.py").write_text("def make(): ...\n")
-    before = trial_key({"task": "parts.task:make"})
-    Path("parts/model.py").write_text("def make(): return 1\n")
-    assert trial_key({"task": "parts.task:make"}) != before
 
 
 def test_settings_survive_being_written_down() -> None:

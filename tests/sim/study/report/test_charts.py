@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -95,24 +94,22 @@ def test_models_that_a_merge_makes_alike_leave_no_empty_decades() -> None:
     assert after.get_ylim()[0] == pytest.approx(plain.get_ylim()[0], rel=0.5)
 
 
-def varied(name: str, values: list[Any], key: str, **courses: Any) -> Results:
-    """A study in which one field of the course hangs on the label."""
-    return results_of(
-        {name: values}, lambda labels: Course(**{key: courses.get(labels[name], courses["other"])})
-    )
-
-
 @pytest.mark.parametrize(("longest_s", "scale"), [(205.0, "log"), (20.0, "linear")])
 def test_lines_of_very_different_length_are_drawn_over_a_logarithmic_axis(
     longest_s: float, scale: str
 ) -> None:
-    found = curves(varied("workers", [16, 1024], "time_s", **{"1024": 3.2, "other": longest_s}))
+    ends_s = {"16": longest_s, "1024": 3.2}
+    found = curves(
+        results_of({"workers": [16, 1024]}, lambda at: Course(time_s=ends_s[at["workers"]]))
+    )
     assert {axes.get_xscale() for axes in found} == {scale}
 
 
 def test_workers_that_are_all_alike_have_a_word_in_place_of_a_line() -> None:
-    alike = varied("rule", ["gosgd", "allreduce"], "consensus_distance", allreduce=0.0, other=0.1)
-    _, distance = curves(alike)
+    apart = {"gosgd": 0.1, "allreduce": 0.0}
+    _, distance = curves(
+        results_of({"rule": [*apart]}, lambda at: Course(consensus_distance=apart[at["rule"]]))
+    )
     assert len(distance.lines) == 1 and texts(distance) == ["0, all alike: allreduce"]
 
 
