@@ -29,13 +29,14 @@ def studies() -> ModuleType:
 
 
 def page_of(studies: ModuleType, results: Results) -> str:
-    text: str = studies.page(results, [], machine="", date="")
-    return text
+    return str(studies.page(results, [], machine="", date=""))
 
 
-def test_a_page_says_what_was_asked_found_and_typed(studies: ModuleType) -> None:
+def test_a_page_says_what_was_asked_found_and_typed(studies: ModuleType, tmp_path: Path) -> None:
     results = results_of(
-        {"topology": ["ring", "complete"], "p": [0.1, 1.0]}, question="Is a ring enough?"
+        {"topology": ["ring", "complete"], "p": [0.1, 1.0]},
+        title="Two graphs",
+        question="Is a ring enough?",
     )
     page = studies.page(results, ["curves.png"], machine="two cores", date="2026-11-21")
     assert "Is a ring enough?" in page
@@ -47,6 +48,9 @@ def test_a_page_says_what_was_asked_found_and_typed(studies: ModuleType) -> None
     assert {tuple(row[:2]) for row in rows[1:]} == set(
         product(("0.1", "1.0"), ("ring", "complete"))
     )
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "README.md").write_text(page, encoding="utf-8")
+    assert "\n- [Two graphs](two/README.md): Is a ring enough?\n" in studies.index(tmp_path)
 
 
 def test_a_page_names_what_others_are_held_against_and_what_failed(studies: ModuleType) -> None:
@@ -93,15 +97,6 @@ def test_the_order_of_the_table_is_judged_by_the_data(
     assert "Trials are missing" in studies.relay_order(some)
 
 
-def test_the_list_of_pages_has_what_each_asks(studies: ModuleType, tmp_path: Path) -> None:
-    results = results_of(
-        {"topology": ["ring", "complete"]}, title="Two graphs", question="Is a ring enough?"
-    )
-    (tmp_path / "two").mkdir()
-    (tmp_path / "two" / "README.md").write_text(page_of(studies, results), encoding="utf-8")
-    assert "\n- [Two graphs](two/README.md): Is a ring enough?\n" in studies.index(tmp_path)
-
-
 def of_proof(leave_out: str = "seed 9") -> Results:
     """Two families under two conditions, as the study ``proof`` has them."""
 
@@ -123,14 +118,11 @@ def of_proof(leave_out: str = "seed 9") -> Results:
     return replace(found, study=study, results=tuple(known))
 
 
-def test_a_study_of_many_metrics_has_these_as_columns_and_empty_cells(studies: ModuleType) -> None:
+def test_metrics_are_columns_and_what_did_not_fit_is_empty(studies: ModuleType) -> None:
     head, *rows = studies.points(of_proof())
     assert head[:4] == ["condition", "rule_and_wire", "seeds", "virtual time to the loss"]
     assert [row[2] for row in rows if row[:2] == ["equal", "DiLoCo H=8"]] == ["3"]
     assert ["torchft-60s", "DiLoCo H=8", "cannot go on", *[""] * 5] in rows
-
-
-def test_a_place_that_did_not_fit_is_shown_as_empty(studies: ModuleType) -> None:
     results = of_proof(leave_out="torchft-60s")
     assert ["torchft-60s", "GoSGD", "not computed", *[""] * 5] in studies.points(results)
     told = "6 trials did not fit into the time. [trials.tar.xz](trials.tar.xz) has the"
@@ -155,12 +147,11 @@ def test_published_figures_stand_beside_those_that_were_computed(studies: Module
 def test_published_utilization_stands_beside_what_was_predicted(studies: ModuleType) -> None:
     made = {"DiLoCo H=128": 0.124, "DiLoCo H=32": 0.0341, "GoSGD": 1.0}
     found = results_of({"rule_and_wire": list(made), "link": ["50 Mbit/s"]})
-    shown = [
-        replace(
-            one, summary={**one.summary, "utilization": made[one.trial.labels["rule_and_wire"]]}
-        )
-        for one in found.results
-    ]
+    parts = [made[one.trial.labels["rule_and_wire"]] for one in found.results]
+    shown = (
+        replace(one, summary={**one.summary, "utilization": part})
+        for one, part in zip(found.results, parts, strict=True)
+    )
     told = studies.slow_links(replace(found, results=tuple(shown)))
     assert "| DiLoCo H=128 | 50 Mbit/s | 11.55 % | 12.4 % | +7 % | yes |" in told
     assert "| DiLoCo H=32 | 50 Mbit/s | 2.41 % | 3.41 % | +41 % | missed |" in told

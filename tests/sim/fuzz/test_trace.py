@@ -16,7 +16,7 @@ from rumor.sim.fuzz.trial import run
 
 PATH = Path(__file__).with_name("traces.txt")
 LINES = PATH.read_text().splitlines()
-SHORT = [line for line in LINES[:12] if int(line.split()[1]) < 4500]
+SHORT = [line for line in LINES[:14] if int(line.split()[1]) < 2000]
 LONG = [line for line in LINES if line not in SHORT]
 
 

@@ -172,6 +172,7 @@ def verdicts(found: Replay) -> dict[str, str]:
     return {peer.id: str(peer.verdict) for peer in found.peers}
 
 
+@pytest.mark.extended
 @pytest.mark.live
 def test_a_live_swarm_is_repeated_bit_for_bit(swarm: Path) -> None:
     threads = torch.get_num_threads()

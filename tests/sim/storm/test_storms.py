@@ -94,7 +94,7 @@ def test_a_scale_shortens_times_and_nothing_else() -> None:
     assert plain.network == fast.network
 
 
-def test_one_site_is_cut_off_from_the_others() -> None:
+def test_one_site_is_cut_off_from_the_others_and_uplinks_are_drawn_for_each_peer() -> None:
     drawn = draw_storm("wan-4-sites", 10, 10 * HOUR_S)
     sites = {frozenset(range(site, 10, 4)) for site in range(4)}
     assert {frozenset(fault.groups[0]) for fault in drawn.faults if fault.groups} == sites
@@ -102,9 +102,6 @@ def test_one_site_is_cut_off_from_the_others() -> None:
     lines = network_of(drawn.network).links
     assert len(lines) == 12 and all(line.shared for line in lines)
     assert all(200 <= (line.bandwidth_mbit or 0) <= 2000 for line in lines)
-
-
-def test_uplinks_are_drawn_for_each_peer() -> None:
     network = draw_storm("home", 200, 1.0).network
     assert network is not None
     uplinks = [host["bandwidth_mbit"] for host in network["hosts"]]
