@@ -29,7 +29,7 @@ from rumor.sim.study import Results, Study, built_in_studies, load_results
 from rumor.sim.study.analysis.ranking import Comparison, Row, comparisons
 from rumor.sim.study.analysis.search import searched
 from rumor.sim.study.analysis.verdicts import headlines, verdict_words
-from rumor.sim.study.format import count, listed, number, percent, spread
+from rumor.sim.study.format import count, listed, number, shown, spread
 from rumor.sim.study.metrics import METRICS, Metric
 from rumor.sim.study.report import charts
 
@@ -198,7 +198,7 @@ def _target(study: Study) -> str:
         return f" Times and bytes are those to a loss of {number(study.target)}."
     if len(study.metrics) > _WIDE:
         return ""
-    right = percent(study.target)
+    right = shown(study.target, "%")
     return f" The target is an accuracy of {right}."
 
 
@@ -244,8 +244,8 @@ def _trained_by(results: Results) -> Iterator[str]:
     parts = []
     for name, called in words.items():
         values = dict.fromkeys(one.summary.get(name) for one in results.results)
-        shown = [v if isinstance(v, str) else number(v) for v in values if v is not None]
-        parts += [f"{called} {listed(shown)}"] if shown else []
+        used = [v if isinstance(v, str) else number(v) for v in values if v is not None]
+        parts += [f"{called} {listed(used)}"] if used else []
     if parts:
         source = f" ({results.study.source})" if results.study.source else ""
         yield f"- Trained with {', '.join(parts)}{source}"

@@ -8,7 +8,7 @@ from typing import Final
 
 from rumor.sim.study import Results
 from rumor.sim.study.analysis.ranking import SIGNIFICANT
-from rumor.sim.study.format import count, listed, number, percent, shown
+from rumor.sim.study.format import count, listed, number, shown
 from rumor.sim.study.metrics import METRICS, values_of
 from rumor.sim.study.statistics import Difference, difference, holm, interval, minimum_detectable
 
@@ -68,7 +68,7 @@ def relay_order(results: Results) -> str:
     verdict = VERDICTS[below.p < SIGNIFICANT and below.mean > 0, not beside.p < SIGNIFICANT].format(
         would=f"detectable: {would} points"
     )
-    means = listed([percent(interval(values.values()).mean) for values in table])
+    means = listed([shown(interval(values.values()).mean, "%") for values in table])
     return f"""\
 ### The order of RelaySGD's table
 

@@ -12,7 +12,6 @@ __all__ = [
     "listed",
     "named",
     "number",
-    "percent",
     "place",
     "scale_of",
     "shown",
@@ -69,27 +68,16 @@ def shown(value: float | None, unit: str = "") -> str:
 
     >>> shown(0.0123, "s"), shown(5.25, "s"), shown(300.0, "s"), shown(None, "s")
     ('12.3 ms', '5.25 s', '5 min', '—')
-    >>> shown(512, "bytes"), shown(2_410_000, "bytes"), shown(1230, "steps"), shown(0.9312, "%")
-    ('512 B', '2.41 MB', '1,230 steps', '93.1 %')
+    >>> shown(2_410_000, "bytes"), shown(1230, "steps"), shown(0.9312, "%"), shown(0.9995, "%")
+    ('2.41 MB', '1,230 steps', '93.1 %', '99.95 %')
     """
     if value is None or not math.isfinite(value):
         return "—"
     if unit == "%":
-        return percent(value)
+        # With three digits, a nearly perfect value would round to 100 %.
+        return f"{number(100 * value, 4 if 0.99 < value < 1 else 3)} %"
     name, size = scale_of(unit, value)
     return f"{number(value / size)} {name}".strip()
-
-
-def percent(value: float | None) -> str:
-    """Format a fraction as a percentage.
-
-    >>> percent(0.9312), percent(0.0004), percent(0.9995), percent(1.0), percent(None)
-    ('93.1 %', '0.04 %', '99.95 %', '100 %', '—')
-    """
-    if value is None or not math.isfinite(value):
-        return "—"
-    # With three digits, a nearly perfect value would round to 100 %.
-    return f"{number(100 * value, 4 if 0.99 < value < 1 else 3)} %"
 
 
 def count(n: int, one: str) -> str:

@@ -14,7 +14,7 @@ from ..analysis.ranking import Comparison, comparisons
 from ..analysis.search import searched
 from ..analysis.verdicts import figure_words, headlines, verdict_words
 from ..execution.trial import code_version, versions
-from ..format import count, listed, number, percent, place
+from ..format import count, listed, number, place, shown
 from ..metrics import metrics_known
 from ..results import Results
 from ..study import Study, Trial
@@ -143,17 +143,17 @@ def _facts(results: Results) -> str:
     for name, words in (("optimizer", "Optimizer"), ("momentum", "Momentum"),
                         ("lr", "Learning rate")):  # fmt: skip
         values = dict.fromkeys(one.summary.get(name) for one in results.results)
-        shown = [v if isinstance(v, str) else number(v) for v in values if v is not None]
-        if shown:
-            known[words] = listed(shown)
+        used = [v if isinstance(v, str) else number(v) for v in values if v is not None]
+        if used:
+            known[words] = listed(used)
     if known and study.source:
         known["Source"] = study.source
     grid = [f"{axis.name} ({len(axis.points)})" for axis in study.axes]
     known["Trials"] = f"{len(results.results):,} of {sum(1 for _ in study.trials()):,}"
     known["Grid"] = " × ".join([*grid, count(len(study.seeds), "seed")])
     if any(study.goal in result.series for result in results.results):
-        target = (number if study.goal == "loss" else percent)(study.target)
-        known[f"Target {study.goal}"] = target
+        unit = "" if study.goal == "loss" else "%"
+        known[f"Target {study.goal}"] = shown(study.target, unit)
     return "".join(f"<dt>{escape(n)}</dt><dd>{escape(text)}</dd>" for n, text in known.items())
 
 
