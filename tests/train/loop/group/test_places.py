@@ -43,14 +43,14 @@ def make_believe(size: int, rank: int = 0) -> Iterator[None]:
 
 
 class Holder(nn.Module):
-    """One parameter, frozen one and buffer."""
+    """A parameter, a frozen one, a counter, and statistics that differ in each process."""
 
-    def __init__(self, trained: Tensor, frozen: Tensor) -> None:
+    def __init__(self, trained: Tensor, frozen: Tensor, rank: int) -> None:
         super().__init__()
         self.trained = nn.Parameter(trained)
         self.frozen = nn.Parameter(frozen, requires_grad=False)
-        self.seen: Tensor
         self.register_buffer("seen", torch.tensor(7))
+        self.register_buffer("mean", torch.full((3,), float(rank)))
 
 
 def part_of(whole: Tensor, placements: tuple[Placement, ...], sizes: Any, at: Any) -> Tensor:
@@ -65,138 +65,113 @@ def part_of(whole: Tensor, placements: tuple[Placement, ...], sizes: Any, at: An
 
 MESHES = [(2,), (3,), (2, 2), (3, 2)]
 
+Drawn = tuple[tuple[int, ...], tuple[int, ...], tuple[Placement, ...]]
+"""Shapes of a tensor and of a mesh, and how the tensor is placed on it."""
+
 
 @st.composite
-def placed(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Placement, ...]]:
+def placed(draw: st.DrawFn) -> Drawn:
     shape = tuple(draw(st.lists(st.integers(1, 7), min_size=1, max_size=3)))
     mesh = draw(st.sampled_from(MESHES))
     kinds = st.sampled_from([Replicate(), *map(Shard, range(len(shape)))])
     return shape, mesh, tuple(draw(kinds) for _ in mesh)
 
 
+class Spread:
+    """A model of which each make-believe process has its part, and the leader's whole one."""
+
+    def __init__(self, drawn: Drawn, trained: Tensor, start: Tensor, **given: Any) -> None:
+        self.shape, self.sizes, self.placements = drawn
+        self.places_of_ranks = [*product(*map(range, self.sizes))]
+        self.processes: list[tuple[Any, Parts]] = []
+        for rank in range(len(self.places_of_ranks)):
+            with self.process(rank):
+                model = Holder(self.part(trained), self.part(-trained), rank)
+                if rank == 0:
+                    shared = SharedModel(model, ())
+                    self.whole: Any = shared.module
+                    self.whole.trained.data.copy_(start)
+                    self.vector = Vector(self.whole, empty=shared.empty, **given)
+                    self.places = shared.places(self.vector.layout)
+                parts = Parts(model, self.places, shared.segments, leads=rank == 0)
+                self.processes.append((model, parts))
+
+    @contextmanager
+    def process(self, rank: int) -> Iterator[None]:
+        self.at = self.places_of_ranks[rank]
+        coordinate = patch.object(DeviceMesh, "get_coordinate", lambda _: self.at)
+        with make_believe(len(self.places_of_ranks), rank), coordinate:
+            yield
+
+    def part(self, whole: Tensor) -> Tensor:
+        made: Tensor = DTensor.from_local(
+            part_of(whole, self.placements, self.sizes, self.at),
+            *(init_device_mesh("cpu", self.sizes), self.placements),
+            run_check=False,
+            shape=whole.shape,
+            stride=whole.stride(),
+        )
+        return made
+
+    def each(self) -> Iterator[tuple[int, Any, Parts]]:
+        for rank, (model, parts) in enumerate(self.processes):
+            with self.process(rank):
+                yield rank, model, parts
+
+    def has(self, tensor: Any, whole: Tensor) -> bool:
+        return torch.equal(tensor.to_local(), part_of(whole, self.placements, self.sizes, self.at))
+
+
 @settings(max_examples=25)
 @given(placed())
-def test_parts_of_all_processes_make_the_whole_and_come_back(
-    drawn: tuple[tuple[int, ...], tuple[int, ...], tuple[Placement, ...]],
-) -> None:
-    shape, sizes, placements = drawn
-    trained = torch.arange(float(torch.Size(shape).numel())).view(shape)
-    shared: SharedModel | None = None
-    places, models = [], []
-    for rank, at in enumerate(product(*map(range, sizes))):
-        with make_believe(torch.Size(sizes).numel(), rank):
-            mesh = init_device_mesh("cpu", sizes)
-
-            def spread(whole: Tensor, mesh: Any = mesh, at: Any = at) -> Tensor:
-                made: Tensor = DTensor.from_local(
-                    part_of(whole, placements, sizes, at),
-                    *(mesh, placements),
-                    run_check=False,
-                    shape=whole.shape,
-                    stride=whole.stride(),
-                )
-                return made
-
-            model = Holder(spread(trained), spread(-trained))
-            if shared is None:
-                shared = SharedModel(model, ())
-                vector = Vector(shared.module, empty=shared.empty)
-                places = shared.places(vector.layout)
-            parts = Parts(model, places, shared.segments, leads=rank == 0)
-            with patch.object(DeviceMesh, "get_coordinate", lambda _, at=at: at):
-                parts.write(everything=True)
-            models.append((model, parts, at))
-    assert shared is not None
-    whole: Any = shared.module
+@torch.no_grad()
+def test_parts_of_all_processes_make_the_whole_and_come_back(drawn: Drawn) -> None:
+    trained = torch.arange(float(torch.Size(drawn[0]).numel())).view(drawn[0])
+    spread = Spread(drawn, trained, torch.zeros_like(trained))
+    for _, _, parts in spread.each():
+        parts.write(everything=True)
+    whole, uses = spread.whole, {place.name: place.use for place in spread.places}
     assert torch.equal(whole.trained, trained) and torch.equal(whole.frozen, -trained)
-    assert {place.name: place.use for place in places} == {
-        "trained": "shared",
-        "frozen": "constant",
-        "seen": "local",
-    }
-    with torch.no_grad():
-        whole.trained.mul_(2)
-        whole.frozen.zero_()
-    for rank, (model, parts, at) in enumerate(models):
-        with make_believe(torch.Size(sizes).numel(), rank):
-            with patch.object(DeviceMesh, "get_coordinate", lambda _, at=at: at):
-                parts.read()
-            mine: Any = model.trained
-            assert torch.equal(mine.to_local(), part_of(2 * trained, placements, sizes, at))
-            fixed: Any = model.frozen
-            assert torch.equal(fixed.to_local(), part_of(-trained, placements, sizes, at))
+    assert uses == {"trained": "shared", "mean": "shared", "frozen": "constant", "seen": "local"}
+    whole.trained.mul_(2)
+    whole.frozen.zero_()
+    for _, model, parts in spread.each():
+        parts.read()
+        assert spread.has(model.trained, 2 * trained) and spread.has(model.frozen, -trained)
 
 
 @settings(max_examples=25)
 @given(placed(), st.sampled_from(["float32", "bfloat16", "float16"]), st.sampled_from([0.3, 1.0]))
+@torch.no_grad()
 def test_parts_copy_and_mix_the_bits_that_the_whole_model_does(
-    drawn: tuple[tuple[int, ...], tuple[int, ...], tuple[Placement, ...]],
-    wire: str,
-    fraction: float,
+    drawn: Drawn, wire: str, fraction: float
 ) -> None:
-    shape, sizes, placements = drawn
     torch.manual_seed(0)
-    trained, start = torch.randn(shape), torch.randn(shape)
-    form = Form(wire)
-    needs_anchor = form.needs_anchor()
-    shared: SharedModel | None = None
-    processes = []
-    for rank, at in enumerate(product(*map(range, sizes))):
-        with make_believe(torch.Size(sizes).numel(), rank):
-            mesh = init_device_mesh("cpu", sizes)
-            made: Any = DTensor.from_local(
-                part_of(start, placements, sizes, at),
-                *(mesh, placements),
-                run_check=False,
-                shape=torch.Size(shape),
-                stride=start.stride(),
-            )
-            model: Any = Holder(made, torch.zeros(2))
-            # In each process, other statistics: the leader's count.
-            model.register_buffer("mean", torch.full((3,), float(rank)))
-            if shared is None:
-                shared = SharedModel(model, ())
-                whole: Any = shared.module
-                whole.trained.data.copy_(start)
-                vector = Vector(whole, empty=shared.empty, keeps_anchor=needs_anchor)
-                places = shared.places(vector.layout)
-            parts = Parts(model, places, shared.segments, leads=rank == 0)
-            model.trained.to_local().data.copy_(part_of(trained, placements, sizes, at))
-            processes.append((rank, at, model, parts))
-    assert shared is not None
+    trained, start, form = torch.randn(drawn[0]), torch.randn(drawn[0]), Form(wire)
+    spread = Spread(drawn, trained, start, keeps_anchor=form.needs_anchor())
 
     def ask(kind: str, share: Any, own: Any, before: Any = None) -> list[Any]:
         if before is not None:
             before()
-        found = []
-        for rank, at, _, parts in processes:
-            with make_believe(torch.Size(sizes).numel(), rank):
-                with patch.object(DeviceMesh, "get_coordinate", lambda _, at=at: at):
-                    found.append(getattr(parts, kind)(share if rank else own))
-        return found
+        each = spread.each()
+        return [getattr(parts, kind)(share if rank else own) for rank, _, parts in each]
 
-    own = OwnParts(processes[0][3], ask)
+    whole, vector, own = spread.whole, spread.vector, OwnParts(spread.processes[0][1], ask)
     layout, memory = vector.plan(form, 0), vector.memory
     host = memory.lend(layout.size_bytes, "snapshots").fill_(255)
     assert own.take(host, memory.segments.name_of(host), layout)
-    with torch.no_grad():
-        whole.trained.copy_(trained)
-    expected = vector.snapshot(form=form)
-    assert torch.equal(host, expected)
-    with torch.no_grad():
-        whole.trained.copy_(-trained)
-        whole.mean.fill_(9.0)
+    whole.trained.copy_(trained)
+    assert torch.equal(host, vector.snapshot(form=form))
+    whole.trained.copy_(-trained)
+    whole.mean.fill_(9.0)
     share = vector.snapshot(form=form)
-    with torch.no_grad():
-        whole.trained.copy_(trained)
-        whole.mean.fill_(0.0)
+    whole.trained.copy_(trained)
+    whole.mean.fill_(0.0)
     assert own.mix(share, memory.segments.name_of(share), fraction, layout)
     vector.mix(share, fraction, form)
-    for rank, at, model, _ in processes:
-        with make_believe(torch.Size(sizes).numel(), rank):
-            mixed = part_of(whole.trained.detach(), placements, sizes, at)
-            assert torch.equal(model.trained.to_local(), mixed)
-            assert torch.equal(model.mean, whole.mean)
+    for _, model, _ in spread.each():
+        # Of plain tensors, such as statistics, the leader's count.
+        assert spread.has(model.trained, whole.trained) and torch.equal(model.mean, whole.mean)
 
 
 def test_placements_that_are_no_blocks_are_refused() -> None:
