@@ -30,7 +30,6 @@ __all__ = [
     "Attachments",
     "Segments",
     "host_id",
-    "open_segment",
     "sealed_file",
 ]
 
@@ -53,7 +52,7 @@ def host_id() -> bytes:
     segments = Segments()
     try:
         buffer = segments.make(1)
-        if open_segment(segments.name_of(buffer), 1) is None:
+        if Attachments().open(segments.name_of(buffer), 1) is None:
             return b""
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
         digest = blake2b(boot, digest_size=16)
@@ -218,11 +217,6 @@ class Attachments:
         """Release all segments; those in use stay mapped."""
         with self._lock:
             self._kept.clear()
-
-
-def open_segment(name: str, size_bytes: int, *, pinned: bool = False) -> Tensor | None:
-    """Return a segment for reading and writing; see `Segments.make` and `Attachments.open`."""
-    return Attachments(writable=True, pinned=pinned).open(name, size_bytes)
 
 
 def _attach(name: str, size_bytes: int, *, writable: bool, pinned: bool) -> _Mapped | None:

@@ -167,40 +167,23 @@ def mapped() -> list[tuple[int, int]]:
     return [(int(low, 16), int(high, 16)) for low, high in places]
 
 
-def with_cuda(monkeypatch: pytest.MonkeyPatch, runtime: FakeRuntime) -> Segments:
+@pytest.mark.extended
+@pytest.mark.parametrize("refusal", [0, 2])
+def test_pages_are_locked_until_they_are_unmapped_if_they_can_be(
+    monkeypatch: pytest.MonkeyPatch, refusal: int
+) -> None:
+    runtime = FakeRuntime(refusal)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
-    return Segments()
-
-
-@pytest.mark.extended
-def test_pages_are_locked_until_they_are_unmapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = FakeRuntime()
-    pool = with_cuda(monkeypatch, runtime)
-    place = (buffer := pool.make(SIZE, pinned=True)).data_ptr()
-    assert runtime.locked == {place: SIZE}
+    place = (buffer := Segments().make(SIZE, pinned=True)).data_ptr()
+    assert runtime.locked == ({} if refusal else {place: SIZE})
     view = buffer[100:]
     del buffer
     gc.collect()
     assert runtime.were_mapped == [] and bool((view.fill_(3) == 3).all())
     del view
     gc.collect()
-    assert runtime.were_mapped == [True] and not runtime.locked
-
-
-@pytest.mark.extended
-def test_a_buffer_whose_pages_cannot_be_locked_is_a_segment_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    runtime = FakeRuntime(refusal=2)
-    pool = with_cuda(monkeypatch, runtime)
-    name = pool.name_of(buffer := pool.make(SIZE, pinned=True))
-    buffer.fill_(4)
-    found = opened(name)
-    assert found is not None and bool((found == 4).all())
-    del buffer
-    gc.collect()
-    assert runtime.were_mapped == []
+    assert runtime.were_mapped == ([] if refusal else [True]) and not runtime.locked
 
 
 @pytest.mark.extended

@@ -170,6 +170,8 @@ def test_any_frames_are_mixed_as_their_snapshot(
     expected.mix(payload, fraction)
     assert torch.equal(receiver.flats[0], expected.flats[0])
     assert staged_bytes(receiver) == 0
+    with pytest.raises(LocalProtocolError, match="mixed before"):
+        store.mix(Mix(SHARE, fraction))
 
 
 def test_a_damaged_frame_does_not_count_and_may_come_again(pages: str) -> None:
@@ -187,14 +189,6 @@ def test_a_damaged_frame_does_not_count_and_may_come_again(pages: str) -> None:
     short = Message(b"short")
     with pytest.raises(DecodeError, match="as long as the header says"):
         store.receive(stage, send(None, 6).envelope, 0, short)
-
-
-def test_a_share_is_mixed_only_once() -> None:
-    store = TensorStore(Vector(model()))
-    land(store, Vector(model(1)).snapshot())
-    store.mix(Mix(SHARE, 0.5))
-    with pytest.raises(LocalProtocolError, match="mixed before"):
-        store.mix(Mix(SHARE, 0.5))
 
 
 def test_parts_of_a_share_combine_with_registers_and_stay_until_it_is_dropped() -> None:

@@ -279,18 +279,6 @@ def test_the_anchor_names_the_values_and_can_be_taken_again_before_the_start() -
     assert vector.kept_anchor() == vector.anchor()
 
 
-def test_numbers_that_have_waited_longest_travel_next() -> None:
-    module = nn.Linear(8, 2, bias=False)
-    vector = Vector(module, sends_topk=True)
-    with torch.no_grad():
-        module.weight.view(-1).add_(torch.arange(1.0, 17.0))
-    form = Form("topk:0.25")
-    indices = []
-    for _ in range(4):
-        indices += vector.snapshot("x", form).view(torch.int32)[:4].tolist()
-    assert indices == [*range(12, 16), *range(8, 12), *range(4, 8), *range(4)]
-
-
 def test_who_becomes_a_copy_has_nothing_old_to_tell() -> None:
     donor, newcomer = Vector(nn.Linear(8, 2, bias=False)), nn.Linear(8, 2, bias=False)
     vector = Vector(newcomer, sends_topk=True)

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from ....gossip.errors import LocalProtocolError, TrainingError
 from ...model import named_tensors
-from ...tensors.shared_memory import Segments, host_id, open_segment
+from ...tensors.shared_memory import Attachments, Segments, host_id
 from ..signals import SignalHandling
 
 __all__ = ["MEET_S", "RankGroup", "meet"]
@@ -464,7 +464,7 @@ def meet(ranks: tuple[int, ...], model: nn.Module, timeout_s: float = MEET_S) ->
             first = cards[ranks[0]]
             leader = Client(first["address"], "AF_UNIX", authkey=bytes.fromhex(first["key"]))
             leader.send(ranks.index(me))
-            shown = open_segment(leader.recv(), board_bytes)
+            shown = Attachments(writable=True).open(leader.recv(), board_bytes)
             if shown is None:
                 raise TrainingError("the memory of rank 0 of this peer cannot be opened")
             return RankGroup(ranks.index(me), len(ranks), [leader], shown)

@@ -19,7 +19,7 @@ from ...model import inner_module, is_plain, named_tensors
 from ...tensors.blocks import Given, copy_finite, is_finite_tensor, no_anchor, overflowing_sum
 from ...tensors.buffers import IDLE_S
 from ...tensors.layout import Bits, Layout, Plan, bits_of
-from ...tensors.shared_memory import Attachments, Segments, open_segment
+from ...tensors.shared_memory import Attachments, Segments
 from ...tensors.wires import halves
 from .detection import is_spread, require_placed
 
@@ -190,7 +190,7 @@ class SharedModel:
 
 def open_part(name: str, size_bytes: int) -> Tensor:
     """Open a segment of the leader, or raise `TrainingError`."""
-    segment = open_segment(name, size_bytes, pinned=True)
+    segment = Attachments(writable=True, pinned=True).open(name, size_bytes)
     if segment is None:
         raise TrainingError("the memory of rank 0 of this peer cannot be opened: has it ended?")
     return segment

@@ -7,10 +7,8 @@ values. All are on one device, contiguous, and begin at a cache line. Numbers th
 unchanged (`Wire.converts`) do not come here.
 """
 
-from collections.abc import Sequence
-from functools import cache
-from importlib import import_module
-from typing import Protocol, cast
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 import numpy as np
 import torch
@@ -19,11 +17,12 @@ from torch import Tensor
 from ....gossip.wire.formats import Wire
 from ....gossip.wire.schema import ALIGNMENT_BYTES
 from ..blocks import Given, no_anchor
+from . import halves, int8, topk, topk2bit
 
-__all__ = ["Coder", "arrays_in", "is_finite", "mix", "read", "write"]
+__all__ = ["arrays_in", "is_finite", "mix", "read", "write"]
 
 
-class Coder(Protocol):
+class _Coder(Protocol):
     """Interface of a format's module, which writes and reads the arrays of `Wire.parts`."""
 
     @staticmethod
@@ -62,7 +61,7 @@ def write(
     """
     given = Given(no_anchor(numbers) if anchor is None else anchor, sent, rng)
     parts = arrays_in(room, wire, numbers.numel(), padded=True)
-    return _coder(wire.coder).write(parts, numbers, wire, given)
+    return _CODERS[wire.coder].write(parts, numbers, wire, given)
 
 
 def mix(
@@ -71,7 +70,7 @@ def mix(
     """Move numbers toward those in a room, in place: ``x += fraction * (value - x)``; exactly to
     them if *fraction* is 1. With ``topk``, only the numbers that were sent move."""
     base = no_anchor(numbers) if anchor is None else anchor
-    _coder(wire.coder).mix(numbers, arrays_in(room, wire, numbers.numel()), wire, fraction, base)
+    _CODERS[wire.coder].mix(numbers, arrays_in(room, wire, numbers.numel()), wire, fraction, base)
 
 
 def read(
@@ -87,12 +86,15 @@ def read(
 def is_finite(room: Tensor, wire: Wire, n_numbers: int) -> bool:
     """True if the received numbers may be mixed: every number is finite, and with ``topk`` the
     positions ascend and are in range."""
-    return _coder(wire.coder).is_sound(arrays_in(room, wire, n_numbers), wire, n_numbers)
+    return _CODERS[wire.coder].is_sound(arrays_in(room, wire, n_numbers), wire, n_numbers)
 
 
-@cache
-def _coder(name: str) -> Coder:
-    return cast(Coder, import_module(f".{name}", __package__))
+_CODERS: Final[Mapping[str, _Coder]] = {
+    "halves": halves,
+    "int8": int8,
+    "topk": topk,
+    "topk2bit": topk2bit,
+}
 
 
 def arrays_in(room: Tensor, wire: Wire, n: int, *, padded: bool = False) -> list[Tensor]:
