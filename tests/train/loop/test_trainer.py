@@ -59,8 +59,8 @@ def require_plain(folder: Path, steps: int) -> None:
 @pytest.mark.live
 @pytest.mark.parametrize("rule", ["gosgd", "gosgd:layers=4", "gosgd:robust=clip:tau=0.1"])
 def test_one_peer_equals_plain_sgd_bit_for_bit(rule: str, tmp_path: Path) -> None:
-    run(RunConfig(steps=80, seed=3), PeerConfig(id="solo", seed=3, rule=rule, out=tmp_path))
-    require_plain(tmp_path, 80)
+    run(RunConfig(steps=40, seed=3), PeerConfig(id="solo", seed=3, rule=rule, out=tmp_path))
+    require_plain(tmp_path, 40)
 
 
 @pytest.mark.live

@@ -28,8 +28,9 @@ from torch import Tensor, nn
 
 from ....gossip.errors import LocalProtocolError, TrainingError
 from ...model import named_tensors
-from ...tensors.shared_memory import Attachments, Segments, host_id
+from ...tensors.shared_memory import Segments, host_id
 from ..signals import SignalHandling
+from .shared_model import open_part
 
 __all__ = ["MEET_S", "RankGroup", "meet"]
 
@@ -464,10 +465,8 @@ def meet(ranks: tuple[int, ...], model: nn.Module, timeout_s: float = MEET_S) ->
             first = cards[ranks[0]]
             leader = Client(first["address"], "AF_UNIX", authkey=bytes.fromhex(first["key"]))
             leader.send(ranks.index(me))
-            shown = Attachments(writable=True).open(leader.recv(), board_bytes)
-            if shown is None:
-                raise TrainingError("the memory of rank 0 of this peer cannot be opened")
-            return RankGroup(ranks.index(me), len(ranks), [leader], shown)
+            board = open_part(leader.recv(), board_bytes)
+            return RankGroup(ranks.index(me), len(ranks), [leader], board)
         segments, found = Segments(), dict[int, Connection]()
         board = segments.make(board_bytes)
         while len(found) < len(ranks) - 1:

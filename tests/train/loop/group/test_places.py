@@ -122,7 +122,7 @@ class Spread:
         return torch.equal(tensor.to_local(), part_of(whole, self.placements, self.sizes, self.at))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(placed())
 @torch.no_grad()
 def test_parts_of_all_processes_make_the_whole_and_come_back(drawn: Drawn) -> None:
@@ -140,7 +140,7 @@ def test_parts_of_all_processes_make_the_whole_and_come_back(drawn: Drawn) -> No
         assert spread.has(model.trained, 2 * trained) and spread.has(model.frozen, -trained)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(placed(), st.sampled_from(["float32", "bfloat16", "float16"]), st.sampled_from([0.3, 1.0]))
 @torch.no_grad()
 def test_parts_copy_and_mix_the_bits_that_the_whole_model_does(
