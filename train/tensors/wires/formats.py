@@ -25,18 +25,15 @@ __all__ = ["arrays_in", "is_finite", "mix", "read", "write"]
 class _Coder(Protocol):
     """Interface of a format's module, which writes and reads the arrays of `Wire.parts`."""
 
-    @staticmethod
-    def write(parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) -> bool:
+    def write(self, parts: Sequence[Tensor], numbers: Tensor, wire: Wire, given: Given) -> bool:
         """Fill *parts*; return True if all written numbers are finite."""
 
-    @staticmethod
     def mix(
-        numbers: Tensor, parts: Sequence[Tensor], wire: Wire, fraction: float, anchor: Tensor
+        self, numbers: Tensor, parts: Sequence[Tensor], wire: Wire, fraction: float, anchor: Tensor
     ) -> None:
         """Set ``x += fraction * (value - x)``; exactly the value if *fraction* is 1."""
 
-    @staticmethod
-    def is_sound(parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
+    def is_sound(self, parts: Sequence[Tensor], wire: Wire, n_numbers: int) -> bool:
         """True if the received numbers may be mixed."""
 
 

@@ -89,9 +89,9 @@ class Spread:
                 model = Holder(self.part(trained), self.part(-trained), rank)
                 if rank == 0:
                     shared = SharedModel(model, ())
-                    self.whole: Any = shared.module
-                    self.whole.trained.data.copy_(start)
-                    self.vector = Vector(self.whole, empty=shared.empty, **given)
+                    whole: Any = shared.module
+                    whole.trained.data.copy_(start)
+                    self.whole, self.vector = whole, Vector(whole, empty=shared.empty, **given)
                     self.places = shared.places(self.vector.layout)
                 parts = Parts(model, self.places, shared.segments, leads=rank == 0)
                 self.processes.append((model, parts))
