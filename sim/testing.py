@@ -36,9 +36,9 @@ from ..train.tensors.blocks import sketch_of
 from .batched.batches import Batches
 from .batched.models import Models
 from .batched.parameters import ParameterMatrix
+from .batched.schedule import as_units
 from .batched.steppers.loop import LoopStepper
 from .batched.steppers.stepper import Failure, Failures
-from .batched.weights import as_units
 from .kernel.clock import Clock
 from .kernel.deliveries import Way
 from .kernel.fleet import Fleet

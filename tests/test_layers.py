@@ -154,7 +154,7 @@ def test_the_launcher_needs_the_simulator_only_to_draw() -> None:
 # keeps workers' attributes as bytes that it has written itself, and that never leave its memory.
 UNPICKLERS_OF_MODULE = {
     "rumor.sim.study.execution.backends": {"joblib"},
-    "rumor.sim.batched.steppers.attributes": {"pickle"},
+    "rumor.sim.batched.steppers.vmapped": {"pickle"},
 }
 
 

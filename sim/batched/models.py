@@ -16,10 +16,10 @@ from ...train.tasks.task import Evaluation, Task, mean_of
 from ...train.tensors.layout import Placed
 from ..kernel.program import Level
 from .parameters import CPU, ParameterMatrix, tensors_of, view_of
+from .schedule import WeightUnits, in_proportion
 from .steppers.stacked import why_unpaired
 from .steppers.stepper import Failures, Stepper
 from .vector_tasks import Present
-from .weights import WeightUnits, in_proportion
 
 __all__ = ["Models"]
 

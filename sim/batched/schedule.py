@@ -10,15 +10,22 @@ from numpy.typing import NDArray
 
 from ...gossip import Audit
 from ...gossip.types import PeerId
+from ...gossip.weight import UNIT, in_units
 from ..kernel.fast_path.fleet import FastFleet, FastPathUnsupported
 from ..kernel.faults.report import FaultReport, Times
 from ..kernel.fleet import Fleet
 from ..kernel.gc import paused
 from ..kernel.plan import FleetPlan, Traffic
 from ..kernel.program import Level
-from .weights import WeightUnits, as_units
 
-__all__ = ["Cost", "Deciding", "Ending", "Progress", "Reading", "Scheduler", "Window"]
+__all__ = [
+    *("Cost", "Deciding", "Ending", "Progress", "Reading", "Scheduler", "WeightUnits", "Window"),
+    *("as_units", "in_proportion"),
+]
+
+WeightUnits = NDArray[np.int64] | NDArray[np.float64]
+"""In units: int64 if all are whole, as they are unless nearly all weight was lost, and their sums
+fit; else float64, each correctly rounded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +209,27 @@ class Scheduler:
     def _take(self, fleet: Deciding, **more: Any) -> Window:
         decided = fleet if isinstance(fleet, FastFleet) else fleet.program
         return Window(levels=decided.take(), steps=decided.steps, time_s=fleet.now, **more)
+
+
+_SUM_MAX = 2**63
+
+
+def as_units(weights: Sequence[Sequence[int]]) -> WeightUnits:
+    """Convert weights, axes ``(worker, shard)``, to units."""
+    told = [[in_units(weight) for weight in row] for row in weights]
+    whole = [[units for units in row if isinstance(units, int)] for row in told]
+    if whole == told and all(sum(row) < _SUM_MAX for row in whole):
+        return np.array(whole)
+    return np.array([[weight / UNIT for weight in row] for row in weights])
+
+
+def in_proportion(units: WeightUnits) -> WeightUnits:
+    """Return weights that averages can be computed with."""
+    if units.dtype == np.int64:
+        return units
+    # A power of two changes no mean; a product with a number that is nearly 0 would lose bits.
+    scaled: NDArray[np.float64] = np.ldexp(units, -int(np.frexp(units.max())[1]))
+    return scaled
 
 
 @dataclass(frozen=True, slots=True)

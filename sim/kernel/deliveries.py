@@ -76,7 +76,12 @@ class Mailbox:
         ):
             # The receiver's host answers that the port is closed, unless that answer is lost too.
             if arrivals_s and cuts is not None and envelope.destination:
-                self._unsent(worker, envelope)
+                if fleet.harness is not None:
+                    fleet.harness.unsent(worker, envelope)
+                else:
+                    now = fleet.now + worker.ahead_s
+                    effects = worker.protocol.unsent(envelope, now)
+                    fleet.executor.apply(worker, effects, now, "unsent")
             return
         given: tuple[Any, ...] = self._deliver, way, cuts, there, envelope, payload
         if self._faults is None:
@@ -86,14 +91,6 @@ class Mailbox:
             if payload is not None:
                 payload.readers += 1
             self.expect(time_s, way, size_bytes, *given)
-
-    def _unsent(self, worker: Worker, envelope: Envelope) -> None:
-        fleet = self._fleet
-        if fleet.harness is not None:
-            fleet.harness.unsent(worker, envelope)
-            return
-        now = fleet.now + worker.ahead_s
-        fleet.executor.apply(worker, worker.protocol.unsent(envelope, now), now, "unsent")
 
     def _deliver(
         self, way: Way, cuts: int, worker: Worker, envelope: Envelope, payload: Payload

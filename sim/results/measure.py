@@ -7,12 +7,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...gossip.weight import UNITS_PER_FOUNDER
 from ...train.tasks.data import is_pair
 from ...train.tasks.task import Evaluation, Task
 from ..batched.models import Models
 from ..batched.schedule import Ending, Reading
 from ..batched.vector_tasks import VectorRows
-from ..batched.weights import UNITS_PER_FOUNDER
 
 __all__ = ["Curves", "participation", "time_figures", "token_figures"]
 

@@ -1,11 +1,14 @@
 """Gradients of many workers at once by ``torch.func``, of any model that only uses tensors."""
 
 import math
+import pickle
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
+from io import BytesIO
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -22,7 +25,6 @@ from ....train.tasks.random_state import seed_of
 from ....train.tasks.task import Task
 from ..batches import Ints
 from ..parameters import ParameterMatrix, places_of, view_of
-from .attributes import fingerprint
 from .optimizers import Slopes
 from .stacked import LANES, Group
 
@@ -149,6 +151,59 @@ def _at_lines(matrices: Tensor) -> Tensor:
     return room[:, :size].view(n, *shape).copy_(matrices)
 
 
+# Workers share the Python attributes of a model. One that counts its calls, or draws from its own
+# generator, can only be stepped by the loop.
+
+# Everything but what users assign.
+_NOT_KEPT: Final = frozenset(vars(nn.Module())) - {"_buffers"}
+
+# Code is the same for all workers.
+_CODE: Final = (type, FunctionType, BuiltinFunctionType, ModuleType)
+
+
+def _fingerprint(*roots: object) -> list[object]:
+    """Return attributes of objects, comparable; unpicklable values equal only themselves."""
+    found = list[object]()
+    for space in _spaces(roots):
+        for name, value in sorted(space.items()):
+            if name in _NOT_KEPT:
+                continue
+            try:
+                _Writer(buffer := BytesIO(), pickle.HIGHEST_PROTOCOL).dump(value)
+                found += name, buffer.getvalue()
+            except Exception:  # an object of a user's may raise anything
+                found += name, id(value)
+    return found
+
+
+def _spaces(roots: Iterable[object]) -> Iterator[dict[str, Any]]:
+    for root in roots:
+        if isinstance(root, partial):
+            yield from _spaces((root.func, *root.args, *root.keywords.values()))
+            continue
+        root = getattr(root, "__self__", root)
+        for part in root.modules() if isinstance(root, nn.Module) else [root]:
+            # The wrapper of `torch.compile` keeps compiled code, which is the same for all.
+            is_wrapper = type(part).__module__.startswith("torch._dynamo")
+            is_code = is_wrapper or isinstance(part, (*_CODE, Tensor))
+            if not is_code and hasattr(part, "__dict__"):
+                yield part.__dict__
+
+
+class _Writer(pickle.Pickler):
+    """Pickles a value, with ids in place of code."""
+
+    def persistent_id(self, value: Any) -> object:
+        return id(value) if isinstance(value, _CODE) else None
+
+    def reducer_override(self, value: Any) -> Any:
+        """Pickle only the numbers of a tensor: torch adds the place in its storage."""
+        if type(value) is not Tensor or value.layout is not torch.strided or value.is_quantized:
+            return NotImplemented
+        numbers = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+        return str, (repr((value.dtype, value.shape, value.device, value.requires_grad)), numbers)
+
+
 class VmapGradient:
     """The gradient by ``vmap(grad_and_value(...))``; see `stacked.Gradient`."""
 
@@ -165,7 +220,7 @@ class VmapGradient:
         self._trained = {n for n, p in self._module.named_parameters() if p.requires_grad}
         places = places_of(segment)
         self._places = {name: place for name, place in places.items() if name in self._trained}
-        self._start = fingerprint(self._module, self._criterion)
+        self._start = _fingerprint(self._module, self._criterion)
         self._own = threading.local()
         # One copy per thread, as a call replaces the tensors of a module.
         self._copies: list[nn.Module] = []
@@ -196,7 +251,7 @@ class VmapGradient:
     def check(self) -> None:
         """Raise if a step has changed attributes, which workers share."""
         for module in self._copies:
-            if fingerprint(module, self._criterion) != self._start:
+            if _fingerprint(module, self._criterion) != self._start:
                 raise ConfigError(
                     f"a step of task {self._name} changes attributes of the model or of its "
                     "loss, which engine vmap lets workers share: take engine loop"

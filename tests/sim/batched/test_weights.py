@@ -7,7 +7,7 @@ import pytest
 
 from rumor.gossip.weight import ONE, UNIT, from_units
 from rumor.sim import simulate
-from rumor.sim.batched.weights import as_units, in_proportion
+from rumor.sim.batched.schedule import as_units, in_proportion
 
 from ...faults import fault
 
