@@ -14,7 +14,8 @@ from ...gossip.transport.addresses import parse_address, split_address
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.wire.messages import Hello, Member, Phase
 from ...gossip.wire.schema import Schema
-from .probe import LinkProbe, Probe, bare_address
+from ..runtime.search import bare_address
+from .probe import LinkProbe, Probe
 
 __all__ = ["Diagnosis", "Finding", "described", "diagnose"]
 

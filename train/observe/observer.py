@@ -31,10 +31,10 @@ from ...gossip.wire.messages import (
     Standing,
     Status,
 )
-from ..runtime.search import with_keys
+from ..runtime.search import bare_address, with_keys
 from ..runtime.telling.model_sample import distances
 from ..runtime.telling.stats import METRICS
-from .probe import Probe, asker_name, bare_address, question, why_silent
+from .probe import Probe, asker_name, question, why_silent
 from .view import GONE, EventView, LinkView, PeerView, State, SwarmView
 
 __all__ = ["ASKED_MAX", "Observer"]

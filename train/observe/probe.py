@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...gossip import TransportError
 from ...gossip.errors import DecodeError, IncompatiblePeer, RemoteProtocolError
-from ...gossip.transport.addresses import parse_address, without_key
+from ...gossip.transport.addresses import parse_address
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.received import Received
 from ...gossip.transport.zmq_transport import Transport
@@ -25,7 +25,7 @@ from ...gossip.types import PeerId
 from ...gossip.wire.codec import FRAME_BYTES_MAX, Buffer, checksum, decode_header, encode
 from ...gossip.wire.messages import EXCERPT_BYTES, Body, Describe, Envelope, Excerpt, Fetch, Hello
 from ...gossip.wire.schema import Schema
-from ..runtime.search import with_keys
+from ..runtime.search import bare_address, with_keys
 from ..runtime.telling.model_copy import COPIED
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "ModelRead",
     "Probe",
     "asker_name",
-    "bare_address",
     "question",
     "why_silent",
 ]
@@ -275,11 +274,6 @@ def asker_name(word: str, keyring: Keyring | None) -> str:
         return chance
     names = keyring.names
     return f"{names[:-1]}{chance}" if names.endswith("*") else f"{names}.{chance}"
-
-
-def bare_address(place: str) -> str:
-    """Return an address as people write it: ``host:port``."""
-    return without_key(place).removeprefix("tcp://")
 
 
 def why_silent(transport: Transport, places: Sequence[str]) -> str:

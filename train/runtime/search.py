@@ -31,7 +31,7 @@ from . import shutdown
 from .peer_folder import PeerFolder
 from .runner import PeerRuntime
 
-__all__ = ["Search", "advertised", "join_swarm", "showing", "with_keys"]
+__all__ = ["Search", "advertised", "bare_address", "join_swarm", "showing", "with_keys"]
 
 _log = logging.getLogger("rumor")
 
@@ -158,7 +158,12 @@ def _others(config: PeerConfig, runtime: PeerRuntime) -> list[str]:
 
 
 def _shown(addresses: Sequence[str]) -> str:
-    return ", ".join(without_key(each).removeprefix("tcp://") for each in addresses[:_NAMED_MAX])
+    return ", ".join(map(bare_address, addresses[:_NAMED_MAX]))
+
+
+def bare_address(address: str) -> str:
+    """Return an address as people write it: ``host:port``."""
+    return without_key(address).removeprefix("tcp://")
 
 
 class Search:

@@ -9,7 +9,7 @@ from rumor.gossip import ConfigError, TransportError
 from rumor.gossip.effects.ledger import audit
 from rumor.gossip.weight import ONE
 from rumor.train import Peer
-from rumor.train.observe.probe import bare_address
+from rumor.train.runtime.search import bare_address
 
 from ...gossip.transport.keyrings import Swarm
 from ...waiting import LIMIT_S, until
