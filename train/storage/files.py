@@ -253,13 +253,13 @@ class WriterThread:
                 self._thread.start()
             self._changed.notify_all()
 
-    def wait(self, timeout_s: float = _CLOSE_S) -> bool:
-        """Wait for all jobs, for *timeout_s* seconds at most; return True if they are done."""
+    def wait(self) -> bool:
+        """Wait for all jobs, for a minute at most; return True if they are done."""
         with self._changed:
-            return self._changed.wait_for(lambda: not (self._jobs or self._doing), timeout_s)
+            return self._changed.wait_for(lambda: not (self._jobs or self._doing), _CLOSE_S)
 
     def close(self) -> None:
-        """Run the remaining jobs, then stop; wait a minute at most for a disk that hangs."""
+        """Run the remaining jobs, then stop."""
         is_done = self.wait()
         if not is_done:
             _log.warning("the disk hangs: not everything was written")

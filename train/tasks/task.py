@@ -225,7 +225,7 @@ class Task:
         return replace(self, optimizer=make, precision=precision or self.precision)
 
     def build(self) -> nn.Module:
-        """Build the initial model; the caller seeds torch before."""
+        """Build the initial model, or raise TrainingError; the caller seeds torch before."""
         try:
             made = self.model()
         except Exception as error:  # a user's model may raise anything
@@ -240,7 +240,7 @@ class Task:
         return made
 
     def make_optimizer(self, parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
-        """Make the optimizer of a model's trained parameters."""
+        """Make an optimizer of parameters, or raise ConfigError if its steps need a closure."""
         made = self.optimizer(parameters, lr)
         closure = inspect.signature(made.step).parameters.get("closure")
         if closure is not None and closure.default is closure.empty:
@@ -251,7 +251,7 @@ class Task:
         return made
 
     def split(self, partition: str, n: int, seed: int) -> list[NDArray[np.int64]]:
-        """Assign samples to *n* peers, see `rumor.train.tasks.partition.split`.
+        """Assign samples to *n* peers, or raise ConfigError; see `tasks.partition.split`.
 
         Returns:
             For each peer the indices of its samples: int64, axes ``(n_own,)``.
@@ -260,7 +260,7 @@ class Task:
         return split(partition, targets, n, seed, n_samples=n_samples_of(self.train))
 
     def batch_loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Return the loss of *model* on a batch on its device: a scalar, for ``backward``."""
+        """Return the loss of *model* on a batch on its device, or raise TrainingError."""
         with autocast(self.precision, _device_of(model)):
             loss, _ = self._compute(model, batch)
         if not (isinstance(loss, Tensor) and loss.numel() == 1):
@@ -272,7 +272,7 @@ class Task:
         return loss
 
     def backward(self, loss: Tensor) -> None:
-        """Compute the gradients of a batch's loss."""
+        """Compute the gradients of a batch's loss, or raise TrainingError if it has none."""
         if not loss.requires_grad:
             raise TrainingError(
                 f"the loss of task {self.name} has no gradient: it does not depend on a parameter "
@@ -319,7 +319,7 @@ class Task:
         return mean_of(found)
 
     def evaluate_batch(self, model: Any, batch: Batch) -> Evaluation:
-        """Return loss and accuracy on a batch on the model's device."""
+        """Return loss and accuracy on a batch on the model's device, or raise TrainingError."""
         try:
             if self.evaluation_step is None:
                 loss, outputs = self._compute(model, batch)
