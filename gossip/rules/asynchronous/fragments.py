@@ -1,5 +1,6 @@
 """Gossip of parts of the model, each with weights of its own: SPARTA, DivShare."""
 
+from abc import ABC, abstractmethod
 from typing import Annotated
 
 from ...effects.effects import Wait
@@ -11,7 +12,7 @@ from ...weight import WEIGHT_MIN, coarse, half
 __all__ = ["DivShare", "Sparta"]
 
 
-class _PartRule:
+class _PartRule(ABC):
     registers: tuple[str, ...] = ()
 
     def step(self, context: RuleContext) -> Wait | None:
@@ -25,8 +26,9 @@ class _PartRule:
             context.mix(share)
         return None
 
+    @abstractmethod
     def _push(self, context: RuleContext) -> None:
-        raise NotImplementedError
+        """Push parts of the model after a step."""
 
 
 class Sparta(_PartRule):
