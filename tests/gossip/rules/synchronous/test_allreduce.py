@@ -33,7 +33,9 @@ MACHINES = ((1, 1), (2, 2), (5, 2), (6, 1), (7, 4), (9, 3), (10, 7))
 TWO_LEVELS = [pytest.param(n, size, 2, marks=pytest.mark.extended) for n, size in MACHINES]
 
 
-@pytest.mark.parametrize("weather", [CALM, BAD], ids=["calm", "bad"])
+@pytest.mark.parametrize(
+    "weather", [pytest.param(CALM, marks=pytest.mark.extended), BAD], ids=["calm", "bad"]
+)
 @pytest.mark.parametrize(("n", "size", "levels"), [*ONE_LEVEL, *SLOW, *TWO_LEVELS])
 def test_every_round_ends_with_the_mean_in_the_same_bits(
     n: int, size: int, levels: int, weather: NetworkConfig
