@@ -180,7 +180,7 @@ class Transport:
             self.answer(received, answer)
 
     def dismiss(self, address: str) -> None:
-        """Close the connections to *address*, unless they were used since the last call."""
+        """Close connections to *address* that no peer uses, and on which nothing arrived lately."""
         # A sender that was heard may have no other way to be answered.
         places = self._places.get(address, (address,))
         # A list, not a generator: each place must be queried, which resets its state.
@@ -260,9 +260,8 @@ class Transport:
         if isinstance(link, str):
             is_sent = self._ways.send(link, [curve.message], bulk=False)
         else:
-            is_sent = self._listener.socket is not None and try_send(
-                self._listener.socket, [link, curve.message]
-            )
+            router = self._listener.socket
+            is_sent = router is not None and try_send(router, [link, curve.message])
         if is_sent:
             curve.note_told(link)
 
