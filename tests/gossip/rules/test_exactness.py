@@ -348,11 +348,11 @@ def in_weathers() -> Iterator[Any]:
     rules = set[str]()
     for spec, topology, wire in places(first=True):
         name = spec.partition(":")[0]
-        marks = [pytest.mark.extended], []
-        calm, bad = marks[::-1] if name in rules else marks
+        for weather, told in ((CALM, "calm"), (BAD, "bad")):
+            is_later = (weather is CALM) is (name not in rules)
+            marks = [pytest.mark.extended] if is_later else []
+            yield pytest.param(spec, topology, wire, weather, id=f"{spec}-{told}", marks=marks)
         rules.add(name)
-        yield pytest.param(spec, topology, wire, CALM, id=f"{spec}-calm", marks=calm)
-        yield pytest.param(spec, topology, wire, BAD, id=f"{spec}-bad", marks=bad)
 
 
 @pytest.mark.parametrize(("spec", "topology", "wire", "weather"), [*in_weathers()])
