@@ -1,7 +1,7 @@
 """Topologies to test with: specs of every family that show what it can do, and a digest of all."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from rumor.topology import FAMILIES, Topology, over, parse
 
 __all__ = [
     *("BRIDGE", "DOUBLY", "FIXED", "LIVE", "RANDOM_ROUNDS", "STREETS", "dense", "digest", "ids"),
-    *("is_connected", "is_uniform", "out_degrees", "some_rounds"),
+    *("is_connected", "is_uniform", "out_degrees", "product", "some_rounds"),
 ]
 
 GRAPHS = Path(__file__).with_name("graphs")
@@ -84,6 +84,14 @@ def dense(topology: Topology, round: int = 0) -> NDArray[np.float64]:
     """``W`` of a round, float64 ``(n, n)``."""
     matrix: NDArray[np.float64] = topology.matrix(round).toarray()
     return matrix
+
+
+def product(topology: Topology, rounds: Iterable[int]) -> NDArray[np.float64]:
+    """``W(last) ... W(first)``."""
+    total: NDArray[np.float64] = np.eye(topology.n)
+    for round in rounds:
+        total = topology.matrix(round) @ total
+    return total
 
 
 def out_degrees(topology: Topology, round: int = 0) -> list[int]:

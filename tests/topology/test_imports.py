@@ -1,10 +1,14 @@
-"""What importing the layer costs: scipy and networkx are loaded when a matrix is made."""
+"""The layer in processes of its own: what importing it costs, and that all of them agree."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from .samples import digest
 
 HEAVY = ("scipy", "networkx", "matplotlib", "torch")
 
@@ -39,3 +43,17 @@ def test_names_help_and_neighbors_need_neither_scipy_nor_networkx() -> None:
 def test_a_matrix_needs_scipy_alone() -> None:
     program = "from rumor.topology import parse; parse('star', 8).matrix()"
     assert loaded_after(program) == ["scipy"]
+
+
+@pytest.mark.extended
+def test_all_families_are_the_same_in_another_process_with_another_hash_seed() -> None:
+    program = f"from {__package__}.samples import digest; print(digest())"
+    other = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[len(__package__.split("."))],
+        env=os.environ | {"PYTHONHASHSEED": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert other.stdout.strip() == digest()

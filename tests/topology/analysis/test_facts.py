@@ -15,6 +15,8 @@ from rumor.topology.analysis.spectral import balance, rate_of_fixed, rounds_to_a
 from rumor.topology.schedules.mixing import edges, metropolis, uniform
 from rumor.topology.schedules.schedule import Fixed
 
+from ..samples import product
+
 Matrix = NDArray[np.float64]
 
 STATIC = ["ring", "path", "star", "complete", "grid", "torus", "tree", "exponential"]
@@ -34,18 +36,11 @@ def size(spec: str) -> int:
     return 32 if "hypercube" in spec else 24
 
 
-def product(topology: Topology) -> Matrix:
-    result = np.eye(topology.n)
-    for round in range(topology.period or 1):
-        result = topology.matrix(round) @ result
-    return result
-
-
 @pytest.mark.parametrize("spec", STATIC + PERIODIC)
 def test_eigenvalue_and_contraction_are_those_of_the_dense_product(spec: str) -> None:
     topology = parse(spec, size(spec))
-    dense = product(topology) - 1 / topology.n
     assert topology.period is not None
+    dense = product(topology, range(topology.period)) - 1 / topology.n
     found = facts(topology)
     second = np.abs(np.linalg.eigvals(dense)).max() ** (1 / topology.period)
     stretch = np.linalg.norm(dense, 2) ** (2 / topology.period)

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import zmq
 
+from rumor.gossip.transport.addresses import with_key
 from rumor.gossip.transport.keys.key import key_text
 from rumor.gossip.transport.keys.keyring import Keyring
 from rumor.gossip.transport.zmq_transport import Transport
 
 from .... import waiting
-from ..keyrings import Swarm, address_of
+from ..keyrings import Swarm
 
 pytestmark = pytest.mark.live
 
@@ -44,7 +45,7 @@ def pair(swarm: Swarm, stack: ExitStack, *names: str) -> tuple[Transport, Transp
 
 def place_of(transport: Transport) -> str:
     assert transport.keyring is not None and transport.address is not None
-    return address_of(transport.keyring, transport.address)
+    return with_key(transport.address, key_text(transport.keyring.public))
 
 
 def run(*transports: Transport, until: Callable[[], bool]) -> list[tuple[bytes, bytes]]:
@@ -131,14 +132,14 @@ def test_a_machine_that_the_address_does_not_name_hears_nothing(
     swarm: Swarm, stack: ExitStack
 ) -> None:
     one, two = pair(swarm, stack)
-    wrong = address_of(swarm.keyring("m3"), one.address or "")
+    wrong = with_key(one.address or "", key_text(swarm.keyring("m3").public))
     assert "another key" in turned_away(one, two, wrong, "another")
 
 
 @pytest.mark.extended
 def test_a_peer_without_keys_is_recognized(swarm: Swarm, stack: ExitStack) -> None:
     plain, two = open_one(stack, None), open_one(stack, swarm.keyring("m2"))
-    place = address_of(swarm.keyring("m1"), plain.address or "")
+    place = with_key(plain.address or "", key_text(swarm.keyring("m1").public))
     assert "has no keys" in turned_away(plain, two, place, "keys")
 
 
@@ -147,7 +148,7 @@ def test_addresses_without_a_members_key_are_not_dialled(swarm: Swarm, stack: Ex
     one, two = pair(swarm, stack)
     plain = open_one(stack, None, bind=None)
     assert one.address is not None
-    unknown = f"tcp://{key_text(bytes(32))}@{one.address.removeprefix('tcp://')}"
+    unknown = with_key(one.address, key_text(bytes(32)))
     for _ in range(20):
         assert not two.greet(one.address, [b"hi"])
         assert not two.greet(unknown, [b"hi"])
