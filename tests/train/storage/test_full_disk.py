@@ -62,7 +62,7 @@ def test_of_a_row_that_did_not_fit_none_stays(
         for step in (2, 3):
             with pytest.raises(OSError, match="No space left"):
                 log.write({"step": step})
-        assert (tmp_path / "m").read_text() == '{"step":1}\n'
+            assert (tmp_path / "m").read_text() == '{"step":1}\n'
         disk.is_full = False
         log.write({"step": 4})
     assert read_metrics(tmp_path / "m") == [{"step": 1}, {"step": 4}]

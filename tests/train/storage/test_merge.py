@@ -85,8 +85,8 @@ def test_weights_far_below_a_unit_count_in_proportion(tmp_path: Path) -> None:
 
 def test_integers_and_what_is_a_peers_own_are_those_of_the_heaviest(tmp_path: Path) -> None:
     models, local = [], {"local": '["queue"]'}
-    for peer, units, value in (("a", 1, 7), ("b", 3, 9), ("c", 3, 11)):
-        tensors = {"n": torch.tensor(value), "x": ones(0.0), "queue": ones(value)}
+    for peer, units, value in (("a", 1, 7), ("b", 3, 9), ("c", 3, 21)):
+        tensors = {"n": torch.tensor(value), "x": ones(0.0), "queue": ones(float(value))}
         models.append(saved(tmp_path, peer, units, local, **tensors))
     merged = merge(models)
     assert merged["n"] == 9 and torch.equal(merged["queue"], ones(9.0))
