@@ -129,13 +129,13 @@ class Simulation:
             # The task that a function made replaces it, for its name.
             config = replace(config, task=task)
         self.config = config
+        self._trained_by: dict[str, Any] = {}
         if isinstance(task, Task):
             task = task.trained_with(optimizer=config.optimizer, momentum=config.momentum)
             full = "float32" if task.precision == "auto" else None
             task = task.trained_with(precision=config.precision or full)
+            self._trained_by = trained_by(task, config.lr, config.lr_schedule)
         self._task = task
-        given = config.lr, config.lr_schedule
-        self._trained_by = trained_by(task, *given) if isinstance(task, Task) else {}
         storm: Storm | None = None
         if config.storm is not None:
             drawn_for = config.workers, config.time_s or 0.0, config.seed

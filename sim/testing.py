@@ -455,12 +455,10 @@ class Swarm:
         return nap_s(step_s, merging=worker.protocol.merging)
 
     def _strike(self, kind: str, worker: Worker, **fields: Any) -> None:
-        """Apply a fault to a peer, as a list of faults does."""
         fault = schedule.Fault(at_s=self.now, kind=kind, peer=worker.id, **fields)
         STRIKES[kind](self._processes, fault)
 
     def _started(self) -> dict[PeerId, Worker]:
-        """Return the latest incarnations of all started peers, sorted by id."""
         workers = [w for w in self._fleet.workers if self._processes.has_come(w)]
         return {worker.id: worker for worker in sorted(workers, key=lambda w: w.id)}
 

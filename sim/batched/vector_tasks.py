@@ -228,7 +228,6 @@ class VectorRows:
 
 
 def _draws(seed: int, id: PeerId, dim: int) -> Iterator[Array]:
-    """Draw one worker's noise, step by step."""
     rng = stream(seed, id, "noise")
     while True:
         yield from rng.standard_normal((_STEPS_AT_ONCE, dim))

@@ -57,12 +57,9 @@ class Processes:
         """Workers whose later incarnations look for a checkpoint."""
         self.next_newcomer = plan.fault_plan.founders + len(plan.fault_plan.latecomers_s)
         """Row of the next newcomer."""
-        self._coming = 0
-        """Number of faults ahead that start or resume a process."""
-        self._absent = set(range(plan.fault_plan.founders, len(plan.ids)))
-        """Newcomers that have not started yet."""
-        self._open: set[int] = set()
-        """Workers that run and take further steps."""
+        self._coming = 0  # faults ahead that start or resume a process
+        self._absent = set(range(plan.fault_plan.founders, len(plan.ids)))  # newcomers to come
+        self._open: set[int] = set()  # workers that run and take further steps
 
     def handlers(self) -> Mapping[type, Handler]:
         """Return handlers of the effects that a fleet without faults does not need."""
@@ -354,7 +351,6 @@ class Processes:
             self._incarnations.end(worker, self.fleet.now, died=died)
 
     def _is_stuck(self) -> bool:
-        """Return True if no worker with steps left can take one."""
         workers = self.fleet.workers
         return all(workers[index].searching or not workers[index].awake for index in self._open)
 

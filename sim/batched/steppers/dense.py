@@ -71,7 +71,14 @@ class DenseGradient:
         unused = -samples % (_PER_LINE // math.gcd(_PER_LINE, *self._widths))
         made = [_padded(inputs, unused)]
         for layer in self._layers:
-            made.append(_forward(layer, values, made[-1]))
+            if isinstance(layer, _Activation):
+                made.append(layer.forward(made[-1]))
+                continue
+            weight = layer.weight_of(values).transpose(1, 2)
+            if layer.bias is None:
+                made.append(made[-1].bmm(weight))
+            else:
+                made.append(torch.baddbmm(values[:, layer.bias].unsqueeze(1), made[-1], weight))
         outputs = made[-1][:, :samples]
         slope, losses = (_squared_error if self._squared else _cross_entropy)(outputs, targets)
         slope = _padded(slope, unused)
@@ -104,15 +111,6 @@ def _product(one: Tensor, other: Tensor) -> Tensor:
     size = rows * columns
     room = one.new_empty(n, size + -size % _PER_LINE)
     return torch.bmm(one, other, out=room[:, :size].view(n, rows, columns))
-
-
-def _forward(layer: _Layer, values: Tensor, inputs: Tensor) -> Tensor:
-    if isinstance(layer, _Activation):
-        return layer.forward(inputs)
-    weight = layer.weight_of(values).transpose(1, 2)
-    if layer.bias is None:
-        return inputs.bmm(weight)
-    return torch.baddbmm(values[:, layer.bias].unsqueeze(1), inputs, weight)
 
 
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

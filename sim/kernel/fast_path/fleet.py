@@ -212,7 +212,6 @@ def _doubled(table: NDArray[Any]) -> NDArray[Any]:
 
 
 def _make_tables(plan: FleetPlan, topology: Topology) -> Tables:
-    """Make the tables of a swarm at its start."""
     n, rule, protocol, links = len(plan.ids), plan.rule(), plan.protocol, plan.links()
     assert isinstance(rule, GoSGD | SGP) and links.uniform is not None
     latency_s, s_per_byte, down_s_per_byte = links.uniform

@@ -72,17 +72,14 @@ class Attacks:
         self.liars = frozenset().union(*[attack.liars for attack in plan.attacks])
         self._fleet = fleet
         self._program = program
-        self._attacks = plan.attacks
-        self._neighbors = plan.neighbors
-        self._pace = plan.pace
-        self._ids = plan.ids
+        self._plan = plan
         self._claims: dict[tuple[int, int, int], Offer] = {}
         """Last offer of each liar to each worker, by shard."""
         self._forged: dict[tuple[int, int], tuple[int, Slot]] = {}
         """Slot last forged for a way, and the number of the slot that it replaces."""
 
     def begin(self) -> None:
-        for attack in self._attacks:
+        for attack in self._plan.attacks:
             for liar in sorted(attack.liars) if attack.kind == "flood" else ():
                 self._fleet.clock.at(attack.start_s, TURN, self._flood, attack, liar)
 
@@ -104,7 +101,7 @@ class Attacks:
     def _active(self, liar: int, kinds: Callable[[str], bool]) -> Attack | None:
         """Return the last attack in the list that is active for a liar now."""
         now = self._fleet.now
-        for attack in reversed(self._attacks):
+        for attack in reversed(self._plan.attacks):
             is_active = liar in attack.liars and attack.start_s <= now < attack.stop_s
             if is_active and kinds(attack.kind):
                 return attack
@@ -134,9 +131,9 @@ class Attacks:
         fleet = self._fleet
         running = [worker.index for worker in fleet.workers if worker.running]
         row = dict.fromkeys(running, 1.0)
-        if (weights := getattr(self._neighbors, "weights", None)) is not None:
-            live = tuple(sorted([self._ids[index] for index in running]))
-            told = weights(live, self._ids[to], round)
+        if (weights := getattr(self._plan.neighbors, "weights", None)) is not None:
+            ids = self._plan.ids
+            told = weights(tuple(sorted([ids[index] for index in running])), ids[to], round)
             known = {fleet.index[peer]: weight for peer, weight in told.items()}
             # Under rules that choose their targets, the round may belong to other peers.
             row = known if known.get(liar, 0.0) > 0 else row
@@ -168,6 +165,6 @@ class Attacks:
         if worker.awake and not worker.searching:
             effects = worker.protocol.step(fleet.now + worker.ahead_s, trained=False)
             fleet.executor.apply(worker, effects, fleet.now + worker.ahead_s, "flood")
-        next_s = fleet.now + self._pace.mean_s(liar) / attack.strength
+        next_s = fleet.now + self._plan.pace.mean_s(liar) / attack.strength
         if next_s < attack.stop_s:
             fleet.clock.at(next_s, TURN, self._flood, attack, liar)

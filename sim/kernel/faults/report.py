@@ -59,15 +59,15 @@ class FaultReport:
         """Workers that were searching for a swarm, or paused, when the others had ended."""
         self.membership_bytes_s = 0.0
         """Bytes of membership messages per worker and second of its run."""
+        # Last crash of each worker of which no later incarnation has begun.
         self._missed: dict[int, Crash] = {}
-        """Last crash of each worker of which no later incarnation has begun."""
         self._new: dict[int, Arrival] = {}
+        # Ends of cuts after which a running worker is still considered dead.
         self._healing_since_s: list[float] = []
-        """Ends of cuts after which a running worker is still considered dead."""
+        # How long after the end of each other cut one still was.
         self._healed_s: list[float] = []
-        """How long after the end of each other cut one still was."""
+        # For each running worker, the running workers that consider it dead.
         self._wrong: dict[int, set[int]] = {}
-        """For each running worker, the running workers that consider it dead."""
 
     def crashed(self, worker: int, now: float, survivors: Iterable[int]) -> None:
         self.gone(worker)
