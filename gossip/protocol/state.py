@@ -33,9 +33,8 @@ READ_FIRST = "its sender's model is read first"
 """Reason for refusing a peer's pushes while its model is requested for reading."""
 
 Neighbors = Callable[[Sequence[PeerId], PeerId, int], Sequence[PeerId]]
-"""A topology on the live peers: ``(sorted live ids, peer, round) -> push targets``.
-
-If it has a mixing matrix, its method ``weights``, called in the same way, returns a peer's row."""
+"""A topology on the live peers: ``(sorted live ids, peer, round) -> push targets``. If it has a
+mixing matrix, its method ``weights`` with the same parameters returns the peer's row."""
 
 
 @dataclass(slots=True)

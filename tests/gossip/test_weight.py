@@ -24,7 +24,7 @@ from rumor.gossip.weight import (
     token,
 )
 
-GRAINS = st.integers(1, 1021).flatmap(lambda bits: st.integers(1, 2**bits))
+QUANTA = st.integers(1, 1021).flatmap(lambda bits: st.integers(1, 2**bits))
 """Weights of all sizes, up to the largest there can be."""
 
 UNITS = st.integers(1, 2**60)
@@ -37,19 +37,19 @@ def test_half_of_whole_units_is_what_halving_their_number_gives(units: int) -> N
     assert 0 <= units * UNIT - 2 * half(units * UNIT) <= 2 * UNIT
 
 
-@given(GRAINS)
+@given(QUANTA)
 def test_what_is_given_is_less_than_the_weight_by_a_thousandth_at_most(weight: int) -> None:
     given = coarse(weight)
     assert 0 < given <= weight and (weight - given) << 10 < weight
     assert coarse(given) == given
 
 
-@given(GRAINS)
+@given(QUANTA)
 def test_what_is_given_is_told_shortly(weight: int) -> None:
     assert len(str(in_units(coarse(weight)))) < 26
 
 
-@given(st.just(0) | GRAINS)
+@given(st.just(0) | QUANTA)
 def test_a_weight_that_is_told_in_units_is_read_as_it_was(weight: int) -> None:
     told = in_units(weight)
     assert from_units(told) == from_units(str(told)) == weight
@@ -68,7 +68,7 @@ def test_whole_units_are_told_as_numbers_and_others_as_fractions() -> None:
     assert founders(1) == 2.0**-1000
 
 
-@given(st.just(0) | GRAINS)
+@given(st.just(0) | QUANTA)
 def test_an_encoded_weight_is_decoded_as_it_was(weight: int) -> None:
     encoded = encode_weight(weight)
     assert decode_weight(encoded) == weight
@@ -94,14 +94,14 @@ def test_what_is_no_weight_or_otherwise_written_is_not_read(told: Any) -> None:
         from_units(told)
 
 
-@given(GRAINS)
+@given(QUANTA)
 def test_a_token_is_a_unit_or_little_of_what_is_held(weight: int) -> None:
     given = token(weight)
     assert given == UNIT if weight >= 2**11 * UNIT else given << 11 <= max(weight, 2**11)
     assert 0 < given <= weight
 
 
-@given(st.lists(st.just(0) | GRAINS, min_size=1).filter(any), st.integers(0, 960))
+@given(st.lists(st.just(0) | QUANTA, min_size=1).filter(any), st.integers(0, 960))
 def test_means_do_not_depend_on_how_much_all_hold(weights: list[int], twos: int) -> None:
     floats, total = in_floats(weights)
     assert max(floats) >= 0.5 and abs(sum(floats) - total) <= 1e-15 * len(weights) * total
@@ -110,7 +110,7 @@ def test_means_do_not_depend_on_how_much_all_hold(weights: list[int], twos: int)
         assert [each / other for each in others] == [each / total for each in floats]
 
 
-@given(st.just(0) | GRAINS, GRAINS)
+@given(st.just(0) | QUANTA, QUANTA)
 def test_the_mixing_fraction_is_the_quotient_correctly_rounded(own: int, accepted: int) -> None:
     assert mixing_fraction(own, accepted) == float(Fraction(accepted, own + accepted))
     assert mixing_fraction(0, 1) == 1.0, "a newcomer takes all of its first share"
