@@ -108,6 +108,7 @@ def test_no_word_adds_more_steps_than_a_fast_machine_takes_in_some_gossip_interv
     clock = trained()
     assert clock.hear("b", STEPS_MAX, 0.0, direct=True) == 160, "16 times as fast, for 1 s"
     assert clock.hear("b", STEPS_MAX, 1000.0, direct=True) == 160 + 640
+    assert clock.hear("b", STEPS_MAX, 1000.0, direct=True) == 800, "a second counts once"
     assert clock.hear("b", 800, 1000.0, direct=True) == 800, "known already"
 
 

@@ -217,10 +217,10 @@ def test_what_was_never_believed_is_neither_told_nor_kept_and_the_dead_are_remem
     left(view, "d")
     told, changes = [[known.id for known in view.members()]], []
     for second in seconds(1, 12):
-        changes += tick(view, second)
+        changes += ticked(view, [second])
         told.append([known.id for known in view.members()])
     assert told[0] == told[10] == ["a", "b", "d"] and told[12] == ["a"]
-    assert [change for change in changes if isinstance(change, Part)] == [Part("c")]
+    assert [each for each in changes if isinstance(each[1], Part)] == [(11.0, Part("c"))]
     assert view.member("b") is not None and view.member("c") is None
 
 
