@@ -90,38 +90,42 @@ class Fresh:
     log: Path
 
 
-@pytest.fixture(scope="module")
-def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
+def begun(folder: Path, simulated: list[dict[str, Any]]) -> Fresh:
     """A process with another order of hashes, which would like to take more threads."""
-    log = tmp_path_factory.mktemp("fresh") / "metrics.jsonl"
     told = {
         "unwanted": LIBRARIES + OTHER_LAYERS,
-        "simulated": SIMULATED,
+        "simulated": simulated,
         "swarm": test_testing.RUN,
-        "log": str(log),
+        "log": str(folder / "metrics.jsonl"),
         "row": ROW,
     }
+    given = {"PYTHONHASHSEED": "2", "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(told)],
-        env=os.environ
-        | {"PYTHONHASHSEED": "2", "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"},
+        env=os.environ | given,
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     train, results, pages, grown, digests, swarm = map(json.loads, done.stdout.splitlines())
+    log = folder / "metrics.jsonl"
     return Fresh(train, results, pages, grown, digests, swarm, done.returncode, log)
 
 
-@pytest.mark.extended
-def test_what_a_live_peer_does_not_need_is_not_loaded(fresh: Fresh) -> None:
-    assert fresh.unwanted_of_train == []
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
+    return begun(tmp_path_factory.mktemp("fresh"), [])
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    return begun(tmp_path_factory.mktemp("simulated"), SIMULATED).simulated
 
 
 @pytest.mark.extended
-def test_matplotlib_is_not_loaded_for_its_own_sake(fresh: Fresh) -> None:
-    assert fresh.unwanted_of_results == []
+def test_what_a_live_peer_or_a_result_does_not_need_is_not_loaded(fresh: Fresh) -> None:
+    assert fresh.unwanted_of_train == fresh.unwanted_of_results == []
 
 
 @pytest.mark.extended
@@ -134,10 +138,12 @@ def test_the_allocator_is_told_or_left_alone(fresh: Fresh) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("number", range(len(SIMULATED)))
-def test_a_simulation_has_the_same_bits_in_another_process(fresh: Fresh, number: int) -> None:
+def test_a_simulation_has_the_same_bits_in_another_process(
+    simulated: list[list[str]], number: int
+) -> None:
     """Whatever the order of hashes, and however many threads torch would like to take."""
     summary = simulate(**SIMULATED[number]).summary
-    assert fresh.simulated[number] == [summary["digest"], summary["model_digest"]]
+    assert simulated[number] == [summary["digest"], summary["model_digest"]]
 
 
 def test_one_seed_is_one_swarm_in_every_process(fresh: Fresh) -> None:

@@ -93,8 +93,8 @@ def summarize(views: Sequence[PeerView]) -> str:
     among = running or [view for view in views if view.state is State.FINISHED] or views
     steps, first = sorted({view.step for view in among}), views[0]
     counts = {state: sum(view.state is state for view in views) for state in State}
-    parts = [f"step {' to '.join(map(str, dict.fromkeys((steps[0], steps[-1]))))}"]
-    parts[0] += f" of {first.steps}" if first.steps else ""
+    span = f"{steps[0]} to {steps[-1]}" if len(steps) > 1 else f"{steps[0]}"
+    parts = [f"step {span}" + (f" of {first.steps}" if first.steps else "")]
     if first.steps_total:
         parts.append(f"{first.swarm_steps} of {first.steps_total} in all")
     if losses := [view.loss for view in among if view.loss is not None]:

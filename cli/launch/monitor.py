@@ -118,7 +118,10 @@ class PeerView:
                 setattr(self, name, row[name])
 
 
-_FIGURES = "step step_s loss accuracy test_loss weight pushes live swarm_steps".split()
+_FIGURES = (
+    *("step", "step_s", "loss", "accuracy", "test_loss", "weight", "pushes", "live"),
+    "swarm_steps",
+)
 
 
 class Monitor:

@@ -2,7 +2,7 @@
 
 import base64
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,13 @@ from rumor.cli.launch.config import Job, LaunchConfig
 
 from ...waiting import until
 
+News = dict[str, Any] | Callable[[], dict[str, Any]]
+
 
 class Canned(Connection):
     """A connection that says what it is given, and notes what it is told."""
 
-    def __init__(self, *news: dict[str, Any]) -> None:
+    def __init__(self, *news: News) -> None:
         self.told: list[dict[str, Any]] = []
         self._news = news
 
@@ -28,7 +30,8 @@ class Canned(Connection):
         self.told.append(order)
 
     def news(self) -> Iterator[dict[str, Any]]:
-        yield from self._news
+        for each in self._news:
+            yield each() if callable(each) else each
 
     def why(self) -> str:
         return "it is over"
@@ -38,7 +41,7 @@ class Canned(Connection):
     def close(self) -> None: ...
 
 
-def fleet_of(folder: Path, *news: dict[str, Any]) -> Fleet:
+def fleet_of(folder: Path, *news: News) -> Fleet:
     host = Host(line=1, name="node-a", address="node-a")
     station = Station(host=host, peers=(0,), ports=(7700,))
     job = Job(config=LaunchConfig(peers=1), name="x", command=("x",), out=folder)
@@ -92,21 +95,12 @@ def test_what_peers_print_is_shown_by_lines_and_commands_no_terminal(tmp_path: P
 
 
 def test_a_copy_that_cannot_be_written_stops_nobody_and_is_named(tmp_path: Path) -> None:
-    fleet = fleet_of(
-        tmp_path / "run", piece("peer.json", b"{"), piece("peer.json", b"}"), {"peer": 0, "exit": 0}
-    )
-    (tmp_path / "run/peers/peer-0/peer.json").mkdir(parents=True)
-    (tmp_path / "run/peers").rename(tmp_path / "aside")
-    start = fleet.start
+    def in_the_way() -> dict[str, Any]:
+        (tmp_path / "run/peers/peer-0/peer.json").mkdir()
+        return piece("peer.json", b"{")
 
-    def start_with_a_folder_in_the_way() -> None:
-        follow = fleet._follow
-        fleet._follow = lambda *_: None  # type: ignore[method-assign]
-        start()
-        (fleet.places[0].folder / "peer.json").mkdir()
-        follow(*fleet._stations[0])
-
-    fleet.start = start_with_a_folder_in_the_way  # type: ignore[method-assign]
+    end = {"peer": 0, "exit": 0}
+    fleet = fleet_of(tmp_path / "run", in_the_way, piece("peer.json", b"}"), end)
     assert run(fleet) == 0
     assert fleet.unreached == ["peer-0"]
     assert [line for line in fleet.lines() if "cannot be written: Is a directory" in line]
