@@ -40,9 +40,6 @@ __all__ = ["CALM", "FuzzSwarm"]
 CALM: Final = NetworkConfig(latency_s=0.01, jitter=1.0)
 """A network on which nothing fails by itself."""
 
-# Interval at which a peer that stands still is checked.
-_NAP_S: Final = 0.1
-
 
 @dataclass(slots=True)
 class _Frame:
@@ -491,10 +488,11 @@ class FuzzSwarm:
 
     def _soon(self, worker: Worker, delay_s: float, action: Callable[[], None]) -> None:
         """Call *action* at a process after a delay, if it still runs, and once it is awake."""
-        self.fleet.clock.at(self.now + delay_s, DELIVERY, self._when_awake, worker, action)
 
-    def _when_awake(self, worker: Worker, action: Callable[[], None]) -> None:
-        if worker.awake:
-            action()
-        elif worker.running:
-            self._soon(worker, _NAP_S, action)
+        def act() -> None:
+            if worker.awake:
+                action()
+            elif worker.running:
+                self._soon(worker, 0.1, action)
+
+        self.fleet.clock.at(self.now + delay_s, DELIVERY, act)

@@ -103,8 +103,11 @@ class Vector:
             case fx.Mix(share, fraction, form):
                 self._mix(self.staged[share], fraction, form, share.shard)
                 self._drop(share)
-            case fx.Combine():
-                self._combine(effect)
+            case fx.Combine(register, ()) if self.registers.is_on_demand(register):
+                self.registers.pop(register, None)
+            case fx.Combine(register, terms):
+                values = (factor * self._values_of(term) for factor, term in terms)
+                self.registers[register] = sum(values, np.zeros(len(self.x)))
             case fx.Drop(share):
                 self._drop(share)
 
@@ -179,13 +182,6 @@ class Vector:
             low, high = self.schema.shard_bounds(0)
             start = form.registers * (high - low)
             self.local = np.frombuffer(payload, np.float64, 1, start).copy()
-
-    def _combine(self, effect: fx.Combine) -> None:
-        if not effect.terms and self.registers.is_on_demand(effect.register):
-            self.registers.pop(effect.register, None)
-            return
-        terms = (factor * self._values_of(term) for factor, term in effect.terms)
-        self.registers[effect.register] = sum(terms, np.zeros(len(self.x)))
 
     def _values_of(self, term: str | ShareId | SharePart | SnapshotId) -> Values:
         if isinstance(term, str):

@@ -228,7 +228,11 @@ class PeerReplay:
             case journal.Fingerprint(tensors):
                 # The live run measures within a step's exchange, before it checks the model.
                 self._measure()
-                self._check_model(tensors)
+                here, specs = fingerprint(self._tensors), self._vector.schema.tensors
+                if here != tensors:
+                    pairs = zip(specs, here, tensors, strict=False)
+                    name = next((s.name for s, ours, live in pairs if ours != live), "a tensor")
+                    raise Differs(f"{name} has other bits than in the live run")
             case journal.Closed():
                 self._check_decided(None)
             case journal.Exchanged():
@@ -292,13 +296,6 @@ class PeerReplay:
             raise Differs(f"it decides {here.words!r} here, and decided {journaled.words!r}")
         mine, theirs = in_units(here.weight), in_units(journaled.weight)
         raise Differs(f"its weight is {mine} units here, and was {theirs}")
-
-    def _check_model(self, tensors: tuple[int, ...]) -> None:
-        here = fingerprint(self._tensors)
-        if here != tensors:
-            pairs = zip(self._vector.schema.tensors, here, tensors, strict=False)
-            name = next((spec.name for spec, ours, theirs in pairs if ours != theirs), "a tensor")
-            raise Differs(f"{name} has other bits than in the live run")
 
     def _check_end(self) -> None:
         model = self.file.path.with_name("model.safetensors")

@@ -208,8 +208,6 @@ def _hash(content: Any) -> str:
 # A process has one working directory and one number of torch threads.
 _ONE_AT_A_TIME = threading.Lock()
 
-_LOOK_EVERY_S = 1.0
-
 
 def order_of(key: str, settings: Mapping[str, Any], folder: Path, parent: int | None) -> str:
     """Write a trial as an order for a worker process: relative paths start in *folder*, and the
@@ -268,14 +266,14 @@ def _belong_to(parent: int) -> None:
     if threading.current_thread() is threading.main_thread():
         # Ctrl-C is for the parent process.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
+    def end_with_parent() -> None:
+        # A killed parent sends no signal: its children get another parent.
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
 
-def _end_with(parent: int) -> None:
-    # A killed parent sends no signal: its children get another parent.
-    while os.getppid() == parent:
-        time.sleep(_LOOK_EVERY_S)
-    os._exit(1)
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 # These depend on the machine, and tables with them would, too.
