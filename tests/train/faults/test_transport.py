@@ -125,6 +125,7 @@ def test_those_are_lost_that_a_simulation_loses(scene: Scene, frame: bytes | Non
         # No queue is ever full.
         scene.pass_by("a", "b", first=first + 1, count=20, frame=frame)
         assert numbers(taken(b)) == [number for number in kept if first < number <= first + 20]
+    assert b.malformed == 0
 
 
 def test_what_is_late_comes_when_it_is_due_and_whole(scene: Scene) -> None:
