@@ -247,8 +247,8 @@ NOT_COUNTED = {"__init__.py", "__main__.py", "__pycache__", "py.typed"}
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: "/".join(folder.parts[-2:]))
 def test_a_folder_has_at_most_twelve_entries(folder: Path) -> None:
     # A folder that was removed may be left with what was compiled in it.
-    found = {path.name for path in folder.iterdir() if path.is_file() or any(path.rglob("*.py"))}
-    entries = sorted(found - NOT_COUNTED)
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    entries = sorted({path.relative_to(folder).parts[0] for path in files} - NOT_COUNTED)
     assert len(entries) <= 12, entries
 
 
