@@ -24,7 +24,7 @@ SCRIPT = """
 import os, time
 from pathlib import Path
 from torch import nn
-from rumor.train import Peer, PeerConfig
+from rumor.train import CheckpointConfig, Peer, PeerConfig
 
 out = Path(os.environ["RUMOR_OUT"])
 kept = CheckpointConfig(folder=out / "kept", every="never")
