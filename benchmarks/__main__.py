@@ -20,7 +20,7 @@ from rich.console import Console
 
 from . import gpu, protocol, simulator, topology
 from .harness import Result, as_markdown, machine, print_result
-from .live import exchange, joining, soak, stall, start, straggler
+from .live import exchange, joining, node, soak, stall, start, straggler
 
 __all__ = ["BENCHMARKS", "main"]
 
@@ -29,6 +29,7 @@ BENCHMARKS: Final[dict[str, Callable[..., Result]]] = {
     "exchange": exchange.measure_exchange,
     "stall": stall.measure_stall,
     "straggler": straggler.measure_straggler,
+    "node": node.measure_node,
     "start": start.measure_start,
     "topology": topology.measure_topology,
     "simulator": simulator.measure_simulator,
@@ -39,7 +40,7 @@ BENCHMARKS: Final[dict[str, Callable[..., Result]]] = {
 }
 """Benchmarks by name.
 
-Most take a minute or two; exchange, stall and joining about four, simulator and soak ten.
+Most take a minute or two; exchange, stall, node and joining about four, simulator and soak ten.
 stall and simulator install rivals the first time.
 """
 

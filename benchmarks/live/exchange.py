@@ -9,14 +9,13 @@ from typing import Final
 
 import torch
 
-from rumor.gossip import GoSGD, ProtocolConfig, RuleContext
-from rumor.gossip.weight import ONE
+from rumor.gossip import GoSGD, ProtocolConfig
 from rumor.train import Peer, PeerConfig
 from rumor.train.tensors.buffers import keep_pages
 
 from ..harness import Result, Row, alternate, rate_gb_s, timed
 from . import raw
-from .processes import Flat, Partner, Pipe, admit, partner, settled
+from .processes import Flat, OnDemand, Partner, Pipe, admit, partner, settled
 from .raw import RawReceiver, RawSender
 
 __all__ = ["measure_exchange"]
@@ -63,27 +62,6 @@ def measure_exchange(
     )
 
 
-class _OnDemand:
-    """A rule that pushes almost no weight once it is wanted, and mixes every share."""
-
-    name = "on-demand"
-    registers: tuple[str, ...] = ()
-    outstanding_max = 1
-
-    def __init__(self) -> None:
-        self.wanted = False
-        self.pushed_s = 0.0
-        """Time of the last decision to push, right before its snapshot; seconds, monotonic."""
-
-    def step(self, turn: RuleContext) -> None:
-        for share in turn.shares():
-            turn.mix(share)
-        peer = turn.draw() if self.wanted else None
-        if peer is not None:
-            turn.push(peer, ONE >> 20)
-            self.wanted, self.pushed_s = False, turn.now
-
-
 def _config(way: str, **given: object) -> PeerConfig:
     is_shared = way == _SHARED_MEMORY
     protocol = ProtocolConfig(wire="float32" if is_shared else way, shared_memory=is_shared)
@@ -108,7 +86,7 @@ def _measure(size_mb: float, way: str, rounds: int, device: str) -> Iterator[Row
 def _measure_in_turn(
     size_bytes: int, way: str, rounds: int, device: str
 ) -> Mapping[str, Sequence[float]]:
-    rule, n_params = _OnDemand(), size_bytes // 4
+    rule, n_params = OnDemand(), size_bytes // 4
     pushes = max(1, min(_PUSHES_MAX, _BYTES_PER_TURN // size_bytes))
     x, y = torch.ones(n_params), torch.zeros(n_params)
     # On the same device: for the CPU, the same memory.
@@ -137,16 +115,16 @@ def _repeated(push: Callable[[], float], times: int) -> list[float]:
     return [push() for _ in range(times)]
 
 
-def _push(peer: Peer, rule: _OnDemand, other: Partner) -> float:
+def _push(peer: Peer, rule: OnDemand, other: Partner) -> float:
     """Push once; return the seconds from before the snapshot to after the mixing."""
     other.say("rumor")
-    rule.wanted = True
+    rule.ask("push")
     peer.step()
-    while rule.wanted:
+    while not rule.is_done:
         # The answer to the previous share is still in flight.
         peer._running().wait_for_share(_NAP_S)
         peer.step()
-    return float(other.hear()) - rule.pushed_s
+    return float(other.hear()) - rule.decided_s
 
 
 def _serve(pipe: Pipe, address: str, n_params: int, way: str, device: str) -> None:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor, nn
 
+from rumor.gossip import RuleContext
+from rumor.gossip.weight import ONE
 from rumor.train import Peer
 
-__all__ = ["Flat", "Partner", "Pipe", "admit", "partner", "partners", "settled"]
+__all__ = ["Flat", "OnDemand", "Partner", "Pipe", "admit", "partner", "partners", "settled"]
 
 if TYPE_CHECKING:
     Pipe = Connection[Any, Any]
@@ -25,6 +27,36 @@ else:
 _EXIT_S: Final = 20.0
 _PATIENCE_S: Final = 120.0
 _ADMIT_POLL_S: Final = 0.002
+_WEIGHT: Final = ONE >> 20
+
+
+class OnDemand:
+    """A rule that pushes almost no weight, and mixes, when asked."""
+
+    name = "on-demand"
+    registers: tuple[str, ...] = ()
+    outstanding_max = 1
+
+    def __init__(self) -> None:
+        self.ask("")
+        self.decided_s = 0.0
+        """Time of the last decision, right before a snapshot; seconds, monotonic."""
+
+    def ask(self, wanted: str) -> None:
+        """Do so at the next step at which all of it can be done."""
+        self.wanted, self.is_done = wanted, False
+
+    def step(self, turn: RuleContext) -> None:
+        """Take one turn."""
+        shares = turn.shares() if "mix" in self.wanted else ()
+        peer = turn.draw() if "push" in self.wanted else None
+        if ("mix" in self.wanted and not shares) or ("push" in self.wanted and peer is None):
+            return
+        for share in shares:
+            turn.mix(share)
+        if peer is not None:
+            turn.push(peer, _WEIGHT)
+        self.wanted, self.is_done, self.decided_s = "", True, turn.now
 
 
 class Flat(nn.Module):

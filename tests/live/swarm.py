@@ -7,8 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any, Self
 
 from rumor.gossip import Audit, audit
@@ -20,9 +21,20 @@ from ..forked import Forked, forked
 from ..waiting import LIMIT_S
 from .trainee import Orders
 
-__all__ = ["Swarm", "Trainee"]
+__all__ = ["Pause", "Swarm", "Trainee"]
 
 _ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The longest time that gossip took of any one step of some peers."""
+
+    gossip_s: float
+    cpu_s: float
+    """What of it the training thread computed; the rest it waited, mostly for a core."""
+    own_steps: float
+    """In median steps of the same peer."""
 
 
 class Trainee:
@@ -123,6 +135,18 @@ class Trainee:
     def said(self) -> str:
         """All that its lives have logged."""
         return (self.folder / "stderr").read_text()
+
+    def pause(self, start_s: float, end_s: float) -> Pause:
+        """The longest pause among the steps that touch a time."""
+        rows = self.rows
+        own_s = median(row["ended_s"] - row["began_s"] for row in rows)
+        inside = [row for row in rows if row["ended_s"] >= start_s and row["began_s"] <= end_s]
+        worst = max(inside, key=lambda row: row["gossip_s"])
+        return Pause(worst["gossip_s"], worst["gossip_cpu_s"], worst["gossip_s"] / own_s)
+
+    def steps(self, start_s: float, end_s: float) -> int:
+        """How many it has taken in a time."""
+        return sum(start_s <= row["ended_s"] <= end_s for row in self.rows)
 
 
 class Swarm:

@@ -105,21 +105,30 @@ def train(orders: Orders) -> None:
     peer._opens = lambda config: _Relayed(config, orders.relays)
     log = MetricsLog(Path(orders.out) / "steps.jsonl")
     with peer:
-        log.write(_row(peer))
+        log.write(_row(peer, time.monotonic(), 0.0, 0.0))
         while not stop.is_set():
+            began_s = time.monotonic()
             with torch.no_grad():
                 flat[:1000].add_(0.001)
             time.sleep(orders.step_s)
+            slept_s, slept_cpu_s = time.monotonic(), time.thread_time()
             peer.step()
-            log.write(_row(peer))
+            log.write(
+                _row(peer, began_s, time.monotonic() - slept_s, time.thread_time() - slept_cpu_s)
+            )
             if abandon.is_set():
                 os._exit(0)
         peer.leave()
     log.close()
 
 
-def _row(peer: Peer) -> dict[str, Any]:
+def _row(peer: Peer, began_s: float, gossip_s: float, cpu_s: float) -> dict[str, Any]:
+    """One step: when it began and ended, what of it was gossip, and how things stand."""
     return {
+        "began_s": began_s,
+        "ended_s": time.monotonic(),
+        "gossip_s": gossip_s,
+        "gossip_cpu_s": cpu_s,
         "live": list(peer.members),
         "mixed": peer.stats().counters.mixed,
         "pushes": peer.stats().counters.pushes,

@@ -1,0 +1,326 @@
+"""What may happen to a swarm, over real sockets, each with what came of it.
+
+In every scene the shares go over TCP, as between machines. What a scene returns are counts and
+durations for a person to read; what must hold in any case is asserted in it.
+"""
+
+import math
+import signal
+import socket as sockets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rumor.gossip import Audit
+from rumor.gossip.weight import ONE
+
+from ..hosts import hosts
+from ..waiting import until
+from .relay import Network
+from .swarm import Pause, Swarm, Trainee
+
+__all__ = [
+    "Outcome",
+    "dial_out_only",
+    "half_killed",
+    "one_way_cut",
+    "receiver_killed",
+    "resets",
+    "slow_link",
+    "stopped",
+]
+
+_RESET_S = 0.2
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a scene."""
+
+    audit: Audit
+    pauses: dict[str, Pause]
+    """The longest pause of each survivor while it lasted."""
+    lasted_s: float
+    """How long the survivors were watched."""
+    found: dict[str, float] = field(default_factory=dict)
+    """Other figures, by what they are."""
+
+    def __str__(self) -> str:
+        worst = max(self.pauses.values(), key=lambda pause: pause.own_steps)
+        figures = "".join(f"; {name}: {figure:.4g}" for name, figure in self.found.items())
+        units = self.audit
+        return (
+            f"longest pause {worst.gossip_s * 1e3:.0f} ms, {worst.own_steps:.2f} of its own steps "
+            f"({worst.cpu_s * 1e3:.0f} ms of it computing), in {self.lasted_s:.1f} s{figures}; "
+            f"weight in founders: founded {units.founded / ONE:g}, held {units.held / ONE:.6g}, "
+            f"burned {units.burned / ONE:.6g}, gone with the dead {units.died / ONE:.6g}, "
+            f"in flight {units.in_flight}, stranded {units.stranded}"
+        )
+
+
+class _Watch:
+    """Times a scene from the survivors' folders."""
+
+    def __init__(self, survivors: Sequence[Trainee]) -> None:
+        self._survivors = survivors
+        self._start_s = time.monotonic()
+
+    def outcome(self, swarm: Swarm, **found: float) -> Outcome:
+        """End the scene, let everybody leave and count."""
+        end_s = time.monotonic()
+        for survivor in self._survivors:
+            assert survivor.steps(self._start_s, end_s) > 0, f"{survivor.id} took no step"
+        counted = swarm.end()
+        assert counted.balanced, counted
+        pauses = {each.id: each.pause(self._start_s, end_s) for each in self._survivors}
+        return Outcome(counted, pauses, end_s - self._start_s, found)
+
+
+def receiver_killed(folder: Path, size_bytes: int, step_s: float) -> Outcome:
+    """SIGKILL a peer in the middle of a share, and start its next life on the same port."""
+    with _relayed(folder, "abc", size_bytes=size_bytes, step_s=step_s, p=0.5) as (swarm, network):
+        a, b, c = _start(swarm, network, "abc")
+        _warm_up([a, b, c])
+        # A share takes two seconds now, so that its middle can be hit.
+        network.limit("b", size_bytes / 2)
+        watch = _Watch([a, c])
+        passed = _bytes_toward(network, "b")
+        until(
+            lambda: _bytes_toward(network, "b") - passed > 2 * size_bytes,
+            "shares toward the victim",
+        )
+        swarm.kill([b])
+        first = b.life
+        network.limit("b", math.inf)
+        b.start()
+        back_s = until(lambda: b.is_in, "the next life joins")
+        mixed = a.rows[-1]["mixed"]
+        until(lambda: b.rows[-1]["mixed"] > 1, "it mixes")
+        until(lambda: a.rows[-1]["mixed"] > mixed, "the others mix")
+        broken = sum(len(x.pushed_to(first) - b.decided(first, x.life)) for x in (a, c))
+        assert broken > 0, "no share was hit"
+        assert b.life[1] > first[1]
+        return watch.outcome(swarm, **{"shares broken off": broken, "next life is in, s": back_s})
+
+
+def resets(
+    folder: Path,
+    size_bytes: int,
+    step_s: float,
+    *,
+    for_s: float,
+    resets_min: int = 0,
+    shards: int = 1,
+) -> Outcome:
+    """Reset all connections again and again while a newcomer wants its copy."""
+    with _relayed(folder, "abc", size_bytes=size_bytes, step_s=step_s, p=0.5, shards=shards) as (
+        swarm,
+        network,
+    ):
+        a, b = _start(swarm, network, "ab")
+        _warm_up([a, b])
+        watch = _Watch([a, b])
+        mixed = a.rows[-1]["mixed"] + b.rows[-1]["mixed"]
+        c = _join(swarm, network, "c", a)
+        joined_s, start_s, count = 0.0, time.monotonic(), 0
+        while time.monotonic() - start_s < for_s or count < resets_min:
+            time.sleep(_RESET_S)
+            count += network.reset()
+            if not joined_s and c.is_in:
+                joined_s = time.monotonic() - start_s
+        meanwhile = a.rows[-1]["mixed"] + b.rows[-1]["mixed"] - mixed
+        left_s = until(lambda: c.is_in, "the newcomer joins")
+        until(lambda: c.rows[-1]["mixed"] > shards, "it mixes")
+        return watch.outcome(
+            swarm,
+            **{
+                "connections reset": count,
+                "newcomer is in among the resets after, s (0: it was not)": joined_s,
+                "and after the last, s": 0.0 if joined_s else left_s,
+                "shares mixed by the others among the resets": meanwhile,
+            },
+        )
+
+
+def stopped(
+    folder: Path, size_bytes: int, step_s: float, *, for_s: float, timing: str = "lan"
+) -> Outcome:
+    """SIGSTOP a peer until it is considered dead, and let it go on."""
+    with _relayed(folder, "abcd", size_bytes=size_bytes, step_s=step_s, p=0.5, timing=timing) as (
+        swarm,
+        network,
+    ):
+        a, b, c, d = _start(swarm, network, "abcd")
+        _warm_up([a, b, c, d])
+        watch = _Watch([a, b, c])
+        d.signal(signal.SIGSTOP)
+        stopped_s = time.monotonic()
+        missed_s = until(lambda: all(x.sees(*"abc") for x in (a, b, c)), "it is missed")
+        time.sleep(max(0.0, stopped_s + for_s - time.monotonic()))
+        d.signal(signal.SIGCONT)
+        steps = len(d.rows)
+        back_s = until(lambda: all(x.sees(*"abcd") for x in (a, b, c)), "it is back")
+        mixed = d.rows[-1]["mixed"]
+        until(lambda: d.rows[-1]["mixed"] > mixed, "it mixes again")
+        # It was away itself, so it must not consider anybody else dead.
+        assert all(row["live"] == list("abcd") for row in d.rows[steps:]), d.said()
+        return watch.outcome(
+            swarm, **{"considered dead after, s": missed_s, "live again after, s": back_s}
+        )
+
+
+def slow_link(folder: Path, size_bytes: int, step_s: float, *, link_bytes_s: float) -> Outcome:
+    """Join over a link that takes long for a copy, with heartbeats on."""
+    least_s = size_bytes / link_bytes_s
+    given = {"size_bytes": size_bytes, "step_s": step_s, "leave_s": 2 * least_s + 20}
+    with hosts(2, link_bytes_s) as laid, Swarm(folder, p=0.0, timing="lan", **given) as swarm:
+        near, far = (f"tcp://{address}:7700" for address in laid.addresses)
+        a = swarm.start("a", host=laid.command(0), bind=near)
+        until(lambda: a.is_in, "the founder starts")
+        watch = _Watch([a])
+        b = swarm.start("b", host=laid.command(1), bind=far, join=(near,))
+        joined_s = until(lambda: b.is_in, "the newcomer joins")
+        until(lambda: a.sees("a", "b") and b.sees("a", "b"), "they see each other")
+        assert "silent" not in a.said() + b.said(), a.said() + b.said()
+        assert a.rows[-1]["pushes"] == 1, "the copy was not sent once"
+        return watch.outcome(
+            swarm, **{"in after, s": joined_s, "bytes over the link's rate, s": least_s}
+        )
+
+
+def one_way_cut(
+    folder: Path, size_bytes: int, step_s: float, *, for_s: float, timing: str = "local"
+) -> Outcome:
+    """Let nothing get from one peer to another for a while; the way back stays open."""
+    with _relayed(folder, "abc", size_bytes=size_bytes, step_s=step_s, p=0.5, timing=timing) as (
+        swarm,
+        network,
+    ):
+        peers = a, b, _ = _start(swarm, network, "abc")
+        _warm_up(peers)
+        watch = _Watch(peers)
+        network.cut("a", "b")
+        time.sleep(for_s)
+        network.heal()
+        everybody = [each.id for each in peers]
+        back_s = until(lambda: all(each.sees(*everybody) for each in peers), "all are live")
+        pushed = len(a.pushed_to(b.life))
+        until(lambda: len(a.pushed_to(b.life)) > pushed, "it pushes again")
+        mixed = b.rows[-1]["mixed"]
+        until(lambda: b.rows[-1]["mixed"] > mixed + 2, "the other mixes")
+        held = sum("silent" in each.said() for each in peers)
+        return watch.outcome(
+            swarm,
+            **{"all live again after healing, s": back_s, "peers that held another for dead": held},
+        )
+
+
+def dial_out_only(folder: Path, size_bytes: int, step_s: float, *, pushes: int = 5) -> Outcome:
+    """Three peers that nobody can dial, and one that can be."""
+    with Swarm(folder, size_bytes=size_bytes, step_s=step_s, p=0.5) as swarm:
+        a = swarm.start("a")
+        until(lambda: a.is_in, "the founder starts")
+        hidden = [swarm.start(id, bind=None, join=(a.address,)) for id in "bcd"]
+        until(lambda: all(each.is_in for each in hidden), "the others join")
+        peers = [a, *hidden]
+        until(lambda: all(x.sees(*"abcd") for x in peers), "they see one another")
+        _warm_up(peers)
+        watch = _Watch(peers)
+        _exchange(peers, pushes)
+        lives = [each.life for each in hidden]
+        between = sum(len(one.pushed_to(life)) for one in hidden for life in lives)
+        assert between == 0, "two that only dial out were paired"
+        counts = {f"shares mixed by {x.id}": float(x.rows[-1]["mixed"]) for x in peers}
+        return watch.outcome(swarm, **counts)
+
+
+def half_killed(
+    folder: Path, size_bytes: int, step_s: float, *, peers: int = 16, timing: str = "local"
+) -> Outcome:
+    """SIGKILL half of the peers at the same moment."""
+    ids = [f"p{number:02}" for number in range(peers)]
+    with Swarm(
+        folder,
+        size_bytes=size_bytes,
+        step_s=step_s,
+        p=0.2,
+        rendezvous=str(folder / "meeting"),
+        founders=peers,
+        topology="exponential",
+        timing=timing,
+    ) as swarm:
+        trainees = [swarm.start(id) for id in ids]
+        until(lambda: all(each.sees(*ids) for each in trainees), "all have founded")
+        _warm_up(trainees)
+        victims, survivors = trainees[::2], trainees[1::2]
+        watch = _Watch(survivors)
+        swarm.kill(victims)
+        left = [each.id for each in survivors]
+        seen_s = until(lambda: all(x.sees(*left) for x in survivors), "all is known")
+        mixed = {each.id: each.rows[-1]["mixed"] for each in survivors}
+        until(
+            lambda: all(each.rows[-1]["mixed"] > mixed[each.id] for each in survivors),
+            "they exchange on",
+        )
+        return watch.outcome(swarm, **{"every death known to everybody after, s": seen_s})
+
+
+@contextmanager
+def _relayed(folder: Path, ids: str, **orders: Any) -> Iterator[tuple[Swarm, Network]]:
+    """A swarm without peers yet, and a network in which faults can be made."""
+    # The relays outlive the peers that dial them.
+    with closing(Network()) as network, Swarm(folder, **orders) as swarm:
+        network.addresses |= {id: f"tcp://127.0.0.1:{_free_port()}" for id in ids}
+        yield swarm, network
+
+
+def _start(swarm: Swarm, network: Network, ids: str) -> list[Trainee]:
+    """Let peers found and join one after another, until all see all."""
+    founder = _join(swarm, network, ids[0], None)
+    until(lambda: founder.is_in, "the founder starts")
+    others = [_join(swarm, network, id, founder) for id in ids[1:]]
+    everybody = [founder, *others]
+    until(lambda: all(each.is_in for each in others), "the others join")
+    until(lambda: all(each.sees(*ids) for each in everybody), "all see all")
+    return everybody
+
+
+def _join(swarm: Swarm, network: Network, id: str, member: Trainee | None) -> Trainee:
+    """Start one peer that dials all others through relays."""
+    others = {other: at for other, at in network.addresses.items() if other != id}
+    relays = {at: network.toward(id, other) for other, at in others.items()}
+    join = (member.address,) if member is not None else ()
+    return swarm.start(id, bind=network.addresses[id], join=join, relays=relays)
+
+
+def _warm_up(trainees: Sequence[Trainee]) -> None:
+    """Wait until all have pushed and mixed, so that memory for it is there.
+
+    The first snapshot of a large model takes ten times as long as the next: its pages are new.
+    """
+    _exchange(trainees, 3)
+
+
+def _exchange(trainees: Sequence[Trainee], count: int) -> None:
+    """Wait until each has pushed and mixed some more shares."""
+    goals = [
+        (each, {w: each.rows[-1][w] + count for w in ("mixed", "pushes")}) for each in trainees
+    ]
+
+    def reached() -> bool:
+        return all(each.rows[-1][what] >= n for each, goal in goals for what, n in goal.items())
+
+    until(reached, f"{count} shares more of all")
+
+
+def _free_port() -> int:
+    with sockets.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _bytes_toward(network: Network, id: str) -> int:
+    return sum(way.passed_bytes for way in network.ways(to=id))
