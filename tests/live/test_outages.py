@@ -68,6 +68,7 @@ def test_a_one_way_cut_heals(tmp_path: Path) -> None:
     assert outcome.audit.held + outcome.audit.burned == outcome.audit.founded
 
 
+@pytest.mark.extended
 def test_three_that_only_dial_out_exchange_through_the_one_that_does_not(tmp_path: Path) -> None:
     outcome = dial_out_only(tmp_path, MB, STEP_S)
     assert outcome.audit.held == outcome.audit.founded

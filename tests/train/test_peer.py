@@ -63,17 +63,6 @@ def test_founders_end_in_one_swarm_and_no_unit_is_lost(tmp_path: Path, n: int, a
     assert account.held == account.founded if alike else account.burned > 0
 
 
-def test_a_newcomer_becomes_a_copy_and_takes_half(founder: Member, tmp_path: Path) -> None:
-    newcomer = member(9.0, "b", join=(founder.address,), out=tmp_path / "b").entered()
-    assert torch.equal(newcomer.peer._vector.flats[0], founder.peer._vector.flats[0])
-    until(lambda: founder.mixed() > 0 and newcomer.mixed() > 0)
-    founder.halt.set()
-    newcomer.end()
-    founder.end()
-    account = audit(accounts(tmp_path / "a", tmp_path / "b"))
-    assert account.balanced and account.founded == 1 * ONE
-
-
 def test_another_model_is_refused_with_the_first_difference(founder: Member) -> None:
     told = r"tensor 0 is weight \(5, 4\) .* \(3, 4\)"
     other = Peer(linear(rows=5), settings("b", join=(founder.address,)))
@@ -168,14 +157,12 @@ def test_what_is_not_a_number_is_refused_by_name() -> None:
         assert peer.stats().measured["loss"] == 1.0
 
 
-def test_a_peer_outside_of_its_block_is_a_mistake_that_is_named() -> None:
-    with pytest.raises(LocalProtocolError, match="with Peer"):
-        Peer(linear(0.0)).step()
-
-
 @pytest.mark.parametrize("end", ["merge", "leave"])
-def test_a_step_after_the_end_is_a_mistake_that_is_named(end: str) -> None:
-    with Peer(linear(0.0), settings("a")) as peer:
+def test_a_step_before_the_block_or_after_the_end_is_a_mistake_that_is_named(end: str) -> None:
+    peer = Peer(linear(0.0), settings("a"))
+    with pytest.raises(LocalProtocolError, match="with Peer"):
+        peer.step()
+    with peer:
         peer.step()
         getattr(peer, end)()
         for _ in range(2):

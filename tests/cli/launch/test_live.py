@@ -180,6 +180,9 @@ def test_whatever_happens_to_network_and_peers_no_unit_is_missing(tmp_path: Path
     assert {peer["state"] for peer in details} == {"finished"} and details[1]["lives"] == 2
     assert [(dead["id"], dead["life"]) for dead in summary["dead"]] == [("peer-1", 1)]
     assert "resuming peer-1 after" in (peers / "peer-1" / "log.txt").read_text()
+    # Its steps went on where they stood, and weight came with a copy of another's model.
+    steps = [row["step"] for row in read_metrics(peers / "peer-1" / "metrics.jsonl")]
+    assert steps.count(1) == 1 and details[1]["weight_units"] > 0
     assert not summary["exchange"]["shared_memory"] and summary["accuracy"] > 0.85
 
 

@@ -13,6 +13,7 @@ from torch import nn
 from rumor.gossip import TransportError
 from rumor.gossip.transport.keys.keyring import Keyring
 from rumor.gossip.transport.zmq_transport import Transport
+from rumor.gossip.wire import codec
 from rumor.gossip.wire.messages import Member as Entry
 from rumor.gossip.wire.messages import Phase
 from rumor.gossip.wire.schema import Schema
@@ -21,7 +22,6 @@ from rumor.train.observe import diagnosis
 from rumor.train.observe.diagnosis import Diagnosis, described, diagnose
 from rumor.train.tensors.vector import Vector
 
-from ...forked import forked
 from ...gossip.transport.keyrings import Swarm as Keys
 from ...waiting import LIMIT_S, until
 from ..members import Member, linear, one_of, swarm
@@ -102,18 +102,6 @@ def test_a_member_whose_clock_is_ahead(pair: list[Member], monkeypatch: pytest.M
     assert not found.can_join
 
 
-def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return f"tcp://127.0.0.1:{free.getsockname()[1]}"
-
-
-@pytest.mark.extended
-def test_something_that_speaks_zeromq_and_is_no_peer() -> None:
-    with closing(Transport()) as other:
-        told = "speaks ZeroMQ and does not answer"
-        found_in_time(other.address or "", "foreign", words=told)
-
-
 @contextmanager
 def answers(with_what: bytes) -> Iterator[str]:
     """A program that answers whatever comes with the same bytes."""
@@ -134,37 +122,25 @@ def answers(with_what: bytes) -> Iterator[str]:
 
 
 @pytest.mark.extended
-def test_something_that_answers_what_is_no_message() -> None:
+def test_something_that_speaks_zeromq_and_is_no_peer() -> None:
+    with closing(Transport()) as other:
+        told = "speaks ZeroMQ and does not answer"
+        found_in_time(other.address or "", "foreign", words=told)
     with answers(b"hello, who is there?") as address:
         found = diagnose(address, timeout_s=LIMIT_S)
     assert causes(found) == ["foreign"] and "what answers is no peer" in found.findings[0].why
 
 
-OTHER_VERSION = """
-import os, sys
-from rumor.gossip.wire import codec
-codec.VERSION = 6
-from rumor.train import Peer, PeerConfig
-from torch import nn
-with Peer(nn.Linear(4, 3), PeerConfig(bind=os.environ["BIND"], linger_s=0)) as peer:
-    open("there", "w").close()
-    while True:
-        peer._running().wait_for_share(0.1)
-        peer.step()
-"""
+def notice_of(version: int) -> bytes:
+    """What a peer answers to a message of another version than its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "VERSION", version)
+        return b"".join(codec.version_notice())
 
 
 @pytest.mark.extended
-def test_another_version_of_the_protocol(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    address = free_address()
-    (tmp_path / "script.py").write_text(OTHER_VERSION)
-    monkeypatch.setenv("BIND", address)
-    monkeypatch.chdir(tmp_path)
-    process = forked(tmp_path / "log", str(tmp_path / "script.py"))
-    try:
-        until((tmp_path / "there").exists, "it runs")
+def test_another_version_of_the_protocol(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with answers(notice_of(6)) as address:
         found = diagnose(address, timeout_s=LIMIT_S)
         # One that joins is told the same.
         joining = one_of(tmp_path, "new", 1, join=address, rendezvous=None)
@@ -173,12 +149,22 @@ def test_another_version_of_the_protocol(
         joining.end(at_once=True)
         with pytest.raises(TransportError, match="does not answer: it speaks version 6"):
             pull(address)
-    finally:
-        process.kill()
-        process.wait(LIMIT_S)
     assert causes(found) == ["version"]
     assert found.findings[0].why == "it speaks version 6, and this peer version 5"
     assert f"stopped while joining: {told}" in str(joining.error)
+
+
+def test_a_message_of_another_version_is_answered_with_the_own_one(pair: list[Member]) -> None:
+    came: list[bytes] = []
+
+    def is_answered() -> bool:
+        asker.greet(pair[0].address, [notice_of(6) + b"and a message"])
+        came.extend(bytes(received.header) for received in asker.poll(0.05))
+        return bool(came)
+
+    with closing(Transport(None)) as asker:
+        until(is_answered)
+    assert came[0] == notice_of(codec.VERSION)
 
 
 @pytest.fixture

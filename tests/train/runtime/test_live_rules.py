@@ -186,19 +186,6 @@ def test_machines_gossip_and_the_peers_of_one_act_as_one(tmp_path: Path) -> None
 
 
 @pytest.mark.extended
-@pytest.mark.usefixtures("two_machines")
-def test_machines_sum_up_within_before_their_leaders_do(tmp_path: Path) -> None:
-    rule = "allreduce:levels=2"
-    members = [Adding(number, tmp_path, rule, steps=20, count=4) for number in range(4)]
-    _end(members)
-    account = audit(_accounts(members))
-    assert account.balanced and account.held == account.founded == 4 * ONE
-    for step in range(19):
-        one, *others = [member.history[step] for member in members]
-        assert all(torch.equal(one, other) for other in others)
-
-
-@pytest.mark.extended
 def test_when_a_peer_is_killed_a_synchronous_rule_names_it_and_gives_up(tmp_path: Path) -> None:
     members = endless(tmp_path, "dpsgd", 3, count=3, **MORTAL)
     _kill_last(members)
@@ -207,21 +194,6 @@ def test_when_a_peer_is_killed_a_synchronous_rule_names_it_and_gives_up(tmp_path
         assert isinstance(member.error, TrainingError)
         told = "p2 died in round .*dpsgd cannot continue without it"
         assert re.search(told, str(member.error), re.DOTALL)
-
-
-@pytest.mark.extended
-def test_who_comes_late_to_a_synchronous_swarm_is_told_so(tmp_path: Path) -> None:
-    members = endless(tmp_path, "allreduce", 2, count=2)
-    try:
-        until(lambda: min(len(member.history) for member in members) >= 3)
-        late = Peer(linear(), settings("late", rule="allreduce", join=(members[0].address,)))
-        with pytest.raises(TrainingError, match="takes nobody in once it has started"), late:
-            pass
-    finally:
-        for member in members:
-            member.halt.set()
-        for member in members:
-            member.end(at_once=True)
 
 
 def test_nobody_trains_before_the_network_thread_has_carried_out_the_start_of_the_rule(

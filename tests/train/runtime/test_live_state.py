@@ -131,7 +131,10 @@ def test_a_newcomer_and_one_that_was_killed_begin_with_what_the_donor_has(tmp_pa
                     assert apart == own
                     assert torch.equal(joined["cache"], mine["cache"])
                     assert model.seen["kinds"] == {0, 1}
+                    # Steps go on where they stood; weight comes with the copy, and is not restored.
+                    assert newcomer.steps == resumes and 0 < newcomer.weight < 1
                     model.train_step(its_optimizer)
+                    newcomer.step()
                     newcomer.save_checkpoint(wait=True)
                     newcomer.leave()
                 # What the leaver handed on is a share, and moves what is averaged alone.

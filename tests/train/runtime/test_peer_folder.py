@@ -199,25 +199,6 @@ def a_member(folder: Path, **changes: Any) -> Iterator[tuple[Loop, dict[str, Any
 
 
 @pytest.mark.extended
-def test_a_member_that_resumes_becomes_a_copy_and_keeps_its_place(tmp_path: Path) -> None:
-    """Weight is never restored: half of the donor's comes with the copy."""
-    with a_member(tmp_path / "a") as (donor, joins):
-        given = joins | {"rule": GoSGD(p=1e-9), "out": tmp_path / "b"}
-        with (first := Loop(config(tmp_path / "b", **given))).peer:
-            first.train(5)
-            first.peer.leave()
-        second = Loop(config(tmp_path / "b", **given))
-        assert second.peer.resume()
-        with second.peer:
-            assert torch.equal(second.first.weight, donor.first.weight)
-            assert not torch.equal(second.first.weight, first.first.weight)
-            assert second.peer.weight == donor.peer.weight == 0.5
-            assert second.peer.steps == 5 and len(second.train(6)) == 1
-            assert second.peer.swarm_steps > 6
-            second.peer.leave()
-
-
-@pytest.mark.extended
 def test_a_name_known_by_a_later_life_begins_as_a_still_later_one(tmp_path: Path) -> None:
     """Its folder was lost, and its clock went back."""
     with a_member(tmp_path / "a") as (_, joins):

@@ -2,20 +2,20 @@
 
 import logging
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torch import nn
 
-from rumor.gossip import GoSGD, TransportError, audit
+from rumor.gossip import GoSGD, audit
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.weight import ONE
+from rumor.gossip.wire.messages import Phase
 from rumor.train import Peer, PeerConfig
 
 from ...waiting import turning, until
-from ..members import accounts, linear, settings
+from ..members import Member, accounts, linear, settings
 
 pytestmark = pytest.mark.live
 
@@ -64,45 +64,18 @@ def test_who_has_handed_all_on_is_gone_without_a_word(
 
 
 @pytest.mark.extended
-def test_a_neighbor_that_takes_long_steps_is_waited_for() -> None:
-    """It answers after its own step, long after the leaver's neighbors usually do."""
-    with founded() as founder:
-        peer = joined(founder)
-        timer = threading.Timer(1.0, founder.step)
-        timer.start()
-        peer.leave()
-        timer.join()
-        assert founder.weight == 1.0
-        peer._close()
-        founder.leave()
-
-
-@pytest.mark.extended
 def test_a_finished_peer_that_waits_for_the_others_leaves_at_once() -> None:
     with founded() as founder:
-        peer = Peer(linear(), config("b", join=(founder.address or "",), linger_s=1e6))
-        waiting, over = threading.Event(), threading.Event()
-
-        def take_part() -> None:
-            with peer:
-                peer.step()
-                waiting.set()
-            over.set()
-
-        thread = threading.Thread(target=take_part)
-        thread.start()
-        while not waiting.is_set():
-            founder.step()
-        for _ in range(20):
-            founder.step()
-            time.sleep(0.01)
-        assert not over.is_set() and not peer.stats().has_left
-        peer._stop.set()
-        while not over.wait(0.005):
-            founder.step()
-        thread.join()
-        assert peer.stats().has_left and peer.stats().weight_units == 0
-        assert founder.weight == 1.0
+        ours = config("b", join=founder.address or "", linger_s=1e6)
+        with turning(founder.step):
+            member = Member(Peer(linear(), ours)).entered()
+            member.halt.set()
+            running = member.peer._running()
+            until(lambda: running.look(lambda protocol: protocol.phase is Phase.FINISHED))
+            assert member.thread.is_alive() and not member.peer.stats().has_left
+            member.end(at_once=True)
+            assert member.peer.stats().has_left and member.peer.stats().weight_units == 0
+            until(lambda: founder.weight == 1.0)
         founder.leave()
 
 
@@ -127,23 +100,13 @@ def test_a_newcomer_that_stops_while_it_joins_hands_on_what_it_has(
     monkeypatch.setattr(RuleContext, "shares", lambda turn: shares(turn)[:1])  # one each turn
     given: dict[str, Any] = {"times": {"shards_per_push": 1}, "shards": 8}
     with Peer(nn.Linear(32, 32), config("a", out=tmp_path / "a", **given)) as founder:
-        join = (founder.address or "",)
+        join = founder.address or ""
         newcomer = Peer(nn.Linear(32, 32), config("b", out=tmp_path / "b", join=join, **given))
         newcomer._stop = stop = OnceItHolds(newcomer)
-        errors = list[BaseException]()
-
-        def enter() -> None:
-            try:
-                newcomer.__enter__()
-            except TransportError as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=enter)
-        thread.start()
-        while thread.is_alive():
-            founder.step()
-            time.sleep(0.002)
-        assert 0 < stop.weight < 0.5 and "stopped while joining" in str(errors[0])
+        with turning(founder.step):
+            member = Member(newcomer)
+            member.end()
+        assert 0 < stop.weight < 0.5 and "stopped while joining" in str(member.error)
         assert founder.weight == 1.0
         assert sum(account.weight for account in accounts(tmp_path / "b")) == 0
         assert audit(accounts(tmp_path / "a", tmp_path / "b")).held == 8 * ONE
