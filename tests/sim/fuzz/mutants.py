@@ -171,12 +171,12 @@ def exact_without_values(shard_state: ShardState) -> None:
 def wrong_part_back(shard_state: ShardState) -> None:
     """In exact mode, values that come back are mixed in with twice their weight."""
 
-    def ask(add: Callable[..., None], effect: object) -> None:
+    def emit(add: Callable[..., None], effect: object) -> None:
         if type(effect) is Reclaim:
             effect = Reclaim(effect.snapshot, min(1.0, 2 * effect.fraction))
         add(effect)
 
-    _patch(shard_state.log, "ask", ask)
+    _patch(shard_state.log, "emit", emit)
 
 
 @_of_shard
