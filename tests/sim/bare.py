@@ -1,8 +1,9 @@
 """A swarm of vectors under any rule, one measurement after another: what `simulate` wraps up."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +13,10 @@ from rumor.sim import NetworkConfig
 from rumor.sim.batched.schedule import Reading, Scheduler
 from rumor.sim.batched.vector_tasks import VectorRows, VectorTask
 from rumor.sim.kernel.fleet import Fleet
-from rumor.sim.kernel.plan import FleetPlan
-from rumor.sim.models.links import Links
+from rumor.sim.kernel.plan import worker_names
 from rumor.sim.models.network import read_network
-from rumor.sim.models.step_time import make_step_time
-from rumor.sim.models.topology import WorkerTopology
-from rumor.topology import parse
+
+from .kernel.fast_path.plans import plan_of
 
 __all__ = ["STEP_S", "Point", "run_bare"]
 
@@ -65,29 +64,21 @@ def run_bare(
     every: int = 1,
     protocol: ProtocolConfig | None = None,
     shards: int = 1,
-    samples: Sequence[int] = (),
 ) -> Iterator[Point]:
     """Run a rule of the test's own choice; a point at the start and after every so many steps.
 
     Steps are counted at speed 1x, and points lie half a step later.
     """
-    net = read_network(network) if isinstance(network, str) else network
-    width = len(str(workers - 1))
-    ids = tuple(f"peer-{index:0{width}d}" for index in range(workers))
-    protocol = protocol or ProtocolConfig()
+    ids = worker_names(workers)
     values = VectorRows(task, ids, seed, rule().registers, counts="after the step", shards=shards)
-    plan = FleetPlan(
-        ids=ids,
+    given: Any = {"topology": topology, "pace": pace, "speeds": speeds, "seed": seed}
+    given["network"] = read_network(network) if isinstance(network, str) else network
+    plan = replace(
+        plan_of(workers, steps=None, step_s=STEP_S, **given),
         schema=values.schema,
         anchor=values.anchor,
         rule=rule,
-        neighbors=WorkerTopology(parse(topology, workers, seed=seed), ids),
-        pace=make_step_time(pace, ids=ids, step_s=STEP_S, speeds=speeds, seed=seed),
-        links=partial(Links, net, ids, seed),
-        seed=seed,
-        steps=None,
-        protocol=protocol,
-        samples=samples,
+        protocol=protocol or ProtocolConfig(),
     )
     half_s = STEP_S / 2
     scheduler = Scheduler(

@@ -1,22 +1,21 @@
 """Fleets of a few workers with faults, for the tests of either."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rumor.gossip import ProtocolConfig
 from rumor.gossip.config import timing
-from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim.kernel.fleet import Fleet
 from rumor.sim.kernel.plan import FaultPlan, FleetPlan, worker_names
 from rumor.sim.models.links import Links
 from rumor.sim.models.network import NetworkConfig, read_network
-from rumor.sim.models.step_time import make_step_time
 from rumor.sim.models.topology import LiveWorkerTopology
 from rumor.train.faults.schedule import check_faults, read_faults, resolve
 
 from ..faults import Fault
+from .kernel.fast_path import plans
 
 __all__ = ["LARGE", "SMALL", "fleet_of", "live_on", "plan_of"]
 
@@ -31,32 +30,25 @@ def plan_of(
     n: int = 4,
     steps: int | None = 300,
     rule: str = "gosgd",
-    p: float | None = 0.5,
+    p: float = 0.5,
     network: NetworkConfig | str = "lan",
     schema: Schema = SMALL,
-    preset: str = "local",
     seed: int = 0,
     **settings: Any,
 ) -> FleetPlan:
     """What a fleet with faults is made of."""
-    names = worker_names(n)
     read = read_faults(faults)
-    check_faults(read, names)
-    fault_plan = FaultPlan(faults=resolve(read, names), founders=n, checkpoint_every_s=2.0)
+    check_faults(read, worker_names(n))
+    resolved = resolve(read, worker_names(n))
+    fault_plan = FaultPlan(faults=resolved, founders=n, checkpoint_every_s=2.0)
     ids = worker_names(n, fault_plan)
     found = read_network(network) if isinstance(network, str) else network
-    config = ProtocolConfig(shared_memory=False, **timing(preset))
-    return FleetPlan(
+    return replace(
+        plans.plan_of(n, steps=steps, rule=rule, p=p, seed=seed, **timing("local")),
         ids=ids,
         schema=schema,
-        anchor=bytes(16),
-        rule=partial(make_rule, rule, p),
         neighbors=LiveWorkerTopology("complete", seed),
-        pace=make_step_time("constant", ids=names[:n], step_s=0.1, seed=seed),
         links=partial(Links, found, ids, seed),
-        seed=seed,
-        steps=steps,
-        protocol=config,
         fault_plan=fault_plan,
         **settings,
     )

@@ -2,18 +2,17 @@
 the pace of peers and the speed of their links."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.optim import SGD
 
 from rumor.gossip import ProtocolConfig
 from rumor.gossip.rules.registry import RULES
 from rumor.sim import Swarm
 from rumor.sim.models.network import Link
 
+from ..rules import fitting
 from .test_testing import BAD, QUICK, wide
 
 UNEQUAL = replace(
@@ -24,13 +23,8 @@ UNEQUAL = replace(
     ),
 )
 
-SPECS = {"sparta": "sparta:fraction=0.2", "divshare": "divshare:fraction=0.2"}
-TOPOLOGIES = {"relaysgd": "star", "d2": "complete", "decentlam": "complete", "choco": "complete"}
-TOPOLOGIES["swap"] = "random-matching"
-PLAIN = ("d2", "gradient-tracking", "momentum-tracking", "qg-dsgdm", "decentlam")
-QUICK_ONES = ("gosgd",)
 RULE_NAMES = [
-    name if name in QUICK_ONES else pytest.param(name, marks=pytest.mark.extended) for name in RULES
+    name if name == "gosgd" else pytest.param(name, marks=pytest.mark.extended) for name in RULES
 ]
 
 
@@ -40,11 +34,10 @@ def parameters(swarm: Swarm, peer: str) -> Tensor:
 
 @pytest.mark.parametrize("name", RULE_NAMES)
 def test_a_complete_merge_is_one_model_whatever_the_paces_and_links(name: str) -> None:
-    more: dict[str, Any] = {"topology": TOPOLOGIES[name]} if name in TOPOLOGIES else {}
-    task = wide(optimizer=lambda p, lr: SGD(p, lr)) if name in PLAIN else wide()
+    settings = fitting(name)
+    task = wide().trained_with(momentum=settings.pop("momentum", None))
     protocol = replace(QUICK, merge_rounds=ProtocolConfig().merge_rounds)
-    given: dict[str, Any] = {"network": UNEQUAL, "protocol": protocol, "seed": 1}
-    swarm = Swarm(task, peers=4, rule=SPECS.get(name, name), **given, **more)
+    swarm = Swarm(task, peers=4, network=UNEQUAL, protocol=protocol, seed=1, **settings)
     swarm.slow("peer-3", 7)
     swarm.run(3.0)
     # Only the stall of a rule that waits could hold this up; no number of turns is asserted.

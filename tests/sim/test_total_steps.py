@@ -7,15 +7,13 @@ import pytest
 
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, read_rule
-from rumor.gossip.specs.parameter import parameters_of
 from rumor.sim import simulate
 
 from ..faults import fault
+from ..rules import fitting
 
 WAITING = [name for name in RULES if requirements_of(read_rule(name).make()).waits]
 MEMBERS_CHANGE = [n for n in WAITING if not requirements_of(read_rule(n).make()).fixed_members]
-
-TOPOLOGIES = {"relaysgd": "path", "swap": "random-matching", "noloco": "random-matching"}
 
 HARMLESS = (fault(0.0, "heal"),)
 PAUSED = (fault(0.4, "pause", 1, for_s=0.5),)
@@ -24,10 +22,8 @@ WORKERS, TOTAL, EACH = 4, 86, 22
 
 
 def simulated(name: str, **changes: Any) -> Any:
-    has_h = any(parameter.name == "h" for parameter in parameters_of(RULES[name]))
     given: dict[str, Any] = {
         "task": "quadratic",
-        "momentum": 0.0,
         "lr": 0.01,
         "lr_schedule": "cosine",
         "workers": WORKERS,
@@ -35,10 +31,8 @@ def simulated(name: str, **changes: Any) -> Any:
         "slow": ("3:3",),
         "step_s": 0.05,
         "seed": 1,
-        "rule": f"{name}:h=5" if has_h else name,
-        "topology": TOPOLOGIES.get(name, "complete"),
     }
-    return simulate(**given | changes)
+    return simulate(**given | {"topology": "complete"} | fitting(name) | changes)
 
 
 def outcome(run: Any) -> Mapping[str, Any]:

@@ -1,6 +1,5 @@
 """In the loop each worker has a model, a loss and an optimizer of its own, attributes included."""
 
-import itertools
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -26,7 +25,7 @@ class Stateful(nn.Module):
         super().__init__()
         self.layer = nn.Linear(8, 2)
         self.count = count
-        self.calls, self.log, self.iterator = 0, list[int](), itertools.count(1)
+        self.calls, self.log = 0, list[int]()
         self.unsaved: Tensor
         self.saved: Tensor
         self.register_buffer("unsaved", torch.zeros(1), persistent=False)
@@ -49,7 +48,6 @@ def by_new_buffer(model: Stateful) -> float:
 
 
 by_list: Callable[[Any], float] = lambda model: model.log.append(1) or len(model.log)  # noqa: E731
-by_iterator: Callable[[Any], float] = lambda model: next(model.iterator)  # noqa: E731
 by_unsaved_buffer: Callable[[Any], float] = lambda model: float(model.unsaved.add_(1))  # noqa: E731
 by_saved_buffer: Callable[[Any], float] = lambda m: float(m.saved.add_(m.training))  # noqa: E731
 by_generator: Callable[[Any], float] = lambda model: float(model.draws.random())  # noqa: E731
@@ -90,7 +88,7 @@ def simulated(
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("count", [by_number, by_list, by_iterator, by_unsaved_buffer])
+@pytest.mark.parametrize("count", [by_number, by_list, by_unsaved_buffer])
 def test_each_worker_counts_its_own_steps(count: Callable[[Stateful], float]) -> None:
     run, expected = simulated(count), simulated(by_saved_buffer)
     assert run.summary["engine"] == "loop"

@@ -45,13 +45,17 @@ def rows(
     return found
 
 
-def live(shards: int, wire: str, values: tuple[Tensor, ...], *, scattered: bool = False) -> Vector:
-    """A live peer's vector that began where the workers did and has come to these values."""
-    cut: dict[str, Any] = {"shards": shards, "scattered": scattered}
-    vector = Vector(module(), **cut, keeps_anchor=True, sends_topk=wire.startswith("topk"))
-    for flat, value in zip(vector.flats, values, strict=True):
-        flat.copy_(value)
-    return vector
+def live(
+    workers: ParameterMatrix, *indices: int, wire: str = "float32", **settings: Any
+) -> list[Vector]:
+    """Vectors of live peers that began where the workers did, and have come to where these are."""
+    found = []
+    for index in indices:
+        vector = Vector(module(), **settings, keeps_anchor=True, sends_topk=wire.startswith("topk"))
+        for flat, value in zip(vector.flats, workers.row(index), strict=True):
+            flat.copy_(value)
+        found.append(vector)
+    return found
 
 
 def bits(parts: tuple[Tensor, ...]) -> bytes:
@@ -64,9 +68,7 @@ def test_a_worker_sends_and_mixes_what_a_live_peer_does_to_the_last_bit(
     wire: str, shards: int, scattered: bool
 ) -> None:
     workers = rows(shards, scattered=scattered)
-    sender, receiver = (
-        live(shards, wire, workers.row(index), scattered=scattered) for index in (1, 2)
-    )
+    sender, receiver = live(workers, 1, 2, wire=wire, shards=shards, scattered=scattered)
     form = Form(wire)
     for number in range(2 * shards):
         shard, id = number % shards, 100 + number
@@ -84,11 +86,7 @@ def test_a_worker_sends_and_mixes_what_a_live_peer_does_to_the_last_bit(
 def test_several_registers_in_one_share_are_those_of_a_live_peer_to_the_last_bit(wire: str) -> None:
     workers = rows(registers=("y",))
     form, small = Form(wire, registers=2), [(1e-3, "x")]
-    sender = Vector(module(), ("y",), keeps_anchor=True)
-    receiver = Vector(module(), ("y",), keeps_anchor=True)
-    for vector, index in ((sender, 0), (receiver, 1)):
-        for flat, value in zip(vector.flats, workers.row(index), strict=True):
-            flat.copy_(value)
+    sender, receiver = live(workers, 0, 1, registers=("y",))
     sender.combine("y", small)
     payload = sender.snapshot(("x", "y"), form, 0, stream(SEED, "ada", "rounding:3"))
     receiver.combine("y", [(0.5, "x"), (2.0, (payload, form, 1))])
@@ -153,11 +151,7 @@ def test_room_that_was_freed_is_used_again_by_shares_of_its_kind() -> None:
 @pytest.mark.parametrize("wire", [*WIRES, "topk2bit:0.1"])
 def test_what_is_written_by_itself_is_that_of_a_live_peer_to_the_last_bit(wire: str) -> None:
     workers, form = rows(registers=("y",)), Form(wire, bare=True)
-    vectors = [Vector(module(), ("y",)) for _ in range(2)]
-    for vector, index in zip(vectors, range(2), strict=True):
-        for flat, value in zip(vector.flats, workers.row(index), strict=True):
-            flat.copy_(value)
-    sender, receiver = vectors
+    sender, receiver = live(workers, 0, 1, registers=("y",))
     for number in (3, 4):  # nothing is noted as sent: the second is as the first
         payload = sender.snapshot("x", form, 0, stream(SEED, "ada", f"rounding:{number}"))
         receiver.combine("x", [(1.0, "x"), (0.5, (payload, form, 0))])

@@ -84,16 +84,6 @@ def test_lost_shares_move_the_mean_unless_the_exchange_is_exact(shards: int) -> 
 
 
 @pytest.mark.extended
-def test_a_vector_that_is_cut_agrees_shard_by_shard() -> None:
-    settings: dict[str, Any] = {"workers": 8, "topology": "complete", "steps": 300, "p": 1.0}
-    whole = simulate(task=consensus(dim=64), **settings).summary
-    cut = simulate(task=consensus(dim=64), **settings, shards=8).summary
-    assert cut["bytes_sent"] < whole["bytes_sent"]
-    # An eighth of each vector at a time: after so many pushes, it is there all the same.
-    assert whole["disagreement"] < cut["disagreement"] < 1e-12
-
-
-@pytest.mark.extended
 def test_what_a_worker_may_send_bounds_what_it_sends() -> None:
     free = simulate(task="digits", workers=4, steps=100, p=1.0)
     bound = simulate(task="digits", workers=4, steps=100, p=1.0, push_mbit=0.3)

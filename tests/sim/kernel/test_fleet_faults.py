@@ -78,21 +78,6 @@ def test_a_worker_can_crash_when_it_has_accepted_and_before_it_says_so() -> None
     assert fleet.workers[1].steps == 300
 
 
-def test_what_a_worker_decides_before_it_crashes_is_sent_and_counted() -> None:
-    """In its last event it pushes: that share arrives, though its sender has died meanwhile."""
-    fleet = fleet_of(fault(5.04, "crash", peer=1, after=99), n=3, p=1.0)
-    fleet.run(5.04, 10**9)
-    worker, pushes = fleet.workers[1], fleet.workers[1].pushes
-    assert worker.crash_point is not None and not worker.protocol.account.outstanding
-    while worker.running:
-        fleet.run(fleet.now + 0.0005, 10**9)
-    assert worker.pushes == pushes + 1
-    ((receiver, push),) = worker.protocol.account.outstanding.items()
-    fleet.run(fleet.now + 1.0, 10**9)
-    (account,) = [w.protocol.account for w in fleet.workers if w.protocol.account.life == receiver]
-    assert account.decided[worker.protocol.account.life] == (push.seq, push.escrow)
-
-
 def test_a_restarted_worker_goes_on_from_its_last_checkpoint() -> None:
     fleet = fleet_of(fault(9.0, "crash", peer=1), fault(12.0, "restart", peer=1))
     fleet.run(8.95, 10**9)
