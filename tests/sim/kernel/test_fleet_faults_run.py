@@ -84,16 +84,19 @@ def test_how_a_run_is_computed_changes_no_bit(busy: Run, change: dict[str, Any])
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("engine", ["loop", "dense"])
+@pytest.mark.parametrize(
+    ("engine", "optimizer"), [("loop", "sgd"), ("dense", "sgd"), ("dense", "adam")]
+)
 @pytest.mark.parametrize("state", ["kept", "lost"])
 def test_one_that_crashed_alone_gets_to_the_very_bits_of_one_that_did_not(
-    engine: str, state: str
+    engine: str, optimizer: str, state: str
 ) -> None:
     settings: dict[str, Any] = {
         "task": tiny(lr=0.02, steps=120),
         "workers": 1,
         "topology": "complete",
         "engine": engine,
+        "optimizer": optimizer,
         "checkpoint_every_s": 1.0,
     }
     faults = [fault(5.07, "crash", peer=0), fault(6.0, "restart", peer=0, state=state)]

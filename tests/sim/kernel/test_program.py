@@ -38,18 +38,17 @@ def test_any_program_gives_each_worker_what_its_schedule_says() -> None:
                 slot = program.snapshot(worker, X, count)
                 slot.readers += (readers := rng.randint(1, 3)) - 1
                 held += [(slot, direct[worker])] * readers
-            elif held and what < 0.9:
+            elif held and what < 0.85:
                 slot, value = held.pop(rng.randrange(len(held)))
                 program.mix(worker, slot, 0.25)
                 program.let_go(slot)
                 direct[worker] += 0.25 * (value - direct[worker])
-            elif held:
-                terms = [held.pop(rng.randrange(len(held))) for _ in range(min(2, len(held)))]
-                named = ((0.25, "x"), *((0.5, (slot, 0)) for slot, _ in terms))
-                program.combine(worker, "x", named)
-                for slot, _ in terms:
-                    program.let_go(slot)
-                direct[worker] = 0.25 * direct[worker] + sum(0.5 * value for _, value in terms)
+            elif len(held) > 1:
+                (one, first), (two, second) = (held.pop(rng.randrange(len(held))) for _ in "12")
+                program.combine(worker, "x", ((0.25, "x"), (0.5, (one, 0)), (0.5, (two, 0))))
+                program.let_go(one)
+                program.let_go(two)
+                direct[worker] = 0.25 * direct[worker] + 0.5 * first + 0.5 * second
             if count % window == 0:
                 execute(program.take(), levelled, slots)
         execute(program.take(), levelled, slots)
@@ -68,7 +67,7 @@ def execute(levels: list[Level], x: list[float], slots: dict[int, float]) -> Non
                     slots[slot] = x[worker]
                 case Mix(worker, slot, fraction):
                     x[worker] += fraction * (slots[slot] - x[worker])
-                case Combine(worker, _, ((own, _), *terms)):
-                    x[worker] = own * x[worker] + sum(f * slots[s] for f, (s, _) in terms)
+                case Combine(worker, _, (_, (_, (int(one), _)), (_, (int(two), _)))):
+                    x[worker] = 0.25 * x[worker] + 0.5 * slots[one] + 0.5 * slots[two]
                 case Release(slot):
                     del slots[slot]
