@@ -71,12 +71,15 @@ def test_members_are_found_through_others(opened: Open) -> None:
     assert network.closed == ["all"]
 
 
-def test_one_that_only_dials_out_is_shown_as_others_say(opened: Open) -> None:
+def test_who_waits_only_dials_out_or_has_left_is_shown_as_is_known(opened: Open) -> None:
     hidden = sighting("nat", step=77, addresses=())
-    watch, _ = opened(FakePeer(status("a", hidden)))
-    peer = named(watch.poll(), "nat")
-    assert (peer.state, peer.source, peer.step, peer.address) == ("training", "others", 77, "")
-    assert not peer.figures and peer.steps_s is None
+    gone = Sighting(Member("old", 1, 0, Phase.LEFT, 123), Standing.LEFT)
+    watch, _ = opened(FakePeer(status("a", hidden, gone, awaits=("b",))))
+    a, nat, old = watch.poll().peers
+    assert (a.state, a.awaits) == ("waiting", ("b",))
+    assert (nat.state, nat.source, nat.step, nat.address) == ("training", "others", 77, "")
+    assert not nat.figures and nat.steps_s is None
+    assert (old.state, old.step, old.incarnation) == ("left", 123, None)
 
 
 @pytest.mark.parametrize(
@@ -207,12 +210,6 @@ def test_figures_that_can_be_none_are_not_shown(opened: Open) -> None:
     assert told["peers"][0]["pushes"] is None
 
 
-def test_a_peer_that_waits_says_for_whom(opened: Open) -> None:
-    watch, _ = opened(FakePeer(status("a", awaits=("b",))))
-    seen = watch.poll().peers[0]
-    assert (seen.state, seen.awaits) == ("waiting", ("b",))
-
-
 def test_who_answers_no_more_is_silent_until_others_have_noticed(opened: Open) -> None:
     a, b = FakePeer(status("a", sighting("b", step=50))), FakePeer(status("b", sighting("a")))
     watch, network = opened(a, b)
@@ -297,10 +294,3 @@ def test_why_nobody_answers_is_said(opened: Open) -> None:
     network.why = "has no keys"
     with pytest.raises(TransportError, match="does not answer: has no keys"):
         watch.poll()
-
-
-def test_a_member_that_left_is_known_by_its_steps_alone(opened: Open) -> None:
-    gone = Sighting(Member("old", 1, 0, Phase.LEFT, 123), Standing.LEFT)
-    watch, _ = opened(FakePeer(status("a", gone)))
-    seen = named(watch.poll(), "old")
-    assert (seen.state, seen.step, seen.incarnation) == ("left", 123, None)

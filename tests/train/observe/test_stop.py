@@ -87,28 +87,6 @@ def test_a_loop_that_does_not_end_is_said_to_be_late(started: list[Member], tmp_
     assert started[0].peer.ended_by == "rumor stop"
 
 
-# Without signals the loop merges; under a rule of rounds nobody waits for one that never comes.
-@pytest.mark.extended
-@pytest.mark.parametrize(
-    ("rules", "signals"),
-    [(("gosgd", "gosgd:p=0.5"), True), (("allreduce",) * 2, True), (("allreduce",) * 2, False)],
-)
-def test_with_signals_the_process_ends_whatever_the_loop_does(
-    started: list[Member], tmp_path: Path, rules: tuple[str, str], signals: bool
-) -> None:
-    for number, rule in enumerate(rules):
-        given: dict[str, Any] = {"rule": rule, "signals": signals}
-        given |= {"linger_s": 1.0} if rule == "allreduce" else {}
-        started += [one_of(tmp_path, f"p{number}", 2, obeys=not signals, **given)]
-    assert asked(addresses(started)[0]).is_clean
-    for member in started:
-        member.thread.join(LIMIT_S)
-        assert not member.thread.is_alive()
-        assert (isinstance(member.error, SystemExit) and member.error.code == 0) is signals
-        if rules[0] == "gosgd":
-            assert member.peer.merged is not None and member.peer.merged.complete
-
-
 def test_with_keys_the_owner_alone_is_obeyed(started: list[Member], tmp_path: Path) -> None:
     keys = Swarm(tmp_path)
     files = {name: keys.machine(name) for name in ("m1", "m2", "m3")}

@@ -31,10 +31,6 @@ FRAMES: dict[str, Any] = {
 }
 
 
-MORTAL: dict[str, Any] = {"dead_s": 4.0}
-"""Where one is killed."""
-
-
 class Adding(Member):
     """A peer that adds its number to its model at every step."""
 
@@ -66,10 +62,8 @@ class Adding(Member):
         time.sleep(0.002 * self.number)
 
 
-def _end(members: list[Adding], *, now: bool = False) -> None:
-    """Wait until all have ended in order, which *now* they must not put off."""
-    for member in members if now else ():
-        member.steps = 0
+def _end(members: list[Adding]) -> None:
+    """Wait until all have ended in order."""
     for member in members:
         member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
@@ -126,52 +120,36 @@ def test_two_registers_arrive_as_they_were_sent(protocol: dict[str, Any], tmp_pa
     assert np.ptp(c) > 1
 
 
-def endless(folder: Path, rule: str, number: int, **settings: Any) -> list[Adding]:
-    """Members that train until their `steps` are set."""
-    return [Adding(each, folder, rule, steps=10**9, **settings) for each in range(number)]
-
-
-def _go_on(members: list[Adding], steps: int) -> None:
-    """Wait until each has taken so many steps more."""
-    goals = [len(member.history) + steps for member in members]
-
-    def have() -> bool:
-        assert all(member.thread.is_alive() for member in members)
-        return all(len(m.history) >= goal for m, goal in zip(members, goals, strict=True))
-
-    until(have)
-
-
-def _kill_last(members: list[Adding]) -> None:
-    """Let the last one train along for a while, and fall silent."""
+def survivors(folder: Path, rule: str) -> list[Adding]:
+    """Two of three that train until their `steps` are set, of which one has fallen silent."""
+    members = [Adding(n, folder, rule, steps=10**9, count=3, dead_s=4.0) for n in range(3)]
     until(lambda: all(len(member.history) >= 10 for member in members))
     members.pop().die()
+    return members
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", ELASTIC)
 def test_when_a_peer_is_killed_outer_rounds_go_on_without_it(name: str, tmp_path: Path) -> None:
-    rule = f"{name}:h=3"
-    members = endless(tmp_path, rule, 3, count=3, **MORTAL)
-    _kill_last(members)
+    members = survivors(tmp_path, f"{name}:h=3")
     # More than two rounds, so that the one in which it died is over.
-    _go_on(members, 9)
-    _end(members, now=True)
+    goals = [(member, len(member.history) + 9) for member in members]
+    until(lambda: all(member.error or len(member.history) >= goal for member, goal in goals))
+    for member in members:
+        member.steps = 0
+    _end(members)
     held = sum(account.weight for account in _accounts(members))
     # A few units that were under way to the third one, or from it, may be where nobody can tell.
     assert 2 * ONE - 100 * UNIT < held < 2 * ONE + 100 * UNIT
 
 
-@pytest.fixture
-def two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of four peers, two are told that they run on another machine."""
+@pytest.mark.extended
+def test_machines_gossip_and_the_peers_of_one_act_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of four peers, two are told that they run on another machine.
     machine = "rumor.train.runtime.opening._host"
     monkeypatch.setattr(machine, lambda config, rule: bytes([int(config.id[1:]) // 2 + 1]) * 16)
-
-
-@pytest.mark.extended
-@pytest.mark.usefixtures("two_machines")
-def test_machines_gossip_and_the_peers_of_one_act_as_one(tmp_path: Path) -> None:
     members = [Adding(number, tmp_path, "hybrid", steps=30, count=4) for number in range(4)]
     _end(members)
     account = audit(_accounts(members))
@@ -187,9 +165,7 @@ def test_machines_gossip_and_the_peers_of_one_act_as_one(tmp_path: Path) -> None
 
 @pytest.mark.extended
 def test_when_a_peer_is_killed_a_synchronous_rule_names_it_and_gives_up(tmp_path: Path) -> None:
-    members = endless(tmp_path, "dpsgd", 3, count=3, **MORTAL)
-    _kill_last(members)
-    for member in members:
+    for member in survivors(tmp_path, "dpsgd"):
         member.thread.join(LIMIT_S)
         assert isinstance(member.error, TrainingError)
         told = "p2 died in round .*dpsgd cannot continue without it"

@@ -1,8 +1,5 @@
 """Shares on their way take no more memory than is allowed, and no weight is lost by it."""
 
-import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,69 +22,39 @@ pytestmark = pytest.mark.live
 ROWS = 3000
 
 
-class Peaks:
-    """The most that peers have held, in models, looked at all the time."""
-
-    def __init__(self) -> None:
-        self.models: dict[Peer, float] = {}
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look)
-        self._thread.start()
-
-    def watched(self, peer: Peer) -> Peer:
-        self.models[peer] = 0.0
-        return peer
-
-    def close(self) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._over.wait(0.001):
-            for peer, most in [*self.models.items()]:
-                # What comes or goes just now may be counted twice, and not for longer than that.
-                found = min(self._seen(peer) for _ in range(3))
-                self.models[peer] = max(most, found)
-
-    def _seen(self, peer: Peer) -> float:
-        time.sleep(0.0005)
-        return peer.stats().memory.models
-
-
 @pytest.fixture
-def peaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Peaks]:
+def _bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffers, "_BOUND_BYTES_MIN", 0)
     monkeypatch.setattr(buffers, "_BOUNDED_BYTES_MIN", 0)
-    found = Peaks()
-    yield found
-    found.close()
 
 
 def peer(id: str, out: Path, join: str | None = None, *, shared_memory: bool = True) -> Peer:
     given: dict[str, Any] = {"rule": GoSGD(p=1.0), "topology": "complete", "linger_s": 5.0}
+    given["log_every"] = 1
     times = {"shared_memory": shared_memory}
     config = settings(id, times=times, out=out / id, join=join or (), **given)
     return Peer(nn.Linear(100, ROWS), config)
 
 
 @pytest.mark.extended
-def test_the_bound_holds_while_peers_join_exchange_and_leave(tmp_path: Path, peaks: Peaks) -> None:
-    members = [Member(peaks.watched(peer("a", tmp_path))).entered()]
+@pytest.mark.usefixtures("_bounded")
+def test_the_bound_holds_while_peers_join_exchange_and_leave(tmp_path: Path) -> None:
+    members = [Member(peer("a", tmp_path)).entered()]
     for id in "bcd":
         # One of them reads no memory of others, and all else is for sockets.
         late = peer(id, tmp_path, members[0].address, shared_memory=id != "b")
-        members.append(Member(peaks.watched(late)).entered())
+        members.append(Member(late).entered())
     with swarm(*members):
         until(lambda: all(member.mixed() > 10 for member in members))
         until(lambda: any(member.peer.stats().counters.no_memory for member in members))
     assert [member.error for member in members] == [None] * 4
-    assert all(0 < most <= 3.0 for most in peaks.models.values()), peaks.models
     account = audit(accounts(*(tmp_path / id for id in "abcd")))
     assert account.balanced and account.held == account.founded == ONE
     assert [member.peer.stats().memory.total_bytes for member in members] == [0] * 4
-    rows = [row for id in "abcd" for row in read_metrics(tmp_path / id / "metrics.jsonl")]
-    assert 0 < max(row["memory_bytes"] / row["model_bytes"] for row in rows) <= 3.0
-    assert max(row["no_memory"] for row in rows) > 0
+    tables = [read_metrics(tmp_path / id / "metrics.jsonl") for id in "abcd"]
+    for rows in tables:
+        assert 0 < max(row["memory_bytes"] / row["model_bytes"] for row in rows) <= 3.0
+    assert max(row["no_memory"] for rows in tables for row in rows) > 0
 
 
 @pytest.mark.extended
