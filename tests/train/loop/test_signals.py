@@ -9,70 +9,10 @@ from typing import Any, NoReturn
 import pytest
 from torch import nn
 
-from rumor.gossip import TrainingError, audit
+from rumor.gossip import TrainingError
 from rumor.gossip.transport.zmq_transport import Transport
-from rumor.gossip.weight import ONE
-from rumor.train import Peer, PeerConfig
-from rumor.train.loop.signals import SignalHandling
-from rumor.train.storage.jsonl import read_metrics
-from rumor.train.storage.ledger_file import read_ledgers
-
-from ...forked import Forked, forked
-from ...waiting import LIMIT_S, until
-
-SCRIPT = """
-import os, time
-from pathlib import Path
-from torch import nn
 from rumor.train import CheckpointConfig, Peer, PeerConfig
-
-out = Path(os.environ["RUMOR_OUT"])
-kept = CheckpointConfig(folder=out / "kept", every="never")
-with Peer(nn.Linear(8, 8), PeerConfig(checkpoint=kept, signals=True)) as peer:
-    while not (out.parent / "over").exists():
-        time.sleep(0.005)
-        peer.step(loss=1.0)
-"""
-
-
-def started(folder: Path, id: str) -> Forked:
-    (folder / "script.py").write_text(SCRIPT)
-    told = {"ID": id, "OUT": folder / id, "RENDEZVOUS": folder / "meet", "FOUNDERS": 2}
-    told |= {"RULE": "gosgd:p=0.5", "LOG_EVERY": 1, "LEAVE_S": LIMIT_S}
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in told.items():
-            patch.setenv(f"RUMOR_{name}", str(value))
-        return forked(folder / f"{id}.log", str(folder / "script.py"))
-
-
-def step_of(folder: Path) -> int:
-    rows = read_metrics(folder / "metrics.jsonl")
-    return rows[-1]["step"] if rows else 0
-
-
-@pytest.mark.extended
-@pytest.mark.live
-def test_a_signal_makes_a_peer_leave_in_order_and_the_others_go_on(tmp_path: Path) -> None:
-    leaver, stayer = (started(tmp_path, id) for id in ("leaver", "stayer"))
-    folders = tmp_path / "leaver", tmp_path / "stayer"
-    try:
-        until(lambda: min(map(step_of, folders)) >= 5, "both train")
-        leaver.send_signal(signal.SIGTERM)
-        assert leaver.wait(LIMIT_S) == 143, (tmp_path / "leaver.log").read_text()
-        steps = step_of(folders[1])
-        until(lambda: step_of(folders[1]) > steps + 5, "the other one goes on")
-        (tmp_path / "over").touch()
-        assert stayer.wait(LIMIT_S) == 0, (tmp_path / "stayer.log").read_text()
-    finally:
-        leaver.kill()
-        stayer.kill()
-    gone, here = map(read_ledgers, folders)
-    total = audit([*gone, *here])
-    assert total.held == total.founded == 2 * ONE
-    assert sum(account.weight for account in gone) == 0
-    assert list((folders[0] / "kept").glob("*.safetensors"))
-    told = "SIGTERM: this peer ends its step and leaves"
-    assert told in (tmp_path / "leaver.log").read_text()
+from rumor.train.loop.signals import SignalHandling
 
 
 def handle(number: int, frame: object) -> NoReturn:
@@ -88,16 +28,20 @@ def handle(number: int, frame: object) -> NoReturn:
         (signal.SIGUSR1, handle, (TrainingError, f"signal {signal.SIGUSR1}")),
     ],
 )
-def test_a_peer_that_leaves_by_a_signal_passes_it_on_once(
-    number: int, before: Any, error: tuple[type[BaseException], str]
+def test_a_peer_that_leaves_by_a_signal_keeps_a_checkpoint_and_passes_it_on_once(
+    number: int, before: Any, error: tuple[type[BaseException], str], tmp_path: Path
 ) -> None:
     earlier = signal.signal(number, before)
+    kept = CheckpointConfig(folder=tmp_path, every="never")
     try:
-        with Peer(nn.Linear(2, 1), PeerConfig(linger_s=0, signals=True)) as peer:
+        config = PeerConfig(linger_s=0, signals=True, checkpoint=kept)
+        with Peer(nn.Linear(2, 1), config) as peer:
+            peer.step()
             os.kill(os.getpid(), number)
             with pytest.raises(error[0], match=error[1]):
                 peer.step()
             assert peer.stats().has_left
+        assert list(tmp_path.glob("*.safetensors"))
         assert signal.getsignal(number) is before
     finally:
         signal.signal(number, earlier)

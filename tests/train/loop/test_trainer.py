@@ -80,20 +80,6 @@ def test_the_folder_tells_what_happened_and_loggers_the_same(tmp_path: Path) -> 
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_the_average_of_one_is_its_own_and_measuring_it_changes_no_bit(tmp_path: Path) -> None:
-    config = RunConfig(steps=60, seed=3, eval_every=20, eval_average_every=20)
-    run(config, PeerConfig(id="solo", seed=3, out=tmp_path))
-    rows = [r for r in read_metrics(tmp_path / "metrics.jsonl") if "average_peers" in r]
-    assert [row["step"] for row in rows] == [20, 40, 60]
-    for row in rows:
-        assert (row["average_peers"], row["average_missing"]) == (1, [])
-        assert row["average_accuracy"] == row["accuracy"]
-        assert row["average_test_loss"] == row["test_loss"]
-    require_plain(tmp_path, 60)
-
-
-@pytest.mark.extended
-@pytest.mark.live
 def test_a_folder_with_another_run_is_left_alone(tmp_path: Path) -> None:
     run(RunConfig(steps=1), PeerConfig(out=tmp_path))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}

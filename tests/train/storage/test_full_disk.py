@@ -180,21 +180,6 @@ def test_where_the_network_thread_fails_to_write_the_training_thread_says_so(
     assert kinds[-1] == "pushed"
 
 
-@pytest.mark.extended
-@pytest.mark.live
-def test_a_run_whose_ledger_fails_has_failed_and_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stop = threading.Event()
-    FullDisk(monkeypatch, "ledger.jsonl", room_bytes=100)
-    stop.set()
-    with pytest.raises(TrainingError, match=WHY):
-        run(RunConfig(), PeerConfig(id="a", out=tmp_path), stop=stop)
-    report = json.loads((tmp_path / "peer.json").read_text())
-    assert report["state"] == "failed" and "make room, and resume it" in report["error"]
-    assert rumor_threads() == []
-
-
 @pytest.mark.live
 def test_a_run_whose_metrics_fail_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -188,18 +188,13 @@ def test_the_digest_names_content_and_not_order() -> None:
     assert digest(one) != digest({"a": ones(1.0).reshape(3, 1), "b": torch.tensor(2)})
 
 
-def test_a_model_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    shared = ones(1.0)
-    path = tmp_path / "model.safetensors"
-    with pytest.raises(OSError):
-        save_model(tmp_path / "missing" / path.name, {"x": shared}, {})
-    save_model(path, {"x": shared}, {"peer": "a"})
-    assert [child.name for child in tmp_path.iterdir()] == [path.name]
-
-
 @pytest.mark.live
-@pytest.mark.parametrize("shards", [2, 5])
-def test_shards_are_merged_in_the_order_of_their_numbers(tmp_path: Path, shards: int) -> None:
+@pytest.mark.parametrize(
+    ("shards", "rule"), [(2, "gosgd"), (5, "gosgd"), (5, "sparta:fraction=0.2")]
+)
+def test_shards_are_merged_in_the_order_of_their_numbers(
+    tmp_path: Path, shards: int, rule: str
+) -> None:
     torch.manual_seed(0)
     models, weights = [], ([1] * shards, [3 * (shard % 2) for shard in range(shards)])
     for index in range(2):
@@ -207,7 +202,7 @@ def test_shards_are_merged_in_the_order_of_their_numbers(tmp_path: Path, shards:
         model.to(memory_format=torch.channels_last)
         model[1].weight = nn.Parameter(torch.randn(4, 4).t())
         model[2].weight = model[1].weight
-        peer = Peer(model, PeerConfig(shards=shards))
+        peer = Peer(model, PeerConfig(shards=shards, rule=rule, linger_s=0))
         path = tmp_path / f"{index}.safetensors"
         with peer:
             peer.save_model(path)

@@ -1,6 +1,5 @@
 """The task ``code``: packages held out whole, a model that cannot look ahead, a text all share."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ import torch
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from rumor.gossip.errors import ConfigError
-from rumor.sim import simulate
 from rumor.train.model import frozen_tensors
 from rumor.train.tasks.code import read_packages, standard_library
 from rumor.train.tasks.gpt import GPT, SIZES, GPTConfig, _rotated
@@ -121,11 +119,3 @@ def test_models_tell_on_which_text_they_train() -> None:
         (told,) = frozen_tensors(made(text=name), frozenset())
         hashes.append(told.checksum)
     assert hashes[0] != hashes[1]
-
-
-@pytest.mark.extended
-def test_workers_of_a_simulation_train_it(task: Task) -> None:
-    few = replace(task, test=(task.test[0][:8], task.test[1][:8]))
-    run = simulate(task=few, workers=2, steps=6, batch_size=2, topology="complete", threads=1)
-    losses = run.series["loss"]
-    assert losses[-1] < losses[0]

@@ -69,32 +69,6 @@ def staged_bytes(vector: Vector) -> int:
     return vector.memory.use().staged_bytes
 
 
-@pytest.mark.parametrize("wire", ["float32", "bfloat16", "int8", "topk:0.1"])
-@pytest.mark.parametrize("shards", [1, 3])
-def test_a_share_goes_from_bench_to_bench(wire: str, shards: int) -> None:
-    given: dict[str, Any] = {"shards": shards, "keeps_anchor": True, "sends_topk": True}
-    vectors = [Vector(model(), **given) for _ in range(2)]
-    sender, receiver = (TensorStore(v, rounding) for v in vectors)
-    drifted(vectors[0])
-    expected = Vector(model(), **given)
-    form = Form(wire)
-    for shard in range(shards):
-        share = ShareId("b", 1, 1, shard)
-        sender.take(Snapshot(shard, "x", form, shard))
-        size = form.size_bytes(vectors[0].schema, shard)
-        frame = sender.frame_of(send(shard, size))
-        assert frame is not None
-        payload = torch.frombuffer(bytearray(frame), dtype=torch.uint8)
-        land(receiver, payload, form, share)
-        assert receiver.is_sound(share, b"")
-        receiver.mix(Mix(share, 0.25, form))
-        expected.mix(payload, 0.25, form, shard)
-        sender.release(Release(shard))
-        assert sender.frame_of(send(shard, size)) is None
-    assert torch.equal(vectors[1].flats[0], expected.flats[0])
-    assert not torch.equal(vectors[1].flats[0], Vector(model()).flats[0])
-
-
 @pytest.mark.parametrize(("place", "cut"), [(0, 4096), (3000, 4096), (-1, 4096), (25, 101)])
 def test_a_frame_that_is_not_finite_spoils_the_share(place: int, cut: int) -> None:
     """Be a number cut apart by frames."""

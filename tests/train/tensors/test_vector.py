@@ -14,7 +14,6 @@ from rumor.gossip import ConfigError, TrainingError
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.types import stream
 from rumor.gossip.wire.formats import WIRES, Form
-from rumor.train.storage.merge import runs_of
 from rumor.train.tensors.vector import Vector
 
 COPY = Form(copy=True)
@@ -369,29 +368,6 @@ def test_what_is_not_finite_in_any_register_is_noticed() -> None:
     vector.combine("y", [(float("inf"), "x")])
     with pytest.raises(TrainingError, match="not finite"):
         vector.snapshot(("x", "y"), form)
-
-
-@pytest.mark.parametrize("scattered", [False, True])
-@pytest.mark.parametrize("shards", [1, 3, 7])
-def test_the_runs_of_shards_in_a_file_are_those_of_the_vector(shards: int, scattered: bool) -> None:
-    model = mixed(0)
-    vector = Vector(model, shards=shards, scattered=scattered)
-    sender = Vector(copy.deepcopy(model), shards=shards, scattered=scattered)
-    for flat in sender.flats:
-        flat.add_(1.0)
-    runs = runs_of(vector.schema)
-    state = model.state_dict()
-    for shard in range(shards):
-        # What moves with a shard is what the file says of it, and nothing else.
-        before = {name: state[name].clone().reshape(-1) for name in runs}
-        vector.mix(sender.snapshot(shard=shard), 1.0, shard=shard)
-        for name, several in runs.items():
-            own = torch.zeros(before[name].numel(), dtype=torch.bool)
-            for run in several:
-                own[run.start : run.stop] |= run.shard == shard
-            assert [run.start for run in several[1:]] == [run.stop for run in several[:-1]]
-            assert (several[0].start, several[-1].stop) == (0, len(own))
-            assert torch.equal(state[name].reshape(-1) != before[name], own)
 
 
 def test_a_register_on_demand_is_there_from_its_first_use_until_it_is_set_to_nothing() -> None:
