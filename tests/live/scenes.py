@@ -146,10 +146,10 @@ def resets(
 
 
 def stopped(
-    folder: Path, size_bytes: int, step_s: float, *, for_s: float, timing: str = "lan"
+    folder: Path, size_bytes: int, step_s: float, *, for_s: float, preset: str = "lan"
 ) -> Outcome:
     """SIGSTOP a peer until it is considered dead, and let it go on."""
-    with _relayed(folder, "abcd", size_bytes=size_bytes, step_s=step_s, p=0.5, timing=timing) as (
+    with _relayed(folder, "abcd", size_bytes=size_bytes, step_s=step_s, p=0.5, preset=preset) as (
         swarm,
         network,
     ):
@@ -176,7 +176,7 @@ def slow_link(folder: Path, size_bytes: int, step_s: float, *, link_bytes_s: flo
     """Join over a link that takes long for a copy, with heartbeats on."""
     least_s = size_bytes / link_bytes_s
     given = {"size_bytes": size_bytes, "step_s": step_s, "leave_s": 2 * least_s + 20}
-    with hosts(2, link_bytes_s) as laid, Swarm(folder, p=0.0, timing="lan", **given) as swarm:
+    with hosts(2, link_bytes_s) as laid, Swarm(folder, p=0.0, preset="lan", **given) as swarm:
         near, far = (f"tcp://{address}:7700" for address in laid.addresses)
         a = swarm.start("a", host=laid.command(0), bind=near)
         until(lambda: a.is_in, "the founder starts")
@@ -192,10 +192,10 @@ def slow_link(folder: Path, size_bytes: int, step_s: float, *, link_bytes_s: flo
 
 
 def one_way_cut(
-    folder: Path, size_bytes: int, step_s: float, *, for_s: float, timing: str = "local"
+    folder: Path, size_bytes: int, step_s: float, *, for_s: float, preset: str = "local"
 ) -> Outcome:
     """Let nothing get from one peer to another for a while; the way back stays open."""
-    with _relayed(folder, "abc", size_bytes=size_bytes, step_s=step_s, p=0.5, timing=timing) as (
+    with _relayed(folder, "abc", size_bytes=size_bytes, step_s=step_s, p=0.5, preset=preset) as (
         swarm,
         network,
     ):
@@ -238,7 +238,7 @@ def dial_out_only(folder: Path, size_bytes: int, step_s: float, *, pushes: int =
 
 
 def half_killed(
-    folder: Path, size_bytes: int, step_s: float, *, peers: int = 16, timing: str = "local"
+    folder: Path, size_bytes: int, step_s: float, *, peers: int = 16, preset: str = "local"
 ) -> Outcome:
     """SIGKILL half of the peers at the same moment."""
     ids = [f"p{number:02}" for number in range(peers)]
@@ -250,7 +250,7 @@ def half_killed(
         rendezvous=str(folder / "meeting"),
         founders=peers,
         topology="exponential",
-        timing=timing,
+        preset=preset,
     ) as swarm:
         trainees = [swarm.start(id) for id in ids]
         until(lambda: all(each.sees(*ids) for each in trainees), "all have founded")

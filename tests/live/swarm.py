@@ -5,9 +5,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Self
@@ -19,7 +19,6 @@ from rumor.train.storage.ledger_file import ledger_paths, read_ledgers
 
 from ..forked import Forked, forked
 from ..waiting import LIMIT_S
-from .trainee import Orders
 
 __all__ = ["Pause", "Swarm", "Trainee"]
 
@@ -40,17 +39,14 @@ class Pause:
 class Trainee:
     """One peer, through all its lives: each is a process, all have one folder."""
 
-    def __init__(self, orders: Orders, host: Sequence[str]) -> None:
-        self.orders = orders
-        self.folder = Path(orders.out)
+    def __init__(
+        self, id: str, folder: Path, orders: Mapping[str, Any], host: Sequence[str]
+    ) -> None:
+        self.id, self.folder = id, folder
+        self._orders = json.dumps({"id": id, "out": str(folder), **orders})
         self._host = host
         self._process: subprocess.Popen[bytes] | Forked | None = None
         self._rows_before = 0
-
-    @property
-    def id(self) -> str:
-        """Its name."""
-        return self.orders.id
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -103,11 +99,11 @@ class Trainee:
         """Begin a life."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._rows_before += len(self.rows)
-        log, orders = self.folder / "stderr", json.dumps(asdict(self.orders))
+        log = self.folder / "stderr"
         if not self._host:
-            self._process = forked(log, str(_ROOT / "tests" / "live" / "trainee.py"), orders)
+            self._process = forked(log, str(_ROOT / "tests" / "live" / "trainee.py"), self._orders)
             return
-        words = [sys.executable, "-m", "tests.live.trainee", orders]
+        words = [sys.executable, "-m", "tests.live.trainee", self._orders]
         with open(log, "ab") as errors:
             self._process = subprocess.Popen(
                 [*self._host, *words],
@@ -154,14 +150,14 @@ class Swarm:
 
     Args:
         folder: Made if it is not there.
-        orders: What all of them are told; ids and folders are filled in.
+        orders: What all of them are told, see `trainee.train`; ids and folders are filled in.
     """
 
     def __init__(self, folder: Path, **orders: Any) -> None:
         self.trainees: dict[str, Trainee] = {}
         self.killed: list[Life] = []
         self._folder = folder
-        self._orders = Orders(id="x", out="", **orders)
+        self._orders = orders
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -172,8 +168,8 @@ class Swarm:
 
     def start(self, id: str, *, host: Sequence[str] = (), **orders: Any) -> Trainee:
         """Start a peer, and do not wait."""
-        given = replace(self._orders, id=id, out=str(self._folder / id), **orders)
-        trainee = self.trainees[id] = Trainee(given, host)
+        trainee = Trainee(id, self._folder / id, self._orders | orders, host)
+        self.trainees[id] = trainee
         trainee.start()
         self._stack.callback(trainee.kill)
         return trainee

@@ -47,7 +47,7 @@ def test_resets_in_mid_transfer_lose_no_weight_and_the_newcomer_joins_in_the_end
 
 @pytest.mark.slow
 def test_a_stopped_peer_is_missed_comes_back_and_holds_nobody_for_dead(tmp_path: Path) -> None:
-    outcome = stopped(tmp_path, MB, STEP_S, for_s=15, timing="local")
+    outcome = stopped(tmp_path, MB, STEP_S, for_s=15, preset="local")
     assert outcome.audit.held == outcome.audit.founded
 
 

@@ -12,8 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -29,51 +29,7 @@ from rumor.train import Peer, PeerConfig
 from rumor.train.storage.jsonl import MetricsLog
 from rumor.train.tensors.buffers import keep_pages
 
-__all__ = ["Orders", "train"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
-    """What one process is told; what PeerConfig and ProtocolConfig have too means the same."""
-
-    id: str
-    out: str
-    size_bytes: int
-    """Of its float32 model."""
-    step_s: float
-    """How long an optimizer step sleeps."""
-    p: float = 0.1
-    bind: str | None = "tcp://127.0.0.1:*"
-    join: tuple[str, ...] = ()
-    rendezvous: str | None = None
-    founders: int = 1
-    relays: dict[str, str] = field(default_factory=dict)
-    """What is dialled in place of an address."""
-    shards: int = 1
-    leave_s: float = 10.0
-    topology: str = "complete"
-    timing: str = "local"
-    """Preset of times."""
-    protocol: dict[str, Any] | None = None
-    """Other fields of ProtocolConfig."""
-
-    def peer_config(self) -> PeerConfig:
-        """The same in the peer's own words."""
-        protocol: dict[str, Any] = {"shared_memory": False, **timing(self.timing)}
-        return PeerConfig(
-            id=self.id,
-            out=Path(self.out),
-            bind=self.bind,
-            join=tuple(self.join),
-            rendezvous=Path(self.rendezvous) if self.rendezvous else None,
-            founders=self.founders,
-            shards=self.shards,
-            topology=self.topology,
-            rule=GoSGD(self.p),
-            linger_s=0,
-            leave_s=self.leave_s,
-            protocol=ProtocolConfig(**protocol | (self.protocol or {})),
-        )
+__all__ = ["train"]
 
 
 class _Relayed(Transport):
@@ -93,24 +49,46 @@ class _Relayed(Transport):
         super().dismiss(self._relays.get(address, address))
 
 
-def train(orders: Orders) -> None:
-    """Take part until a signal comes."""
+def train(
+    *,
+    out: str,
+    size_bytes: int,
+    step_s: float,
+    p: float = 0.1,
+    preset: str = "local",
+    relays: Mapping[str, str] = MappingProxyType({}),
+    **changes: Any,
+) -> None:
+    """Take part until a signal comes.
+
+    Args:
+        out: Its folder.
+        size_bytes: Of its float32 model.
+        step_s: How long an optimizer step sleeps.
+        p: Of its rule.
+        preset: Of its times.
+        relays: What is dialled in place of an address.
+        changes: Other fields of PeerConfig.
+    """
+    protocol = ProtocolConfig(**{"shared_memory": False, **timing(preset)})
+    given: dict[str, Any] = {"topology": "complete", "linger_s": 0, "leave_s": 10.0, **changes}
+    config = PeerConfig(out=Path(out), rule=GoSGD(p), protocol=protocol, **given)
     stop, abandon = threading.Event(), threading.Event()
     signal.signal(signal.SIGINT, lambda number, frame: abandon.set())
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
-    Path(orders.out).mkdir(parents=True, exist_ok=True)
-    flat = nn.Parameter(torch.ones(orders.size_bytes // 4))
-    peer = Peer(nn.ParameterList([flat]), orders.peer_config())
+    Path(out).mkdir(parents=True, exist_ok=True)
+    flat = nn.Parameter(torch.ones(size_bytes // 4))
+    peer = Peer(nn.ParameterList([flat]), config)
     peer._stop = stop
-    peer._opens = lambda config: _Relayed(config, orders.relays)
-    log = MetricsLog(Path(orders.out) / "steps.jsonl")
+    peer._opens = lambda config: _Relayed(config, relays)
+    log = MetricsLog(Path(out) / "steps.jsonl")
     with peer:
         log.write(_row(peer, time.monotonic(), 0.0, 0.0))
         while not stop.is_set():
             began_s = time.monotonic()
             with torch.no_grad():
                 flat[:1000].add_(0.001)
-            time.sleep(orders.step_s)
+            time.sleep(step_s)
             slept_s, slept_cpu_s = time.monotonic(), time.thread_time()
             peer.step()
             log.write(
@@ -145,6 +123,4 @@ if __name__ == "__main__":
         format="%(asctime)s.%(msecs)03d %(message)s",
         datefmt="%H:%M:%S",
     )
-    given = json.loads(sys.argv[1])
-    assert set(given) <= {field.name for field in fields(Orders)}
-    train(Orders(**given))
+    train(**json.loads(sys.argv[1]))

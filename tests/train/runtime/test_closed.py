@@ -102,6 +102,7 @@ def alone(out: Path, how: str) -> list[weakref.ref[Any]]:
     with suppress(TrainingError, TransportError), peer:
         for _ in range(3):
             peer.step(loss=1.0)
+        assert (peer._running().journal is not None) is (how == "journaled")
         those += referred(peer)
         if how in FAILS:
             FAILS[how](peer)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rumor.gossip import ConfigError, GoSGD, ProtocolConfig, TrainingError
+from rumor.gossip import ConfigError, GoSGD, TrainingError
 from rumor.gossip.effects.effects import (
     Combine,
     Drop,
@@ -25,7 +25,6 @@ from rumor.gossip.effects.effects import (
 from rumor.gossip.effects.events import Event
 from rumor.gossip.effects.ledger import Entry as LedgerEntry
 from rumor.gossip.effects.ledger import Kind
-from rumor.gossip.rules.registry import spec_of
 from rumor.gossip.types import ShareId, SharePart
 from rumor.gossip.weight import UNIT
 from rumor.gossip.wire.codec import encode
@@ -36,7 +35,6 @@ from rumor.train.config import RunConfig
 from rumor.train.loop.trainer import run
 from rumor.train.model import fingerprint
 from rumor.train.storage.journal import (
-    JOURNAL,
     Began,
     Call,
     Closed,
@@ -205,6 +203,8 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes, message: str) -
     (tmp_path / "j").write_bytes(content)
     with pytest.raises(TrainingError, match=message):
         JournalFile(tmp_path / "j")
+    with pytest.raises(TrainingError, match="not understood"):
+        Head.from_json({"id": "ada"})
 
 
 def test_what_led_to_a_message_is_on_disk_before_the_message_leaves(tmp_path: Path) -> None:
@@ -252,48 +252,12 @@ def test_decisions_are_written_in_words() -> None:
     )
 
 
-def test_a_head_is_read_as_it_was_written() -> None:
-    head = Head(
-        id="ada",
-        incarnation=3,
-        addresses=("tcp://a:1",),
-        anchor=bytes(16),
-        schema=bytes(range(16)),
-        rule=spec_of(GoSGD(0.25, emission="per-second")),
-        topology="ring",
-        seed=7,
-        protocol=ProtocolConfig(gossip_s=0.5),
-        shards=2,
-        host=bytes(range(16)),
-        training={"task": "digits"},
-        machine={"torch": "2"},
-        unix_s=1.5,
-        clock_s=0.5,
-    )
-    assert Head.from_json(head.as_json()) == head
-    assert head.rule == "gosgd:p=0.25,emission=per-second"
-    with pytest.raises(TrainingError, match="not understood"):
-        Head.from_json({"id": "ada"})
-
-
 def test_a_rule_that_could_not_be_made_again_is_refused_at_the_start(tmp_path: Path) -> None:
     rule = type("Mine", (GoSGD,), {"name": "mine"})()
     config = PeerConfig(rule=rule, out=tmp_path / "run")
     with pytest.raises(ConfigError, match="has no function or class 'Mine'"):
         run(RunConfig(journal=True), config)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.live
-def test_a_run_leaves_a_journal_only_where_it_is_told_to(tmp_path: Path) -> None:
-    for journal in (False, True):
-        out = tmp_path / str(journal)
-        run(RunConfig(steps=3, journal=journal), PeerConfig(id="solo", out=out))
-        assert (out / JOURNAL).exists() is journal
-    records, closed = read(tmp_path / "True" / JOURNAL)
-    assert closed
-    steps = [r for r in records if isinstance(r, Call) and r.arguments.get("trained")]
-    assert [type(r) for r in records].count(Trained) == len(steps) == 3
 
 
 def starts_of(data: bytes | bytearray) -> list[int]:

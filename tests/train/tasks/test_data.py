@@ -376,18 +376,6 @@ def test_batches_on_a_gpu_are_those_of_the_cpu_and_augmented_there() -> None:
     assert torch.equal(torch.cuda.get_rng_state(gpu), state)
 
 
-@given(
-    n_own=st.integers(1, 20),
-    batch_size=st.integers(1, 25),
-    steps=st.lists(st.integers(0, 30), max_size=10),
-)
-def test_a_batch_depends_on_its_step_alone(n_own: int, batch_size: int, steps: list[int]) -> None:
-    used = Sampler(np.arange(n_own), batch_size, seed=1, peer="a")
-    for step in steps:
-        fresh = Sampler(np.arange(n_own), batch_size, seed=1, peer="a")
-        assert np.array_equal(used.batch(step), fresh.batch(step))
-
-
 @given(n_own=st.integers(1, 20), batch_size=st.integers(1, 25))
 def test_every_pass_has_each_sample_once(n_own: int, batch_size: int) -> None:
     sampler = Sampler(np.arange(n_own), batch_size, seed=0, peer="a")

@@ -9,28 +9,26 @@ from rumor.train.config import RunConfig
 from rumor.train.loop.learner import Learner
 from rumor.train.tasks.lr_schedule import LrSchedule, parse_lr_schedule
 
-
-def test_the_cosine_falls_from_one_to_the_floor() -> None:
-    schedule = parse_lr_schedule("cosine:floor=0.2")
-    assert schedule.factor(0.0) == 1.0
-    assert schedule.factor(0.5) == pytest.approx(0.6)
-    assert schedule.factor(0.25) == pytest.approx(1 - 0.8 * (1 - math.cos(math.pi / 4)) / 2)
-    assert schedule.factor(1.0) == schedule.factor(3.0) == pytest.approx(0.2)
+SHAPES = ("constant", "cosine", "linear")
 
 
-def test_the_line_falls_straight_and_constant_is_left_alone() -> None:
-    schedule = parse_lr_schedule("linear")
-    assert [schedule.factor(x) for x in (0.0, 0.25, 1.0, 2.0)] == [1.0, 0.75, 0.0, 0.0]
-    assert parse_lr_schedule("constant") == LrSchedule() and LrSchedule().is_constant
-
-
-@pytest.mark.parametrize("shape", ["constant", "cosine", "linear"])
-def test_a_warmup_rises_to_the_full_rate(shape: str) -> None:
-    schedule = parse_lr_schedule(f"{shape}:warmup=0.2")
-    assert schedule.factor(0.0) == 0.01  # nothing moves at a rate of 0
-    assert schedule.factor(0.1) == pytest.approx(0.5)
-    assert schedule.factor(0.2) == pytest.approx(1.0)
+@pytest.mark.parametrize(
+    ("text", "factors"),
+    [
+        ("linear", {0.0: 1.0, 0.25: 0.75, 1.0: 0.0, 2.0: 0.0}),
+        (
+            "cosine:floor=0.2",
+            {0.0: 1.0, 0.25: 0.6 + 0.4 * math.cos(math.pi / 4), 0.5: 0.6, 1.0: 0.2, 3.0: 0.2},
+        ),
+        # Nothing moves at a rate of 0.
+        *((f"{shape}:warmup=0.2", {0.0: 0.01, 0.1: 0.5, 0.2: 1.0}) for shape in SHAPES),
+    ],
+)
+def test_the_rate_goes_as_the_schedule_says(text: str, factors: dict[float, float]) -> None:
+    schedule = parse_lr_schedule(text)
+    assert {at: schedule.factor(at) for at in factors} == pytest.approx(factors)
     assert not schedule.is_constant
+    assert parse_lr_schedule("constant") == LrSchedule() and LrSchedule().is_constant
 
 
 @pytest.mark.parametrize(

@@ -92,18 +92,6 @@ def test_an_optimizer_made_before_goes_on_working_also_on_tensors_tied_by_their_
         assert torch.equal(ours, theirs)
 
 
-def test_mixing_is_the_weighted_average_and_allocates_nothing_lasting() -> None:
-    torch.manual_seed(0)
-    ours, theirs = Mixed(), Mixed()
-    receiver, sender = Vector(ours), Vector(theirs)
-    expected = [0.75 * a + 0.25 * b for a, b in zip(receiver.flats, sender.flats, strict=True)]
-    places = [flat.data_ptr() for flat in receiver.flats]
-    receiver.mix(sender.snapshot(), 0.25)
-    for flat, mean in zip(receiver.flats, expected, strict=True):
-        torch.testing.assert_close(flat, mean)
-    assert [flat.data_ptr() for flat in receiver.flats] == places
-
-
 @pytest.mark.parametrize("wire", ["float32", *LOSSY])
 def test_numbers_of_two_bytes_travel_as_they_are_in_any_format(wire: str) -> None:
     sender, receiver = (Vector(nn.Linear(9, 7, dtype=torch.bfloat16)) for _ in range(2))

@@ -110,15 +110,6 @@ def test_a_request_to_stop_ends_all_processes_at_one_step(tmp_path: Path) -> Non
         assert node.end() == [0, 0] and plain.end() == [0]
 
 
-def test_a_killed_follower_loses_no_weight(tmp_path: Path) -> None:
-    with nodes() as make:
-        node, plain, first = pair(make, tmp_path)
-        os.kill(first[1][1], signal.SIGKILL)
-        _, error, weights = node.told(0)
-        assert error and sum(weights) == 0
-        assert plain.told() == "has all"
-
-
 @pytest.mark.parametrize("dies_in", ["take", "mix"])
 def test_a_follower_that_dies_within_an_exchange_loses_no_weight(
     tmp_path: Path, dies_in: str
