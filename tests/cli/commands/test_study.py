@@ -145,6 +145,7 @@ def terminated() -> None:
     [
         (3, failing(KeyboardInterrupt()), 130, "stopped"),
         (3, failing(TransportError("Dask failed: it is gone")), 1, "Dask failed: it is gone"),
+        (3, failing(OSError(errno.ENOSPC, "No space left")), 1, "No space left"),
         (1, terminated, 130, "error: stopped; "),
         (2, terminated, 130, "error: stopped; "),
     ],

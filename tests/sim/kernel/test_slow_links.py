@@ -11,7 +11,7 @@ from rumor.sim.kernel.program import Slot
 from rumor.sim.models.network import NetworkConfig
 
 from ...faults import fault
-from ..fleets import LARGE, SMALL, fleet_of, live_on
+from ..fleets import LARGE, fleet_of
 
 NETWORK = NetworkConfig(latency_s=0.001, bandwidth_mbit=10.0)
 
@@ -36,18 +36,6 @@ FAULTS = [
     fault(18.0, "loss", rate=0.3, for_s=5.0),
     fault(20.0, "pause", peer="peer-3", for_s=2.0),
 ]
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("rule", ["gosgd", "sgp", "allreduce"])
-@pytest.mark.parametrize("schema", [SMALL, LARGE], ids=["small", "large"])
-def test_all_weight_is_found_whatever_goes_wrong(rule: str, schema: Any) -> None:
-    p = 1.0 if rule == "gosgd" else None
-    faults = FAULTS if rule != "allreduce" else FAULTS[-1:]
-    fleet = fleet_of(*faults, steps=120, rule=rule, p=p, network=NETWORK, schema=schema)
-    live_on(fleet, until_s=900.0, every_s=0.5)
-    assert fleet.over
-    assert min(worker.mixed for worker in fleet.workers) > 0
 
 
 def readers_of(fleet: Fleet) -> Counter[Slot]:

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rumor.gossip.errors import ConfigError
-from rumor.sim import simulate
 from rumor.sim.models.network import network_of
 from rumor.sim.storm import STORMS, draw_storm, read_storm
 from rumor.train.faults.schedule import LIVE_KINDS, Fault
@@ -107,14 +106,6 @@ def test_one_site_is_cut_off_from_the_others_and_uplinks_are_drawn_for_each_peer
     uplinks = [host["bandwidth_mbit"] for host in network["hosts"]]
     assert 10 <= min(uplinks) < 12 and 48 < max(uplinks) <= 50
     assert np.mean(uplinks) == pytest.approx(30, abs=3)
-
-
-@pytest.mark.extended
-def test_a_swarm_lives_through_one_with_all_its_weight() -> None:
-    faults = draw_storm("ft-diloco-125", 8, 30.0, seed=1, scale=120).faults
-    run = simulate(task="quadratic", workers=8, steps=400, faults=faults)
-    assert run.summary["crashes"] > 0
-    assert run.summary["weight_units_total"] == run.summary["weight_units_expected"]
 
 
 def test_an_unknown_name_is_answered_with_a_near_one() -> None:

@@ -64,12 +64,6 @@ def told(repetitions: range) -> tuple[int, int, int]:
     return wrong, before, missed
 
 
-@pytest.mark.extended
-def test_a_share_of_the_null_study_calls_nobody_worse() -> None:
-    wrong, _, _ = told(range(2))
-    assert wrong == 0
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_null_study_is_wrong_no_more_often_than_its_level() -> None:

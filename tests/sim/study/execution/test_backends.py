@@ -91,35 +91,6 @@ def test_processes_of_this_machine_give_the_same_bytes(
     assert tables_of(folder) == expected
 
 
-SHORT_LIVED = """
-import os, sys
-def deadly(order):
-    if order == 'die':
-        os.kill(os.getpid(), 9)
-    return order
-"""
-MAIN = """
-from deadly import deadly
-from rumor.sim.study.execution.backends import answers, read_backend
-if __name__ == '__main__':
-    print(list(answers(read_backend('loky'), deadly, ['die'], 2)))
-    print(*sorted(map(str, answers(read_backend('loky'), deadly, ['a', 'die', 'b', 'c'], 2))))
-"""
-
-
-@pytest.mark.extended
-@pytest.mark.live
-def test_a_process_that_is_killed_is_told_and_the_next_study_has_new_ones(tmp_path: Path) -> None:
-    (tmp_path / "deadly.py").write_text(SHORT_LIVED)
-    (tmp_path / "main.py").write_text(MAIN)
-    done = called("main.py", cwd=tmp_path)
-    lost, found = done.stdout.splitlines()
-    assert lost == "[Lost(order='die')]", done.stderr
-    # One beside it may be lost with it, whichever that is; the others have new processes.
-    assert "Lost(order='die')" in found and found.count("Lost") <= 2, done.stderr
-    assert len(found.split()) == 4, found
-
-
 def called(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
     """A Python of its own: what has other processes leaves threads, sockets and handlers behind."""
     command = [sys.executable, *words]
@@ -211,6 +182,28 @@ def test_a_trial_that_kills_its_dask_worker_fails_alone(
 
 
 @pytest.mark.live
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("loky", marks=pytest.mark.extended),
+        pytest.param(
+            "ray",
+            marks=[
+                *(pytest.mark.cluster, pytest.mark.slow),
+                pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed"),
+            ],
+        ),
+    ],
+)
+def test_a_trial_that_kills_its_process_fails_alone(deadly: Path, backend: str) -> None:
+    words = ("--backend", backend, "--jobs", "2", "--no-report")
+    done = called("-m", "rumor.cli", "study", "deadly.toml", "--out", "a", *words, cwd=Path.cwd())
+    assert done.returncode == 1 and "1 trial failed" in done.stderr, done.stderr
+    # What was killed along with it is tried again, alone.
+    assert_only_the_second_failed(load_results(Path("a")))
+
+
+@pytest.mark.live
 @pytest.mark.cluster
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -> None:
@@ -219,16 +212,6 @@ def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -
     done = called(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert tables_of(folder) == expected
-
-
-@pytest.mark.live
-@pytest.mark.cluster
-@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
-@pytest.mark.slow
-def test_a_trial_that_kills_its_process_of_ray_fails_alone(deadly: Path) -> None:
-    done = called("-m", "rumor.cli", "study", "deadly.toml", "--out", "a", *RAY, cwd=Path.cwd())
-    assert done.returncode == 1 and "1 trial failed" in done.stderr, done.stderr
-    assert_only_the_second_failed(load_results(Path("a")))
 
 
 @pytest.mark.live
