@@ -26,15 +26,6 @@ def operations(fleet: Fleet, *kinds: type) -> list[Any]:
     return [op for level in levels for op in level.operations if isinstance(op, kinds)]
 
 
-def test_founders_call_the_roll_and_train_as_if_nothing_could_go_wrong() -> None:
-    fleet = live_on(fleet_of(fault(1.0, "slow", peer=0, factor=1.0)))
-    assert stands(fleet) == [300] * 4
-    found = fleet.audit()
-    assert (found.founded, found.died, found.burned) == (4 * ONE, 0, 0)
-    assert fleet.traffic.mixed > 100
-    assert 0 < fleet.traffic.membership_bytes < fleet.traffic.bytes_sent
-
-
 def test_a_crash_takes_its_weight_along_and_all_survivors_notice() -> None:
     fleet = live_on(fleet_of(fault(5.0, "crash", peer=2)))
     assert not fleet.workers[2].running
@@ -98,15 +89,6 @@ def test_a_restarted_worker_goes_on_from_its_last_checkpoint() -> None:
     assert live_on(fleet).workers[1].steps == 300
 
 
-def test_a_worker_that_lost_its_disk_starts_from_nothing_and_joins() -> None:
-    fleet = fleet_of(fault(5.0, "crash", peer=1), fault(6.0, "restart", peer=1, state="lost"))
-    live_on(fleet, 6.5)
-    assert fleet.workers[1].steps < 10
-    assert operations(fleet, Start) == [Start(1, False)]
-    assert phase(fleet, 1) is Phase.TRAINING
-    assert live_on(fleet).audit().founded == 4 * ONE
-
-
 @pytest.mark.parametrize("state", ["kept", "lost"])
 def test_a_swarm_that_crashed_as_a_whole_founds_itself_anew_and_trains_on(state: str) -> None:
     fleet = live_on(fleet_of(fault(8.0, "mass-restart", for_s=3.0, state=state)))
@@ -134,22 +116,6 @@ def test_a_worker_that_stands_still_for_ever_keeps_nobody_waiting() -> None:
     fleet = live_on(fleet_of(fault(5.0, "pause", peer=1)), 1000.0)
     assert fleet.over and fleet.faults is not None
     assert fleet.faults.fault_report.stranded == (1,)
-
-
-def test_a_clock_that_jumps_stops_nobody() -> None:
-    jumps = [fault(5.0 + k, "clock-jump", peer=1, by_s=by_s) for k, by_s in enumerate((0.3, 5e3))]
-    fleet = live_on(fleet_of(*jumps))
-    assert stands(fleet) == [300] * 4
-    assert fleet.now < 40.0
-
-
-def test_a_leaver_hands_its_weight_on() -> None:
-    fleet = live_on(fleet_of(fault(5.0, "leave", peer=1)))
-    found = fleet.audit()
-    assert not fleet.workers[1].running
-    assert (found.died, found.burned) == (0, 0)
-    assert found.held + found.in_flight + found.stranded == 4 * ONE
-    assert stands(fleet)[1] < 60
 
 
 def test_a_worker_that_diverges_burns_its_weight() -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure
 
 from rumor.sim.study.analysis.ranking import comparisons
 from rumor.sim.study.metrics import METRICS
@@ -138,15 +137,6 @@ def test_where_not_every_seed_reaches_the_target_a_line_has_no_point() -> None:
     assert np.asarray(accuracy.lines[0].get_xdata()).tolist() == [0.1, 0.5, 1.0]
     # Every number is below, whether there is anything above it or not.
     assert [tick.get_text() for tick in time.get_xticklabels()] == ["0.1", "0.5", "1.0"]
-
-
-@pytest.mark.extended
-def test_a_picture_is_the_same_to_the_bit() -> None:
-    def drawn() -> Figure:
-        results = results_of({"rule": ["a name in no font: \u0bb5", "sgp"]}, seeds=1)
-        return charts.curves(comparisons(results), standing_in(results))
-
-    assert charts.png(drawn()) == charts.png(drawn())
 
 
 def test_each_panel_of_a_ranking_judges_by_its_own_metric() -> None:
