@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -201,46 +202,6 @@ def test_a_damaged_excerpt_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         read(monkeypatch, lambda question: [honest(question)])
 
 
-class Described:
-    """Stands in place of an `Observer`, and of the probe of each peer.
-
-    Args:
-        models: What each peer shows; of a schema alone, it shows nothing.
-    """
-
-    def __init__(self, models: dict[str, ModelRead | Schema], **states: State) -> None:
-        self._models, self._states = models, states
-        self._asked = ""
-
-    def poll(self) -> SwarmView:
-        names = sorted({*self._models, *self._states})
-        peers = [
-            PeerView(
-                id=name,
-                state=self._states.get(name, "training"),
-                source="self",
-                address="" if name == "hidden" else "10.0.0.1:7700",
-            )
-            for name in names
-        ]
-        return SwarmView(time_s=0.0, swarm=(b"s" * 16).hex(), answered=1, peers=tuple(peers))
-
-    @contextmanager
-    def probe(self, member: PeerView) -> Iterator["Described"]:
-        self._asked = member.id
-        yield self
-
-    def schema(self) -> Schema:
-        told = self._models[self._asked]
-        return told if isinstance(told, Schema) else told.schema
-
-    def model(self, schema: Schema, wait_s: float, tell: Callable[[float], None]) -> ModelRead:
-        told = self._models[self._asked]
-        if isinstance(told, Schema) or told.schema != schema:
-            raise TransportError("it trains another model")
-        return told
-
-
 def shown(peer: str, value: float, weight: int = ONE, **changes: Any) -> ModelRead:
     """The model of a peer, full of one value."""
     numbers = torch.full((SIZE // 4,), value).view(torch.uint8)
@@ -250,7 +211,31 @@ def shown(peer: str, value: float, weight: int = ONE, **changes: Any) -> ModelRe
 
 
 def once(models: dict[str, ModelRead | Schema], **states: State) -> Pulled:
-    described: Any = Described(models, **states)
+    """Pull from peers that show these models; of a schema alone, one shows nothing."""
+    peers = [
+        PeerView(
+            id=name,
+            state=states.get(name, "training"),
+            source="self",
+            address="" if name == "hidden" else "10.0.0.1:7700",
+        )
+        for name in sorted({*models, *states})
+    ]
+    view = SwarmView(time_s=0.0, swarm=(b"s" * 16).hex(), answered=1, peers=tuple(peers))
+
+    @contextmanager
+    def probe(member: PeerView) -> Iterator[Any]:
+        told = models[member.id]
+        own = told if isinstance(told, Schema) else told.schema
+
+        def model(schema: Schema, *_: object) -> ModelRead:
+            if isinstance(told, Schema) or own != schema:
+                raise TransportError("it trains another model")
+            return told
+
+        yield SimpleNamespace(schema=lambda: own, model=model)
+
+    described: Any = SimpleNamespace(poll=lambda: view, probe=probe)
     return pull_once(described, 1.0, lambda done, line: None)
 
 

@@ -1,7 +1,6 @@
 """Every rule between live peers, over real ZeroMQ on the loopback interface."""
 
 import re
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from rumor.train.tensors.vector import Vector
 
 from ...rules import ELASTIC, spec_of, topology_of
 from ...waiting import LIMIT_S, until
-from ..members import Member, accounts, linear, settings
+from ..members import Member, accounts, linear, settings, swarm
 
 pytestmark = pytest.mark.live
 
@@ -185,16 +184,11 @@ def test_nobody_trains_before_the_network_thread_has_carried_out_the_start_of_th
 
     monkeypatch.setattr(SharedCenters, "exchange", slowly)
 
-    given: dict[str, Any] = {"rule": "seasgd", "rendezvous": tmp_path, "founders": 2}
-    peers = [Peer(linear(), settings(name, leave_s=0.1, **given)) for name in "ab"]
+    def member(name: str) -> Member:
+        given: dict[str, Any] = {"rule": "seasgd", "rendezvous": tmp_path, "founders": 2}
+        peer = Peer(linear(), settings(name, leave_s=0.1, **given))
+        peer.on_start(lambda: early.extend({name} - done))
+        return Member(peer)
 
-    def enter(peer: Peer) -> None:
-        with peer:
-            early.extend({peer.id} - done)
-
-    threads = [threading.Thread(target=enter, args=(peer,)) for peer in peers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert done == {"a", "b"} and not early
+    with swarm(member("a"), member("b"), at_once=True):
+        assert done == {"a", "b"} and not early

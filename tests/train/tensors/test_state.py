@@ -152,39 +152,6 @@ def test_what_is_no_state_is_refused(plain: object) -> None:
         restore_state(plain, {})
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda p: torch.optim.AdamW(p, amsgrad=True),
-        lambda p: torch.optim.LBFGS(p, max_iter=3),
-        lambda p: torch.optim.SGD([{"params": [p[0]], "lr": 0.1}, {"params": p[1:]}], lr=0.2),
-    ],
-)
-def test_an_optimizer_goes_on_as_if_nothing_had_been(make: Any) -> None:
-    def trained(steps: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        inputs = torch.arange(8.0).reshape(4, 2)
-
-        def closure() -> torch.Tensor:
-            optimizer.zero_grad()
-            loss: torch.Tensor = model(inputs).square().mean()
-            loss.backward()
-            return loss
-
-        for _ in range(steps):
-            optimizer.step(closure)  # type: ignore[arg-type]
-
-    torch.manual_seed(0)
-    one, two = nn.Linear(2, 1), nn.Linear(2, 1)
-    first, second = (make(list(model.parameters())) for model in (one, two))
-    trained(3, one, first)
-    state = through({"model": one.state_dict(), "optimizer": first.state_dict()})
-    two.load_state_dict(state["model"])
-    second.load_state_dict(state["optimizer"])
-    for model, optimizer in ((one, first), (two, second)):
-        trained(3, model, optimizer)
-    assert torch.equal(one.weight, two.weight)
-
-
 def test_all_random_streams_go_on_where_they_stood() -> None:
     def draw() -> tuple[float, float, float]:
         return torch.rand(()).item(), np.random.random(), random.random()
