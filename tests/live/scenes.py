@@ -103,7 +103,11 @@ def receiver_killed(folder: Path, size_bytes: int, step_s: float) -> Outcome:
         broken = sum(len(x.pushed_to(first) - b.decided(first, x.life)) for x in (a, c))
         assert broken > 0, "no share was hit"
         assert b.life[1] > first[1]
-        return watch.outcome(swarm, **{"shares broken off": broken, "next life is in, s": back_s})
+        outcome = watch.outcome(
+            swarm, **{"shares broken off": broken, "next life is in, s": back_s}
+        )
+        assert outcome.audit.died > 0
+        return outcome
 
 
 def resets(
@@ -186,6 +190,7 @@ def slow_link(folder: Path, size_bytes: int, step_s: float, *, link_bytes_s: flo
         until(lambda: a.sees("a", "b") and b.sees("a", "b"), "they see each other")
         assert "silent" not in a.said() + b.said(), a.said() + b.said()
         assert a.rows[-1]["pushes"] == 1, "the copy was not sent once"
+        assert joined_s > least_s
         return watch.outcome(
             swarm, **{"in after, s": joined_s, "bytes over the link's rate, s": least_s}
         )

@@ -174,25 +174,6 @@ def test_the_average_of_a_swarm_that_stands_still_is_exact(changes: dict[str, An
             assert (stats.counters.mixed, stats.counters.refusals, stats.queue) == (copies, 0, 0)
 
 
-def test_peers_that_average_at_the_same_time_answer_one_another() -> None:
-    with standing("b") as every:
-        found, both = list[Average](), threading.Barrier(2)
-
-        def reading(each: Standing) -> Callable[[], None]:
-            def once() -> None:
-                each.before = lambda: None
-                both.wait(LIMIT_S)
-                found.append(each.peer.average(LIMIT_S))
-
-            return once
-
-        for each in every:
-            each.before = reading(each)
-        until(lambda: len(found) == 2)
-        assert [each.missing for each in found] == [(), ()]
-        assert torch.equal(found[0].state["first.weight"], found[1].state["first.weight"])
-
-
 @pytest.mark.extended
 def test_who_does_not_answer_in_time_is_named_and_counts_nothing() -> None:
     with standing("bc") as every:
