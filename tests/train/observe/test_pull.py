@@ -31,6 +31,7 @@ from .fake_network import FakeNetwork, FakePeer
 
 live = pytest.mark.live
 
+INLINE = {"inline_bytes_max": 1}
 Answers = Callable[[Envelope], Sequence[tuple[Envelope, bytes]]]
 
 
@@ -94,15 +95,19 @@ def test_the_average_is_read_from_outside_and_nothing_moves(tmp_path: Path) -> N
     "changes",
     [
         {"shards": 3},
-        {"times": {"wire": "int8"}},
+        {"times": INLINE | {"exact": True}},
+        {"times": INLINE | {"shared_memory": False, "wire": "int8"}},
         {"rule": Scattered()},
     ],
-    ids=["shards", "int8", "scattered"],
+    ids=["shards", "memory", "frames", "scattered"],
 )
 def test_the_average_is_exact_however_peers_exchange(changes: dict[str, Any]) -> None:
     # A layer takes two excerpts.
-    with standing(width=600, **changes) as (first, *others):
-        require_average(pulled(first, 4), [first, *others])
+    with standing(width=600, **changes) as every:
+        require_average(pulled(every[0], 4), every)
+        inside = every[0].reads().state
+        for name in ("first.weight", "first.bias", "norm.running_mean"):
+            np.testing.assert_array_equal(inside[name].numpy(), expected(every, name))
 
 
 @live

@@ -51,6 +51,7 @@ def ends(request: SwarmStop) -> dict[str, End]:
     return {id: peer.end for id, peer in request.peers.items()}
 
 
+@pytest.mark.extended
 def test_one_address_is_enough_to_end_all(started: list[Member], tmp_path: Path) -> None:
     started += [one_of(tmp_path, "p0", 3), one_of(tmp_path, "p1", 3)]
     started += [one_of(tmp_path, "p2", 3, bind=None)]

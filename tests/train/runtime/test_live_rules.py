@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from rumor.gossip import TrainingError, audit
+from rumor.gossip import Audit, TrainingError, audit
 from rumor.gossip.effects.effects import Exchange
-from rumor.gossip.effects.ledger import Account
 from rumor.gossip.protocol.rule import requirements_of
 from rumor.gossip.rules.registry import RULES, make_rule
 from rumor.gossip.weight import ONE, UNIT
@@ -61,23 +60,19 @@ class Adding(Member):
         time.sleep(0.002 * self.number)
 
 
-def _end(members: list[Adding]) -> None:
-    """Wait until all have ended in order."""
+def ended(members: list[Adding]) -> Audit:
+    """Wait until all have ended in order, and count what they hold."""
     for member in members:
         member.thread.join(LIMIT_S)
         assert not member.thread.is_alive() and member.error is None
-
-
-def _accounts(members: list[Adding]) -> list[Account]:
-    return accounts(*(member.peer.config.out or Path() for member in members))
+    return audit(accounts(*(member.peer.config.out or Path() for member in members)))
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("rule", [spec_of(name) for name in RULES])
 def test_a_swarm_ends_in_order_with_all_its_weight(rule: str, tmp_path: Path) -> None:
     members = [Adding(number, tmp_path, rule, steps=30, count=3) for number in range(3)]
-    _end(members)
-    account = audit(_accounts(members))
+    account = ended(members)
     shards = requirements_of(make_rule(rule)).shards
     assert account.balanced and account.held == account.founded == 3 * shards * ONE
     models = torch.stack([member.model.bias.detach() for member in members])
@@ -109,7 +104,7 @@ def test_two_registers_arrive_as_they_were_sent(protocol: dict[str, Any], tmp_pa
     """Gradient tracking, step by step: ``x+ = W (x - u + c)``, ``c+ = W (c - u) + u``."""
     rounds, rule = 12, "gradient-tracking"
     members = [Adding(n, tmp_path, rule, rounds, 3, **protocol) for n in range(3)]
-    _end(members)
+    ended(members)
     x, c, u = np.zeros(3), np.zeros(3), -np.arange(3.0)
     w = np.full((3, 3), 1 / 3)
     for round in range(rounds):
@@ -136,10 +131,8 @@ def test_when_a_peer_is_killed_outer_rounds_go_on_without_it(name: str, tmp_path
     until(lambda: all(member.error or len(member.history) >= goal for member, goal in goals))
     for member in members:
         member.steps = 0
-    _end(members)
-    held = sum(account.weight for account in _accounts(members))
     # A few units that were under way to the third one, or from it, may be where nobody can tell.
-    assert 2 * ONE - 100 * UNIT < held < 2 * ONE + 100 * UNIT
+    assert 2 * ONE - 100 * UNIT < ended(members).held < 2 * ONE + 100 * UNIT
 
 
 @pytest.mark.extended
@@ -150,8 +143,7 @@ def test_machines_gossip_and_the_peers_of_one_act_as_one(
     machine = "rumor.train.runtime.opening._host"
     monkeypatch.setattr(machine, lambda config, rule: bytes([int(config.id[1:]) // 2 + 1]) * 16)
     members = [Adding(number, tmp_path, "hybrid", steps=30, count=4) for number in range(4)]
-    _end(members)
-    account = audit(_accounts(members))
+    account = ended(members)
     assert account.balanced and account.held == account.founded == 4 * ONE
     for one, other in (members[:2], members[2:]):
         found = [torch.stack(each.history[:20]) for each in (one, other)]

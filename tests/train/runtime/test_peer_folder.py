@@ -90,36 +90,25 @@ def test_who_was_killed_before_its_first_checkpoint_keeps_its_name(tmp_path: Pat
         named.peer.resume()
 
 
-@pytest.mark.extended
-def test_objects_may_be_registered_after_resuming(tmp_path: Path) -> None:
+def test_objects_may_be_registered_after_resuming_if_the_state_is_theirs(tmp_path: Path) -> None:
     with (first := Loop(config(tmp_path))).peer:
         first.train(4)
     linear, normed = nn.Linear(3, 4), nn.BatchNorm1d(4)
     model = nn.Sequential(linear, normed, nn.Linear(4, 1))
-    optimizer = torch.optim.Adam(model.parameters())
-    peer = Peer(model, config(tmp_path))
+    parameters, peer = list(model.parameters()), Peer(model, config(tmp_path))
     assert peer.resume()
     assert torch.equal(linear.weight, first.first.weight)
     assert normed.num_batches_tracked is not None and int(normed.num_batches_tracked) == 4
-    peer.register(optimizer=optimizer)
+    with pytest.raises(ConfigError, match=r"of optimizer does not fit this SGD: it has .*betas.*"):
+        peer.register(optimizer=torch.optim.SGD(parameters, 0.1))
+    with pytest.raises(ConfigError, match="this Adam: ValueError: loaded state dict contains a"):
+        peer.register(optimizer=torch.optim.Adam(parameters[:1]))
+    peer.register(optimizer=(optimizer := torch.optim.Adam(parameters)))
     assert optimizer.param_groups[0]["lr"] == 0.025
     with pytest.raises(ConfigError, match="the state of scheduler: register it, too"), peer:
         pass
     with pytest.raises(ConfigError, match="no state of sampler: it has optimizer, scheduler"):
         peer.register(sampler=optimizer)
-
-
-def test_the_state_of_another_optimizer_is_refused(tmp_path: Path) -> None:
-    with (first := Loop(config(tmp_path))).peer:
-        first.train(2)
-    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
-    parameters, peer = list(model.parameters()), Peer(model, config(tmp_path))
-    peer.resume()
-    with pytest.raises(ConfigError, match=r"of optimizer does not fit this SGD: it has .*betas.*"):
-        peer.register(optimizer=torch.optim.SGD(parameters, 0.1))
-    with pytest.raises(ConfigError, match="this Adam: ValueError: loaded state dict contains a"):
-        peer.register(optimizer=torch.optim.Adam(parameters[:1]))
-    peer.register(optimizer=torch.optim.Adam(parameters))
 
 
 @pytest.mark.extended

@@ -56,12 +56,6 @@ def test_shared_gives_everything_to_everyone_even_more_peers_than_samples() -> N
     assert [part.tolist() for part in parts] == [[0, 1, 2]] * 5
 
 
-def test_a_small_alpha_means_few_classes_at_a_peer_and_a_large_one_all() -> None:
-    few = classes_per_peer(split("dirichlet:0.01", LABELS, 10, 0), LABELS)
-    all_of_them = classes_per_peer(split("dirichlet:1000", LABELS, 10, 0), LABELS)
-    assert np.mean(few) < 4 and all_of_them == [10] * 10
-
-
 def test_dirichlet_proportions_are_those_of_all_in_the_mean_and_nearer_for_a_larger_alpha() -> None:
     labels = np.minimum(np.arange(2000) % 4, 2)
     spreads = []

@@ -122,7 +122,7 @@ class Spread:
         return torch.equal(tensor.to_local(), part_of(whole, self.placements, self.sizes, self.at))
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(placed())
 @torch.no_grad()
 def test_parts_of_all_processes_make_the_whole_and_come_back(drawn: Drawn) -> None:
