@@ -19,10 +19,10 @@ from rumor.gossip.types import stream
 from rumor.gossip.weight import ONE, UNIT
 from rumor.sim import NetworkConfig, Swarm
 from rumor.sim.testing import Incident
-from rumor.train.tasks.data import Sampler
-from rumor.train.tasks.task import Task, sgd
+from rumor.train.tasks.task import Task
 
 from ..faults import fault
+from .batched.test_exactness import trained_by_hand
 from .test_simulate import tiny
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "test_my_task.py"
@@ -100,20 +100,10 @@ def test_a_swarm_of_one_is_plain_sgd_to_the_last_bit() -> None:
     swarm = Swarm(task, peers=1, seed=3)
     swarm.run(2.05)
 
-    torch.manual_seed(3)
-    model = task.model()
-    optimizer = sgd(model.parameters(), task.lr)
-    sampler = Sampler(np.arange(64), task.batch_size, seed=3, peer="peer-0")
-    inputs, targets = task.train
-    for step in range(20):
-        batch = torch.from_numpy(sampler.batch(step))
-        optimizer.zero_grad()
-        functional.mse_loss(model(inputs[batch]), targets[batch]).backward()
-        optimizer.step()
-
     assert swarm.steps("peer-0") == 20
     own = swarm.model("peer-0").state_dict()
-    assert all(torch.equal(own[name], value) for name, value in model.state_dict().items())
+    by_hand = trained_by_hand(task, ["peer-0"], 20, seed=3)
+    assert all(torch.equal(own[name], value) for name, value in by_hand.items())
     assert swarm.weights() == {"peer-0": 1.0}
     assert swarm.finish() and swarm.consensus_distance() == 0.0
 

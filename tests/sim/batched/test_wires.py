@@ -5,14 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import GoSGD, ProtocolConfig, RuleContext, TrainingError
-from rumor.gossip.effects.effects import Wait
+from rumor.gossip import TrainingError
 from rumor.gossip.errors import ConfigError
 from rumor.sim import simulate
 from rumor.sim.batched.vector_tasks import consensus
-from rumor.sim.models.network import NetworkConfig
-
-from ..bare import run_bare
 
 SETTINGS: dict[str, Any] = {
     "task": "digits",
@@ -37,50 +33,6 @@ def test_a_push_of_all_shards_does_what_a_push_of_the_whole_does() -> None:
     assert cut.summary["shards"] == 8 and whole.summary["shards"] == 1
     assert (cut.workers["weight_units"] == 8 * whole.workers["weight_units"]).all()
     assert np.allclose(cut.series["weight_quantiles"], whole.series["weight_quantiles"])
-
-
-class Early(GoSGD):
-    """Pushes for so many steps, and then lets all that is under way come to its end."""
-
-    def __init__(self, steps: int) -> None:
-        super().__init__(1.0)
-        self._steps = steps
-
-    def step(self, context: RuleContext) -> Wait | None:
-        self.p = float(context.step <= self._steps)
-        return super().step(context)
-
-
-def drifts(*, exact: bool, shards: int) -> list[float]:
-    """How far each shard's weighted sum has moved, in parts of what it is.
-
-    Vectors are pushed at each step, and three in ten shares get lost.
-    """
-    settings: dict[str, Any] = {"workers": 8, "topology": "complete", "steps": 1200, "every": 1200}
-    start, *_, end = run_bare(
-        consensus(dim=8 * shards),
-        lambda: Early(40),
-        network=NetworkConfig(latency_s=0.01, loss=0.3),
-        protocol=ProtocolConfig(exact=exact, shards_per_push=shards),
-        shards=shards,
-        **settings,
-    )
-    units = end.reading.weight_units
-    assert (units.sum(axis=0) == 8 * 2**40).all()
-    found = []
-    for shard in range(shards):
-        part = slice(8 * shard, 8 * shard + 8)
-        after = (units[:, shard] / 2**40) @ end.x[:, part]
-        moved = np.abs(after - start.x[:, part].sum(axis=0)).max()
-        found.append(float(moved / np.abs(start.x[:, part]).sum(axis=0).max()))
-    return found
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("shards", [1, 3])
-def test_lost_shares_move_the_mean_unless_the_exchange_is_exact(shards: int) -> None:
-    assert max(drifts(exact=True, shards=shards)) < 1e-12
-    assert min(drifts(exact=False, shards=shards)) > 1e-5
 
 
 @pytest.mark.extended

@@ -80,7 +80,7 @@ def test_the_result_hangs_on_no_number_of_processes() -> None:
 
 
 QUICK = ("accepts-more",)
-LATER = ("partial-as-whole", "first-shard-asked", "exact-without-values", "wrong-part-back")
+LATER = ("partial-as-whole", "first-shard-asked", "exact-without-values")
 
 
 @pytest.mark.parametrize(

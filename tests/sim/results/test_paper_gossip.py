@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import GoSGD, Rule
+from rumor.gossip import GoSGD, ProtocolConfig, Rule
 from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
 from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.sim import NetworkConfig, Run, simulate
@@ -207,12 +207,19 @@ LATE = NetworkConfig(latency_s=0.8 * STEP_S, jitter=0.5, duplicates=0.1)
 """Shares arrive one to several steps late, and some twice."""
 
 
-def end_of(rule: Callable[[], Rule], topology: str, network: str | NetworkConfig) -> Point:
+def end_of(
+    rule: Callable[[], Rule],
+    topology: str,
+    network: str | NetworkConfig,
+    *,
+    steps: int = 150,
+    **settings: Any,
+) -> Point:
     """A swarm of mixed speeds when all agree; `Point.x` has the mean that it started from taken
     away."""
     start, *_, end = run_bare(
-        consensus(dim=16), rule, workers=8, topology=topology, network=network, steps=150,
-        pace="lognormal:cv=0.5", speeds="1x:50%,2x:50%", every=150,
+        consensus(dim=16), rule, workers=8, topology=topology, network=network, steps=steps,
+        pace="lognormal:cv=0.5", speeds="1x:50%,2x:50%", every=steps, **settings,
     )  # fmt: skip
     return replace(end, x=end.x - start.x.mean(axis=0))
 
@@ -236,12 +243,19 @@ def test_push_sum_is_exact_under_delay_and_on_any_graph(
     assert np.abs(end.x).max() < 1e-4
 
 
-def test_a_share_that_comes_back_leaves_its_weight_with_newer_values() -> None:
-    """Where messages are lost, weights stay exact and all agree, on a mean that has moved a bit."""
-    end = end_of(SGP, "exponential", "lossy")
+@pytest.mark.parametrize(("exact", "shards"), [(False, 1), (True, 1), (True, 2)])
+def test_a_share_that_comes_back_leaves_its_weight_with_newer_values(
+    exact: bool, shards: int
+) -> None:
+    """Where messages are lost, weights stay exact and all agree, on a mean that has moved a bit.
+
+    An exact exchange brings the values back, too: the mean stays.
+    """
+    protocol = ProtocolConfig(exact=exact, shards_per_push=shards)
+    end = end_of(SGP, "exponential", "lossy", protocol=protocol, shards=shards, steps=300)
     assert end.reading.traffic.refusals > 0
-    assert np.abs(end.x - end.x.mean(axis=0)).max() < 1e-6
-    assert 1e-6 < np.abs(end.x).max() < 0.3
+    assert np.abs(end.x - end.x.mean(axis=0)).max() < 1e-10
+    assert np.abs(end.x).max() < 1e-10 if exact else 1e-6 < np.abs(end.x).max() < 0.3
 
 
 def weights_of(emission: str, p: float, size: int) -> tuple[float, float]:
