@@ -36,6 +36,9 @@ from rumor.train.storage.journal import (
     Trained,
     unpack,
 )
+from rumor.train.storage.jsonl import read_metrics
+from rumor.train.tasks.lr_schedule import parse_lr_schedule
+from rumor.train.tasks.registry import load_task
 
 from ...forked import forked, forked_peers
 from ...waiting import until
@@ -246,6 +249,26 @@ def test_rules_formats_and_shards_are_repeated_bit_for_bit(
     assert all(each in words for each in told)
     assert bool(calls(records, "measured")) == ("gosgd:p=0.5,robust=clip:tau=1" in settings)
     assert bool(calls(records, "trained_shard")) == ("gosgd:p=0.5,layers=3" in settings)
+
+
+@pytest.mark.live
+def test_learning_rates_follow_the_steps_of_the_swarm_and_do_so_again(
+    place: Path, tmp_path: Path
+) -> None:
+    run, text, total = tmp_path / "run", "cosine:warmup=0.1,floor=0.05", 60
+    settings = (f"--set=lr_schedule={text}", "--set=log_every=1", "--set=journal")
+    given = ("--task", "digits", "--total-steps", str(total), "--peers", "2", "--out", str(run))
+    launched(*given, settings=settings)
+    schedule, full = parse_lr_schedule(text), load_task("digits", seed=0).lr
+    rates = [full * schedule.after(steps, total) for steps in range(total)]
+    for index in range(2):
+        rows = read_metrics(run / "peers" / f"peer-{index}" / "metrics.jsonl")
+        known = [row["swarm_steps"] for row in rows]
+        assert [steps >= total for steps in known] == [False] * (len(known) - 1) + [True]
+        assert any(row["swarm_steps"] > row["step"] for row in rows)
+        assert [row["lr"] for row in rows[1:]] == pytest.approx([rates[n] for n in known[:-1]])
+    found = replay(run)
+    assert found.identical and all(peer.compared for peer in found.peers), found.difference
 
 
 @pytest.mark.extended
