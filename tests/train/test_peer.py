@@ -36,31 +36,16 @@ def founder(tmp_path: Path) -> Iterator[Member]:
         yield founder
 
 
-@pytest.mark.parametrize(
-    ("n", "alike"), [(4, True), pytest.param(2, False, marks=pytest.mark.extended)]
-)
-def test_founders_end_in_one_swarm_and_no_unit_is_lost(tmp_path: Path, n: int, alike: bool) -> None:
-    members = [
-        member(
-            1.0 if alike else float(i),
-            f"p{i}",
-            rendezvous=tmp_path / "r",
-            founders=n,
-            rule=GoSGD(p=1.0),
-            out=tmp_path / f"p{i}",
-        )
-        for i in range(n)
-    ]
+def test_founders_end_in_one_swarm_and_no_unit_is_lost(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"rendezvous": tmp_path / "r", "founders": 4, "rule": GoSGD(p=1.0)}
+    members = [member(1.0, id, out=tmp_path / id, **given) for id in "abcd"]
     with swarm(*members):
         until(lambda: all(member.mixed() > 3 for member in members))
-    assert [member.error for member in members] == [None] * n
-    if alike:
-        ends = [member.peer.merged for member in members]
-        assert [end and (end.complete, end.distance) for end in ends] == [(True, 0.0)] * n
-    account = audit(accounts(*(tmp_path / f"p{i}" for i in range(n))))
-    assert account.balanced and account.founded == n * ONE
-    # Escrow that was on its way when its owner gave up comes back later and is not burned.
-    assert account.held == account.founded if alike else account.burned > 0
+    assert [member.error for member in members] == [None] * 4
+    ends = [member.peer.merged for member in members]
+    assert [end and (end.complete, end.distance) for end in ends] == [(True, 0.0)] * 4
+    account = audit(accounts(*(tmp_path / id for id in "abcd")))
+    assert account.balanced and account.held == account.founded == 4 * ONE
 
 
 def test_another_model_is_refused_with_the_first_difference(founder: Member) -> None:
