@@ -40,7 +40,7 @@ class Browser:
         }
         wanted = {
             "goog:chromeOptions": options,
-            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+            "goog:loggingPrefs": {"browser": "ALL"},
         }
         made = self._ask("POST", "", {"capabilities": {"alwaysMatch": wanted}})
         self._at += f"/{made['sessionId']}"
@@ -73,16 +73,6 @@ class Browser:
     def complaints(self) -> list[str]:
         """What the page has written on the console, or failed in, since the last call."""
         return [entry["message"] for entry in self._ask("POST", "/se/log", {"type": "browser"})]
-
-    def requests(self) -> list[str]:
-        """Addresses that the page has asked for since the last call."""
-        entries = self._ask("POST", "/se/log", {"type": "performance"})
-        messages = [json.loads(entry["message"])["message"] for entry in entries]
-        return [
-            message["params"]["request"]["url"]
-            for message in messages
-            if message["method"] == "Network.requestWillBeSent"
-        ]
 
     def click(self, selector: str) -> None:
         """Click the first element that fits, as a finger would: it must be there to be seen."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import BENCHMARKS, main
-from benchmarks.harness import Result, Row, alternate, as_markdown
+from benchmarks.harness import alternate
 
 __all__: list[str] = []
 
@@ -70,9 +70,3 @@ def test_ways_take_turns_and_the_first_round_does_not_count() -> None:
     found = alternate({"a": lambda: way("a"), "b": lambda: way("b")}, rounds=2)
     assert calls == ["a", "b", "a", "b", "a", "b"]
     assert found == {"a": [3, 5], "b": [4, 6]}
-
-
-def test_a_result_becomes_a_table() -> None:
-    row = Row(name="a", ours=104776.4, reference=0.0, unit="s", note="none")
-    result = Result(name="x", title="What", rows=(row,))
-    assert as_markdown(result).splitlines()[-1] == "| a | 104,776 | 0 | 0.000 | s | none |"

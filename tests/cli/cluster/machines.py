@@ -11,8 +11,7 @@ from rumor.train.storage.jsonl import read_metrics
 
 from ...waiting import until
 
-__all__ = ["SCRIPT", "Machines"]
-
+__all__ = ["SCRIPT", "Machines", "free_port"]
 
 SCRIPT = """
 import argparse, os, time
@@ -65,7 +64,8 @@ sys.exit(run.wait())
 """
 
 
-def free_port(address: str) -> int:
+def free_port(address: str = "127.0.0.1") -> int:
+    """A port that nobody has there."""
     with sockets.socket() as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])

@@ -22,7 +22,7 @@ from rumor.train.storage.ledger_file import read_ledgers
 
 from ...waiting import LIMIT_S, until
 from .. import called as command_line
-from .machines import SCRIPT
+from .machines import SCRIPT, free_port
 
 RUMOR = (sys.executable, "-P", "-m", "rumor.cli")
 TASKS = 8
@@ -115,10 +115,7 @@ def test_a_task_runs_the_script_in_place_of_itself(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_list_of_addresses_makes_one_peer(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        own = f"{socket.gethostname()}:{probe.getsockname()[1]}"
-    told = {"RUMOR_JOIN": f"{own},node-b.invalid"}
+    told = {"RUMOR_JOIN": f"{socket.gethostname()}:{free_port()},node-b.invalid"}
     options = ("--rule", "gosgd:p=0.3", "--dry-run", "--json", "--out", "runs/x", "--", "mine.py")
     result = called(monkeypatch, told, *options)
     assert result.exit_code == 0, result.stderr

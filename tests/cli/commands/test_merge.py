@@ -34,29 +34,22 @@ def test_peers_are_merged_by_weight(tmp_path: Path) -> None:
     assert "left out" not in stdout
 
 
-def test_a_runs_folder_stands_for_all_its_peers(tmp_path: Path) -> None:
+def test_a_runs_folder_stands_for_all_its_peers_that_have_weight_and_have_not_failed(
+    tmp_path: Path,
+) -> None:
     run = tmp_path / "run"
     peer(run / "peers" / "a", 1.0, 1)
     peer(run / "peers" / "b", 3.0, 1)
+    peer(run / "peers" / "c", 9.0, 1, state="failed")
+    peer(run / "peers" / "d", 9.0, 0, state="left")
     (run / "model.safetensors").write_bytes(b"an older merged model")
     (run / "peers" / "killed").mkdir()
     status, stdout, _ = merge(run, "-o", tmp_path / "m.safetensors", "--json")
     assert status == 0
     result = json.loads(stdout)
     assert result["weights_units"] == {"id-a": 1, "id-b": 1} and len(result["digest"]) == 32
+    assert result["skipped"] == ["id-c", "id-d"]
     assert load_file(tmp_path / "m.safetensors")["x"][0] == 2
-
-
-def test_failed_peers_and_those_without_weight_are_left_out(tmp_path: Path) -> None:
-    peers = [
-        peer(tmp_path / "a", 1.0, 1),
-        peer(tmp_path / "b", 9.0, 1, state="failed"),
-        peer(tmp_path / "c", 9.0, 0, state="left"),
-    ]
-    status, stdout, _ = merge(*peers, "-o", tmp_path / "m.safetensors", "--json")
-    assert status == 0
-    assert json.loads(stdout)["skipped"] == ["id-b", "id-c"]
-    assert load_file(tmp_path / "m.safetensors")["x"][0] == 1
 
 
 def test_models_of_two_swarms_are_refused_with_the_peers_of_each(tmp_path: Path) -> None:

@@ -257,38 +257,6 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 @pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.usefixtures("undrawn")
-def test_each_peer_of_a_process_is_of_a_swarm_of_its_own_in_which_all_processes_meet() -> None:
-    Path("folds.py").write_text(FOLDS)
-    summary, _ = trained("-n", "2", "--rule=gosgd:p=0.5", "--", "folds.py")
-    assert [*summary["further"]] == ["last", "swarm-2"]
-    swarms = (summary, *summary["further"].values())
-    for each in swarms:
-        assert ends(each, "steps") == [20, 20] and each["weight_units_total"] == 2 * 2**40
-        assert Path(each["out"], "model.safetensors").exists()
-    assert len({each["digest"] for each in swarms}) == 3
-    logs = [Path(f"run/peers/peer-{index}/log.txt").read_text() for index in range(2)]
-    # All began with the model that the first process had drawn, another one in each swarm.
-    assert logs[0] == logs[1] and len({*logs[0].splitlines()}) == 3
-
-
-FOLDS = """
-import torch
-from torch import nn
-from rumor.train import Peer, environment
-
-torch.manual_seed(environment().index)
-for name in (None, None, "last"):
-    model = nn.Linear(4, 1)
-    with Peer(model, swarm=name) as peer:
-        print(model.weight[0, 0].item(), peer.members)
-        while peer.steps < 20:
-            peer.step()
-"""
-
-
-@pytest.mark.extended
-@pytest.mark.live
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("script", "options", "swarms"),
     [

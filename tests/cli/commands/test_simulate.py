@@ -241,14 +241,6 @@ def test_a_real_run_has_the_promised_keys_and_can_be_loaded() -> None:
     assert run.model is not None and run.workers["steps"].tolist() == [40] * 4
 
 
-@pytest.mark.extended
-def test_a_real_run_without_a_model_is_told_and_drawn() -> None:
-    result = simulate("--task", "noise", "-n", "8", "--steps", "50", "--out", "run")
-    assert result.exit_code == 0, result.stderr
-    assert "stationary" in result.stdout and "loss" not in result.stdout
-    assert Path("run/training.png").exists() and not Path("run/model.safetensors").exists()
-
-
 MODEL = """
 import torch
 from torch import nn
@@ -310,22 +302,3 @@ def test_what_a_run_will_take_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     with display_on(sys.stderr, "mine") as show:
         show(Progress(0, 60_000, 0.0, 0.0, None, None, cost=cost))
     assert told in capsys.readouterr().err
-
-
-def test_a_run_has_a_new_folder_to_itself_from_its_start(
-    fake: Fake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rumor.cli.run_folder.time.strftime", lambda form: "now")
-    seen: list[list[str]] = []
-    run = fake.run
-
-    def another_starts(config: SimulationConfig, *, progress: object, **_: object) -> Run:
-        seen.append(sorted(path.name for path in Path("runs").iterdir()))
-        if len(seen) == 1:
-            assert simulate("--set=plot=false").exit_code == 0
-        return run
-
-    monkeypatch.setattr(rumor.sim, "simulate", another_starts)
-    assert simulate("--set=plot=false").exit_code == 0
-    assert seen == [["sim-digits-now"], ["sim-digits-now", "sim-digits-now-2"]]
-    assert all((Path("runs") / name / "summary.json").exists() for name in seen[1])

@@ -14,6 +14,7 @@ from rumor.train import environment
 from rumor.train.faults.schedule import Fault
 from rumor.train.runtime.script.environment import Environment
 
+from ..cluster.machines import free_port
 from .fakes import job_of
 
 
@@ -50,25 +51,19 @@ def listens(folder: Path, id: str, port: int, written_s: float = 1.0) -> None:
     os.utime(path, (written_s, written_s))
 
 
-@pytest.fixture
-def free_port() -> int:
-    with sockets.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
 def test_a_life_that_kept_all_resumes_its_folder_at_the_same_port(
-    tmp_path: Path, free_port: int, run_folder: RunFolder
+    tmp_path: Path, run_folder: RunFolder
 ) -> None:
     _, one, _ = run_folder.found()
-    listens(tmp_path, "peer-1", free_port)
+    port = free_port()
+    listens(tmp_path, "peer-1", port)
     for name in ("options.json", "peer.json", "model.safetensors", "ledger.jsonl"):
         (one.folder / name).touch()
     after = run_folder.next_life(one, kept=True)
     told = told_to(after)
     assert told.resume and told.index == 1 and told.fields["founders"] == 1
     assert told.fields["id"] == after.id == "peer-1" and after.command == one.command
-    assert after.variables["RUMOR_BIND"] == f"tcp://127.0.0.1:{free_port}"
+    assert after.variables["RUMOR_BIND"] == f"tcp://127.0.0.1:{port}"
     assert (after.folder, after.earlier) == (one.folder, ())
     # What tells of an end would tell it of this life.
     kept = {"options.json", "former.peer.json", "former.model.safetensors", "ledger.jsonl"}
@@ -76,17 +71,18 @@ def test_a_life_that_kept_all_resumes_its_folder_at_the_same_port(
 
 
 def test_a_life_that_lost_all_begins_in_a_new_folder_under_the_same_name(
-    tmp_path: Path, free_port: int, run_folder: RunFolder
+    tmp_path: Path, run_folder: RunFolder
 ) -> None:
     _, one, _ = run_folder.found()
     assert told_to(one).fields["founders"] == 3
-    listens(tmp_path, "peer-1", free_port)
+    port = free_port()
+    listens(tmp_path, "peer-1", port)
     second = run_folder.next_life(one, kept=False)
     third = run_folder.next_life(second, kept=False)
     assert [second.folder.name, third.folder.name] == ["peer-1.life-2", "peer-1.life-3"]
     assert second.folder.is_dir() and third.earlier == (one.folder, second.folder)
     told = {"ID": "peer-1", "INDEX": "1", "COUNT": "3", "FOUNDERS": "1"}
-    told |= {"OUT": str(third.folder), "BIND": f"tcp://127.0.0.1:{free_port}"}
+    told |= {"OUT": str(third.folder), "BIND": f"tcp://127.0.0.1:{port}"}
     assert {name: third.variables[f"RUMOR_{name}"] for name in told} == told
     assert "RUMOR_RESUME" not in third.variables
 

@@ -78,12 +78,6 @@ def test_a_script_in_a_shell_hears_ctrl_c(tmp_path: Path) -> None:
     assert (place.folder / "heard").exists()
 
 
-def test_a_program_that_cannot_be_started_leaves_no_process(tmp_path: Path) -> None:
-    places = places_of(tmp_path, ("/nowhere/peer",), peers=2, steps=10)
-    with pytest.raises(OSError):
-        run(places, PressCtrlC(places, times=0))
-
-
 def test_peers_get_one_thread_each_unless_the_user_says_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ...gossip.transport.keyrings import Swarm
 from ...waiting import LIMIT_S, until
 from ..called import called
-from .test_stop import Run, free_port
+from ..cluster.machines import free_port
+from .test_stop import Run
 
 pytestmark = pytest.mark.live
 
@@ -87,21 +87,6 @@ def test_two_swarms_are_not_joined_at_once(run: Run, tmp_path: Path) -> None:
         assert causes(run.address, other.address, status=1) == [[], ["swarm"]]
         told = doctor(run.address, other.address, status=1)
         assert "a peer joins one swarm: give addresses of" in told
-
-
-@pytest.mark.extended
-def test_keys_are_used_where_they_are_let_in(run: Run, tmp_path: Path) -> None:
-    swarm = Swarm(tmp_path)
-    words = (run.address, "--key", swarm.machine("m1"), "--roster", swarm.file())
-    patience_s = 1.0
-
-    def is_told() -> bool:
-        nonlocal patience_s
-        patience_s *= 2
-        told = doctor(*words, "--timeout-s", patience_s, status=1)
-        return "it has no keys, and this peer would have some" in told
-
-    until(is_told)
 
 
 @pytest.mark.extended

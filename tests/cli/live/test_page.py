@@ -157,16 +157,6 @@ def test_no_name_in_the_graph_is_cut(window: Browser, width: int) -> None:
             await_that(window, CUT, is_=[])
 
 
-def test_it_asks_for_nothing_elsewhere(window: Browser, site: Site) -> None:
-    # The page before may still look for its server.
-    window.open("about:blank")
-    window.requests()
-    window.open(site.address)
-    await_that(window, NODES, is_=4)
-    asked = window.requests()
-    assert asked and all(address.startswith(site.address) for address in asked)
-
-
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_peers_say_is_never_taken_for_code(page: Browser, site: Site, name: str) -> None:
     honest, *others = swarm(4).peers

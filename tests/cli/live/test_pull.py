@@ -30,7 +30,9 @@ def members(tmp_path: Path) -> Iterator[list[Member]]:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_the_file_is_written_and_replaced(tmp_path: Path, members: list[Member]) -> None:
+def test_the_file_is_written_and_replaced_and_so_until_it_is_told_to_end(
+    tmp_path: Path, members: list[Member]
+) -> None:
     address, file = members[0].address.removeprefix("tcp://"), tmp_path / "model.safetensors"
 
     def written() -> bool:
@@ -50,28 +52,20 @@ def test_the_file_is_written_and_replaced(tmp_path: Path, members: list[Member])
     until(all_read)
     assert told["swarm"] == members[0].peer.stats().swarm and told["frozen"] == []
     assert [each["id"] for each in told["peers"]] == ["a", "b"] and not told["missing"]
-
-
-@pytest.mark.extended
-@pytest.mark.live
-def test_watching_goes_on_until_it_is_told_to_end(tmp_path: Path, members: list[Member]) -> None:
-    address, file = members[0].address.removeprefix("tcp://"), tmp_path / "model.safetensors"
     times: set[int] = set()
 
     def end_after_some() -> None:
-        until(file.exists)
-
         def seen() -> bool:
             times.add(file.stat().st_mtime_ns)
             # The line about a file follows it, and is there before the next file.
-            return len(times) > 2
+            return len(times) > 3
 
         until(seen)
         os.kill(os.getpid(), signal.SIGINT)
 
     ending = threading.Thread(target=end_after_some)
     ending.start()
-    told, _ = pull(address, "-o", file, "--watch", "0.1s")
+    watched, _ = pull(address, "-o", file, "--force", "--watch", "0.1s")
     ending.join(LIMIT_S)
-    assert told.count(f"{file}: the average of") > 1
+    assert watched.count(f"{file}: the average of") > 1
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [file.name]

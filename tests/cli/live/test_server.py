@@ -100,16 +100,6 @@ def test_a_stream_begins_with_everything_and_goes_on_with_views() -> None:
 
 
 @pytest.mark.extended
-def test_streams_that_are_open_end_with_the_server() -> None:
-    with served(a_view(2)) as site:
-        stream = site.events()
-        next(stream)
-        site.stop()
-        # It ends, and the reader need not leave first.
-        assert sum(1 for _ in stream) < 1000
-
-
-@pytest.mark.extended
 def test_no_name_ends_an_event_or_begins_another() -> None:
     peers = (a_peer(HOSTILE, loss=float("inf"), settings={HOSTILE: HOSTILE, "host": HOSTILE}),)
     with served(replace(a_view(2), peers=peers, events=())) as site:

@@ -1,7 +1,6 @@
 """``rumor stop``: real swarms end, and resume from their checkpoints."""
 
 import json
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +14,7 @@ from ...forked import Forked, forked
 from ...gossip.transport.keyrings import Swarm
 from ...waiting import LIMIT_S, until
 from ..called import called
+from ..cluster.machines import free_port
 
 
 def stop(*words: object, status: int = 0) -> tuple[str, str]:
@@ -27,12 +27,6 @@ def test_a_key_that_does_not_own_the_roster_is_refused(tmp_path: Path) -> None:
     keys = ("--key", swarm.machine("m1"), "--roster", swarm.file())
     _, error = stop("node-a:1", *keys, status=2)
     assert "m1.key is not the key of the owner of" in " ".join(error.split())
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Run:
@@ -136,19 +130,6 @@ def test_one_that_does_not_stop_is_status_1(run: Run) -> None:
     told, _ = stop(run.address, status=1)
     assert told.splitlines()[-1] == "0 of 2 peers have ended."
     assert "it takes no requests to stop (remote_stop=False)" in told
-
-
-@pytest.mark.extended
-@pytest.mark.live
-def test_with_keys_the_owner_stops_a_swarm(run: Run) -> None:
-    swarm = Swarm(run.folder)
-    keys = ("--key", str(swarm.machine("m1")), "--roster", str(swarm.file()))
-    own = ("--id", "m1", "--bind", run.address, "--task", "quadratic", "--steps", "1000000")
-    process = run.start("m1", *keys, *own, "--set", "step_s_min=0.01")
-    run.trains("m1", "founded a swarm")
-    told, _ = stop(run.address, "--key", swarm.owner_key(), *keys[2:])
-    assert "m1: gone after" in told
-    assert process.wait(LIMIT_S) == 0
 
 
 @pytest.mark.extended

@@ -1,8 +1,9 @@
-"""``rumor top``: what it prints, with which status it ends, and a real swarm."""
+"""``rumor top``: what it prints or serves, with which status it ends, and a real swarm."""
 
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,12 +11,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from urllib.request import urlopen
 
 import pytest
 from rich.console import Console
 from typer.testing import Result
 
-from rumor.cli.live import top
+from rumor.cli.live import top, web
 from rumor.cli.live.top import TopConfig, print_view
 from rumor.train.observe import observer as observer_module
 from rumor.train.observe.view import SwarmView
@@ -138,6 +140,60 @@ def test_keys_are_read(fake: Fake, tmp_path: Path) -> None:
     assert fake.given["keyring"].names == "m"
 
 
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """In place of a server, what it would be given; it is interrupted at once."""
+    found: dict[str, Any] = {}
+
+    def serve(*values: Any) -> None:
+        names = ("poll", "view", "listener", "every_s", "names")
+        found.update(zip(names, values, strict=True))
+        found["place"] = values[2].getsockname()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(observer_module, "Observer", Fake(a_view(4)))
+    monkeypatch.setattr(web, "serve", serve)
+    return found
+
+
+def test_it_prints_its_address_and_ends_well_when_interrupted(given: dict[str, Any]) -> None:
+    result = rumor_top("--web", "node-a:7700", "--every-s", "2")
+    assert result.exit_code == 0, result.output
+    host, port = given["place"]
+    assert host == "127.0.0.1" and port > 0
+    assert result.stdout == f"http://127.0.0.1:{port}/\n"
+    assert given["view"] == a_view(4) and given["every_s"] == 2.0
+    assert given["listener"].fileno() == -1
+
+
+def test_it_listens_where_it_is_told_to_and_answers_to_that_name(given: dict[str, Any]) -> None:
+    result = rumor_top("--web", "node-a:7700", "--listen", "localhost:0")
+    assert result.exit_code == 0, result.output
+    assert given["names"] == {"localhost", socket.gethostname().lower()}
+    assert given["place"][0] in ("127.0.0.1", "::1")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6")
+def test_it_listens_on_ipv6_too(given: dict[str, Any]) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("there is no IPv6 loopback")
+    result = rumor_top("--web", "node-a:7700", "--listen", "[::1]:0")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"http://[::1]:{given['place'][1]}/\n"
+
+
+def test_a_port_that_is_taken_is_said_to_be(given: dict[str, Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        result = rumor_top("--web", "node-a:7700", "--listen", f"127.0.0.1:{port}")
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    place = f"('127.0.0.1', {port}"
+    assert f"Address already in use (while attempting to bind on address {place}" in line
+
+
 @contextmanager
 def running(out: Path) -> Iterator[str]:
     """A swarm as `rumor launch` starts it; the address of one of its peers."""
@@ -161,7 +217,7 @@ def running(out: Path) -> Iterator[str]:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_swarm_of_real_processes_is_seen(tmp_path: Path) -> None:
+def test_a_swarm_of_real_processes_is_shown_on_a_terminal_and_a_page(tmp_path: Path) -> None:
     with running(tmp_path / "run") as address:
         told: dict[str, Any] = {}
 
@@ -173,6 +229,27 @@ def test_a_swarm_of_real_processes_is_seen(tmp_path: Path) -> None:
             return len(steps) == told["answered"] == 3 and all(steps)
 
         until(all_train, lambda: told)
+        command = [sys.executable, "-m", "rumor.cli", "top", "--web", address, "--every-s", "0.2"]
+        pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, **pipes) as page_server:
+            try:
+                assert page_server.stdout is not None
+                page = page_server.stdout.readline().strip()
+
+                def is_served() -> bool:
+                    with urlopen(f"{page}status.json", timeout=LIMIT_S) as answer:
+                        shown = json.load(answer)
+                    return len(shown["peers"]) == 3 and bool(shown["steps_s"])
+
+                until(is_served)
+                # A page that is open does not keep it from ending.
+                with urlopen(f"{page}events", timeout=LIMIT_S) as stream:
+                    assert stream.readline() == b"event: everything\n"
+                    page_server.send_signal(signal.SIGTERM)
+                    _, errors = page_server.communicate(timeout=LIMIT_S)
+            finally:
+                page_server.kill()
+    assert (page_server.returncode, errors) == (0, "")
     assert [peer["id"] for peer in told["peers"]] == ["peer-0", "peer-1", "peer-2"]
     assert {peer["settings"]["rule"] for peer in told["peers"]} == {"gosgd"}
     assert told["alive"] == told["answered"] == 3

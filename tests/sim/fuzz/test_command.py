@@ -68,6 +68,8 @@ def test_a_violation_ends_with_status_1_and_a_command_that_repeats_it(fuzz: Fuzz
     assert done.status == 1
     *_, left, again = done.stdout.splitlines()
     assert re.match(r"What is left of it: [0-3] faults?, \d+ workers\. Once more:", left)
+    # What happened last at whom it concerns.
+    assert "accepted" in done.stdout.partition("\nWhat is left")[0].splitlines()[-1]
     # Told as soon as it is found; where seeds take long, their number was told before.
     *before, news = done.stderr.splitlines()
     assert re.match(r"seed \d+ broke I3 at [\d.]+ s: ", news)

@@ -187,15 +187,6 @@ def test_pairs_are_exact_after_log2_n_rounds_and_not_before(topology: str, round
     assert (disagreement[:rounds] > 1e-3).all() and (disagreement[rounds:] < EXACT).all()
 
 
-@pytest.mark.parametrize("n", [6, 7, 12])
-def test_elsewhere_one_peer_exponential_is_never_exact_and_base_k_is(n: int) -> None:
-    """Takezawa et al., NeurIPS 2023: within 2 log2(n) + 2 rounds."""
-    never = rounds_of("one-peer-exponential", n, steps=10).series["disagreement"]
-    assert (never > 1e-9).all()
-    exact = rounds_of("base-k", n, steps=int(2 * np.log2(n) + 2)).series["disagreement"]
-    assert exact[0] > 1 and exact[-1] < EXACT
-
-
 def rounds_of(topology: str, n: int, steps: int) -> Run:
     return simulate(
         task=consensus(dim=4), rule="dpsgd", topology=topology, workers=n, steps=steps,

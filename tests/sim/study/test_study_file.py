@@ -126,13 +126,6 @@ def test_what_is_wrong_with_a_file_is_said_with_its_key(
         read_study(written(tmp_path, text))
 
 
-def test_a_file_or_name_that_is_none_is_answered() -> None:
-    with pytest.raises(ConfigError, match=r"gone\.toml cannot be read: No such file"):
-        find_study("gone.toml")
-    with pytest.raises(ConfigError, match="unknown study 'graph', did you mean 'graphs'"):
-        find_study("graph")
-
-
 @pytest.mark.extended
 @pytest.mark.parametrize("study", built_in_studies(), ids=lambda study: study.name)
 def test_a_study_that_comes_with_this_project_can_run(study: Any) -> None:
