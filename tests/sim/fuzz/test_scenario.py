@@ -5,9 +5,7 @@ from functools import cache
 import pytest
 
 from rumor.sim.fuzz import OPTIONS, Scenario, draw
-from rumor.sim.fuzz.scenario import FAULTS_S
 from rumor.sim.fuzz.scenario.faults import AIMS
-from rumor.train.faults.schedule import ATTACKS, KINDS, check_faults
 
 SEEDS = range(200)
 
@@ -53,21 +51,3 @@ def test_leaving_an_option_out_shifts_no_other_draw(option: str) -> None:
             assert less.ahead_s == full(seed).ahead_s
         for name in {"tells", "orderly"} - {option}:
             assert getattr(less, name) == getattr(full(seed), name)
-
-
-@pytest.mark.extended
-def test_every_kind_of_fault_is_drawn_and_in_no_seed_all_of_them() -> None:
-    drawn = [{fault.kind for fault in draw(seed, 6).faults} for seed in SEEDS]
-    all_kinds = set(KINDS) - set(ATTACKS)
-    assert set.union(*drawn) == all_kinds
-    assert all(kinds < all_kinds for kinds in drawn)
-    assert any(len(kinds) < 3 for kinds in drawn)
-
-
-@pytest.mark.parametrize("seed", range(0, 200, 10))
-def test_drawn_faults_can_be_written_down_and_are_of_the_swarm(seed: int) -> None:
-    scenario = draw(seed, 4)
-    check_faults(scenario.faults, scenario.peers)
-    times_s = [fault.at_s for fault in scenario.faults]
-    assert times_s == sorted(times_s)
-    assert scenario.faults_s >= FAULTS_S
