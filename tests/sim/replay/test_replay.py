@@ -243,8 +243,10 @@ def test_rules_formats_and_shards_are_repeated_bit_for_bit(
 def test_learning_rates_follow_the_steps_of_the_swarm_and_do_so_again(
     place: Path, tmp_path: Path
 ) -> None:
-    run, text, total = tmp_path / "run", "cosine:warmup=0.1,floor=0.05", 60
-    settings = (f"--set=lr_schedule={text}", "--set=log_every=1", "--set=journal")
+    run, text, total = tmp_path / "run", "cosine:warmup=0.1,floor=0.05", 120
+    # Slow enough that each hears of the other's steps.
+    pace = ("--set=step_s_min=0.02", "--set=gossip_s=0.05")
+    settings = (f"--set=lr_schedule={text}", "--set=log_every=1", "--set=journal", *pace)
     given = ("--task", "digits", "--total-steps", str(total), "--peers", "2", "--out", str(run))
     launched(*given, settings=settings)
     schedule, full = parse_lr_schedule(text), load_task("digits", seed=0).lr
