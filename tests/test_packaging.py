@@ -50,14 +50,3 @@ def test_every_folder_of_modules_is_packed() -> None:
 def test_the_console_script_can_be_called() -> None:
     (script,) = entry_points(group="console_scripts", name="rumor")
     assert callable(script.load())
-
-
-def test_studies_and_all_that_a_report_is_made_of_are_there() -> None:
-    from rumor.sim.study import built_in_studies
-    from rumor.sim.study.report.page import page
-
-    from .sim.study.made_up import results_of
-
-    assert {"graphs", "scale"} <= {study.name for study in built_in_studies()}
-    text = page(results_of({"topology": ["ring", "complete"]}))
-    assert "<style>" in text

@@ -1,7 +1,6 @@
 """``rumor simulate --against``: a live run and a simulation of it, side by side."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,39 +12,26 @@ from rumor.sim.results.run import Run
 from ...forked import forked_peers
 from ...sim.live_folders import leave_run
 from ...sim.made_up import made_up
+from ...sim.results.test_compare import simulated
 from ..called import called
 
 
-@pytest.fixture
-def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Simulate a run that is just as fast as the first live one, and at 0.9 when it is."""
-    run = made_up(workers=4, points=301)
-    time_s = np.linspace(0.0, 30.0, 301)
-    steps = 25 / 3 * time_s / 1.0
-    accuracy = np.minimum(0.95, time_s / 10)
-    series = dict(run.series) | {
-        "time_s": time_s,
-        "steps": steps,
-        "bytes_sent": 4400 * steps,
-        # What the sketches of the live run say.
-        "consensus_distance": np.full(301, 0.35),
-        "accuracy": accuracy,
-        "accuracy_quantiles": np.repeat(accuracy[:, None], 5, axis=1),
-    }
-    workers = dict(run.workers) | {"steps": np.array([300, 300, 300, 100])}
-    whole = Run(summary=run.summary | {"seed": 1}, series=series, workers=workers)
+def test_whether_runs_agree_is_said_with_the_status_and_where_they_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, perfect = made_up(workers=4, points=301), simulated()
+    sketched = {"consensus_distance": np.full(301, 0.35)}
+    whole = Run(
+        summary=run.summary | {"seed": 1},
+        series={**run.series, **perfect.series, **sketched},
+        workers={**run.workers, **perfect.workers},
+    )
     monkeypatch.setattr("rumor.cli.commands.simulate._run", lambda config: whole)
 
     def compare(live: Path, *options: str, out: str = "sim") -> Any:
         more = ("--set=plot=false", "--out", str(tmp_path / out), *options)
         return called("simulate", "-n", "4", "--against", live, *more)
 
-    return compare
-
-
-def test_whether_runs_agree_is_said_with_the_status_and_where_they_do_not(
-    tmp_path: Path, compare: Callable[..., Any]
-) -> None:
     shown = compare(leave_run(tmp_path / "live", (0.1, 0.1, 0.1, 0.3)), "--set", "time_to=0.99")
     assert shown.exit_code == 0, shown.output
     assert "All within 20 %." in shown.stdout

@@ -3,7 +3,7 @@
 import errno
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,17 @@ from typing import Any
 import pytest
 from torch import nn
 
-import rumor.sim
 from rumor.cli.live.calibrate import network_between
 from rumor.sim import SimulationConfig
 from rumor.sim.calibration import read_calibration
-from rumor.sim.results.run import Run
 from rumor.train import Peer, PeerConfig
 from rumor.train.observe.probe import LinkProbe, Probe
 
 from ...live.relay import Network
 from ...sim.live_folders import leave_run
-from ...sim.made_up import made_up
 from ...waiting import LIMIT_S
 from ..called import called
+from ..commands.test_simulate import Fake
 
 PACES = (0.1, 0.1, 0.1, 0.3)
 
@@ -34,14 +32,7 @@ pytestmark = pytest.mark.usefixtures("in_empty_folder")
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[SimulationConfig]:
     """What simulations are asked for, none of which is run."""
-    found: list[SimulationConfig] = []
-
-    def simulate(config: SimulationConfig, *, progress: Callable[[Any], None], **_: Any) -> Run:
-        found.append(config)
-        return made_up(points=5)
-
-    monkeypatch.setattr(rumor.sim, "simulate", simulate)
-    return found
+    return Fake(monkeypatch).asked
 
 
 def run(*arguments: str) -> Any:
