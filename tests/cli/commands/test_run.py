@@ -141,36 +141,6 @@ def test_a_launcher_that_is_told_to_stop_lets_all_leave_in_order() -> None:
         assert "KeyboardInterrupt" in Path(f"run/peers/peer-{index}/log.txt").read_text()
 
 
-FAILS_LATE = """
-import torch
-from rumor.train import Peer, environment
-
-with Peer(torch.nn.Linear(4, 1)) as peer:
-    for step in range(20):
-        peer.step()
-    assert peer.merge(timeout_s=600)
-    if environment().index == 0:
-        raise RuntimeError("no room for the picture")
-raise ImportError("no plots here")
-"""
-
-
-@pytest.mark.extended
-@pytest.mark.live
-@pytest.mark.usefixtures("undrawn")
-def test_what_fails_after_the_training_takes_nothing_of_it_back() -> None:
-    Path("late.py").write_text(FAILS_LATE)
-    summary, said = trained("-n", "2", "--", "late.py", status=1)
-    assert ends(summary) == ["finished", "finished"]
-    assert ends(summary, "script_error") == [
-        "RuntimeError: no room for the picture",
-        "ImportError: no plots here",
-    ]
-    assert summary["digest"] and Path("run/model.safetensors").is_file()
-    told = "error: peer-0 trained, and then the script failed: RuntimeError: no room"
-    assert told in said and "no peer finished" not in said
-
-
 # Nobody would be considered dead within the hour by silence alone.
 OUTLIVES = """
 import os, signal, time

@@ -135,6 +135,12 @@ def test_a_report_says_how_good_the_model_is_where_it_lies_and_what_went_wrong(
     assert head.count("reported") == 2 and "accuracy" in head
 
 
+def test_a_script_that_fails_after_its_training_is_named_and_no_failed_training() -> None:
+    told = summary(peers_detail=[detail(0, script_error="RuntimeError: no room"), detail(1)])
+    why = "peer-0 trained, and then the script failed: RuntimeError: no room"
+    assert complaint(told) == why
+
+
 def test_peers_of_two_swarms_are_named() -> None:
     told = summary(swarms=[["peer-0"], ["peer-1"]], digest=None)
     assert "several swarms, so they have no merged model" in report_text_of(**told)

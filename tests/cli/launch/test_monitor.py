@@ -95,7 +95,8 @@ def test_an_ending_is_told_once(
         (tmp_path / "peer.json").write_text(json.dumps(report))
     monitor = Monitor([place(tmp_path)], [Ended(status)], steps=20)
     assert "; ".join(monitor.update()) == news
-    assert monitor.views[0].state is state
+    view = monitor.views[0]
+    assert view.state is state and bool(view.script_error) is (AFTERWARDS in news)
     assert monitor.over and monitor.update() == []
 
 

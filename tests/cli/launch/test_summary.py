@@ -121,7 +121,8 @@ def test_the_files_of_all_lives_are_read_and_the_last_one_told_apart(tmp_path: P
     for folder, step in ((old, 10), (new, 20)):
         (folder / "metrics.jsonl").write_text(json.dumps({"step": step}) + "\n")
     place = Place(index=1, id="peer-1", folder=new, command=(), earlier=(old,))
-    found = read_outcome(place, PeerView("peer-1", 20, State.KILLED, 20))
+    found = read_outcome(place, PeerView("peer-1", 20, State.KILLED, 20, script_error="why"))
+    assert found.script_error == "why"
     assert [account.weight for account in found.accounts] == [30 * UNIT]
     assert [account.weight for account in found.earlier_accounts] == [10 * UNIT, 20 * UNIT]
     assert found.weight == 30 * UNIT
