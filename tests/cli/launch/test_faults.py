@@ -3,7 +3,7 @@
 import json
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,50 +26,50 @@ STEP_S = 0.001
 
 
 class Straw:
-    """A process that does as it is told."""
+    """A process that does as it is told, and notes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[str], None]) -> None:
         self.status: int | None = None
+        self._note = note
 
     def poll(self) -> int | None:
         return self.status
 
+    def kill(self) -> None:
+        self._note("kill")
+        self.status = -9
+
+    def wait(self) -> None: ...
+
+    def send_signal(self, number: int) -> None:
+        self._note({signal.SIGSTOP: "hold", signal.SIGCONT: "release"}[number])
+
 
 class Hands(ProcessGroup):
-    """A group that writes down what is done to it."""
+    """A group of processes of straw."""
 
     def __init__(self, places: Sequence[Place], stage: "Stage") -> None:
         super().__init__(places)
         self._stage = stage
-        self.processes: list[Any] = [Straw() for _ in places]
+        self.processes: list[Any] = [self._straw(place) for place in places]
+
+    def _straw(self, place: Place) -> Straw:
+        return Straw(lambda what: self._stage.note(f"{what} {place.id}"))
 
     def add(self, place: Place) -> None:
         self._stage.note(f"start {place.id}")
         self.places.append(place)
-        self.processes.append(Straw())
+        self.processes.append(self._straw(place))
 
     def restart(self, index: int, place: Place) -> None:
         kept = "RUMOR_RESUME" in place.variables
         self._stage.note(f"{'resume' if kept else 'renew'} {place.id}")
-        self.places[index], self.processes[index] = place, Straw()
+        self.places[index], self.processes[index] = place, self._straw(place)
         self._held.pop(index, None)
         self._stage.measure(index)
 
-    def kill(self, index: int) -> None:
-        self._stage.note(f"kill {self.places[index].id}")
-        self.processes[index].status = -9
-
     def leave(self, index: int, number: int = signal.SIGTERM) -> None:
         self._stage.note(f"leave {self.places[index].id}")
-
-    def hold(self, index: int, why: str) -> None:
-        self._held.setdefault(index, set()).add(why)
-        self._stage.note(f"hold {self.places[index].id}")
-
-    def release(self, index: int, why: str) -> None:
-        if why in self.holds(index):
-            self._held[index].discard(why)
-            self._stage.note(f"release {self.places[index].id}")
 
 
 class Stage:
