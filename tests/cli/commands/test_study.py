@@ -81,15 +81,6 @@ def test_a_dry_run_lists_the_trials_and_writes_nothing() -> None:
     assert "4 finished before: nothing is left to compute" in again.stderr
 
 
-def test_every_bad_trial_is_listed_before_anything_runs() -> None:
-    Path("mine.toml").write_text(TOML.replace('"complete"', '"hypercubes"'))
-    done = run()
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "2 of 4 trials cannot run, and nothing was started" in done.stderr
-    assert "    hypercubes, seed 0\n    hypercubes, seed 1\n" in done.stderr
-    assert not Path("runs").exists()
-
-
 def test_studies_that_come_with_rumor_are_listed_and_can_be_copied() -> None:
     done = study("--list")
     assert done.exit_code == 0

@@ -41,7 +41,7 @@ class Straw:
 
     def wait(self) -> None: ...
 
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         self._note({signal.SIGSTOP: "hold", signal.SIGCONT: "release"}[number])
 
 
