@@ -36,15 +36,6 @@ def told_to(place: Place) -> Environment:
     return environment({k: v for k, v in place.variables.items() if k not in more})
 
 
-@pytest.mark.parametrize(("port", "told"), [(None, []), (0, [0, 0, 0]), (9100, [9100, 9101, 9102])])
-def test_each_peer_serves_metrics_at_a_port_of_its_own(
-    tmp_path: Path, port: int | None, told: list[int]
-) -> None:
-    _, places = run_folder_of(tmp_path, metrics_port=port)
-    ports = [place.variables.get("RUMOR_METRICS_PORT") for place in places]
-    assert ports == [str(each) for each in told] or (not told and ports == [None] * 3)
-
-
 def listens(folder: Path, id: str, port: int, written_s: float = 1.0) -> None:
     path = folder / "rendezvous" / f"{id}.addr"
     path.write_text(f"tcp://127.0.0.1:{port}\n")
