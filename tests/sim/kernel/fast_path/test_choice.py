@@ -70,13 +70,6 @@ def test_another_decision_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch
         verify_against_protocol(plan_of(8, latency_s=0.4, topology="ring"), 10.0, 1000)
 
 
-@pytest.mark.extended
-def test_the_same_decisions_are_none() -> None:
-    verify_against_protocol(plan_of(8, latency_s=0.4), 10.0, 1000)
-    lost = plan_of(60, latency_s=100.0, rule="gosgd:outstanding_max=50")
-    verify_against_protocol(lost, 90.0, 10**9)
-
-
 def test_compiled_is_refused_where_it_cannot_be_before_anything_is_told() -> None:
     told: list[object] = []
     with pytest.raises(ConfigError, match="cannot take this run: the rule is adpsgd"):
