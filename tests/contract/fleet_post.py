@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import cast
 
-import pytest
-
 from rumor.gossip.effects.effects import Greet
 from rumor.gossip.wire.messages import Envelope
 from rumor.sim.kernel.clock import Clock
@@ -108,9 +106,7 @@ class FleetPost:
         self._fleet = _Fleet(names, config, seed)
         self._clock = self._fleet.clock
 
-    def open(self, name: str, *, listens: bool = True) -> End:
-        if not listens:
-            pytest.skip("workers of a simulated swarm all listen")
+    def open(self, name: str) -> End:
         end = self._fleet.workers[self._fleet.index[name]] = End(self._fleet, name)
         end.running = True
         return end

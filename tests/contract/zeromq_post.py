@@ -55,19 +55,16 @@ class ZeroMQPost:
         self.network = Network()
         self._ends: dict[str, End] = {}
 
-    def open(self, name: str, *, listens: bool = True) -> End:
+    def open(self, name: str) -> End:
         # Where it listened before, in its next life.
-        bind = self.network.addresses.get(name, "tcp://127.0.0.1:*") if listens else None
-        transport = _opened(bind)
-        if transport.address is not None:
-            self.network.addresses[name] = transport.address
+        transport = _opened(self.network.addresses.get(name, "tcp://127.0.0.1:*"))
+        assert transport.address is not None
+        self.network.addresses[name] = transport.address
         end = self._ends[name] = End(self, name, transport)
         return end
 
     def meet(self, one: str, other: str) -> None:
-        listens = other in self.network.addresses
-        addresses = [self.network.toward(one, other)] if listens else []
-        self._ends[one].transport.meet(other, addresses)
+        self._ends[one].transport.meet(other, [self.network.toward(one, other)])
 
     def kill(self, name: str) -> None:
         self._ends.pop(name).transport.close(0)
@@ -122,7 +119,7 @@ class ZeroMQPost:
         return any(came)
 
 
-def _opened(bind: str | None) -> Transport:
+def _opened(bind: str) -> Transport:
     """A transport; where its address is a dead one's, the system may not have let go of it yet."""
     made: list[Transport] = []
 

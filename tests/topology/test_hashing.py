@@ -44,13 +44,6 @@ def test_every_bit_counts_when_words_are_blended(one: int, other: int, bit: int)
     assert one == other or blend(one, other)[0] != blend(other, one)[0]
 
 
-def test_words_broadcast() -> None:
-    rows, columns = np.arange(3, dtype=np.uint64)[:, None], np.arange(4, dtype=np.uint64)
-    both = blend(rows, columns)
-    assert both.shape == (3, 4) and both.dtype == np.uint64
-    assert all(both[i, j] == blend(i, j)[0] for i in range(3) for j in range(4))
-
-
 @given(st.integers(1, 40), st.data())
 def test_numbers_are_distinct_and_from_the_population(population: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, population))

@@ -40,12 +40,6 @@ def test_names_help_and_neighbors_need_neither_scipy_nor_networkx() -> None:
 
 
 @pytest.mark.extended
-def test_a_matrix_needs_scipy_alone() -> None:
-    program = "from rumor.topology import parse; parse('star', 8).matrix()"
-    assert loaded_after(program) == ["scipy"]
-
-
-@pytest.mark.extended
 def test_all_families_are_the_same_in_another_process_with_another_hash_seed() -> None:
     program = f"from {__package__}.samples import digest; print(digest())"
     other = subprocess.run(

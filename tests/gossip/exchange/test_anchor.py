@@ -91,12 +91,16 @@ def test_a_share_in_a_format_that_is_of_no_use_is_refused(rule: str, wire: str, 
 @pytest.mark.parametrize("config", [HALVES, SPARSE])
 def test_while_merging_and_when_leaving_numbers_go_as_they_are(config: ProtocolConfig) -> None:
     def founders() -> Scene:
-        return Scene(config).founded(keeps_anchor=True)
+        return Scene(config).founded("a", "b", "c", keeps_anchor=True)
 
-    whole = founders().act("a", lambda context: context.push("b", 5, whole=True))
-    assert forms(whole) == forms(founders().leave("a")) == [Form()]
+    def push_both(context: RuleContext) -> None:
+        context.push("b", 5)
+        context.push("c", 5, whole=True)
+
+    assert forms(founders().act("a", push_both)) == [Form(config.wire), Form()]
+    assert forms(founders().leave("a")) == [Form()]
     scene = founders()
-    for id in "ab":
+    for id in "abc":
         scene.finish(id)
     scene.deliver()
     effects = scene.act("a", lambda context: context.push("b", 5), trained=False)
@@ -170,16 +174,6 @@ def test_of_several_shards_all_must_bring_the_anchor(with_anchor: tuple[bool, ..
         scene.step("b", trained=False)
     assert scene.peers["b"].phase is Phase.TRAINING
     assert anchored(scene, "b", of="b") == all(with_anchor)
-
-
-def test_two_pushes_in_different_forms_take_two_snapshots() -> None:
-    scene = Scene(HALVES).founded("a", "b", "c", keeps_anchor=True)
-
-    def push_both(context: RuleContext) -> None:
-        context.push("b", 5)
-        context.push("c", 5, whole=True)
-
-    assert forms(scene.act("a", push_both)) == [HALF, PLAIN]
 
 
 AVERAGING = {*RULES} - {"allreduce"}

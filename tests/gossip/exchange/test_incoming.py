@@ -101,16 +101,6 @@ def test_what_breaks_the_rules_changes_nothing(body: Body, frame_bytes: int, rea
     assert made.peers["b"].staged == 1 and not made.wake("b")[1:]
 
 
-def test_a_share_is_whole_with_whichever_frame_comes_last() -> None:
-    made = scene(replace(WIDE, window_bytes=64))
-    get(made, OFFER)
-    for index in (0, 3, 1):
-        get(made, Chunk(1, index, 16 * index))
-    assert not made.mix_all("b")
-    get(made, Chunk(1, 2, 32))
-    assert Mix(SHARE, 1 / 3) in made.mix_all("b")
-
-
 def test_a_question_is_answered_pending_or_decides_what_has_stalled() -> None:
     made = scene()
     get(made, OFFER)

@@ -12,11 +12,10 @@ from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
-from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.types import ShareId
-from rumor.gossip.weight import ONE, WEIGHT_MIN, coarse
+from rumor.gossip.weight import ONE, WEIGHT_MIN
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Leave, Phase, Push, Query
+from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Phase, Push, Query
 from rumor.sim.fuzz.vector import schema_of
 
 from ..scene import SMALL, Effects, Scene, a_push, hello, letters, of, to
@@ -69,6 +68,7 @@ def test_so_many_shards_go_with_every_push_each_with_half_of_its_weight() -> Non
     scene = gossiping(shards_per_push=2)
     effects = scene.step("a")
     assert pushed(effects) == [(0, ONE // 2), (1, ONE // 2)]
+    assert [push.round for push in scene.sent(effects, Push)] == [0, 0], "they count as one"
     assert of(effects, Snapshot) == [Snapshot(1, "x"), Snapshot(2, "x", shard=1)]
     assert Record(Entry(Kind.PUSHED, ONE // 2, "b", 1, 1, shard=1)) in effects
     assert weights(scene, "a") == [ONE // 2, ONE // 2, ONE]
@@ -76,27 +76,6 @@ def test_so_many_shards_go_with_every_push_each_with_half_of_its_weight() -> Non
     mixed = of(scene.step("b", trained=False), Mix)
     # It pushed half of its own before.
     assert [(mix.share.shard, mix.fraction) for mix in mixed] == [(0, 1 / 2), (1, 1 / 2)]
-
-
-def test_a_push_of_all_shards_counts_as_one_and_carries_one_round() -> None:
-    scene = gossiping(shards_per_push=3)
-    rounds = []
-    for _ in range(2):
-        effects = scene.step("a")
-        rounds.append([push.round for push in scene.sent(effects, Push)])
-        scene.deliver()
-        scene.step("b", trained=False)
-        scene.deliver()
-    assert rounds == [[0] * 3, [1] * 3]
-
-
-def test_sgp_shares_every_shard_out_by_its_own_weight() -> None:
-    scene = Scene(replace(SMALL, shards_per_push=3)).founded(
-        "a", "b", "c", shards=3, rules={peer: SGP() for peer in "abc"}
-    )
-    third = coarse(ONE // 3)
-    assert pushed(scene.step("a")) == [(shard, third) for _ in "bc" for shard in range(3)]
-    assert weights(scene, "a") == [ONE - 2 * third] * 3
 
 
 def light(scene: Scene, shard: int) -> None:
@@ -110,14 +89,11 @@ def test_a_shard_with_hardly_any_weight_is_passed_over_and_its_turn_with_it() ->
     light(scene, 0)
     assert PushSkipped("too little weight") in scene.act("a", RuleContext.push_half)
     assert [shard for shard, _ in pushed(scene.act("a", RuleContext.push_half))] == [1]
-
-
-def test_of_several_shards_the_heavy_ones_go() -> None:
+    # Of several that go together, the heavy ones go.
     scene = founded(*"abc", config=replace(SMALL, shards_per_push=3))
     light(scene, 1)
     effects = scene.act("a", RuleContext.push_half)
-    assert [shard for shard, _ in pushed(effects)] == [0, 2]
-    assert set(to(effects)) == {"c"}
+    assert [shard for shard, _ in pushed(effects)] == [0, 2] and set(to(effects)) == {"c"}
 
 
 def test_a_peer_is_busy_for_the_shards_under_way_and_free_for_the_others() -> None:
@@ -155,13 +131,6 @@ def test_answers_and_questions_are_about_their_own_shard_only() -> None:
     assert scene.peers["b"].staged == 1
 
 
-def test_a_peer_about_to_go_is_asked_about_every_shard() -> None:
-    scene = founded()
-    scene.act("a", lambda context: context.push_shards("b", {0: 5, 2: 5}))
-    effects = receive(scene, "b", "a", Leave(False))
-    assert [letter.shard for letter in letters(effects)] == [0, 2]
-
-
 def test_a_message_about_a_shard_that_is_not_there_is_refused() -> None:
     scene = founded()
     for body in (Query(1), Describe(THREE), hello()):
@@ -172,17 +141,6 @@ def test_a_message_about_a_shard_that_is_not_there_is_refused() -> None:
     # Peers with other shards are told so.
     other = scene.tell("a", "b", Query(1), shard=3)
     assert scene.sent(other, Describe) == [Describe(THREE)]
-
-
-def test_a_leaver_hands_every_shard_on_or_burns_every_shard() -> None:
-    scene = founded()
-    scene.leave("a")
-    scene.deliver()
-    scene.mix_all("b")
-    scene.deliver()
-    assert scene.peers["a"].done and weights(scene, "b") == [2 * ONE] * 3
-    burned = [record.entry for record in of(scene.leave("b"), Record)]
-    assert burned == [Entry(Kind.BURNED, 2 * ONE, shard=shard) for shard in range(3)]
 
 
 def joining() -> Scene:

@@ -56,13 +56,6 @@ def a_member(*seeds: str) -> Dialled:
     return dialled
 
 
-def test_who_seeks_greets_a_few_without_a_pause_as_long_as_it_takes() -> None:
-    few = MANY[:DIALED_MAX]
-    dialled = Dialled(*few)
-    dialled.passes(20.0)
-    assert dialled.greeted == [*few] * 101 and list(dialled.open) == [*few]
-
-
 def test_who_seeks_among_many_tries_all_in_turn_a_bounded_number_at_a_time() -> None:
     dialled = Dialled(*MANY)
     assert dialled.greeted == [*MANY[:DIALED_MAX]], "those first that were named first"

@@ -5,17 +5,6 @@ from rumor.gossip.wire.messages import STEPS_MAX
 from ..scene import ANCHOR, BRIEF, Scene, hello, member
 
 
-def test_the_steps_of_a_swarm_are_the_same_for_all() -> None:
-    scene = Scene(BRIEF).founded("a", "b", "c")
-    for count, id in enumerate("abc"):
-        for _ in range(count + 1):
-            scene.step(id)
-    scene.go_on(10)
-    rows = {"a": 1, "b": 2, "c": 3}
-    clocks = [peer.table.clock for peer in scene.peers.values()]
-    assert all((clock.rows(), clock.total) == (rows, 6) for clock in clocks)
-
-
 def test_steps_of_those_who_are_gone_count_for_newcomers_too() -> None:
     scene = Scene(BRIEF).founded()
     for _ in range(7):

@@ -132,13 +132,6 @@ def test_what_is_no_news_brings_nobody_back() -> None:
     assert not view.is_alive("b")
 
 
-def test_one_that_is_only_known_from_hearsay_does_not_recover_when_it_speaks() -> None:
-    view = MemberTable(A, WARY)
-    learn(view, B, direct=False)
-    view.heard("b", 1, 1.0)
-    assert view.take_changes() == [] and ids(view) == ["a", "b"]
-
-
 @pytest.mark.parametrize("heard", [True, False])
 def test_neither_hearsay_nor_its_want_kills_one_that_lives(heard: bool) -> None:
     """Others may have lost sight of it: their news are old, and its own word is not."""

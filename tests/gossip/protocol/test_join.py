@@ -7,7 +7,7 @@ import pytest
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Greet
 from rumor.gossip.effects.events import Founded
-from rumor.gossip.errors import LocalProtocolError, RemoteProtocolError
+from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.weight import ONE, WEIGHT_MIN
 from rumor.gossip.wire.formats import Form
@@ -115,14 +115,6 @@ def test_one_that_gave_its_swarm_up_founds_no_other_when_told_to_join(founders: 
     assert a.account.founded == a.account.burned == ONE
 
 
-def test_a_newcomer_belongs_to_the_swarm_of_the_copy_it_got() -> None:
-    scene = seeking()
-    assert scene.sent(scene.says("a", member("c"), rooted=False, swarm=b""), Ask)
-    scene.tell("c", "a", COPY, swarm=OTHER_ANCHOR, frame_bytes=128)
-    scene.step("a", trained=False)
-    assert scene.peers["a"].swarm == OTHER_ANCHOR
-
-
 def test_a_newcomer_asks_one_donor_and_another_when_that_one_does_not_answer() -> None:
     scene = seeking()
     donors = [member(id, addresses=()) for id in "bcdef"]
@@ -220,22 +212,3 @@ def test_it_tells_how_many_steps_it_has_taken_and_takes_none_that_has_finished()
     with pytest.raises(LocalProtocolError, match="a step while finished"):
         scene.step("a")
     assert scene.peers["a"].table.live()[0].step == 2
-
-
-def test_a_peer_that_broke_the_protocol_was_heard_all_the_same() -> None:
-    scene = Scene().founded()
-    scene.push("a", "b")
-    scene.strand("a", "b")
-    assert live(scene) == ["a"]
-    with pytest.raises(RemoteProtocolError):
-        scene.tell("b", "a", Ack(1, 6))
-    assert live(scene) == ["a", "b"]
-    assert scene.peers["a"].account.outstanding["b", 1].escrow == 5
-
-
-def test_a_protocol_that_was_just_made_wants_to_be_woken_at_once() -> None:
-    scene = Scene()
-    a = scene.enter("a")
-    assert a.deadline() == float("-inf") and a.phase is Phase.SEEKING
-    scene.join("a")
-    assert a.deadline() == scene.config.gossip_s

@@ -352,16 +352,6 @@ def test_a_way_that_another_peer_is_reached_by_stays(here: Transport, there: Tra
     until(lambda: files() == before)
 
 
-def test_a_peer_that_moved_is_found_at_its_new_address(here: Transport, there: Transport) -> None:
-    with closing(Transport()) as former:
-        here.meet("mover", [listens_at(former)])
-        insist(here, "mover", [b"x"], bulk=False)
-        here.meet("mover", [listens_at(there)])
-        insist(here, "mover", [b"y"], bulk=False)
-        assert contents(receive(there)) == [[b"y"]]
-        assert contents(receive(former)) == [[b"x"]]
-
-
 @pytest.mark.extended
 def test_a_peer_can_be_parted_from_while_its_messages_are_taken(there: Transport) -> None:
     """What is closed between two messages of one poll is not read any more."""

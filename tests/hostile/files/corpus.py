@@ -52,7 +52,7 @@ class Corpus:
     """Folders in which everything is as rumor wrote it."""
 
     run: Path
-    """Of `rumor launch`: two peers with journals and checkpoints."""
+    """Of `rumor launch`: two peers with checkpoints."""
     study: Path
     """A study that was computed."""
     toml: Path
@@ -154,7 +154,7 @@ def make_corpus(folder: Path) -> Corpus:
     settings = ("--task", "quadratic", "--steps", "30", "--set", "checkpoint_every=10steps")
     run, study = folder / "run", folder / "study"
     with forked_peers():
-        _done("launch", "--peers", "2", "--set=journal", *settings, "--out", run)
+        _done("launch", "--peers", "2", *settings, "--out", run)
     toml = folder / "small.toml"
     toml.write_text(STUDY)
     _done("study", toml, "--no-report", "--jobs", "1", "--out", study)

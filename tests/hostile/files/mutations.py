@@ -6,7 +6,6 @@ import struct
 from collections.abc import Callable
 from random import Random
 from typing import Final
-from zlib import crc32
 
 from safetensors.torch import load, save
 
@@ -46,8 +45,8 @@ def mutate(data: bytes, name: str, rng: Random) -> bytes:
 
 def _of_format(name: str) -> Callable[[bytes, Random], bytes]:
     suffix = name.rpartition(".")[2]
-    kinds = {"safetensors": _tensors, "bin": _journal, "json": _text, "jsonl": _text}
-    return kinds.get(suffix, _text if suffix == "toml" else _bytes)
+    kinds = {"safetensors": _tensors} | dict.fromkeys(("json", "jsonl", "toml"), _text)
+    return kinds.get(suffix, _bytes)
 
 
 def _bytes(data: bytes, rng: Random) -> bytes:
@@ -125,31 +124,3 @@ def _rewritten(data: bytes, rng: Random) -> bytes:
         metadata["checksum"] = _checksum(metadata.get("head", ""), tensors)
     spoilt: bytes = save(tensors, {key: str(value) for key, value in metadata.items()})
     return spoilt
-
-
-def _journal(data: bytes, rng: Random) -> bytes:
-    """Journals: a record changed with its checksum, left out, or said twice."""
-    start, spans = data.find(b"\n") + 1, []
-    while start + 9 <= len(data):
-        (size,) = struct.unpack_from("<I", data, start)
-        if size > len(data):
-            break
-        spans.append((start, start + 9 + size))
-        start += 9 + size
-    if not spans:
-        return _bytes(data, rng)
-    begin, end = spans[0] if rng.random() < 0.3 else rng.choice(spans)
-    kind, body = data[begin + 8], data[begin + 9 : end]
-    match rng.randrange(5):
-        case 0:
-            return data[:begin] + data[end:]
-        case 1:
-            return data[:end] + data[begin:end] + data[end:]
-        case 2:
-            kind = rng.choice((0, rng.randrange(1, 14), rng.randrange(65, 71), 255))
-        case 3:
-            body = _text(body, rng)
-        case _:
-            body = _bytes(body, rng)
-    record = struct.pack("<IIB", len(body), crc32(body, kind), kind) + body
-    return bytes(data[:begin] + record + data[end:])

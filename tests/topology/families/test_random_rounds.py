@@ -45,11 +45,6 @@ def test_groups_average_exactly() -> None:
         assert sizes == [3, 3, 3, 3, 3, 3, 4, 4, 4, 4]
 
 
-def test_families_do_not_draw_the_same_rounds() -> None:
-    matching, pairs = parse("random-matching", 12), parse("random-groups:m=2", 12)
-    assert any(not np.array_equal(dense(matching, r), dense(pairs, r)) for r in range(3))
-
-
 def test_in_the_local_epidemic_a_receiver_averages_whatever_came() -> None:
     matrix = dense(parse("epidemic-local:s=3", 12), 5)
     for row in matrix:

@@ -48,32 +48,22 @@ def test_per_second_the_number_of_pushes_follows_the_time() -> None:
         assert abs(due - 300) < 6 * 18
 
 
-@pytest.mark.extended
-@pytest.mark.parametrize("emission", ["per-step", "per-second", "adaptive"])
-def test_who_takes_more_samples_in_a_step_pushes_as_much_more_rarely(emission: Any) -> None:
-    def due(samples: int | None) -> int:
-        rule = GoSGD(0.4, emission=emission, samples=32)
-        return pushes(rule, steps=2000, step_s=1.0, samples=[samples])
-
-    assert due(None) == due(32) == pushes(GoSGD(0.4, emission=emission), steps=2000, step_s=1.0)
-    assert abs(due(128) - 200) < 4 * 15
-    assert abs(due(16) - 1600) < 4 * 30
-
-
 @pytest.mark.parametrize(
-    ("p", "samples", "steps", "expected", "spread"),
+    ("p", "emission", "samples", "steps", "expected", "spread"),
     [
         # p is meant for 32: of a step of 8, four times as many pushes, of which three at most fit.
-        (0.6, [8], 500, 1200, 4 * 15),
+        (0.6, "per-step", [8], 500, 1200, 4 * 15),
+        (0.4, "per-second", [128], 2000, 200, 4 * 15),
+        (0.4, "adaptive", [16], 500, 400, 4 * 15),
         # Samples that change from step to step count by their mean.
-        (0.5, [96, 32], 2000, 500, 4 * 20),
+        (0.5, "per-step", [96, 32], 2000, 500, 4 * 20),
     ],
 )
 def test_pushes_are_due_in_proportion_to_samples(
-    p: float, samples: list[int], steps: int, expected: int, spread: int
+    p: float, emission: Any, samples: list[int], steps: int, expected: int, spread: int
 ) -> None:
-    due = pushes(GoSGD(p, samples=32), steps=steps, step_s=1.0, samples=samples)
-    assert abs(due - expected) < spread
+    rule = GoSGD(p, emission=emission, samples=32)
+    assert abs(pushes(rule, steps=steps, step_s=1.0, samples=samples) - expected) < spread
 
 
 def test_only_where_it_is_asked_for_are_samples_needed() -> None:

@@ -1,51 +1,14 @@
 """What rules for unequal data are good for, and several registers in a round."""
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
 
 from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.errors import ConfigError
-from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import require_lr
 from rumor.gossip.rules.heterogeneous.tracking import GradientTracking
-from rumor.gossip.rules.synchronous.mixing import BESIDE, OUT, MatrixRule, Terms, average_beside
-from rumor.gossip.rules.synchronous.rounds import SYNCHRONOUS
 from rumor.gossip.wire.formats import Form
-from rumor.topology.live import LiveTopology
 
-from ...crowd import BAD, Crowd, starts
 from ...scene import Scene, a_push
-
-ROUNDS = 8
-
-
-class Twice(MatrixRule):
-    """Averages the model, and twice the model beside it."""
-
-    name = "twice"
-    registers = (*OUT, *BESIDE, "y")
-    requirements = replace(SYNCHRONOUS, share_registers=2)
-
-    def start(self, context: RuleContext) -> None:
-        context.combine("y", [(2.0, "x")])
-
-    def beside(self) -> Terms:
-        return ((1.0, "y"),)
-
-    def take(self, context: RuleContext, average: Terms) -> None:
-        context.combine("y", average_beside(average))
-        super().take(context, average)
-
-
-@pytest.mark.parametrize("spec", ["ring", "random-matching"])
-def test_what_goes_along_is_averaged_as_the_model_is(spec: str) -> None:
-    crowd = Crowd(lambda peer: Twice(), 7, LiveTopology(spec, 3), BAD, descend=False)
-    models = crowd.history(ROUNDS)
-    assert np.abs(models[-1] - starts(7)).max() > 0.1
-    for host in crowd.hosts:
-        np.testing.assert_allclose(host.vector.registers["y"], 2 * host.vector.x, atol=1e-12)
 
 
 def test_two_registers_that_belong_to_no_round_are_sent_back() -> None:

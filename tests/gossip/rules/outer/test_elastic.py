@@ -215,47 +215,6 @@ def test_peers_that_only_dial_out_agree_by_way_of_the_others(name: str) -> None:
     assert settle(crowd).held == 4 * ONE
 
 
-@pytest.mark.extended
-@EVERY
-@pytest.mark.parametrize("seed", range(6))
-def test_nobody_waits_for_ever_whatever_happens(name: str, seed: int) -> None:
-    """Deaths, restarts, departures, arrivals and partitions at random; 15 % of messages lost."""
-    rng = np.random.default_rng(seed)
-    late = tuple(f"q{number:02}" for number in range(12))
-    crowd = crowd_of(name, 6, BAD, late=late, seed=seed)
-    swarm, coming = crowd.swarm, list(late)
-
-    def training() -> list[PeerId]:
-        return [host.id for host in swarm.running() if host.protocol.phase is Phase.TRAINING]
-
-    go_on(crowd, H)
-    for _ in range(12):
-        swarm.run(swarm.now + float(rng.uniform(0.2, 3.0)))
-        there = training()
-        victim = there[int(rng.integers(len(there)))]
-        match int(rng.integers(5)):
-            case 0 if len(there) > 3:
-                crowd.crash(victim)
-            case 1 if len(there) > 3:
-                crowd.crash(victim)
-                crowd.launch(victim, seeds=tuple(peer for peer in there if peer != victim))
-            case 2 if len(there) > 3:
-                crowd.leave(victim)
-            case 3:
-                crowd.launch(coming.pop(), seeds=tuple(there))
-            case _:
-                half = tuple(peer for peer in (*crowd.ids, *late) if rng.random() < 0.5)
-                rest = tuple(peer for peer in (*crowd.ids, *late) if peer not in half)
-                crowd.change(replace(BAD, links=both_ways(half, rest)))
-                swarm.run(swarm.now + float(rng.uniform(1.0, 8.0)))
-                crowd.change(BAD)
-    swarm.run(swarm.now + 20.0)
-    there = training()
-    assert len(there) > 1
-    go_on(crowd, 5 * H, *there)
-    assert settle(crowd).founded == 6 * ONE
-
-
 def test_a_neighbor_that_was_all_the_average_leaves_none() -> None:
     """A row of the mixing matrix may have no weight of its own."""
     rule = NoLoCo()

@@ -57,14 +57,6 @@ class Weighted:
 CYCLE = Weighted(0.25, 0.75)
 
 
-def test_without_weights_a_peer_takes_as_much_of_every_neighbor_as_of_itself() -> None:
-    ring_matrix = (np.eye(6) + np.roll(np.eye(6), 1, 0) + np.roll(np.eye(6), -1, 0)) / 3
-    crowd = Crowd(rule, 6, ring, BAD)
-    models = crowd.history(12)
-    np.testing.assert_allclose(models, expected([ring_matrix] * 12, 6), rtol=0, atol=1e-12)
-    assert crowd.swarm.invariants.seen["fence"]
-
-
 def test_a_peer_that_feeds_a_slow_one_does_not_overwrite_what_that_still_needs() -> None:
     """On a directed cycle a peer may be rounds ahead of those that it sends to."""
     weather = replace(BAD, loss=0.4)

@@ -217,18 +217,3 @@ def test_an_unsigned_roster_is_refused_though_a_member_sends_it(
 
     assert not run(one, two, until=is_refused)
     assert one.keyring is not None and one.keyring.roster.version == 4
-
-
-@pytest.mark.extended
-def test_nobody_is_let_in_where_nobody_answers_for_keys(swarm: Swarm, stack: ExitStack) -> None:
-    one, two = pair(swarm, stack)
-    place = place_of(one)
-    curve = one._curve
-    assert curve is not None
-    # Fail-closed: without the socket that answers, ZeroMQ itself refuses, though two is a member.
-    one._poller.unregister(curve.zap)
-    curve.zap.close(0)
-    curve.answer = lambda: None  # type: ignore[method-assign]
-    for _ in range(100):
-        two.greet(place, [b"hi"])
-        assert not [*one.poll(0.005), *two.poll(0.005)]
