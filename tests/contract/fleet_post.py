@@ -60,14 +60,14 @@ class End:
 
 
 class _Fleet:
-    def __init__(self, names: Sequence[str], config: NetworkConfig, seed: int) -> None:
+    def __init__(self, names: Sequence[str], config: NetworkConfig) -> None:
         self.clock = Clock()
         self.traffic = Traffic()
         self.index = {name: index for index, name in enumerate(names)}
         self.workers: list[End] = [End(self, name) for name in names]
         self.harness = self.values = self
-        faults = NetworkFaults((), names, seed)
-        self.mail = Mailbox(cast(Fleet, self), Links(config, names, seed), faults)
+        faults = NetworkFaults((), names, 0)
+        self.mail = Mailbox(cast(Fleet, self), Links(config, names, 0), faults)
         self._refused = False
 
     @property
@@ -102,8 +102,8 @@ class FleetPost:
     takes_unread_max: int | None = None
     """Bulk messages that it takes at most for a process that reads none; None for any number."""
 
-    def __init__(self, names: Sequence[str], config: NetworkConfig = CALM, seed: int = 0) -> None:
-        self._fleet = _Fleet(names, config, seed)
+    def __init__(self, names: Sequence[str], config: NetworkConfig) -> None:
+        self._fleet = _Fleet(names, config)
         self._clock = self._fleet.clock
 
     def open(self, name: str) -> End:

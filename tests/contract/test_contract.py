@@ -5,10 +5,14 @@ that a protocol which stands the simulated ones stands the real one.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
+from typing import Any
 
 import pytest
+
+from rumor.sim.models.network import NetworkConfig
 
 from . import fleet_post, zeromq_post
 from .fleet_post import FleetPost
@@ -21,30 +25,22 @@ End = fleet_post.End | zeromq_post.End
 FRAME = 256 * 1024
 NAMES = ("here", "there")
 
-CALM: dict[str, Callable[[], Post]] = {"zeromq": ZeroMQPost, "fleet": lambda: FleetPost(NAMES)}
-HARSH: dict[str, Callable[[], Post]] = {
-    "zeromq": ZeroMQPost,
-    "fleet": lambda: FleetPost(NAMES, fleet_post.WORST),
-}
+
+def networks(config: NetworkConfig) -> list[Any]:
+    fleet = pytest.param(partial(FleetPost, NAMES, config), id="fleet")
+    return [pytest.param(ZeroMQPost, id="zeromq", marks=pytest.mark.live), fleet]
 
 
-def each_of(networks: dict[str, Callable[[], Post]]) -> Iterator[object]:
-    for name, make in networks.items():
-        yield pytest.param(make, id=name, marks=[pytest.mark.live] if name == "zeromq" else [])
-
-
-@pytest.fixture(params=each_of(CALM))
+@pytest.fixture(params=networks(fleet_post.CALM))
 def post(request: pytest.FixtureRequest) -> Iterator[Post]:
-    made: Post = request.param()
-    yield made
-    made.close()
+    with closing(request.param()) as made:
+        yield made
 
 
-@pytest.fixture(params=each_of(HARSH))
+@pytest.fixture(params=networks(fleet_post.WORST))
 def harsh(request: pytest.FixtureRequest) -> Iterator[Post]:
-    made: Post = request.param()
-    yield made
-    made.close()
+    with closing(request.param()) as made:
+        yield made
 
 
 def pair(post: Post) -> tuple[End, End]:

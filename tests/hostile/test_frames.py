@@ -1,14 +1,15 @@
-"""Frames of every kind that make no sense, at a live peer: it trains on, and no weight is lost."""
+"""What one who speaks the protocol achieves against live peers, with keys and without."""
 
 import random
 from pathlib import Path
 
 import pytest
 
+from rumor.gossip.protocol.protocol import Protocol
 from rumor.gossip.weight import ONE
 
 from . import client as c
-from .client import Parts, Stranger
+from .client import LEAVE, Parts, Stranger
 from .victims import Run
 
 pytestmark = pytest.mark.live
@@ -109,4 +110,21 @@ def test_hostile_frames_change_nothing(keys: bool, tmp_path: Path) -> None:
         stranger.close()
         books = run.books()
         assert books.balanced and books.founded == 2 * ONE
+        assert [victim.error for victim in run.victims] == [None, None]
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("keys", [False, True], ids=["open", "inside"])
+def test_only_without_keys_a_goodbye_in_anothers_name_is_believed(
+    keys: bool, tmp_path: Path
+) -> None:
+    with Run(tmp_path, keys=keys) as run:
+        errors = run.v.peer.stats().counters.errors
+        (other,) = run.v.look(Protocol.known)
+        stranger = run.stranger()
+        stranger.say(LEAVE, [True], name=other.id, incarnation=other.incarnation)
+        run.heard(stranger)
+        gone = run.v.look(lambda protocol: protocol.departed() == (other.id,))
+        assert gone is not keys
+        assert run.v.peer.stats().counters.errors == errors + keys
         assert [victim.error for victim in run.victims] == [None, None]

@@ -154,21 +154,6 @@ def joining() -> Scene:
     return scene
 
 
-def test_a_newcomer_gets_a_copy_of_every_shard_and_trains_when_it_has_all() -> None:
-    scene = joining()
-    shares = letters(scene.step("a"), Push)
-    # The local buffers go along with the first shard.
-    sizes = [(share.shard, share.body.size_bytes, share.body.form) for share in shares]
-    assert sizes == [(0, 128, COPY), (1, 64, COPY), (2, 64, COPY)]
-    for share in shares[:2]:
-        scene.receive(share)
-        scene.step("b", trained=False)
-        assert scene.peers["b"].phase is Phase.JOINING
-    scene.receive(shares[2])
-    assert Joined("a") in scene.step("b", trained=False)
-    assert weights(scene, "b") == [ONE // 2] * 3
-
-
 def gives(scene: Scene, donor: str, *shards: int) -> Effects:
     """Let a donor send copies of these shards to b, which then takes a step."""
     for shard in shards:

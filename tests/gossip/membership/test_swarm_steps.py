@@ -19,22 +19,6 @@ def test_steps_of_those_who_are_gone_count_for_newcomers_too() -> None:
     assert scene.peers["c"].table.clock.total == 7
 
 
-def test_one_that_lost_its_checkpoint_goes_on_counting_where_it_stood() -> None:
-    scene = Scene(BRIEF).founded()
-    for _ in range(5):
-        scene.step("b")
-    scene.go_on(5, "a", "b")
-    scene.enter("b", incarnation=2)
-    scene.join("b", "a")
-    for _ in range(40):
-        scene.wait(0.2)
-        for id in "ab":
-            scene.wake(id)
-        scene.deliver()
-    scene.step("b", trained=False)
-    assert scene.peers["b"].table.clock.rows()["b"] == 5 == scene.peers["a"].table.clock.rows()["b"]
-
-
 def test_a_checkpoints_clock_is_where_a_peer_goes_on() -> None:
     scene = Scene()
     peer = scene.enter("a", clock={"a": 3, "b": 10})

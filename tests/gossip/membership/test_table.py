@@ -194,15 +194,6 @@ def test_a_peer_that_has_left_stays_away_whatever_it_or_others_still_say() -> No
     assert not view.others(alive=False)
 
 
-def test_a_departure_spreads_by_hearsay_where_its_peer_was_known() -> None:
-    for gone in (
-        member("b", Phase.LEFT, heartbeat=2),
-        member("b", Phase.LEFT, incarnation=2),
-    ):
-        assert not learn(MemberTable(A, WARY), gone, direct=False)
-        assert learn(met(), gone, SILENT_S, direct=False) == [Part("b"), PeerLeft("b")]
-
-
 def test_what_was_never_believed_is_neither_told_nor_kept_and_the_dead_are_remembered() -> None:
     """Or peers that forget at different times would teach one another for ever."""
     view = met(B, member("d"))
@@ -337,19 +328,6 @@ def test_a_view_absorbed_says_the_same_as_one_learnt(
         assert (slow.clock.rows(), slow.clock.total) == (quick.clock.rows(), quick.clock.total)
         for alive in (False, True):
             assert slow.others(alive=alive) == quick.others(alive=alive)
-
-
-def test_everybody_is_listed_by_id_in_whatever_order_they_came_and_went() -> None:
-    view = MemberTable(member("m"), WARY)
-    for id in "zbqa":
-        learn(view, member(id))
-        assert ids(view) == sorted(ids(view))
-    view.disown("q")
-    learn(view, member("z", Phase.FINISHED, incarnation=2))
-    assert ids(view) == ["a", "b", "m", "z"]
-    lives = [(m.id, m.incarnation) for m in view.others(alive=True)]
-    assert lives == [("a", 1), ("b", 1), ("z", 2)]
-    assert [m.id for m in view.members()] == ["m", "a", "b", "z"], "its own entry comes first"
 
 
 def late(*times: float, interval_s: float = 1.0) -> tuple[LocalHealth, list[float]]:

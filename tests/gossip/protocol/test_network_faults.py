@@ -15,7 +15,6 @@ from rumor.sim.fuzz.campaign import EVENT_COVERAGE
 
 # At least two of the last fourteen meet each event of `EVENT_COVERAGE`.
 SEEDS = (*range(12), 12, 37, 67, 86, 95, 103, 106, 108, 123, 189, 194, 195, 208, 228)
-MORE = tuple(seed for seed in range(310) if seed not in SEEDS)
 
 
 def campaign_of(seeds: Sequence[int], workers: int) -> Campaign:
@@ -29,40 +28,24 @@ def complaints(campaign: Campaign) -> list[str]:
     return [f"{b.failure.what}\nagain: {command_of(b)}" for b in campaign.failed]
 
 
-@pytest.fixture(scope="module")
-def campaign() -> Campaign:
-    return campaign_of(SEEDS, 6)
-
-
 @pytest.mark.extended
 @pytest.mark.timeout(1200)
-def test_no_fault_creates_or_loses_weight_and_everything_settles(campaign: Campaign) -> None:
-    assert complaints(campaign) == []
-    assert campaign.seeds == len(SEEDS)
-
-
-@pytest.mark.extended
-@pytest.mark.timeout(1200)
-def test_the_campaign_met_everything_that_must_happen_sometimes(campaign: Campaign) -> None:
+def test_faults_lose_no_weight_and_all_settles_and_what_must_happen_sometimes_does() -> None:
+    campaign = campaign_of(SEEDS, 6)
+    assert complaints(campaign) == [] and campaign.seeds == len(SEEDS)
     assert set(EVENT_COVERAGE) - set(campaign.seen) == set()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("part", range(6))
-def test_three_hundred_seeds(part: int) -> None:
-    assert complaints(campaign_of(MORE[part::6], 6)) == []
+MORE: list[tuple[Sequence[int], int]] = [
+    *(([seed for seed in range(310) if seed not in SEEDS][part::6], 6) for part in range(6)),
+    *((range(first, first + 50), 6) for first in range(10_000, 12_000, 50)),
+    *((range(first, first + 10), 16) for first in range(20_000, 20_300, 10)),
+]
+"""Seeds, and how many workers at most."""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("first", range(10_000, 12_000, 50))
-def test_two_thousand_more_seeds(first: int) -> None:
-    assert complaints(campaign_of(range(first, first + 50), 6)) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("first", range(20_000, 20_300, 10))
-def test_larger_swarms(first: int) -> None:
-    assert complaints(campaign_of(range(first, first + 10), 16)) == []
+@pytest.mark.parametrize(("seeds", "workers"), MORE, ids=lambda given: str(given)[:20])
+def test_more_seeds_and_larger_swarms(seeds: Sequence[int], workers: int) -> None:
+    assert complaints(campaign_of(seeds, workers)) == []

@@ -36,54 +36,31 @@ def ranged(
     """Has a parameter of each kind."""
 
 
-def test_ranges_are_told_in_words() -> None:
-    assert {each.name: each.allowed for each in parameters_of(ranged)} == {
-        "at_most": "an integer of at most 3",
-        "between": "in [0, 1]",
-        "text": "a string",
-        "only": "only",
-        "above": "above 0",
-        "below": "below 1",
-        "inside": "in (0, 1)",
-        "counted": "an integer in [1, 9]",
-        "even": "an even number",
-    }
+RANGES = [
+    ("at_most", "an integer of at most 3", "3", 3, ("4", "1.5")),
+    ("between", "in [0, 1]", "1", 1.0, ("inf", "-1")),
+    ("text", "a string", "a b", "a b", ("",)),
+    ("only", "only", "only", "only", ("other",)),
+    ("above", "above 0", "0.1", 0.1, ("0",)),
+    ("below", "below 1", "0", 0.0, ("1",)),
+    ("inside", "in (0, 1)", "0.5", 0.5, ("nan",)),
+    ("counted", "an integer in [1, 9]", "9", 9, ("10",)),
+    ("even", "an even number", "4", 8, ("odd",)),
+]
+"""Of each parameter what is allowed, a text that is right and its value, and wrong ones."""
 
 
-def test_what_is_in_range_is_read() -> None:
+@pytest.mark.parametrize(("name", "allowed", "right", "value", "wrong"), RANGES)
+def test_a_range_is_told_in_words_and_says_what_is_read(
+    name: str, allowed: str, right: str, value: object, wrong: tuple[str, ...]
+) -> None:
     by_name = {each.name: each for each in parameters_of(ranged)}
-    right = {"at_most": "3", "between": "1", "text": "a b", "only": "only", "above": "0.1"}
-    assert {name: by_name[name].read(text) for name, text in right.items()} == {
-        "at_most": 3,
-        "between": 1.0,
-        "text": "a b",
-        "only": "only",
-        "above": 0.1,
-    }
-    assert by_name["even"].read("4") == 8
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("at_most", "4"),
-        ("at_most", "1.5"),
-        ("between", "inf"),
-        ("between", "-1"),
-        ("only", "other"),
-        ("above", "0"),
-        ("below", "1"),
-        ("inside", "nan"),
-        ("text", ""),
-        ("counted", "10"),
-        ("even", "odd"),
-    ],
-)
-def test_what_is_out_of_range_is_refused(name: str, text: str) -> None:
-    (parameter,) = (each for each in parameters_of(ranged) if each.name == name)
-    with pytest.raises(ConfigError) as caught:
-        parameter.read(text)
-    assert str(caught.value) == f"{name}={text}: it must be {parameter.allowed}"
+    assert [*by_name] == [row[0] for row in RANGES]
+    assert by_name[name].allowed == allowed and by_name[name].read(right) == value
+    for text in wrong:
+        with pytest.raises(ConfigError) as caught:
+            by_name[name].read(text)
+        assert str(caught.value) == f"{name}={text}: it must be {allowed}"
 
 
 def unreadable(value: "Nowhere" = 0) -> None:  # type: ignore[name-defined] # noqa: F821
@@ -136,18 +113,7 @@ class Kiln:
 
 def test_fields_of_a_dataclass_are_settings_where_text_can_stand_for_them() -> None:
     declared = settings_of(Kiln)
-    assert [*declared] == [
-        "name",
-        "heat_s",
-        "reach_m",
-        "doors",
-        "glaze",
-        "rate",
-        "pots",
-        "guests",
-        "owner",
-        "plan",
-    ]
+    assert " ".join(declared) == "name heat_s reach_m doors glaze rate pots guests owner plan"
     assert declared["doors"].about == "an integer of at least 1; default: 1"
     assert declared["pots"].is_several and declared["plan"].kind is Path
     assert (declared["owner"].kind, declared["owner"].is_mixed) == (str, True)

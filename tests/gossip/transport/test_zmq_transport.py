@@ -119,19 +119,6 @@ def stranger(toward: Transport) -> Iterator["zmq.Socket[bytes]"]:
 
 
 @pytest.mark.extended
-def test_full_bulk_does_not_take_the_way_of_control(here: Transport, there: Transport) -> None:
-    until(lambda: there.greet(listens_at(here), [b"hello"]))
-    (message,) = receive(here)
-    here.meet("there", [listens_at(there)])
-    insist(here, "there", [b"first"], bulk=True)
-    here.learn("there", message.route, bulk=False)
-    queued = fill(here, "there", 80)
-    came = receive(there, queued + 1)
-    # What came back on the connection that it dialled itself would have no route.
-    assert all(message.route for message in came)
-
-
-@pytest.mark.extended
 def test_a_peer_that_cannot_be_dialled_where_it_says_gets_bulk_on_the_way_of_control(
     here: Transport, there: Transport
 ) -> None:
