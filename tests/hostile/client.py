@@ -123,16 +123,8 @@ class Stranger:
         first = _PREFIX.pack(b"RMR", VERSION, crc32(packed)) + packed
         return [first, frame] if frame else [first]
 
-    def say(
-        self,
-        kind: int,
-        body: Sequence[Any],
-        frame: bytes = b"",
-        *,
-        name: str | None = None,
-        incarnation: int = 1,
-    ) -> None:
-        self.send(self.parts(kind, body, frame, name=name, incarnation=incarnation))
+    def say(self, kind: int, body: Sequence[Any], **who: Any) -> None:
+        self.send(self.parts(kind, body, **who))
 
     def send(self, parts: Parts) -> None:
         self.socket.send_multipart(parts)

@@ -93,7 +93,7 @@ class Forger:
 def test_hostile_frames_change_nothing(keys: bool, tmp_path: Path) -> None:
     with Run(tmp_path, keys=keys) as run:
         stranger = run.stranger()
-        size = run.v.look(lambda protocol: protocol.state.schema.share_bytes)
+        size = run.look(lambda protocol: protocol.state.schema.share_bytes)
         forger = Forger(stranger, size)
         for sent in range(COUNT):
             stranger.send(forger.draw())
@@ -103,8 +103,8 @@ def test_hostile_frames_change_nothing(keys: bool, tmp_path: Path) -> None:
                 run.assert_well()
         stranger.drain()
         run.heard(stranger)
-        mixed = run.w.peer.stats().counters.mixed
-        run.wait(lambda: run.w.peer.stats().counters.mixed > mixed)
+        mixed = run.w.mixed()
+        run.wait(lambda: run.w.mixed() > mixed)
         steps = run.v.peer.steps
         run.wait(lambda: run.v.peer.steps > steps)
         stranger.close()
@@ -120,11 +120,11 @@ def test_only_without_keys_a_goodbye_in_anothers_name_is_believed(
 ) -> None:
     with Run(tmp_path, keys=keys) as run:
         errors = run.v.peer.stats().counters.errors
-        (other,) = run.v.look(Protocol.known)
+        (other,) = run.look(Protocol.known)
         stranger = run.stranger()
         stranger.say(LEAVE, [True], name=other.id, incarnation=other.incarnation)
         run.heard(stranger)
-        gone = run.v.look(lambda protocol: protocol.departed() == (other.id,))
+        gone = run.look(lambda protocol: protocol.departed() == (other.id,))
         assert gone is not keys
         assert run.v.peer.stats().counters.errors == errors + keys
         assert [victim.error for victim in run.victims] == [None, None]

@@ -1,113 +1,55 @@
 """Two live peers that train together, without keys or with them, and whoever attacks them."""
 
-import threading
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-import torch
 import zmq
-from torch import nn
 
-from rumor.gossip import Audit, ProtocolConfig, audit
+from rumor.gossip import Audit, audit
 from rumor.gossip.protocol.protocol import Protocol
 from rumor.gossip.transport.addresses import key_in, without_key
 from rumor.gossip.transport.keys.key import Key, key_bytes
-from rumor.train import Peer, PeerConfig
 from rumor.train.storage.ledger_file import read_ledger
 
 from ..gossip.transport.keyrings import Swarm as Keys
-from ..waiting import LIMIT_S, until
+from ..train.members import Member, one_of
+from ..waiting import until
 from .client import Stranger
 
-__all__ = ["Run", "Victim"]
+__all__ = ["Run"]
 
 OWN = "m"
 """The attacker's name; with keys, names that begin with it and a dot are its own, too."""
 
-
-QUICK = ProtocolConfig(
-    gossip_s=0.1, seek_s=0.05, suspect_s=1.0, dead_s=2.0, found_s=0.3, stall_s=1.0, retry_s=0.1
-)
+QUICK = {"suspect_s": 1.0, "dead_s": 2.0, "stall_s": 1.0, "retry_s": 0.1}
 """Times small enough for an attack to have had its effect within a second or two."""
 
 _T = TypeVar("_T")
 
 
-class Victim:
-    """A peer that takes steps on a thread of its own until it is told to end."""
-
-    def __init__(self, config: PeerConfig) -> None:
-        torch.manual_seed(0)  # all found from one anchor
-        self.model = nn.Linear(4, 3)
-        self.peer = Peer(self.model, config)
-        self.error: BaseException | None = None
-        self._halt = threading.Event()
-        self._thread = threading.Thread(target=self._train, daemon=True)
-        self._thread.start()
-
-    def _train(self) -> None:
-        try:
-            with self.peer:
-                while not self._halt.is_set():
-                    self.peer.step()
-                    time.sleep(0.002)
-        except BaseException as error:
-            self.error = error
-
-    @property
-    def is_well(self) -> bool:
-        """Whether it trains on, and its network thread with it."""
-        return self.error is None and self._thread.is_alive()
-
-    def look(self, glance: Callable[[Protocol], _T]) -> _T:
-        """Read something of its protocol, while no event changes it."""
-        return self.peer._running().look(glance)
-
-    def halt(self) -> None:
-        self._halt.set()
-
-    def end(self) -> None:
-        self.halt()
-        self._thread.join(LIMIT_S)
-        assert not self._thread.is_alive()
-
-
 class Run:
-    """Victims ``v`` and ``w``, and strangers toward them."""
+    """Victims ``v`` and ``w``, and strangers toward the first."""
 
     def __init__(self, folder: Path, *, keys: bool = False) -> None:
         self.folder = folder
         self._stack = ExitStack()
         self._context = self._stack.enter_context(zmq.Context())
         self._stack.callback(self._context.destroy, 0)
-        self.keys = Keys(folder) if keys else None
-        if self.keys is not None:
-            for name in ("v", "w", "m"):
-                self.keys.machine(name)
+        self.keys = Keys(folder, "v", "w", OWN) if keys else None
         self.victims = [self._victim(name) for name in ("v", "w")]
         self.v, self.w = self.victims
-        self.exchange()
+        before = [each.mixed() for each in self.victims]
+        for each, mixed in zip(self.victims, before, strict=True):
+            self.wait(lambda each=each, mixed=mixed: each.mixed() >= mixed + 5)  # type: ignore[misc]
 
-    def _victim(self, name: str) -> Victim:
-        more: dict[str, Any] = {"id": name}
+    def _victim(self, name: str) -> Member:
+        more: dict[str, Any] = {"rule": "gosgd:p=0.5", "linger_s": 1.0, "leave_s": 3.0}
         if self.keys is not None:
             roster = self.keys.file(f"{name}.roster")
             more |= {"key": self.folder / f"{name}.key", "roster": roster}
-        return Victim(
-            PeerConfig(
-                founders=2,
-                rendezvous=self.folder / "meeting",
-                rule="gosgd:p=0.5",
-                out=self.folder / name,
-                protocol=QUICK,
-                linger_s=1.0,
-                leave_s=3.0,
-                **more,
-            )
-        )
+        return one_of(self.folder, name, 2, times=QUICK, **more)
 
     def __enter__(self) -> Self:
         return self
@@ -115,19 +57,20 @@ class Run:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def stranger(self, *, has_key: bool = True) -> Stranger:
+    def stranger(self) -> Stranger:
         """A connection to the first victim."""
-        address = self.v.peer.address or ""
-        keys = None
-        if self.keys is not None and has_key:
-            own = Key.read(self.folder / "m.key")
-            server = key_bytes(key_in(address))
-            keys = own.public, own.secret, server
+        address, keys = self.v.address, None
+        if self.keys is not None:
+            own = Key.read(self.folder / f"{OWN}.key")
+            keys = own.public, own.secret, key_bytes(key_in(address))
         stranger = Stranger(self._context, without_key(address), OWN, keys)
         self._stack.callback(stranger.close)
-        if has_key:
-            stranger.learn()
+        stranger.learn()
         return stranger
+
+    def look(self, glance: Callable[[Protocol], _T]) -> _T:
+        """Read something of the first victim's protocol, while no event changes it."""
+        return self.v.peer._running().look(glance)
 
     def wait(self, condition: Callable[[], bool]) -> None:
         def holds() -> bool:
@@ -138,16 +81,6 @@ class Run:
 
         until(holds)
 
-    def exchange(self, more: int = 5) -> None:
-        """Wait until each has mixed some more shares: what was said before has been heard then."""
-        before = [each.peer.stats().counters.mixed for each in self.victims]
-        self.wait(
-            lambda: all(
-                each.peer.stats().counters.mixed >= mixed + more
-                for each, mixed in zip(self.victims, before, strict=True)
-            )
-        )
-
     def heard(self, stranger: Stranger) -> None:
         """Wait until all was heard that a stranger has said."""
         before = stranger.victim
@@ -157,20 +90,19 @@ class Run:
         assert (before, schema) == (stranger.victim, stranger.schema)
 
     def assert_well(self) -> None:
+        """Make sure that both train on, and their network threads with them."""
         for each in self.victims:
-            assert each.is_well, each.error
+            assert each.error is None and each.thread.is_alive(), each.error
 
     def books(self) -> Audit:
         """All weight by the ledgers of both, once they have ended."""
         self.end()
-        names = [each.peer.id for each in self.victims]
-        folders = [each.peer.config.out for each in self.victims]
-        assert None not in folders, names
-        return audit(a for out in folders if out for a in read_ledger(out / "ledger.jsonl"))
+        folders = [self.folder / name for name in ("v", "w")]
+        return audit(account for out in folders for account in read_ledger(out / "ledger.jsonl"))
 
     def end(self) -> None:
         for each in self.victims:
-            each.halt()
+            each.halt.set()
         for each in self.victims:
             each.end()
         self._stack.close()

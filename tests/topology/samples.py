@@ -14,7 +14,18 @@ from scipy.special import chdtrc
 from rumor.topology import FAMILIES, Topology, over, parse
 
 __all__ = [
-    *("BRIDGE", "DOUBLY", "FIXED", "LIVE", "RANDOM_ROUNDS", "STREETS", "dense", "digest", "ids"),
+    *(
+        "BRIDGE",
+        "DOUBLY",
+        "FIXED",
+        "LIVE",
+        "OF_16",
+        "RANDOM_ROUNDS",
+        "STREETS",
+        "dense",
+        "digest",
+        "ids",
+    ),
     *("is_connected", "is_uniform", "out_degrees", "product", "some_rounds"),
 ]
 
@@ -73,6 +84,11 @@ RANDOM_ROUNDS = {
 
 DOUBLY = set(FAMILIES) - {"epidemic-local"}
 """Families whose own weights are doubly stochastic; a file of one-way streets is not."""
+
+
+_OF_16 = {"spanning-tree": "spanning-tree:of=torus", "hosts": "hosts:sizes=4x4x8"}
+OF_16 = [_OF_16.get(name, name) for name in FAMILIES if name != "file"]
+"""One spec of each family, for 16 nodes."""
 
 
 def some_rounds(topology: Topology, at_random: int = 3) -> range:

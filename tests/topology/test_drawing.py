@@ -4,19 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from rumor.topology import FAMILIES, TopologyError, facts, over, parse
+from rumor.topology import TopologyError, facts, over, parse
 from rumor.topology.drawing import check_size, draw, headline
 from rumor.topology.layout import links_of
 
-SPECS = {"spanning-tree": "spanning-tree:of=torus", "hosts": "hosts:sizes=4x4x8"}
-FAMILY_SPECS = [SPECS.get(name, name) for name in FAMILIES if name != "file"]
+from .samples import OF_16
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize(
     ("spec", "n"),
     [
-        *((spec, 16) for spec in FAMILY_SPECS),
+        *((spec, 16) for spec in OF_16),
         *(("ring", 1), ("hosts:sizes=1", 1)),
         ("erdos-renyi", 300),
         ("base-k", 61),

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from rumor.topology import FAMILIES, parse
+from rumor.topology import parse
 from rumor.topology.layout import place
 
-SPECS = {"spanning-tree": "spanning-tree:of=torus", "hosts": "hosts:sizes=4x4x8"}
-FAMILY_SPECS = [SPECS.get(name, name) for name in FAMILIES if name != "file"]
+from .samples import OF_16
 
 
-@pytest.mark.parametrize("spec", FAMILY_SPECS)
+@pytest.mark.parametrize("spec", OF_16)
 @pytest.mark.parametrize("n", [16, 64])
 def test_no_two_nodes_stand_in_one_place(spec: str, n: int) -> None:
     topology = parse("hosts:sizes=16x16x32" if "hosts" in spec and n == 64 else spec, n)

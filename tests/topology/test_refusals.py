@@ -67,8 +67,6 @@ def test_a_size_that_does_not_fit_is_answered_with_what_would(
 
 
 SPECS = [
-    ("ring:", "it takes no parameters: write 'ring'"),
-    ("base-k:3", "'3' is not key=value; it takes k= (an integer of at least 1; default: 1)"),
     ("base-k:d=3", "it takes k= (an integer of at least 1; default: 1), not 'd'"),
     ("moshpit:side=4,d=11", "side=4, d=11: these are more than 1,048,576 cells"),
     ("erdos-renyi:p=nan", "p=nan: it must be in (0, 1]"),

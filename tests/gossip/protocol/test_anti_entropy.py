@@ -35,20 +35,6 @@ def test_a_peer_that_falls_silent_is_asked_before_it_is_considered_dead() -> Non
     assert to(asked)[0] == "b" and letters(asked)[0].body.reply
 
 
-def test_the_dead_are_remembered_and_come_back_by_hearsay_and_those_that_left_are_not() -> None:
-    scene = Scene(BRIEF).founded("a", "b", "c", "d")
-    scene.says("a", member("d", Phase.LEFT, heartbeat=99))
-    for beat in range(20):
-        scene.wait(1.0)
-        scene.says("a", member("c", heartbeat=50 + beat))
-        scene.wake("a")
-    assert live(scene) == ["a", "c"]
-    known = [(m.id, m.addresses) for m in scene.peers["a"].known()]
-    assert known == [("b", ("b",)), ("c", ("c",))]
-    effects = scene.says("a", member("c", heartbeat=98), member("b", heartbeat=99))
-    assert effects.count(PeerRecovered("b")) == 1 and live(scene) == ["a", "b", "c"]
-
-
 def test_the_dead_are_dialled_for_ever_but_ever_more_rarely() -> None:
     scene = Scene(BRIEF).founded()
     scene.passes("a", 12.0)

@@ -29,14 +29,6 @@ def greeted(effects: Effects) -> list[str]:
     return [greet.address for greet in of(effects, Greet)]
 
 
-def test_a_peer_without_addresses_founds_at_once_when_it_is_told_to_join() -> None:
-    scene = Scene()
-    a = scene.enter("a")
-    assert not scene.passes("a", 1.0, 0.2) and a.phase is Phase.SEEKING
-    assert Founded() in scene.join("a")
-    assert (a.phase, a.account.weight, a.swarm) == (Phase.TRAINING, ONE, ANCHOR)
-
-
 def test_a_lonely_newcomer_never_founds_and_waits_with_rules_of_fixed_members() -> None:
     scene = Scene()
     scene.enter("a", rule=DPSGD())

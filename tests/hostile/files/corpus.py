@@ -21,7 +21,10 @@ from rumor.train.loop import trainer
 from ...forked import forked_peers
 from .mutations import mutate
 
-__all__ = ["COMMANDS", "Corpus", "Outcome", "campaign", "make_corpus", "not_started"]
+__all__ = ["COMMANDS", "Corpus", "complaints", "make_corpus", "not_started"]
+
+GROWN_BYTES_MAX: Final = 256 << 20
+"""By how much one command may grow the process, by its resident memory."""
 
 STUDY: Final = """
 title = "A small one"
@@ -62,40 +65,6 @@ class Corpus:
     def peer(self) -> Path:
         """The folder of the first peer of `run`."""
         return self.run / "peers" / "peer-0"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a command made of a spoilt file."""
-
-    file: str
-    seed: int
-    status: int
-    said: str
-    """On stderr."""
-    shown: str
-    """On stdout."""
-    raised: BaseException | None
-    """What would have been a traceback."""
-    grown_bytes: int
-    """By how much the process's resident memory had grown at its peak."""
-
-    @property
-    def complaint(self) -> str:
-        """What is wrong with it; empty where nothing is."""
-        if self.raised is not None:
-            return f"a traceback: {self.raised!r}"
-        if self.status not in (0, 1, 2):
-            return f"exit status {self.status}"
-        if "\x1b" in self.said + self.shown or "\x07" in self.said + self.shown:
-            return "a name from the file reached the terminal as it is"
-        errors = [line for line in self.said.splitlines() if line.startswith("error: ")]
-        # Some commands end with 1 where all was read, and what was found is not good.
-        if len(errors) > 1 or (self.status and not errors and not self.shown):
-            return f"{len(errors)} lines of errors: {self.said!r}"
-        if errors and len(errors[0]) > 2000:
-            return f"an error of {len(errors[0])} characters"
-        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +160,8 @@ def not_started() -> Iterator[None]:
         yield
 
 
-def campaign(
-    name: str, corpus: Corpus, out: Path, seeds: range, share: float = 1.0
-) -> Iterator[Outcome]:
-    """Run one command on files that are spoilt, one after another.
+def complaints(name: str, corpus: Corpus, out: Path, seeds: range) -> Iterator[str]:
+    """What is wrong with what a command makes of spoilt files.
 
     Args:
         name: Of the command, see `COMMANDS`.
@@ -210,25 +177,31 @@ def campaign(
         path = rng.choice(files)
         path.write_bytes(mutate(whole[path], path.name, rng))
         try:
-            yield _run(command.arguments(corpus, out), path, seed)
+            if complaint := _complaint(command.arguments(corpus, out)):
+                yield f"{name} {path.name} of seed {seed}: {complaint}"
         finally:
             path.write_bytes(whole[path])
 
 
-def _run(arguments: Sequence[object], path: Path, seed: int) -> Outcome:
+def _complaint(arguments: Sequence[object]) -> str:
+    """What is wrong with how a command ends; empty where nothing is."""
     before = _rss_bytes("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from now on
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    raised = None if isinstance(result.exception, SystemExit) else result.exception
-    return Outcome(
-        file=path.name,
-        seed=seed,
-        status=result.exit_code,
-        said=result.stderr,
-        shown=result.stdout,
-        raised=raised,
-        grown_bytes=_rss_bytes("VmHWM") - before,
-    )
+    ended = CliRunner().invoke(app, list(map(str, arguments)))
+    grown_bytes = _rss_bytes("VmHWM") - before
+    if ended.exception is not None and not isinstance(ended.exception, SystemExit):
+        return f"a traceback: {ended.exception!r}"
+    if ended.exit_code not in (0, 1, 2):
+        return f"exit status {ended.exit_code}"
+    if "\x1b" in ended.output or "\x07" in ended.output:
+        return "a name from the file reached the terminal as it is"
+    errors = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    # Some commands end with 1 where all was read, and what was found is not good.
+    if len(errors) > 1 or (ended.exit_code and not errors and not ended.stdout):
+        return f"{len(errors)} lines of errors: {ended.stderr!r}"
+    if errors and len(errors[0]) > 2000:
+        return f"an error of {len(errors[0])} characters"
+    return f"{grown_bytes} bytes more" if grown_bytes > GROWN_BYTES_MAX else ""
 
 
 def _rss_bytes(name: str) -> int:

@@ -11,10 +11,7 @@ import pytest
 from rumor.train.storage import files
 from rumor.train.storage.files import json_of, read_bytes
 
-from .corpus import COMMANDS, Corpus, campaign, make_corpus, not_started
-
-GROWN_BYTES_MAX = 256 << 20
-"""By how much one command may grow the process: replay makes a model and all shares of a run."""
+from .corpus import COMMANDS, Corpus, complaints, make_corpus, not_started
 
 SEEDS = 40
 
@@ -24,21 +21,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return make_corpus(tmp_path_factory.mktemp("corpus"))
 
 
-def complaints(name: str, corpus: Corpus, out: Path, seeds: range) -> list[str]:
-    """What is wrong with what a command made of spoilt files."""
-    with not_started():
-        return [
-            f"{name} {end.file} of seed {end.seed}: {end.complaint or end.grown_bytes}"
-            for end in campaign(name, corpus, out, seeds)
-            if end.complaint or end.grown_bytes > GROWN_BYTES_MAX
-        ]
-
-
 @pytest.mark.extended
 @pytest.mark.live
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_spoilt_file_costs_one_line(name: str, corpus: Corpus, tmp_path: Path) -> None:
-    assert complaints(name, corpus, tmp_path, range(SEEDS)) == []
+    with not_started():
+        assert [*complaints(name, corpus, tmp_path, range(SEEDS))] == []
 
 
 @pytest.mark.parametrize(

@@ -109,14 +109,11 @@ def test_a_method_is_read_with_its_number_or_without() -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ("nan", "did you mean 'nna'?"),
         ("krum", "Valid names: none, clip"),
         ("none:tau=1", "it takes no parameters: write 'none'"),
-        ("clip:0.5", "it takes tau= \\(at least 0; default: 0.0\\)"),
         ("clip:byzantine=1", "it takes tau="),
         ("nna:byzantine=-1", "byzantine=-1: it must be at least 0"),
         ("nna:byzantine=nan", "it must be at least 0"),
-        ("clip:", "it takes tau="),
     ],
 )
 def test_what_is_no_method_is_refused_with_what_is(spec: str, told: str) -> None:

@@ -130,16 +130,6 @@ def test_a_second_life_of_a_member_is_not_the_member() -> None:
     assert any(reason.startswith("p01 restarted in round") for reason in halts(crowd))
 
 
-def test_one_that_has_finished_before_its_first_step_is_named() -> None:
-    crowd = Crowd(rule, 3, ring)
-    crowd.swarm.run(30.0, lambda: len(crowd.swarm.peers) == 3)
-    crowd.swarm.peers["p00"].worker.finishing = True
-    crowd.swarm.fleet.finish(crowd.swarm.peers["p00"].worker)
-    crowd.swarm.run(60.0)
-    assert crowd.swarm.peers["p00"].worker.steps == 0
-    assert any("p00 has finished after 0 steps" in reason for reason in halts(crowd))
-
-
 def test_it_begins_when_all_founders_are_there_or_says_how_many_came() -> None:
     scene = Scene(replace(CONFIG, roll_s=5.0))
     for id in ("a", "b"):
