@@ -39,6 +39,10 @@ def test_as_many_frames_follow_the_offer_as_the_last_answer_gave_credit_for() ->
     assert bodies(scene.push("a", "b", 5)) == ["Offer"], "credit is used once"
     assert bodies(settled(WHOLE).push("a", "b", 5)) == ["Offer", *["Chunk"] * 4]
     assert bodies(settled(accept=False).push("a", "b", 5)) == ["Offer"], "it was of no use"
+    scene = settled()
+    scene.enter("b", incarnation=2)
+    scene.introduce("b", "a", incarnation=2)
+    assert bodies(scene.push("a", "b", 5)) == ["Offer"], "it was of another life"
 
 
 def test_whose_offer_came_with_credit_is_not_told_again_by_the_first_frame() -> None:
@@ -62,13 +66,6 @@ def test_one_who_has_no_room_for_another_share_gives_no_credit() -> None:
         scene.tell("c", "b", chunk, frame_bytes=16)
     assert [ack.credit_bytes for ack in scene.sent(scene.mix_all("b"), Ack)] == [32]
     assert scene.peers["b"].staged == 1
-
-
-def test_credit_of_one_life_is_not_used_for_the_next() -> None:
-    scene = settled()
-    scene.enter("b", incarnation=2)
-    scene.introduce("b", "a", incarnation=2)
-    assert bodies(scene.push("a", "b", 5)) == ["Offer"]
 
 
 def test_nobody_is_sent_more_than_a_window_whatever_credit_was_given() -> None:

@@ -33,6 +33,8 @@ def frame_of(*carried: tuple[float, float], size_mib: int = 100, **config: Any) 
 )
 def test_a_frame_takes_at_most_its_time_or_is_smallest(bytes_s: float, frame_bytes: int) -> None:
     assert frame_of((bytes_s * 7, 7.0)) == frame_bytes
+    # A new measurement counts as much as all before: 8, then 24, then 56 MB/s.
+    assert frame_of((8e6, 1.0), (40e6, 1.0), (88e6, 1.0)) == MIB
 
 
 @pytest.mark.parametrize(("size_mib", "frame_mib"), [(2, 1), (8, 1), (16, 2), (400, 2)])
@@ -46,11 +48,6 @@ def test_toward_a_stranger_frames_are_as_configured(nothing: tuple[float, float]
     assert frame_of(bandwidth_bytes_s=10e6) == 128 * KIB
     # Nor can what is measured be more than what may be sent.
     assert frame_of((100 * MIB, 0.1), bandwidth_bytes_s=10e6) == 128 * KIB
-
-
-def test_a_new_measurement_counts_as_much_as_all_before() -> None:
-    # 8, then 24, then 56 MB/s
-    assert frame_of((8e6, 1.0), (40e6, 1.0), (88e6, 1.0)) == MIB
 
 
 def test_where_no_frame_came_in_time_the_next_are_smaller() -> None:

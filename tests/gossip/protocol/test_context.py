@@ -67,11 +67,8 @@ def test_no_more_can_be_pushed_than_is_held_and_no_less_than_the_least(weight: i
     words = f"cannot push {weight // UNIT} of {2**40} units to b"
     with pytest.raises(LocalProtocolError, match=words):
         Scene().founded().push("a", "b", weight)
-
-
-def test_only_one_share_can_be_outstanding_toward_a_peer() -> None:
     with pytest.raises(LocalProtocolError):
-        Scene().founded().push("a", "bb")
+        Scene().founded().push("a", "bb")  # one share at a time
 
 
 def test_who_owes_an_answer_is_passed_over_and_credit_bounds_what_is_outstanding() -> None:
@@ -175,13 +172,10 @@ def test_without_credit_no_round_is_passed_over() -> None:
 def test_one_that_is_suspected_is_not_drawn_and_has_met_no_fate() -> None:
     scene = Scene().founded()
     scene.passes("a", 15.0)
-    looks = (RuleContext.draw, lambda c: c.can_push("b"), lambda c: c.fate("b", 1))
-    assert seen(scene, "a", *looks, RuleContext.neighbors) == [None, False, "", ("b",)]
-
-
-def test_one_that_nobody_has_heard_of_is_gone_for_all_that_a_rule_can_tell() -> None:
-    looks = (lambda c: c.fate("nobody", 1), lambda c: c.fate("b", 1))
-    assert seen(Scene().founded(), "a", *looks) == ["left", ""]
+    looks = (RuleContext.draw, lambda c: c.can_push("b"), RuleContext.neighbors)
+    assert seen(scene, "a", *looks) == [None, False, ("b",)]
+    fates = (lambda c: c.fate("b", 1), lambda c: c.fate("nobody", 1))
+    assert seen(scene, "a", *fates) == ["", "left"], "of whom nobody has heard is gone"
 
 
 def test_how_long_an_answer_takes_is_learnt_from_those_who_live() -> None:
