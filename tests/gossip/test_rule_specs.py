@@ -1,6 +1,7 @@
 """Specs name rules and give them parameters, those of the user's own included."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +12,7 @@ from rumor.gossip.effects.effects import Wait
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import Requirements, Rule, requirements_of
+from rumor.gossip.rules.plugin import name_of
 from rumor.gossip.rules.registry import (
     RULES,
     make_rule,
@@ -120,6 +122,7 @@ def test_help_names_common_rules_and_parameters() -> None:
         ("rules.py:Rule", "there is no module 'rules'"),
         ("nowhere/json.py:Rule", "json.py cannot be imported: the file does not exist"),
         ("my-rules:Rule", "'my-rules' is not a module's name"),
+        (f"{__name__}:failing", r"raised ZeroDivisionError: .*\nat .*test_rule_specs.py"),
         (f"{__name__}:Nothing", "has no function or class 'Nothing'; it has .*EveryNth"),
         (f"{__name__}:not_a_rule", "a rule has name, registers, outstanding_max and step"),
     ],
@@ -131,6 +134,15 @@ def test_what_is_wrong_with_a_spec_is_said(spec: str, words: str) -> None:
 
 def not_a_rule() -> object:
     return object()
+
+
+def failing(parts: int = 0) -> object:
+    return 1 / parts
+
+
+def test_functions_are_named_as_they_would_be_typed_and_other_objects_by_their_class() -> None:
+    assert name_of(failing) == f"{__name__}:failing"
+    assert name_of(partial(failing)).endswith(":partial")
 
 
 def test_a_rule_without_a_name_to_import_its_class_or_all_parameters_has_no_spec(

@@ -10,9 +10,8 @@ from rumor.gossip.protocol.rule import Requirements, require_fit, requirements_o
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
-from rumor.gossip.wire.messages import Phase
 
-from ...scene import Scene, member, of
+from ...scene import Scene, of
 
 MEASURING = Requirements(whole=False, measures=True)
 
@@ -178,7 +177,12 @@ def test_one_that_has_gone_has_no_vote() -> None:
     for peer in "bcd":
         take(scene, peer, 1.0)
     for peer in "bcd":
-        scene.says("a", member(peer, Phase.LEFT, heartbeat=99))
+        scene.leave(peer)
+        scene.deliver()
+        for _ in range(200):
+            scene.wait(0.1)
+            scene.wake(peer)
+            scene.deliver()
     rule = scene.peers["a"]._rule
     assert isinstance(rule, GoSGD) and rule._mixing is not None
     assert {"b", "c"} < {peer for _, peer in rule._mixing._votes}
