@@ -8,8 +8,10 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
+from rumor.gossip.effects.effects import Reclaim
 from rumor.gossip.effects.events import PeerDied
 from rumor.gossip.effects.ledger import Entry, Kind
+from rumor.gossip.exchange.transfer import EscrowEvent
 from rumor.gossip.protocol.protocol import Protocol
 from rumor.gossip.protocol.state import ShardState
 from rumor.gossip.types import Incarnation, PeerId, ShareId
@@ -132,6 +134,20 @@ def partial_as_whole(shard_state: ShardState) -> None:
     _patch(outbox, "ack", ack)
 
 
+@_of_shard
+def impatient(shard_state: ShardState) -> None:
+    """A sender takes its escrow back when two questions were not answered."""
+    outbox = shard_state.outbox
+
+    def query_due(ask: Callable[..., None], now: float) -> None:
+        for transfer in tuple(outbox.transfers.values()):
+            if transfer.questions >= 2 and now >= transfer.deadline_s:
+                outbox._on(transfer, EscrowEvent.ACK, now, 0)
+        ask(now)
+
+    _patch(outbox, "query_due", query_due)
+
+
 @_mutant
 def snapshot_kept(protocol: Protocol) -> None:
     """A snapshot that two pushes read is let go by neither."""
@@ -149,6 +165,18 @@ def exact_without_values(shard_state: ShardState) -> None:
     """In exact mode, weight comes back without the values that went with it."""
     outbox = shard_state.outbox
     outbox._config = replace(outbox._config, exact=False)
+
+
+@_of_shard
+def wrong_part_back(shard_state: ShardState) -> None:
+    """In exact mode, values that come back are mixed in with twice their weight."""
+
+    def emit(add: Callable[..., None], effect: object) -> None:
+        if type(effect) is Reclaim:
+            effect = Reclaim(effect.snapshot, min(1.0, 2 * effect.fraction))
+        add(effect)
+
+    _patch(shard_state.log, "emit", emit)
 
 
 @_of_shard
@@ -196,6 +224,17 @@ def never_dead(protocol: Protocol) -> None:
                 yield change
 
     _patch(table, "tick", tick)
+
+
+@_mutant
+def later_life_ignored(protocol: Protocol) -> None:
+    """The next life of a peer that is known is taken for the last one."""
+    table = protocol.state.table
+
+    def admit(take: Callable[..., Iterator[Any]], member: Member, now: float, **more: Any) -> Any:
+        return () if table.member(member.id) is not None else take(member, now, **more)
+
+    _patch(table, "_admit", admit)
 
 
 @_mutant

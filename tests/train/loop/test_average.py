@@ -136,16 +136,25 @@ def expected(standing: Sequence[Standing], name: str) -> Any:
     return (total / np.sum(weights)).astype(values[0].dtype)
 
 
+def counts(member: Member) -> tuple[object, ...]:
+    """What reading a model must not change: the peer's weight, and what it mixed and refused."""
+    stats = member.peer.stats()
+    # Each shard of a copy is mixed; on a slow machine, a newcomer may get those of two donors.
+    copied = 0 if member.peer.id == "a" else member.peer._vector.schema.shards
+    assert stats.counters.mixed >= copied
+    return stats.weight_units, stats.counters.mixed, stats.counters.refusals
+
+
 @pytest.mark.extended
 def test_the_average_of_a_swarm_that_stands_still_is_exact() -> None:
     with standing(shards=3) as every:
         first = every[0]
-        before = [each.peer.stats().weight_units for each in every]
+        before = [counts(each) for each in every]
         states = [{n: v.clone() for n, v in each.model.state_dict().items()} for each in every]
         found = first.reads()
         assert found.missing == ()
         assert found.weights == {each.peer.id: each.peer.weight for each in every}
-        assert [each.peer.stats().weight_units for each in every] == before
+        assert [counts(each) for each in every] == before
         own = first.model.state_dict()
         assert list(found.state) == list(own)
         for name in ("first.weight", "first.bias", "tied.weight", "norm.running_mean"):
@@ -155,9 +164,7 @@ def test_the_average_of_a_swarm_that_stands_still_is_exact() -> None:
             assert torch.equal(found.state[name], own[name])
         for each, state in zip(every, states, strict=True):
             assert all(torch.equal(v, state[n]) for n, v in each.model.state_dict().items())
-            copies = 0 if each is first else each.peer._vector.schema.shards
-            stats = each.peer.stats()
-            assert (stats.counters.mixed, stats.counters.refusals, stats.queue) == (copies, 0, 0)
+            assert each.peer.stats().queue == 0
 
 
 @pytest.mark.extended
