@@ -348,3 +348,12 @@ def test_lateness_is_forgotten_once_a_tick_is_in_time_again() -> None:
 def test_more_than_lateness_is_a_stall(gap_s: float, stalled_s: float) -> None:
     _, stalls = late(0.0, 1.0, 1.0 + gap_s)
     assert stalls == [0.0, 0.0, stalled_s]
+
+
+def test_a_departure_spreads_by_hearsay_where_its_peer_was_known() -> None:
+    for gone in (
+        member("b", Phase.LEFT, heartbeat=2),
+        member("b", Phase.LEFT, incarnation=2),
+    ):
+        assert not learn(MemberTable(A, WARY), gone, direct=False)
+        assert learn(met(), gone, SILENT_S, direct=False) == [Part("b"), PeerLeft("b")]
