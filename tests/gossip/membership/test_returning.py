@@ -98,16 +98,3 @@ def test_one_that_lost_its_checkpoint_keeps_nobody_from_founding_anew(ids: str) 
     assert phases(scene) == {(Phase.TRAINING, ANCHOR)}
     a, b = scene.peers["a"], scene.peers["b"]
     assert (a.account.founded, a.account.burned, b.account.founded) == (0, 0, ONE)
-
-
-def test_one_that_returned_once_and_then_without_its_checkpoint_keeps_nobody_waiting() -> None:
-    scene = Scene()
-    scene.enter("a", anchor=OTHER_ANCHOR)
-    scene.enter("b", incarnation=2)
-    scene.join("a", "b")
-    scene.join("b", "a", returning=True)
-    scene.go_on(2.0, step_s=0.2, turns=True)
-    scene.enter("b", incarnation=3, anchor=OTHER_ANCHOR)
-    scene.join("b", "a")
-    scene.go_on(30.0, step_s=0.2, turns=True)
-    assert all(peer.phase is Phase.TRAINING for peer in scene.peers.values())

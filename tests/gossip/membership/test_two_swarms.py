@@ -7,18 +7,23 @@ import pytest
 
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Reclaim, Record
-from rumor.gossip.effects.events import ShareRefused, SwarmGivenUp
+from rumor.gossip.effects.events import Joined, ShareRefused, SwarmGivenUp
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.weight import ONE
+from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Ack, Ask, Leave, Phase
+from rumor.sim.fuzz.vector import schema_of
 
 from ..scene import (
     ANCHOR,
     OTHER_ANCHOR,
     SMALL,
     WIDE,
+    Effects,
     Scene,
+    a_push,
     an_offer,
+    hello,
     member,
     of,
 )
@@ -150,3 +155,28 @@ def test_a_share_that_is_on_its_way_to_one_that_gives_its_swarm_up_is_sent_back(
     effects = scene.says("a", member("b"), swarm=OTHER_ANCHOR)
     assert SwarmGivenUp() in effects and ShareRefused("c", "another swarm") in effects
     assert scene.sent(effects, Ack) == [Ack(1, 0)] and scene.peers["a"].staged == 0
+
+
+def test_one_that_starts_over_with_a_part_of_a_copy_needs_every_shard_of_the_other_swarm() -> None:
+    two = schema_of(16, 2)
+    scene = Scene()
+    a = scene.enter("a", schema=two)
+    scene.join("a", "b")
+
+    def copied(sender: str, shard: int, swarm: bytes) -> Effects:
+        """What the newcomer does when this copy has come."""
+        form = Form(copy=True)
+        size = form.size_bytes(two, shard)
+        letter = partial(scene.letter, sender, "a", swarm=swarm, schema=two.hash, shard=shard)
+        scene.receive(letter(a_push(size_bytes=size, form=form), frame_bytes=size))
+        return scene.step("a", trained=False)
+
+    scene.tell("b", "a", hello(member("b")), schema=two.hash)
+    assert Joined("b") not in copied("b", 0, ANCHOR)
+    assert a.state.weight > 0
+    a._joining.start_over(OTHER_ANCHOR, scene.now)
+    body = hello(member("c"))
+    scene.tell("c", "a", body, schema=two.hash, swarm=OTHER_ANCHOR)
+    assert a.state.weight == 0
+    assert Joined("c") not in copied("c", 1, OTHER_ANCHOR)
+    assert Joined("c") in copied("c", 0, OTHER_ANCHOR)
