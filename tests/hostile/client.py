@@ -21,16 +21,16 @@ from rumor.gossip.wire.codec import VERSION
 from ..waiting import LIMIT_S
 
 __all__ = [
-    *("ACK", "ASK", "CHUNK", "GRANT", "HELLO", "LEAVE", "OFFER", "PENDING", "PUSH", "QUERY"),
-    *("READ", "REFER", "FOUNDER", "JOINING", "LEFT", "SEEKING", "TRAINING", "U63"),
-    *("Parts", "Stranger", "member", "offer"),
+    *("ACK", "ASK", "CHUNK", "HELLO", "LEAVE", "OFFER", "PENDING", "PUSH", "QUERY", "READ"),
+    *("STOP", "FOUNDER", "JOINING", "LEFT", "TRAINING", "U63"),
+    *("Stranger", "framed", "member", "offer"),
 ]
 
-HELLO, DESCRIBE, ASK, PUSH, OFFER, GRANT, CHUNK, ACK, QUERY, PENDING, LEAVE, REFER, READ = (
+HELLO, DESCRIBE, ASK, PUSH, OFFER, GRANT, CHUNK, ACK, QUERY, PENDING, LEAVE, REFER, READ, STOP = (
     m.BODIES.index(body)
     for body in (
         *(m.Hello, m.Describe, m.Ask, m.Push, m.Offer, m.Grant, m.Chunk, m.Ack, m.Query),
-        *(m.Pending, m.Leave, m.Refer, m.Read),
+        *(m.Pending, m.Leave, m.Refer, m.Read, m.Stop),
     )
 )
 SEEKING, JOINING, TRAINING, FINISHED, QUIET, LEAVING, LEFT = range(7)
@@ -43,6 +43,13 @@ _PREFIX = struct.Struct("<3sBI")
 _ASKED_MAX = 150
 
 Parts = list[bytes]
+
+
+def framed(fields: Sequence[Any], frame: bytes = b"") -> Parts:
+    """A message of these header fields: magic, version, checksum, msgpack; and its frame."""
+    packed: bytes = msgpack.packb(fields)
+    first = _PREFIX.pack(b"RMR", VERSION, crc32(packed)) + packed
+    return [first, frame] if frame else [first]
 
 
 def member(
@@ -65,7 +72,15 @@ def offer(seq: int, escrow: int, size_bytes: int, *, frame_bytes: int = 0) -> li
 
 
 class Stranger:
-    """One connection to one live peer, in any name."""
+    """One connection to one live peer, in any name.
+
+    Args:
+        context: Of its socket.
+        address: Where the victim listens, ``tcp://host:port``.
+        name: What it calls itself, unless a message says otherwise.
+        keys: Its own public and secret key and the victim's public one, 32 bytes each; None for
+            one that has none.
+    """
 
     def __init__(
         self,
@@ -96,7 +111,7 @@ class Stranger:
         heard: list[Any] | None = None
         for _ in range(_ASKED_MAX):
             self.send(hello)
-            if (heard := self._hear_soon(DESCRIBE)) is not None:
+            if (heard := self.hear_soon(DESCRIBE)) is not None:
                 break
         assert heard is not None, "nobody answers"
         self.swarm, self.schema, self.victim, self.incarnation = heard[:4]
@@ -104,6 +119,7 @@ class Stranger:
     def hello(
         self, *members: Sequence[Any], clock: Sequence[tuple[str, int]] = (), reply: bool = True
     ) -> list[Any]:
+        """The body of a HELLO."""
         return [list(members), [list(row) for row in clock], True, reply]
 
     def parts(
@@ -114,24 +130,45 @@ class Stranger:
         *,
         name: str | None = None,
         incarnation: int = 1,
+        shard: int = 0,
     ) -> Parts:
+        """A message with a checksum that is right, rightly addressed."""
         check = xxhash.xxh3_64_intdigest(frame) if frame else 0
         source = self.name if name is None else name
         to = [self.victim, self.incarnation] if self.victim else ["", 0]
         head = [self.swarm, self.schema, source, incarnation, *to]
-        packed: bytes = msgpack.packb([*head, len(frame), 0, check, kind, list(body)])
-        first = _PREFIX.pack(b"RMR", VERSION, crc32(packed)) + packed
-        return [first, frame] if frame else [first]
+        return framed([*head, len(frame), shard, check, kind, list(body)], frame)
 
-    def say(self, kind: int, body: Sequence[Any], **who: Any) -> None:
-        self.send(self.parts(kind, body, **who))
+    def say(
+        self,
+        kind: int,
+        body: Sequence[Any],
+        frame: bytes = b"",
+        *,
+        name: str | None = None,
+        incarnation: int = 1,
+    ) -> None:
+        """Send one message."""
+        self.send(self.parts(kind, body, frame, name=name, incarnation=incarnation))
 
     def send(self, parts: Parts) -> None:
+        """Send what need not be a message."""
         self.socket.send_multipart(parts)
 
-    def _hear_soon(self, kind: int) -> list[Any] | None:
-        """The header of the next message of a kind, if it comes soon; others are passed over."""
-        give_up_s = time.monotonic() + 2.0
+    def introduce(self, name: str | None = None, **entry: Any) -> None:
+        """Say hello, and be known from then on."""
+        name = self.name if name is None else name
+        self.say(HELLO, self.hello(member(name, **entry)), name=name)
+
+    def hear(self, kind: int) -> list[Any]:
+        """The header of the next message of a kind; others are passed over."""
+        heard = self.hear_soon(kind, LIMIT_S)
+        assert heard is not None, f"no answer of kind {kind}"
+        return heard
+
+    def hear_soon(self, kind: int, within_s: float = 2.0) -> list[Any] | None:
+        """The same, if it comes within a time."""
+        give_up_s = time.monotonic() + within_s
         while (left_s := give_up_s - time.monotonic()) > 0:
             if self.socket.poll(int(left_s * 1000)):
                 fields = _read(self.socket.recv_multipart())
@@ -140,12 +177,14 @@ class Stranger:
         return None
 
     def drain(self) -> list[list[Any]]:
+        """Headers of all that has come so far."""
         found = []
         while self.socket.poll(0):
             found.append(_read(self.socket.recv_multipart()))
         return found
 
     def close(self) -> None:
+        """Hang up."""
         self.socket.close(0)
 
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from rumor.gossip.transport.keys.key import Key
+from rumor.gossip.transport.keys.key import Key, key_text
 from rumor.gossip.transport.keys.keyring import Keyring
 from rumor.gossip.transport.keys.roster import Roster
 
-__all__ = ["Swarm"]
+__all__ = ["Swarm", "address_of"]
 
 
 class Swarm:
@@ -49,3 +49,8 @@ class Swarm:
     def revoke(self, named: str) -> None:
         """Shut somebody out in the roster; files stay as they are."""
         self.roster = self.roster.without(self.owner, [named])
+
+
+def address_of(keyring: Keyring, address: str) -> str:
+    """An address with a machine's key."""
+    return f"tcp://{key_text(keyring.public)}@{address.removeprefix('tcp://')}"

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rumor.gossip.weight import UNIT
-from rumor.gossip.wire.messages import Ack, Excerpt, Phase, Stopping, is_name, later_life
+from rumor.gossip.wire.messages import Ack, Excerpt, Offer, Phase, Stopping, is_name, later_life
 
 
 def test_letters_digits_dots_and_dashes_make_a_name_and_nothing_else_does() -> None:
@@ -25,3 +25,5 @@ def test_weights_are_shown_in_units() -> None:
     assert repr(Ack(7, 3 * UNIT)) == "Ack(seq=7, accepted=3, credit_bytes=0, bytes_s=0)"
     assert "held=3," in repr(Excerpt(snapshot=2, held=3 * UNIT))
     assert "weight=3, phase=" in repr(Stopping("", 3 * UNIT, Phase.QUIET, 40, True))
+    offer = Offer(seq=1, escrow=2 * UNIT, size_bytes=0, epoch=0, round=0, note=0, step=0)
+    assert "escrow=2," in repr(offer)

@@ -11,8 +11,9 @@ from rumor.gossip.protocol.share import Share
 from rumor.gossip.rules.outer.elastic import Came
 from rumor.gossip.rules.outer.hybrid import Hybrid
 from rumor.gossip.types import PeerId
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Phase
-from rumor.sim import NetworkConfig, simulate
+from rumor.sim import NetworkConfig, Swarm, simulate
 from rumor.sim.fuzz.peers import complete, spread
 from rumor.sim.fuzz.swarm import CALM
 from rumor.sim.fuzz.vector import Values
@@ -101,6 +102,19 @@ def test_models_are_those_of_the_equation(between: float, weather: NetworkConfig
 
 
 @pytest.mark.extended
+def test_machines_agree_and_no_weight_is_lost() -> None:
+    crowd = Crowd(hybrid, 6, complete, BAD, host=of_three)
+    crowd.run(2000.0, steps=10)
+    crowd.descend_no_more()
+    run_until_agreed(crowd.swarm, crowd.swarm.now + 300.0)
+    assert spread(crowd.hosts) < 1e-5
+    crowd.swarm.finish()
+    crowd.swarm.run(3000.0, lambda: not crowd.swarm.running())
+    assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
+    assert sum(host.ledger.weight for host in crowd.hosts) == 6 * ONE
+
+
+@pytest.mark.extended
 def test_when_a_leader_dies_another_leads_and_newcomers_take_part() -> None:
     crowd = Crowd(hybrid, 6, complete, BAD, config=MORTAL, host=of_three, late=("p06",))
     crowd.run(2000.0, steps=10)
@@ -150,3 +164,14 @@ def test_hosts_of_a_topology_are_machines() -> None:
     assert again.summary["digest"] == run.summary["digest"]
     one = simulate(task="digits", steps=20, **HOSTS | {"topology": "complete"})
     assert one.summary["pushes"] == 6 * 5 * 20
+
+
+@pytest.mark.extended
+def test_in_a_swarm_hosts_are_machines_too() -> None:
+    swarm = Swarm("quadratic", peers=4, rule="hybrid", topology="hosts:sizes=2x2", network="lan")
+    swarm.run(5.0)
+    between = [swarm._find(f"peer-{place}").pushes for place in range(4)]
+    assert min(between[0], between[2]) > max(between[1], between[3]) > 10
+    late = swarm.join()
+    swarm.run_until(lambda: late in swarm.weights())
+    assert swarm.finish() and swarm.audit().balanced

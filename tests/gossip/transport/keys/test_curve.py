@@ -1,5 +1,6 @@
 """Real sockets with keys: who gets in, in whose name, and what a revocation closes."""
 
+import socket as sockets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -8,20 +9,22 @@ from pathlib import Path
 import pytest
 import zmq
 
-from rumor.gossip.transport.addresses import with_key
 from rumor.gossip.transport.keys.key import key_text
 from rumor.gossip.transport.keys.keyring import Keyring
 from rumor.gossip.transport.zmq_transport import Transport
 
 from .... import waiting
-from ..keyrings import Swarm
+from ..keyrings import Swarm, address_of
 
 pytestmark = pytest.mark.live
 
 
 @pytest.fixture
 def swarm(tmp_path: Path) -> Swarm:
-    return Swarm(tmp_path, "m1", "m2", "m3")
+    made = Swarm(tmp_path)
+    for name in ("m1", "m2", "m3"):
+        made.machine(name)
+    return made
 
 
 @pytest.fixture
@@ -45,7 +48,7 @@ def pair(swarm: Swarm, stack: ExitStack, *names: str) -> tuple[Transport, Transp
 
 def place_of(transport: Transport) -> str:
     assert transport.keyring is not None and transport.address is not None
-    return with_key(transport.address, key_text(transport.keyring.public))
+    return address_of(transport.keyring, transport.address)
 
 
 def run(*transports: Transport, until: Callable[[], bool]) -> list[tuple[bytes, bytes]]:
@@ -128,18 +131,39 @@ def test_a_stranger_without_keys_says_nothing_that_is_heard(swarm: Swarm, stack:
 
 
 @pytest.mark.extended
+def test_a_stranger_with_a_key_of_its_own_is_not_heard(swarm: Swarm, stack: ExitStack) -> None:
+    one = open_one(stack, swarm.keyring("m1"))
+    assert one.address is not None and one.keyring is not None
+    stranger = raw(stack, zmq.DEALER)
+    stranger.curve_publickey, stranger.curve_secretkey = zmq.curve_keypair()
+    stranger.setsockopt(zmq.CURVE_SERVERKEY, one.keyring.public)
+    stranger.connect(one.address)
+    stranger.send(b"hi")
+    assert not run(one, until=lambda: any("is not in version 4" in why for why in one.refused))
+
+
+@pytest.mark.extended
+def test_bytes_that_are_no_handshake_do_no_harm(swarm: Swarm, stack: ExitStack) -> None:
+    one, two = pair(swarm, stack)
+    port = int((one.address or "").rsplit(":", 1)[1])
+    with sockets.create_connection(("127.0.0.1", port)) as stranger:
+        stranger.sendall(b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x01CURVE" + bytes(4096))
+        hear(one, two, say=lambda: two.greet(place_of(one), [b"hi"]))
+
+
+@pytest.mark.extended
 def test_a_machine_that_the_address_does_not_name_hears_nothing(
     swarm: Swarm, stack: ExitStack
 ) -> None:
     one, two = pair(swarm, stack)
-    wrong = with_key(one.address or "", key_text(swarm.keyring("m3").public))
+    wrong = address_of(swarm.keyring("m3"), one.address or "")
     assert "another key" in turned_away(one, two, wrong, "another")
 
 
 @pytest.mark.extended
 def test_a_peer_without_keys_is_recognized(swarm: Swarm, stack: ExitStack) -> None:
     plain, two = open_one(stack, None), open_one(stack, swarm.keyring("m2"))
-    place = with_key(plain.address or "", key_text(swarm.keyring("m1").public))
+    place = address_of(swarm.keyring("m1"), plain.address or "")
     assert "has no keys" in turned_away(plain, two, place, "keys")
 
 
@@ -148,7 +172,7 @@ def test_addresses_without_a_members_key_are_not_dialled(swarm: Swarm, stack: Ex
     one, two = pair(swarm, stack)
     plain = open_one(stack, None, bind=None)
     assert one.address is not None
-    unknown = with_key(one.address, key_text(bytes(32)))
+    unknown = f"tcp://{key_text(bytes(32))}@{one.address.removeprefix('tcp://')}"
     for _ in range(20):
         assert not two.greet(one.address, [b"hi"])
         assert not two.greet(unknown, [b"hi"])
@@ -217,3 +241,18 @@ def test_an_unsigned_roster_is_refused_though_a_member_sends_it(
 
     assert not run(one, two, until=is_refused)
     assert one.keyring is not None and one.keyring.roster.version == 4
+
+
+@pytest.mark.extended
+def test_nobody_is_let_in_where_nobody_answers_for_keys(swarm: Swarm, stack: ExitStack) -> None:
+    one, two = pair(swarm, stack)
+    place = place_of(one)
+    curve = one._curve
+    assert curve is not None
+    # Fail-closed: without the socket that answers, ZeroMQ itself refuses, though two is a member.
+    one._poller.unregister(curve.zap)
+    curve.zap.close(0)
+    curve.answer = lambda: None  # type: ignore[method-assign]
+    for _ in range(100):
+        two.greet(place, [b"hi"])
+        assert not [*one.poll(0.005), *two.poll(0.005)]

@@ -9,6 +9,7 @@ import pytest
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.transport.keys.key import (
     Key,
+    covers,
     is_stop_signed,
     key_bytes,
     key_text,
@@ -90,6 +91,21 @@ def test_a_key_has_one_text() -> None:
     for other in (text[:-1] + "9", text + "=", text[:-1], text.replace("_", "/"), "\xe4" * 43):
         with pytest.raises(ValueError, match="is no key"):
             key_bytes(other)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "covered"),
+    [
+        ("bob", "bob", True),
+        ("bob", "bob.gpu", True),
+        ("bob", "bobby", False),
+        ("gpu-*", "gpu-1", True),
+        ("gpu-*", "gpu", False),
+        ("*", "whoever", True),
+    ],
+)
+def test_a_pattern_covers_names(pattern: str, name: str, covered: bool) -> None:
+    assert covers(pattern, name) is covered
 
 
 def test_a_missing_library_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,10 @@ from ..keyrings import Swarm
 
 @pytest.fixture
 def swarm(tmp_path: Path) -> Swarm:
-    return Swarm(tmp_path, "m1", "m2")
+    made = Swarm(tmp_path)
+    made.machine("m1")
+    made.machine("m2")
+    return made
 
 
 @pytest.fixture
