@@ -178,3 +178,23 @@ def test_peers_whose_connection_is_lost_leave_and_no_weight_is_counted(
     assert json.loads((folder / "peer.json").read_text())["state"] == "left"
     log = (folder / "log.txt").read_text()
     assert "the connection to the launcher has ended, so this peer is asked to leave" in log
+
+
+@pytest.mark.extended
+def test_a_second_interrupt_ends_all_at_once(machines: Machines) -> None:
+    logs = [machines.folder / "run" / "peers" / id / "log.txt" for id in IDS]
+
+    def interrupt() -> None:
+        machines.wait_until_training("run", IDS)
+        os.kill(os.getpid(), signal.SIGINT)
+        # All are in a long step, which the first signal lets them end.
+        asked = "this peer ends its step and leaves"
+        until(lambda: all(asked in log.read_text() for log in logs), "all are asked")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    arguments = machines.arguments(*QUICK, "--set", "log_every=1", "--json", lines=["slots=2"])
+    with meanwhile(interrupt):
+        result = called(*arguments, "--", "mine.py", "--steps", "100000", "--pause", "8")
+    states = {peer["state"] for peer in json.loads(result.stdout)["peers_detail"]}
+    assert "killed" in states and "finished" not in states
+    assert result.exit_code == 1

@@ -13,6 +13,7 @@ from typer.testing import Result
 from rumor.cli import app as whole
 from rumor.train.storage.jsonl import read_metrics
 
+from ...faults import fault
 from ...forked import forked_peers
 from ...gossip.transport.keyrings import Swarm
 from ...waiting import until
@@ -239,3 +240,101 @@ def test_examples_with_several_swarms_leave_a_model_of_each(
 ) -> None:
     trained("-n", "2", "--", str(EXAMPLES / script), *options)
     assert sorted(path.parent.name for path in Path("run").glob("swarms/*/*.safetensors")) == swarms
+
+
+FAILS_LATE = """
+import torch
+from rumor.train import Peer, environment
+
+with Peer(torch.nn.Linear(4, 1)) as peer:
+    for step in range(20):
+        peer.step()
+    assert peer.merge(timeout_s=600)
+    if environment().index == 0:
+        raise RuntimeError("no room for the picture")
+raise ImportError("no plots here")
+"""
+
+
+@pytest.mark.extended
+@pytest.mark.live
+@pytest.mark.usefixtures("undrawn")
+def test_what_fails_after_the_training_takes_nothing_of_it_back() -> None:
+    Path("late.py").write_text(FAILS_LATE)
+    summary, said = trained("-n", "2", "--", "late.py", status=1)
+    assert ends(summary) == ["finished", "finished"]
+    assert ends(summary, "script_error") == [
+        "RuntimeError: no room for the picture",
+        "ImportError: no plots here",
+    ]
+    assert summary["digest"] and Path("run/model.safetensors").is_file()
+    told = "error: peer-0 trained, and then the script failed: RuntimeError: no room"
+    assert told in said and "no peer finished" not in said
+
+
+@pytest.mark.extended
+@pytest.mark.live
+@pytest.mark.usefixtures("undrawn")
+def test_a_script_that_a_fault_kills_comes_back_and_a_newcomer_joins() -> None:
+    faults = [
+        fault(0.5, "crash", 1),
+        fault(0.5, "join"),
+        fault(0.6, "pause", 0, for_s=0.2),
+        fault(1.0, "restart", 1),
+    ]
+    Path("faults.json").write_text(json.dumps(faults))
+    logs = [Path(f"run/peers/{id}/log.txt").absolute() for id in ("peer-1", "join-1")]
+    over = Path("over").absolute()
+
+    def end() -> None:
+        """Let all end once the peer that is killed and the newcomer have begun."""
+        begun = [2, 1]
+        until(
+            lambda: [log.exists() and log.read_text().count("taking part") for log in logs] == begun
+        )
+        over.touch()
+
+    threading.Thread(target=end, daemon=True).start()
+    options = "-n 2 --faults faults.json --rule=gosgd:p=0.3 --set log_every=1"
+    summary, _ = trained(*options.split(), "--", "mine.py", "--steps", "100", "--until", str(over))
+    assert ends(summary, "id") == ["peer-0", "peer-1", "join-1"]
+    assert ends(summary) == ["finished"] * 3 and ends(summary, "lives") == [1, 2, 1]
+    done = {each["kind"]: each["done"][0]["what"] for each in summary["faults"]}
+    assert done == {
+        "crash": "peer-1 is killed",
+        "join": "join-1 starts",
+        "pause": "peer-0 stands still",
+        "restart": "peer-1 restarts from its last checkpoint",
+    }
+
+
+@pytest.mark.extended
+@pytest.mark.live
+@pytest.mark.usefixtures("undrawn")
+def test_each_peer_of_a_process_is_of_a_swarm_of_its_own_in_which_all_processes_meet() -> None:
+    Path("folds.py").write_text(FOLDS)
+    summary, _ = trained("-n", "2", "--rule=gosgd:p=0.5", "--", "folds.py")
+    assert [*summary["further"]] == ["last", "swarm-2"]
+    swarms = (summary, *summary["further"].values())
+    for each in swarms:
+        assert ends(each, "steps") == [20, 20] and each["weight_units_total"] == 2 * 2**40
+        assert Path(each["out"], "model.safetensors").exists()
+    assert len({each["digest"] for each in swarms}) == 3
+    logs = [Path(f"run/peers/peer-{index}/log.txt").read_text() for index in range(2)]
+    # All began with the model that the first process had drawn, another one in each swarm.
+    assert logs[0] == logs[1] and len({*logs[0].splitlines()}) == 3
+
+
+FOLDS = """
+import torch
+from torch import nn
+from rumor.train import Peer, environment
+
+torch.manual_seed(environment().index)
+for name in (None, None, "last"):
+    model = nn.Linear(4, 1)
+    with Peer(model, swarm=name) as peer:
+        print(model.weight[0, 0].item(), peer.members)
+        while peer.steps < 20:
+            peer.step()
+"""

@@ -3,6 +3,7 @@
 import io
 import json
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -302,3 +303,45 @@ def test_what_a_run_will_take_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     with display_on(sys.stderr, "mine") as show:
         show(Progress(0, 60_000, 0.0, 0.0, None, None, cost=cost))
     assert told in capsys.readouterr().err
+
+
+# Who runs the tests in the background may have made processes deaf to Ctrl-C.
+PROGRAM = """
+import signal
+from rumor.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main()
+"""
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_stopping_a_process_is_one_line_and_status_130(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-c", PROGRAM, "simulate", "--steps=10000000"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        assert process.stderr is not None
+        title = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        *_, last = process.stderr.read().splitlines()
+    assert (process.returncode, title) == (130, "digits on 64 workers, exponential, gosgd\n")
+    assert last == "error: stopped; nothing was kept"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_has_a_new_folder_to_itself_from_its_start(
+    fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rumor.cli.run_folder.time.strftime", lambda form: "now")
+    seen: list[list[str]] = []
+    run = fake.run
+
+    def another_starts(config: SimulationConfig, *, progress: object, **_: object) -> Run:
+        seen.append(sorted(path.name for path in Path("runs").iterdir()))
+        if len(seen) == 1:
+            assert simulate("--set=plot=false").exit_code == 0
+        return run
+
+    monkeypatch.setattr(rumor.sim, "simulate", another_starts)
+    assert simulate("--set=plot=false").exit_code == 0
+    assert seen == [["sim-digits-now"], ["sim-digits-now", "sim-digits-now-2"]]
+    assert all((Path("runs") / name / "summary.json").exists() for name in seen[1])

@@ -174,16 +174,22 @@ def make(seed):
     return Task(name="own", model=lambda: torch.nn.Linear(2, 1), train=(x, x[:, :1]),
                 test=(x, x[:, :1]), loss=loss, lr=0.01, batch_size=4, steps=5)
 """
+STUDY_OF_A_TASK = """
+seeds = 2
+[settings]
+task = "own:make"
+workers = 2
+steps = 3
+[grid]
+topology = ["ring"]
+"""
 
 
 @pytest.mark.extended
 @pytest.mark.live
 def test_sigterm_leaves_no_process_and_no_warning_of_a_library() -> None:
     Path("own.py").write_text(OWN_TASK)
-    Path("mine.toml").write_text(
-        'seeds = 2\n[settings]\ntask = "own:make"\nworkers = 2\nsteps = 3\n'
-        '[grid]\ntopology = ["ring"]\n'
-    )
+    Path("mine.toml").write_text(STUDY_OF_A_TASK)
     log = Path("log.txt")
     status = forked(log, "rumor", "study", "mine.toml", "--jobs", "2", "--no-report").wait()
     said = log.read_text()
@@ -245,3 +251,39 @@ def test_what_did_not_fit_is_empty_in_the_tables() -> None:
     assert done.exit_code == 0, done.output
     assert Path("runs/study-mine/summary.csv").read_text().count("\n") == 1
     assert "no trial has a result" in done.stdout
+
+
+def test_every_bad_trial_is_listed_before_anything_runs() -> None:
+    Path("mine.toml").write_text(TOML.replace('"complete"', '"hypercubes"'))
+    done = run()
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "2 of 4 trials cannot run, and nothing was started" in done.stderr
+    assert "    hypercubes, seed 0\n    hypercubes, seed 1\n" in done.stderr
+    assert not Path("runs").exists()
+
+
+def test_what_fails_in_a_process_is_no_folder_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cannot_fork(order: str) -> str:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr("rumor.sim.study.execution.runner.run_trial", cannot_fork)
+    done = run()
+    assert done.exit_code == 1 and "temporarily unavailable" in done.stderr
+    assert "cannot be written" not in done.stderr
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_a_task_that_kills_its_process_is_a_failure_of_its_trial() -> None:
+    Path("own.py").write_text(
+        OWN_TASK.replace("getppid(), signal.SIGTERM", "getpid(), signal.SIGKILL")
+    )
+    Path("mine.toml").write_text(STUDY_OF_A_TASK)
+    log = Path("log.txt")
+    status = forked(log, "rumor", "study", "mine.toml", "--jobs", "2", "--no-report").wait()
+    said = log.read_text()
+    assert status == 1 and "Traceback" not in said, said
+    assert "its process was killed" in said and "1 trial failed" in said
+    assert len(list(Path("runs/study-mine/trials").iterdir())) == 1

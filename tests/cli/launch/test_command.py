@@ -16,9 +16,12 @@ from rumor.cli.commands import launch
 from rumor.cli.launch import swarm
 from rumor.cli.launch.checks import training_job
 from rumor.cli.launch.display import complaint
+from rumor.cli.launch.faults import FaultInjector
+from rumor.train.faults.schedule import Fault, read_faults, resolve
 from rumor.train.storage.jsonl import read_metrics
 
-from ...train.loggers.fakes import Collected
+from ...faults import fault
+from ...train.loggers.fakes import Collected, Failing
 from ..called import called
 from .fakes import FAKE_PEER, PNG, draw_nothing, run_fakes
 
@@ -121,10 +124,8 @@ def test_progress_goes_to_stderr_in_plain_lines_where_it_is_no_terminal(
     assert news == ["peer-1 killed at step 50: SIGKILL"]
 
 
-def test_on_a_full_disk_the_result_is_shown_and_the_folder_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = ("model.safetensors", "summary.json", "training.png")
+def no_room(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Let the disk be full when files of these names are to be put in their place."""
 
     def full(draft: Path, path: Path) -> None:
         if path.name in names:
@@ -132,6 +133,13 @@ def test_on_a_full_disk_the_result_is_shown_and_the_folder_named(
         draft.replace(path)
 
     monkeypatch.setattr("rumor.train.storage.files.publish", full)
+
+
+def test_on_a_full_disk_the_result_is_shown_and_the_folder_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("model.safetensors", "summary.json", "training.png")
+    no_room(monkeypatch, *names)
     fate(monkeypatch, peer_1="fail")
     # Real peers would take seconds to load.
     fakes = lambda *given: replace(training_job(*given), command=FAKE_PEER)  # noqa: E731
@@ -146,3 +154,126 @@ def test_on_a_full_disk_the_result_is_shown_and_the_folder_named(
     assert said.startswith(failed)
     assert all(f"{name} (No space left on device)" in said for name in names)
     assert [path.name for path in (tmp_path / "run").iterdir() if path.is_file()] == []
+
+
+@pytest.mark.extended
+def test_a_logger_that_fails_costs_a_run_nothing_but_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    summary = run_fakes(tmp_path / "run", steps=100, loggers=(Failing("open"), Failing("log")))
+    assert not complaint(summary)
+    assert caplog.text.count("logger Failing failed") == 2
+
+
+@pytest.mark.extended
+def test_a_killed_peer_is_named_with_the_weight_that_died_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fate(monkeypatch, peer_2="kill")
+    summary = run_fakes(tmp_path / "run", steps=100)
+    assert not complaint(summary)
+    (dead,) = summary["dead"]
+    assert (dead["id"], dead["state"], dead["why"]) == ("peer-2", "killed", "SIGKILL")
+    assert (dead["step"], dead["weight_units"]) == (50, 2**40)
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 3 * 2**40
+    assert summary["ledger"]["died"] == 2**40
+    states = [peer["state"] for peer in summary["peers_detail"]]
+    assert states == ["finished", "finished", "killed", "finished"]
+    # Of the others, filled with 0, 1 and 3.
+    model = load_file(tmp_path / "run" / "model.safetensors")
+    assert torch.allclose(model["weight"], torch.full((1, 32), 4 / 3))
+
+
+@pytest.mark.extended
+def test_a_failed_peer_is_named_and_the_rest_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fate(monkeypatch, peer_0="fail")
+    summary = run_fakes(tmp_path / "run", steps=100)
+    assert complaint(summary) == "peer-0 failed: the loss is not finite"
+    assert summary["dead"][0]["why"] == "the loss is not finite"
+    model = load_file(tmp_path / "run" / "model.safetensors")
+    assert torch.equal(model["weight"], torch.full((1, 32), 2.0))
+
+
+def with_file(monkeypatch: pytest.MonkeyPatch, *faults: dict[str, Any]) -> tuple[Fault, ...]:
+    """Faults of a run of two peers that train until they are done, and of all that follow.
+
+    Nobody takes its last steps before the faults of the first second have fallen.
+    """
+    fallen, update = Path("fallen").absolute(), FaultInjector.update
+
+    def updated(injector: FaultInjector) -> list[str]:
+        news = update(injector)
+        if all(record["done"] for record in injector.records if record["at_s"] < 1):
+            fallen.touch()
+        return news
+
+    monkeypatch.setattr(FaultInjector, "update", updated)
+    monkeypatch.setenv("FAKE_HOLD", str(fallen))
+    names = ("peer-0", "peer-1", "join-1")
+    monkeypatch.setenv("FAKE_FATES", json.dumps(dict.fromkeys(names, "train")))
+    return resolve(read_faults(json.dumps(faults)), ["peer-0", "peer-1"])
+
+
+@pytest.mark.extended
+def test_a_peer_that_is_killed_and_resumed_lives_twice_in_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = with_file(monkeypatch, fault(0.1, "crash", 1), fault(0.2, "restart", 1))
+    summary = run_fakes(tmp_path / "run", peers=2, steps=500, faults=faults)
+    assert not complaint(summary)
+    lives = [(peer["state"], peer["lives"]) for peer in summary["peers_detail"]]
+    assert lives == [("finished", 1), ("finished", 2)]
+    (dead,) = summary["dead"]
+    told = {"id": "peer-1", "life": 1, "state": "killed", "why": "SIGKILL"}
+    assert dead.items() >= told.items()
+    assert dead["weight_units"] == summary["ledger"]["died"] == 2**40 and dead["step"] < 500
+    assert summary["weight_units_total"] == summary["weight_units_expected"] == 2**40
+    whats = [done["what"] for fault in summary["faults"] for done in fault["done"]]
+    assert whats == ["peer-1 is killed", "peer-1 restarts from its last checkpoint"]
+    folder = tmp_path / "run" / "peers" / "peer-1"
+    assert {"ledger.jsonl", "ledger.2.jsonl"} <= {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.extended
+def test_all_are_killed_at_once_and_come_back_with_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = with_file(monkeypatch, fault(0.1, "mass-restart", for_s=0.3, state="lost"))
+    summary = run_fakes(tmp_path / "run", peers=2, steps=400, faults=faults)
+    assert [peer["state"] for peer in summary["peers_detail"]] == ["finished"] * 2
+    dead = [(each["id"], each["life"]) for each in summary["dead"]]
+    assert dead == [("peer-0", 1), ("peer-1", 1)]
+    assert summary["ledger"]["founded"] == summary["ledger"]["died"] == 2 * 2**40
+    assert not complaint(summary)
+    folders = {path.name for path in (tmp_path / "run" / "peers").iterdir()}
+    assert folders == {"peer-0", "peer-1", "peer-0.life-2", "peer-1.life-2"}
+
+
+@pytest.mark.extended
+def test_a_newcomer_is_one_of_the_run_and_a_leaver_no_death(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    given = fault(0.1, "join"), fault(0.2, "leave", 0), fault(60, "heal")
+    faults = with_file(monkeypatch, *given)
+    summary = run_fakes(tmp_path / "run", peers=2, steps=800, faults=faults)
+    states = {peer["id"]: peer["state"] for peer in summary["peers_detail"]}
+    assert states == {"peer-0": "left", "peer-1": "finished", "join-1": "finished"}
+    assert summary["dead"] == [] and not complaint(summary)
+    assert summary["faults"][2]["done"] == []
+    # It says when that was, which may be a little later than was asked for.
+    assert re.search(r"fault at 0\.\d s: join-1 starts", capfd.readouterr().err)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", ["model.safetensors", "summary.json", "training.png"])
+def test_a_file_that_cannot_be_written_costs_only_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    no_room(monkeypatch, name)
+    summary = run_fakes(tmp_path / "run", peers=2, steps=50)
+    assert summary["loss"] > 0 and summary["unwritten"] == [f"{name} (No space left on device)"]
+    assert complaint(summary)
+    left = {path.name for path in (tmp_path / "run").iterdir() if path.is_file()}
+    assert left == {"model.safetensors", "summary.json", "training.png"} - {name}

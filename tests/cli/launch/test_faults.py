@@ -389,3 +389,28 @@ def test_the_schedule_in_the_docs_can_be_done(tmp_path: Path) -> None:
     example = page.split("## On real processes")[1].split("```json\n")[1].split("```")[0]
     path = schedule(tmp_path, *json.loads(example))
     assert len(read_live_faults(path, ["a", "b", "c", "d"], journal=False)) == 4
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    ("struck", "about"),
+    [
+        (
+            fault(1, "cut", "peer-0", to="peer-1", one_way=True),
+            "for_s 2, peer peer-0, to peer-1, one_way True",
+        ),
+        (
+            fault(1, "partition", groups=[["peer-0", "peer-2"], ["peer-1"]]),
+            "for_s 2, groups [['peer-0', 'peer-2'], ['peer-1']]",
+        ),
+        (fault(1, "reset", "peer-1", every_s=0.2), "for_s 2, peer peer-1, every_s 0.2"),
+    ],
+)
+def test_what_peers_do_to_their_network_is_told(tmp_path: Path, struck: Fault, about: str) -> None:
+    stage = Stage(tmp_path, [struck | {"for_s": 2}]).train()
+    assert stage.play(5.0) == []
+    begun, over = (each.partition(": ")[2] for each in stage.news)
+    kind, told = begun.split(": ")
+    assert kind == f"{struck['kind']} begins" and over == f"{struck['kind']} ends"
+    assert sorted(told.split(", ")) == sorted(about.split(", "))
+    assert [done["what"] for done in stage.injector.records[0]["done"]] == [begun, over]

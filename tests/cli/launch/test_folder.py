@@ -125,3 +125,12 @@ def test_options_that_were_not_typed_are_left_to_the_peers(tmp_path: Path) -> No
     told = {f"RUMOR_{name.upper()}": str(value) for name, value in typed.items()}
     assert told.keys().isdisjoint(plain.variables)
     assert told.items() <= place.variables.items()
+
+
+@pytest.mark.parametrize(("port", "told"), [(None, []), (0, [0, 0, 0]), (9100, [9100, 9101, 9102])])
+def test_each_peer_serves_metrics_at_a_port_of_its_own(
+    tmp_path: Path, port: int | None, told: list[int]
+) -> None:
+    _, places = run_folder_of(tmp_path, metrics_port=port)
+    ports = [place.variables.get("RUMOR_METRICS_PORT") for place in places]
+    assert ports == [str(each) for each in told] or (not told and ports == [None] * 3)

@@ -181,3 +181,14 @@ def test_whatever_happens_to_network_and_peers_no_unit_is_missing(tmp_path: Path
     steps = [row["step"] for row in read_metrics(peers / "peer-1" / "metrics.jsonl")]
     assert steps.count(1) == 1 and details[1]["weight_units"] > 0
     assert not summary["exchange"]["shared_memory"] and summary["accuracy"] > 0.85
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("rule", ["allreduce", "local-sgd:h=20"])
+def test_peers_that_wait_for_one_another_end_after_the_same_step(tmp_path: Path, rule: str) -> None:
+    swarm = ("--peers", "3", "--topology", "complete", "--rule", rule, "--slow", "2:3")
+    ends = ("--total-steps", "100", "--set", "step_s_min=0.005", "--timing", "local")
+    summary = launched("--out", str(tmp_path / "run"), *swarm, *ends)
+    assert is_exact(summary)
+    found = [(peer["state"], peer["steps"]) for peer in summary["peers_detail"]]
+    assert found == [("finished", 34)] * 3

@@ -228,3 +228,9 @@ def test_a_paused_peer_goes_on_or_ends_when_its_launcher_was_killed(
         return
     until(lambda: "State:\tT" not in (peer / "status").read_text())
     os.kill(int(peer.name), signal.SIGKILL)
+
+
+def test_a_program_that_cannot_be_started_leaves_no_process(tmp_path: Path) -> None:
+    places = places_of(tmp_path, ("/nowhere/peer",), peers=2, steps=10)
+    with pytest.raises(OSError):
+        run(places, PressCtrlC(places, times=0))

@@ -55,19 +55,69 @@ def with_former(last: Outcome, *earlier: Account) -> Outcome:
 
 
 CASES: dict[str, tuple[list[Outcome], int, list[tuple[str, int, int, int]], dict[str, int]]] = {
+    "nobody died": (
+        [
+            peer(0, DONE, pushed(HALF, B), settled(HALF, B)),
+            peer(1, DONE, accepted(HALF, A)),
+        ],
+        2 * ONE,
+        [],
+        {},
+    ),
     **{
         f"{state.value} with all it held": (
-            *([peer(0, DONE), peer(1, state)], ONE, [(B, 1, ONE, 10)], {}),
+            [peer(0, DONE), peer(1, state)],
+            ONE,
+            [(B, 1, ONE, 10)],
+            {},
         )
         for state in (KILLED, FAILED, LEFT)
     },
+    "what it pushed and nobody accepted died with it": (
+        [peer(0, DONE), peer(1, KILLED, pushed(HALF, A))],
+        ONE,
+        [(B, 1, ONE, 10)],
+        {},
+    ),
+    "what it pushed and another accepted lives on": (
+        [peer(0, DONE, accepted(HALF, B)), peer(1, KILLED, pushed(HALF, A))],
+        ONE + HALF,
+        [(B, 1, HALF, 10)],
+        {},
+    ),
+    "escrow toward the dead is stranded and counts as there": (
+        [
+            peer(0, DONE, pushed(QUARTER, B), entry(Kind.STRANDED, QUARTER, B)),
+            peer(1, KILLED),
+        ],
+        ONE,
+        [(B, 1, ONE, 10)],
+        {"stranded": QUARTER},
+    ),
     "each death for itself": (
-        [peer(0, KILLED, pushed(HALF, B)), peer(1, KILLED, accepted(HALF, A)), peer(2, DONE)],
-        *(ONE, [(A, 1, HALF, 10), (B, 1, ONE + HALF, 10)], {"died": 2 * ONE}),
+        [
+            peer(0, KILLED, pushed(HALF, B)),
+            peer(1, KILLED, accepted(HALF, A)),
+            peer(2, DONE),
+        ],
+        ONE,
+        [(A, 1, HALF, 10), (B, 1, ONE + HALF, 10)],
+        {"died": 2 * ONE},
+    ),
+    "what leavers handed on or burned is no death": (
+        [
+            peer(0, LEFT, pushed(ONE, B), settled(ONE, B)),
+            peer(1, LEFT, accepted(ONE, A), Entry(Kind.BURNED, 2 * ONE)),
+        ],
+        0,
+        [],
+        {"burned": 2 * ONE},
     ),
     "who never opened a ledger took nothing with it": (
         [peer(0, DONE), outcome(1, FAILED, None)],
-        *(ONE, [(B, 1, 0, 10)], {}),
+        ONE,
+        [(B, 1, 0, 10)],
+        {},
     ),
     "each life that was killed is a death of its own": (
         [
@@ -78,16 +128,30 @@ CASES: dict[str, tuple[list[Outcome], int, list[tuple[str, int, int, int]], dict
                 account(B, accepted(QUARTER, A), life=2),
             ),
         ],
-        *(2 * ONE - HALF - QUARTER, [(B, 1, HALF, 5), (B, 2, QUARTER, 5)]),
+        2 * ONE - HALF - QUARTER,
+        [(B, 1, HALF, 5), (B, 2, QUARTER, 5)],
         {"died": HALF + QUARTER},
     ),
     "the last life is a death beside those before it": (
         [with_former(outcome(1, KILLED, account(B, Entry(Kind.FOUNDED, 7), life=2)), account(B))],
-        *(0, [(B, 1, ONE, 5), (B, 2, 7, 10)], {}),
+        0,
+        [(B, 1, ONE, 5), (B, 2, 7, 10)],
+        {},
     ),
     "a last life that opened no ledger takes nothing with it": (
         [with_former(outcome(1, FAILED, None), account(B))],
-        *(0, [(B, 1, ONE, 5), (B, 2, 0, 10)], {}),
+        0,
+        [(B, 1, ONE, 5), (B, 2, 0, 10)],
+        {},
+    ),
+    "escrow toward a life that is over is burned as far as it was not accepted": (
+        [
+            peer(0, DONE, pushed(HALF, B), entry(Kind.WRITTEN_OFF, HALF, B)),
+            with_former(outcome(1, DONE, account(B, life=2)), account(B, accepted(QUARTER, A))),
+        ],
+        HALF,
+        [(B, 1, ONE + QUARTER, 5)],
+        {"burned": QUARTER, "died": ONE + QUARTER},
     ),
 }
 

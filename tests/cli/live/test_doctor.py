@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ...gossip.transport.keyrings import Swarm
 from ...waiting import LIMIT_S, until
 from ..called import called
 from ..cluster.machines import free_port
@@ -103,3 +104,27 @@ def test_one_that_looks_for_a_swarm_itself(tmp_path: Path) -> None:
 
         until(listens, "it listens")
         assert "it looks for a swarm" in doctor(alone.address, *PATIENT)
+
+
+@pytest.mark.extended
+def test_keys_that_the_roster_here_does_not_let_in(run: Run, tmp_path: Path) -> None:
+    swarm = Swarm(tmp_path)
+    key = swarm.machine("m1")
+    swarm.revoke("m1")
+    told = doctor(run.address, "--key", key, "--roster", swarm.file(), status=2)
+    assert "is not let in by" in told and "`rumor keys add ROSTER m1" in told
+
+
+@pytest.mark.extended
+def test_keys_are_used_where_they_are_let_in(run: Run, tmp_path: Path) -> None:
+    swarm = Swarm(tmp_path)
+    words = (run.address, "--key", swarm.machine("m1"), "--roster", swarm.file())
+    patience_s = 1.0
+
+    def is_told() -> bool:
+        nonlocal patience_s
+        patience_s *= 2
+        told = doctor(*words, "--timeout-s", patience_s, status=1)
+        return "it has no keys, and this peer would have some" in told
+
+    until(is_told)

@@ -133,3 +133,13 @@ def test_a_stream_on_which_nothing_happens_is_kept_open(monkeypatch: pytest.Monk
     stream = Feed(a_view(2)).stream()
     next(stream)
     assert next(stream).startswith(":")
+
+
+@pytest.mark.extended
+def test_streams_that_are_open_end_with_the_server() -> None:
+    with served(a_view(2)) as site:
+        stream = site.events()
+        next(stream)
+        site.stop()
+        # It ends, and the reader need not leave first.
+        assert sum(1 for _ in stream) < 1000

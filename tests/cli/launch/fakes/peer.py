@@ -2,7 +2,9 @@
 
 Told the same in its environment. ``FAKE_FATES`` in the environment, a JSON object by peer id, says
 what becomes of it: ``finish`` unless named, ``kill``, ``fail``, ``refuse``, ``wait``, which lasts
-until it is told to leave, or ``ignore``, which does not hear that either.
+until it is told to leave, ``ignore``, which does not hear that either, or ``train``, which takes
+ten steps every 20 ms and leaves when it is told to. A later life always trains. Where ``FAKE_HOLD``
+names a file, one that trains takes no more than half of its steps before that is there.
 """
 
 import json
@@ -38,9 +40,16 @@ class FakePeer:
         self.ledger = name
 
     def live(self, fate: str) -> None:
+        if fate == "train":
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self.leave)
         for step in range(10, self.steps + 1, 10):
             self.step = step
             self.measure()
+            if fate == "train":
+                time.sleep(0.02)
+            while fate == "train" and self.step >= self.steps // 2 and not may_end():
+                time.sleep(0.02)
             if self.step >= self.steps // 2 and fate in ("kill", "fail"):
                 break
         if fate == "kill":
@@ -96,6 +105,11 @@ class FakePeer:
             file.write(json.dumps(row) + "\n")
 
 
+def may_end() -> bool:
+    hold = os.environ.get("FAKE_HOLD")
+    return hold is None or Path(hold).exists()
+
+
 if __name__ == "__main__":
     given = {name[6:].lower(): told for name, told in os.environ.items() if name[:6] == "RUMOR_"}
     (Path(given["out"]) / "options.json").write_text(json.dumps(given))
@@ -105,4 +119,5 @@ if __name__ == "__main__":
         print("error: address 'x' is malformed: write HOST:PORT", file=sys.stderr)
         sys.exit(2)
     peer = FakePeer(given)
-    peer.live(fate)
+    is_later = given.get("resume") == "1" or ".life-" in given["out"]
+    peer.live("train" if is_later else fate)
