@@ -2,11 +2,14 @@
 
 import copy
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.two_tensor import TwoTensor
 
 from rumor.gossip import ConfigError, TrainingError
@@ -254,3 +257,23 @@ def test_a_name_that_is_not_in_the_model_or_half_of_a_tie_is_refused() -> None:
             Vector(model, local=("teacher",))
     with pytest.raises(TrainingError, match="requires gradients and is not local"):
         Vector(nn.Linear(2, 2), local=("weight", "bias"))
+
+
+@pytest.fixture
+def processes(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A process group, of which all but this process are make-believe."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=request.param)
+    yield request.param
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("processes", [2], indirect=True)
+def test_a_tensor_on_several_processes_is_refused(processes: int) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import distribute_tensor
+
+    spread = distribute_tensor(torch.zeros(4), init_device_mesh("cpu", (processes,)))
+    model = nn.Linear(4, 1, bias=False)
+    model.weight = nn.Parameter(spread)
+    with pytest.raises(TrainingError, match=r"weight is a DTensor.*without FSDP"):
+        sort_out(model)

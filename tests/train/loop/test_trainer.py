@@ -23,6 +23,7 @@ from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger
 from rumor.train.tasks.data import Sampler
 
+from ...waiting import LIMIT_S
 from ..loggers.fakes import Collected
 
 
@@ -100,15 +101,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_burns_its_weight(tmp_path: P
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_peer_that_looks_for_a_swarm_gives_up_when_it_is_told_to_stop(tmp_path: Path) -> None:
-    stop = threading.Event()
-    threading.Timer(0.5, stop.set).start()
-    report = run(RunConfig(), PeerConfig(join=("127.0.0.1:9",), out=tmp_path), stop=stop)
-    assert (report.state, report.stats.steps, report.stats.weight_units) == ("left", 0, 0)
-
-
-@pytest.mark.extended
-@pytest.mark.live
 def test_a_port_in_use_is_bad_input_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         bind = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -144,3 +136,29 @@ def test_another_optimizer_trains_in_place_of_the_tasks() -> None:
     learner.close()
     with pytest.raises(ConfigError, match="unknown optimizer 'adamm', did you mean 'adam'"):
         Learner(RunConfig(optimizer="adamm"), "a")
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_the_average_of_one_is_its_own_and_measuring_it_changes_no_bit(tmp_path: Path) -> None:
+    config = RunConfig(steps=60, seed=3, eval_every=20, eval_average_every=20)
+    run(config, PeerConfig(id="solo", seed=3, out=tmp_path))
+    rows = [r for r in read_metrics(tmp_path / "metrics.jsonl") if "average_peers" in r]
+    assert [row["step"] for row in rows] == [20, 40, 60]
+    for row in rows:
+        assert (row["average_peers"], row["average_missing"]) == (1, [])
+        assert row["average_accuracy"] == row["accuracy"]
+        assert row["average_test_loss"] == row["test_loss"]
+    require_plain(tmp_path, 60)
+
+
+@pytest.mark.extended
+@pytest.mark.live
+@pytest.mark.parametrize("join", [(), ("127.0.0.1:9",)], ids=["", "joins"])
+def test_a_peer_told_to_stop_leaves_or_gives_up(tmp_path: Path, join: tuple[str, ...]) -> None:
+    stop = threading.Event()
+    threading.Timer(0.5 if join else 0.0, stop.set).start()
+    if not join:
+        assert stop.wait(LIMIT_S)
+    report = run(RunConfig(), PeerConfig(join=join, out=tmp_path), stop=stop)
+    assert (report.state, report.stats.steps, report.stats.weight_units) == ("left", 0, 0)

@@ -274,3 +274,16 @@ def test_what_listens_is_known_by_its_greeting(
         monkeypatch.setattr(socket, "create_connection", lambda *_: here)
         (finding,) = diagnose("node-a:7700").findings
     assert (finding.cause, finding.why) == told
+
+
+@pytest.mark.extended
+def test_keys_where_there_are_none(pair: list[Member], tmp_path: Path) -> None:
+    keyring = Keys(tmp_path).keyring("m1")
+    told = "it has no keys, and this peer would have some"
+    found_in_time(pair[0].address, "keys", keyring=keyring, words=told)
+    found_in_time(free_address(), "closed", keyring=keyring)
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"tcp://127.0.0.1:{free.getsockname()[1]}"

@@ -9,7 +9,7 @@ import pytest
 
 from rumor.gossip import TransportError
 from rumor.gossip.effects.ledger import Account
-from rumor.gossip.transport.keys.keyring import Keyring
+from rumor.gossip.transport.keys.keyring import Keyring, read_keyring
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Phase, Stopping
 from rumor.train.observe import stop as stopping
@@ -101,6 +101,8 @@ def test_with_keys_the_owner_alone_is_obeyed(started: list[Member], tmp_path: Pa
     assert set(ends(request).values()) == {End.REFUSED}
     assert "only the roster's owner can stop it" in request.peers["m1"].why
     assert all(not member.peer.ended_by for member in started)
+    request = asked(address, read_keyring(keys.owner_key(), keys.file()))
+    assert request.is_clean and sorted(request.peers) == ["m1", "m2"]
 
 
 def request_of(*peers: PeerView) -> SwarmStop:
@@ -162,3 +164,36 @@ def test_one_of_whom_nobody_tells_any_more_is_lost(monkeypatch: pytest.MonkeyPat
 )
 def test_how_far_a_peer_is_by_its_own_words(told: Stopping, end: End) -> None:
     assert stopping._end_of(told) is end
+
+
+@pytest.mark.extended
+def test_one_that_disobeys_trains_on_with_all_weight(started: list[Member], tmp_path: Path) -> None:
+    started += [one_of(tmp_path, "p0", 2, linger_s=1.0)]
+    started += [one_of(tmp_path, "p1", 2, remote_stop=False)]
+    request = asked(addresses(started)[0])
+    assert not request.is_clean and ends(request) == {"p0": End.GONE, "p1": End.REFUSED}
+    assert "remote_stop=False" in request.peers["p1"].why
+    steps = started[1].peer.steps
+    until(lambda: started[1].peer.steps > steps + 5, "it trains on")
+    until(lambda: started[1].peer.weight == 2.0, "the weight was handed on")
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    ("rules", "signals"),
+    [(("gosgd", "gosgd:p=0.5"), True), (("allreduce",) * 2, True), (("allreduce",) * 2, False)],
+)
+def test_with_signals_the_process_ends_whatever_the_loop_does(
+    started: list[Member], tmp_path: Path, rules: tuple[str, str], signals: bool
+) -> None:
+    for number, rule in enumerate(rules):
+        given: dict[str, Any] = {"rule": rule, "signals": signals}
+        given |= {"linger_s": 1.0} if rule == "allreduce" else {}
+        started += [one_of(tmp_path, f"p{number}", 2, obeys=not signals, **given)]
+    assert asked(addresses(started)[0]).is_clean
+    for member in started:
+        member.thread.join(LIMIT_S)
+        assert not member.thread.is_alive()
+        assert (isinstance(member.error, SystemExit) and member.error.code == 0) is signals
+        if rules[0] == "gosgd":
+            assert member.peer.merged is not None and member.peer.merged.complete

@@ -135,13 +135,16 @@ def test_when_a_peer_is_killed_outer_rounds_go_on_without_it(name: str, tmp_path
     assert 2 * ONE - 100 * UNIT < ended(members).held < 2 * ONE + 100 * UNIT
 
 
-@pytest.mark.extended
-def test_machines_gossip_and_the_peers_of_one_act_as_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Of four peers, two are told that they run on another machine.
+@pytest.fixture
+def two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four peers, two are told that they run on another machine."""
     machine = "rumor.train.runtime.opening._host"
     monkeypatch.setattr(machine, lambda config, rule: bytes([int(config.id[1:]) // 2 + 1]) * 16)
+
+
+@pytest.mark.extended
+@pytest.mark.usefixtures("two_machines")
+def test_machines_gossip_and_the_peers_of_one_act_as_one(tmp_path: Path) -> None:
     members = [Adding(number, tmp_path, "hybrid", steps=30, count=4) for number in range(4)]
     account = ended(members)
     assert account.balanced and account.held == account.founded == 4 * ONE
@@ -184,3 +187,62 @@ def test_nobody_trains_before_the_network_thread_has_carried_out_the_start_of_th
 
     with swarm(member("a"), member("b"), at_once=True):
         assert done == {"a", "b"} and not early
+
+
+@pytest.mark.extended
+def test_a_loop_can_end_with_that_of_another_peer(tmp_path: Path) -> None:
+    # Founders of different models found a swarm each at first, and the master of one that has
+    # come to its end before the others come over leaves alone.
+    given: dict[str, Any] = {"rule": "seasgd:progress=master,master=p1", "linger_s": 30.0}
+    given |= {"rendezvous": tmp_path / "meeting", "founders": 3}
+    peers = [Peer(linear(0.0), settings(f"p{n}", **given)) for n in range(3)]
+
+    def twenty() -> None:
+        peers[1].step()
+        if peers[1].steps == 20:
+            members[1].halt.set()
+
+    members = [Member(peer, twenty if peer is peers[1] else None) for peer in peers]
+    for member in members:
+        member.thread.join(LIMIT_S)
+        assert not member.thread.is_alive() and member.error is None
+    assert [peer.ended_by for peer in peers] == ["p1", "", "p1"] and peers[1].steps == 20
+
+
+@pytest.mark.extended
+@pytest.mark.usefixtures("two_machines")
+def test_machines_sum_up_within_before_their_leaders_do(tmp_path: Path) -> None:
+    rule = "allreduce:levels=2"
+    members = [Adding(number, tmp_path, rule, steps=20, count=4) for number in range(4)]
+    account = ended(members)
+    assert account.balanced and account.held == account.founded == 4 * ONE
+    for step in range(19):
+        one, *others = [member.history[step] for member in members]
+        assert all(torch.equal(one, other) for other in others)
+
+
+@pytest.mark.extended
+def test_when_a_peer_falls_silent_those_who_share_its_center_go_on(tmp_path: Path) -> None:
+    members = survivors(tmp_path, "seasgd")
+    goals = [(member, len(member.history) + 20) for member in members]
+    until(lambda: all(member.error or len(member.history) >= goal for member, goal in goals))
+    for member in members:
+        member.steps = 0
+    # Nobody had pushed anything before the third one was gone.
+    assert ended(members).held == 2 * ONE
+    assert torch.equal(members[0].model.bias, members[1].model.bias)
+
+
+@pytest.mark.extended
+def test_who_comes_late_to_a_synchronous_swarm_is_told_so(tmp_path: Path) -> None:
+    members = [Adding(n, tmp_path, "allreduce", steps=10**9, count=2) for n in range(2)]
+    try:
+        until(lambda: min(len(member.history) for member in members) >= 3)
+        late = Peer(linear(), settings("late", rule="allreduce", join=(members[0].address,)))
+        with pytest.raises(TrainingError, match="takes nobody in once it has started"), late:
+            pass
+    finally:
+        for member in members:
+            member.halt.set()
+        for member in members:
+            member.end(at_once=True)

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from rumor.gossip import GoSGD
+from rumor.gossip import ConfigError, GoSGD, TrainingError
 from rumor.train import CheckpointConfig, Peer
 from rumor.train.storage.merge import open_model
 
@@ -153,3 +153,16 @@ def test_the_model_file_names_what_is_local_and_has_tensors_alone(tmp_path: Path
     assert {"teacher.weight", "queue", "head.bias", "place"} <= saved.local
     assert saved.local.isdisjoint({"student.weight", "backbone.weight"})
     assert {name for name, _ in saved.tensors} == set(model.state_dict()) - {"_extra_state"}
+
+
+@pytest.mark.extended
+def test_a_teacher_that_is_not_named_ends_the_first_step_and_odd_state_the_start() -> None:
+    model = Everything(0)
+    peer, optimizer = peer_of(model, "solo", local=())
+    with pytest.raises(TrainingError, match=r"teacher\.weight is frozen.*\('teacher"), peer:
+        model.train_step(optimizer)
+        peer.step()
+    model = Everything(0)
+    model.seen["sum"] = object()
+    with pytest.raises(ConfigError, match=r"_extra_state\.sum is a builtins\.object"):
+        peer_of(model, "solo")

@@ -206,3 +206,18 @@ def test_a_model_that_cannot_be_written_at_the_end_is_said_in_one_line(
     assert not list(tmp_path.glob("*.draft"))
     report = json.loads((tmp_path / "peer.json").read_text())
     assert report["state"] == "failed" and "No space left on device" in report["error"]
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_a_run_whose_ledger_fails_has_failed_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = threading.Event()
+    FullDisk(monkeypatch, "ledger.jsonl", room_bytes=100)
+    stop.set()
+    with pytest.raises(TrainingError, match=WHY):
+        run(RunConfig(), PeerConfig(id="a", out=tmp_path), stop=stop)
+    report = json.loads((tmp_path / "peer.json").read_text())
+    assert report["state"] == "failed" and "make room, and resume it" in report["error"]
+    assert rumor_threads() == []

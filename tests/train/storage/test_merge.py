@@ -258,3 +258,12 @@ def test_models_are_of_one_swarm_if_their_peers_have_met(
         with pytest.raises(TrainingError, match="trained in 2 swarms") as refused:
             merge_models(models)
         assert "; ".join(", ".join(swarm) for swarm in swarms) in str(refused.value)
+
+
+def test_a_model_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    shared = ones(1.0)
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(OSError):
+        save_model(tmp_path / "missing" / path.name, {"x": shared}, {})
+    save_model(path, {"x": shared}, {"peer": "a"})
+    assert [child.name for child in tmp_path.iterdir()] == [path.name]

@@ -420,3 +420,15 @@ def test_a_batch_is_not_changed_by_what_its_owner_does_with_the_last_one() -> No
 def test_what_has_no_batch_is_refused(samples: Any, batch_size: int, step: int, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         Sampler(samples, batch_size, seed=0, peer="a").batch(step)
+
+
+@given(
+    n_own=st.integers(1, 20),
+    batch_size=st.integers(1, 25),
+    steps=st.lists(st.integers(0, 30), max_size=10),
+)
+def test_a_batch_depends_on_its_step_alone(n_own: int, batch_size: int, steps: list[int]) -> None:
+    used = Sampler(np.arange(n_own), batch_size, seed=1, peer="a")
+    for step in steps:
+        fresh = Sampler(np.arange(n_own), batch_size, seed=1, peer="a")
+        assert np.array_equal(used.batch(step), fresh.batch(step))

@@ -348,3 +348,25 @@ def test_cuda_segments_are_page_locked_and_can_be_let_go() -> None:
         del buffer
         memory.free_idle(0.0)
     torch.zeros(1).cuda()
+
+
+@pytest.mark.parametrize("wire", FORMS)
+def test_streams_take_and_mix_what_host_memory_does(wire: str, streams: FakeStream) -> None:
+    torch.manual_seed(0)
+    start = nn.BatchNorm1d(40)
+    module = near(start)
+    here = placed(copy.deepcopy(module), None, start)
+    there = Vector(module, sends_topk=True, queues=CudaQueue)
+    there.anchor_flats = Vector(copy.deepcopy(start)).flats
+    form, store = Form(wire), TensorStore(there, lambda id: stream(0, "a", "r"))
+    share = here.snapshot("x", form, rng=stream(0, "a", "r"))
+    store.take(Snapshot(1, "x", form))
+    frame = on_another_thread(lambda: store.frame_of(send(1, share.numel())))
+    assert isinstance(frame, memoryview) and bytes(frame) == share.numpy().tobytes()
+    for vector in (there, here):
+        vector.flats[0].mul_(0.5)
+    id = ShareId("b", 1, 1)
+    store.stage(Stage(id, 0, share.numel(), form), share.numpy().data)
+    store.mix(Mix(id, 0.3, form))
+    here.mix(share, 0.3, form)
+    assert torch.equal(there.flats[0], here.flats[0])

@@ -254,3 +254,14 @@ def test_what_arrives_is_refused_unless_it_is_finite(name: str, bad: float) -> N
     arrays_in(room, wire, 3000)[-1][-1] = bad
     fits = bad == 1e38 and name in ("bfloat16", "topk:0.1")
     assert is_finite(room, wire, 3000) is fits
+
+
+@pytest.mark.parametrize("move", [3.0, -3.0, 1e-30, -65504.0])
+def test_int8_carries_a_constant_move_without_noise(move: float) -> None:
+    numbers, anchor = torch.full((3000,), move), torch.zeros(3000)
+    wire = parse_wire("int8")
+    for seed in range(20):
+        room = written(numbers, wire, anchor, seed=seed)
+        found = read(room, wire, numbers.dtype, 3000, anchor=anchor)
+        assert (found - move).abs().max() <= abs(move) / 127 * 1.001
+        assert (found == found[0]).float().mean() > 0.99

@@ -14,6 +14,7 @@ from rumor.gossip import ConfigError, TrainingError
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.types import stream
 from rumor.gossip.wire.formats import WIRES, Form
+from rumor.train.storage.merge import runs_of
 from rumor.train.tensors.vector import Vector
 
 COPY = Form(copy=True)
@@ -424,3 +425,65 @@ def test_host_memory_is_on_the_host_whatever_the_default_device() -> None:
         with torch.device("meta"):
             there = moved(wire)
         assert there.flats[0].device.type == "cpu"
+
+
+def test_mixing_is_the_weighted_average_and_allocates_nothing_lasting() -> None:
+    torch.manual_seed(0)
+    ours, theirs = Mixed(), Mixed()
+    receiver, sender = Vector(ours), Vector(theirs)
+    expected = [0.75 * a + 0.25 * b for a, b in zip(receiver.flats, sender.flats, strict=True)]
+    places = [flat.data_ptr() for flat in receiver.flats]
+    receiver.mix(sender.snapshot(), 0.25)
+    for flat, mean in zip(receiver.flats, expected, strict=True):
+        torch.testing.assert_close(flat, mean)
+    assert [flat.data_ptr() for flat in receiver.flats] == places
+
+
+def test_numbers_that_have_waited_longest_travel_next() -> None:
+    module = nn.Linear(8, 2, bias=False)
+    vector = Vector(module, sends_topk=True)
+    with torch.no_grad():
+        module.weight.view(-1).add_(torch.arange(1.0, 17.0))
+    form = Form("topk:0.25")
+    indices = []
+    for _ in range(4):
+        indices += vector.snapshot("x", form).view(torch.int32)[:4].tolist()
+    assert indices == [*range(12, 16), *range(8, 12), *range(4, 8), *range(4)]
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_the_shared_tensors_are_views_into_whatever_is_laid_out_alike(scattered: bool) -> None:
+    module = nn.Sequential(nn.Linear(9, 5), nn.BatchNorm1d(5)).double()
+    module[0].bias.data = module[0].bias.data.float()
+    vector = Vector(module, shards=2, scattered=scattered)
+    other = tuple(flat + 1 for flat in vector.flats)
+    own, found = vector.layout.tensors(vector.flats), vector.layout.tensors(other)
+    named = dict(module.named_parameters()) | dict(module.named_buffers())
+    names = ("weight", "bias", "running_mean", "running_var")
+    assert set(own) == {"0.weight", "0.bias", *(f"1.{name}" for name in names)}
+    for name, tensor in own.items():
+        assert tensor.data_ptr() == named[name].data_ptr() and torch.equal(tensor, named[name])
+        assert torch.equal(found[name], named[name] + 1)
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+@pytest.mark.parametrize("shards", [1, 3, 7])
+def test_the_runs_of_shards_in_a_file_are_those_of_the_vector(shards: int, scattered: bool) -> None:
+    model = mixed(0)
+    vector = Vector(model, shards=shards, scattered=scattered)
+    sender = Vector(copy.deepcopy(model), shards=shards, scattered=scattered)
+    for flat in sender.flats:
+        flat.add_(1.0)
+    runs = runs_of(vector.schema)
+    state = model.state_dict()
+    for shard in range(shards):
+        # What moves with a shard is what the file says of it, and nothing else.
+        before = {name: state[name].clone().reshape(-1) for name in runs}
+        vector.mix(sender.snapshot(shard=shard), 1.0, shard=shard)
+        for name, several in runs.items():
+            own = torch.zeros(before[name].numel(), dtype=torch.bool)
+            for run in several:
+                own[run.start : run.stop] |= run.shard == shard
+            assert [run.start for run in several[1:]] == [run.stop for run in several[:-1]]
+            assert (several[0].start, several[-1].stop) == (0, len(own))
+            assert torch.equal(state[name].reshape(-1) != before[name], own)

@@ -203,3 +203,25 @@ def test_a_newcomer_gets_buffers_and_extra_state_at_all_processes(
         (told, *others) = first.all_told() + second.all_told()
         assert told[1:3] == (1, 3) and others == [told] * 3
         assert {*first.end(), *second.end()} == {0}
+
+
+def stay(rank: int, tell: Tell, *, kind: str) -> None:
+    model = spread(layers(rank if kind == "ddp" else 0), kind)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Peer(model, PeerConfig(rule=GoSGD(p=0.0))) as peer:
+        for step in range(3):
+            descend(model, optimizer, batch(step, kind, rank))
+            peer.step()
+        before = numbers(model)
+        peer.merge()
+        tell(numbers(model) == before)
+    tell(numbers(model) == before)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "tp"])
+def test_a_merge_without_an_exchange_leaves_the_model_as_it_is(tmp_path: Path, kind: str) -> None:
+    with nodes() as make:
+        node = make(kind, stay, tmp_path / "meet")
+        assert node.all_told() + node.all_told() == [True] * 4
+        assert node.end() == [0, 0]
