@@ -43,6 +43,13 @@ def harsh(request: pytest.FixtureRequest) -> Iterator[Post]:
         yield made
 
 
+@pytest.fixture
+def sockets() -> Iterator[ZeroMQPost]:
+    """Workers of a simulated swarm all listen."""
+    with closing(ZeroMQPost()) as made:
+        yield made
+
+
 def pair(post: Post) -> tuple[End, End]:
     """Two that listen and know each other, ``here`` and ``there``."""
     here, there = post.open("here"), post.open("there")
@@ -199,6 +206,20 @@ def test_what_is_sent_to_a_former_life_reaches_the_next_one_at_its_address(post:
 
 
 @pytest.mark.extended
+def test_what_is_under_way_when_its_receiver_dies_comes_once_at_most_and_whole(post: Post) -> None:
+    here, there = pair(post)
+    connect(post, here, there)
+    taken = bulk(here, "there", 2, 40)
+    post.kill("there")
+    reborn = post.open("there")
+    post.settle()
+    came = numbers([*there.came, *reborn.came], bulk=True)
+    assert len(set(came)) == len(came) and set(came) <= set(taken)
+    assert_whole(there)
+    assert_whole(reborn)
+
+
+@pytest.mark.extended
 def test_after_a_reset_in_mid_transfer_what_has_come_is_whole_and_the_rest_is_lost(
     post: Post,
 ) -> None:
@@ -214,6 +235,68 @@ def test_after_a_reset_in_mid_transfer_what_has_come_is_whole_and_the_rest_is_lo
     assert set(came) <= set(taken)
     assert len(came) < len(taken), "nothing was lost"
     assert_whole(there)
+
+
+@pytest.mark.extended
+def test_later_messages_go_through_after_many_resets(post: Post) -> None:
+    here, there = pair(post)
+    connect(post, here, there)
+    for number in (100, 200, 300):
+        post.reset_in_transfer("here", "there", partial(bulk, here, "there", number, 20))
+        get_through(post, here, there, 1000 * number)
+        get_through(post, there, here, 1000 * number)
+    assert_whole(there)
+
+
+@pytest.mark.live
+@pytest.mark.extended
+def test_one_that_only_dials_out_is_answered_on_the_way_its_message_came(
+    sockets: ZeroMQPost,
+) -> None:
+    there, hidden = sockets.open("there"), sockets.open("hidden", listens=False)
+    sockets.meet("hidden", "there")
+    greet(sockets, hidden, there)
+    insist(sockets, there, "hidden", 2, bulk=True)
+    insist(sockets, there, "hidden", 3, bulk=False)
+    sockets.until(lambda: count(hidden) == 2)
+    insist(sockets, hidden, "there", 4, bulk=True)
+    await_one(sockets, there, 4, bulk=True)
+    assert_whole(hidden)
+
+
+@pytest.mark.live
+@pytest.mark.extended
+def test_after_a_reset_one_that_only_dials_out_is_out_of_reach_until_it_speaks(
+    sockets: ZeroMQPost,
+) -> None:
+    there, hidden = sockets.open("there"), sockets.open("hidden", listens=False)
+    sockets.meet("hidden", "there")
+    greet(sockets, hidden, there)
+    sockets.reset("hidden", "there")
+    sockets.settle()
+    for number in range(2, 22):
+        there.send("hidden", letter("there", "hidden", number))
+    sockets.settle()
+    assert count(hidden) == 0
+    there.came.clear()
+    greet(sockets, hidden, there)
+    insist(sockets, there, "hidden", 30, bulk=True)
+    sockets.until(lambda: numbers(hidden.came, bulk=True) == [30])
+
+
+@pytest.mark.live
+@pytest.mark.extended
+def test_two_that_only_dial_out_do_not_reach_each_other(sockets: ZeroMQPost) -> None:
+    there = sockets.open("there")
+    one, other = (sockets.open(name, listens=False) for name in ("hidden", "other"))
+    for end in (one, other):
+        sockets.meet(end.name, "there")
+        greet(sockets, end, there)
+    for number in range(2, 22):
+        one.send("other", letter("hidden", "other", number))
+        other.send("hidden", letter("other", "hidden", number, frame=frame(number)))
+    sockets.settle()
+    assert one.came == [] and other.came == []
 
 
 @pytest.mark.extended

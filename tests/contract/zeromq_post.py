@@ -55,11 +55,12 @@ class ZeroMQPost:
         self.network = Network()
         self._ends: dict[str, End] = {}
 
-    def open(self, name: str) -> End:
+    def open(self, name: str, *, listens: bool = True) -> End:
         # Where it listened before, in its next life.
-        transport = _opened(self.network.addresses.get(name, "tcp://127.0.0.1:*"))
-        assert transport.address is not None
-        self.network.addresses[name] = transport.address
+        bind = self.network.addresses.get(name, "tcp://127.0.0.1:*") if listens else None
+        transport = _opened(bind)
+        if transport.address is not None:
+            self.network.addresses[name] = transport.address
         end = self._ends[name] = End(self, name, transport)
         return end
 
@@ -119,7 +120,7 @@ class ZeroMQPost:
         return any(came)
 
 
-def _opened(bind: str) -> Transport:
+def _opened(bind: str | None) -> Transport:
     """A transport; where its address is a dead one's, the system may not have let go of it yet."""
     made: list[Transport] = []
 

@@ -165,6 +165,13 @@ def test_weights_are_a_row_of_the_matrix_and_name_whom_a_peer_hears(spec: str) -
             assert senders == set(weights) - {peer}
 
 
+def test_who_is_not_there_takes_nothing_and_the_others_more() -> None:
+    assert LiveTopology("ring", 0).weights(["a", "b"], "c", 0) == {}
+    view = LiveTopology("complete", 0)
+    assert set(view.weights(("a", "b", "c"), "a", 0)) == {"a", "b", "c"}
+    assert view.weights(("a", "c"), "a", 0) == {"a": 0.5, "c": 0.5}
+
+
 def test_of_rounds_at_random_only_the_last_few_are_kept() -> None:
     live, view = ids(6), LiveTopology("random-matching", 0)
     first = [view.weights(live, live[0], round) for round in range(40)]

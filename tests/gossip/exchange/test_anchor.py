@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Snapshot
+from rumor.gossip.effects.effects import Mix, Snapshot
 from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import require_fit
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.rules.registry import RULES, make_rule
+from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ask, Hello, Phase
+from rumor.gossip.wire.messages import Ask, Hello, Phase, Push
 from rumor.sim.fuzz.vector import SCHEMA, schema_of
 
 from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Effects, Scene, a_push, an_offer, member, of
@@ -41,6 +42,29 @@ def anchored(scene: Scene, peer: str, of: str) -> bool:
     """Whether one peer believes that another knows the anchor."""
     (member,) = [m for m in scene.peers[of].table.live() if m.id == peer]
     return member.anchored
+
+
+def test_among_founders_shares_are_differences_from_what_they_began_with() -> None:
+    scene = Scene(HALVES).founded("a", "b", keeps_anchor=True)
+    effects = scene.push("a", "b", ONE // 2)
+    assert forms(effects) == [Form("bfloat16")]
+    (sent,) = scene.sent(effects, Push)
+    # 4 numbers, and padding up to 8, of 2 bytes each, padded to a cache line
+    assert sent.form == Form("bfloat16") and sent.size_bytes == 64
+    scene.deliver()
+    assert [mix.form for mix in of(scene.mix_all("b"), Mix)] == [Form("bfloat16")]
+
+
+@pytest.mark.parametrize(("config", "form"), [(HALVES, Form()), (SPARSE, Form("topk:0.25"))])
+def test_one_that_keeps_no_anchor_gets_what_needs_none(config: ProtocolConfig, form: Form) -> None:
+    scene = Scene(config)
+    scene.enter("a", keeps_anchor=True)
+    scene.enter("b")
+    scene.found("a", "b")
+    for one, other in ("ab", "ba"):
+        assert forms(scene.push(one, other)) == [form]
+    scene.deliver()
+    assert [mix.form for mix in of(scene.mix_all("b"), Mix)] == [form]
 
 
 @pytest.mark.parametrize(

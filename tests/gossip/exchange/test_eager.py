@@ -55,6 +55,21 @@ def test_whose_offer_came_with_credit_is_not_told_again_by_the_first_frame() -> 
     assert bodies(scene.receive(frame)) == []
 
 
+def test_the_frames_of_a_share_that_is_refused_are_dropped() -> None:
+    scene = settled(replace(WHOLE, staged_max=1))
+    scene.introduce("c", "b")
+    other = an_offer(frame_bytes=64)
+    scene.receive(scene.letter("c", "b", other))
+    scene.push("a", "b", 5)
+    scene.deliver(Offer)
+    assert scene.peers["b"].staged == 1
+    before = len(scene.lines)
+    scene.deliver(Chunk)
+    assert not [line for line in scene.lines[before:] if "stage" in line or "inspect" in line]
+    scene.deliver()
+    assert scene.peers["a"].account.weight == ONE - ONE // 4
+
+
 def test_one_who_has_no_room_for_another_share_gives_no_credit() -> None:
     scene = Scene(replace(WIDE, staged_max=2)).founded("a", "b")
     for name in ("c", "d"):

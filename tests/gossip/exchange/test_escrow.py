@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from rumor.gossip.effects.effect_log import EffectLog
-from rumor.gossip.effects.effects import Effect
+from rumor.gossip.effects.effects import Effect, Reclaim, Record, Release
 from rumor.gossip.effects.events import Event
 from rumor.gossip.effects.ledger import Account, Entry, Kind
+from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.exchange.flow_control import RateLimiter
 from rumor.gossip.exchange.outgoing import TRANSITIONS, Outbox
 from rumor.gossip.exchange.transfer import EscrowEvent, EscrowState, SnapshotRefs
@@ -111,6 +112,35 @@ def test_each_event_leads_where_the_table_says_is_ignored_or_cannot_happen(
         assert rig.transfer.state is comes_back
     else:
         assert rig.transfer.state is step[1]
+
+
+@pytest.mark.parametrize("state", [s for s in EscrowState if (s, EscrowEvent.ACK) in TRANSITIONS])
+def test_an_answer_that_cannot_be_true_changes_nothing(state: EscrowState) -> None:
+    rig = Rig(state)
+    before_s = rig.transfer.deadline_s
+    if state is EscrowState.RETURNING:
+        assert not rig.outbox._on(rig.transfer, EscrowEvent.ACK, 1.0, HALF + 1)
+    else:
+        with pytest.raises(RemoteProtocolError, match="more than was sent"):
+            rig.outbox._on(rig.transfer, EscrowEvent.ACK, 1.0, HALF + 1)
+    assert rig.transfer.state is state and rig.transfer.accepted == 0
+    assert rig.take() == [] and rig.transfer.deadline_s == before_s
+
+
+@pytest.mark.parametrize("end", [EscrowEvent.ACK, EscrowEvent.LATER_INCARNATION])
+def test_a_snapshot_is_let_go_when_its_share_is_closed(end: EscrowEvent) -> None:
+    rig = Rig(EscrowState.LENT)
+    rig.fire(end)
+    effects = rig.take()
+    assert effects[-1] == Release(7) and isinstance(effects[0], Record)
+
+
+def test_values_are_mixed_back_before_the_weight_is() -> None:
+    rig = Rig(EscrowState.RETURNING)
+    rig.fire(EscrowEvent.STEP)
+    reclaim, settled, release = rig.take()
+    assert isinstance(reclaim, Reclaim) and reclaim.snapshot == 7
+    assert settled == Record(Entry(Kind.SETTLED, 0, "b", 1, 1)) and release == Release(7)
 
 
 def diagram() -> str:

@@ -9,7 +9,7 @@ from rumor.gossip.effects.effects import Reclaim, Record, Release, Snapshot
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.weight import ONE
-from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Offer, Push, Query
+from rumor.gossip.wire.messages import Ack, Chunk, Grant, Hello, Leave, Offer, Phase, Push, Query
 
 from ..scene import SMALL, WIDE, Effects, Scene, of, settled
 
@@ -105,6 +105,14 @@ def test_until_its_values_are_back_nothing_else_is_done_about_a_share() -> None:
     require_credit(scene)
 
 
+@pytest.mark.parametrize("config", [EXACT, FRAMES])
+def test_a_share_that_the_network_refused_is_mixed_back_once(config: ProtocolConfig) -> None:
+    scene = pushed(config)
+    share = scene.mail[-1]
+    assert records(scene.unsent(share)) == records(scene.unsent(share)) == []
+    assert Reclaim(1, 0.5) in scene.step("a")
+
+
 KEPT_S = 10 * EXACT.dead_s
 """How long the values of a stranded share are kept."""
 
@@ -132,6 +140,25 @@ def test_the_values_of_what_stays_stranded_are_let_go_in_the_end(config: Protoco
     assert not [e for e in scene.step("a") if isinstance(e, Reclaim | Release)]
 
 
+def test_one_that_dies_again_after_that_is_stranded_as_before() -> None:
+    scene = pushed()
+    long_stranded(scene)
+    scene.tell("b", "a", Query(9))
+    assert not scene.peers["a"].account.outstanding["b", 1].stranded
+    assert Release(1) not in long_stranded(scene)
+    effects = scene.tell("b", "a", Query(9), incarnation=2)
+    assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in records(effects)
+
+
+def test_what_one_that_has_left_sends_back_uses_up_no_credit_for_good() -> None:
+    scene = pushed()
+    scene.tell("b", "a", Leave(True))
+    scene.tell("b", "a", Ack(1, 0))
+    scene.step("a")
+    assert scene.peers["a"].account.weight == ONE
+    require_credit(scene)
+
+
 def test_a_leaver_mixes_back_without_a_step_before_it_hands_on() -> None:
     scene = pushed()
     scene.leave("a")
@@ -141,3 +168,17 @@ def test_a_leaver_mixes_back_without_a_step_before_it_hands_on() -> None:
     (push,) = scene.sent(effects, Push)
     assert push.escrow == HALF - HALF // 2
     assert effects.index(Reclaim(1, 1.0)) < effects.index(Snapshot(3, "x"))
+
+
+def test_one_that_has_finished_waits_for_its_values_before_it_falls_quiet() -> None:
+    scene = pushed()
+    scene.mail.clear()  # b hears nothing of a's share
+    for id in "abcde":
+        scene.finish(id)
+    scene.merge(*"abcde")
+    scene.tell("b", "a", Ack(1, 0))
+    phases = [scene.peers["a"].phase]
+    assert Reclaim(1, 0.5) in scene.step("a", trained=False)
+    scene.merge(*"abcde")
+    phases.append(scene.peers["a"].phase)
+    assert phases == [Phase.FINISHED, Phase.QUIET]

@@ -4,9 +4,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.exchange.flow_control import FRAMES_MAX, LinkEstimator, messages_max, window_bytes
+from rumor.gossip.exchange.flow_control import (
+    FRAMES_MAX,
+    LinkEstimator,
+    RateLimiter,
+    messages_max,
+    patience_s,
+    window_bytes,
+)
 
 CONFIG = ProtocolConfig()
 KIB, MIB = 1 << 10, 1 << 20
@@ -83,6 +92,60 @@ def test_the_windows_of_all_shards_together_fit_what_sockets_queue(shards: int) 
     assert frames + offers + ends < messages_max(shards)
 
 
+@pytest.mark.parametrize(
+    ("gap_s", "seconds", "hasty_s"),
+    [
+        (0.0, 10.0, 1.0),
+        (1e-6, 2.0, 0.2),
+        (0.1, 2.0, 2.0),
+        (0.2, 4.0, 4.0),
+        (6.0, 120.0, 12.0),
+        (1e9, 120.0, 12.0),
+    ],
+)
+def test_patience_is_twenty_times_the_longest_pause(
+    gap_s: float, seconds: float, hasty_s: float
+) -> None:
+    assert patience_s(CONFIG, gap_s) == pytest.approx(seconds)
+    assert patience_s(replace(CONFIG, stall_s=1.0), gap_s) == pytest.approx(hasty_s)
+
+
+def test_a_rate_holds_on_average_and_what_was_not_sent_is_not_saved_up() -> None:
+    limiter, now, sent = RateLimiter(100.0), 5.0, 0
+    while now < 105.0:
+        if limiter.is_free(now):
+            limiter.sent(70, now)
+            sent += 70
+        now += 0.01
+    assert sent == pytest.approx(100.0 * 100.0, rel=0.02)
+    limiter.sent(50, 1000.0)
+    assert not limiter.is_free(1000.4) and limiter.is_free(1000.5)
+    # What goes out together takes as long as one after the other.
+    for _ in range(2):
+        limiter.sent(50, 2000.0)
+    assert not limiter.is_free(2000.9) and limiter.is_free(2001.0)
+
+
+def test_who_waited_first_goes_on_first_and_nothing_new_before() -> None:
+    a, b, c = (0, "a"), (1, "b"), (0, "c")
+    limiter = RateLimiter(100.0)
+    assert limiter.acquire(a) and limiter.may_send(0.0)
+    assert not limiter.acquire(b), "and is not woken for bandwidth"
+    assert limiter.due_s == float("inf") and limiter.front(9.0) is None
+    limiter.sent(100, 0.0)
+    assert not limiter.acquire(b) and not limiter.acquire(c) and limiter.acquire(a)
+    assert not limiter.may_send(0.5)
+    assert limiter.front(0.5) is None and limiter.due_s == 1.0
+    assert not limiter.is_free(1.0)
+    assert limiter.front(1.0) == a and limiter.may_send(1.0)
+    limiter.release(a)
+    limiter.release(a)
+    assert limiter.front(1.0) == b and not limiter.acquire(c) and limiter.acquire(b)
+    limiter.release(c)
+    limiter.release(b)
+    assert limiter.is_free(1.0) and limiter.due_s == float("inf")
+
+
 def test_a_timeout_is_learnt_from_round_trips() -> None:
     link = LinkEstimator(CONFIG, 1)
     assert link.timeout_s == 1.0
@@ -91,3 +154,12 @@ def test_a_timeout_is_learnt_from_round_trips() -> None:
     for _ in range(200):
         link.answered(0.1)
     assert 0.1 <= link.timeout_s < 0.101
+
+
+@pytest.mark.extended
+@given(st.lists(st.floats(0.0, 1e3), min_size=1))
+def test_the_timeout_is_never_below_the_smallest_round_trip(trips_s: list[float]) -> None:
+    link = LinkEstimator(CONFIG, 1)
+    for seconds in trips_s:
+        link.answered(seconds)
+    assert link.timeout_s >= min(trips_s) * (1 - 1e-9)

@@ -101,6 +101,42 @@ def test_what_breaks_the_rules_changes_nothing(body: Body, frame_bytes: int, rea
     assert made.peers["b"].staged == 1 and not made.wake("b")[1:]
 
 
+def stranger(config: ProtocolConfig, size: int) -> Scene:
+    """The same with a model of so many numbers."""
+    made, schema = Scene(config), schema_of(size)
+    made.enter("b", schema=schema)
+    made.join("b")
+    made.introduce("a", "b", schema=schema)
+    return made
+
+
+def granted(made: Scene, size: int, frame_bytes: int) -> list[Grant]:
+    schema = schema_of(size)
+    body = replace(OFFER, size_bytes=schema.share_bytes, frame_bytes=frame_bytes)
+    return made.sent(made.receive(made.letter("a", "b", body, schema=schema.hash)), Grant)
+
+
+def test_a_share_is_whole_with_whichever_frame_comes_last() -> None:
+    made = scene(replace(WIDE, window_bytes=64))
+    get(made, OFFER)
+    for index in (0, 3, 1):
+        get(made, Chunk(1, index, 16 * index))
+    assert not made.mix_all("b")
+    get(made, Chunk(1, 2, 32))
+    assert Mix(SHARE, 1 / 3) in made.mix_all("b")
+
+
+def test_a_frame_is_a_sign_of_life_though_others_are_missing() -> None:
+    made = scene()
+    get(made, OFFER)
+    stall_s = made.config.stall_s
+    made.wait(0.9 * stall_s)
+    get(made, Chunk(1, 0, 0))
+    stalled = ShareRefused("a", "stalled")
+    assert stalled not in made.passes("b", 0.9 * stall_s, 0.9 * stall_s)
+    assert stalled in made.passes("b", 0.2 * stall_s, 0.2 * stall_s)
+
+
 def test_a_question_is_answered_pending_or_decides_what_has_stalled() -> None:
     made = scene()
     get(made, OFFER)
@@ -196,6 +232,11 @@ def test_a_newcomer_takes_nothing_that_it_did_not_ask_for_and_then_a_copy_only()
     made.ask("b", "a")
     assert made.peers["b"].phase is Phase.JOINING
     assert refusals(made, "a", PUSH) == ["not a copy"]
+
+
+def test_no_more_than_so_many_small_frames_are_let_in_at_once() -> None:
+    made = stranger(replace(WIDE, window_bytes=10_000), 256)
+    assert granted(made, 256, 16) == [Grant(1, 64 * 16)]
 
 
 @pytest.mark.parametrize("frame_bytes", [0, 1])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Attach, Inspect, Record, Release, Send, Snapshot
+from rumor.gossip.effects.effects import Attach, Drop, Inspect, Record, Release, Send, Snapshot
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.types import ShareId
@@ -83,6 +83,14 @@ def test_an_offer_that_comes_twice_is_looked_at_once(usable: bool, again: list[G
     assert [letter.body for letter in letters(scene.receive(offer))] == again
     # Only the first answer about memory counts.
     assert scene.peers["b"].attached(SHARE, scene.now, usable=not usable) == []
+
+
+def test_an_answer_about_a_share_that_is_decided_comes_too_late() -> None:
+    scene = attaching()
+    scene.wait(WIDE.stall_s)
+    assert Drop(SHARE) in scene.wake("b")
+    for usable in (True, False):
+        assert scene.peers["b"].attached(SHARE, scene.now, usable=usable) == []
 
 
 def test_frames_are_not_staged_into_memory_of_another() -> None:

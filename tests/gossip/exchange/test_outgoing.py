@@ -6,17 +6,28 @@ from itertools import pairwise
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Record
+from rumor.gossip.effects.effects import Record, Release, Send, Snapshot
 from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.state import State
 from rumor.gossip.weight import ONE
-from rumor.gossip.wire.messages import Ack, Body, Grant, Leave, Offer, Pending, Phase, Push, Query
+from rumor.gossip.wire.messages import (
+    Ack,
+    Body,
+    Chunk,
+    Grant,
+    Leave,
+    Offer,
+    Pending,
+    Phase,
+    Push,
+    Query,
+)
 from rumor.sim.fuzz.vector import schema_of
 
-from ..scene import SMALL, WIDE, Scene, member, of, settled, to
+from ..scene import SMALL, WIDE, Scene, letters, member, of, settled, to
 
 HALF = ONE // 2
 
@@ -26,6 +37,20 @@ def pushed(config: ProtocolConfig = SMALL) -> Scene:
     scene = Scene(config).founded()
     scene.push("a", "b", HALF)
     return scene
+
+
+def test_two_pushes_of_one_call_share_a_snapshot_that_outlives_both() -> None:
+    scene = Scene().founded("a", "b", "c")
+    effects = scene.push("a", "bc")
+    assert of(effects, Snapshot) == [Snapshot(1, "x")]
+    assert [send.snapshot for send in of(effects, Send)] == [1, 1]
+    assert effects[-1] == Release(1)
+
+
+@pytest.mark.parametrize("credit", [8, 16])
+def test_no_more_is_sent_than_was_granted(credit: int) -> None:
+    effects = pushed(WIDE).tell("b", "a", Grant(1, credit))
+    assert len(letters(effects, Chunk)) == credit // 16 and not of(effects, Release)
 
 
 @pytest.mark.parametrize(
@@ -153,3 +178,14 @@ def test_one_that_answers_after_all_counts_again(answer: Pending | Ack) -> None:
     scene.tell("b", "a", answer)
     still_open = isinstance(answer, Pending)
     assert (state.in_flight(), credit_used(state)) == (1 + still_open, int(still_open))
+
+
+def test_death_and_return_leave_the_count_right() -> None:
+    scene = unanswered()
+    scene.passes("a", 60.0)
+    state = scene.peers["a"].state
+    assert (state.in_flight(), credit_used(state)) == (0, 0)
+    scene.receive(scene.letter("b", "a", Pending(1)))
+    assert state.in_flight() == 1 and credit_used(state) in (0, 1)
+    scene.receive(scene.letter("b", "a", Ack(1, 5)))
+    assert (state.in_flight(), credit_used(state)) == (0, 0)

@@ -107,6 +107,16 @@ def test_before_a_second_frame_nothing_is_known_of_a_pace() -> None:
     stalls_after(made, WIDER.stall_s)
 
 
+def test_a_question_about_a_slow_share_does_not_end_it() -> None:
+    made = offered()
+    for index in range(4):
+        frame(made, index, 5.0)
+    made.wait(60.0)
+    assert get(made, Query(1)) == [Pending(1)]
+    made.wait(60.0)
+    assert get(made, Query(1)) == [Ack(1, 0, bytes_s=3)]
+
+
 @pytest.mark.parametrize("frame_s", [0.5, 5.0])
 def test_a_share_gets_through_however_slowly_its_frames_come(frame_s: float) -> None:
     """Half a window may take longer than a sender waits that knows nothing of the link."""

@@ -12,10 +12,11 @@ from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
+from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.types import ShareId
-from rumor.gossip.weight import ONE, WEIGHT_MIN
+from rumor.gossip.weight import ONE, WEIGHT_MIN, coarse
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Phase, Push, Query
+from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Leave, Phase, Push, Query
 from rumor.sim.fuzz.vector import schema_of
 
 from ..scene import SMALL, Effects, Scene, a_push, hello, letters, of, to
@@ -56,6 +57,12 @@ def weights(scene: Scene, peer: str) -> list[int]:
     return [account.weight for account in scene.peers[peer].accounts]
 
 
+def test_a_founder_brings_one_of_every_shard() -> None:
+    scene = founded()
+    assert weights(scene, "a") == [ONE] * 3 and scene.peers["a"].state.weight == 3 * ONE
+    assert [account.shard for account in scene.peers["a"].accounts] == [0, 1, 2]
+
+
 def test_shards_take_turns_and_random_ones_all_come_up_without_repetition() -> None:
     scene = gossiping()
     assert [[shard for shard, _ in exchange(scene)] for _ in range(4)] == [[0], [1], [2], [0]]
@@ -76,6 +83,15 @@ def test_so_many_shards_go_with_every_push_each_with_half_of_its_weight() -> Non
     mixed = of(scene.step("b", trained=False), Mix)
     # It pushed half of its own before.
     assert [(mix.share.shard, mix.fraction) for mix in mixed] == [(0, 1 / 2), (1, 1 / 2)]
+
+
+def test_sgp_shares_every_shard_out_by_its_own_weight() -> None:
+    scene = Scene(replace(SMALL, shards_per_push=3)).founded(
+        "a", "b", "c", shards=3, rules={peer: SGP() for peer in "abc"}
+    )
+    third = coarse(ONE // 3)
+    assert pushed(scene.step("a")) == [(shard, third) for _ in "bc" for shard in range(3)]
+    assert weights(scene, "a") == [ONE - 2 * third] * 3
 
 
 def light(scene: Scene, shard: int) -> None:
@@ -131,6 +147,13 @@ def test_answers_and_questions_are_about_their_own_shard_only() -> None:
     assert scene.peers["b"].staged == 1
 
 
+def test_a_peer_about_to_go_is_asked_about_every_shard() -> None:
+    scene = founded()
+    scene.act("a", lambda context: context.push_shards("b", {0: 5, 2: 5}))
+    effects = receive(scene, "b", "a", Leave(False))
+    assert [letter.shard for letter in letters(effects)] == [0, 2]
+
+
 def test_a_message_about_a_shard_that_is_not_there_is_refused() -> None:
     scene = founded()
     for body in (Query(1), Describe(THREE), hello()):
@@ -143,6 +166,17 @@ def test_a_message_about_a_shard_that_is_not_there_is_refused() -> None:
     assert scene.sent(other, Describe) == [Describe(THREE)]
 
 
+def test_a_leaver_hands_every_shard_on_or_burns_every_shard() -> None:
+    scene = founded()
+    scene.leave("a")
+    scene.deliver()
+    scene.mix_all("b")
+    scene.deliver()
+    assert scene.peers["a"].done and weights(scene, "b") == [2 * ONE] * 3
+    burned = [record.entry for record in of(scene.leave("b"), Record)]
+    assert burned == [Entry(Kind.BURNED, 2 * ONE, shard=shard) for shard in range(3)]
+
+
 def joining() -> Scene:
     """B has asked a, which founded alone, for a copy."""
     scene = Scene()
@@ -152,6 +186,21 @@ def joining() -> Scene:
     scene.deliver(Ask)
     assert scene.peers["b"].phase is Phase.JOINING
     return scene
+
+
+def test_a_newcomer_gets_a_copy_of_every_shard_and_trains_when_it_has_all() -> None:
+    scene = joining()
+    shares = letters(scene.step("a"), Push)
+    # The local buffers go along with the first shard.
+    sizes = [(share.shard, share.body.size_bytes, share.body.form) for share in shares]
+    assert sizes == [(0, 128, COPY), (1, 64, COPY), (2, 64, COPY)]
+    for share in shares[:2]:
+        scene.receive(share)
+        scene.step("b", trained=False)
+        assert scene.peers["b"].phase is Phase.JOINING
+    scene.receive(shares[2])
+    assert Joined("a") in scene.step("b", trained=False)
+    assert weights(scene, "b") == [ONE // 2] * 3
 
 
 def gives(scene: Scene, donor: str, *shards: int) -> Effects:

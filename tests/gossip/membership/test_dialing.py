@@ -3,11 +3,14 @@
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Dismiss, Greet
 from rumor.gossip.effects.events import Founded, Joined
 from rumor.gossip.membership.dialing import DIALED_MAX, ReconnectBackoff, SeedDialer
+from rumor.gossip.types import stream
 from rumor.gossip.wire.messages import Phase
 
 from ..scene import Effects, Scene, member
@@ -54,6 +57,18 @@ def a_member(*seeds: str) -> Dialled:
     while dialled.scene.peers["a"].phase is not Phase.TRAINING:
         dialled.passes(0.2)
     return dialled
+
+
+def drawn(seed: int, most_s: float = 60.0) -> ReconnectBackoff:
+    rng = stream(seed, "a", "reconnect")
+    return ReconnectBackoff(1.0, most_s, lambda: float(rng.random()))
+
+
+def test_who_seeks_greets_a_few_without_a_pause_as_long_as_it_takes() -> None:
+    few = MANY[:DIALED_MAX]
+    dialled = Dialled(*few)
+    dialled.passes(20.0)
+    assert dialled.greeted == [*few] * 101 and list(dialled.open) == [*few]
 
 
 def test_who_seeks_among_many_tries_all_in_turn_a_bounded_number_at_a_time() -> None:
@@ -198,3 +213,17 @@ def test_after_a_hint_all_are_dialled_soon_and_often_again() -> None:
     backoff.hurry()
     assert sorted(backoff.due(names, 16.0, 3)) == names
     assert sorted(backoff.due(names, 17.0, 3)) == names
+
+
+@given(st.integers(0, 1000), st.integers(1, 30), st.integers(1, 8))
+def test_nobody_waits_longer_than_jitter_allows(seed: int, silent: int, most: int) -> None:
+    names = [f"p{index}" for index in range(silent)]
+    backoff, last = drawn(seed, most_s=4.0), dict.fromkeys(names, 0.0)
+    for tenth in range(1200):
+        now = tenth / 10
+        due = backoff.due(names, now, most)
+        assert len(due) <= most and len(set(due)) == len(due)
+        for name in due:
+            last[name] = now
+        # Where few may be dialled at a time, they take turns.
+        assert max(now - at for at in last.values()) <= 6.0 + 0.1 * (1 + silent / most)

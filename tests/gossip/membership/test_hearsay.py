@@ -98,3 +98,14 @@ def test_nobody_ends_a_member_by_naming_a_later_life_of_it() -> None:
     assert of(effects, StaleIncarnation) == [StaleIncarnation(5)] and not of(effects, Halt)
     scene.go_on(15.0)
     assert len(scene.peers["a"].table.live()) == 4 and scene.peers["b"].known()[0].incarnation == 1
+
+
+def test_a_second_peer_of_the_same_name_is_found_out() -> None:
+    """Most of the live ones have heard it themselves, and say so to the first."""
+    scene = Scene(BRIEF).founded("a", "b", "c", "d")
+    for id in "bcd":
+        scene.says(id, member("a", incarnation=5))
+    halts = of(scene.go_on(30.0), Halt)
+    assert [halt.reason for halt in halts] == [
+        "another peer called a has started since: each needs a name of its own"
+    ]

@@ -50,6 +50,18 @@ def test_the_total_is_the_sum_of_the_rows_and_never_falls(
     assert all(clock.rows()[peer] >= count for peer, count in before.items())
 
 
+@given(ROWS, ROWS)
+def test_two_that_tell_each_other_count_alike(here: list[ClockRow], there: list[ClockRow]) -> None:
+    one, other = clock_after(here), StepCounts("b")
+    for peer, steps in there:
+        other.merge(peer, steps)
+    for source, target in ((one, other), (other, one)):
+        for peer, steps in source.rows().items():
+            target.merge(peer, steps)
+    assert {"a": 0, "b": 0} | one.rows() == {"a": 0, "b": 0} | other.rows()
+    assert one.total == other.total
+
+
 def test_a_step_of_ones_own_is_counted_beyond_what_others_know_of_it() -> None:
     clock = clock_after([("a", 7)])
     clock.tick(0.0)

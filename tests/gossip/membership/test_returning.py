@@ -85,6 +85,17 @@ def test_one_that_returns_takes_no_other_swarm_for_its_own(rooted: bool) -> None
     assert scene.peers["a"].known() == ()
 
 
+def test_a_young_founder_gives_its_swarm_up_for_those_who_return() -> None:
+    scene = Scene()
+    scene.enter("a", anchor=OTHER_ANCHOR)
+    scene.join("a")
+    for id in "bc":
+        scene.enter(id, incarnation=2)
+        scene.join(id, "a", "b", "c", returning=True)
+    assert SwarmGivenUp() in scene.go_on(30.0, step_s=0.2, turns=True)
+    assert phases(scene) == {(Phase.TRAINING, ANCHOR)}
+
+
 @pytest.mark.parametrize("ids", ["ab", "abcd"])
 def test_one_that_lost_its_checkpoint_keeps_nobody_from_founding_anew(ids: str) -> None:
     """It has the smallest id, so that all wait for it, and not the anchor; it founds nothing, which
@@ -98,3 +109,26 @@ def test_one_that_lost_its_checkpoint_keeps_nobody_from_founding_anew(ids: str) 
     assert phases(scene) == {(Phase.TRAINING, ANCHOR)}
     a, b = scene.peers["a"], scene.peers["b"]
     assert (a.account.founded, a.account.burned, b.account.founded) == (0, 0, ONE)
+
+
+def test_one_that_returned_once_and_then_without_its_checkpoint_keeps_nobody_waiting() -> None:
+    scene = Scene()
+    scene.enter("a", anchor=OTHER_ANCHOR)
+    scene.enter("b", incarnation=2)
+    scene.join("a", "b")
+    scene.join("b", "a", returning=True)
+    scene.go_on(2.0, step_s=0.2, turns=True)
+    scene.enter("b", incarnation=3, anchor=OTHER_ANCHOR)
+    scene.join("b", "a")
+    scene.go_on(30.0, step_s=0.2, turns=True)
+    assert all(peer.phase is Phase.TRAINING for peer in scene.peers.values())
+
+
+def test_a_newcomer_with_a_part_of_a_copy_is_none_that_returns() -> None:
+    """It has accepted something, but brings nothing that a swarm could be founded anew with."""
+    scene = Scene()
+    scene.join("a", "b")
+    for beat in range(1, 9):
+        scene.says("a", member("b", Phase.JOINING, heartbeat=beat))
+        scene.passes("a", 1.0, 0.2)
+    assert scene.peers["a"].phase is Phase.TRAINING

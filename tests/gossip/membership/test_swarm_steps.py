@@ -1,8 +1,21 @@
 """The steps of a whole swarm: all count the same, those of the dead and the returned, too."""
 
-from rumor.gossip.wire.messages import STEPS_MAX
+from rumor.gossip.effects.effects import Send
+from rumor.gossip.wire.codec import decode, encode
+from rumor.gossip.wire.messages import STEPS_MAX, Hello, Push
 
 from ..scene import ANCHOR, BRIEF, Scene, hello, member
+
+
+def test_the_steps_of_a_swarm_are_the_same_for_all() -> None:
+    scene = Scene(BRIEF).founded("a", "b", "c")
+    for count, id in enumerate("abc"):
+        for _ in range(count + 1):
+            scene.step(id)
+    scene.go_on(10)
+    rows = {"a": 1, "b": 2, "c": 3}
+    clocks = [peer.table.clock for peer in scene.peers.values()]
+    assert all((clock.rows(), clock.total) == (rows, 6) for clock in clocks)
 
 
 def test_steps_of_those_who_are_gone_count_for_newcomers_too() -> None:
@@ -17,6 +30,32 @@ def test_steps_of_those_who_are_gone_count_for_newcomers_too() -> None:
     scene.go_on(3, "a", "c")
     assert scene.peers["c"].table.clock.rows() == {"b": 7, "c": 0}
     assert scene.peers["c"].table.clock.total == 7
+
+
+def test_steps_of_a_life_that_lost_its_checkpoint_are_counted_by_all_alike() -> None:
+    scene = Scene(BRIEF).founded("a", "d")
+    scene.says("a", member("b", step=100))
+    for beat in range(1, 9):
+        scene.says("a", member("b", incarnation=2, heartbeat=beat, step=3))
+        scene.go_on(1, "a", "d")
+    totals = [scene.peers[id].table.clock.total for id in "ad"]
+    assert totals == [100, 100]
+
+
+def test_one_that_lost_its_checkpoint_goes_on_counting_where_it_stood() -> None:
+    scene = Scene(BRIEF).founded("a", "b")
+    for _ in range(5):
+        scene.step("b")
+    scene.go_on(5, "a", "b")
+    scene.enter("b", incarnation=2)
+    scene.join("b", "a")
+    for _ in range(40):
+        scene.wait(0.2)
+        for id in "ab":
+            scene.wake(id)
+        scene.deliver()
+    scene.step("b", trained=False)
+    assert scene.peers["b"].table.clock.rows()["b"] == 5 == scene.peers["a"].table.clock.rows()["b"]
 
 
 def test_a_checkpoints_clock_is_where_a_peer_goes_on() -> None:
@@ -37,6 +76,19 @@ def test_between_two_turns_the_steps_of_the_swarm_stand_still() -> None:
     assert (a.table.clock.total, a.state.swarm_steps) == (41, 1)
     scene.step("a", trained=False)
     assert a.state.swarm_steps == 41
+
+
+def test_steps_never_grow_beyond_what_a_message_can_hold() -> None:
+    """Or one row of a damaged peer would make all further words of its victim unreadable."""
+    scene = Scene(BRIEF).founded("a", "b")
+    body = hello(member("b", heartbeat=99, step=STEPS_MAX), clock=(("a", STEPS_MAX),))
+    scene.receive(scene.letter("b", "a", body))
+    effects = scene.act("a", lambda context: context.push("b", 5)) + scene.passes("a", 2.0)
+    envelopes = [effect.envelope for effect in effects if isinstance(effect, Send)]
+    assert {type(envelope.body) for envelope in envelopes} >= {Hello, Push}
+    for envelope in envelopes:
+        frame = bytes(envelope.frame_bytes)
+        assert decode(encode(envelope, frame)) == envelope
 
 
 def test_one_message_does_not_end_training() -> None:

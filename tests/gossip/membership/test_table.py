@@ -132,6 +132,13 @@ def test_what_is_no_news_brings_nobody_back() -> None:
     assert not view.is_alive("b")
 
 
+def test_one_that_is_only_known_from_hearsay_does_not_recover_when_it_speaks() -> None:
+    view = MemberTable(A, WARY)
+    learn(view, B, direct=False)
+    view.heard("b", 1, 1.0)
+    assert view.take_changes() == [] and ids(view) == ["a", "b"]
+
+
 @pytest.mark.parametrize("heard", [True, False])
 def test_neither_hearsay_nor_its_want_kills_one_that_lives(heard: bool) -> None:
     """Others may have lost sight of it: their news are old, and its own word is not."""
@@ -330,6 +337,19 @@ def test_a_view_absorbed_says_the_same_as_one_learnt(
             assert slow.others(alive=alive) == quick.others(alive=alive)
 
 
+def test_everybody_is_listed_by_id_in_whatever_order_they_came_and_went() -> None:
+    view = MemberTable(member("m"), WARY)
+    for id in "zbqa":
+        learn(view, member(id))
+        assert ids(view) == sorted(ids(view))
+    view.disown("q")
+    learn(view, member("z", Phase.FINISHED, incarnation=2))
+    assert ids(view) == ["a", "b", "m", "z"]
+    lives = [(m.id, m.incarnation) for m in view.others(alive=True)]
+    assert lives == [("a", 1), ("b", 1), ("z", 2)]
+    assert [m.id for m in view.members()] == ["m", "a", "b", "z"], "its own entry comes first"
+
+
 def late(*times: float, interval_s: float = 1.0) -> tuple[LocalHealth, list[float]]:
     health = LocalHealth(interval_s)
     return health, [health.ticked(now) for now in times]
@@ -357,3 +377,12 @@ def test_a_departure_spreads_by_hearsay_where_its_peer_was_known() -> None:
     ):
         assert not learn(MemberTable(A, WARY), gone, direct=False)
         assert learn(met(), gone, SILENT_S, direct=False) == [Part("b"), PeerLeft("b")]
+
+
+@given(st.lists(st.floats(0.0, 100.0), max_size=50), st.sampled_from([0.5, 1.0, 7.0]))
+def test_patience_grows_within_bounds(gaps: list[float], interval_s: float) -> None:
+    health, now = LocalHealth(interval_s), 0.0
+    for gap_s in gaps:
+        now += gap_s
+        assert 0.0 <= health.ticked(now) <= gap_s
+        assert 1.0 <= health.factor <= FACTOR_MAX

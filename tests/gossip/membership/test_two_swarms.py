@@ -7,11 +7,11 @@ import pytest
 
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Reclaim, Record
-from rumor.gossip.effects.events import Joined, ShareRefused, SwarmGivenUp
+from rumor.gossip.effects.events import Joined, PeerRefused, ShareRefused, SwarmGivenUp
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Ask, Leave, Phase
+from rumor.gossip.wire.messages import Ack, Ask, Hello, Leave, Phase
 from rumor.sim.fuzz.vector import schema_of
 
 from ..scene import (
@@ -108,6 +108,18 @@ def test_between_two_swarms_without_roots_a_newcomer_does_not_go_to_and_fro() ->
     effects = say_c()
     assert SwarmGivenUp() in effects and scene.sent(effects, Ask)
     assert [m.id for m in scene.peers["a"].known()] == ["c"]
+
+
+def test_two_swarms_that_have_taken_root_do_not_merge() -> None:
+    scene = Scene().founded("a", "b")
+    scene.push("b", "a")
+    scene.deliver()
+    scene.mix_all("a")
+    scene.deliver()
+    effects = scene.says("a", member("c"), reply=True, swarm=OTHER_ANCHOR)
+    assert [e.reason for e in of(effects, PeerRefused)] == ["it belongs to another swarm"]
+    assert len(scene.sent(effects, Hello)) == 1
+    assert scene.says("a", member("c"), rooted=False, swarm=OTHER_ANCHOR) == []
 
 
 @pytest.mark.parametrize("exact", [False, True])

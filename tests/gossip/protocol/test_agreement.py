@@ -10,7 +10,7 @@ from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.protocol.leave import widest_distance
 from rumor.gossip.wire.messages import Hello, Phase
 
-from ..scene import Scene, to
+from ..scene import Scene, member, to
 
 FAR, NEAR, CLOSE = (1.0, 0.1), (1.0, 0.0101), (1.0, 0.01)
 
@@ -93,6 +93,21 @@ def test_one_whom_the_others_did_not_wait_for_compares_itself_with_them() -> Non
     assert c.agreement.distance == widest_distance([CLOSE, FAR])
 
 
+def test_a_lost_word_of_a_stage_is_told_again() -> None:
+    scene = finished("a", "b")
+    for _ in range(8):
+        scene.act("a", lambda context: context.may_close(True), trained=False)
+        scene.act("b", lambda context: context.may_close(True), trained=False)
+        scene.deliver(lose=(Hello,))
+    assert agreements(scene) == [(Phase.FINISHED, False)] * 2
+    for _ in range(8):
+        scene.wait(1.0)
+        scene.wake("a")
+        scene.wake("b")
+        scene.merge("a", "b", turns=1)
+    assert agreements(scene) == [(Phase.QUIET, True)] * 2
+
+
 def test_a_peer_that_comes_back_before_models_are_compared_starts_the_round_anew() -> None:
     scene = finished("a", "b")
     a = scene.peers["a"]
@@ -103,6 +118,16 @@ def test_a_peer_that_comes_back_before_models_are_compared_starts_the_round_anew
     scene.introduce("c", "a", phase=Phase.FINISHED)
     scene.step("a", trained=False)
     assert not a.agreement.compares
+    assert agreements(scene) == [(Phase.FINISHED, False)] * 2
+
+
+def test_a_peer_that_trains_again_starts_the_round_anew() -> None:
+    scene = finished("a", "b")
+    scene.merge("a", turns=1)
+    scene.introduce("c", "a")
+    scene.step("a", trained=False)
+    assert scene.peers["a"].phase is Phase.FINISHED and not scene.peers["a"].merging
+    scene.merge("a", "b")
     assert agreements(scene) == [(Phase.FINISHED, False)] * 2
 
 
@@ -121,6 +146,15 @@ def test_peers_that_only_dial_out_hear_of_one_another_at_once_and_agree() -> Non
     assert all(peer.done for peer in scene.peers.values())
     effects = scene.says("a", replace(scene.peers["b"].table.me, heartbeat=99))
     assert not to(effects, Hello), "what is known already is not passed on"
+
+
+def test_a_peer_known_from_hearsay_alone_is_waited_for() -> None:
+    scene = finished("a", "b")
+    c = member("c", addresses=())
+    scene.says("a", replace(scene.peers["b"].table.me, heartbeat=99), c)
+    assert not scene.peers["a"].merging
+    scene.merge("a", "b")
+    assert agreements(scene) == [(Phase.FINISHED, False)] * 2
 
 
 def test_a_peer_waits_for_a_sketch_that_a_closed_one_can_still_pass_on() -> None:

@@ -35,6 +35,20 @@ def test_a_peer_that_falls_silent_is_asked_before_it_is_considered_dead() -> Non
     assert to(asked)[0] == "b" and letters(asked)[0].body.reply
 
 
+def test_the_dead_are_remembered_and_come_back_by_hearsay_and_those_that_left_are_not() -> None:
+    scene = Scene(BRIEF).founded("a", "b", "c", "d")
+    scene.says("a", member("d", Phase.LEFT, heartbeat=99))
+    for beat in range(20):
+        scene.wait(1.0)
+        scene.says("a", member("c", heartbeat=50 + beat))
+        scene.wake("a")
+    assert live(scene) == ["a", "c"]
+    known = [(m.id, m.addresses) for m in scene.peers["a"].known()]
+    assert known == [("b", ("b",)), ("c", ("c",))]
+    effects = scene.says("a", member("c", heartbeat=98), member("b", heartbeat=99))
+    assert effects.count(PeerRecovered("b")) == 1 and live(scene) == ["a", "b", "c"]
+
+
 def test_the_dead_are_dialled_for_ever_but_ever_more_rarely() -> None:
     scene = Scene(BRIEF).founded()
     scene.passes("a", 12.0)
@@ -48,6 +62,13 @@ def test_the_dead_are_dialled_for_ever_but_ever_more_rarely() -> None:
     late = [after - before for before, after in pairwise(dialled_s) if before > 300]
     assert len(late) > 5 and 30 <= min(late) and max(late) <= 91
     assert len(set(late)) > 3, "without jitter all come back at once"
+
+
+def test_a_later_life_that_can_be_writes_off_what_the_earlier_one_had() -> None:
+    scene = Scene(BRIEF).founded("a", "b")
+    scene.push("a", "b")
+    effects = scene.says("a", member("b", incarnation=2))
+    assert len(written(effects, Kind.WRITTEN_OFF)) == 1 and PeerMet("b") in effects
 
 
 def test_one_that_was_outlived_stops_unless_it_still_seeks() -> None:
@@ -129,6 +150,27 @@ def test_an_earlier_life_waits_again_where_the_later_one_has_spoken_in_between()
     assert PeerMet("b") not in comes_back(scene, 2)
     scene.passes("a", 11.0)
     assert PeerMet("b") in comes_back(scene, 3)
+
+
+def test_a_peer_that_came_back_too_early_hears_of_its_later_life_and_joins_with_a_later_one() -> (
+    None
+):
+    scene = Scene(BRIEF).founded("b", "c")
+    scene.says("b", member("a", incarnation=7))
+    scene.enter("a", incarnation=3)
+    effects = scene.join("a", "b")
+    for _ in range(4):
+        mail = [letter for letter in scene.mail if letter.destination in "ab"]
+        scene.mail.clear()
+        for letter in mail:
+            effects += scene.receive(letter)
+        effects += scene.passes("a", 0.2, 0.2)
+    assert StaleIncarnation(7) in effects and scene.peers["a"].phase <= Phase.JOINING
+    scene.mail.clear()
+    scene.enter("a", incarnation=8)
+    scene.join("a", "b")
+    scene.go_on(4.0, step_s=0.2, turns=True)
+    assert scene.peers["a"].phase is Phase.TRAINING
 
 
 def crowd(count: int) -> Scene:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from rumor.gossip.effects.effects import Drop, Halt
+from rumor.gossip.effects.effects import Combine, Drop, Halt, Mix, Snapshot
 from rumor.gossip.effects.events import PushSkipped, ShareRefused
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.exchange.outgoing import Returned
@@ -41,6 +41,18 @@ def test_a_share_says_what_its_sender_said_and_waits_until_it_is_decided() -> No
         assert told == (3, 7, 9, 1)
 
 
+@pytest.mark.parametrize(
+    ("weight", "fraction"), [(ONE // 4, 0.2), (1, 1 / (ONE + 1)), (None, 1 / 3)]
+)
+def test_a_share_can_be_accepted_in_part(weight: int | None, fraction: float) -> None:
+    scene, taken = arrived(), ONE // 2 if weight is None else weight
+    effects = scene.act("b", lambda context: context.mix(context.shares()[0], weight=weight))
+    assert [mix.fraction for mix in of(effects, Mix)] == [fraction]
+    assert scene.peers["b"].account.weight == ONE + taken
+    scene.deliver()
+    assert scene.peers["a"].account.weight == ONE - taken
+
+
 def test_a_refused_share_comes_back_to_its_sender() -> None:
     scene = arrived()
     effects = scene.act("b", lambda context: context.mix(context.shares()[0], weight=0))
@@ -62,6 +74,20 @@ def test_a_share_is_decided_once() -> None:
         arrived().act("b", twice)
 
 
+def test_shares_and_registers_combine_into_a_register() -> None:
+    scene = arrived()
+
+    def combine(context: RuleContext) -> None:
+        (share,) = context.shares()
+        context.combine("y", [(0.5, "x"), (2.0, share)])
+        context.accept(share)
+
+    effects = scene.act("b", combine)
+    assert isinstance(effects[0], Combine) and isinstance(effects[1], Drop)
+    assert effects[0].terms == ((0.5, "x"), (2.0, effects[1].share))
+    assert scene.peers["b"].account.weight == ONE + ONE // 2
+
+
 @pytest.mark.parametrize("weight", [0, -UNIT, ONE + UNIT])
 def test_no_more_can_be_pushed_than_is_held_and_no_less_than_the_least(weight: int) -> None:
     words = f"cannot push {weight // UNIT} of {2**40} units to b"
@@ -69,6 +95,16 @@ def test_no_more_can_be_pushed_than_is_held_and_no_less_than_the_least(weight: i
         Scene().founded().push("a", "b", weight)
     with pytest.raises(LocalProtocolError):
         Scene().founded().push("a", "bb")  # one share at a time
+
+
+def test_a_register_that_changed_needs_a_new_snapshot() -> None:
+    def push_twice(context: RuleContext) -> None:
+        context.push("b", 5)
+        context.combine("x", [(2.0, "x")])
+        context.push("c", 5)
+
+    snapshots = of(Scene().founded(*"abc").act("a", push_twice), Snapshot)
+    assert [snapshot.id for snapshot in snapshots] == [1, 2]
 
 
 def test_who_owes_an_answer_is_passed_over_and_credit_bounds_what_is_outstanding() -> None:

@@ -275,6 +275,22 @@ def test_a_referral_that_leads_nowhere_is_not_followed() -> None:
     assert not to(scene.tell("b", "a", Refer((member("c"),))), Ask), "a member"
 
 
+def test_a_newcomer_repeats_its_question_until_the_copy_sets_out() -> None:
+    """The first one may be lost; and the second one gets it no second copy."""
+    scene = newcomer()
+    asked = asks(scene, 5.0)
+    assert len(asked) >= 4 and set(asked) == {"b"}
+    offers(scene, "b")
+    assert asks(scene, 5.0) == []
+    scene = asked_by(*joining("c"))
+    for _ in range(5):
+        scene.receive(scene.letter("c", "a", Ask()))
+    assert copies(scene.step("a")) == ["c"]
+    scene.says("a", member("c", heartbeat=2))
+    scene.receive(scene.letter("c", "a", Ack(1, 0)))
+    assert copies(scene.step("a")) == []
+
+
 def test_while_a_copy_is_on_its_way_no_other_is_let_in() -> None:
     scene = newcomer(WIDE, "c")
     offers(scene, "b")

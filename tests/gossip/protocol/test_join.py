@@ -11,9 +11,9 @@ from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.weight import ONE, WEIGHT_MIN
 from rumor.gossip.wire.formats import Form
-from rumor.gossip.wire.messages import Ack, Ask, Leave, Phase, Push
+from rumor.gossip.wire.messages import Ack, Ask, Hello, Leave, Phase, Push
 
-from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Effects, Scene, a_push, member, of, to
+from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Effects, Scene, a_push, letters, member, of, to
 
 COPY = a_push(size_bytes=128, form=Form(copy=True))
 
@@ -27,6 +27,14 @@ def seeking(config: ProtocolConfig = SMALL, *seeds: str) -> Scene:
 
 def greeted(effects: Effects) -> list[str]:
     return [greet.address for greet in of(effects, Greet)]
+
+
+def test_a_peer_without_addresses_founds_at_once_when_it_is_told_to_join() -> None:
+    scene = Scene()
+    a = scene.enter("a")
+    assert not scene.passes("a", 1.0, 0.2) and a.phase is Phase.SEEKING
+    assert Founded() in scene.join("a")
+    assert (a.phase, a.account.weight, a.swarm) == (Phase.TRAINING, ONE, ANCHOR)
 
 
 def test_a_lonely_newcomer_never_founds_and_waits_with_rules_of_fixed_members() -> None:
@@ -105,6 +113,14 @@ def test_one_that_gave_its_swarm_up_founds_no_other_when_told_to_join(founders: 
         assert Founded() not in scene.join("a", founders=founders)
     assert (a.swarm, a.state.weight) == (OTHER_ANCHOR, 0)
     assert a.account.founded == a.account.burned == ONE
+
+
+def test_a_newcomer_belongs_to_the_swarm_of_the_copy_it_got() -> None:
+    scene = seeking()
+    assert scene.sent(scene.says("a", member("c"), rooted=False, swarm=b""), Ask)
+    scene.receive(scene.letter("c", "a", COPY, swarm=OTHER_ANCHOR, frame_bytes=128))
+    scene.step("a", trained=False)
+    assert scene.peers["a"].swarm == OTHER_ANCHOR
 
 
 def test_a_newcomer_asks_one_donor_and_another_when_that_one_does_not_answer() -> None:
@@ -204,3 +220,20 @@ def test_it_tells_how_many_steps_it_has_taken_and_takes_none_that_has_finished()
     with pytest.raises(LocalProtocolError, match="a step while finished"):
         scene.step("a")
     assert scene.peers["a"].table.live()[0].step == 2
+
+
+def test_whoever_is_only_heard_of_is_greeted() -> None:
+    scene = Scene().founded()
+    scene.join("c", "b")
+    effects = scene.deliver()
+    hellos = [e for e in letters(effects, Hello) if (e.source, e.destination) == ("c", "a")]
+    assert hellos[0].body.reply
+    assert live(scene) == ["a", "b", "c"]
+
+
+def test_a_protocol_that_was_just_made_wants_to_be_woken_at_once() -> None:
+    scene = Scene()
+    a = scene.enter("a")
+    assert a.deadline() == float("-inf") and a.phase is Phase.SEEKING
+    scene.join("a")
+    assert a.deadline() == scene.config.gossip_s

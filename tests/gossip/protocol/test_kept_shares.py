@@ -83,6 +83,15 @@ def test_what_nobody_reads_is_released_at_once_and_cannot_be_let_go_again() -> N
         let_go(scene, kept)
 
 
+def test_one_that_leaves_keeps_nothing() -> None:
+    scene = table()
+    for _ in range(2):
+        keep(scene, bare=True)
+    assert len(scene.peers["a"].state.kept) == 2
+    assert {Release(1), Release(2)} <= {*of(scene.leave("a"), Release)}
+    assert len(scene.peers["a"].state.kept) == 0
+
+
 @pytest.mark.parametrize(
     ("how", "keeps_anchor", "form"),
     [

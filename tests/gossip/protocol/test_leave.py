@@ -38,6 +38,17 @@ def test_a_leaver_refuses_what_comes() -> None:
     assert scene.peers["a"].staged == 0 and scene.peers["a"].phase is Phase.LEAVING
 
 
+def test_a_leaver_whose_heir_refuses_finds_another() -> None:
+    scene = Scene().founded(*"abc")
+    scene.leave("a")
+    scene.deliver(Hello, Push)
+    first = next(iter(scene.peers["a"].account.outstanding))[0]
+    scene.refuse_all(first)
+    scene.deliver(Ack)
+    (heir,) = scene.peers["a"].account.outstanding
+    assert heir[0] != first
+
+
 def test_a_leaver_waits_for_an_heir_that_cannot_be_reached_just_now() -> None:
     scene = Scene().founded()
     scene.leave("a")
@@ -132,6 +143,19 @@ def test_who_leaves_because_its_rule_cannot_go_on_says_why(reason: str, told: st
     assert of(scene.step("c"), Halt) == [Halt(told)]
 
 
+def test_a_finished_peer_mixes_on_until_all_have_finished() -> None:
+    scene = Scene(MERGING).founded()
+    scene.finish("a")
+    a = scene.peers["a"]
+    scene.push("b", "a")
+    scene.deliver()
+    scene.mix_all("a", trained=False)
+    assert a.account.weight == ONE + 5 and a.phase is Phase.FINISHED and not a.merging
+    scene.finish("b")
+    scene.deliver()
+    assert a.merging
+
+
 MERGING = ProtocolConfig(merge_rounds=1)
 
 
@@ -173,6 +197,19 @@ def test_one_that_was_outlived_leaves_at_once_though_all_it_had_is_under_way() -
     assert scene.peers["a"].phase is Phase.LEFT
 
 
+def test_one_that_finished_while_it_looked_for_a_swarm_is_finished_once_it_has_joined() -> None:
+    scene = Scene().founded(*"bc")
+    a = scene.enter("a")
+    scene.join("a", "b")
+    scene.finish("a")
+    phases = [a.phase]
+    for _ in range(30):
+        for peer in "abc":
+            scene.step(peer, trained=False)
+        scene.go_on(0.2, step_s=0.2)
+    assert a.state.weight > 0 and [*phases, a.phase] == [Phase.SEEKING, Phase.FINISHED]
+
+
 def test_one_that_has_merged_pushes_no_more_though_a_round_trip_takes_many_turns() -> None:
     """Else there would always be a share under way, and it would fall quiet by chance alone."""
     config = ProtocolConfig(merge_rounds=3, found_s=0.5)
@@ -184,3 +221,24 @@ def test_one_that_has_merged_pushes_no_more_though_a_round_trip_takes_many_turns
     swarm.run(44.0, lambda: all(host.protocol.done for host in swarm.peers.values()))
     assert swarm.now < 24.0
     assert all(host.protocol.done for host in swarm.peers.values())
+
+
+@pytest.mark.extended
+def test_a_swarm_of_64_shrinks_to_2_and_strands_nothing() -> None:
+    ids = tuple(f"p{index:02}" for index in range(64))
+    scene = Scene().founded(*ids)
+    for id in ids[2:]:
+        scene.leave(id)
+        for _ in range(6):
+            scene.deliver()
+            for heir in scene.peers:
+                if scene.peers[heir].staged:
+                    scene.mix_all(heir, trained=False)
+            scene.wait(0.5)
+            scene.wake(id)
+            if scene.peers[id].done:
+                break
+        assert scene.peers[id].done and not scene.peers[id].state.weight
+        del scene.peers[id]
+        scene.mail.clear()
+    assert sum(peer.state.weight for peer in scene.peers.values()) == 64 * ONE

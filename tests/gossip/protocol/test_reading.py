@@ -198,6 +198,15 @@ def test_a_peer_that_has_gone_or_leaves_is_not_shown_anything_and_shows_nothing(
     assert not scene.peers["b"].reading.asking and not scene.peers["c"].reading.asking
 
 
+def test_who_joins_takes_its_copy_whatever_it_wanted_to_read_before() -> None:
+    scene = founded()
+    scene.enter("n")
+    scene.read("n", "a")
+    scene.join("n", "a")
+    scene.go_on(1.2, step_s=0.2, turns=True)
+    assert scene.peers["n"].state.weight == ONE // 2
+
+
 def test_who_takes_part_and_is_heard_may_show_its_model_and_nobody_else() -> None:
     scene = founded(replace(SMALL, suspect_s=3.0, dead_s=6.0))
     reading = scene.peers["a"].reading

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Combine, Record, Snapshot
+from rumor.gossip.effects.effects import Attach, Combine, Record, Snapshot, Stage
 from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import ConfigError, LocalProtocolError
@@ -18,9 +18,9 @@ from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.types import ShareId, SharePart
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import REGISTERS_MAX, Form
-from rumor.gossip.wire.messages import Push
+from rumor.gossip.wire.messages import Offer, Push
 
-from ..scene import SMALL, Scene, a_push, of
+from ..scene import SMALL, WIDE, Scene, a_push, of
 
 PAIR = ("x", "y")
 TWO = Requirements(share_registers=2)
@@ -124,6 +124,21 @@ def test_in_another_format_both_travel_in_it(keeps_anchor: bool) -> None:
     scene = table(replace(SMALL, wire="bfloat16"), keeps_anchor=keeps_anchor)
     form = Form("bfloat16" if keeps_anchor else "float32", registers=2)
     assert of(scene.act("a", push_pair), Snapshot) == [Snapshot(1, PAIR, form)]
+
+
+def test_in_frames_or_from_memory_the_share_is_let_in_as_one() -> None:
+    scene, form = table(WIDE), Form(registers=2)
+    (offer,) = scene.sent(scene.act("a", push_pair), Offer)
+    assert offer.size_bytes == 128 and offer.form == form
+    staged = of(scene.deliver(), Stage)
+    assert {stage.form for stage in staged} == {form}
+    assert [stage.offset_bytes for stage in staged] == [*range(0, 128, 16)]
+    seen: list[int] = []
+    scene.act("b", lambda context: seen.extend(s.form.registers for s in context.shares()))
+    assert seen == [2]
+    scene = table(WIDE, host=b"one-host-of-many")
+    scene.act("a", push_pair)
+    assert scene.deliver() == [Attach(SHARE, "segment 1", 128, form)]
 
 
 @pytest.mark.parametrize(

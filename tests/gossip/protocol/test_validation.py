@@ -8,7 +8,7 @@ from rumor.gossip.wire.messages import Ack, Ask, Body, Describe, Hello, Query
 from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.sim.fuzz.vector import SCHEMA
 
-from ..scene import ANCHOR, OTHER_ANCHOR, Scene, an_offer, hello, member, of
+from ..scene import ANCHOR, OTHER_ANCHOR, Scene, an_offer, hello, letters, member, of
 
 OFFER = an_offer(frame_bytes=64)
 OTHER_SCHEMA = Schema((TensorSpec("x", (5,), "float64"),))
@@ -79,6 +79,16 @@ def test_who_never_said_hello_leaves_no_trace_in_the_ledger(body: Body, swarm: b
     assert scene.peers["a"].account.decided[("c", 1)] == (1, 0)
 
 
+def live(scene: Scene) -> list[str]:
+    """Whom a believes to run."""
+    return [member.id for member in scene.peers["a"].table.live()]
+
+
+def test_an_envelope_says_which_swarm_it_is_of() -> None:
+    (letter,) = letters(alone().says("a", member("b"), rooted=False, reply=True, swarm=b""))
+    assert letter.swarm == ANCHOR
+
+
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("body", [Ask(), OFFER, Query(1), Ack(1, 0)])
 def test_no_word_of_a_life_from_far_ahead_is_taken_in(body: Body, known: bool) -> None:
@@ -102,3 +112,14 @@ def test_one_whose_clock_is_far_ahead_is_told_of_by_name() -> None:
     letter = scene.letter("b", "a", hello(member("b")), swarm=OTHER_ANCHOR, incarnation=FAR)
     assert SwarmGivenUp() not in scene.receive(letter)
     assert scene.peers["a"].swarm == ANCHOR
+
+
+def test_a_peer_that_broke_the_protocol_was_heard_all_the_same() -> None:
+    scene = Scene().founded()
+    scene.push("a", "b")
+    scene.strand("a", "b")
+    assert live(scene) == ["a"]
+    with pytest.raises(RemoteProtocolError):
+        scene.receive(scene.letter("b", "a", Ack(1, 6)))
+    assert live(scene) == ["a", "b"]
+    assert scene.peers["a"].account.outstanding["b", 1].escrow == 5

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from rumor.gossip.errors import DecodeError, IncompatiblePeer
 from rumor.gossip.wire.codec import VERSION, Buffer, decode, encode
+from rumor.gossip.wire.messages import BODIES, Ask
 
 from .test_codec import SAMPLES
 
@@ -125,6 +126,13 @@ def test_a_header_with_a_field_too_many_or_too_few_is_refused(kind: str) -> None
         assert refused([forge(pack([*whole[:-1], whole[-1][:-1]])), *frames])
 
 
+@given(st.binary(max_size=300))
+def test_random_bytes_are_refused(junk: bytes) -> None:
+    assert refused([junk])
+    assert refused([forge(junk)])
+    assert refused([SAMPLES["push"][0], junk])
+
+
 ANYTHING = st.recursive(
     st.none()
     | st.booleans()
@@ -181,3 +189,10 @@ def test_what_is_claimed_and_not_sent_takes_no_memory(claim: str, where: str) ->
         assert tracemalloc.get_traced_memory()[1] < 4 * len(first) + 100_000
     finally:
         tracemalloc.stop()
+
+
+def test_a_kind_that_does_not_exist_is_refused() -> None:
+    fields = fields_of(SAMPLES["ask"][0])
+    assert isinstance(decode([forge(pack(fields))]).body, Ask)
+    fields[-2] = len(BODIES)
+    assert refused([forge(pack(fields))])

@@ -76,6 +76,12 @@ def test_pairs_are_exact_after_log2_n_rounds_at_powers_of_two(family: str, k: in
     assert (found.contraction, found.second_eigenvalue) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("n", [5, 6, 7, 12])
+def test_one_peer_exponential_is_never_exact_elsewhere(n: int) -> None:
+    found = facts(parse("one-peer-exponential", n))
+    assert found.rounds_to_exact is None and 0 < found.contraction < 1
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize("n", [4, 5, 6, 7, 11, 24, 25, 100, 1000])
 @pytest.mark.parametrize("k", [1, 2, 3])

@@ -4,7 +4,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from rumor.topology import TopologyError, parse
+from rumor.topology import FAMILIES, Topology, TopologyError, parse
 
 from ..samples import (
     DOUBLY,
@@ -71,6 +71,16 @@ def test_rounds_repeat_after_the_period_and_whenever_they_are_asked_for(spec: st
         assert np.array_equal(dense(topology, round), dense(again, later))
 
 
+def cases(name: str) -> list[Topology]:
+    """Of one family."""
+    return [parse(spec, n, seed=7) for spec, n in FIXED if spec.partition(":")[0] == name]
+
+
+def test_nobody_sits_out_a_matching_unless_the_number_is_odd() -> None:
+    for topology in cases("random-matching"):
+        assert all(out_degrees(topology, round).count(0) == topology.n % 2 for round in range(9))
+
+
 @pytest.mark.parametrize(
     ("spec", "n", "degree"),
     [
@@ -94,6 +104,14 @@ def test_a_spanning_tree_takes_only_links_of_the_graph_that_it_spans(inner: str,
 def test_a_spanning_tree_is_shallow() -> None:
     for inner, n, diameter in (("grid", 25, 8), ("complete", 9, 2), ("ring", 9, 8), ("path", 9, 8)):
         assert nx.diameter(parse(f"spanning-tree:of={inner}", n).graph()) == diameter
+
+
+@pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"hosts", "file", "torus"}))
+def test_a_lonely_node_has_nobody_and_keeps_all(name: str) -> None:
+    spec = f"{name}:of=ring" if name == "spanning-tree" else name
+    topology = parse(spec, 1)
+    assert topology.neighbors(0) == () and not topology.graph().edges
+    assert dense(topology).tolist() == [[1.0]]
 
 
 ALMOST_ALL = [

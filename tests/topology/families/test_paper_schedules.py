@@ -35,6 +35,15 @@ def test_base_k_takes_a_round_for_each_factor_where_none_need_exceed_k_plus_1(
     assert parse(f"base-k:k={k}", n).period == rounds
 
 
+@pytest.mark.parametrize("k", range(1, 7))
+def test_one_peer_exponential_is_exact_after_any_k_rounds_in_a_row_for_2_to_the_k(k: int) -> None:
+    topology = parse("one-peer-exponential", 2**k)
+    assert topology.period == k
+    for first in range(k + 2):
+        assert is_mean(product(topology, range(first, first + k)))
+        assert k == 1 or not is_mean(product(topology, range(first, first + k - 1)))
+
+
 # Ying, Yuan, Chen, Hu, Pan and Yin, NeurIPS 2021: exponential graphs.
 
 

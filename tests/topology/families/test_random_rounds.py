@@ -45,6 +45,13 @@ def test_groups_average_exactly() -> None:
         assert sizes == [3, 3, 3, 3, 3, 3, 4, 4, 4, 4]
 
 
+def test_rounds_far_apart_may_be_asked_for_in_any_order() -> None:
+    matching = parse("random-matching", 12)
+    rounds = [*range(40), 2**70, *reversed(range(40)), 2**70]
+    met = {round: matching.neighbors(3, round) for round in rounds}
+    assert all(matching.neighbors(3, round) == other for round, other in met.items())
+
+
 def test_in_the_local_epidemic_a_receiver_averages_whatever_came() -> None:
     matrix = dense(parse("epidemic-local:s=3", 12), 5)
     for row in matrix:

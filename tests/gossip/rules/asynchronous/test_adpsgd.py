@@ -86,6 +86,17 @@ def exchanges(crowd: Crowd, peer: PeerId) -> int:
     return sum(last for last, _ in account.decided.values())
 
 
+@pytest.mark.extended
+@pytest.mark.parametrize(("neighbors", "n"), GRAPHS)
+def test_all_end_together_at_the_mean_of_what_they_brought(neighbors: Any, n: int) -> None:
+    crowd = Crowd(rule, n, neighbors, BAD, steps=15)
+    crowd.run(1000.0)
+    assert not crowd.swarm.running()
+    assert {host.protocol.phase for host in crowd.hosts} == {Phase.QUIET}
+    kept = starts(n).mean(axis=0) + crowd.moved / n
+    np.testing.assert_allclose(crowd.models.mean(axis=0), kept, rtol=0, atol=1e-12)
+
+
 def founded(rules: dict[PeerId, Rule], config: ProtocolConfig = CONFIG) -> Scene:
     return Scene(config).founded(*rules, rules=rules)
 

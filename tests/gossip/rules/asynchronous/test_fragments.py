@@ -6,8 +6,11 @@ import pytest
 
 from rumor.gossip.effects.effects import Wait
 from rumor.gossip.effects.events import PushSkipped
+from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.context import RuleContext
+from rumor.gossip.protocol.rule import shards_of
 from rumor.gossip.rules.asynchronous.fragments import DivShare, Sparta
+from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE
 from rumor.sim.fuzz.peers import complete
@@ -51,3 +54,10 @@ def test_who_holds_next_to_nothing_pushes_nothing(
     for account in scene.peers["a"].accounts:
         account.weight = 1
     assert scene.step("a").count(PushSkipped("too little weight")) == times
+
+
+def test_only_one_says_into_how_many_parts_a_vector_is_cut() -> None:
+    rule = Sparta(0.25)
+    assert shards_of(rule, 1) == shards_of(rule, 4) == 4 and shards_of(GoSGD(), 7) == 7
+    with pytest.raises(ConfigError, match="shards is 5: rule 'sparta' itself cuts the vector"):
+        shards_of(rule, 5)

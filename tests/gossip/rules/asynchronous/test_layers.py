@@ -9,6 +9,7 @@ import pytest
 from rumor.gossip.effects.effects import Effect, Mix, Send, Snapshot
 from rumor.gossip.effects.events import Event, PushSkipped
 from rumor.gossip.errors import ConfigError
+from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import hook_of, outstanding_max_of, requirements_of
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.rules.asynchronous.sgp import SGP
@@ -129,3 +130,14 @@ def test_simulated_bytes_leave_during_the_backward_pass_the_last_layers_first() 
     assert [shard for _, shard in sent][:3] == [2, 1, 0]
     for nth, (time_s, _) in enumerate(sent[:3], 1):
         assert time_s == pytest.approx(end_s * (1 / 3 + 2 / 3 * nth / 3))
+
+
+def test_a_context_within_a_step_sees_no_shares() -> None:
+    scene = Scene().founded("a", "b")
+    scene.push("a", "b", ONE // 2)
+    scene.deliver(Push)
+    state = scene.peers["b"].state
+    called_s, make = state.called_s, partial(RuleContext, state, 99.0, trained=False, merging=False)
+    assert make(within_step=True).shares() == ()
+    assert state.called_s == called_s
+    assert len(make().shares()) == 1

@@ -10,7 +10,7 @@ from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.asynchronous.sgp import SGP
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE, WEIGHT_MIN, coarse
-from rumor.gossip.wire.messages import Push
+from rumor.gossip.wire.messages import Phase, Push
 from rumor.sim.fuzz.peers import complete, ring
 
 from ...crowd import Crowd
@@ -65,6 +65,21 @@ def test_a_peer_with_hardly_any_weight_pushes_none() -> None:
     scene = founded(ring, {"a": SGP(), "b": SGP()})
     scene.peers["a"].account.weight = WEIGHT_MIN - 1
     assert PushSkipped("too little weight") in scene.step("a")
+
+
+def test_one_that_has_merged_pushes_no_more_so_that_its_escrow_comes_back() -> None:
+    rules = {id: SGP() for id in "abc"}
+    scene = Scene(ProtocolConfig(merge_rounds=1)).founded(*rules, neighbors=complete, rules=rules)
+    for id in "abc":
+        scene.finish(id)
+    scene.deliver()
+    assert len(scene.sent(scene.step("a", trained=False), Push)) == 1
+    assert not scene.sent(scene.step("a", trained=False), Push)
+    for _ in range(12):
+        scene.deliver()
+        for id in "bca":
+            scene.step(id, trained=False)
+    assert scene.peers["a"].phase is Phase.QUIET
 
 
 @pytest.mark.extended

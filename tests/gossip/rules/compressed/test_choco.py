@@ -1,20 +1,27 @@
 """CHOCO-SGD: everybody counts the same q, in any format."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from rumor.gossip.effects.effects import Combine, Effect
+from rumor.gossip.effects.effects import Combine, Effect, Send
 from rumor.gossip.effects.events import Event, ShareRefused
 from rumor.gossip.protocol.rule import Rule
-from rumor.gossip.rules.compressed.choco import Choco
-from rumor.gossip.types import PeerId
+from rumor.gossip.rules.compressed.choco import ESTIMATE, MEAN, Choco
+from rumor.gossip.rules.synchronous.rounds import EPOCH
+from rumor.gossip.types import PeerId, ShareId
 from rumor.gossip.wire.formats import Form
-from rumor.sim.fuzz.peers import complete
+from rumor.gossip.wire.messages import Offer, Push
+from rumor.sim.fuzz.peers import complete, ring
+from rumor.sim.fuzz.vector import Values
 from rumor.sim.kernel.worker import Worker
+from rumor.topology.live import LiveTopology
+from rumor.train.faults.schedule import Fault
 
-from ...crowd import CONFIG, Crowd
+from ...crowd import BAD, CONFIG, Crowd
 from ...scene import Scene, a_push
 
 
@@ -48,6 +55,53 @@ def watched(crowd: Crowd, look: Callable[[Worker, Effect | Event], None]) -> Non
         carried(worker, effect)
 
     crowd.swarm.carried = both  # type: ignore[method-assign]
+
+
+HARM = (
+    Fault(at_s=1.0, kind="pause", peer="p02", for_s=2.0),
+    Fault(at_s=2.0, kind="partition", groups=(("p00", "p01"),), for_s=3.0),
+    Fault(at_s=7.0, kind="cut", peer="p04", for_s=1.0),
+)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("wire", ["int8", "topk:0.3"])
+def test_what_a_sender_believes_is_what_its_receivers_have_added_up(wire: str) -> None:
+    """To the last bit, whatever gets lost, late or sent again."""
+    config = replace(CONFIG, wire=wire)
+    crowd = Crowd(choco(), 6, LiveTopology("ring", 3), BAD, config=config, faults=HARM)
+    told: dict[PeerId, list[Values]] = defaultdict(list)
+    heard: dict[tuple[PeerId, PeerId], list[Values]] = defaultdict(list)
+    sent: dict[tuple[PeerId, int], set[int | None]] = defaultdict(set)
+    pushes: dict[tuple[PeerId, PeerId, int], set[int]] = defaultdict(set)
+
+    def look(worker: Worker, effect: Effect | Event) -> None:
+        me, vector = worker.id, crowd.swarm.peers[worker.id].vector
+        match effect:
+            case Combine(register) if register == ESTIMATE:
+                told[me].append(vector.registers[ESTIMATE].copy())
+            case Combine(register, terms) if register == MEAN:
+                for _, term in terms:
+                    if isinstance(term, ShareId):
+                        sums = heard[me, term.sender]
+                        sums.append((sums[-1] if sums else 0.0) + vector.staged_values(term))
+            case Send(envelope, snapshot) if isinstance(envelope.body, Offer | Push):
+                body = envelope.body
+                if body.epoch == EPOCH:
+                    sent[me, body.round].add(snapshot)
+                    pushes[me, envelope.destination, body.round].add(body.seq)
+
+    watched(crowd, look)
+    crowd.run(60.0, steps=30)
+    assert len(heard) == 12 and min(map(len, heard.values())) >= 30
+    for (_, sender), sums in heard.items():
+        assert all(map(np.array_equal, sums, told[sender]))
+    assert all(len(snapshots) == 1 for snapshots in sent.values())
+    assert sum(len(seqs) > 1 for seqs in pushes.values()) > 10
+    for host in crowd.hosts:
+        known = [heard[host.id, p][len(told[host.id]) - 1] for p in ring(crowd.ids, host.id, 0)]
+        mean = (told[host.id][-1] + sum(known)) / 3
+        np.testing.assert_allclose(host.vector.registers[MEAN], mean, rtol=0, atol=1e-12)
 
 
 def test_a_peer_that_was_told_another_format_is_named() -> None:

@@ -157,6 +157,18 @@ def test_whose_partners_are_all_gone_goes_on_alone(name: str) -> None:
 
 @pytest.mark.extended
 @EVERY
+def test_a_partition_splits_the_rounds_and_heals(name: str) -> None:
+    crowd = crowd_of(name, 6, BAD)
+    go_on(crowd, 2 * H)
+    crowd.change(replace(BAD, links=both_ways(crowd.ids[:2], crowd.ids[2:])))
+    go_on(crowd, 8 * H)
+    crowd.change(BAD)
+    go_on(crowd, 4 * H)
+    assert settle(crowd).held == 6 * ONE
+
+
+@pytest.mark.extended
+@EVERY
 def test_one_that_was_taken_for_dead_is_answered_when_it_is_heard(name: str) -> None:
     """Also by peers that have finished, and begin no round by themselves."""
     steps = {"p00": 30 * H, "p01": 3 * H, "p02": 3 * H}
@@ -215,11 +227,58 @@ def test_peers_that_only_dial_out_agree_by_way_of_the_others(name: str) -> None:
     assert settle(crowd).held == 4 * ONE
 
 
+@pytest.mark.extended
+@EVERY
+@pytest.mark.parametrize("seed", range(6))
+def test_nobody_waits_for_ever_whatever_happens(name: str, seed: int) -> None:
+    """Deaths, restarts, departures, arrivals and partitions at random; 15 % of messages lost."""
+    rng = np.random.default_rng(seed)
+    late = tuple(f"q{number:02}" for number in range(12))
+    crowd = crowd_of(name, 6, BAD, late=late, seed=seed)
+    swarm, coming = crowd.swarm, list(late)
+
+    def training() -> list[PeerId]:
+        return [host.id for host in swarm.running() if host.protocol.phase is Phase.TRAINING]
+
+    go_on(crowd, H)
+    for _ in range(12):
+        swarm.run(swarm.now + float(rng.uniform(0.2, 3.0)))
+        there = training()
+        victim = there[int(rng.integers(len(there)))]
+        match int(rng.integers(5)):
+            case 0 if len(there) > 3:
+                crowd.crash(victim)
+            case 1 if len(there) > 3:
+                crowd.crash(victim)
+                crowd.launch(victim, seeds=tuple(peer for peer in there if peer != victim))
+            case 2 if len(there) > 3:
+                crowd.leave(victim)
+            case 3:
+                crowd.launch(coming.pop(), seeds=tuple(there))
+            case _:
+                half = tuple(peer for peer in (*crowd.ids, *late) if rng.random() < 0.5)
+                rest = tuple(peer for peer in (*crowd.ids, *late) if peer not in half)
+                crowd.change(replace(BAD, links=both_ways(half, rest)))
+                swarm.run(swarm.now + float(rng.uniform(1.0, 8.0)))
+                crowd.change(BAD)
+    swarm.run(swarm.now + 20.0)
+    there = training()
+    assert len(there) > 1
+    go_on(crowd, 5 * H, *there)
+    assert settle(crowd).founded == 6 * ONE
+
+
 def test_a_neighbor_that_was_all_the_average_leaves_none() -> None:
     """A row of the mixing matrix may have no weight of its own."""
     rule = NoLoCo()
     rule._row = {"b": 1.0}
     rule.take(SimpleNamespace(me="a"), {"a": "out/0"}, "out/0")  # type: ignore[arg-type]
+
+
+def test_by_default_they_are_as_published() -> None:
+    diloco, noloco = DiLoCo(), NoLoCo()
+    assert (diloco.h, diloco.lr, diloco.momentum) == (50, 0.7, 0.9)
+    assert (noloco.h, noloco.lr, noloco.momentum, noloco.gamma) == (50, 0.7, 0.5, 1.0)
 
 
 def test_peers_may_differ_in_their_number_of_local_steps() -> None:

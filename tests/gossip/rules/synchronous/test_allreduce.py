@@ -14,7 +14,7 @@ from rumor.sim import NetworkConfig
 from rumor.sim.fuzz.peers import ring
 from rumor.sim.fuzz.swarm import CALM
 
-from ...crowd import BAD, CONFIG, LR, Crowd, gradient, starts
+from ...crowd import BAD, CONFIG, LR, PATIENT, Crowd, gradient, starts
 
 
 def crowd_of(n: int, weather: NetworkConfig = CALM, size: int = 1, **given: Any) -> Crowd:
@@ -46,6 +46,16 @@ def test_every_round_ends_with_the_mean_in_the_same_bits(
         stepped = [row - LR * gradient(place, row) for place, row in enumerate(x)]
         x = np.mean(stepped, axis=0)[None].repeat(n, 0)
         np.testing.assert_allclose(after, x, rtol=0, atol=1e-12)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(("n", "pushes"), [(2, 2), (4, 8), (8, 24), (5, 10), (7, 14)])
+def test_a_round_takes_n_log_n_whole_vectors(n: int, pushes: int) -> None:
+    """The inner 2^k swap k times; the others send one vector and get one."""
+    crowd = crowd_of(n, steps=10, config=PATIENT)
+    crowd.run(200.0)
+    seqs = sum(last for host in crowd.hosts for last, _ in host.ledger.decided.values())
+    assert seqs == 10 * pushes
 
 
 def test_who_dies_before_it_took_the_last_mean_keeps_nobody_from_closing() -> None:

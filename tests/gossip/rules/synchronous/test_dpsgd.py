@@ -13,8 +13,9 @@ from rumor.gossip.rules.synchronous.dpsgd import DPSGD
 from rumor.gossip.types import PeerId
 from rumor.gossip.weight import ONE
 from rumor.sim.fuzz.peers import Peers, complete, ring
-from rumor.sim.fuzz.swarm import FuzzSwarm
+from rumor.sim.fuzz.swarm import CALM, FuzzSwarm
 from rumor.sim.fuzz.vector import Values
+from rumor.sim.models.network import Link
 
 from ...crowd import BAD, CONFIG, LR, Crowd, gradient, starts
 from ...scene import Scene
@@ -54,6 +55,14 @@ class Weighted:
         return found
 
 
+def test_without_weights_a_peer_takes_as_much_of_every_neighbor_as_of_itself() -> None:
+    ring_matrix = (np.eye(6) + np.roll(np.eye(6), 1, 0) + np.roll(np.eye(6), -1, 0)) / 3
+    crowd = Crowd(rule, 6, ring, BAD)
+    models = crowd.history(12)
+    np.testing.assert_allclose(models, expected([ring_matrix] * 12, 6), rtol=0, atol=1e-12)
+    assert crowd.swarm.invariants.seen["fence"]
+
+
 CYCLE = Weighted(0.25, 0.75)
 
 
@@ -65,6 +74,18 @@ def test_a_peer_that_feeds_a_slow_one_does_not_overwrite_what_that_still_needs()
     models = crowd.history(15)
     np.testing.assert_allclose(models, expected([CYCLE.matrix(5)] * 15, 5), rtol=0, atol=1e-12)
     assert any(witnessed.waits for witnessed in crowd.rules.values())
+
+
+def test_what_cannot_be_sent_for_a_while_is_kept_until_it_can() -> None:
+    crowd = Crowd(rule, 5, CYCLE)
+    crowd.run(100.0, steps=3)
+    crowd.swarm.run(100.0, lambda: not crowd.swarm.peers["p00"].ledger.outstanding)
+    crowd.change(replace(CALM, links=(Link(source=("p00",), to=("p01",), loss=1.0),)))
+    crowd.swarm.run(crowd.swarm.now + 6.0)
+    assert len(crowd.before["p01"]) < 8
+    crowd.change(CALM)
+    models = crowd.history(15)
+    np.testing.assert_allclose(models, expected([CYCLE.matrix(5)] * 15, 5), rtol=0, atol=1e-12)
 
 
 def test_a_share_that_its_receiver_has_no_use_for_holds_nobody_up() -> None:
@@ -128,6 +149,16 @@ def test_a_second_life_of_a_member_is_not_the_member() -> None:
     crowd.launch("p01", seeds=("p00", "p02"))
     crowd.swarm.run(crowd.swarm.now + 5.0)
     assert any(reason.startswith("p01 restarted in round") for reason in halts(crowd))
+
+
+def test_one_that_has_finished_before_its_first_step_is_named() -> None:
+    crowd = Crowd(rule, 3, ring)
+    crowd.swarm.run(30.0, lambda: len(crowd.swarm.peers) == 3)
+    crowd.swarm.peers["p00"].worker.finishing = True
+    crowd.swarm.fleet.finish(crowd.swarm.peers["p00"].worker)
+    crowd.swarm.run(60.0)
+    assert crowd.swarm.peers["p00"].worker.steps == 0
+    assert any("p00 has finished after 0 steps" in reason for reason in halts(crowd))
 
 
 def test_it_begins_when_all_founders_are_there_or_says_how_many_came() -> None:
