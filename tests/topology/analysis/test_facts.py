@@ -50,6 +50,21 @@ def test_eigenvalue_and_contraction_are_those_of_the_dense_product(spec: str) ->
     assert found.spectral_gap == 1 - found.second_eigenvalue
 
 
+RANDOM = ["random-matching", "random-groups:m=5", "epidemic:s=3", "epidemic-local:s=3"]
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("spec", RANDOM)
+def test_a_random_round_contracts_as_it_should_in_the_mean(spec: str) -> None:
+    """On any direction; up to 5 standard errors."""
+    topology = parse(spec, 24, seed=1)
+    directions = np.eye(24) - 1 / 24
+    left = [topology.matrix(round) @ directions for round in range(100)]
+    ratios = [((x - x.mean(axis=0)) ** 2).sum(axis=0) / (1 - 1 / 24) for x in left]
+    error = (np.std(ratios, axis=0) / 10).mean()
+    assert facts(topology).contraction == pytest.approx(np.mean(ratios), abs=5 * error + 1e-9)
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize("spec", ["equi-dyn:m=5", "od-equi-dyn:m=5"])
 def test_random_circulants_contract_the_worst_direction_as_told_in_the_mean(spec: str) -> None:

@@ -76,6 +76,12 @@ def cases(name: str) -> list[Topology]:
     return [parse(spec, n, seed=7) for spec, n in FIXED if spec.partition(":")[0] == name]
 
 
+def test_in_the_oracle_s_epidemic_everybody_hears_from_as_many_as_it_pushes_to() -> None:
+    for topology in cases("epidemic"):
+        arrivals = [in_degree for _, in_degree in topology.graph().to_directed().in_degree()]
+        assert arrivals == out_degrees(topology)
+
+
 def test_nobody_sits_out_a_matching_unless_the_number_is_odd() -> None:
     for topology in cases("random-matching"):
         assert all(out_degrees(topology, round).count(0) == topology.n % 2 for round in range(9))
@@ -104,6 +110,11 @@ def test_a_spanning_tree_takes_only_links_of_the_graph_that_it_spans(inner: str,
 def test_a_spanning_tree_is_shallow() -> None:
     for inner, n, diameter in (("grid", 25, 8), ("complete", 9, 2), ("ring", 9, 8), ("path", 9, 8)):
         assert nx.diameter(parse(f"spanning-tree:of={inner}", n).graph()) == diameter
+
+
+def test_rewiring_keeps_the_number_of_links_and_every_newcomer_brings_m() -> None:
+    for spec, links in (("small-world:k=6,p=0.5", 12 * 3), ("scale-free:m=3", 3 * (12 - 3))):
+        assert all(parse(spec, 12, seed=s).graph().number_of_edges() == links for s in range(9))
 
 
 @pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"hosts", "file", "torus"}))

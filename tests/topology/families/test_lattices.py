@@ -70,6 +70,14 @@ def test_the_one_peer_schedule_takes_them_in_turn(n: int, round: int) -> None:
     assert one == (all_of_them[round % len(all_of_them)],) if n > 1 else one == ()
 
 
+def test_two_nodes_push_to_each_other_in_every_family_of_pairs_or_more() -> None:
+    specs = ["ring", "path", "star", "complete", "tree", "hypercube", "exponential", "base-k"]
+    specs += ["one-peer-exponential", "hypercube-matching", "random-matching", "equi-static:m=1"]
+    for spec in specs:
+        assert [parse(spec, 2).neighbors(node) for node in (0, 1)] == [(1,), (0,)]
+        assert np.allclose(dense(parse(spec, 2)), 1 / 2)
+
+
 @pytest.mark.parametrize("n", range(1, 41))
 def test_a_live_grid_has_rows_of_one_length_but_for_the_last(n: int) -> None:
     for spec in ("grid", "grid:cols=3", "grid:rows=4"):

@@ -1,6 +1,7 @@
 """Random graphs that hardly move when a peer comes or goes."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from math import log2
 
 import networkx as nx
@@ -106,3 +107,8 @@ def test_a_live_scale_free_graph_has_hubs_and_m_links_for_each_newcomer() -> Non
     assert 0.9 * 2 * 400 < graph.number_of_edges() < 2 * 400
     # 1 / sqrt(s) of the mean: about m sqrt(n) for the first, against m for the last.
     assert degrees[0] > 10 * degrees[200]
+
+
+def test_over_a_history_of_joins_each_takes_two_links_from_the_others() -> None:
+    views = [links("random-regular:d=4", LIVE[:n]) for n in range(20, 41)]
+    assert all(len(before - after) <= 2 for before, after in pairwise(views))

@@ -52,6 +52,11 @@ def test_rounds_far_apart_may_be_asked_for_in_any_order() -> None:
     assert all(matching.neighbors(3, round) == other for round, other in met.items())
 
 
+def test_families_do_not_draw_the_same_rounds() -> None:
+    matching, pairs = parse("random-matching", 12), parse("random-groups:m=2", 12)
+    assert any(not np.array_equal(dense(matching, r), dense(pairs, r)) for r in range(3))
+
+
 def test_in_the_local_epidemic_a_receiver_averages_whatever_came() -> None:
     matrix = dense(parse("epidemic-local:s=3", 12), 5)
     for row in matrix:
