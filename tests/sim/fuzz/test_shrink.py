@@ -2,13 +2,16 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rumor.sim.fuzz import OPTIONS, CampaignConfig, run_campaign, shrink
 from rumor.sim.fuzz.shrink import among, minimize
 from rumor.train.faults.schedule import read_faults
 
 from ...faults import fault
+from .mutants import MUTANTS
 
 
 @given(st.sets(st.integers(0, 39)))
@@ -43,3 +46,14 @@ def test_faults_of_peers_that_are_not_there_go_with_them() -> None:
     ]
     assert left[1].peer == "join-1" and left[2].peers == ("p1",)
     assert left[3].groups == (("p0", "p1"),)
+
+
+@pytest.mark.extended
+def test_the_same_failure_is_always_made_as_small() -> None:
+    plant = MUTANTS["first-shard-asked"]
+    config = CampaignConfig(seeds=tuple(range(1000)), mutant=plant, failures_max=1)
+    (broken,) = run_campaign(config).failed
+    drawn, small = config.spec(broken.seed), broken.spec
+    assert shrink(drawn, broken.failure.invariant, plant) == small
+    assert small.workers <= drawn.workers and len(small.faults) <= len(drawn.faults)
+    assert set(small.without) <= set(OPTIONS)

@@ -53,3 +53,24 @@ def test_values_may_be_let_go_only_while_their_weight_is_stranded(
     else:
         with pytest.raises(Violation):
             two.weighted_sum.check()
+
+
+def test_what_comes_back_brings_its_values_and_is_a_violation_without_them() -> None:
+    two = Two()
+    two.vectors[A].x[:] = (1.5 * ONE + 1.0 * HALF) / (ONE + HALF)
+    two.write(A, Entry(Kind.SETTLED, 0, *B, 1))
+    two.weighted_sum.check()
+    two = Two()
+    two.write(A, Entry(Kind.SETTLED, 0, *B, 1))
+    with pytest.raises(Violation, match="the weighted sum of shard 0 is off"):
+        two.weighted_sum.check()
+
+
+def test_what_was_accepted_before_that_keeps_the_sum() -> None:
+    two = Two()
+    two.write(A, Entry(Kind.STRANDED, 0, *B, 1))
+    two.weighted_sum.released(A, 7)
+    two.vectors[B].x[:] = (2.0 * HALF + 1.0 * HALF) / ONE
+    two.write(B, Entry(Kind.ACCEPTED, HALF, *A, 1))
+    two.write(A, Entry(Kind.SETTLED, HALF, *B, 1))
+    two.weighted_sum.check()

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from rumor.gossip import audit
+from rumor.gossip import RuleContext, audit
+from rumor.gossip.effects.effects import Wait
+from rumor.gossip.wire.messages import Phase
 from rumor.sim.kernel.fleet import Fleet
-from rumor.sim.kernel.plan import FleetPlan
+from rumor.sim.kernel.plan import FleetPlan, Stop
 from rumor.sim.models.network import NetworkConfig, read_network
 
 from .fast_path.plans import plan_of
@@ -58,3 +60,57 @@ def test_exchanges_may_make_steps_longer() -> None:
     # The last step is followed by none.
     assert 5.0 + 0.01 * (max(done) - 9) < costly.now <= 5.0 + 0.01 * max(done) + 1e-9
     assert audit(worker.protocol.account for worker in costly.workers).balanced
+
+
+def test_shares_that_were_lost_are_asked_for_and_fenced() -> None:
+    network = NetworkConfig(latency_s=0.001, loss=0.3)
+    fleet = run(Fleet(plan(4, steps=100, network=network)))
+    assert fleet.traffic.refusals > 0
+    assert fleet.traffic.mixed < fleet.traffic.pushes and fleet.traffic.errors == 0
+    # The fence is what makes it possible to lose a share and keep its weight.
+    assert audit(w.protocol.account for w in fleet.workers).balanced
+
+
+class EveryOther:
+    """Waits at each turn after a step until somebody's share has come."""
+
+    name = "every-other"
+    registers: tuple[str, ...] = ()
+    outstanding_max = 2
+
+    def step(self, turn: RuleContext) -> Wait | None:
+        if turn.trained:
+            turn.push_half()
+        shares = turn.shares()
+        for share in shares:
+            turn.mix(share)
+        return None if shares else Wait(turn.step, ())
+
+
+def test_a_rule_that_waits_is_idle_in_virtual_time_and_taken_up_by_the_next_share() -> None:
+    network = NetworkConfig(latency_s=0.05)
+    fleet = Fleet(plan(2, steps=None, rule=EveryOther(), network=network))
+    run(fleet, 3.0)
+    for worker in fleet.workers:
+        # Each step of 0.1 s is followed by 0.05 s of waiting.
+        assert worker.steps == pytest.approx(20, abs=1)
+        assert worker.idle_until(fleet.now) == pytest.approx(1.0, abs=0.06)
+
+
+def test_a_worker_whose_values_are_not_finite_burns_its_weight_and_the_rest_go_on() -> None:
+    fleet = run(Fleet(plan(4, steps=30), [Stop(order=21, worker=1, step=5)]))
+    assert [worker.steps for worker in fleet.workers] == [30, 5, 30, 30]
+    assert fleet.workers[1].protocol.phase >= Phase.LEAVING
+    found = audit(worker.protocol.account for worker in fleet.workers)
+    assert found.balanced and found.burned > 0
+    assert fleet.workers[1].protocol.account.weight == 0
+
+
+def test_a_worker_that_has_finished_goes_on_mixing_at_its_pace() -> None:
+    fleet = Fleet(plan(2, steps=5, slow=("1:10",)))
+    run(fleet)
+    fast, slow = fleet.workers
+    assert (fast.steps, slow.steps) == (5, 5)
+    assert fast.protocol.phase is Phase.FINISHED
+    # The slow one takes its turn once in ten of theirs, so that most find no credit.
+    assert fast.pushes + fleet.traffic.skipped > 40

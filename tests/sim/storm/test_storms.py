@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rumor.gossip.errors import ConfigError
+from rumor.sim import simulate
 from rumor.sim.models.network import network_of
 from rumor.sim.storm import STORMS, draw_storm, read_storm
 from rumor.train.faults.schedule import LIVE_KINDS, Fault
@@ -124,3 +125,11 @@ def test_the_table_of_the_docs_is_that_of_the_files() -> None:
         f"| `{name}` | {s['peers']} | {s['what']} | {' '.join(s['source'].split())} |"
         for name, s in storms
     ]
+
+
+@pytest.mark.extended
+def test_a_swarm_lives_through_one_with_all_its_weight() -> None:
+    faults = draw_storm("ft-diloco-125", 8, 30.0, seed=1, scale=120).faults
+    run = simulate(task="quadratic", workers=8, steps=400, faults=faults)
+    assert run.summary["crashes"] > 0
+    assert run.summary["weight_units_total"] == run.summary["weight_units_expected"]

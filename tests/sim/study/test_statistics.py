@@ -109,3 +109,12 @@ def _groups(
     noise = spread[:, None] * rng.standard_normal((len(means), seeds))
     values = means[:, None] + shared + noise
     return [dict(enumerate(row.tolist())) for row in values]
+
+
+def test_many_pairs_that_are_alike_make_each_surer() -> None:
+    means = np.array([0.0] + [0.5] * 27)
+    reference, *values = _groups(means, np.full(28, 0.1), seeds=3, draw=0)
+    borrowed = sum(found.p < 0.05 / 27 for found in differences(values, reference))
+    alone = sum(difference(group, reference).p < 0.05 / 27 for group in values)
+    assert alone < 5
+    assert borrowed > 20

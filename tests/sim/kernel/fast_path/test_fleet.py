@@ -2,13 +2,17 @@
 
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
+from rumor.gossip.types import stream
 from rumor.gossip.weight import UNIT
 from rumor.sim.kernel.fast_path import choice
 from rumor.sim.kernel.fast_path.choice import unsupported_reason
+from rumor.sim.kernel.fast_path.decisions import randoms
+from rumor.sim.kernel.fast_path.decisions.tables import Tables
 from rumor.sim.kernel.fast_path.fleet import FastFleet, FastPathUnsupported
 from rumor.sim.kernel.fleet import Fleet
 
@@ -124,3 +128,24 @@ def test_a_graph_is_too_large_where_it_is_dense(monkeypatch: pytest.MonkeyPatch)
     assert "more than 48 edges" in unsupported_reason(plan_of(16, topology="complete"))
     assert not unsupported_reason(plan_of(5, topology="complete"))
     assert not unsupported_reason(plan_of(16, topology="ring"))
+
+
+@pytest.mark.slow
+@settings(max_examples=50_000)
+@given(settings_of_plans())
+def test_fifty_thousand_random_runs_are_decided_alike(drawn: dict[str, Any]) -> None:
+    compare(drawn)
+
+
+@pytest.mark.extended
+def test_random_numbers_are_those_of_numpy() -> None:
+    @numba.njit
+    def draw(t: Tables, n: int) -> tuple[float, int]:
+        return randoms.uniform(t, 1), randoms.below(t, 1, n)
+
+    plan = plan_of(2)
+    fleet = FastFleet(plan)
+    rng = stream(plan.seed, plan.ids[1], "rule")
+    for n in (1, 2, 3, 7, 100, 2**31 - 1, 2, 2, 5) * 20:
+        fleet._supply(1)
+        assert draw(fleet._tables, n) == (rng.random(), rng.integers(n))

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from rumor.sim.study.analysis.ranking import SIGNIFICANT, Verdict, by_metric, compare, comparisons
-from rumor.sim.study.analysis.verdicts import verdict_words
+from rumor.sim.study.analysis.verdicts import detectable_words, verdict_words
 from rumor.sim.study.metrics import METRICS, values_of
 from rumor.sim.study.results import Result, Results
 from rumor.sim.study.study import Point, Trial
@@ -293,3 +293,29 @@ def _drawn_times(rng: np.random.Generator, noise: float, factor: float) -> Resul
     """Two ways on three seeds, of which the second takes so many times as long."""
     draws = np.exp(noise * rng.standard_normal((2, 3)))
     return _exact({"gosgd": tuple(5 * draws[0]), "sgp": tuple(5 * factor * draws[1])})
+
+
+def test_who_reaches_the_target_with_some_seeds_only_has_no_mean_time() -> None:
+    found = compare(_exact({"gosgd": (9.0, 9.5, 10.0), "sgp": (1.0, 1.0, None)}))
+    assert [row.label for row in found.rows] == ["gosgd", "sgp"]
+    lucky = found.rows[1]
+    assert (found.reached(lucky), lucky.n, lucky.missing) == (2, 3, 0)
+    assert not {"time_to_target_s", "bytes_to_target", "steps_to_target"} & lucky.figures.keys()
+    assert lucky.verdict is Verdict.UNDECIDED
+
+
+def test_one_seed_says_nothing_about_noise() -> None:
+    found = compare(results_of({"topology": ["ring", "complete"]}, seeds=1))
+    assert not found.noise_known
+    assert [row.verdict for row in found.rows] == [Verdict.FIRST, Verdict.NOISE_UNKNOWN]
+    assert verdict_words(found.rows[1], found).endswith("; noise unknown")
+    assert detectable_words(found.rows[1], found) == "—"
+    assert math.isnan(found.rows[1].p)
+
+
+def test_without_results_there_is_nobody_and_no_place() -> None:
+    results = of_rules(gosgd=None, sgp=None)
+    assert comparisons(results) == ()
+    found = compare(results)
+    assert (found.rows, found.ranked, found.late) == ((), (), ())
+    assert found.missing == ("gosgd", "sgp")

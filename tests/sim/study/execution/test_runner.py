@@ -1,9 +1,13 @@
 """`run_study`: nothing that was finished is lost or computed twice, and nothing stale is used."""
 
+import errno
+import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +21,13 @@ from rumor.sim.study import (
     Results,
     StudyProgress,
     load_results,
+    plan_study,
     read_study,
     run_study,
     write_tables,
 )
-from rumor.sim.study.execution.store import locked
+from rumor.sim.study.execution.backends import Backend, Lost
+from rumor.sim.study.execution.store import Store, locked
 from rumor.sim.study.execution.trial import run_trial
 from rumor.sim.study.study import Axis, Point, Trial
 
@@ -279,3 +285,93 @@ def test_sigkill_in_the_middle_loses_only_what_was_under_way(tmp_path: Path) -> 
     run(Path("a"), study=study, resume=True)
     run(Path("b"), study=study)
     assert tables_of(Path("a")) == tables_of(Path("b"))
+
+
+@pytest.mark.extended
+def test_other_code_uses_nothing_of_what_was_finished(
+    tmp_path: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "a")
+    monkeypatch.setattr("rumor.sim.study.execution.trial.code_version", lambda: "other")
+    plan = plan_study(small_study(), tmp_path / "a", jobs=1)
+    assert (plan.finished, len(plan.to_do)) == (0, 4)
+    run(tmp_path / "a", resume=True)
+    assert len(computed) == 8
+
+
+def test_a_torn_trial_is_computed_again(tmp_path: Path, computed: list[str]) -> None:
+    before = run(tmp_path / "a")
+    tables = tables_of(tmp_path / "a")
+    path = tmp_path / "a" / "trials" / f"{before.results[1].key}.json"
+    path.write_text(path.read_text()[:100])
+    plan = plan_study(small_study(), tmp_path / "a", jobs=1)
+    assert len(plan.to_do) == 1
+    run(tmp_path / "a", resume=True)
+    assert len(computed) == 5 and tables_of(tmp_path / "a") == tables
+
+
+@pytest.mark.extended
+def test_a_full_disk_ends_the_study_and_keeps_what_was_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, puts = Store.put, 0
+
+    def put(self: Store, key: str, record: Any) -> None:
+        nonlocal puts
+        puts += 1
+        if puts > 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(self, key, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "put", put)
+        with pytest.raises(OSError, match="No space left"):
+            run(tmp_path / "a")
+    assert len(load_results(tmp_path / "a").results) == 2
+    run(tmp_path / "a", resume=True)
+    run(tmp_path / "b")
+    assert tables_of(tmp_path / "a") == tables_of(tmp_path / "b")
+
+
+class Deadly:
+    """In place of processes: seed 1 dies, and takes 5 along where it is not alone."""
+
+    def __init__(self) -> None:
+        self.alone: list[int] = []
+
+    def answers(
+        self, backend: Backend, run: Callable[[str], str], orders: Sequence[str], jobs: int | None
+    ) -> Generator[str | Lost]:
+        assert jobs != 1 or not backend.is_local
+        for order in orders:
+            told = json.loads(order)
+            seed = told["settings"]["seed"]
+            self.alone += [seed] if len(orders) == 1 else []
+            # Nobody's parent: else this process would end with it.
+            text = json.dumps(told | {"parent": None})
+            yield Lost(order) if seed == 1 or (seed == 5 and len(orders) > 1) else run(text)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize(
+    ("backend", "jobs"),
+    [(Backend(kind="loky"), 2), (Backend(kind="dask", address="somewhere"), None)],
+)
+def test_what_was_killed_is_tried_alone_before_it_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: Backend, jobs: int | None
+) -> None:
+    deadly = Deadly()
+    monkeypatch.setattr(module, "answers", deadly.answers)
+    plan = plan_study(small_study(topology=("ring",), seeds=6), tmp_path / "a")
+    plan = replace(plan, backend=backend, jobs=jobs)
+    results = run_study(plan.study, tmp_path / "a", plan=plan)
+    assert [result.trial.seed for result in results.results] == [0, 2, 3, 4, 5]
+    assert results.failures == {
+        "ring, seed 1": "its process was killed; perhaps it took too much memory"
+    }
+    assert deadly.alone == [1, 5]
+
+
+def test_nothing_is_begun_when_time_was_over_before(tmp_path: Path) -> None:
+    results = run_study(small_study(), tmp_path, jobs=1, stop_s=time.monotonic() - 1)
+    assert not results.results and not results.failures

@@ -1,5 +1,7 @@
 """The store of finished trials: whole or missing, whatever happened to its files."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +44,21 @@ def test_a_file_that_is_not_as_it_was_written_counts_as_missing(tmp_path: Path, 
     path = tmp_path / "trials" / f"{KEY}.json"
     path.write_text(spoil(path.read_text()))
     assert store.get(KEY) is None
+
+
+def test_a_full_disk_leaves_the_old_trial_and_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    store.put(KEY, RECORD)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("rumor.train.storage.files.os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        store.put(KEY, RECORD | {"wall_s": 9.0})
+    with pytest.raises(OSError, match="No space left"):
+        store.put("cd" * 16, RECORD)
+    assert store.get(KEY) == RECORD
+    assert [path.name for path in (tmp_path / "trials").iterdir()] == [f"{KEY}.json"]
