@@ -71,6 +71,18 @@ def median_worker(rule: str, topology: str, partition: str, seeds: int) -> float
 
 
 @pytest.mark.extended
+@pytest.mark.parametrize("rule", RULES)
+def test_where_all_have_the_same_data_every_rule_learns_alike(rule: str) -> None:
+    # Of 16, each sends to as many as on the exponential graph.
+    # An outer rate of .4 is for longer runs.
+    others = {"epidemic": "epidemic:s=4", "sparseloco": "sparseloco:h=5,lr=0.8"}
+    spec = others.get(rule, rule)
+    run = trained(spec, topology_of(rule), "shared", seed=1)
+    assert run.summary["accuracy"] > 0.9
+    assert run.series["accuracy_quantiles"][-1].min() > 0.85
+
+
+@pytest.mark.extended
 @pytest.mark.parametrize("rule", PLAIN_SGD)
 def test_where_each_has_data_of_its_own_correcting_for_it_pays(rule: str) -> None:
     """Tang et al., ICML 2018; Lin et al., ICML 2021; Yuan et al., ICCV 2021: on a sparse graph."""

@@ -1,6 +1,7 @@
 """Schedules as their papers have them."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -8,12 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rumor.topology import parse
+from rumor.topology import Topology, parse
 from rumor.topology.families.equitopo import ETA, BasisMatching, BasisPush, draw_shifts, equi_static
 
-from ..samples import dense, is_uniform, out_degrees, product
+from ..samples import dense, is_uniform, out_degrees
 
 Matrix = NDArray[np.float64]
+
+
+def product(topology: Topology, rounds: Iterable[int]) -> Matrix:
+    """``W(last) ... W(first)``."""
+    total: Matrix = np.eye(topology.n)
+    for round in rounds:
+        total = topology.matrix(round) @ total
+    return total
 
 
 def is_mean(matrix: Matrix) -> bool:
@@ -35,6 +44,9 @@ def test_base_k_takes_a_round_for_each_factor_where_none_need_exceed_k_plus_1(
     assert parse(f"base-k:k={k}", n).period == rounds
 
 
+# Ying, Yuan, Chen, Hu, Pan and Yin, NeurIPS 2021: exponential graphs.
+
+
 @pytest.mark.parametrize("k", range(1, 7))
 def test_one_peer_exponential_is_exact_after_any_k_rounds_in_a_row_for_2_to_the_k(k: int) -> None:
     topology = parse("one-peer-exponential", 2**k)
@@ -42,9 +54,6 @@ def test_one_peer_exponential_is_exact_after_any_k_rounds_in_a_row_for_2_to_the_
     for first in range(k + 2):
         assert is_mean(product(topology, range(first, first + k)))
         assert k == 1 or not is_mean(product(topology, range(first, first + k - 1)))
-
-
-# Ying, Yuan, Chen, Hu, Pan and Yin, NeurIPS 2021: exponential graphs.
 
 
 @pytest.mark.parametrize(("p", "k"), [(1, 4), (2, 1), (2, 3), (3, 2), (3, 3), (4, 2), (5, 2)])
