@@ -105,7 +105,8 @@ def test_a_port_in_use_is_an_error_before_the_peer_starts(taken: int) -> None:
 
 
 def test_the_ports_of_several_peers_are_looked_at_at_once(taken: int) -> None:
-    with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{taken}"):
+    # Another program may have the port below.
+    with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:({taken - 1}|{taken}) "):
         require_free_ports(taken - 1, 3)
     require_free_ports(0, 3)
 

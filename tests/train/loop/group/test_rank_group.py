@@ -176,7 +176,9 @@ def test_parts_of_a_process_that_has_ended_are_not_awaited(made: Callable[..., G
     with ends_by("rank 1 of this peer has ended"):
         group.leader.call("step", act)
         group.leader.call("step", act)
-    assert outcome == [None, None] and before == ["written"] and group.failed.is_set()
+    assert outcome == [None, None] and group.failed.is_set()
+    # The death may be noticed before the first command, or by it.
+    assert before in ([], ["written"])
 
 
 def test_a_leader_that_makes_no_calls_any_more_is_noticed(made: Callable[..., Group]) -> None:
