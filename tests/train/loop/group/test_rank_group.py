@@ -176,7 +176,7 @@ def test_parts_of_a_process_that_has_ended_are_not_awaited(made: Callable[..., G
     with ends_by("rank 1 of this peer has ended"):
         group.leader.call("step", act)
         group.leader.call("step", act)
-    assert outcome == [None, None] and group.failed.is_set()
+    assert outcome == [None, None] and group.failed.wait(LIMIT_S)
     # The death may be noticed before the first command, or by it.
     assert before in ([], ["written"])
 
