@@ -150,7 +150,7 @@ def run() -> None:
 
 
 def _setting_of(message: str, called: str) -> str:
-    """Return the name of the setting that an unknown option means; empty if there is none."""
+    """Return the name of the setting that an unknown option means; empty if it means none."""
     found, command = re.match(r"No such option: --([\w-]+)", message), called[6:]
     if found is None or command not in COMMANDS:
         return ""

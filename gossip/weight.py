@@ -117,7 +117,7 @@ def from_units(told: object) -> int:
         number, twos = int(match[1]), int(match[2] or 0)
         if twos <= _UNIT_BITS and (number & 1 or not twos):
             return number << _UNIT_BITS - twos
-    raise ValueError(f"{reprlib.repr(told)} is no weight in units")
+    raise ValueError(f"{reprlib.repr(told)} is not a weight in units")
 
 
 def encode_weight(weight: int, *, units_max: int | None = None) -> int | bytes:

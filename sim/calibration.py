@@ -95,7 +95,9 @@ class Calibration:
             raise ConfigError("peers is empty: a calibration needs the pace of one peer at least")
         known = {entry.name for entry in fields(SimulationConfig)} - _SAID_APART
         if unknown := [name for name in self.settings if name not in known]:
-            raise ConfigError(f"settings has {unknown[0]!r}, which is no setting of a simulation")
+            raise ConfigError(
+                f"settings has {unknown[0]!r}, which is not a setting of a simulation"
+            )
         object.__setattr__(self, "settings", MappingProxyType(dict(self.settings)))
 
     def simulation(self, workers: int | None = None) -> dict[str, Any]:
@@ -155,7 +157,7 @@ def read_calibration(path: Path | str) -> Calibration:
     path = Path(path)
     content = read_object(path)
     if "rumor_calibration" not in content:
-        raise ConfigError(f"{path} is no calibration: `rumor calibrate -o FILE` writes one")
+        raise ConfigError(f"{path} is not a calibration: `rumor calibrate -o FILE` writes one")
     if content["rumor_calibration"] != FORMAT:
         version = content["rumor_calibration"]
         raise ConfigError(f"{path} is of format {version!r}: this rumor reads {FORMAT}")

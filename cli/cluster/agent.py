@@ -174,15 +174,15 @@ def _check(
     try:
         os.chdir(os.path.expanduser(dir))
     except OSError as error:
-        problems.append(f"there is no folder {dir} ({error.strerror}): see dir=")
+        problems.append(f"folder {dir} cannot be opened ({error.strerror}): see dir=")
     else:
         # The name python must start the interpreter that has rumor.
         own = os.path.dirname(sys.executable)
         os.environ["PATH"] = f"{own}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         if shutil.which(command[0]) is None:
-            problems.append(f"there is no program {command[0]!r}")
+            problems.append(f"program {command[0]!r} was not found")
         elif script is not None and not Path(script).is_file():
-            problems.append(f"there is no script {script!r} in {Path.cwd()}")
+            problems.append(f"script {script!r} was not found in {Path.cwd()}")
         problems += [
             f"{folder} is there already: name a new --out"
             for folder in folders
@@ -190,12 +190,12 @@ def _check(
         ]
     ports = _free_ports(host, first, count)
     if len(ports) < count:
-        problems.append(f"there are too few free ports from {first} on: see --port")
+        problems.append(f"too few ports from {first} on are free: see --port")
     return versions() | {"ports": ports, "problems": problems}
 
 
 def _free_ports(host: str, first: int, count: int) -> list[int]:
-    """Return *count* free ports from *first* on; fewer if there are no more."""
+    """Return up to *count* free ports from *first* on."""
     found: list[int] = []
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for port in range(first, min(first + 1000, 65_536)):

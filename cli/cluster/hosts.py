@@ -83,7 +83,7 @@ def _parse(line: int, words: list[str]) -> Host:
     name = words[0]
     address = name.rpartition("@")[2].strip("[]")
     if not address or name.startswith("-") or "=" in name:
-        raise ConfigError(f"{name!r} is no machine: the address comes first")
+        raise ConfigError(f"{name!r} is not a machine: the address comes first")
     found: dict[str, Any] = {"line": line, "name": name, "address": address}
     variables: dict[str, str] = {}
     for word in words[1:]:

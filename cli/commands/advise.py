@@ -119,8 +119,8 @@ def advise(
 
     `rumor advise --hosts "8x a100@10Gbit, 4x rtx*3@100Mbit" --stands-for 30.8e6 --step-s 0.2`
 
-    That is eight machines with uplinks of 10 Gbit/s, and four with 100 Mbit/s whose steps take 3
-    times as long. The number, *FACTOR and @RATE are optional.
+    This describes eight machines with uplinks of 10 Gbit/s, and four with 100 Mbit/s whose steps
+    take 3 times as long. The number, *FACTOR and @RATE are optional.
 
     Settings that you name are not compared: with --rule gosgd:p=0.5, only topologies and wires
     are; with --rule gosgd, also its parameters.
@@ -170,7 +170,10 @@ def advise(
         fail(unwritten, FAILED)
     if found.best is None:
         loss = f"{found.results.study.target:.4g}"
-        fail(f"no candidate always came to a loss of {loss}: raise --target or --steps", FAILED)
+        fail(
+            f"no candidate reached a loss of {loss} with every seed: raise --target or --steps",
+            FAILED,
+        )
 
 
 def _measured(measured: Path | None, links: CalibrateConfig) -> "Calibration":

@@ -136,7 +136,7 @@ def _becomes_task(
     task = find_task(machines, launches=launches)
     if task is not None:
         _require_no_faults(config, f"in a job of {task.scheduler}")
-        # The same for all tasks, also when the job restarts.
+        # All tasks share this folder, also when the job restarts.
         out = config.out or Path("runs") / f"{task.scheduler}-{task.job}"
         told = task_variables(config, machines, task, out)
     elif is_listed:

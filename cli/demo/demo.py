@@ -183,7 +183,7 @@ def _run(folder: Path, seconds: float) -> dict[str, Any]:
         "unwritten": unwritten,
     }
     with noting(unwritten, folder / "demo.png") as path:
-        draw(story, "The same faults for gossip and all-reduce (short dips: evaluations)", path)
+        draw(story, "Gossip and all-reduce under the same faults (short dips: evaluations)", path)
     with noting(unwritten, folder / "summary.json") as path:
         write_json(path, summary)
     return summary

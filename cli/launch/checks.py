@@ -75,10 +75,10 @@ def find_command(words: Sequence[str], *, here: bool = True) -> tuple[tuple[str,
     has_name = arguments is words and not words[0].endswith(".py")
     command = tuple(words) if has_name else (python, *arguments)
     if here and shutil.which(command[0]) is None:
-        raise ConfigError(f"there is no program {command[0]!r}")
+        raise ConfigError(f"program {command[0]!r} was not found")
     script = script_of(command)
     if here and script is not None and not Path(script).is_file():
-        raise ConfigError(f"there is no script {script!r} in {Path.cwd()}")
+        raise ConfigError(f"script {script!r} was not found in {Path.cwd()}")
     return command, Path(script or command[0]).name
 
 

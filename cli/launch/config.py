@@ -112,7 +112,7 @@ class LaunchConfig(TrustSettings, MetricsSettings, EndSettings, SeedSettings, Ou
             )
         if self.resume and rule is not None and requirements_of(rule).fixed_members:
             raise ConfigError(
-                f"a swarm that trains with {rule.name} takes nobody in once it has begun: no peer "
+                f"a swarm that trains with {rule.name} admits no peers once it has begun: no peer "
                 "of it can resume, so leave --resume out"
             )
 

@@ -177,7 +177,7 @@ def _result(summary: dict[str, Any]) -> str:
     if len(summary.get("swarms") or ()) > 1:
         return "The peers trained in several swarms, so they have no merged model."
     if summary["digest"] is None:
-        return "No peer ended in order with a model, so there is no merged one."
+        return "No peer ended in order with a model, so nothing was merged."
     figures = []
     if summary["accuracy"] is not None:
         figures.append(f"accuracy {summary['accuracy']:.4f}")

@@ -146,7 +146,7 @@ class _Server(ThreadingHTTPServer):
         return threading.active_count() < _CONNECTIONS_MAX
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # Readers that disconnect are no errors.
+        # A reader that disconnects is not an error.
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

@@ -41,7 +41,7 @@ NEWCOMERS_MAX = 16
 _EVER = -1e300
 
 _CLOSED = (
-    "a swarm that trains with {} takes nobody in once it has started: start all its peers "
+    "a swarm that trains with {} admits no peers once it has started: start all its peers "
     "together (founders, on the command line --founders), or use a rule that can, such as gosgd"
 )
 

@@ -71,7 +71,7 @@ def parse_address(text: str, *, any_port: bool = False) -> str:
     if port == "*" and not any_port:
         raise ConfigError(f"address {text!r} needs a port from 1 to {PORT_MAX}")
     if host == "*" and not any_port:
-        raise ConfigError(f"address {text!r} needs a host: * is no place to dial")
+        raise ConfigError(f"address {text!r} needs a host: * cannot be dialed")
     if port != "*" and int(port) > PORT_MAX:
         raise ConfigError(f"address {text!r}: the port must be from 1 to {PORT_MAX}")
     if match["key"] and any_port:

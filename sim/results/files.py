@@ -87,7 +87,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object, or raise a ConfigError."""
     found = read_user_json(path)
     if not isinstance(found, dict):
-        raise ConfigError(f"{path} is no JSON object")
+        raise ConfigError(f"{path} is not a JSON object")
     return found
 
 

@@ -30,8 +30,8 @@ REFUSED = {
     ],
     "run": [
         ("", "there is nothing to run"),
-        ("-- python nowhere.py", "there is no script 'nowhere.py'"),
-        ("-- no-such-program", "there is no program 'no-such-program'"),
+        ("-- python nowhere.py", "script 'nowhere.py' was not found"),
+        ("-- no-such-program", "program 'no-such-program' was not found"),
         ("--rule gosdg -- mine.py", "did you mean 'gosgd'?"),
         ("--device cuda:{k} -- mine.py", "cuda:{i}"),
         ("--wire int8 --rule allreduce -- mine.py", "needs numbers as they are"),
@@ -41,7 +41,7 @@ REFUSED = {
         ("--config nowhere.toml", "nowhere.toml: No such file"),
         ("--port 70000 -- mine.py", "port is 70000"),
         ("--resume -- mine.py", "name it with --out"),
-        ("--resume --out x --rule dpsgd -- mine.py", "takes nobody in"),
+        ("--resume --out x --rule dpsgd -- mine.py", "admits no peers"),
     ],
     "launch": [
         ("--peers 0", "peers is 0"),
@@ -68,7 +68,10 @@ REFUSED = {
         ("--set memory_gib=0.000001", "GiB"),
         ("--against old", "is not the folder of a live run"),
         ("--against live --set time_to=1.5", "time_to=1.5: it must be in (0, 1]"),
-        ("--from none.json", "none.json is no calibration: `rumor calibrate -o FILE` writes one"),
+        (
+            "--from none.json",
+            "none.json is not a calibration: `rumor calibrate -o FILE` writes one",
+        ),
     ],
     "study": [
         ("", "say which study: a file that ends in .toml, or a name of --list"),

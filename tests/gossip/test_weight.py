@@ -90,7 +90,7 @@ def test_more_units_than_fit_are_encoded_as_bytes() -> None:
     ],
 )
 def test_what_is_no_weight_or_otherwise_written_is_not_read(told: Any) -> None:
-    with pytest.raises(ValueError, match="is no weight in units"):
+    with pytest.raises(ValueError, match="is not a weight in units"):
         from_units(told)
 
 

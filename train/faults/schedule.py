@@ -394,10 +394,10 @@ def _check_peer(peer: str | int, peers: Sequence[str], known: Collection[str], w
     if isinstance(peer, int):
         if peer >= len(peers):
             last = f"they are 0 to {len(peers) - 1}" if peers else "there is none"
-            raise ConfigError(f"{where} {peer} is no peer's index in this run: {last}")
+            raise ConfigError(f"{where} {peer} is not a peer's index in this run: {last}")
     elif peer not in known:
         hint = did_you_mean(peer, sorted(known), f"; the first is {peers[0]!r}")
-        raise ConfigError(f"{where} {peer!r} is no peer of this run{hint}")
+        raise ConfigError(f"{where} {peer!r} is not a peer of this run{hint}")
 
 
 def _check_ends(fault: Fault, peers: Sequence[str], where: str) -> None:

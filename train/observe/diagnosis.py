@@ -117,7 +117,7 @@ def _unanswered(
         advice = "install the same version of rumor on all machines"
         return Finding("version", str(error), advice)
     if isinstance(error, DecodeError):
-        return Finding("foreign", f"what answers is no peer: {error}", _FOREIGN)
+        return Finding("foreign", f"what answers is not a peer: {error}", _FOREIGN)
     if keyring is None:
         why = "it speaks ZeroMQ and does not answer: another program, or a peer that is stopped"
         return Finding("foreign", why, _FOREIGN)
@@ -177,7 +177,7 @@ def _obstacle(place: str, keyring: Keyring | None, timeout_s: float) -> Finding 
         mechanism = _mechanism(connection)
     has_keys, wants_keys = mechanism == "CURVE", keyring is not None
     if not mechanism:
-        why = "what listens there is no peer, or one that is stopped"
+        why = "what listens there is not a peer, or one that is stopped"
         return Finding("foreign", why, _FOREIGN)
     if has_keys and not wants_keys:
         advice = "give --key and --roster: `rumor keys make` makes a key, the owner lets it in"

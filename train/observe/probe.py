@@ -93,7 +93,7 @@ class Probe:
     """Queries one peer, and measures the link to it.
 
     Each query raises `TransportError` if no answer arrives in time, and `RemoteProtocolError` if
-    what answers is no peer of this version.
+    what answers is not a peer of this version.
     """
 
     def __init__(

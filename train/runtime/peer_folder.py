@@ -245,7 +245,7 @@ class PeerFolder:
             incarnation = int(state.get("incarnation", 0))
             fits = all(map(_alike, flats or (), anchor))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise TrainingError(f"this is no state of a peer: {error!r}") from None
+            raise TrainingError(f"this is not a peer's state: {error!r}") from None
         if not fits:
             raise TrainingError("the state of the peer is of another model: its anchor is another")
         self.steps, self._resumes = past.steps, True
@@ -274,7 +274,7 @@ class PeerFolder:
             )
         if (self.past or self.seeds) and requirements_of(rule).fixed_members:
             raise ConfigError(
-                f"a swarm that trains with {rule.name} takes nobody in once it has started, so "
+                f"a swarm that trains with {rule.name} admits no peers once it has started, so "
                 "that no peer of it can resume: use a rule that can, such as gosgd"
             )
         kept = () if self._loaded is None else self._loaded.head["registered"]

@@ -170,7 +170,7 @@ def read_checkpoint(path: Path, number: int = 0) -> Checkpoint:
                 raise ValueError(
                     f"it is a {kind!r}, and this version reads {_FORMAT!r}"
                     if like
-                    else "it is no checkpoint of rumor"
+                    else "it is not a checkpoint of rumor"
                 )
             # Copy, as a tensor mapped from the file would change with it.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}

@@ -506,7 +506,7 @@ class Head:
         """Read a head that `as_json` returned, or raise TrainingError."""
         try:
             if not is_name(values["id"]):
-                raise ValueError(f"{reprlib.repr(values['id'])} is no name of a peer")
+                raise ValueError(f"{reprlib.repr(values['id'])} is not a peer's name")
             read: dict[str, Any] = {
                 name: bytes.fromhex(values[name]) for name in ("anchor", "schema", "host")
             }

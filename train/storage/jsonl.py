@@ -90,7 +90,7 @@ def _rows_of(text: bytes, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
             row = None
         if not isinstance(row, dict):
             where = f"{os.fspath(path)}:{number}"
-            raise TrainingError(f"{where} is no row of metrics: is it another file?")
+            raise TrainingError(f"{where} is not a row of metrics: is it another file?")
         rows.append(row)
     return rows
 

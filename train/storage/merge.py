@@ -99,7 +99,7 @@ def open_model(path: Path) -> SavedModel:
             tensors = tuple((n, f"{tuple(shapes[n])} {parts[n].get_dtype()}") for n in parts)
         id = header.get("peer", path.parent.name)
         if "peer" in header and not is_name(id):
-            raise ValueError(f"{reprlib.repr(id)} is no name of a peer")
+            raise ValueError(f"{reprlib.repr(id)} is not a peer's name")
         told = header.get("weight_units", "0")
         whole, *by_shard = map(_weight, (told, *header.get("shard_units", told).split(",")))
         local = json_of(header.get("local", "[]"))

@@ -42,9 +42,9 @@ def key_bytes(text: str, size: int = 32) -> bytes:
     try:
         found = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError(f"{text!r} is no key") from None
+        raise ValueError(f"{text!r} is not a key") from None
     if len(found) != size or key_text(found) != text:
-        raise ValueError(f"{text!r} is no key")
+        raise ValueError(f"{text!r} is not a key")
     return found
 
 
@@ -137,7 +137,7 @@ class Key:
         except (LookupError, ValueError):
             made = None
         if made is None or not is_pattern(made.name) or made._text.encode() != text:
-            raise ConfigError(f"{path} is no key of `rumor keys make`")
+            raise ConfigError(f"{path} is not a key of `rumor keys make`")
         return made
 
     @property

@@ -124,7 +124,7 @@ class Roster:
         try:
             return cls.from_text(text)
         except ValueError as error:
-            raise ConfigError(f"{path} is no roster of `rumor keys init`: {error}") from None
+            raise ConfigError(f"{path} is not a roster of `rumor keys init`: {error}") from None
 
     def write(self, path: Path) -> None:
         """Replace the roster in a file atomically; the file is unchanged if that fails."""

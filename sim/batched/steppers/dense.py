@@ -156,7 +156,7 @@ def _chain(rows: ParameterMatrix) -> tuple[bool, list[_Layer]]:
     else:
         if nodes and nodes[-1].args == (nodes[-2],) and not trained:
             return flattens, layers
-    raise ConfigError("its model is no chain of Linear, ReLU, Tanh, GELU and Flatten")
+    raise ConfigError("its model is not a chain of Linear, ReLU, Tanh, GELU and Flatten")
 
 
 def _traced(module: nn.Module) -> list[fx.Node]:
@@ -235,9 +235,9 @@ def _check_data(
                 raise ConfigError("its layers do not fit its inputs")
             widths.append(layer.n_out)
     if inputs.dtype != dtype or not (flattens or inputs.ndim == 2):
-        raise ConfigError("its inputs are no vectors of the parameters' dtype")
+        raise ConfigError("its inputs are not vectors of the parameters' dtype")
     if squared and not (targets.dtype == dtype and targets.shape == (len(inputs), widths[-1])):
         raise ConfigError("its targets are not one number for each output")
     is_class = targets.ndim == 1 and targets.dtype == torch.int64
     if not squared and not (is_class and 0 <= targets.min() and targets.max() < widths[-1]):
-        raise ConfigError("its targets are no classes")
+        raise ConfigError("its targets are not classes")

@@ -39,9 +39,9 @@ def test_each_line_is_a_machine(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("", "names no machine"),
-        ("slots=2", "line 1: 'slots=2' is no machine"),
-        ("-oProxyCommand=x", "line 1: '-oProxyCommand=x' is no machine"),
-        ("node-a\nada@", "line 2: 'ada@' is no machine"),
+        ("slots=2", "line 1: 'slots=2' is not a machine"),
+        ("-oProxyCommand=x", "line 1: '-oProxyCommand=x' is not a machine"),
+        ("node-a\nada@", "line 2: 'ada@' is not a machine"),
         ("node-a slots=0", "line 1: slots=0: it must be a whole number from 1 to 1024"),
         ("node-a listen=70000", "listen=70000"),
         ("node-a slot=2", "'slot=2' is not understood: known are slots=, device="),

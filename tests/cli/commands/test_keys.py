@@ -58,7 +58,7 @@ def test_an_owner_that_is_revoked_still_signs(folder: Path) -> None:
         ("keys add roster m2 x --key m1.key", "is not a public key"),
         ("keys revoke roster m2 --key m1.key", "no machine is called 'm2'"),
         ("keys show nowhere", "cannot be read"),
-        ("keys show m1.key", "is no roster"),
+        ("keys show m1.key", "is not a roster"),
         ("keys make m1.key", "never overwritten"),
         ("keys make a.key b.key --name m", "--name is for one"),
         ("keys make m.key --name 'a b'", "no peer can be called 'a b'"),

@@ -120,7 +120,7 @@ NO_MODEL = dict.fromkeys(("digest", "accuracy", "loss", "consensus_distance"))
         ({"unwritten": ["training.png (full)"]}, ["runs/x/model.safetensors"], ["training.png"]),
         ({"dead": [DEAD | FAILED]}, ["failed at step 120 (the loss is nan); a weight of 0.0"], []),
         ({"weight_units_total": 5}, ["WEIGHT IS NOT EXACT"], []),
-        (NO_MODEL, ["there is no merged one", "log.txt"], ["training.png"]),
+        (NO_MODEL, ["so nothing was merged", "log.txt"], ["training.png"]),
         ({"accuracy": None}, ["has loss 0.15 on held-out"], []),
     ],
 )

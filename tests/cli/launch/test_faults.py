@@ -331,8 +331,8 @@ KILLED = [fault(2, "crash", "peer-1"), fault(3, "restart", "peer-1")]
         (fault(1, "crash", 0, after=2), r"fault 1 \(crash\): after is for simulations alone"),
         (fault(1, "crash", 0, accepting=True), "accepting is for simulations alone"),
         (fault(1, "slow", 0, factor=0.5), "a real process is no faster"),
-        (fault(1, "crash", 2), "no peer's index in this run"),
-        (fault(1, "crash", "peer-9"), "'peer-9' is no peer of this run"),
+        (fault(1, "crash", 2), "not a peer's index in this run"),
+        (fault(1, "crash", "peer-9"), "'peer-9' is not a peer of this run"),
     ],
 )
 def test_what_real_processes_cannot_be_done_to_is_refused(

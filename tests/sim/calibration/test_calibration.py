@@ -66,7 +66,7 @@ def test_steps_vary_as_they_did_and_not_at_all_where_that_is_next_to_nothing() -
         ({"peers": [{"id": "a"}]}, r"peers\[0\] needs step_s"),
         ({"peers": [{"id": "a", "step_s": 0}]}, r"peers\[0\]: step_s is 0: it must be above 0"),
         ({"peers": [{"id": "", "step_s": 1}]}, "id is empty"),
-        ({"settings": {"leraning": 1}}, "settings has 'leraning', which is no setting"),
+        ({"settings": {"leraning": 1}}, "settings has 'leraning', which is not a setting"),
         ({"settings": {"workers": 4}}, "settings has 'workers'"),
         ({"settings": 3}, "settings is 3: it must be an object"),
         ({"settings": {"lr": "0.1"}}, "lr is '0.1': it must be a number"),
@@ -89,7 +89,7 @@ def test_what_is_no_calibration_is_said_to_be_none_and_a_network_may_be_named(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.json"
-    wrong = {"{": "is not JSON", "[]": "is no JSON object", "{}": "rumor calibrate -o FILE"}
+    wrong = {"{": "is not JSON", "[]": "is not a JSON object", "{}": "rumor calibrate -o FILE"}
     for text, message in wrong.items():
         path.write_text(text)
         with pytest.raises(ConfigError, match=message):

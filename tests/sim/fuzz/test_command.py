@@ -111,7 +111,10 @@ def test_faults_can_be_given_as_a_file(fuzz: Fuzz, tmp_path: Path) -> None:
             ["--faults", '[{"at_s": 1e9, "kind": "leave", "peer": 0}]'],
             "fault 1: at_s is 1e+09: here it must be at most 3600",
         ),
-        (["--faults", '[{"at_s": 1, "kind": "leave", "peer": "p9"}]'], "'p9' is no peer of this"),
+        (
+            ["--faults", '[{"at_s": 1, "kind": "leave", "peer": "p9"}]'],
+            "'p9' is not a peer of this",
+        ),
     ],
 )
 def test_wrong_arguments_are_answered_in_a_line_and_status_2(

@@ -61,7 +61,7 @@ WAITED = [{key: value for key, value in row.items() if key != "own_s"} for row i
         ("nowhere", [], {}, "is not the folder of a live run: give that of"),
         ("", None, {}, "is not the folder of a live run: give that of"),
         ("", [], {"state": None}, "none of its peers has taken a step yet"),
-        ("", rows_of(0.1), {"options": "[]"}, r"options\.json is no JSON object"),
+        ("", rows_of(0.1), {"options": "[]"}, r"options\.json is not a JSON object"),
         ("", rows_of(0.1)[:1], {}, "ada needs at least two recorded steps"),
         ("", WAITED, {"rule": "dpsgd"}, "do not say how long it waited"),
     ],

@@ -128,7 +128,7 @@ def test_files_that_cannot_move_all_do_not_move_at_all(tmp_path: Path) -> None:
     [
         ("summary.json", None, "summary.json cannot be read: No such file"),
         *(("summary.json", text, "summary.json is not JSON") for text in (b"{", b"\xff")),
-        ("summary.json", b"[]", "is no JSON object"),
+        ("summary.json", b"[]", "is not a JSON object"),
         *((f"{name}.npz", None, f"has no {name}.npz") for name in ("series", "workers")),
         *(
             ("series.npz", text, "series.npz cannot be read")

@@ -129,14 +129,16 @@ def test_what_is_not_a_list_of_faults_is_refused(text: str, message: str) -> Non
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"at_s": 1, "kind": "crash", "peer": 3}, "fault 2: peer 3 is no peer's index in this run:"
-         " they are 0 to 2"),
-        ({"at_s": 1, "kind": "crash", "peer": "bobby"}, "'bobby' is no peer of this run, did you "),
-        ({"at_s": 1, "kind": "cut", "peer": 0, "to": "x"}, "to 'x' is no peer of this run; the "),
+        ({"at_s": 1, "kind": "crash", "peer": 3}, "fault 2: peer 3 is not a peer's index in this "
+         "run: they are 0 to 2"),
+        ({"at_s": 1, "kind": "crash", "peer": "bobby"}, "'bobby' is not a peer of this run, "
+         "did you "),
+        ({"at_s": 1, "kind": "cut", "peer": 0, "to": "x"}, "to 'x' is not a peer of this run; "
+         "the "),
         ({"at_s": 1, "kind": "cut", "peer": 0, "to": "ann"}, "to is 'ann', the peer itself"),
         ({"at_s": 1, "kind": "partition", "groups": [[0], ["ann"]]}, "groups have 'ann' twice"),
-        ({"at_s": 1, "kind": "mass-restart", "for_s": 1, "peers": [9]}, "peers 9 is no peer's"),
-        ({"at_s": 1, "kind": "crash", "peer": "join-3"}, "'join-3' is no peer of this run"),
+        ({"at_s": 1, "kind": "mass-restart", "for_s": 1, "peers": [9]}, "peers 9 is not a peer's"),
+        ({"at_s": 1, "kind": "crash", "peer": "join-3"}, "'join-3' is not a peer of this run"),
     ],
 )  # fmt: skip
 def test_a_fault_of_no_peer_of_the_run_is_refused(entry: object, message: str) -> None:

@@ -128,7 +128,7 @@ def test_something_that_speaks_zeromq_and_is_no_peer() -> None:
         found_in_time(other.address or "", "foreign", words=told)
     with answers(b"hello, who is there?") as address:
         found = diagnose(address, timeout_s=LIMIT_S)
-    assert causes(found) == ["foreign"] and "what answers is no peer" in found.findings[0].why
+    assert causes(found) == ["foreign"] and "what answers is not a peer" in found.findings[0].why
 
 
 def notice_of(version: int) -> bytes:
@@ -248,7 +248,7 @@ def test_where_nothing_can_be_connected_to(
     assert (finding.cause, finding.why) == (cause, why)
 
 
-FOREIGN = ("foreign", "what listens there is no peer, or one that is stopped")
+FOREIGN = ("foreign", "what listens there is not a peer, or one that is stopped")
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ def test_who_comes_late_to_a_synchronous_swarm_is_told_so(tmp_path: Path) -> Non
     try:
         until(lambda: min(len(member.history) for member in members) >= 3)
         late = Peer(linear(), settings("late", rule="allreduce", join=(members[0].address,)))
-        with pytest.raises(TrainingError, match="takes nobody in once it has started"), late:
+        with pytest.raises(TrainingError, match="admits no peers once it has started"), late:
             pass
     finally:
         for member in members:

@@ -116,7 +116,7 @@ def test_before_it_is_in_a_swarm_a_peer_has_but_a_name() -> None:
 )
 def test_what_is_no_state_changes_nothing(state: dict[str, Any]) -> None:
     peer = peer_of()
-    with pytest.raises(TrainingError, match="this is no state of a peer"):
+    with pytest.raises(TrainingError, match="this is not a peer's state"):
         peer.load_state_dict(state)
     assert peer.steps == 0
 

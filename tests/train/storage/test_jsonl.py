@@ -44,7 +44,7 @@ def test_whatever_a_kill_leaves_is_read_and_written_on(
 @pytest.mark.parametrize("line", ["nonsense", "[1]", "3", ""])
 def test_a_broken_line_in_the_middle_is_an_error_with_its_place(tmp_path: Path, line: str) -> None:
     (tmp_path / "m").write_text(f'{{"step":1}}\n{line}\n{{"step":2}}\n')
-    with pytest.raises(TrainingError, match="m:2 is no row"):
+    with pytest.raises(TrainingError, match="m:2 is not a row"):
         read_metrics(tmp_path / "m")
 
 

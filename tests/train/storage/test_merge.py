@@ -135,12 +135,12 @@ def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> 
 @pytest.mark.parametrize(
     ("header", "says"),
     [
-        ({"weight_units": "-5"}, "'-5' is no weight"),
+        ({"weight_units": "-5"}, "'-5' is not a weight"),
         ({"weight_units": "1/2^961"}, ""),
         ({"weight_units": "9" * 350}, "more than all peers can hold"),
-        ({"weight_units": "9" * 9000}, r"'9{12}\.\.\.9{13}' is no weight"),
-        ({"shard_units": "1,x"}, "'x' is no weight"),
-        ({"peer": "../up\n"}, r"'\.\./up\\n' is no name of a peer"),
+        ({"weight_units": "9" * 9000}, r"'9{12}\.\.\.9{13}' is not a weight"),
+        ({"shard_units": "1,x"}, "'x' is not a weight"),
+        ({"peer": "../up\n"}, r"'\.\./up\\n' is not a peer's name"),
         ({"shard_runs": '{"x":5}'}, "not iterable"),
         ({"shard_runs": '{"x":[[0,1,0],[2,3,0]]}'}, "not all of x, in order"),
         ({"shard_runs": '{"x":[[0,2,0]]}'}, "not all of x"),

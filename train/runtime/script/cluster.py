@@ -273,7 +273,7 @@ def expand(text: str) -> tuple[str, ...]:
     names = _HOSTS.findall(text)
     # The matches must add up to the whole text, or a part of it was skipped.
     if not names or ",".join(names) != text:
-        raise ConfigError(f"{text!r} is no list of hosts such as node[01-03,7],login")
+        raise ConfigError(f"{text!r} is not a list of hosts such as node[01-03,7],login")
     hosts: list[str] = []
     for name in names:
         parts = [
@@ -290,7 +290,7 @@ def _numbers(text: str, name: str) -> list[str]:
         match = _RANGE.fullmatch(each)
         numbers = match and range(int(match[1]), int(match[2] or match[1]) + 1)
         if not (match and numbers):
-            raise ConfigError(f"{name!r}: {each!r} is no number and no range such as 01-03")
+            raise ConfigError(f"{name!r}: {each!r} is neither a number nor a range such as 01-03")
         found += [f"{number:0{len(match[1])}}" for number in numbers]
     return found
 
@@ -305,7 +305,7 @@ def expand_counts(text: str) -> tuple[int, ...]:
     for each in text.split(","):
         match = _COUNT.fullmatch(each)
         if match is None:
-            raise ConfigError(f"{text!r} is no list of counts such as 2(x3),1")
+            raise ConfigError(f"{text!r} is not a list of counts such as 2(x3),1")
         counts += [int(match[1])] * int(match[2] or 1)
     return tuple(counts)
 

@@ -186,7 +186,7 @@ def test_who_comes_later_is_told_that_it_cannot_join() -> None:
     late = crowd.swarm.peers["p99"]
     crowd.swarm.run(crowd.swarm.now + 3.0)
     told = crowd.swarm.fleet.halts["p99"]
-    assert told.startswith("a swarm that trains with dpsgd takes nobody in")
+    assert told.startswith("a swarm that trains with dpsgd admits no peers")
     crowd.run(crowd.swarm.now + 50.0, steps=20)
     assert min(map(len, crowd.before.values())) > 20
     assert late.ledger.weight == 0 and sum(h.ledger.founded for h in crowd.hosts) == 3 * ONE

@@ -67,7 +67,7 @@ def test_a_key_is_never_overwritten(path: Path) -> None:
 def test_what_is_no_key_is_refused_in_words(path: Path, content: str) -> None:
     path.write_text(content)
     path.chmod(0o600)
-    with pytest.raises(ConfigError, match=r"m1\.key is no key of `rumor keys make`"):
+    with pytest.raises(ConfigError, match=r"m1\.key is not a key of `rumor keys make`"):
         Key.read(path)
 
 
@@ -89,7 +89,7 @@ def test_a_key_has_one_text() -> None:
     assert key_bytes(text) == b"\xff" * 32
     # The last letter has two bits to spare: another one would be a second text of the same key.
     for other in (text[:-1] + "9", text + "=", text[:-1], text.replace("_", "/"), "\xe4" * 43):
-        with pytest.raises(ValueError, match="is no key"):
+        with pytest.raises(ValueError, match="is not a key"):
             key_bytes(other)
 
 

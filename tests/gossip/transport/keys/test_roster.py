@@ -124,7 +124,7 @@ def test_what_is_no_roster_is_refused_in_words(text: bytes, tmp_path: Path) -> N
         Roster.from_text(text)
     path = tmp_path / "roster"
     path.write_bytes(text)
-    with pytest.raises(ConfigError, match="is no roster of"):
+    with pytest.raises(ConfigError, match="is not a roster of"):
         Roster.read(path)
 
 
