@@ -560,10 +560,10 @@ class PeerRuntime:
             return
         self.counters.bytes_received += envelope.frame_bytes
         self.counters.note_received(envelope, len(received.header) + envelope.frame_bytes)
-        is_refused = any(isinstance(effect, PeerRefused) for effect in effects)
-        if is_refused and isinstance(body, Hello) and envelope.schema == self.store.schema.hash:
+        if isinstance(body, Hello) and envelope.schema == self.store.schema.hash:
             # The clock of a refused peer with the same model is ahead: its own schema says so.
-            self._reply(envelope, received, Describe(self.store.schema))
+            if any(isinstance(effect, PeerRefused) for effect in effects):
+                self._reply(envelope, received, Describe(self.store.schema))
         bulk = isinstance(body, BULK)
         self.transport.learn(envelope.source, received.route, bulk=bulk, place=received.place)
         self._carry_out(effects, frame)
