@@ -94,7 +94,7 @@ def test_a_batch_script_a_single_task_and_a_shell_are_no_peers() -> None:
         ({"SLURM_LOCALID": ""}, "SLURM_LOCALID is not set"),
         ({"SLURM_NODEID": "3"}, "SLURM_NODEID is 3: it must be below 3"),
         ({"SLURM_STEP_TASKS_PER_NODE": "5"}, "there are 3 nodes"),
-        ({"SLURM_STEP_NODELIST": "node[1-"}, "no list of hosts"),
+        ({"SLURM_STEP_NODELIST": "node[1-"}, "not a list of hosts"),
         ({"RUMOR_CLUSTER": "pbs"}, "known are auto, none, torchrun, slurm"),
     ],
 )
@@ -240,7 +240,7 @@ def test_a_list_is_written_out(text: str, hosts: list[str]) -> None:
     [
         (expand, "list of hosts", ("", ",", "a,,b", "a b", "node[1-2", "node1-2]", "node[[1-2]]")),
         (expand, "range such as", ("node[]", "node[a-b]", "node[3-1]", "node[1-2,]", "n[٣]")),
-        (expand_counts, "no list of counts", ("", "2(3)", "x", "1,")),
+        (expand_counts, "not a list of counts", ("", "2(3)", "x", "1,")),
     ],
 )
 def test_what_is_no_list_of_hosts_or_counts_is_refused(

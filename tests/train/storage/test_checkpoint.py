@@ -68,7 +68,7 @@ DAMAGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda path: flipped(path, path.read_bytes().index(b"step")), "its checksum is another"),
     (lambda path: flipped(path, 5), "torn or damaged"),
     (lambda path: path.write_bytes(b"something else"), "torn or damaged"),
-    (other, "no checkpoint of rumor"),
+    (other, "not a checkpoint of rumor"),
     (lambda path: other(path, format="rumor checkpoint 99"), "rumor checkpoint 99"),
     (lambda path: (path.unlink(), path.mkdir()), "is of no use"),  # type: ignore[func-returns-value]
 ]
