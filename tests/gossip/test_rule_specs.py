@@ -124,6 +124,7 @@ def test_help_names_common_rules_and_parameters() -> None:
         ("my-rules:Rule", "'my-rules' is not a module's name"),
         (f"{__name__}:failing", r"raised ZeroDivisionError: .*\nat .*test_rule_specs.py"),
         (f"{__name__}:Nothing", "has no function or class 'Nothing'; it has .*EveryNth"),
+        (f"{__name__}:MINE", "has no function or class 'MINE'"),
         (f"{__name__}:not_a_rule", "a rule has name, registers, outstanding_max and step"),
     ],
 )
@@ -228,6 +229,7 @@ def test_a_rule_that_always_exchanges_takes_no_p() -> None:
     ("spec", "emission", "words"),
     [
         ("gosgd:p=1.1", "per-step", "p is 1.1: "),
+        ("gosgd:p=1.1", "adaptive", "p is 1.1: "),
         ("gosgd:robust=clip:tau=-1", "per-step", "robust filter '"),
         ("gosgd:robust=krum", "per-step", "robust filter '"),
         ("seasgd:progress=master", "per-step", "they go together, as in seasgd:progress=master,m"),

@@ -13,13 +13,13 @@ from .samples import digest
 HEAVY = ("scipy", "networkx", "matplotlib", "torch")
 
 
-def loaded_after(program: str) -> list[str]:
-    """Heavy libraries in a fresh interpreter that has run *program*."""
-    program += f"\nimport json, sys; print(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
+def loaded_after(*programs: str) -> list[list[str]]:
+    """Heavy libraries in a fresh interpreter after each of these, run in turn."""
+    told = f"import json, sys; print(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
+    program = "\n".join(line for each in programs for line in (each, told))
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    found: list[str] = json.loads(run.stdout)
-    return found
+    return [*map(json.loads, run.stdout.splitlines())]
 
 
 NAMES_AND_NEIGHBORS = "\n".join(
@@ -35,8 +35,8 @@ NAMES_AND_NEIGHBORS = "\n".join(
 )
 
 
-def test_names_help_and_neighbors_need_neither_scipy_nor_networkx() -> None:
-    assert loaded_after(NAMES_AND_NEIGHBORS) == []
+def test_names_help_and_neighbors_need_neither_scipy_nor_networkx_and_a_matrix_scipy() -> None:
+    assert loaded_after(NAMES_AND_NEIGHBORS, "parse('star', 8).matrix()") == [[], ["scipy"]]
 
 
 @pytest.mark.extended

@@ -65,7 +65,7 @@ def test_all_peers_agree_whom_each_may_push_to(
 @each_spec
 def test_views_of_one_and_two_peers(spec: str) -> None:
     view = LiveTopology(spec, 0)
-    assert view(["a"], "a", 0) == () and view(["a"], "b", 0) == ()
+    assert view(["a"], "a", 0) == view(["a"], "b", 0) == view(["b"], "a", 0) == ()
     met = {view(["a", "b"], "b", round) for round in range(4)}
     assert ("a",) in met and met <= {(), ("a",)}
 
@@ -120,8 +120,12 @@ def test_a_ring_closes_around_a_peer_that_died_even_in_place() -> None:
     live[1] = "aa"
     assert view(live, "a", 0) == ("aa", "c")
     assert view.weights(live, "a", 0).keys() == {"a", "aa", "c"}
-    assert view.weights(live, "d", 0) == {}
+    assert view.weights(live, "b", 0) == view.weights(live, "d", 0) == {}
     assert view([], "a", 0) == ()
+    asks: list[Any] = [view, view.weights]
+    for ask in asks:
+        with pytest.raises(TopologyError, match="round -1 is negative"):
+            ask(live, "a", -1)
 
 
 @pytest.mark.parametrize("kind", [list, tuple])

@@ -24,6 +24,7 @@ SIZES = [
     ("moshpit:side=3", 10, "side=3, d=2: 9 cells are too few; side=4 would do"),
     ("hypercube-matching", 3, "n must be a power of 2: n=2 or n=4 would do"),
     ("p-peer-exponential:p=4", 4, "p=4: it must be below n"),
+    ("base-k:k=9", 9, "k=9: it must be below n"),
     ("random-regular:d=3", 5, "d=3: n x d must be even, as each edge has two ends"),
     ("random-regular", 4, "d=4: it must be below n"),
     (
@@ -41,6 +42,7 @@ SIZES = [
     ("scale-free:m=3", 3, "m=3: it must be below n"),
     ("random-groups:m=6", 5, "m=6: it must be at most n"),
     ("epidemic:s=3", 3, "s=3: it must be below n"),
+    ("epidemic-local:s=3", 2, "s=3: it must be below n"),
     ("equi-static:m=8", 8, "m=8: it must be below n"),
     ("od-equi-dyn", 2, "m=2: it must be below n"),
     ("hosts:sizes=4x4x8", 15, "it has 16 nodes"),

@@ -75,7 +75,7 @@ def test_so_many_shards_go_with_every_push_each_with_half_of_its_weight() -> Non
     scene = gossiping(shards_per_push=2)
     effects = scene.step("a")
     assert pushed(effects) == [(0, ONE // 2), (1, ONE // 2)]
-    assert [push.round for push in scene.sent(effects, Push)] == [0, 0], "they count as one"
+    assert [push.round for push in scene.sent(effects, Push)] == [0, 0]
     assert of(effects, Snapshot) == [Snapshot(1, "x"), Snapshot(2, "x", shard=1)]
     assert Record(Entry(Kind.PUSHED, ONE // 2, "b", 1, 1, shard=1)) in effects
     assert weights(scene, "a") == [ONE // 2, ONE // 2, ONE]
@@ -83,6 +83,9 @@ def test_so_many_shards_go_with_every_push_each_with_half_of_its_weight() -> Non
     mixed = of(scene.step("b", trained=False), Mix)
     # It pushed half of its own before.
     assert [(mix.share.shard, mix.fraction) for mix in mixed] == [(0, 1 / 2), (1, 1 / 2)]
+    scene.deliver()
+    later = scene.sent(scene.step("a"), Push)
+    assert [push.round for push in later] == [1, 1], "the two before count as one"
 
 
 def test_sgp_shares_every_shard_out_by_its_own_weight() -> None:

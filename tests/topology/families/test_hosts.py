@@ -16,16 +16,16 @@ def spec_of(sizes: list[int], how: str = "") -> str:
     return f"hosts:sizes={'x'.join(map(str, sizes))}{how}"
 
 
-@given(sizes, st.sampled_from(["ring", "path", "star", "complete"]))
+@given(sizes, st.sampled_from(["", "ring", "path", "star", "complete"]))
 def test_inside_a_host_everybody_is_linked_and_between_hosts_there_is_a_link_for_each_pair(
     sizes: list[int], between: str
 ) -> None:
-    graph = parse(spec_of(sizes, f",between={between}")).graph()
+    graph = parse(spec_of(sizes, between and f",between={between}")).graph()
     host = [host for host, size in enumerate(sizes) for _ in range(size)]
     inside = [(a, b) for a, b in graph.edges if host[a] == host[b]]
     assert len(inside) == sum(size * (size - 1) // 2 for size in sizes)
     linked = sorted(tuple(sorted((host[a], host[b]))) for a, b in graph.edges if host[a] != host[b])
-    expected = parse(between, len(sizes)).graph()
+    expected = parse(between or "ring", len(sizes)).graph()
     assert linked == sorted(tuple(sorted(edge)) for edge in expected.edges if edge[0] != edge[1])
 
 

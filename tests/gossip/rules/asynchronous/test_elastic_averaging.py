@@ -90,7 +90,7 @@ def test_a_center_is_gone_with_the_last_who_shared_it() -> None:
 
 def founded(*rules: Rule, hosts: tuple[bytes, ...]) -> Scene:
     scene = Scene()
-    for id, rule, host in zip("abc", rules, hosts, strict=False):
+    for id, rule, host in zip("abc"[: len(hosts)], rules, hosts, strict=True):
         scene.enter(id, rule=rule, host=host)
     scene.found(*scene.peers)
     return scene

@@ -59,5 +59,7 @@ def test_who_holds_next_to_nothing_pushes_nothing(
 def test_only_one_says_into_how_many_parts_a_vector_is_cut() -> None:
     rule = Sparta(0.25)
     assert shards_of(rule, 1) == shards_of(rule, 4) == 4 and shards_of(GoSGD(), 7) == 7
+    assert Sparta(0.0005).requirements.shards == 2000 and DivShare().requirements.shards == 10
+    assert rule.requirements.scattered and not DivShare().requirements.scattered
     with pytest.raises(ConfigError, match="shards is 5: rule 'sparta' itself cuts the vector"):
         shards_of(rule, 5)

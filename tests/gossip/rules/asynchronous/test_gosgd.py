@@ -55,12 +55,15 @@ def test_per_second_the_number_of_pushes_follows_the_time() -> None:
         (0.6, "per-step", [8], 500, 1200, 4 * 15),
         (0.4, "per-second", [128], 2000, 200, 4 * 15),
         (0.4, "adaptive", [16], 500, 400, 4 * 15),
+        (0.4, "per-step", [32], 500, 200, 4 * 11),
+        # Of a step whose samples are not told p is as it is.
+        (0.4, "per-step", [None], 500, 200, 4 * 11),
         # Samples that change from step to step count by their mean.
         (0.5, "per-step", [96, 32], 2000, 500, 4 * 20),
     ],
 )
 def test_pushes_are_due_in_proportion_to_samples(
-    p: float, emission: Any, samples: list[int], steps: int, expected: int, spread: int
+    p: float, emission: Any, samples: list[int | None], steps: int, expected: int, spread: int
 ) -> None:
     rule = GoSGD(p, emission=emission, samples=32)
     assert abs(pushes(rule, steps=steps, step_s=1.0, samples=samples) - expected) < spread
