@@ -414,6 +414,10 @@ class Scene:
         body = hello(entry, rooted=False)
         self.tell(source, to, body, incarnation=incarnation, schema=schema.hash)
 
+    def live(self) -> list[PeerId]:
+        """Whom a believes to run."""
+        return [member.id for member in self.peers["a"].table.live()]
+
     def sent(self, effects: Iterable[Effect | Event], kind: type[Any]) -> list[Any]:
         return [letter.body for letter in letters(effects, kind)]
 

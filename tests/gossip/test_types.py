@@ -1,4 +1,4 @@
-"""Cheap frozen values behave as frozen dataclasses do, and random streams are named."""
+"""Random streams are named."""
 
 import numpy as np
 

@@ -14,19 +14,8 @@ from scipy.special import chdtrc
 from rumor.topology import FAMILIES, Topology, over, parse
 
 __all__ = [
-    *(
-        "BRIDGE",
-        "DOUBLY",
-        "FIXED",
-        "LIVE",
-        "OF_16",
-        "RANDOM_ROUNDS",
-        "STREETS",
-        "dense",
-        "digest",
-        "ids",
-    ),
-    *("is_connected", "is_uniform", "out_degrees", "product", "some_rounds"),
+    *("BRIDGE", "DOUBLY", "FIXED", "LIVE", "OF_16", "RANDOM_ROUNDS", "STREETS", "dense", "digest"),
+    *("ids", "is_connected", "is_uniform", "out_degrees", "product", "some_rounds"),
 ]
 
 GRAPHS = Path(__file__).with_name("graphs")

@@ -16,7 +16,8 @@ from .samples import OF_16
     ("spec", "n"),
     [
         *((spec, 16) for spec in OF_16),
-        *(("ring", 1), ("hosts:sizes=1", 1)),
+        ("ring", 1),
+        ("hosts:sizes=1", 1),
         ("erdos-renyi", 300),
         ("base-k", 61),
     ],

@@ -27,8 +27,15 @@ def test_neighbors_in_a_row_of_a_torus_stand_side_by_side() -> None:
 @pytest.mark.parametrize(
     ("spec", "n"),
     [
-        *(("path", 2), ("path", 25), ("grid:rows=1,cols=5", 5), ("hypercube", 1), ("hypercube", 2)),
-        *(("tree", 40), ("hosts:sizes=5", 5), ("hosts:sizes=1x1x3", 5), ("hosts:sizes=1", 1)),
+        ("path", 2),
+        ("path", 25),
+        ("grid:rows=1,cols=5", 5),
+        ("hypercube", 1),
+        ("hypercube", 2),
+        ("tree", 40),
+        ("hosts:sizes=5", 5),
+        ("hosts:sizes=1x1x3", 5),
+        ("hosts:sizes=1", 1),
     ],
 )
 def test_small_large_and_odd_graphs_have_a_place_for_each_node(spec: str, n: int) -> None:

@@ -113,7 +113,7 @@ def stranger(config: ProtocolConfig, size: int) -> Scene:
 def granted(made: Scene, size: int, frame_bytes: int) -> list[Grant]:
     schema = schema_of(size)
     body = replace(OFFER, size_bytes=schema.share_bytes, frame_bytes=frame_bytes)
-    return made.sent(made.receive(made.letter("a", "b", body, schema=schema.hash)), Grant)
+    return made.sent(made.tell("a", "b", body, schema=schema.hash), Grant)
 
 
 def test_a_share_is_whole_with_whichever_frame_comes_last() -> None:
@@ -241,18 +241,11 @@ def test_no_more_than_so_many_small_frames_are_let_in_at_once() -> None:
 
 @pytest.mark.parametrize("frame_bytes", [0, 1])
 def test_a_share_in_more_frames_than_are_counted_is_refused(frame_bytes: int) -> None:
-    made, schema = Scene(), schema_of(FRAMES_MAX // 8 + 1)
-    made.enter("b", schema=schema)
-    made.join("b")
-    made.introduce("a", "b", schema=schema)
-
-    def granted(frame_bytes: int) -> list[Grant]:
-        body = replace(OFFER, size_bytes=schema.share_bytes, frame_bytes=frame_bytes)
-        return made.sent(made.tell("a", "b", body, schema=schema.hash), Grant)
-
+    size = FRAMES_MAX // 8 + 1
+    made = stranger(SMALL, size)
     with pytest.raises(RemoteProtocolError, match="more frames than are counted"):
-        granted(frame_bytes)
-    assert granted(2)
+        granted(made, size, frame_bytes)
+    assert granted(made, size, 2)
 
 
 def test_a_frame_is_received_where_it_belongs_if_it_is_wanted() -> None:

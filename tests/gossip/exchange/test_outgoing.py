@@ -185,7 +185,7 @@ def test_death_and_return_leave_the_count_right() -> None:
     scene.passes("a", 60.0)
     state = scene.peers["a"].state
     assert (state.in_flight(), credit_used(state)) == (0, 0)
-    scene.receive(scene.letter("b", "a", Pending(1)))
+    scene.tell("b", "a", Pending(1))
     assert state.in_flight() == 1 and credit_used(state) in (0, 1)
-    scene.receive(scene.letter("b", "a", Ack(1, 5)))
+    scene.tell("b", "a", Ack(1, 5))
     assert (state.in_flight(), credit_used(state)) == (0, 0)

@@ -59,11 +59,6 @@ def a_member(*seeds: str) -> Dialled:
     return dialled
 
 
-def drawn(seed: int, most_s: float = 60.0) -> ReconnectBackoff:
-    rng = stream(seed, "a", "reconnect")
-    return ReconnectBackoff(1.0, most_s, lambda: float(rng.random()))
-
-
 def test_who_seeks_greets_a_few_without_a_pause_as_long_as_it_takes() -> None:
     few = MANY[:DIALED_MAX]
     dialled = Dialled(*few)
@@ -218,7 +213,8 @@ def test_after_a_hint_all_are_dialled_soon_and_often_again() -> None:
 @given(st.integers(0, 1000), st.integers(1, 30), st.integers(1, 8))
 def test_nobody_waits_longer_than_jitter_allows(seed: int, silent: int, most: int) -> None:
     names = [f"p{index}" for index in range(silent)]
-    backoff, last = drawn(seed, most_s=4.0), dict.fromkeys(names, 0.0)
+    rng, last = stream(seed, "a", "reconnect"), dict.fromkeys(names, 0.0)
+    backoff = ReconnectBackoff(1.0, 4.0, lambda: float(rng.random()))
     for tenth in range(1200):
         now = tenth / 10
         due = backoff.due(names, now, most)

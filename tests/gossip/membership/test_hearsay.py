@@ -53,7 +53,7 @@ def test_one_that_was_said_to_have_left_while_it_was_silent_is_back_when_it_spea
     assert PeerLeft("b") in scene.says("a", member("c", heartbeat=99), gone)
     effects = speaks(scene)
     assert Meet("b", ("b",)) in effects and PeerRecovered("b") in effects
-    assert [m.id for m in scene.peers["a"].table.live()] == ["a", "b", "c"]
+    assert scene.live() == ["a", "b", "c"]
 
 
 def test_a_later_life_of_which_only_others_speak_gives_way_to_the_one_that_speaks() -> None:
@@ -85,7 +85,7 @@ def test_a_goodbye_of_its_own_is_not_taken_back_by_what_comes_late() -> None:
     scene = Scene(BRIEF).founded("a", "b", "c")
     scene.says("a", member("b", Phase.LEFT, heartbeat=99))
     speaks(scene)
-    assert [m.id for m in scene.peers["a"].table.live()] == ["a", "c"]
+    assert scene.live() == ["a", "c"]
     scene.says("a", member("c", heartbeat=99), member("b", incarnation=2))
     assert speaks(scene) == [], "a later life is expected after that"
 

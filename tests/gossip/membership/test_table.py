@@ -20,6 +20,7 @@ A, B, C = member("a"), member("b"), member("c")
 WARY = ProtocolConfig(suspect_s=4.0, dead_s=10.0)
 
 SILENT_S = 100.0
+"""By then hearsay counts: nobody has spoken for so long."""
 
 
 def learn(
@@ -201,6 +202,15 @@ def test_a_peer_that_has_left_stays_away_whatever_it_or_others_still_say() -> No
     assert not view.others(alive=False)
 
 
+def test_a_departure_spreads_by_hearsay_where_its_peer_was_known() -> None:
+    for gone in (
+        member("b", Phase.LEFT, heartbeat=2),
+        member("b", Phase.LEFT, incarnation=2),
+    ):
+        assert not learn(MemberTable(A, WARY), gone, direct=False)
+        assert learn(met(), gone, SILENT_S, direct=False) == [Part("b"), PeerLeft("b")]
+
+
 def test_what_was_never_believed_is_neither_told_nor_kept_and_the_dead_are_remembered() -> None:
     """Or peers that forget at different times would teach one another for ever."""
     view = met(B, member("d"))
@@ -368,15 +378,6 @@ def test_lateness_is_forgotten_once_a_tick_is_in_time_again() -> None:
 def test_more_than_lateness_is_a_stall(gap_s: float, stalled_s: float) -> None:
     _, stalls = late(0.0, 1.0, 1.0 + gap_s)
     assert stalls == [0.0, 0.0, stalled_s]
-
-
-def test_a_departure_spreads_by_hearsay_where_its_peer_was_known() -> None:
-    for gone in (
-        member("b", Phase.LEFT, heartbeat=2),
-        member("b", Phase.LEFT, incarnation=2),
-    ):
-        assert not learn(MemberTable(A, WARY), gone, direct=False)
-        assert learn(met(), gone, SILENT_S, direct=False) == [Part("b"), PeerLeft("b")]
 
 
 @given(st.lists(st.floats(0.0, 100.0), max_size=50), st.sampled_from([0.5, 1.0, 7.0]))

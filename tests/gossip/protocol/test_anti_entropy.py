@@ -22,10 +22,6 @@ def written(effects: Effects, kind: Kind) -> list[int]:
     return [e.entry.weight for e in of(effects, Record) if e.entry.kind is kind]
 
 
-def live(scene: Scene, id: str = "a") -> list[str]:
-    return [m.id for m in scene.peers[id].table.live()]
-
-
 def test_a_peer_that_falls_silent_is_asked_before_it_is_considered_dead() -> None:
     scene = Scene(BRIEF).founded()
     effects = scene.passes("a", 30.0)
@@ -42,11 +38,11 @@ def test_the_dead_are_remembered_and_come_back_by_hearsay_and_those_that_left_ar
         scene.wait(1.0)
         scene.says("a", member("c", heartbeat=50 + beat))
         scene.wake("a")
-    assert live(scene) == ["a", "c"]
+    assert scene.live() == ["a", "c"]
     known = [(m.id, m.addresses) for m in scene.peers["a"].known()]
     assert known == [("b", ("b",)), ("c", ("c",))]
     effects = scene.says("a", member("c", heartbeat=98), member("b", heartbeat=99))
-    assert effects.count(PeerRecovered("b")) == 1 and live(scene) == ["a", "b", "c"]
+    assert effects.count(PeerRecovered("b")) == 1 and scene.live() == ["a", "b", "c"]
 
 
 def test_the_dead_are_dialled_for_ever_but_ever_more_rarely() -> None:
@@ -112,7 +108,7 @@ def test_an_earlier_life_that_runs_while_the_later_one_is_dead_is_met_anew_after
     for heartbeat in range(1, 12):
         effects = comes_back(scene, heartbeat)
         assert to(effects, Hello) == ["b"] and PeerMet("b") not in effects, "it is told so far"
-        assert live(scene) == ["a"]
+        assert scene.live() == ["a"]
         scene.passes("a", 1.0)
     effects = comes_back(scene, 12)
     assert PeerMet("b") in effects and len(written(effects, Kind.WRITTEN_OFF)) == 1

@@ -207,10 +207,6 @@ def test_newcomers_whose_only_holder_leaves_without_an_heir_found_anew(own: byte
     assert {(p.phase, p.swarm) for p in scene.peers.values()} == {(Phase.TRAINING, own)}
 
 
-def live(scene: Scene) -> list[str]:
-    return [member.id for member in scene.peers["a"].table.live()]
-
-
 def test_it_tells_how_many_steps_it_has_taken_and_takes_none_that_has_finished() -> None:
     scene = Scene().founded()
     for trained in (True, False, True):
@@ -228,7 +224,7 @@ def test_whoever_is_only_heard_of_is_greeted() -> None:
     effects = scene.deliver()
     hellos = [e for e in letters(effects, Hello) if (e.source, e.destination) == ("c", "a")]
     assert hellos[0].body.reply
-    assert live(scene) == ["a", "b", "c"]
+    assert scene.live() == ["a", "b", "c"]
 
 
 def test_a_protocol_that_was_just_made_wants_to_be_woken_at_once() -> None:

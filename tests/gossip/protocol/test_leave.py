@@ -15,6 +15,8 @@ from rumor.sim.fuzz.swarm import FuzzSwarm
 
 from ..scene import Scene, member, of
 
+MERGING = ProtocolConfig(merge_rounds=1)
+
 
 def met(scene: Scene, id: str, phase: Phase) -> None:
     scene.says("a", member(id, phase, heartbeat=99, addresses=()))
@@ -154,9 +156,6 @@ def test_a_finished_peer_mixes_on_until_all_have_finished() -> None:
     scene.finish("b")
     scene.deliver()
     assert a.merging
-
-
-MERGING = ProtocolConfig(merge_rounds=1)
 
 
 @pytest.mark.parametrize("phase", [Phase.SEEKING, Phase.JOINING])

@@ -50,7 +50,7 @@ def test_a_peer_of_another_model_is_told_this_ones_and_the_first_difference_is_n
     scene = alone()
     letter = scene.letter("b", "a", hello(member("b")), schema=OTHER_SCHEMA.hash)
     assert scene.sent(scene.receive(letter), object) == [Describe(SCHEMA)]
-    assert [member.id for member in scene.peers["a"].table.live()] == ["a"]
+    assert scene.live() == ["a"]
     letter = scene.letter("b", "a", Describe(OTHER_SCHEMA), schema=OTHER_SCHEMA.hash)
     assert [e.reason for e in of(scene.receive(letter), PeerRefused)] == [
         "it trains another model: tensor 0 is x (4,) float64 here and x (5,) float64 there"
@@ -77,11 +77,6 @@ def test_who_never_said_hello_leaves_no_trace_in_the_ledger(body: Body, swarm: b
     scene.introduce("c", "a")
     scene.tell("c", "a", Query(1))
     assert scene.peers["a"].account.decided[("c", 1)] == (1, 0)
-
-
-def live(scene: Scene) -> list[str]:
-    """Whom a believes to run."""
-    return [member.id for member in scene.peers["a"].table.live()]
 
 
 def test_an_envelope_says_which_swarm_it_is_of() -> None:
@@ -118,8 +113,8 @@ def test_a_peer_that_broke_the_protocol_was_heard_all_the_same() -> None:
     scene = Scene().founded()
     scene.push("a", "b")
     scene.strand("a", "b")
-    assert live(scene) == ["a"]
+    assert scene.live() == ["a"]
     with pytest.raises(RemoteProtocolError):
-        scene.receive(scene.letter("b", "a", Ack(1, 6)))
-    assert live(scene) == ["a", "b"]
+        scene.tell("b", "a", Ack(1, 6))
+    assert scene.live() == ["a", "b"]
     assert scene.peers["a"].account.outstanding["b", 1].escrow == 5

@@ -90,8 +90,12 @@ def test_nobody_sits_out_a_matching_unless_the_number_is_odd() -> None:
 @pytest.mark.parametrize(
     ("spec", "n", "degree"),
     [
-        *(("random-regular", 1, 0), ("random-regular:d=3", 8, 3), ("random-regular:d=8", 12, 8)),
-        *(("epidemic:s=5", 13, 5), ("epidemic-local:s=5", 13, 5)),
+        ("random-regular", 1, 0),
+        ("random-regular:d=3", 8, 3),
+        ("random-regular:d=8", 12, 8),
+        ("epidemic:s=5", 13, 5),
+        ("epidemic-local:s=5", 13, 5),
+        ("d-equi-static:m=5", 13, 5),
     ],
 )
 def test_nodes_push_to_as_many_others_as_told(spec: str, n: int, degree: int) -> None:

@@ -1,7 +1,6 @@
 """Schedules as their papers have them."""
 
 from collections import Counter
-from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -9,20 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from rumor.topology import Topology, parse
+from rumor.topology import parse
 from rumor.topology.families.equitopo import ETA, BasisMatching, BasisPush, draw_shifts, equi_static
 
-from ..samples import dense, is_uniform, out_degrees
+from ..samples import dense, is_uniform, out_degrees, product
 
 Matrix = NDArray[np.float64]
-
-
-def product(topology: Topology, rounds: Iterable[int]) -> Matrix:
-    """``W(last) ... W(first)``."""
-    total: Matrix = np.eye(topology.n)
-    for round in rounds:
-        total = topology.matrix(round) @ total
-    return total
 
 
 def is_mean(matrix: Matrix) -> bool:
