@@ -203,6 +203,82 @@ def test_no_more_join_than_there_is_room_for() -> None:
         swarm.join()
 
 
+@pytest.mark.extended
+def test_two_halves_of_a_partition_train_on_and_heal() -> None:
+    swarm = swarm_of(4)
+    swarm.run(2.0)
+    swarm.cut(["peer-0", "peer-1"], ["peer-2", "peer-3"])
+    swarm.run_until(all_know(swarm, "peer-0", "peer-1"), 15.0)
+    swarm.run_until(all_know(swarm, "peer-2", "peer-3"), 15.0)
+    assert swarm.audit().balanced
+    assert len(incidents(swarm, "cut")) == 8
+    swarm.heal()
+    assert len(incidents(swarm, "healed")) == 8
+    swarm.run_until(all_know(swarm, *swarm.peers), 30.0)
+    assert_agreed(swarm)
+    assert swarm.audit().held == swarm.audit().founded
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(0, marks=pytest.mark.extended),
+        *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2)),
+    ],
+)
+def test_whatever_goes_wrong_escrow_settles_and_models_agree_in_the_end(seed: int) -> None:
+    rng = stream(seed, "test", "faults")
+    swarm = swarm_of(4, seed=seed, pace="lognormal:cv=0.5")
+
+    def strike() -> None:
+        # The first peer is spared, so that there is always somebody to join.
+        peer = str(rng.choice(swarm.peers[1:]))
+        if peer not in swarm.running:
+            swarm.restart(peer)
+        else:
+            faults: list[Callable[[], object]] = [
+                lambda: swarm.crash(peer),
+                lambda: swarm.leave(peer),
+                lambda: swarm.pause(peer, float(rng.exponential(3.0))),
+                lambda: swarm.cut(peer, one_way=bool(rng.random() < 0.3)),
+                lambda: swarm.join(),
+            ]
+            faults[int(rng.integers(len(faults)))]()
+
+    for time_s in rng.uniform(0.5, 10.0, size=8):
+        swarm.at(float(time_s), strike)
+    swarm.run(10.0)
+    swarm.heal()
+    swarm.run(8.0)
+    assert_agreed(swarm)
+
+
+@pytest.mark.extended
+def test_a_list_of_faults_is_done_as_simulations_do_it(tmp_path: Path) -> None:
+    faults = [
+        fault(2.0, "crash", 1),
+        fault(3.0, "restart", "peer-1"),
+        fault(4.5, "join"),
+        fault(4.0, "partition", groups=[["peer-0"], ["peer-1", "peer-2"]], for_s=1),
+        fault(5.0, "leave", 2),
+    ]
+    file = tmp_path / "faults.json"
+    file.write_text(json.dumps(faults))
+    swarm = swarm_of(3, faults=file, checkpoint_every_s=0.5)
+    swarm.run(2.5)
+    assert list(swarm.running) == ["peer-0", "peer-2"]
+    assert len(incidents(swarm, "crashed")) == 1
+    before = swarm.steps("peer-1")
+    swarm.run(0.6)
+    # It lost no more than what came after its last checkpoint.
+    assert before - 8 < swarm.steps("peer-1") < before
+    assert incidents(swarm, "started")[-1] == "incarnation 2"
+    swarm.run(20.0)
+    assert list(swarm.running) == ["join-1", "peer-0", "peer-1"]
+    assert_agreed(swarm)
+    assert swarm_of(3, faults=faults).digest == swarm_of(3, faults=faults).digest
+
+
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
 def test_a_peer_that_starts_from_its_checkpoint_has_what_it_had(optimizer: Any) -> None:
     """Alone, it takes the very steps again that it would have taken."""
@@ -218,6 +294,18 @@ def test_a_peer_that_starts_from_its_checkpoint_has_what_it_had(optimizer: Any) 
 
 
 # Rules
+
+
+@pytest.mark.parametrize("rule", ["allreduce", "dpsgd"])
+def test_a_synchronous_rule_waits_in_virtual_time(rule: str) -> None:
+    swarm = swarm_of(3, rule=rule, network="wan")
+    swarm.slow("peer-2", 4.0)
+    swarm.run(5.0)
+    steps = [swarm.steps(id) for id in swarm.peers]
+    assert max(steps) - min(steps) <= 1 and 8 <= min(steps) <= 12
+    assert swarm.finish()
+    assert len({swarm.steps(id) for id in swarm.peers}) == 1
+    assert swarm.consensus_distance() < (1e-6 if rule == "allreduce" else 0.1)
 
 
 class Forger(GoSGD):
@@ -275,6 +363,12 @@ def test_an_error_in_the_users_code_comes_out() -> None:
 
     with pytest.raises(TrainingError, match=r"RuntimeError: a bug of the user's\nat .*test_te"):
         swarm_of(2, tiny(loss=fail)).run(5.0)
+
+
+def test_a_model_with_nothing_to_share_is_an_error() -> None:
+    optimizer = lambda parameters, lr: sgd([nn.Parameter(torch.zeros(1))], lr)  # noqa: E731
+    with pytest.raises(TrainingError):
+        Swarm(tiny(model=nn.ReLU, optimizer=optimizer))
 
 
 # What is told
@@ -377,97 +471,3 @@ def test_the_example_of_a_users_tests_passes() -> None:
     assert len(tests) >= 3
     for test in tests:
         test()
-
-
-@pytest.mark.extended
-def test_two_halves_of_a_partition_train_on_and_heal() -> None:
-    swarm = swarm_of(4)
-    swarm.run(2.0)
-    swarm.cut(["peer-0", "peer-1"], ["peer-2", "peer-3"])
-    swarm.run_until(all_know(swarm, "peer-0", "peer-1"), 15.0)
-    swarm.run_until(all_know(swarm, "peer-2", "peer-3"), 15.0)
-    assert swarm.audit().balanced
-    assert len(incidents(swarm, "cut")) == 8
-    swarm.heal()
-    assert len(incidents(swarm, "healed")) == 8
-    swarm.run_until(all_know(swarm, *swarm.peers), 30.0)
-    assert_agreed(swarm)
-    assert swarm.audit().held == swarm.audit().founded
-
-
-@pytest.mark.parametrize(
-    "seed",
-    [
-        pytest.param(0, marks=pytest.mark.extended),
-        *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2)),
-    ],
-)
-def test_whatever_goes_wrong_escrow_settles_and_models_agree_in_the_end(seed: int) -> None:
-    rng = stream(seed, "test", "faults")
-    swarm = swarm_of(4, seed=seed, pace="lognormal:cv=0.5")
-
-    def strike() -> None:
-        # The first peer is spared, so that there is always somebody to join.
-        peer = str(rng.choice(swarm.peers[1:]))
-        if peer not in swarm.running:
-            swarm.restart(peer)
-        else:
-            faults: list[Callable[[], object]] = [
-                lambda: swarm.crash(peer),
-                lambda: swarm.leave(peer),
-                lambda: swarm.pause(peer, float(rng.exponential(3.0))),
-                lambda: swarm.cut(peer, one_way=bool(rng.random() < 0.3)),
-                lambda: swarm.join(),
-            ]
-            faults[int(rng.integers(len(faults)))]()
-
-    for time_s in rng.uniform(0.5, 10.0, size=8):
-        swarm.at(float(time_s), strike)
-    swarm.run(10.0)
-    swarm.heal()
-    swarm.run(8.0)
-    assert_agreed(swarm)
-
-
-@pytest.mark.extended
-def test_a_list_of_faults_is_done_as_simulations_do_it(tmp_path: Path) -> None:
-    faults = [
-        fault(2.0, "crash", 1),
-        fault(3.0, "restart", "peer-1"),
-        fault(4.5, "join"),
-        fault(4.0, "partition", groups=[["peer-0"], ["peer-1", "peer-2"]], for_s=1),
-        fault(5.0, "leave", 2),
-    ]
-    file = tmp_path / "faults.json"
-    file.write_text(json.dumps(faults))
-    swarm = swarm_of(3, faults=file, checkpoint_every_s=0.5)
-    swarm.run(2.5)
-    assert list(swarm.running) == ["peer-0", "peer-2"]
-    assert len(incidents(swarm, "crashed")) == 1
-    before = swarm.steps("peer-1")
-    swarm.run(0.6)
-    # It lost no more than what came after its last checkpoint.
-    assert before - 8 < swarm.steps("peer-1") < before
-    assert incidents(swarm, "started")[-1] == "incarnation 2"
-    swarm.run(20.0)
-    assert list(swarm.running) == ["join-1", "peer-0", "peer-1"]
-    assert_agreed(swarm)
-    assert swarm_of(3, faults=faults).digest == swarm_of(3, faults=faults).digest
-
-
-@pytest.mark.parametrize("rule", ["allreduce", "dpsgd"])
-def test_a_synchronous_rule_waits_in_virtual_time(rule: str) -> None:
-    swarm = swarm_of(3, rule=rule, network="wan")
-    swarm.slow("peer-2", 4.0)
-    swarm.run(5.0)
-    steps = [swarm.steps(id) for id in swarm.peers]
-    assert max(steps) - min(steps) <= 1 and 8 <= min(steps) <= 12
-    assert swarm.finish()
-    assert len({swarm.steps(id) for id in swarm.peers}) == 1
-    assert swarm.consensus_distance() < (1e-6 if rule == "allreduce" else 0.1)
-
-
-def test_a_model_with_nothing_to_share_is_an_error() -> None:
-    optimizer = lambda parameters, lr: sgd([nn.Parameter(torch.zeros(1))], lr)  # noqa: E731
-    with pytest.raises(TrainingError):
-        Swarm(tiny(model=nn.ReLU, optimizer=optimizer))

@@ -12,9 +12,21 @@ from rumor.sim.batched.schedule import as_units, in_proportion
 from ...faults import fault
 
 
+def test_whole_units_are_integers_and_enter_means_as_they_are() -> None:
+    units = as_units([[ONE, 3 * UNIT], [0, 5 * UNIT]])
+    assert units.dtype == np.int64 and units.tolist() == [[2**40, 3], [0, 5]]
+    assert in_proportion(units) is units
+
+
 def test_the_sum_of_what_a_worker_holds_of_all_shards_fits() -> None:
     units = as_units([[2**62 * UNIT] * 4])
     assert units.dtype == np.float64 and units.sum(axis=1).tolist() == [2.0**64]
+
+
+def test_weights_far_below_a_unit_are_floats_and_scaled_for_means() -> None:
+    units = as_units([[2**12], [3 * 2**12]])
+    assert units.dtype == np.float64 and units.tolist() == [[2.0**-948], [3 * 2.0**-948]]
+    assert in_proportion(units).tolist() == [[0.25], [0.75]]
 
 
 @pytest.mark.extended
@@ -34,15 +46,3 @@ def test_a_fleet_that_has_lost_nearly_all_of_its_weight_trains_on(rule: str) -> 
     assert isinstance(summary["weight_units_died"], str) and 0 < 2 * ONE - lost < UNIT >> 10
     assert summary["mixed"] > 100 and 0 < summary["loss"] < 1
     assert 0 < run.series["weight_quantiles"][-1][-1] < 2.0**-50
-
-
-def test_whole_units_are_integers_and_enter_means_as_they_are() -> None:
-    units = as_units([[ONE, 3 * UNIT], [0, 5 * UNIT]])
-    assert units.dtype == np.int64 and units.tolist() == [[2**40, 3], [0, 5]]
-    assert in_proportion(units) is units
-
-
-def test_weights_far_below_a_unit_are_floats_and_scaled_for_means() -> None:
-    units = as_units([[2**12], [3 * 2**12]])
-    assert units.dtype == np.float64 and units.tolist() == [[2.0**-948], [3 * 2.0**-948]]
-    assert in_proportion(units).tolist() == [[0.25], [0.75]]

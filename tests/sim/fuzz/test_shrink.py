@@ -24,6 +24,17 @@ def test_items_that_stand_in_for_one_another_leave_one_of_them() -> None:
     assert len(left) == 1
 
 
+@pytest.mark.extended
+def test_the_same_failure_is_always_made_as_small() -> None:
+    plant = MUTANTS["first-shard-asked"]
+    config = CampaignConfig(seeds=tuple(range(1000)), mutant=plant, failures_max=1)
+    (broken,) = run_campaign(config).failed
+    drawn, small = config.spec(broken.seed), broken.spec
+    assert shrink(drawn, broken.failure.invariant, plant) == small
+    assert small.workers <= drawn.workers and len(small.faults) <= len(drawn.faults)
+    assert set(small.without) <= set(OPTIONS)
+
+
 def test_faults_of_peers_that_are_not_there_go_with_them() -> None:
     given = [
         fault(0.5, "join"),
@@ -46,14 +57,3 @@ def test_faults_of_peers_that_are_not_there_go_with_them() -> None:
     ]
     assert left[1].peer == "join-1" and left[2].peers == ("p1",)
     assert left[3].groups == (("p0", "p1"),)
-
-
-@pytest.mark.extended
-def test_the_same_failure_is_always_made_as_small() -> None:
-    plant = MUTANTS["first-shard-asked"]
-    config = CampaignConfig(seeds=tuple(range(1000)), mutant=plant, failures_max=1)
-    (broken,) = run_campaign(config).failed
-    drawn, small = config.spec(broken.seed), broken.spec
-    assert shrink(drawn, broken.failure.invariant, plant) == small
-    assert small.workers <= drawn.workers and len(small.faults) <= len(drawn.faults)
-    assert set(small.without) <= set(OPTIONS)

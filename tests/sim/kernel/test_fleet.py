@@ -41,6 +41,15 @@ def test_everybody_takes_its_steps_and_the_clock_stops_with_the_last_or_when_it_
         assert not fleet.run(1e6, 7) and fleet.program.steps == steps
 
 
+def test_shares_that_were_lost_are_asked_for_and_fenced() -> None:
+    network = NetworkConfig(latency_s=0.001, loss=0.3)
+    fleet = run(Fleet(plan(4, steps=100, network=network)))
+    assert fleet.traffic.refusals > 0
+    assert fleet.traffic.mixed < fleet.traffic.pushes and fleet.traffic.errors == 0
+    # The fence is what makes it possible to lose a share and keep its weight.
+    assert audit(w.protocol.account for w in fleet.workers).balanced
+
+
 def test_large_shares_travel_in_frames_and_take_the_time_of_their_bytes() -> None:
     network = NetworkConfig(bandwidth_mbit=8.0 * 2.1)
     fleet = Fleet(plan(2, steps=None, network=network, numbers=LARGE))
@@ -60,15 +69,6 @@ def test_exchanges_may_make_steps_longer() -> None:
     # The last step is followed by none.
     assert 5.0 + 0.01 * (max(done) - 9) < costly.now <= 5.0 + 0.01 * max(done) + 1e-9
     assert audit(worker.protocol.account for worker in costly.workers).balanced
-
-
-def test_shares_that_were_lost_are_asked_for_and_fenced() -> None:
-    network = NetworkConfig(latency_s=0.001, loss=0.3)
-    fleet = run(Fleet(plan(4, steps=100, network=network)))
-    assert fleet.traffic.refusals > 0
-    assert fleet.traffic.mixed < fleet.traffic.pushes and fleet.traffic.errors == 0
-    # The fence is what makes it possible to lose a share and keep its weight.
-    assert audit(w.protocol.account for w in fleet.workers).balanced
 
 
 class EveryOther:

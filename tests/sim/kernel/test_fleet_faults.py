@@ -28,6 +28,15 @@ def operations(fleet: Fleet, *kinds: type) -> list[Any]:
     return [op for level in levels for op in level.operations if isinstance(op, kinds)]
 
 
+def test_founders_call_the_roll_and_train_as_if_nothing_could_go_wrong() -> None:
+    fleet = live_on(fleet_of(fault(1.0, "slow", peer=0, factor=1.0)))
+    assert stands(fleet) == [300] * 4
+    found = fleet.audit()
+    assert (found.founded, found.died, found.burned) == (4 * ONE, 0, 0)
+    assert fleet.traffic.mixed > 100
+    assert 0 < fleet.traffic.membership_bytes < fleet.traffic.bytes_sent
+
+
 def test_a_crash_takes_its_weight_along_and_all_survivors_notice() -> None:
     fleet = live_on(fleet_of(fault(5.0, "crash", peer=2)))
     assert not fleet.workers[2].running
@@ -71,6 +80,21 @@ def test_a_worker_can_crash_when_it_has_accepted_and_before_it_says_so() -> None
     assert fleet.workers[1].steps == 300
 
 
+def test_what_a_worker_decides_before_it_crashes_is_sent_and_counted() -> None:
+    """In its last event it pushes: that share arrives, though its sender has died meanwhile."""
+    fleet = fleet_of(fault(5.04, "crash", peer=1, after=99), n=3, p=1.0)
+    fleet.run(5.04, 10**9)
+    worker, pushes = fleet.workers[1], fleet.workers[1].pushes
+    assert worker.crash_point is not None and not worker.protocol.account.outstanding
+    while worker.running:
+        fleet.run(fleet.now + 0.0005, 10**9)
+    assert worker.pushes == pushes + 1
+    ((receiver, push),) = worker.protocol.account.outstanding.items()
+    fleet.run(fleet.now + 1.0, 10**9)
+    (account,) = [w.protocol.account for w in fleet.workers if w.protocol.account.life == receiver]
+    assert account.decided[worker.protocol.account.life] == (push.seq, push.escrow)
+
+
 def test_a_restarted_worker_goes_on_from_its_last_checkpoint() -> None:
     fleet = fleet_of(fault(9.0, "crash", peer=1), fault(12.0, "restart", peer=1))
     fleet.run(8.95, 10**9)
@@ -89,6 +113,15 @@ def test_a_restarted_worker_goes_on_from_its_last_checkpoint() -> None:
     # Nobody else is to start again, so that nobody else's values are kept.
     assert {operation.worker for operation in kept} == {1}
     assert live_on(fleet).workers[1].steps == 300
+
+
+def test_a_worker_that_lost_its_disk_starts_from_nothing_and_joins() -> None:
+    fleet = fleet_of(fault(5.0, "crash", peer=1), fault(6.0, "restart", peer=1, state="lost"))
+    live_on(fleet, 6.5)
+    assert fleet.workers[1].steps < 10
+    assert operations(fleet, Start) == [Start(1, False)]
+    assert phase(fleet, 1) is Phase.TRAINING
+    assert live_on(fleet).audit().founded == 4 * ONE
 
 
 @pytest.mark.parametrize("state", ["kept", "lost"])
@@ -120,6 +153,22 @@ def test_a_worker_that_stands_still_for_ever_keeps_nobody_waiting() -> None:
     assert fleet.faults.fault_report.stranded == (1,)
 
 
+def test_a_clock_that_jumps_stops_nobody() -> None:
+    jumps = [fault(5.0 + k, "clock-jump", peer=1, by_s=by_s) for k, by_s in enumerate((0.3, 5e3))]
+    fleet = live_on(fleet_of(*jumps))
+    assert stands(fleet) == [300] * 4
+    assert fleet.now < 40.0
+
+
+def test_a_leaver_hands_its_weight_on() -> None:
+    fleet = live_on(fleet_of(fault(5.0, "leave", peer=1)))
+    found = fleet.audit()
+    assert not fleet.workers[1].running
+    assert (found.died, found.burned) == (0, 0)
+    assert found.held + found.in_flight + found.stranded == 4 * ONE
+    assert stands(fleet)[1] < 60
+
+
 def test_a_worker_that_diverges_burns_its_weight() -> None:
     fleet = live_on(fleet_of(fault(5.0, "diverge", peer=1)))
     assert fleet.audit().burned > 0
@@ -147,55 +196,6 @@ def test_a_swarm_stops_at_a_number_of_steps_that_each_knows_by_its_own_clock() -
     taken = sum(worker.total_steps for worker in fleet.workers)
     # News of others' steps takes a second or so, in which four of them take forty.
     assert 1000 <= taken < 1200
-
-
-def test_founders_call_the_roll_and_train_as_if_nothing_could_go_wrong() -> None:
-    fleet = live_on(fleet_of(fault(1.0, "slow", peer=0, factor=1.0)))
-    assert stands(fleet) == [300] * 4
-    found = fleet.audit()
-    assert (found.founded, found.died, found.burned) == (4 * ONE, 0, 0)
-    assert fleet.traffic.mixed > 100
-    assert 0 < fleet.traffic.membership_bytes < fleet.traffic.bytes_sent
-
-
-def test_what_a_worker_decides_before_it_crashes_is_sent_and_counted() -> None:
-    """In its last event it pushes: that share arrives, though its sender has died meanwhile."""
-    fleet = fleet_of(fault(5.04, "crash", peer=1, after=99), n=3, p=1.0)
-    fleet.run(5.04, 10**9)
-    worker, pushes = fleet.workers[1], fleet.workers[1].pushes
-    assert worker.crash_point is not None and not worker.protocol.account.outstanding
-    while worker.running:
-        fleet.run(fleet.now + 0.0005, 10**9)
-    assert worker.pushes == pushes + 1
-    ((receiver, push),) = worker.protocol.account.outstanding.items()
-    fleet.run(fleet.now + 1.0, 10**9)
-    (account,) = [w.protocol.account for w in fleet.workers if w.protocol.account.life == receiver]
-    assert account.decided[worker.protocol.account.life] == (push.seq, push.escrow)
-
-
-def test_a_worker_that_lost_its_disk_starts_from_nothing_and_joins() -> None:
-    fleet = fleet_of(fault(5.0, "crash", peer=1), fault(6.0, "restart", peer=1, state="lost"))
-    live_on(fleet, 6.5)
-    assert fleet.workers[1].steps < 10
-    assert operations(fleet, Start) == [Start(1, False)]
-    assert phase(fleet, 1) is Phase.TRAINING
-    assert live_on(fleet).audit().founded == 4 * ONE
-
-
-def test_a_clock_that_jumps_stops_nobody() -> None:
-    jumps = [fault(5.0 + k, "clock-jump", peer=1, by_s=by_s) for k, by_s in enumerate((0.3, 5e3))]
-    fleet = live_on(fleet_of(*jumps))
-    assert stands(fleet) == [300] * 4
-    assert fleet.now < 40.0
-
-
-def test_a_leaver_hands_its_weight_on() -> None:
-    fleet = live_on(fleet_of(fault(5.0, "leave", peer=1)))
-    found = fleet.audit()
-    assert not fleet.workers[1].running
-    assert (found.died, found.burned) == (0, 0)
-    assert found.held + found.in_flight + found.stranded == 4 * ONE
-    assert stands(fleet)[1] < 60
 
 
 @pytest.mark.extended

@@ -38,6 +38,18 @@ FAULTS = [
 ]
 
 
+@pytest.mark.extended
+@pytest.mark.parametrize("rule", ["gosgd", "sgp", "allreduce"])
+@pytest.mark.parametrize("schema", [SMALL, LARGE], ids=["small", "large"])
+def test_all_weight_is_found_whatever_goes_wrong(rule: str, schema: Any) -> None:
+    p = 1.0 if rule == "gosgd" else None
+    faults = FAULTS if rule != "allreduce" else FAULTS[-1:]
+    fleet = fleet_of(*faults, steps=120, rule=rule, p=p, network=NETWORK, schema=schema)
+    live_on(fleet, until_s=900.0, every_s=0.5)
+    assert fleet.over
+    assert min(worker.mixed for worker in fleet.workers) > 0
+
+
 def readers_of(fleet: Fleet) -> Counter[Slot]:
     """Who refers to each share: workers, and messages under way."""
     found: Counter[Slot] = Counter()
@@ -69,15 +81,3 @@ def test_what_is_on_its_way_is_let_go_once_nobody_refers_to_it(
         found = readers_of(fleet)
         assert [slot.readers for slot in made] == [found[slot] for slot in made]
     assert len(made) >= 20
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("rule", ["gosgd", "sgp", "allreduce"])
-@pytest.mark.parametrize("schema", [SMALL, LARGE], ids=["small", "large"])
-def test_all_weight_is_found_whatever_goes_wrong(rule: str, schema: Any) -> None:
-    p = 1.0 if rule == "gosgd" else None
-    faults = FAULTS if rule != "allreduce" else FAULTS[-1:]
-    fleet = fleet_of(*faults, steps=120, rule=rule, p=p, network=NETWORK, schema=schema)
-    live_on(fleet, until_s=900.0, every_s=0.5)
-    assert fleet.over
-    assert min(worker.mixed for worker in fleet.workers) > 0

@@ -377,6 +377,23 @@ def test_a_record_that_was_changed_is_the_first_difference(
 
 @pytest.mark.extended
 @pytest.mark.live
+def test_a_byte_that_was_changed_stops_the_replay_at_its_record(copy: Path) -> None:
+    journal = copy / "peers" / "peer-0" / JOURNAL
+    with closing(JournalFile(journal)) as file:
+        ends_bytes = [file.position_bytes for _ in file]
+    data = bytearray(journal.read_bytes())
+    # The last of a record: its head says how long it is, and then the file might seem cut off.
+    data[ends_bytes[len(ends_bytes) // 2] - 1] ^= 1
+    journal.write_bytes(data)
+    found = replay(copy)
+    assert found.difference is None and not found.identical
+    peer = found.peers[0]
+    assert peer.verdict is Verdict.STOPPED and "is damaged" in peer.why
+    assert f"record {peer.records + 1}," in peer.why
+
+
+@pytest.mark.extended
+@pytest.mark.live
 def test_a_journal_that_lost_its_end_is_told_from_one_of_a_killed_peer(copy: Path) -> None:
     journal = copy / "peers" / "peer-2" / JOURNAL
     journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2])
@@ -394,6 +411,20 @@ def test_a_journal_that_lost_its_end_is_told_from_one_of_a_killed_peer(copy: Pat
     journal.unlink()
     whys = [peer.why for peer in replay(copy).peers]
     assert any("of peer-2" in why and "that journal is not here" in why for why in whys)
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_a_task_that_has_changed_since_is_told_at_the_start(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import noisytask  # type: ignore[import-not-found]
+
+    make = noisytask.nn.Linear
+    monkeypatch.setattr(noisytask.nn, "Linear", lambda a, b: make(a, b).requires_grad_(a == 6))
+    found = replay(copy)
+    assert found.difference is not None and found.difference.record == 0
+    assert "other tensors" in found.difference.what
 
 
 @pytest.mark.extended
@@ -457,34 +488,3 @@ def test_a_folder_without_a_journal_is_no_run(tmp_path: Path, content: bytes | N
         (tmp_path / JOURNAL).write_bytes(content)
     with pytest.raises(ConfigError, match="journal"):
         replay(tmp_path)
-
-
-@pytest.mark.extended
-@pytest.mark.live
-def test_a_byte_that_was_changed_stops_the_replay_at_its_record(copy: Path) -> None:
-    journal = copy / "peers" / "peer-0" / JOURNAL
-    with closing(JournalFile(journal)) as file:
-        ends_bytes = [file.position_bytes for _ in file]
-    data = bytearray(journal.read_bytes())
-    # The last of a record: its head says how long it is, and then the file might seem cut off.
-    data[ends_bytes[len(ends_bytes) // 2] - 1] ^= 1
-    journal.write_bytes(data)
-    found = replay(copy)
-    assert found.difference is None and not found.identical
-    peer = found.peers[0]
-    assert peer.verdict is Verdict.STOPPED and "is damaged" in peer.why
-    assert f"record {peer.records + 1}," in peer.why
-
-
-@pytest.mark.extended
-@pytest.mark.live
-def test_a_task_that_has_changed_since_is_told_at_the_start(
-    copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import noisytask  # type: ignore[import-not-found]
-
-    make = noisytask.nn.Linear
-    monkeypatch.setattr(noisytask.nn, "Linear", lambda a, b: make(a, b).requires_grad_(a == 6))
-    found = replay(copy)
-    assert found.difference is not None and found.difference.record == 0
-    assert "other tensors" in found.difference.what

@@ -94,6 +94,14 @@ def test_a_scale_shortens_times_and_nothing_else() -> None:
     assert plain.network == fast.network
 
 
+@pytest.mark.extended
+def test_a_swarm_lives_through_one_with_all_its_weight() -> None:
+    faults = draw_storm("ft-diloco-125", 8, 30.0, seed=1, scale=120).faults
+    run = simulate(task="quadratic", workers=8, steps=400, faults=faults)
+    assert run.summary["crashes"] > 0
+    assert run.summary["weight_units_total"] == run.summary["weight_units_expected"]
+
+
 def test_one_site_is_cut_off_from_the_others_and_uplinks_are_drawn_for_each_peer() -> None:
     drawn = draw_storm("wan-4-sites", 10, 10 * HOUR_S)
     sites = {frozenset(range(site, 10, 4)) for site in range(4)}
@@ -125,11 +133,3 @@ def test_the_table_of_the_docs_is_that_of_the_files() -> None:
         f"| `{name}` | {s['peers']} | {s['what']} | {' '.join(s['source'].split())} |"
         for name, s in storms
     ]
-
-
-@pytest.mark.extended
-def test_a_swarm_lives_through_one_with_all_its_weight() -> None:
-    faults = draw_storm("ft-diloco-125", 8, 30.0, seed=1, scale=120).faults
-    run = simulate(task="quadratic", workers=8, steps=400, faults=faults)
-    assert run.summary["crashes"] > 0
-    assert run.summary["weight_units_total"] == run.summary["weight_units_expected"]

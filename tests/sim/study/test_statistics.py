@@ -50,6 +50,15 @@ def test_values_that_are_known_roughly_are_no_surer_than_that() -> None:
     assert found.p > 0.05
 
 
+def test_many_pairs_that_are_alike_make_each_surer() -> None:
+    means = np.array([0.0] + [0.5] * 27)
+    reference, *values = _groups(means, np.full(28, 0.1), seeds=3, draw=0)
+    borrowed = sum(found.p < 0.05 / 27 for found in differences(values, reference))
+    alone = sum(difference(group, reference).p < 0.05 / 27 for group in values)
+    assert alone < 5
+    assert borrowed > 20
+
+
 def test_a_group_with_one_seed_is_judged_by_the_noise_of_the_others() -> None:
     values = _groups(np.zeros(6), np.full(6, 0.1), seeds=4, draw=3)
     far, near = {0: values[0][0] + 5.0}, {0: values[0][0]}
@@ -109,12 +118,3 @@ def _groups(
     noise = spread[:, None] * rng.standard_normal((len(means), seeds))
     values = means[:, None] + shared + noise
     return [dict(enumerate(row.tolist())) for row in values]
-
-
-def test_many_pairs_that_are_alike_make_each_surer() -> None:
-    means = np.array([0.0] + [0.5] * 27)
-    reference, *values = _groups(means, np.full(28, 0.1), seeds=3, draw=0)
-    borrowed = sum(found.p < 0.05 / 27 for found in differences(values, reference))
-    alone = sum(difference(group, reference).p < 0.05 / 27 for group in values)
-    assert alone < 5
-    assert borrowed > 20

@@ -70,6 +70,13 @@ def test_another_decision_is_an_error(name: str, monkeypatch: pytest.MonkeyPatch
         verify_against_protocol(plan_of(8, latency_s=0.4, topology="ring"), 10.0, 1000)
 
 
+@pytest.mark.extended
+def test_the_same_decisions_are_none() -> None:
+    verify_against_protocol(plan_of(8, latency_s=0.4), 10.0, 1000)
+    lost = plan_of(60, latency_s=100.0, rule="gosgd:outstanding_max=50")
+    verify_against_protocol(lost, 90.0, 10**9)
+
+
 def test_compiled_is_refused_where_it_cannot_be_before_anything_is_told() -> None:
     told: list[object] = []
     with pytest.raises(ConfigError, match="cannot take this run: the rule is adpsgd"):
@@ -90,10 +97,3 @@ def test_auto_takes_the_fast_path_where_that_pays() -> None:
 def test_it_is_compiled_once() -> None:
     run_of("compiled")
     assert not choice.must_compile()
-
-
-@pytest.mark.extended
-def test_the_same_decisions_are_none() -> None:
-    verify_against_protocol(plan_of(8, latency_s=0.4), 10.0, 1000)
-    lost = plan_of(60, latency_s=100.0, rule="gosgd:outstanding_max=50")
-    verify_against_protocol(lost, 90.0, 10**9)

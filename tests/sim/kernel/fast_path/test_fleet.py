@@ -49,6 +49,13 @@ def test_whole_random_runs_are_decided_alike(settings: dict[str, Any]) -> None:
     compare(settings)
 
 
+@pytest.mark.slow
+@settings(max_examples=50_000)
+@given(settings_of_plans())
+def test_fifty_thousand_random_runs_are_decided_alike(drawn: dict[str, Any]) -> None:
+    compare(drawn)
+
+
 TIMED = {"n": 12, "rule": "gosgd:emission=per-second,outstanding_max=6", "steps": 60}
 LATE = {"n": 12, "latency_s": 0.7, "steps": 60, "staged_max": 1}
 OFFERED = {"n": 24, "inline_bytes_max": 1, "numbers": 2400}
@@ -93,6 +100,20 @@ def test_what_would_be_no_whole_units_is_left_to_the_protocols() -> None:
     assert fleet.column("weight").min() >= 2**11
 
 
+@pytest.mark.extended
+def test_random_numbers_are_those_of_numpy() -> None:
+    @numba.njit
+    def draw(t: Tables, n: int) -> tuple[float, int]:
+        return randoms.uniform(t, 1), randoms.below(t, 1, n)
+
+    plan = plan_of(2)
+    fleet = FastFleet(plan)
+    rng = stream(plan.seed, plan.ids[1], "rule")
+    for n in (1, 2, 3, 7, 100, 2**31 - 1, 2, 2, 5) * 20:
+        fleet._supply(1)
+        assert draw(fleet._tables, n) == (rng.random(), rng.integers(n))
+
+
 def test_a_question_that_overtakes_its_share_is_left_to_the_protocols() -> None:
     """A share takes 1.6 s to come out of a downlink, and is asked for after one."""
     rates = {"bandwidth_mbit": 1000.0, "downlink_mbit": 1.0}
@@ -128,24 +149,3 @@ def test_a_graph_is_too_large_where_it_is_dense(monkeypatch: pytest.MonkeyPatch)
     assert "more than 48 edges" in unsupported_reason(plan_of(16, topology="complete"))
     assert not unsupported_reason(plan_of(5, topology="complete"))
     assert not unsupported_reason(plan_of(16, topology="ring"))
-
-
-@pytest.mark.slow
-@settings(max_examples=50_000)
-@given(settings_of_plans())
-def test_fifty_thousand_random_runs_are_decided_alike(drawn: dict[str, Any]) -> None:
-    compare(drawn)
-
-
-@pytest.mark.extended
-def test_random_numbers_are_those_of_numpy() -> None:
-    @numba.njit
-    def draw(t: Tables, n: int) -> tuple[float, int]:
-        return randoms.uniform(t, 1), randoms.below(t, 1, n)
-
-    plan = plan_of(2)
-    fleet = FastFleet(plan)
-    rng = stream(plan.seed, plan.ids[1], "rule")
-    for n in (1, 2, 3, 7, 100, 2**31 - 1, 2, 2, 5) * 20:
-        fleet._supply(1)
-        assert draw(fleet._tables, n) == (rng.random(), rng.integers(n))

@@ -157,6 +157,15 @@ def test_who_comes_farther_without_arriving_is_not_behind_for_it() -> None:
     assert found.rows[1].verdict is Verdict.UNDECIDED and found.rows[1].p == 1.0
 
 
+def test_who_reaches_the_target_with_some_seeds_only_has_no_mean_time() -> None:
+    found = compare(_exact({"gosgd": (9.0, 9.5, 10.0), "sgp": (1.0, 1.0, None)}))
+    assert [row.label for row in found.rows] == ["gosgd", "sgp"]
+    lucky = found.rows[1]
+    assert (found.reached(lucky), lucky.n, lucky.missing) == (2, 3, 0)
+    assert not {"time_to_target_s", "bytes_to_target", "steps_to_target"} & lucky.figures.keys()
+    assert lucky.verdict is Verdict.UNDECIDED
+
+
 def test_behind_those_that_always_do_come_the_more_often_then_the_more_accurate() -> None:
     never = (None, None, None)
     times: dict[str, tuple[float | None, ...]] = {
@@ -176,6 +185,15 @@ def test_tasks_without_accuracy_are_compared_by_disagreement() -> None:
     assert found.metric.name == "disagreement"
     assert [row.label for row in found.rows] == ["complete", "ring"]
     assert not found.has_target
+
+
+def test_one_seed_says_nothing_about_noise() -> None:
+    found = compare(results_of({"topology": ["ring", "complete"]}, seeds=1))
+    assert not found.noise_known
+    assert [row.verdict for row in found.rows] == [Verdict.FIRST, Verdict.NOISE_UNKNOWN]
+    assert verdict_words(found.rows[1], found).endswith("; noise unknown")
+    assert detectable_words(found.rows[1], found) == "—"
+    assert math.isnan(found.rows[1].p)
 
 
 def test_failed_trials_are_counted_and_points_without_results_named() -> None:
@@ -199,6 +217,14 @@ def test_every_place_of_the_further_axes_is_compared_by_itself() -> None:
     ]
     assert all(len(one.rows) == 2 for one in found)
     assert found[1].metric.name == "time_to_target_s"
+
+
+def test_without_results_there_is_nobody_and_no_place() -> None:
+    results = of_rules(gosgd=None, sgp=None)
+    assert comparisons(results) == ()
+    found = compare(results)
+    assert (found.rows, found.ranked, found.late) == ((), (), ())
+    assert found.missing == ("gosgd", "sgp")
 
 
 def test_a_point_with_no_figure_of_a_measure_is_last_and_held_by_how_far_it_came() -> None:
@@ -293,29 +319,3 @@ def _drawn_times(rng: np.random.Generator, noise: float, factor: float) -> Resul
     """Two ways on three seeds, of which the second takes so many times as long."""
     draws = np.exp(noise * rng.standard_normal((2, 3)))
     return _exact({"gosgd": tuple(5 * draws[0]), "sgp": tuple(5 * factor * draws[1])})
-
-
-def test_who_reaches_the_target_with_some_seeds_only_has_no_mean_time() -> None:
-    found = compare(_exact({"gosgd": (9.0, 9.5, 10.0), "sgp": (1.0, 1.0, None)}))
-    assert [row.label for row in found.rows] == ["gosgd", "sgp"]
-    lucky = found.rows[1]
-    assert (found.reached(lucky), lucky.n, lucky.missing) == (2, 3, 0)
-    assert not {"time_to_target_s", "bytes_to_target", "steps_to_target"} & lucky.figures.keys()
-    assert lucky.verdict is Verdict.UNDECIDED
-
-
-def test_one_seed_says_nothing_about_noise() -> None:
-    found = compare(results_of({"topology": ["ring", "complete"]}, seeds=1))
-    assert not found.noise_known
-    assert [row.verdict for row in found.rows] == [Verdict.FIRST, Verdict.NOISE_UNKNOWN]
-    assert verdict_words(found.rows[1], found).endswith("; noise unknown")
-    assert detectable_words(found.rows[1], found) == "—"
-    assert math.isnan(found.rows[1].p)
-
-
-def test_without_results_there_is_nobody_and_no_place() -> None:
-    results = of_rules(gosgd=None, sgp=None)
-    assert comparisons(results) == ()
-    found = compare(results)
-    assert (found.rows, found.ranked, found.late) == ((), (), ())
-    assert found.missing == ("gosgd", "sgp")

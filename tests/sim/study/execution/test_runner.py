@@ -104,6 +104,18 @@ def test_a_grid_that_changed_runs_only_what_is_new(tmp_path: Path, computed: lis
     assert tables_of(tmp_path / "a") == tables_of(tmp_path / "b")
 
 
+@pytest.mark.extended
+def test_other_code_uses_nothing_of_what_was_finished(
+    tmp_path: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "a")
+    monkeypatch.setattr("rumor.sim.study.execution.trial.code_version", lambda: "other")
+    plan = plan_study(small_study(), tmp_path / "a", jobs=1)
+    assert (plan.finished, len(plan.to_do)) == (0, 4)
+    run(tmp_path / "a", resume=True)
+    assert len(computed) == 8
+
+
 def test_a_file_that_changes_while_its_trial_is_computed_gives_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +145,17 @@ def test_a_process_with_other_code_gives_no_result(
     results = run(tmp_path / "a")
     assert results.results == () and len(results.failures) == 4
     assert all("the code, a library or the processor" in why for why in results.failures.values())
+
+
+def test_a_torn_trial_is_computed_again(tmp_path: Path, computed: list[str]) -> None:
+    before = run(tmp_path / "a")
+    tables = tables_of(tmp_path / "a")
+    path = tmp_path / "a" / "trials" / f"{before.results[1].key}.json"
+    path.write_text(path.read_text()[:100])
+    plan = plan_study(small_study(), tmp_path / "a", jobs=1)
+    assert len(plan.to_do) == 1
+    run(tmp_path / "a", resume=True)
+    assert len(computed) == 5 and tables_of(tmp_path / "a") == tables
 
 
 def test_points_that_come_to_the_same_arguments_are_computed_once(
@@ -240,76 +263,6 @@ def test_when_time_is_over_seeds_are_missing_then_places_never_a_hole(
     assert len(again.results) == 8
 
 
-KILLS_ITSELF = """
-import os, sys
-from pathlib import Path
-from rumor.sim.study import read_study, run_study
-
-def die_in_the_middle(progress):
-    if progress.done == 5:
-        os.kill(os.getpid(), 9)
-
-if __name__ == "__main__":
-    run_study(read_study(Path("mine.toml")), Path("a"), jobs=2, progress=die_in_the_middle)
-"""
-
-
-@pytest.mark.extended
-@pytest.mark.live
-def test_a_single_trial_for_several_processes_does_not_end_the_one_that_asked(
-    tmp_path: Path,
-) -> None:
-    Path("mine.toml").write_text(
-        TOML.replace("seeds = 2", "seeds = 1").replace(', "complete"', "").replace("20", "2_000")
-    )
-    log = tmp_path / "log.txt"
-    status = forked(log, "rumor", "study", "mine.toml", "--jobs", "2", "--no-report").wait()
-    assert status == 0, log.read_text()
-
-
-@pytest.mark.extended
-@pytest.mark.live
-def test_sigkill_in_the_middle_loses_only_what_was_under_way(tmp_path: Path) -> None:
-    Path("mine.toml").write_text(TOML.replace("seeds = 2", "seeds = 10"))
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLS_ITSELF],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    # Its worker processes have its end of the pipe: they end too, with nobody to tell them.
-    process.communicate(timeout=LIMIT_S)
-    assert process.returncode == -signal.SIGKILL
-    study = read_study(Path("mine.toml"))
-    assert len(load_results(Path("a")).results) == 5
-    run(Path("a"), study=study, resume=True)
-    run(Path("b"), study=study)
-    assert tables_of(Path("a")) == tables_of(Path("b"))
-
-
-@pytest.mark.extended
-def test_other_code_uses_nothing_of_what_was_finished(
-    tmp_path: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(tmp_path / "a")
-    monkeypatch.setattr("rumor.sim.study.execution.trial.code_version", lambda: "other")
-    plan = plan_study(small_study(), tmp_path / "a", jobs=1)
-    assert (plan.finished, len(plan.to_do)) == (0, 4)
-    run(tmp_path / "a", resume=True)
-    assert len(computed) == 8
-
-
-def test_a_torn_trial_is_computed_again(tmp_path: Path, computed: list[str]) -> None:
-    before = run(tmp_path / "a")
-    tables = tables_of(tmp_path / "a")
-    path = tmp_path / "a" / "trials" / f"{before.results[1].key}.json"
-    path.write_text(path.read_text()[:100])
-    plan = plan_study(small_study(), tmp_path / "a", jobs=1)
-    assert len(plan.to_do) == 1
-    run(tmp_path / "a", resume=True)
-    assert len(computed) == 5 and tables_of(tmp_path / "a") == tables
-
-
 @pytest.mark.extended
 def test_a_full_disk_ends_the_study_and_keeps_what_was_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -370,6 +323,53 @@ def test_what_was_killed_is_tried_alone_before_it_has_failed(
         "ring, seed 1": "its process was killed; perhaps it took too much memory"
     }
     assert deadly.alone == [1, 5]
+
+
+KILLS_ITSELF = """
+import os, sys
+from pathlib import Path
+from rumor.sim.study import read_study, run_study
+
+def die_in_the_middle(progress):
+    if progress.done == 5:
+        os.kill(os.getpid(), 9)
+
+if __name__ == "__main__":
+    run_study(read_study(Path("mine.toml")), Path("a"), jobs=2, progress=die_in_the_middle)
+"""
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_a_single_trial_for_several_processes_does_not_end_the_one_that_asked(
+    tmp_path: Path,
+) -> None:
+    Path("mine.toml").write_text(
+        TOML.replace("seeds = 2", "seeds = 1").replace(', "complete"', "").replace("20", "2_000")
+    )
+    log = tmp_path / "log.txt"
+    status = forked(log, "rumor", "study", "mine.toml", "--jobs", "2", "--no-report").wait()
+    assert status == 0, log.read_text()
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_sigkill_in_the_middle_loses_only_what_was_under_way(tmp_path: Path) -> None:
+    Path("mine.toml").write_text(TOML.replace("seeds = 2", "seeds = 10"))
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLS_ITSELF],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    # Its worker processes have its end of the pipe: they end too, with nobody to tell them.
+    process.communicate(timeout=LIMIT_S)
+    assert process.returncode == -signal.SIGKILL
+    study = read_study(Path("mine.toml"))
+    assert len(load_results(Path("a")).results) == 5
+    run(Path("a"), study=study, resume=True)
+    run(Path("b"), study=study)
+    assert tables_of(Path("a")) == tables_of(Path("b"))
 
 
 def test_nothing_is_begun_when_time_was_over_before(tmp_path: Path) -> None:

@@ -153,19 +153,19 @@ def test_a_page_says(results: Results, study: dict[str, Any], told: str, not_tol
     assert re.search(told, text) and not re.search(not_told, text)
 
 
-def test_the_command_of_every_trial_is_there() -> None:
-    results = results_of({"topology": GRAPHS, "data": DATA}, lr=0.05)
-    nothing = replace(results, results=(), failures={})
-    begin = "rumor simulate --set task=digits --set workers=16 --set lr=0.05 --set topology="
-    assert read(nothing).text.count(begin) == 24
-
-
 @pytest.mark.extended
 def test_a_study_may_be_called_anything() -> None:
     hostile = '<script>alert("&amp;")</script>'
     results = results_of({"rule": [hostile, "sgp"]}, title=hostile, question=hostile)
     assert "<script" not in page(results)
     assert hostile in read(results).text
+
+
+def test_the_command_of_every_trial_is_there() -> None:
+    results = results_of({"topology": GRAPHS, "data": DATA}, lr=0.05)
+    nothing = replace(results, results=(), failures={})
+    begin = "rumor simulate --set task=digits --set workers=16 --set lr=0.05 --set topology="
+    assert read(nothing).text.count(begin) == 24
 
 
 @pytest.mark.extended
