@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rumor.gossip import GoSGD, Rule, RuleContext
+from rumor.gossip import GoSGD, ProtocolConfig, Rule, RuleContext
 from rumor.gossip.effects.effects import Halt, Wait, X
 from rumor.gossip.rules.asynchronous.adpsgd import ADPSGD
 from rumor.gossip.rules.asynchronous.sgp import SGP
@@ -260,12 +260,18 @@ LATE = NetworkConfig(latency_s=0.8 * STEP_S, jitter=0.5, duplicates=0.1)
 """Shares arrive one to several steps late, and some twice."""
 
 
-def end_of(rule: Callable[[], Rule], topology: str, network: str | NetworkConfig) -> Point:
+def end_of(
+    rule: Callable[[], Rule],
+    topology: str,
+    network: str | NetworkConfig,
+    steps: int = 150,
+    **settings: Any,
+) -> Point:
     """A swarm of mixed speeds when all agree; `Point.x` has the mean that it started from taken
     away."""
     start, *_, end = run_bare(
-        consensus(dim=16), rule, workers=8, topology=topology, network=network, steps=150,
-        pace="lognormal:cv=0.5", speeds="1x:50%,2x:50%", every=150,
+        consensus(dim=16), rule, workers=8, topology=topology, network=network, steps=steps,
+        pace="lognormal:cv=0.5", speeds="1x:50%,2x:50%", every=steps, **settings,
     )  # fmt: skip
     return replace(end, x=end.x - start.x.mean(axis=0))
 
@@ -305,6 +311,16 @@ def test_a_share_that_comes_back_leaves_its_weight_with_newer_values() -> None:
     assert end.reading.traffic.refusals > 0
     assert np.abs(end.x - end.x.mean(axis=0)).max() < 1e-6
     assert 1e-6 < np.abs(end.x).max() < 0.3
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("shards", [1, 2])
+def test_an_exact_exchange_brings_back_the_values_of_a_share_too(shards: int) -> None:
+    """Where messages are lost, the mean of each shard stays."""
+    protocol = ProtocolConfig(exact=True, shards_per_push=shards)
+    end = end_of(SGP, "exponential", "lossy", steps=300, protocol=protocol, shards=shards)
+    assert end.reading.traffic.refusals > 0
+    assert np.abs(end.x).max() < 1e-10
 
 
 def weights_of(emission: str, p: float, size: int) -> tuple[float, float]:
