@@ -189,7 +189,6 @@ DIGITS = ("--task", "digits", "--steps", "40", "--set", "eval_every=20", "--set=
 LARGE = ("--task", "noisytask:large", *JOURNALED[2:])
 TRACKING = ("--rule", "gradient-tracking", "--lr", "0.00001", "--set", "momentum=0")
 SHARDS = ("--set=exact", "--set=shards=3", "--set=shards_per_push=2", "--set=shard_order=random")
-CLOCK = ("--total-steps", "120", "--set=lr_schedule=cosine:warmup=0.1,floor=0.05")
 COSINE = "--set=lr_schedule=cosine:warmup=0.2"
 LOADED = ("--partition", "iid", "--set=journal")
 
@@ -201,8 +200,7 @@ LOADED = ("--partition", "iid", "--set=journal")
     [
         # Datasets of one's own, augmentation and mixed precision.
         (2, (*RULE, "--task", "noisytask:loaded", *LOADED), ("mix ",)),
-        # Rates that fall with the steps of all, and some shards of a push in exact mode.
-        (3, (*QUICK, *SHARDS, *CLOCK, "--slow", "1:3"), ("snapshot x of shard 2",)),
+        (3, (*QUICK, *SHARDS), ("snapshot x of shard 2",)),
         (3, (*LARGE, "--rule", "diloco:h=3"), ("combine ",)),
         (3, (*DIGITS, "--rule", "gosgd:p=0.5,robust=clip:tau=1"), ("mix ",)),
         (3, (*DIGITS, "--rule", "gosgd:p=0.5,layers=3"), ("snapshot x of shard 2",)),
@@ -251,12 +249,16 @@ def test_learning_rates_follow_the_steps_of_the_swarm_and_do_so_again(
     launched(*given, settings=settings)
     schedule, full = parse_lr_schedule(text), load_task("digits", seed=0).lr
     rates = [full * schedule.after(steps, total) for steps in range(total)]
-    for index in range(2):
-        rows = read_metrics(run / "peers" / f"peer-{index}" / "metrics.jsonl")
+    peers = [read_metrics(run / "peers" / f"peer-{index}" / "metrics.jsonl") for index in range(2)]
+    for rows in peers:
         known = [row["swarm_steps"] for row in rows]
         assert [steps >= total for steps in known] == [False] * (len(known) - 1) + [True]
-        assert any(row["swarm_steps"] > row["step"] for row in rows)
         assert [row["lr"] for row in rows[1:]] == pytest.approx([rates[n] for n in known[:-1]])
+        # Before its first step, the other may have taken some.
+        assert any(rows[0]["lr"] == pytest.approx(rate) for rate in rates[: known[0]])
+    assert sum(rows[-1]["step"] for rows in peers) >= total
+    # However slow one of them was, the other's steps count.
+    assert any(row["swarm_steps"] > row["step"] for rows in peers for row in rows)
     found = replay(run)
     assert found.identical and all(peer.compared for peer in found.peers), found.difference
 
@@ -409,7 +411,9 @@ def test_a_journal_that_lost_its_end_is_told_from_one_of_a_killed_peer(copy: Pat
     with pytest.raises(ConfigError, match="given twice"):
         replay(copy)
     journal.unlink()
-    whys = [peer.why for peer in replay(copy).peers]
+    found = replay(copy)
+    assert found.difference is None and not found.identical
+    whys = [peer.why for peer in found.peers]
     assert any("of peer-2" in why and "that journal is not here" in why for why in whys)
 
 
