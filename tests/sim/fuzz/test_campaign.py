@@ -91,6 +91,9 @@ def test_a_campaign_ends_when_too_many_seeds_have_failed_and_shrinks_one_of_a_ki
     failure = campaign.failed[0].failure
     assert failure.invariant == "error"
     assert failure.what.startswith("KeyError: 'x' (test_campaign.py:")
+    config = CampaignConfig(seeds=(0,), mutant=broken_everywhere, shrink=False)
+    (whole,) = run_campaign(config).failed
+    assert not whole.shrunk and whole.spec == config.spec(0)
 
 
 def test_a_full_campaign_says_what_it_never_met(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +159,15 @@ class Hasty(State):
 def abandon(protocol: Protocol) -> None:
     """Let it say goodbye as soon as it has pushed everything, whatever becomes of that."""
     setattr(protocol.state, "__class__", Hasty)  # noqa: B010
+
+
+@pytest.mark.extended
+def test_nothing_needs_torch() -> None:
+    program = (
+        "import sys; from rumor.sim.fuzz import CampaignConfig, run_campaign\n"
+        "run_campaign(CampaignConfig(seeds=(0,), workers=2)); assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.extended

@@ -69,7 +69,10 @@ def test_a_violation_ends_with_status_1_and_a_command_that_repeats_it(fuzz: Fuzz
     *_, left, again = done.stdout.splitlines()
     assert re.match(r"What is left of it: [0-3] faults?, \d+ workers\. Once more:", left)
     # What happened last at whom it concerns.
-    assert "accepted" in done.stdout.partition("\nWhat is left")[0].splitlines()[-1]
+    last = done.stdout.partition("\nWhat is left")[0].splitlines()[-1]
+    at_s = re.search(r"^Seed \d+ broke I3 at ([\d.]+) s", done.stdout, re.MULTILINE)
+    assert at_s and float(last.split()[0]) == pytest.approx(float(at_s[1]), abs=1e-3)
+    assert "accepted" in last
     # Told as soon as it is found; where seeds take long, their number was told before.
     *before, news = done.stderr.splitlines()
     assert re.match(r"seed \d+ broke I3 at [\d.]+ s: ", news)

@@ -1,7 +1,4 @@
-"""What the watch looks for: damage that is done to a small swarm is seen within a second.
-
-What each fault does is frozen in traces.txt.
-"""
+"""What the watch looks for: damage that is done to a small swarm is seen within a second."""
 
 from collections.abc import Callable
 

@@ -5,7 +5,9 @@ from functools import cache
 import pytest
 
 from rumor.sim.fuzz import OPTIONS, Scenario, draw
+from rumor.sim.fuzz.scenario import workers_of
 from rumor.sim.fuzz.scenario.faults import AIMS
+from rumor.train.faults.schedule import ATTACKS, KINDS, check_faults
 
 SEEDS = range(200)
 
@@ -51,3 +53,18 @@ def test_leaving_an_option_out_shifts_no_other_draw(option: str) -> None:
             assert less.ahead_s == full(seed).ahead_s
         for name in {"tells", "orderly"} - {option}:
             assert getattr(less, name) == getattr(full(seed), name)
+
+
+@pytest.mark.extended
+def test_faults_of_every_kind_are_drawn_for_peers_of_the_swarm() -> None:
+    drawn = [draw(seed, 6) for seed in SEEDS]
+    kinds = [{fault.kind for fault in scenario.faults} for scenario in drawn]
+    assert set.union(*kinds) == set(KINDS) - set(ATTACKS)
+    for scenario in drawn:
+        check_faults(scenario.faults, scenario.peers)
+        # Somebody always listens.
+        assert "p0" not in scenario.dial_out
+    # The sum of all models, which exact mode keeps, would not be a number.
+    exact = [found for scenario, found in zip(drawn, kinds, strict=True) if scenario.config.exact]
+    assert exact and "diverge" not in set.union(*exact)
+    assert {workers_of(seed, 6) for seed in SEEDS} == {2, 3, 4, 5, 6}

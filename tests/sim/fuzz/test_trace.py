@@ -12,6 +12,7 @@ import pytest
 
 from rumor.sim.fuzz import draw
 from rumor.sim.fuzz.scenario import workers_of
+from rumor.sim.fuzz.trace import canonical
 from rumor.sim.fuzz.trial import run
 
 PATH = Path(__file__).with_name("traces.txt")
@@ -34,6 +35,11 @@ def test_decisions_are_those_that_were_frozen(line: str) -> None:
 @pytest.mark.parametrize("line", LONG, ids=lambda line: line.split()[0])
 def test_decisions_of_more_seeds_are_those_that_were_frozen(line: str) -> None:
     assert traced(int(line.split()[0])) == line
+
+
+def test_what_has_no_form_is_refused() -> None:
+    with pytest.raises(TypeError, match="no form for object"):
+        canonical(object())
 
 
 if __name__ == "__main__":
