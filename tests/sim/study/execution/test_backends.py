@@ -91,14 +91,17 @@ def test_processes_of_this_machine_give_the_same_bytes(
     assert tables_of(folder) == expected
 
 
-def called(*words: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+def studied(
+    study: str, folder: Path, backend: str, *, cwd: Path
+) -> "subprocess.CompletedProcess[str]":
     """A Python of its own: what has other processes leaves threads, sockets and handlers behind."""
-    command = [sys.executable, *words]
+    command = [sys.executable, "-m", "rumor.cli", "study", study, "--out", str(folder)]
+    command += ["--backend", backend, "--jobs", "2", "--no-report"]
     given: Any = {"capture_output": True, "text": True, "timeout": LIMIT_S, "check": False}
     return subprocess.run(command, cwd=cwd, **given)
 
 
-RAY = ("--backend", "ray", "--jobs", "2", "--no-report")
+NO_RAY = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 
 
 @pytest.fixture
@@ -186,18 +189,11 @@ def test_a_trial_that_kills_its_dask_worker_fails_alone(
     "backend",
     [
         pytest.param("loky", marks=pytest.mark.extended),
-        pytest.param(
-            "ray",
-            marks=[
-                *(pytest.mark.cluster, pytest.mark.slow),
-                pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed"),
-            ],
-        ),
+        pytest.param("ray", marks=[pytest.mark.cluster, pytest.mark.slow, NO_RAY]),
     ],
 )
 def test_a_trial_that_kills_its_process_fails_alone(deadly: Path, backend: str) -> None:
-    words = ("--backend", backend, "--jobs", "2", "--no-report")
-    done = called("-m", "rumor.cli", "study", "deadly.toml", "--out", "a", *words, cwd=Path.cwd())
+    done = studied("deadly.toml", Path("a"), backend, cwd=Path.cwd())
     assert done.returncode == 1 and "1 trial failed" in done.stderr, done.stderr
     # What was killed along with it is tried again, alone.
     assert_only_the_second_failed(load_results(Path("a")))
@@ -205,11 +201,10 @@ def test_a_trial_that_kills_its_process_fails_alone(deadly: Path, backend: str) 
 
 @pytest.mark.live
 @pytest.mark.cluster
-@pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
+@NO_RAY
 def test_ray_gives_the_same_bytes(tmp_path: Path, expected: tuple[bytes, ...]) -> None:
     folder = tmp_path / "ray"
-    words = ("-m", "rumor.cli", "study", "mine.toml", "--out", str(folder), *RAY)
-    done = called(*words, cwd=tmp_path)
+    done = studied("mine.toml", folder, "ray", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert tables_of(folder) == expected
 
