@@ -60,8 +60,9 @@ def test_a_swarm_takes_the_spec_as_well() -> None:
 def test_p_in_the_spec_is_p_next_to_it() -> None:
     spec, short = ran("gosgd:p=0.5,emission=adaptive"), ran("gosgd", p=0.5, emission="adaptive")
     assert spec.summary["digest"] == short.summary["digest"] != ran("gosgd").summary["digest"]
-    for name in ("rule", "rule_spec", "p", "emission"):
-        assert spec.summary[name] == short.summary[name]
+    keys = ("rule", "rule_spec", "p", "emission")
+    told = ["gosgd", "gosgd:p=0.5,emission=adaptive", 0.5, "adaptive"]
+    assert [spec.summary[key] for key in keys] == [short.summary[key] for key in keys] == told
 
 
 @pytest.mark.parametrize("rule", ["nope", f"{MINE}:every=0", "sgp:p=1"])

@@ -406,6 +406,7 @@ MISUSES: list[tuple[Callable[[Swarm], object], str]] = [
     (lambda s: s.crash("peer-1"), "'peer-1' does not run, it crashed at 1 s; running: peer-0"),
     (lambda s: s.restart("peer-0"), "'peer-0' still runs"),
     (lambda s: s.cut("peer-0", ["nobody"]), "no peer 'nobody'"),
+    (lambda s: s.heal("nobody"), "no peer 'nobody'"),
     (lambda s: s.accuracy(), "'tiny' measures no accuracy"),
     (lambda s: s.loss("nobody"), "no peer 'nobody'"),
     (lambda s: s.slow("peer-0", 0.0), "factor is 0.0"),

@@ -478,6 +478,10 @@ def replaced(model: Outside, outputs: Tensor) -> float:
     return 0.0
 
 
+def more_when_lent(model: Outside, outputs: Tensor) -> Tensor:
+    return outputs * (0.0 if isinstance(model.last.weight, nn.Parameter) else 0.1)
+
+
 def hooked(on: str) -> nn.Module:
     model = nn.Linear(64, 10)
     if on == "parameter":
@@ -528,10 +532,14 @@ def outside(what: Callable[[Outside, Tensor], Any]) -> dict[str, Any]:
         (outside(counted), "changes attributes"),
         (outside(lambda m, x: m.hidden.data.add_(1)), "torch.vmap"),
         (outside(replaced), "not those of one step after another"),
+        (outside(more_when_lent), "not those of one step after another"),
         ({"model": lambda: hooked("parameter")}, "hooks"),
         ({"model": lambda: hooked("module")}, "hooks"),
         ({"model": unused}, "spare has no gradient"),
-        ({"model": lambda: classifier(nn.Linear(64, 9), nn.Linear(9, 9).double())}, "dtypes"),
+        (
+            {"model": lambda: classifier(nn.Linear(64, 9), nn.Linear(9, 9).double())},
+            "several dtypes",
+        ),
         ({"model": lambda: nn.Linear(64, 10).bfloat16()}, "bfloat16"),
         ({"loss": Counted()}, "changes attributes"),
         ({"optimizer": clipped}, "its optimizer"),

@@ -65,6 +65,7 @@ def test_steps_vary_as_they_did_and_not_at_all_where_that_is_next_to_nothing() -
         ({"peers": "many"}, "peers is 'many': it must be a list"),
         ({"peers": [{"id": "a"}]}, r"peers\[0\] needs step_s"),
         ({"peers": [{"id": "a", "step_s": 0}]}, r"peers\[0\]: step_s is 0: it must be above 0"),
+        ({"peers": [{"id": "a", "step_s": 1, "step_s_cv": -1}]}, "step_s_cv is -1"),
         ({"peers": [{"id": "", "step_s": 1}]}, "id is empty"),
         ({"settings": {"leraning": 1}}, "settings has 'leraning', which is not a setting"),
         ({"settings": {"workers": 4}}, "settings has 'workers'"),

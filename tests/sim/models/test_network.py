@@ -43,6 +43,15 @@ def refusal(path: Path, content: object) -> str:
     return text.removeprefix(f"network {path}: ")
 
 
+def test_presets_get_worse_from_first_to_last() -> None:
+    assert list(PRESETS) == ["ideal", "datacenter", "lan", "wan", "lossy"]
+    networks = list(PRESETS.values())
+    assert networks == sorted(networks, key=lambda network: network.latency_s)
+    rates = [network.bandwidth_mbit or math.inf for network in networks]
+    assert rates == sorted(rates, reverse=True)
+    assert [network.loss > 0 for network in networks] == [False, False, False, True, True]
+
+
 @pytest.mark.parametrize("config", [FULL, *PRESETS.values()])
 def test_a_file_says_all_that_a_network_is(config: NetworkConfig, tmp_path: Path) -> None:
     assert read_network(write(tmp_path / "net.json", as_table(config))) == config
@@ -84,6 +93,7 @@ def test_an_unknown_network_is_answered_with_those_there_are(name: str, words: s
         ({"preset": "lann"}, "preset is 'lann': it must be one of ideal, datacenter, lan"),
         ({"preset": ["lan"]}, "preset is ['lan']: it must be one of"),
         ({"latency_s": None}, "latency_s is None: it must be a number"),
+        ({"downlink_mbit": -5}, "downlink_mbit is -5: it must be above 0"),
         ({"hosts": {}}, "hosts is {}: it must be a list of tables"),
         ({"hosts": [["0", "1"]]}, 'hosts[0] is ["0", "1"]: it must be a table'),
         ({"hosts": [{"bandwidth_mbit": 5}]}, "hosts[0] needs workers"),

@@ -78,6 +78,13 @@ def test_arrays_of_different_lengths_are_no_run() -> None:
         replace(run, series={**run.series, "loss": np.zeros(2)})
 
 
+def test_it_says_in_a_line_what_it_is() -> None:
+    shown = repr(made_up())
+    assert shown.startswith("<Run: digits on 64 workers, exponential, gosgd with p = 0.1 per step")
+    assert "accuracy 0.9" in shown and "\n" not in shown
+    assert "1 worker," in repr(made_up(workers=1, p=None))
+
+
 def test_when_an_accuracy_was_reached_is_when_it_was_first_measured() -> None:
     series = {"time_s": np.arange(4.0), "accuracy": np.array([0.1, np.nan, 0.9, 0.8])}
     assert (time_to(series, 0.8), time_to(series, 0.95)) == (2.0, None)

@@ -52,6 +52,10 @@ def test_a_metric_with_a_curve_from_outside_has_a_curve(monkeypatch: pytest.Monk
     assert curves_of(results_of({"rule": ["gosgd"]}).results)[-1] is metric
 
 
+def test_no_two_metrics_have_one_title() -> None:
+    assert len({metric.title for metric in METRICS.values()}) == len(METRICS)
+
+
 def result(loss: tuple[float | None, ...], **summary: float) -> Result:
     series = {"loss": loss, "time_s": (0.0, 1.0, 2.0, 3.0), "bytes_sent": (0.0, 5.0, 7.0, 9.0)}
     trial = Trial(labels={}, settings={"seed": 0})

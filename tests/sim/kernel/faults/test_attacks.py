@@ -138,6 +138,7 @@ def test_attacks_go_with_other_faults() -> None:
             [attack("ipm")],
             "ipm forges models, and rule 'gradient-tracking'",
         ),
+        ({}, [attack("far", strength=0)], "a number above 0 and finite"),
     ],
 )
 def test_what_cannot_be_attacked_is_told(

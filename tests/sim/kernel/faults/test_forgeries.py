@@ -6,6 +6,7 @@ import pytest
 from rumor.gossip import ConfigError
 from rumor.sim.kernel.faults import forgeries
 from rumor.sim.kernel.faults.forgeries import Forgery, Sight
+from rumor.train.faults.schedule import KINDS
 
 RNG = np.random.default_rng(5)
 OWN, TARGET, HONEST = RNG.normal(size=6), RNG.normal(size=6), RNG.normal(size=(3, 6))
@@ -65,3 +66,9 @@ def test_no_numbers_are_no_numbers_and_nothing_is_too_large_to_be_made() -> None
     assert np.isnan(forgeries.nan(SIGHT, 1.0)).all()
     forgery = Forgery(forgeries.sign_flip, 1e308, 1, (2,), (0.5,), 0.5)
     assert np.isinf(forgery.of(1e300 * OWN, TARGET, HONEST)).all()
+
+
+def test_an_attack_says_how_strong_it_is_by_default() -> None:
+    for name, kind in KINDS.items():
+        if kind.is_attack and "strength" in kind.takes and kind.strength is not None:
+            assert f"({kind.strength:,g})" in kind.help, name

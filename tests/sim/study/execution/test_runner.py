@@ -208,7 +208,7 @@ def test_a_study_that_cannot_run_is_told_before_anything_is_written(tmp_path: Pa
             run(tmp_path / "a", study=study)
     assert not (tmp_path / "a").exists()
     run(tmp_path / "a")
-    with pytest.raises(ConfigError, match="resume it with --resume"):
+    with pytest.raises(ConfigError, match=r"another run \(study\.json\): resume it with --resume"):
         run(tmp_path / "a")
 
 
