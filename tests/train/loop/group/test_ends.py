@@ -118,11 +118,8 @@ def test_a_follower_that_dies_within_an_exchange_loses_no_weight(
     with nodes() as make:
         plain = make("plain", until_stopped, tmp_path / "plain", name="plain")
         (address, _), *_ = plain.all_told()
-        node = make(
-            *("fsdp", until_stopped, tmp_path / "node"),
-            **{"name": "node", "join": address, "dies_in": dies_in},
-            p=1.0 if dies_in == "take" else 0.0,
-        )
+        given = {"name": "node", "join": address, "p": 1.0 if dies_in == "take" else 0.0}
+        node = make("fsdp", until_stopped, tmp_path / "node", dies_in=dies_in, **given)
         assert node.told()[0]  # its address
         while (told := node.told()) == "trains":
             pass

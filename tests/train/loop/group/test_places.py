@@ -106,7 +106,8 @@ class Spread:
     def part(self, whole: Tensor) -> Tensor:
         made: Tensor = DTensor.from_local(
             part_of(whole, self.placements, self.sizes, self.at),
-            *(init_device_mesh("cpu", self.sizes), self.placements),
+            init_device_mesh("cpu", self.sizes),
+            self.placements,
             run_check=False,
             shape=whole.shape,
             stride=whole.stride(),

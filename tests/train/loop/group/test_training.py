@@ -15,7 +15,7 @@ from rumor.train import Peer, PeerConfig
 
 from .processes import KINDS, layers, nodes, numbers, spread
 
-pytestmark = [pytest.mark.live, pytest.mark.extended]
+pytestmark = pytest.mark.live
 
 Tell = Callable[[Any], None]
 
@@ -58,6 +58,7 @@ def train_alone(rank: int, tell: Tell, *, kind: str, policy: str) -> None:
     tell((found, numbers(model), numbers(whole), numbers(ours)))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("kind", "policy"),
     [("ddp", ""), ("fsdp3", ""), ("hsdp", ""), ("tp", "")]
@@ -116,7 +117,10 @@ def take_part(
 NEWCOMERS = dict(zip(KINDS, [*KINDS][1:] + [*KINDS][:1], strict=True))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.extended] if kind != "ddp" else []) for kind in KINDS],
+)
 def test_peers_of_two_kinds_train_together(tmp_path: Path, kind: str) -> None:
     with nodes() as make:
         first = make(kind, take_part, tmp_path / "a", index=0, lr=0.0)
@@ -193,6 +197,7 @@ def begin(rank: int, tell: Tell, *, kind: str, seed: int, join: str = "") -> Non
         peer.merge()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_a_newcomer_gets_buffers_and_extra_state_at_all_processes(
     tmp_path: Path, kind: str
@@ -203,25 +208,3 @@ def test_a_newcomer_gets_buffers_and_extra_state_at_all_processes(
         (told, *others) = first.all_told() + second.all_told()
         assert told[1:3] == (1, 3) and others == [told] * 3
         assert {*first.end(), *second.end()} == {0}
-
-
-def stay(rank: int, tell: Tell, *, kind: str) -> None:
-    model = spread(layers(rank if kind == "ddp" else 0), kind)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with Peer(model, PeerConfig(rule=GoSGD(p=0.0))) as peer:
-        for step in range(3):
-            descend(model, optimizer, batch(step, kind, rank))
-            peer.step()
-        before = numbers(model)
-        peer.merge()
-        tell(numbers(model) == before)
-    tell(numbers(model) == before)
-
-
-@pytest.mark.extended
-@pytest.mark.parametrize("kind", ["ddp", "fsdp", "tp"])
-def test_a_merge_without_an_exchange_leaves_the_model_as_it_is(tmp_path: Path, kind: str) -> None:
-    with nodes() as make:
-        node = make(kind, stay, tmp_path / "meet")
-        assert node.all_told() + node.all_told() == [True] * 4
-        assert node.end() == [0, 0]
