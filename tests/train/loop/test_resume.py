@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from rumor.gossip import ConfigError, TrainingError
 from rumor.gossip.weight import ONE
-from rumor.train import PeerConfig
+from rumor.train import PeerConfig, Task, load_task
 from rumor.train.config import RunConfig
 from rumor.train.loop.report import Report
 from rumor.train.loop.trainer import run
@@ -22,6 +23,16 @@ from rumor.train.storage.ledger_file import read_ledgers
 from .test_trainer import tensors
 
 pytestmark = pytest.mark.live
+
+
+def dropped(*, seed: int = 0) -> Task:
+    """Digits, by a model with statistics that draws random numbers."""
+
+    def model() -> nn.Module:
+        drawing = nn.BatchNorm1d(16), nn.Dropout(0.3)
+        return nn.Sequential(nn.Linear(64, 16), *drawing, nn.Linear(16, 10))
+
+    return replace(load_task("digits", seed=seed), model=model)
 
 
 def solo(out: Path, **changes: Any) -> PeerConfig:
@@ -46,12 +57,14 @@ def ended(tmp_path: Path) -> Path:
 
 @pytest.mark.extended
 @pytest.mark.parametrize(
-    ("optimizer", "schedule"), [(None, "constant"), ("adamw", "cosine:warmup=0.1")]
+    ("task", "optimizer", "schedule"),
+    [("digits", None, "constant"), (f"{__name__}:dropped", "adamw", "cosine:warmup=0.1")],
 )
 def test_a_lone_peer_that_resumes_ends_with_the_same_bits(
-    optimizer: str | None, schedule: str, tmp_path: Path
+    task: str, optimizer: str | None, schedule: str, tmp_path: Path
 ) -> None:
-    config = RunConfig(steps=120, total_steps=121, optimizer=optimizer, lr_schedule=schedule)
+    given: dict[str, Any] = {"task": task, "optimizer": optimizer, "lr_schedule": schedule}
+    config = RunConfig(steps=120, total_steps=121, **given)
     run(config, solo(tmp_path / "whole"))
     run(replace(config, steps=70), solo(tmp_path / "halves"))
     report = run(replace(config, resume=True), solo(tmp_path / "halves"))

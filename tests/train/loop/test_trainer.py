@@ -19,6 +19,7 @@ from rumor.train.config import RunConfig
 from rumor.train.loop import learner as module
 from rumor.train.loop.learner import Learner
 from rumor.train.loop.trainer import run
+from rumor.train.storage.journal import JOURNAL
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger
 from rumor.train.tasks.data import Sampler
@@ -77,6 +78,7 @@ def test_the_folder_tells_what_happened_and_loggers_the_same(tmp_path: Path) -> 
     assert own.run is not None and own.run.folder == tmp_path
     assert (own.run.config["task"], own.run.config["steps"]) == ("digits", 60)
     assert own.summaries == [report.as_json()]
+    assert not (tmp_path / JOURNAL).exists()
 
 
 @pytest.mark.extended
