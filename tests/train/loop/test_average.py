@@ -46,7 +46,7 @@ class Scattered:
 
 
 class Net(nn.Module):
-    """A layer and one that is tied to it, a transposed and a frozen one, and statistics."""
+    """A layer and two that are tied to it, a transposed and a frozen one, and statistics."""
 
     def __init__(self, seed: int, width: int = 7) -> None:
         super().__init__()
@@ -54,6 +54,8 @@ class Net(nn.Module):
         self.first = nn.Linear(width, width)
         self.tied = nn.Linear(width, width)
         self.tied.weight = self.first.weight
+        self.by_data = nn.Linear(width, width)
+        self.by_data.weight.data = self.first.weight.data
         self.turned = nn.Linear(2, width)
         self.turned.weight = nn.Parameter(torch.randn(2, width).t())
         self.norm = nn.BatchNorm1d(width)

@@ -243,7 +243,9 @@ def test_a_copy_may_bring_registers_before_local_buffers_and_anchor() -> None:
     donor.keep_anchor()
     donor_module(torch.randn(8, 5))
     late = donor.snapshot(("x", "y"), form)
+    means = [(own + theirs) / 2 for own, theirs in zip(newcomer.flats, donor.flats, strict=True)]
     newcomer.mix(late, 0.5, form)
+    torch.testing.assert_close(list(newcomer.flats), means)
     assert torch.equal(newcomer.snapshot("y"), donor.snapshot("y"))
     assert newcomer.kept_anchor() != donor.kept_anchor()
     assert newcomer_module.state_dict()["norm.num_batches_tracked"].item() == 1
