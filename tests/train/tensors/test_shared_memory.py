@@ -175,8 +175,11 @@ def test_pages_are_locked_until_they_are_unmapped_if_they_can_be(
     runtime = FakeRuntime(refusal)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
-    place = (buffer := Segments().make(SIZE, pinned=True)).data_ptr()
-    assert runtime.locked == ({} if refusal else {place: SIZE})
+    pool = Segments()
+    name = pool.name_of(buffer := pool.make(SIZE, pinned=True))
+    assert runtime.locked == ({} if refusal else {buffer.data_ptr(): SIZE})
+    found = opened(name)
+    assert found is not None and bool((buffer.fill_(4) == found).all())
     view = buffer[100:]
     del buffer
     gc.collect()

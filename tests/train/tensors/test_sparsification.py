@@ -67,11 +67,11 @@ def kinds(n: int) -> dict[str, Tensor]:
     # The sample sees only the large moves, and takes them for usual.
     sampled = torch.rand(n, generator=generator)
     sampled[:: n // topk._SAMPLE | 1] += 1
-    return {
+    few = {f"{missing} too few": (last < k - missing).float() for missing in (-1, 0, 1, 2)}
+    return few | {
         "normal": torch.randn(n, generator=generator),
         "none": torch.zeros(n),
         "a few": rows,
-        **{f"{missing} too few": (last < k - missing).float() for missing in (-1, 0, 1, 2)},
         "all equal": torch.full((n,), 0.5),
         "three values": steps,
         "heavy tails": torch.randn(n, generator=generator) ** 9,

@@ -128,24 +128,42 @@ def pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 
 
 @pytest.mark.parametrize("frame_bytes", [64, 4096, 4100, 1 << 20])
-@pytest.mark.parametrize("fraction", [0.25, 1.0])
+@pytest.mark.parametrize(
+    ("wire", "shard", "fraction"),
+    [
+        ("float32", 0, 0.25),
+        ("float32", 2, 1.0),
+        ("bfloat16", 1, 0.25),
+        ("int8", 2, 1.0),
+        ("topk:0.1", 0, 0.25),
+    ],
+)
 def test_any_frames_are_mixed_as_their_snapshot(
-    pages: str, frame_bytes: int, fraction: float
+    pages: str, frame_bytes: int, wire: str, shard: int, fraction: float
 ) -> None:
-    sender, receiver, expected = Vector(model(1)), Vector(model()), Vector(model())
-    store, payload = TensorStore(receiver), sender.snapshot()
-    size = payload.numel()
+    given: dict[str, Any] = {"shards": 3, "keeps_anchor": True, "sends_topk": True}
+    sender, receiver, expected = (Vector(model(), **given) for _ in range(3))
+    store, taken, form = TensorStore(receiver), TensorStore(drifted(sender), rounding), Form(wire)
+    size, share = form.size_bytes(sender.schema, shard), ShareId("b", 1, 1, shard)
+    taken.take(Snapshot(1, "x", form, shard))
+    frame = taken.frame_of(send(1, size))
+    assert frame is not None
+    payload = torch.frombuffer(bytearray(frame), dtype=torch.uint8)
     for start in reversed(range(0, size, frame_bytes)):
-        stage = Stage(SHARE, start, size)
-        receive(store, payload[start : start + frame_bytes], stage)
-    assert store.is_sound(SHARE, b"") and staged_bytes(receiver) == size
-    assert store.measured(Measure((SHARE,)))[SHARE] > 0
-    store.mix(Mix(SHARE, fraction))
-    expected.mix(payload, fraction)
+        receive(store, payload[start : start + frame_bytes], Stage(share, start, size, form))
+    assert store.is_sound(share, b"") and staged_bytes(receiver) == size
+    # What is converted to be mixed is copied anyway.
+    is_copied = pages == "copied" or wire != "float32"
+    assert isinstance(store._shares[share].payload, Tensor) is is_copied
+    if wire == "float32":
+        assert store.measured(Measure((share,)))[share] > 0
+    store.mix(Mix(share, fraction, form))
+    expected.mix(payload, fraction, form, shard)
     assert torch.equal(receiver.flats[0], expected.flats[0])
+    assert not torch.equal(receiver.flats[0], Vector(model()).flats[0])
     assert staged_bytes(receiver) == 0
     with pytest.raises(LocalProtocolError, match="mixed before"):
-        store.mix(Mix(SHARE, fraction))
+        store.mix(Mix(share, fraction, form))
 
 
 def test_a_damaged_frame_does_not_count_and_may_come_again(pages: str) -> None:
