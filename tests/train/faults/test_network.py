@@ -156,6 +156,8 @@ def test_connections_that_are_reset_again_and_again_let_shares_through_in_betwee
     [
         fault(2.0, "loss", rate=0.3),
         fault(2.0, "duplicate", rate=0.5),
+        fault(2.0, "replay", rate=0.2, for_s=10.0),
+        fault(2.0, "delay", by_s=0.5),
         fault(2.0, "cut", peer=1, one_way=True, for_s=15.0),
     ],
     ids=lambda trouble: str(trouble["kind"]),

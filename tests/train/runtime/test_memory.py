@@ -12,6 +12,7 @@ from rumor.train import Peer
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.tensors import buffers
 from rumor.train.tensors.buffers import Memory
+from rumor.train.tensors.vector import Vector
 
 from ...waiting import until
 from ..members import Member, accounts, settings, swarm
@@ -55,6 +56,22 @@ def test_the_bound_holds_while_peers_join_exchange_and_leave(tmp_path: Path) -> 
     for rows in tables:
         assert 0 < max(row["memory_bytes"] / row["model_bytes"] for row in rows) <= 3.0
     assert max(row["no_memory"] for rows in tables for row in rows) > 0
+
+
+@pytest.mark.extended
+def test_a_newcomer_hashes_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[Vector] = []
+    anchor = Vector.anchor
+
+    def noted(vector: Vector) -> bytes:
+        hashed.append(vector)
+        return anchor(vector)
+
+    monkeypatch.setattr(Vector, "anchor", noted)
+    founder = Member(peer("a", tmp_path)).entered()
+    with swarm(founder, Member(peer("b", tmp_path, founder.address))) as members:
+        assert len({member.peer.stats().swarm for member in members}) == 1
+    assert len(hashed) == 1 and hashed[0] is founder.peer._vector
 
 
 @pytest.mark.extended
