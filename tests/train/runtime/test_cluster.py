@@ -226,6 +226,10 @@ def test_a_torchrun_on_each_node_of_slurm_that_knows_no_other_is_warned_of(
     [
         ("login", ["login"]),
         ("10.0.0.[1-3]", ["10.0.0.1", "10.0.0.2", "10.0.0.3"]),
+        (
+            "node[01-03,7],gpu-a[1-2]b",
+            ["node01", "node02", "node03", "node7", "gpu-a1b", "gpu-a2b"],
+        ),
         ("r[1-2]n[08-10]", ["r1n08", "r1n09", "r1n10", "r2n08", "r2n09", "r2n10"]),
         ("n[098-101]", ["n098", "n099", "n100", "n101"]),
         ("[1-2].rack", ["1.rack", "2.rack"]),
@@ -233,6 +237,10 @@ def test_a_torchrun_on_each_node_of_slurm_that_knows_no_other_is_warned_of(
 )
 def test_a_list_is_written_out(text: str, hosts: list[str]) -> None:
     assert list(expand(text)) == hosts
+
+
+def test_counts_are_written_out() -> None:
+    assert expand_counts("72(x3),8,128(x2)") == (72, 72, 72, 8, 128, 128)
 
 
 @pytest.mark.parametrize(
@@ -249,4 +257,3 @@ def test_what_is_no_list_of_hosts_or_counts_is_refused(
     for text in texts:
         with pytest.raises(ConfigError, match=says):
             read(text)
-    assert expand_counts("72(x3),8,128(x2)") == (72, 72, 72, 8, 128, 128)

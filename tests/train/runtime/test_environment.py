@@ -73,11 +73,12 @@ def test_arguments_of_the_peer_win_over_the_environment(monkeypatch: pytest.Monk
         ({"RULE": "gosgd:p=2"}, "RUMOR_RULE: p is 2.0: it must be in [0, 1]"),
         ({"TOPOLGY": "1"}, "there is no such setting, did you mean 'RUMOR_TOPOLOGY'?"),
         ({"PROTOCOL": "1"}, "there is no such setting"),
-        *(({name: ""}, f"RUMOR_{name} is empty: unset it") for name in ("JOIN", "SEED", "RESUME")),
-        *(
-            ({"INDEX": index, "COUNT": count}, f"RUMOR_INDEX is {index} and RUMOR_COUNT {count}: ")
-            for index, count in (("2", "2"), ("-1", "2"), ("0", "0"))
-        ),
+        ({"JOIN": ""}, "RUMOR_JOIN is empty: unset it"),
+        ({"SEED": ""}, "RUMOR_SEED is empty: unset it"),
+        ({"RESUME": ""}, "RUMOR_RESUME is empty: unset it"),
+        ({"INDEX": "2", "COUNT": "2"}, "RUMOR_INDEX is 2 and RUMOR_COUNT 2: "),
+        ({"INDEX": "-1", "COUNT": "2"}, "RUMOR_INDEX is -1 and RUMOR_COUNT 2: "),
+        ({"INDEX": "0", "COUNT": "0"}, "RUMOR_INDEX is 0 and RUMOR_COUNT 0: "),
     ],
 )
 def test_what_makes_no_sense_is_named(variables: dict[str, str], message: str) -> None:
