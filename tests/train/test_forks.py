@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from torch import nn
 
+from rumor.gossip.errors import LocalProtocolError
 from rumor.train import Peer, PeerConfig
+
+from ..waiting import until
 
 pytestmark = pytest.mark.live
 
@@ -116,16 +119,24 @@ def test_a_child_that_outlives_the_peer_cannot_use_it_and_holds_no_folder_and_no
         assert peer.address is not None
         port = int(peer.address.rpartition(":")[2])
         if (child := os.fork()) == 0:
-            os.close(writing)
-            with suppress(BaseException):
-                peer.step()
+            try:
+                os.close(writing)
+                with pytest.raises(LocalProtocolError, match="was forked from that of peer anna"):
+                    peer.step()
+                os.read(reading, 1)
+                os._exit(0)
+            finally:
                 os._exit(1)
-            os.read(reading, 1)
-            os._exit(0)
-    try:
-        with socket.socket() as probe:
+
+    def is_free() -> bool:
+        with socket.socket() as probe, suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
+            return True
+        return False
+
+    try:
+        until(is_free)  # another program may have it for a while
         again = Peer(nn.Linear(2, 1), config)
         assert again.resume()
         with again:

@@ -37,8 +37,8 @@ def founder(tmp_path: Path) -> Iterator[Member]:
 
 
 def test_founders_end_in_one_swarm_and_no_unit_is_lost(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"rendezvous": tmp_path / "r", "founders": 4, "rule": GoSGD(p=1.0)}
-    members = [member(1.0, id, out=tmp_path / id, **given) for id in "abcd"]
+    given: dict[str, Any] = {"rendezvous": tmp_path / "r", "founders": 4, "linger_s": LIMIT_S}
+    members = [member(1.0, id, out=tmp_path / id, rule=GoSGD(p=1.0), **given) for id in "abcd"]
     with swarm(*members):
         until(lambda: all(member.mixed() > 3 for member in members))
     assert [member.error for member in members] == [None] * 4
