@@ -153,6 +153,7 @@ def test_a_ledger_that_cannot_be_written_ends_the_peer_as_a_crash_would(
         peer.step()
     assert rumor_threads() == [] and "Traceback" not in caplog.text
     assert "leave in good order" not in caplog.text
+    assert (tmp_path / "ledger.jsonl").read_text().endswith("\n")
     assert read_ledger(tmp_path / "ledger.jsonl")[0].weight == ONE
 
 
