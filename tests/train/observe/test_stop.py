@@ -178,6 +178,7 @@ def test_one_that_disobeys_trains_on_with_all_weight(started: list[Member], tmp_
     until(lambda: started[1].peer.weight == 2.0, "the weight was handed on")
 
 
+# Without signals the loop merges; under a rule of rounds nobody waits for one that never comes.
 @pytest.mark.extended
 @pytest.mark.parametrize(
     ("rules", "signals"),
