@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
-from typing import Any
 
 from coverage import CoverageData
 
@@ -182,9 +181,11 @@ def _attempt(mutant: Mutant, tree: Path, tests: Sequence[str], limit_s: float) -
     # Compiled code is told by size and second: without this, that of another fault might be run.
     os.utime(path, ns=(0, written_ns - (1 + mutant.line) * 10**9))
     pytest = [sys.executable, "-m", "pytest", *_PYTEST, "-x", "-rfE", "--tb=no", *tests]
-    told: Any = {"cwd": tree, "env": _environment(tree), "timeout": limit_s}
+    env = _environment(tree)
     try:
-        ran = subprocess.run(pytest, **told, capture_output=True, text=True)
+        ran = subprocess.run(
+            pytest, cwd=tree, env=env, timeout=limit_s, capture_output=True, text=True
+        )
     except subprocess.TimeoutExpired:
         return "timed out", ""
     finally:

@@ -41,11 +41,13 @@ class Tank:
 
 FAULTS = {
     "comparison": {
-        *((18, "if by <= 0 or not quick:"), (18, "if by >= 0 or not quick:")),
+        (18, "if by <= 0 or not quick:"),
+        (18, "if by >= 0 or not quick:"),
         (25, "if room is not None:"),
     },
     "negation": {
-        *((18, "if not (by < 0 or not quick):"), (18, "if by < 0 or (quick):")),
+        (18, "if not (by < 0 or not quick):"),
+        (18, "if by < 0 or (quick):"),
         (25, "if not (room is None):"),
     },
     "and/or": {(18, "if by < 0 and not quick:")},
@@ -67,10 +69,21 @@ def test_each_kind_of_fault_is_planted_where_it_can_be() -> None:
     assert found == FAULTS
 
 
+def test_a_mutant_fits_only_the_source_that_it_was_made_from() -> None:
+    mutant = mutants_of("tank", SOURCE)[0]
+    with pytest.raises(ValueError, match="tank:"):
+        apply(mutant, f"\n{SOURCE}")
+
+
 def test_the_same_seed_draws_the_same_mutants_and_no_two_of_a_line() -> None:
     drawn = draw({"tank": SOURCE}, 5, seed=1)
     assert drawn == draw({"tank": SOURCE}, 5, seed=1) != draw({"tank": SOURCE}, 5, seed=2)
     assert len({mutant.line for mutant in drawn}) == 5
+
+
+def test_a_long_module_gets_more_mutants_than_a_short_one() -> None:
+    drawn = draw({"long": SOURCE * 3, "short": SOURCE}, 8, seed=1)
+    assert [mutant.module for mutant in drawn] == ["long"] * 6 + ["short"] * 2
 
 
 @pytest.mark.extended
