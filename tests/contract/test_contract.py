@@ -121,6 +121,14 @@ def greet(post: Post, end: End, other: End) -> None:
     post.until(greeted)
 
 
+def dials_out(post: ZeroMQPost, name: str, to: End) -> End:
+    """One that nobody can dial, and that has been heard."""
+    end = post.open(name, listens=False)
+    post.meet(name, to.name)
+    greet(post, end, to)
+    return end
+
+
 def count(end: End) -> int:
     return len(numbers(end.came, bulk=True)) + len(numbers(end.came, bulk=False))
 
@@ -253,9 +261,8 @@ def test_later_messages_go_through_after_many_resets(post: Post) -> None:
 def test_one_that_only_dials_out_is_answered_on_the_way_its_message_came(
     sockets: ZeroMQPost,
 ) -> None:
-    there, hidden = sockets.open("there"), sockets.open("hidden", listens=False)
-    sockets.meet("hidden", "there")
-    greet(sockets, hidden, there)
+    there = sockets.open("there")
+    hidden = dials_out(sockets, "hidden", there)
     insist(sockets, there, "hidden", 2, bulk=True)
     insist(sockets, there, "hidden", 3, bulk=False)
     sockets.until(lambda: count(hidden) == 2)
@@ -269,9 +276,8 @@ def test_one_that_only_dials_out_is_answered_on_the_way_its_message_came(
 def test_after_a_reset_one_that_only_dials_out_is_out_of_reach_until_it_speaks(
     sockets: ZeroMQPost,
 ) -> None:
-    there, hidden = sockets.open("there"), sockets.open("hidden", listens=False)
-    sockets.meet("hidden", "there")
-    greet(sockets, hidden, there)
+    there = sockets.open("there")
+    hidden = dials_out(sockets, "hidden", there)
     sockets.reset("hidden", "there")
     sockets.settle()
     for number in range(2, 22):
@@ -288,10 +294,7 @@ def test_after_a_reset_one_that_only_dials_out_is_out_of_reach_until_it_speaks(
 @pytest.mark.extended
 def test_two_that_only_dial_out_do_not_reach_each_other(sockets: ZeroMQPost) -> None:
     there = sockets.open("there")
-    one, other = (sockets.open(name, listens=False) for name in ("hidden", "other"))
-    for end in (one, other):
-        sockets.meet(end.name, "there")
-        greet(sockets, end, there)
+    one, other = (dials_out(sockets, name, there) for name in ("hidden", "other"))
     for number in range(2, 22):
         one.send("other", letter("hidden", "other", number))
         other.send("hidden", letter("other", "hidden", number, frame=frame(number)))
