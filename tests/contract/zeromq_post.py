@@ -15,7 +15,7 @@ from .post import Letter
 
 __all__ = ["End", "ZeroMQPost"]
 
-_SETTLED_S = 0.2
+_SETTLED_S = 0.4
 _UNDER_WAY_BYTES = 1_000_000
 
 

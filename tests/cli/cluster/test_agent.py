@@ -148,26 +148,29 @@ def test_it_ends_peers_or_lets_them_leave_when_it_is_told(
 @pytest.mark.parametrize(
     ("lose", "why"),
     [
-        (lambda desk: desk.hang_up(), "the connection to the launcher has ended"),
-        (lambda desk: os.kill(os.getpid(), signal.SIGHUP), "a signal came"),
-        (lambda desk: None, "nothing was heard of the launcher for 0.3 s"),
-        (lambda desk: desk.turn_away(), "the launcher does not listen any more"),
+        (lambda desk, _: desk.hang_up(), "the connection to the launcher has ended"),
+        (lambda *_: os.kill(os.getpid(), signal.SIGHUP), "a signal came"),
+        (
+            lambda _, patch: patch.setattr(module, "LOST_S", 0.1),
+            "nothing was heard of the launcher for 0.1 s",
+        ),
+        (lambda desk, _: desk.turn_away(), "the launcher does not listen any more"),
     ],
 )
 def test_peers_leave_when_the_launcher_is_lost(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, lose: Callable[[Desk], None], why: str
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+    lose: Callable[[Desk, pytest.MonkeyPatch], None],
+    why: str,
 ) -> None:
-    if "0.3 s" in why:
-        monkeypatch.setattr(module, "LOST_S", 0.3)
     # What it prints is news, which nobody may read any more.
     folder = started(desk, POLITE.replace("sleep 0.05", "sleep 0.05; echo more"))
-    thread = when(is_here(folder), lambda: lose(desk))
+    thread = when(is_here(folder), lambda: lose(desk, monkeypatch))
     assert desk.agent.run() == 1
     thread.join(LIMIT_S)
     log = (folder / "log.txt").read_text()
     assert f"rumor: {why}, so this peer is asked to leave\n" in log
-    if "0.3 s" not in why:
-        assert log.endswith("asked\n")
+    assert log.endswith("asked\n")
 
 
 def test_a_signal_while_peers_are_started_reaches_them_all(

@@ -138,7 +138,7 @@ def test_one_that_does_not_stop_is_status_1(run: Run) -> None:
 def test_where_nobody_answers_it_is_status_1_and_a_line(
     in_empty_folder: Path, command: str
 ) -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = "127.0.0.1:1"
     done = called(*command.split(), address, status=1)
     *_, line = done.stderr.splitlines()
     assert line.startswith("error: ") and f"{address} does not answer" in line
