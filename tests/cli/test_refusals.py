@@ -67,7 +67,9 @@ REFUSED = {
         ("--partition iid -n 5000", "use fewer, or partition shared"),
         ("--set memory_gib=0.000001", "GiB"),
         ("--against old", "is not the folder of a live run"),
+        ("--against live --set time_to=0", "time_to=0: it must be in (0, 1]"),
         ("--against live --set time_to=1.5", "time_to=1.5: it must be in (0, 1]"),
+        ("--against live --set tolerance=0", "tolerance=0: it must be above 0"),
         (
             "--from none.json",
             "none.json is not a calibration: `rumor calibrate -o FILE` writes one",
@@ -81,6 +83,7 @@ REFUSED = {
         ("mine.toml --backend spark", "backend is 'spark': it must be loky"),
         ("mine.toml --target 7", "target is 7.0: it must be an accuracy"),
         ("mine.toml --out mine.toml", "mine.toml is a file: name a new folder"),
+        ("mine.toml --list --json", "--json prints the results of a study"),
         ("mine.toml --dry-run --json", "--json prints the results of a study"),
         ("graphs --copy mine.toml", "mine.toml: File exists"),
         ("graphs --copy mine.txt", "mine.txt must end in .toml"),

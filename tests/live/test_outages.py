@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from rumor.gossip.weight import ONE
+
 from ..hosts import HostsError
 from . import scenes
 
@@ -55,4 +57,5 @@ def test_weight_that_is_not_held_is_known_to_be_elsewhere(
         pytest.skip(str(error))
     gone = {name: getattr(units, name) for name in ("died", "burned", "in_flight", "stranded")}
     assert {name for name, each in gone.items() if each} <= elsewhere
-    assert units.held + sum(gone.values()) == units.founded
+    founders = given.get("peers", 1) * given.get("shards", 1)
+    assert units.held + sum(gone.values()) == units.founded == founders * ONE

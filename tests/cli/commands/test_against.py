@@ -40,6 +40,9 @@ def test_whether_runs_agree_is_said_with_the_status_and_where_they_do_not(
         assert name in shown.stdout
     row = next(line for line in shown.stdout.splitlines() if line.startswith("time to 0.99"))
     assert row.split()[3:5] == ["never", "never"]
+    said = json.loads(compare(tmp_path / "live", "--json", out="again").stdout)["comparison"]
+    (rate,) = (each for each in said["figures"] if each["name"] == "steps/s")
+    assert said["agrees"] is rate["agrees"] is True and rate["ratio"] == pytest.approx(1.0)
     shown = compare(leave_run(tmp_path / "slower", (0.1, 0.1, 0.1, 0.5)), out="other")
     assert shown.exit_code == 1
     assert "Not within 20 %: steps/s of peer-3." in shown.stdout

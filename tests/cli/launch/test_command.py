@@ -38,11 +38,13 @@ def fate(monkeypatch: pytest.MonkeyPatch, **fates: str) -> None:
     monkeypatch.setenv("FAKE_FATES", json.dumps(named))
 
 
-def test_the_folder_of_another_run_is_refused() -> None:
-    Path("run/peers").mkdir(parents=True)
+@pytest.mark.parametrize("trace", ["peers", "summary.json", "model.safetensors"])
+def test_the_folder_of_another_run_is_refused(trace: str) -> None:
+    Path("run", trace).mkdir(parents=True)
     done = called("launch", "--task", "quadratic", "--out", "run", status=2)
-    assert "holds another run (peers)" in done.stderr and "resume it with --resume" in done.stderr
-    assert [path.name for path in Path("run").iterdir()] == ["peers"]
+    assert f"holds another run ({trace})" in done.stderr
+    assert ("resume it with --resume" in done.stderr) is (trace == "peers")
+    assert [path.name for path in Path("run").iterdir()] == [trace]
 
 
 @pytest.mark.parametrize(

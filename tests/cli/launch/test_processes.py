@@ -14,7 +14,6 @@ import pytest
 
 from rumor.cli.launch.config import PROGRAM, Place
 from rumor.cli.launch.display import Display
-from rumor.cli.launch.forking import environment
 from rumor.cli.launch.monitor import Monitor, PeerView, State
 from rumor.cli.launch.processes import ProcessGroup
 from rumor.cli.launch.supervisor import supervise
@@ -79,12 +78,17 @@ def test_a_script_in_a_shell_hears_ctrl_c(tmp_path: Path) -> None:
 
 
 def test_peers_get_one_thread_each_unless_the_user_says_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (place,) = places_of(tmp_path, ("/bin/sh", "-c", "echo $OMP_NUM_THREADS"), peers=1)
+    group = ProcessGroup([place])
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert environment()["OMP_NUM_THREADS"] == "1"
+    group.start()
+    group.wait()
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert environment()["OMP_NUM_THREADS"] == "3"
+    group.restart(0, place)
+    group.wait()
+    assert (place.folder / "log.txt").read_text() == "1\n3\n"
 
 
 class Once:

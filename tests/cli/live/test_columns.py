@@ -29,6 +29,8 @@ def test_columns_that_are_shown_have_room(width: int) -> None:
         max(len(each.title), *(len(each.text(peer)) for peer in a_view(64).peers)) for each in shown
     )
     assert sum(widths) + 2 * (len(shown) - 1) <= width
+    titles = {each.title for each in shown}
+    assert {"state", "step", "step/s", "weight", "loss", "stale", "out/s", "in/s"} <= titles
 
 
 def test_members_are_in_order_and_those_of_whom_a_figure_is_not_known_come_last() -> None:
