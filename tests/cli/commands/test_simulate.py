@@ -293,8 +293,14 @@ def test_a_wrong_model_is_told_in_a_line_or_two(
 
 
 def test_what_a_run_will_take_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    figures = {"steps": 60_000, "steps_per_s": 100.0, "measuring_s": 0.0, "memory_gib": 0.71}
-    cost = Cost(**figures, engine="loop", engine_why="asked for")  # type: ignore[arg-type]
+    cost = Cost(
+        steps=60_000,
+        steps_per_s=100.0,
+        measuring_s=0.0,
+        memory_gib=0.71,
+        engine="loop",
+        engine_why="asked for",
+    )
     told = "about 10 min and 0.7 GiB; 60,000 steps at 100 a second; engine loop (asked for)"
     assert describe_cost(cost) == told
     assert "measurements take 2.2 h of it, less with eval_every, tested" in describe_cost(

@@ -239,8 +239,8 @@ def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
 def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True)
-    for name, value in (("TERM", "xterm"), ("COLUMNS", "100")):
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
     with display_on(stream, 40) as show:
         show(progress())
     assert "14 of 40" in stream.getvalue() and "min left" in stream.getvalue()

@@ -91,7 +91,7 @@ def test_both_ways_take_all_faults_and_weight_is_exact(tmp_path: Path) -> None:
     assert swarm["weight_units_total"] == swarm["weight_units_expected"]
     assert [peer["state"] for peer in swarm["peers_detail"]] == ["left"] * 5
     assert [peer["lives"] for peer in swarm["peers_detail"]] == [1, 2, 1, 1, 1]
-    # All of all-reduce has started again, and all of it is gone.
+    # All of all-reduce was gone, and has started again.
     said = [each["what"] for fault in summary["faults"] for each in fault["done"]]
     assert {f"rank-{n} restarts from its last checkpoint" for n in range(4)} <= {*said}
     assert all(speed > 0 for speed in summary["rumor"]["steps_per_s"].values())
