@@ -25,7 +25,7 @@ from rumor.gossip.exchange.flow_control import messages_max
 from rumor.gossip.transport.zmq_transport import Transport
 from rumor.gossip.types import PeerId
 from rumor.gossip.wire.codec import Buffer
-from rumor.train import Peer, PeerConfig
+from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.storage.jsonl import MetricsLog
 from rumor.train.tensors.buffers import keep_pages
 
@@ -72,6 +72,8 @@ def train(
     """
     protocol = ProtocolConfig(**{"shared_memory": False, **timing(preset)})
     given: dict[str, Any] = {"topology": "complete", "linger_s": 0, "leave_s": 10.0, **changes}
+    # Where a life has left one, the next would have to resume it.
+    given["checkpoint"] = CheckpointConfig(folder=Path(out) / "checkpoints", every="never")
     config = PeerConfig(out=Path(out), rule=GoSGD(p), protocol=protocol, **given)
     stop, abandon = threading.Event(), threading.Event()
     signal.signal(signal.SIGINT, lambda number, frame: abandon.set())
