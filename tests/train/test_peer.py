@@ -72,17 +72,22 @@ def test_a_member_warns_of_another_process_of_its_name(
     searching.join()
 
 
-def test_what_is_not_finite_is_never_pushed(founder: Member) -> None:
-    model = linear(0.0)
-    peer = Peer(model, settings("b", join=(founder.address,), rule=GoSGD(p=1.0)))
-    with pytest.raises(TrainingError, match="not finite"), peer:
-        with torch.no_grad():
-            model.bias[0] = float("nan")
-        while True:
-            peer.step()
-            time.sleep(0.001)
-    until(lambda: founder.peer.members == ("a",))
-    assert torch.isfinite(founder.peer._vector.flats[0]).all()
+@pytest.mark.parametrize("rows", [3, 1_000_000])  # of 20 MB, the first frames leave early
+def test_what_is_not_finite_is_never_mixed(rows: int, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"rule": GoSGD(p=1.0), "linger_s": LIMIT_S}
+    with swarm(Member(Peer(linear(1.0, rows), settings("a", out=tmp_path / "a", **given)))) as (a,):
+        model = linear(0.0, rows)
+        peer = Peer(model, settings("b", join=(a.address,), out=tmp_path / "b", **given))
+        with pytest.raises(TrainingError, match="not finite"), peer:
+            with torch.no_grad():
+                model.bias[-1] = float("nan")
+            while True:
+                peer.step()
+                time.sleep(0.001)
+        until(lambda: a.peer.members == ("a",))
+        assert torch.isfinite(a.peer._vector.flats[0]).all()
+    account = audit(accounts(tmp_path / "a", tmp_path / "b"))
+    assert account.balanced and account.in_flight == account.stranded == 0
 
 
 @pytest.mark.extended

@@ -14,7 +14,7 @@ A push, from ``peer.step()`` on:
    `Send`: of the whole share in a PUSH if it is small, else of an OFFER. From here on, the table
    `exchange.outgoing.TRANSITIONS` says what each answer does.
 3. `_carry_out` executes these effects: `TensorStore.take` copies the parameters, on the training
-   thread, and the message is queued.
+   thread, and the message is queued, before a large copy begins (`_send_early`).
 4. The network thread sends it (`SendQueue.flush`), with its frame cut from the snapshot.
 5. A GRANT lets `Outbox` send further frames as CHUNKs. After the last one the snapshot is released,
    and its memory goes back to the pool (`TensorStore.release`).
@@ -41,6 +41,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...gossip import TrainingError, TransportError
@@ -57,6 +58,7 @@ from ...gossip.effects.effects import (
     Mix,
     Reclaim,
     Record,
+    Send,
     Snapshot,
     Stage,
     TakeSketch,
@@ -75,7 +77,7 @@ from ...gossip.protocol.leave import STOPPED
 from ...gossip.protocol.protocol import Protocol
 from ...gossip.transport.keys.key import is_stop_signed
 from ...gossip.transport.zmq_transport import Received, Transport
-from ...gossip.types import Incarnation, PeerId
+from ...gossip.types import Incarnation, PeerId, SnapshotId
 from ...gossip.wire.codec import (
     Buffer,
     decode_header,
@@ -377,16 +379,18 @@ class PeerRuntime:
 
         *frame* is that of the message that caused them; empty if the store has it already.
         """
-        waits, store = False, self.store
+        waits, store, early = False, self.store, set[SnapshotId | None]()
         for effect in effects:
             try:
                 match effect:
+                    case Send() if effect.snapshot in early:
+                        pass
                     # A snapshot may still be in transfer from a device: training does not wait for
                     # it, and messages cut from it are sent before it is released.
                     case _ if isinstance(effect, Job):
                         self.queue.jobs.append(effect)
-                    case Snapshot():
-                        store.take(effect)
+                    case Snapshot(id=id):
+                        store.take(effect, partial(self._send_early, id, effects, early))
                     case Stage() if len(frame):
                         store.stage(effect, frame)
                     case Attach(share=share):
@@ -433,6 +437,14 @@ class PeerRuntime:
                 else:
                     self._fail(error, ends=False)
         return waits
+
+    def _send_early(
+        self, snapshot: SnapshotId, effects: Sequence[Effect | Event], early: set[SnapshotId | None]
+    ) -> None:
+        """Queue what is cut from a snapshot that is only now being taken."""
+        early.add(snapshot)
+        self.queue.jobs += [e for e in effects if isinstance(e, Send) and e.snapshot == snapshot]
+        self.transport.wake()
 
     def _hear(self, event: Event) -> None:
         self._events.tell(event)

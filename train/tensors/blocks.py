@@ -46,21 +46,29 @@ def is_finite_tensor(numbers: Tensor) -> bool:
     # A number that is not finite makes the sum so; only a sum that overflowed needs the exact
     # check, which on a single number takes as long as the sum of a frame. PyTorch sums 16-bit
     # numbers in a float32 copy, which is slow unless small.
-    return all(
-        math.isfinite(overflowing_sum(block).item()) or bool(torch.isfinite(block).all())
-        for block in numbers.split(block_numbers(numbers.device))
-    )
+    size = block_numbers(numbers.device)
+    if numbers.numel() > size:
+        return all(map(is_finite_tensor, numbers.split(size)))
+    return math.isfinite(overflowing_sum(numbers).item()) or bool(torch.isfinite(numbers).all())
 
 
-def copy_finite(target: Tensor, source: Tensor) -> bool:
-    """Copy flat numbers, and return True if all of them are finite."""
+def copy_finite(
+    target: Tensor, source: Tensor, copied: Callable[[int], object] | None = None
+) -> bool:
+    """Copy flat numbers, and return True if all of them are finite.
+
+    *copied* is called with the number of bytes copied so far, as long as all are finite.
+    """
     size = _BLOCK_BYTES // source.element_size()
     if source.numel() <= 2 * size:
         # The whole fits the cache, and two calls are faster than six.
         return is_finite_tensor(target.copy_(source))
-    total = 0.0
+    total, done_bytes = 0.0, 0
     for into, block in zip(target.split(size), source.split(size), strict=True):
         total += overflowing_sum(into.copy_(block)).item()
+        done_bytes += into.nbytes
+        if copied is not None and math.isfinite(total):
+            copied(done_bytes)
     return math.isfinite(total) or is_finite_tensor(target)
 
 

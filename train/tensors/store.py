@@ -8,8 +8,9 @@ receives, sends, and checks received shares. Neither waits for the other except 
 - A share has one owner. The network thread creates and fills its entry; the thread that pops the
   entry, to mix or drop it, owns it from then on. A decided share is recorded as gone before it is
   popped, and this record is checked after an entry is created, so that no entry is left over.
-- A snapshot is complete before a message that needs it is queued. The other thread may release it
-  earlier: that too is recorded first, and checked after its entry is created.
+- A message that needs a snapshot is queued when that is complete, or, if it is large, has begun:
+  then the network thread waits until the bytes of a frame are there. It may release the snapshot
+  even earlier: that too is recorded first, and checked after its entry is created.
 - A share lies in a buffer of the pool, or stays in the messages that brought it (`Frames`).
 - Memory returns to its pool with the last reference: the entry, a frame being received, a check, a
   frame in a socket. Memory that a device still reads or writes is kept until it is done, and
@@ -64,6 +65,10 @@ _GONE_MAX: Final = 1024
 # A frame is copied, summed and checked block by block, in the cache, so that main memory is read
 # only once. Smaller blocks lose as much to calls as they gain.
 _BLOCK_BYTES: Final = 1 << 20
+
+# The first frames of larger snapshots are sent while the last ones are copied. Measured over
+# loopback at 44 and 400 MB, an exchange without this takes 12 % longer.
+_EARLY_BYTES_MIN: Final = 16 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -171,8 +176,8 @@ class TensorStore:
         snapshot is unusable."""
         if effect.snapshot is None:
             return b""
-        taken = self._usable(effect.snapshot)
         stop_bytes = effect.start_bytes + effect.envelope.frame_bytes
+        taken = self._usable(effect.snapshot, stop_bytes)
         return None if taken is None else taken.host.numpy().data[effect.start_bytes : stop_bytes]
 
     def awaits_device(self, snapshot: SnapshotId | None) -> bool:
@@ -186,9 +191,12 @@ class TensorStore:
         taken = self._usable(snapshot)
         return "" if taken is None else self._vector.memory.segments.name_of(taken.host)
 
-    def take(self, effect: Snapshot) -> None:
+    def take(self, effect: Snapshot, begun: Callable[[], object] = lambda: None) -> None:
         """Take a snapshot; if it is not finite, `frame_of` returns None. If a device copies it,
-        that shows later, see `failure`."""
+        that shows later, see `failure`.
+
+        *begun* is called before a large one is copied, whose bytes `frame_of` then waits for.
+        """
         form, shard, rng, vector = effect.form, effect.shard, None, self._vector
         layout = vector.plan(form, shard)
         is_shown = effect.shown and self._attachments is not None
@@ -198,17 +206,32 @@ class TensorStore:
         is_finite = None
         if vector.parts is not None and effect.register == X and not form.copy:
             is_finite = vector.parts.take(host, vector.memory.segments.name_of(host), layout)
+        taken = Taken(host, form, shard, is_finite=bool(is_finite))
+        is_large = layout.size_bytes >= _EARLY_BYTES_MIN
+        is_early = is_finite is None and is_large and vector.is_here and not is_shown
+        if is_early:
+            self._keep(effect.id, taken)
+            begun()
         if is_finite is None:
             vector.refresh()
-            with self._lock:
-                taken = vector.take(host, effect.register, form, shard, rng)
+            try:
+                with self._lock:
+                    vector.take(taken, effect.register, rng)
+            except BaseException:
+                self._snapshots.pop(effect.id, None)
+                taken.reach()
+                raise
         elif is_finite:
-            taken = Taken(host, form, shard, (), (), is_finite=True)
+            taken.reach()
         else:
             raise not_finite(form)
-        self._snapshots[effect.id] = taken
-        if effect.id in self._released:
-            self.release(Release(effect.id))
+        if not is_early:
+            self._keep(effect.id, taken)
+
+    def _keep(self, snapshot: SnapshotId, taken: Taken) -> None:
+        self._snapshots[snapshot] = taken
+        if snapshot in self._released:
+            self.release(Release(snapshot))
 
     def release(self, effect: Release) -> None:
         """Release a snapshot; the last of its frames that a socket holds returns the memory."""
@@ -224,17 +247,21 @@ class TensorStore:
 
     def reclaim(self, effect: Reclaim) -> None:
         """Mix back what a receiver has not accepted."""
-        # A snapshot that is not finite was never sent, and the values it was taken from are not
+        # A snapshot that is not finite was never sent whole, and the values it was taken from are not
         # finite either.
         if (taken := self._usable(effect.snapshot)) is not None:
             # Local buffers and the anchor are not part of what was given away.
             self._mix(taken.host, "", effect.fraction, Form(taken.form.wire), taken.shard)
 
-    def _usable(self, snapshot: SnapshotId) -> Taken | None:
+    def _usable(self, snapshot: SnapshotId, stop_bytes: float = math.inf) -> Taken | None:
         taken = self._snapshots.get(snapshot)
-        if taken is not None and taken.is_finite is None and not taken.wait():
+        # The thread that failed to copy one knows.
+        is_from_device = taken is not None and taken.is_finite is None
+        if taken is None or taken.wait(stop_bytes):
+            return taken
+        if is_from_device:
             self.failure = not_finite(taken.form)
-        return taken if taken is not None and taken.is_finite else None
+        return None
 
     # Shares
 

@@ -1,9 +1,10 @@
 """A model as one flat vector, on which the protocol's decisions about values are carried out."""
 
 import math
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Protocol
@@ -41,21 +42,34 @@ _PLANS_MAX = 256
 
 @dataclass(slots=True, eq=False)
 class Taken:
-    """A snapshot in host memory, or being copied there from a device."""
+    """A snapshot in host memory, or being copied there by a thread or a device."""
 
     host: Tensor
     """Bytes as they travel: uint8, shape ``(size_bytes,)``."""
     form: Form
     shard: int
-    marks: Sequence[Mark]
-    """Passed once the copy is complete."""
-    looks: Sequence[Callable[[], bool]]
+    marks: Sequence[Mark] = ()
+    """Passed once a device's copy is complete."""
+    looks: Sequence[Callable[[], bool]] = ()
     """Then check whether numbers from a device are finite; all others are known to be."""
-    is_finite: bool | None
-    """None while unknown."""
+    is_finite: bool | None = False
+    """True once all of it is known to be; None while a device copies it."""
+    _written_bytes: float = 0.0
+    _written: threading.Condition = field(default_factory=threading.Condition)
 
-    def wait(self) -> bool:
-        """Wait for the copy; return True if all of it is finite."""
+    def reach(self, size_bytes: float = math.inf, after_bytes: int = 0) -> None:
+        """Note that the first *after_bytes* and *size_bytes* more are there and finite; infinity if
+        no more follow."""
+        with self._written:
+            self._written_bytes = after_bytes + size_bytes
+            self._written.notify_all()
+
+    def wait(self, stop_bytes: float = math.inf) -> bool:
+        """Wait for the first *stop_bytes* bytes, or for all; return True if they are finite."""
+        with self._written:
+            self._written.wait_for(lambda: self._written_bytes >= stop_bytes)
+            if self._written_bytes < math.inf:
+                return True
         if self.is_finite is None:
             wait(self.marks)
             self.is_finite = all(look() for look in self.looks)
@@ -217,22 +231,22 @@ class Vector:
     ) -> Tensor:
         """Copy a shard as `take` does, and wait for it; return the payload, uint8."""
         host = self.memory.lend(self.plan(form, shard).size_bytes, "snapshots")
-        if not self.take(host, register, form, shard, rng).wait():
+        taken = Taken(host, form, shard)
+        self.take(taken, register, rng)
+        if not taken.wait():
             raise not_finite(form)
         return host
 
     def take(
         self,
-        host: Tensor,
+        taken: Taken,
         register: str | tuple[str, ...] = X,
-        form: Form = _WHOLE,
-        shard: int = 0,
         rng: np.random.Generator | None = None,
-    ) -> Taken:
+    ) -> None:
         """Copy a shard of a register to a host buffer, without waiting for a device.
 
         Args:
-            host: Target, uint8, as long as the payload.
+            taken: Where to; another thread may wait for its first bytes.
             register: One register, or as many as the form has.
             rng: Random numbers for the rounding of ``int8``.
 
@@ -242,7 +256,8 @@ class Vector:
             LocalProtocolError: The form needs an anchor or sent values that are not kept.
         """
         self.layout.require_in_place()
-        layout = self.plan(form, shard)
+        host, form = taken.host, taken.form
+        layout = self.plan(form, taken.shard)
         names = (register,) if isinstance(register, str) else register
         if len(names) != form.registers:
             raise LocalProtocolError(f"{len(names)} registers in a share of {form.registers}")
@@ -254,6 +269,8 @@ class Vector:
         leaving += [(part, self._anchor(), "") for part in layout.anchor]
         is_finite, marks, looks = True, list[Mark](), list[Callable[[], bool]]()
         with self._in_order():
+            if form.copy:
+                self._take_local(host[layout.local])
             for part, flats, name in leaving:
                 room, numbers = host[part.slot], part.of(flats)
                 write = partial(self._write, name, rng, part) if part.converts else None
@@ -262,17 +279,23 @@ class Vector:
                     mark, look = depart(queue, room, numbers, write)
                     marks.append(mark)
                     looks.append(look)
-                elif write is not None:
-                    is_finite &= write(room, numbers)
+                    continue
+                if write is not None:
+                    is_finite = write(room, numbers)
                 else:
-                    is_finite &= copy_finite(room.view(part.dtype), numbers)
-            if form.copy:
-                self._take_local(host[layout.local])
+                    is_finite = copy_finite(
+                        room.view(part.dtype),
+                        numbers,
+                        partial(taken.reach, after_bytes=part.slot.start),
+                    )
+                if not is_finite:
+                    break
             marks += [queue.note() for queue in self._queues.values()]
         if not is_finite:
             wait(marks)  # the caller reuses the buffer after an error
             raise not_finite(form)
-        return Taken(host, form, shard, marks, looks, None if marks else True)
+        taken.marks, taken.looks, taken.is_finite = marks, looks, None if marks else True
+        taken.reach()
 
     def _take_local(self, room: Tensor) -> None:
         if self.extra_state is not None:
@@ -301,7 +324,7 @@ class Vector:
             return None
         for part in layout.numbers:
             low, high = max(part.slot.start - start_bytes, 0), part.slot.stop - start_bytes
-            if not is_finite_tensor(raw[low : max(low, high)].view(part.dtype)):
+            if low < high and not is_finite_tensor(raw[low:high].view(part.dtype)):
                 return False
         return True
 

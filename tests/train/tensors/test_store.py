@@ -3,6 +3,7 @@
 import math
 import queue
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -26,8 +27,9 @@ from rumor.gossip.wire.codec import checksum
 from rumor.gossip.wire.formats import Form, parse_wire
 from rumor.train.tensors.shared_memory import Attachments, host_id
 from rumor.train.tensors.store import TensorStore
-from rumor.train.tensors.vector import Vector
+from rumor.train.tensors.vector import Taken, Vector
 
+from ...waiting import LIMIT_S
 from ..letters import send
 
 SHARE = ShareId("b", 1, 1)
@@ -227,6 +229,46 @@ def test_a_snapshot_that_is_not_finite_has_no_frame_and_costs_no_buffer() -> Non
     before = vector.flats[0].clone()
     store.reclaim(Reclaim(1, 0.5))
     torch.testing.assert_close(vector.flats[0], before, equal_nan=True, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_frames_of_a_large_snapshot_can_be_had_while_it_is_taken(
+    is_sound: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vector = Vector(model(width=200_000))
+    store, size = TensorStore(vector), vector.schema.share_bytes
+    if not is_sound:
+        vector.flats[0][-1] = float("nan")
+    raw, starts, found = vector.flats[0].view(torch.uint8), list[int](), queue.Queue[Any]()
+    reach = Taken.reach
+
+    def reached(taken: Taken, size_bytes: float = math.inf, after_bytes: int = 0) -> None:
+        assert after_bytes == 0, "the model has one dtype"
+        reach(taken, size_bytes)
+        if size_bytes < size:
+            starts.append(int(size_bytes) - 64)
+            frame = store.frame_of(send(1, 64, starts[-1]))
+            assert frame == raw[starts[-1] :][:64].numpy().tobytes()
+
+    def begun() -> None:
+        # The network thread asks for the last bytes first, and waits.
+        threading.Thread(target=lambda: found.put(store.frame_of(send(1, 64, size - 64)))).start()
+
+    monkeypatch.setattr(Taken, "reach", reached)
+    with nullcontext() if is_sound else pytest.raises(TrainingError, match="not finite"):
+        store.take(Snapshot(1, "x"), begun)
+    assert len(starts) > 3
+    last = found.get(timeout=LIMIT_S)
+    assert last == (raw[-64:].numpy().tobytes() if is_sound else None)
+    assert (store.frame_of(send(1, 64)) is None) is not is_sound and store.failure is None
+
+
+def test_a_large_snapshot_that_is_released_while_it_is_taken_is_let_go() -> None:
+    vector = Vector(model(width=200_000))
+    store = TensorStore(vector)
+    store.take(Snapshot(1, "x"), lambda: store.release(Release(1)))
+    assert store.frame_of(send(1, 64)) is None and not store._released
+    assert vector.memory.use().snapshots_bytes == 0
 
 
 def test_a_snapshot_buffer_comes_back_with_its_last_frame() -> None:
