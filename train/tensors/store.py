@@ -247,8 +247,8 @@ class TensorStore:
 
     def reclaim(self, effect: Reclaim) -> None:
         """Mix back what a receiver has not accepted."""
-        # A snapshot that is not finite was never sent whole, and the values it was taken from are not
-        # finite either.
+        # A snapshot that is not finite was never sent whole, and the values it was taken from are
+        # not finite either.
         if (taken := self._usable(effect.snapshot)) is not None:
             # Local buffers and the anchor are not part of what was given away.
             self._mix(taken.host, "", effect.fraction, Form(taken.form.wire), taken.shard)
