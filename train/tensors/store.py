@@ -209,17 +209,17 @@ class TensorStore:
         taken = Taken(host, form, shard, is_finite=bool(is_finite))
         is_large = layout.size_bytes >= _EARLY_BYTES_MIN
         is_early = is_finite is None and is_large and vector.is_here and not is_shown
-        if is_early:
-            self._keep(effect.id, taken)
-            begun()
         if is_finite is None:
-            vector.refresh()
             try:
+                if is_early:
+                    self._keep(effect.id, taken)
+                    begun()
+                vector.refresh()
                 with self._lock:
                     vector.take(taken, effect.register, rng)
             except BaseException:
                 self._snapshots.pop(effect.id, None)
-                taken.reach()
+                taken.reach()  # nobody must wait for it any more
                 raise
         elif is_finite:
             taken.reach()

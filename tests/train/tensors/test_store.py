@@ -263,6 +263,22 @@ def test_frames_of_a_large_snapshot_can_be_had_while_it_is_taken(
     assert (store.frame_of(send(1, 64)) is None) is not is_sound and store.failure is None
 
 
+def test_nobody_waits_for_a_large_snapshot_that_cannot_be_taken() -> None:
+    vector = Vector(model(width=200_000))
+    store, found = TensorStore(vector), queue.Queue[Any]()
+
+    def fail() -> None:
+        raise TrainingError("rank 1 has died")
+
+    def begun() -> None:
+        threading.Thread(target=lambda: found.put(store.frame_of(send(1, 64)))).start()
+
+    vector.refresh = fail
+    with pytest.raises(TrainingError, match="rank 1 has died"):
+        store.take(Snapshot(1, "x"), begun)
+    assert found.get(timeout=LIMIT_S) is None
+
+
 def test_a_large_snapshot_that_is_released_while_it_is_taken_is_let_go() -> None:
     vector = Vector(model(width=200_000))
     store = TensorStore(vector)
