@@ -207,8 +207,9 @@ class TensorStore:
         if vector.parts is not None and effect.register == X and not form.copy:
             is_finite = vector.parts.take(host, vector.memory.segments.name_of(host), layout)
         taken = Taken(host, form, shard, is_finite=bool(is_finite))
-        is_large = layout.size_bytes >= _EARLY_BYTES_MIN
-        is_early = is_finite is None and is_large and vector.is_here and not is_shown
+        # The network thread must not wait for a device, nor until a whole model is converted.
+        is_early = layout.size_bytes >= _EARLY_BYTES_MIN and vector.is_here and not layout.converts
+        is_early &= is_finite is None and not is_shown
         if is_finite is None:
             try:
                 if is_early:

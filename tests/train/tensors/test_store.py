@@ -263,6 +263,25 @@ def test_frames_of_a_large_snapshot_can_be_had_while_it_is_taken(
     assert (store.frame_of(send(1, 64)) is None) is not is_sound and store.failure is None
 
 
+@pytest.mark.parametrize(
+    ("width", "form", "is_shown", "count"),
+    [
+        (200_000, WHOLE, False, 1),
+        (200_000, Form(copy=True), False, 1),
+        pytest.param(200_000, WHOLE, True, 0, marks=readable),
+        (400_000, Form("bfloat16"), False, 0),
+        (100, WHOLE, False, 0),
+    ],
+)
+def test_nobody_waits_long_for_bytes(width: int, form: Form, is_shown: bool, count: int) -> None:
+    begun = list[int]()
+    vector = Vector(model(width=width), keeps_anchor=True)
+    store = TensorStore(vector, attachments=Attachments())
+    store.take(Snapshot(1, "x", form, shown=is_shown), lambda: begun.append(1))
+    assert len(begun) == count
+    store.close()
+
+
 def test_nobody_waits_for_a_large_snapshot_that_cannot_be_taken() -> None:
     vector = Vector(model(width=200_000))
     store, found = TensorStore(vector), queue.Queue[Any]()
