@@ -207,15 +207,16 @@ class TensorStore:
         if vector.parts is not None and effect.register == X and not form.copy:
             is_finite = vector.parts.take(host, vector.memory.segments.name_of(host), layout)
         taken = Taken(host, form, shard, is_finite=bool(is_finite))
-        # The network thread must not wait for a device, nor until a whole model is converted.
+        # The network thread must not wait for a device or other processes, nor until a whole model
+        # is converted.
         is_early = layout.size_bytes >= _EARLY_BYTES_MIN and vector.is_here and not layout.converts
         is_early &= is_finite is None and not is_shown
         if is_finite is None:
+            vector.refresh()
+            if is_early:
+                self._keep(effect.id, taken)
+                begun()
             try:
-                if is_early:
-                    self._keep(effect.id, taken)
-                    begun()
-                vector.refresh()
                 with self._lock:
                     vector.take(taken, effect.register, rng)
             except BaseException:
