@@ -75,7 +75,7 @@ class _Fleet:
         return self.clock.now
 
     def is_taken(self, send: Callable[[], None]) -> bool:
-        """Whether nobody answers that there is nobody."""
+        """Return whether the network takes a message instead of refusing it at once."""
         self._refused = False
         send()
         return not self._refused
@@ -97,7 +97,7 @@ class _Fleet:
 
 
 class FleetPost:
-    """Simulated processes on `rumor.sim`'s network."""
+    """Simulated processes on the network of `rumor.sim`."""
 
     takes_unread_max: int | None = None
     """Bulk messages that it takes at most for a process that reads none; None for any number."""

@@ -1,4 +1,4 @@
-"""Messages of the suite: bulk (a frame of a share) or control (an answer), each with a number."""
+"""Messages of the suite, each with a number: bulk (a frame of a share) or control (an answer)."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -25,7 +25,7 @@ class Letter(NamedTuple):
 def letter(
     source: str, to: str, number: int, *, frame: bytes | None = None, life: int = 1
 ) -> Letter:
-    """A message: bulk where there is a frame, else control."""
+    """A message: bulk if it has a frame, else control."""
     ends: Any = {"source": source, "source_incarnation": 1}
     ends |= {"destination": to, "destination_incarnation": life}
     body = Ack(number, 0) if frame is None else Chunk(number, 0, 0)

@@ -1,7 +1,7 @@
-"""One contract for every network: the simulated ones promise no more than ZeroMQ keeps.
+"""One contract for every network: the simulated ones promise no more than ZeroMQ provides.
 
-The first half is what all of them keep. The second is what all of them *can* do to a message, so
-that a protocol which stands the simulated ones stands the real one.
+The first half states what every network guarantees. The second half states what every network *may*
+do to a message, so that a protocol which survives the simulated networks survives the real one.
 """
 
 import itertools
@@ -45,13 +45,13 @@ def harsh(request: pytest.FixtureRequest) -> Iterator[Post]:
 
 @pytest.fixture
 def sockets() -> Iterator[ZeroMQPost]:
-    """Workers of a simulated swarm all listen."""
+    """A ZeroMQ network, for peers that only dial out: simulated workers all listen."""
     with closing(ZeroMQPost()) as made:
         yield made
 
 
 def pair(post: Post) -> tuple[End, End]:
-    """Two that listen and know each other, ``here`` and ``there``."""
+    """Two listening ends that know each other, ``here`` and ``there``."""
     here, there = post.open("here"), post.open("there")
     post.meet("here", "there")
     post.meet("there", "here")
@@ -59,7 +59,7 @@ def pair(post: Post) -> tuple[End, End]:
 
 
 def frame(number: int) -> bytes:
-    """What belongs to message *number*, and to no other."""
+    """The frame of message *number*, different from that of any other message."""
     return number.to_bytes(4) * (FRAME // 4)
 
 
@@ -69,20 +69,20 @@ def insist(post: Post, end: End, to: str, number: int, *, bulk: bool) -> None:
 
 
 def bulk(end: End, to: str, first: int, count: int) -> list[int]:
-    """Send so much bulk at once; the numbers of what was taken."""
+    """Send *count* bulk messages at once; return the numbers of those taken."""
     messages = [letter(end.name, to, n, frame=frame(n)) for n in range(first, first + count)]
     return [message.number for message in messages if end.send(to, message)]
 
 
 def flood(post: Post, end: End, to: str) -> list[int]:
-    """Send bulk to one that reads none, until no more is taken; the numbers of what was."""
+    """Send bulk to an end that reads none until no more is taken; return the numbers taken."""
     taken = bulk(end, to, 2, 400)
     most = post.takes_unread_max
     if most is None:
         return taken
     more = taken
     while more and len(taken) <= most:
-        # Where others want the processor, it takes a moment until all has moved up.
+        # On a busy machine it takes a moment until the queues have moved up.
         post.settle()
         more = bulk(end, to, taken[-1] + 1, 400)
         taken += more
@@ -95,9 +95,9 @@ def await_one(post: Post, end: End, number: int, *, bulk: bool) -> None:
 
 
 def get_through(post: Post, end: End, other: End, first: int) -> None:
-    """Send bulk, with ever higher numbers, until some of it comes.
+    """Send bulk with increasing numbers until some of it arrives.
 
-    A reset is noticed a moment after it happened: what is taken until then is lost, too.
+    A reset is noticed a moment after it happened: messages taken until then are lost, too.
     """
     tries = itertools.count()
 
@@ -112,7 +112,7 @@ def get_through(post: Post, end: End, other: End, first: int) -> None:
 
 
 def greet(post: Post, end: End, other: End) -> None:
-    """Greet until it comes."""
+    """Greet until a greeting arrives."""
 
     def greeted() -> bool:
         end.greet(other.name, letter(end.name, other.name, 1))
@@ -122,7 +122,7 @@ def greet(post: Post, end: End, other: End) -> None:
 
 
 def dials_out(post: ZeroMQPost, name: str, to: End) -> End:
-    """One that nobody can dial, and that has been heard."""
+    """Open an end that cannot be dialled, and that *to* has heard from."""
     end = post.open(name, listens=False)
     post.meet(name, to.name)
     greet(post, end, to)
@@ -139,25 +139,25 @@ def assert_whole(end: End) -> None:
 
 
 def connect(post: Post, *ends: End) -> None:
-    """Wait until both classes of messages get from each to each, on the ways they will go."""
+    """Wait until bulk and control get from every end to every other, on their final routes."""
     for one in ends:
         for other in ends:
             if one is not other:
                 post.until(partial(reaches, one, other))
-    # The very first may have gone back on a way that the other has dialled.
+    # The very first messages may have used a connection that the other end dialled.
     post.settle()
     for one in ends:
         one.came.clear()
 
 
 def reaches(one: End, other: End) -> bool:
-    """Try again; whether both classes have come."""
+    """Send one message of each class; return whether both classes have arrived."""
     one.send(other.name, letter(one.name, other.name, CONNECTS))
     one.send(other.name, letter(one.name, other.name, CONNECTS, frame=frame(CONNECTS)))
     return {message.bulk for message in other.came} == {False, True}
 
 
-def test_all_messages_arrive_once_and_bulk_in_order_while_nothing_fails(post: Post) -> None:
+def test_without_faults_all_messages_arrive_once_and_bulk_in_order(post: Post) -> None:
     here, there = pair(post)
     connect(post, here, there)
     for number in range(1, 61):
@@ -167,7 +167,7 @@ def test_all_messages_arrive_once_and_bulk_in_order_while_nothing_fails(post: Po
     post.settle()
     even, odd = [*range(2, 61, 2)], [*range(1, 61, 2)]
     assert numbers(there.came, bulk=True) == even and numbers(here.came, bulk=True) == odd
-    # Nothing relies on the order of answers.
+    # The protocol does not rely on the order of control messages.
     assert sorted(numbers(there.came, bulk=False)) == odd
     assert sorted(numbers(here.came, bulk=False)) == even
     assert_whole(here)
@@ -175,7 +175,7 @@ def test_all_messages_arrive_once_and_bulk_in_order_while_nothing_fails(post: Po
 
 
 @pytest.mark.extended
-def test_nobody_is_greeted_until_somebody_listens(post: Post) -> None:
+def test_greetings_arrive_only_once_the_peer_listens(post: Post) -> None:
     post.open("there")
     post.kill("there")
     here = post.open("here")
@@ -188,7 +188,7 @@ def test_nobody_is_greeted_until_somebody_listens(post: Post) -> None:
 
 
 @pytest.mark.extended
-def test_what_is_sent_to_the_dead_is_refused_or_vanishes_and_nobody_waits(post: Post) -> None:
+def test_messages_to_a_dead_peer_are_refused_or_vanish_without_blocking(post: Post) -> None:
     here, there = pair(post)
     connect(post, here, there)
     post.kill("there")
@@ -196,25 +196,25 @@ def test_what_is_sent_to_the_dead_is_refused_or_vanishes_and_nobody_waits(post: 
     for number in range(2, 202):
         taken += here.send("there", letter("here", "there", number))
         taken += len(bulk(here, "there", number, 1))
-    # What is refused from the start is known to be lost; of the rest nobody ever hears.
+    # A refused message is known to be lost; the others vanish without notice.
     assert taken < 400
     post.settle()
     assert count(there) == count(here) == 0
 
 
-def test_what_is_sent_to_a_former_life_reaches_the_next_one_at_its_address(post: Post) -> None:
+def test_a_message_to_a_former_incarnation_reaches_the_next_one_at_its_address(post: Post) -> None:
     here, there = pair(post)
     connect(post, here, there)
     post.kill("there")
     reborn = post.open("there")
-    # Nobody has told `here` that there is another life: it writes to the one it knows.
+    # `here` does not know of the new incarnation: it writes to the one it knows.
     post.until(lambda: reaches(here, reborn))
     assert {message.envelope.destination_incarnation for message in reborn.came} == {1}
     assert count(there) == 0
 
 
 @pytest.mark.extended
-def test_what_is_under_way_when_its_receiver_dies_comes_once_at_most_and_whole(post: Post) -> None:
+def test_bulk_in_flight_to_a_dying_peer_arrives_whole_and_at_most_once(post: Post) -> None:
     here, there = pair(post)
     connect(post, here, there)
     taken = bulk(here, "there", 2, 40)
@@ -228,7 +228,7 @@ def test_what_is_under_way_when_its_receiver_dies_comes_once_at_most_and_whole(p
 
 
 @pytest.mark.extended
-def test_after_a_reset_in_mid_transfer_what_has_come_is_whole_and_the_rest_is_lost(
+def test_a_reset_in_mid_transfer_loses_the_rest_and_damages_nothing(
     post: Post,
 ) -> None:
     here, there = pair(post)
@@ -246,7 +246,7 @@ def test_after_a_reset_in_mid_transfer_what_has_come_is_whole_and_the_rest_is_lo
 
 
 @pytest.mark.extended
-def test_later_messages_go_through_after_many_resets(post: Post) -> None:
+def test_messages_get_through_after_many_resets(post: Post) -> None:
     here, there = pair(post)
     connect(post, here, there)
     for number in (100, 200, 300):
@@ -258,7 +258,7 @@ def test_later_messages_go_through_after_many_resets(post: Post) -> None:
 
 @pytest.mark.live
 @pytest.mark.extended
-def test_one_that_only_dials_out_is_answered_on_the_way_its_message_came(
+def test_a_peer_that_only_dials_out_is_answered_on_its_own_connection(
     sockets: ZeroMQPost,
 ) -> None:
     there = sockets.open("there")
@@ -273,7 +273,7 @@ def test_one_that_only_dials_out_is_answered_on_the_way_its_message_came(
 
 @pytest.mark.live
 @pytest.mark.extended
-def test_after_a_reset_one_that_only_dials_out_is_out_of_reach_until_it_speaks(
+def test_after_a_reset_a_peer_that_only_dials_out_is_unreachable_until_it_dials(
     sockets: ZeroMQPost,
 ) -> None:
     there = sockets.open("there")
@@ -292,7 +292,7 @@ def test_after_a_reset_one_that_only_dials_out_is_out_of_reach_until_it_speaks(
 
 @pytest.mark.live
 @pytest.mark.extended
-def test_two_that_only_dial_out_do_not_reach_each_other(sockets: ZeroMQPost) -> None:
+def test_two_peers_that_only_dial_out_cannot_reach_each_other(sockets: ZeroMQPost) -> None:
     there = sockets.open("there")
     one, other = (dials_out(sockets, name, there) for name in ("hidden", "other"))
     for number in range(2, 22):
@@ -303,7 +303,7 @@ def test_two_that_only_dial_out_do_not_reach_each_other(sockets: ZeroMQPost) -> 
 
 
 @pytest.mark.extended
-def test_one_that_stands_still_holds_nobody_up_and_control_comes_when_it_goes_on(
+def test_a_paused_peer_blocks_no_sender_and_gets_control_when_it_resumes(
     post: Post,
 ) -> None:
     here, there = pair(post)
@@ -315,13 +315,13 @@ def test_one_that_stands_still_holds_nobody_up_and_control_comes_when_it_goes_on
     assert count(there) == 0
     post.go_on("there")
     await_one(post, there, 1000, bulk=False)
-    # What the way there does not take may take the way back: then there are two orders.
+    # Bulk that does not fit one connection may use the other one: each keeps its own order.
     post.until(lambda: sorted(numbers(there.came, bulk=True)) == taken)
     assert_whole(there)
 
 
 @pytest.mark.extended
-def test_over_a_way_that_is_cut_nothing_comes_and_after_healing_what_is_sent_does(
+def test_a_cut_link_delivers_nothing_and_a_healed_one_delivers_again(
     post: Post,
 ) -> None:
     here, there = pair(post)
@@ -363,11 +363,11 @@ def test_control_can_overtake_bulk(harsh: Post) -> None:
 
 
 @pytest.mark.extended
-def test_a_message_to_the_dead_can_be_taken_as_if_nothing_had_happened(harsh: Post) -> None:
+def test_the_network_can_take_a_message_to_a_dead_peer_without_an_error(harsh: Post) -> None:
     here, there = pair(harsh)
     connect(harsh, here, there)
     harsh.cut("here", "there")
-    harsh.cut("there", "here")  # a machine without power says nothing, either
+    harsh.cut("there", "here")  # a machine without power sends nothing, either
     harsh.kill("there")
     assert bulk(here, "there", 2, 4)
     harsh.heal()

@@ -1,4 +1,4 @@
-"""The network that peers run on: ZeroMQ on the loopback interface, through relays."""
+"""The network of real peers: ZeroMQ on the loopback interface, through relays."""
 
 import math
 import time
@@ -46,9 +46,9 @@ class End:
 
 
 class ZeroMQPost:
-    # Two ways. On each 80 in the queue of either side, 32 (8 MB) in the relay, and what the system
-    # keeps of four sockets, which is its own affair: some 40 where it was measured, 300 where it
-    # lets a socket grow to 32 MB.
+    # Two connections. Each holds 80 messages in the queue of either side, 32 (8 MB) in the relay,
+    # and those in the buffers of four sockets, which depend on the system: about 40 as measured,
+    # 300 if it lets a socket buffer grow to 32 MB.
     takes_unread_max: int | None = 2 * (80 + 80 + 32 + 300)
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class ZeroMQPost:
         self._ends: dict[str, End] = {}
 
     def open(self, name: str, *, listens: bool = True) -> End:
-        # Where it listened before, in its next life.
+        # A later incarnation listens at the address of the earlier one.
         bind = self.network.addresses.get(name, "tcp://127.0.0.1:*") if listens else None
         transport = _opened(bind)
         if transport.address is not None:
@@ -121,7 +121,7 @@ class ZeroMQPost:
 
 
 def _opened(bind: str | None) -> Transport:
-    """A transport; where its address is a dead one's, the system may not have let go of it yet."""
+    """Open a transport; the system may take a moment to free the address of a dead peer."""
     made: list[Transport] = []
 
     def is_free() -> bool:

@@ -1,4 +1,4 @@
-"""A few protocols on a table: every message waits until the test lets it through, or loses it."""
+"""A few protocol cores in one process: each message waits until the test delivers or drops it."""
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -58,7 +58,7 @@ def member(
     addresses: tuple[str, ...] | None = None,
     host: bytes = b"",
 ) -> Member:
-    """What is told of a peer, whose address is its id unless given."""
+    """A peer's entry in the member table; the address defaults to the id."""
     return Member(
         id=id,
         incarnation=incarnation,
@@ -73,7 +73,7 @@ def member(
 def hello(
     *members: Member, rooted: bool = True, reply: bool = False, clock: tuple[ClockRow, ...] = ()
 ) -> Hello:
-    """Names members, of whom the first is its sender."""
+    """A hello that lists members, its sender first."""
     return Hello(members=members, clock=clock, rooted=rooted, reply=reply)
 
 
@@ -86,12 +86,12 @@ _SHARE: dict[str, Any] = {
 
 
 def an_offer(**fields: Any) -> Offer:
-    """A share of 64 bytes in frames of 16, but for what is given."""
+    """Offer a share of 64 bytes in frames of 16; *fields* override the defaults."""
     return Offer(**_SHARE | {"frame_bytes": 16} | fields)
 
 
 def a_push(**fields: Any) -> Push:
-    """A share of 64 bytes in one message, but for what is given."""
+    """Push a share of 64 bytes in one message; *fields* override the defaults."""
     return Push(**_SHARE | fields)
 
 
@@ -108,12 +108,12 @@ def to(effects: Iterable[Effect | Event], kind: Any = object) -> list[PeerId]:
 
 
 def settled(weight: int) -> Record:
-    """What a's ledger says when b has accepted so much of its first share."""
+    """The record in a's ledger once b has accepted *weight* of its first share."""
     return Record(Entry(Kind.SETTLED, weight, "b", 1, 1))
 
 
 class Scripted:
-    """A rule that does what the test says, once, and else nothing."""
+    """A rule that does once what the test says, and otherwise nothing."""
 
     name = "scripted"
     registers: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ class Scripted:
 
 
 class Scene:
-    """Protocols that talk through a mailbag; everything that happens is written down."""
+    """Protocols that talk through a mailbag, with a transcript of all that happens."""
 
     def __init__(
         self, config: ProtocolConfig = SMALL, requirements: Requirements = _BY_WEIGHT
@@ -144,7 +144,7 @@ class Scene:
         self._addresses: dict[PeerId, tuple[str, ...]] = {}
         self._schemas: dict[PeerId, Schema] = {}
         self.sketches: dict[PeerId, tuple[float, ...]] = {}
-        """Of models; alike unless given."""
+        """Sketches of the models, by peer; default: all alike."""
 
     def enter(
         self,
@@ -162,7 +162,7 @@ class Scene:
         clock: Mapping[PeerId, int] | None = None,
         membership: StaticMembership | None = None,
     ) -> Protocol:
-        """Make a peer, which does not join yet; its address is its id."""
+        """Make a peer that does not join yet; its address is its id."""
         self.rules[id] = Scripted(requirements=self.requirements)
         self._addresses[id] = addresses = (id,) if addresses is None else addresses
         self._schemas[id] = schema
@@ -193,7 +193,7 @@ class Scene:
         host: bytes = b"",
         outward: Container[PeerId] = (),
     ) -> Self:
-        """Let these peers, or a and b, found together; nothing of what they said is on its way."""
+        """Let these peers (default: a and b) found a swarm together, with no mail left over."""
         ids = ids or ("a", "b")
         schema = schema_of(8 * shards, shards) if shards > 1 else SCHEMA
         for id in ids:
@@ -210,7 +210,7 @@ class Scene:
         return self
 
     def found(self, *ids: PeerId) -> None:
-        """Let peers that have entered found together and know one another."""
+        """Let peers that have entered found a swarm together and meet one another."""
         listening = [address for id in ids for address in self._addresses[id]]
         for id in ids:
             self.join(id, *(other for other in listening if other != id), founders=len(ids))
@@ -230,7 +230,7 @@ class Scene:
         )
 
     def ask(self, id: PeerId, donor: PeerId) -> None:
-        """Let a newcomer enter, unless it has, and ask a donor for a copy."""
+        """Let a newcomer enter, if it has not yet, and ask a donor for a copy."""
         if id not in self.peers:
             self.enter(id, schema=self._schemas[donor])
         self.join(id, donor)
@@ -251,7 +251,7 @@ class Scene:
     def go_on(
         self, seconds: float, *ids: PeerId, step_s: float = 1.0, turns: bool = False
     ) -> Effects:
-        """Let time pass at all peers or at these, which talk, and return all that they ask for."""
+        """Let time pass while these peers (default: all) exchange mail; return their effects."""
         effects: Effects = []
         for _ in range(round(seconds / step_s)):
             self.wait(step_s)
@@ -264,7 +264,7 @@ class Scene:
         return effects
 
     def strand(self, source: PeerId, peer: PeerId) -> Effects:
-        """Let a peer consider dead whom it has pushed to; returns what it asks for at last."""
+        """Let *source* consider *peer* dead after a push to it; return the last effects."""
         last: Effects = []
         while not self.peers[source].account.outstanding[peer, 1].stranded:
             self.wait(1.0)
@@ -315,7 +315,7 @@ class Scene:
         return self._do(id, "finishes", lambda p, now: p.finish(now))
 
     def merge(self, *ids: PeerId, turns: int = 4) -> None:
-        """Let finished peers with scripted rules push no more, and compare their models."""
+        """Let finished peers with scripted rules stop pushing and compare their models."""
         for _ in range(turns):
             for id in ids:
                 self.act(id, lambda context: context.may_close(True), trained=False)
@@ -347,20 +347,20 @@ class Scene:
         return effects + self._inspect(to, effects, finite=finite)
 
     def tell(self, source: PeerId, to: PeerId, body: Body, **how: Any) -> Effects:
-        """Hand over a message as *source* might have sent it, see `letter`."""
+        """Deliver a message as *source* might have sent it, see `letter`."""
         return self.receive(self.letter(source, to, body, **how))
 
     def read(self, id: PeerId, other: PeerId = "") -> Effects:
-        """Let a peer ask another for its model, or nobody any more."""
+        """Let a peer ask another for its model; without *other* it stops asking."""
         return self._do(id, "reads", lambda p, now: p.read(now, other))
 
     def says(self, to: PeerId, *members: Member, swarm: bytes = ANCHOR, **what: Any) -> Effects:
-        """Let the first of these say hello to a peer, and tell of the others."""
+        """Let the first of these members say hello to a peer, and mention the others."""
         life = members[0].incarnation
         return self.tell(members[0].id, to, hello(*members, **what), incarnation=life, swarm=swarm)
 
     def deliver(self, *kinds: type[Body], lose: tuple[type[Body], ...] = ()) -> Effects:
-        """Let mail through until there is none, and return what is asked for."""
+        """Deliver mail until there is none, and return the effects."""
         kept: list[Envelope] = []
         effects: Effects = []
         while self.mail:
@@ -409,13 +409,13 @@ class Scene:
         schema: Schema = SCHEMA,
         phase: Phase = Phase.TRAINING,
     ) -> None:
-        """Let *to* hear hello of a peer that is not on the table."""
+        """Let *to* receive a hello from a peer that is not part of the scene."""
         entry = member(source, phase, incarnation=incarnation, addresses=())
         body = hello(entry, rooted=False)
         self.tell(source, to, body, incarnation=incarnation, schema=schema.hash)
 
     def live(self) -> list[PeerId]:
-        """Whom a believes to run."""
+        """The peers that a considers live."""
         return [member.id for member in self.peers["a"].table.live()]
 
     def sent(self, effects: Iterable[Effect | Event], kind: type[Any]) -> list[Any]:
@@ -445,6 +445,6 @@ class Scene:
 
 
 def _shown(offer: Envelope, snapshot: SnapshotId | None) -> Envelope:
-    """Fill in where a snapshot lies, as the driver does."""
+    """Fill in the segment of a snapshot, as the driver does."""
     assert isinstance(offer.body, Offer) and snapshot is not None
     return replace(offer, body=replace(offer.body, segment=f"segment {snapshot}"))

@@ -1,4 +1,4 @@
-"""Machines that are folders of this one, and an ssh that leads to them."""
+"""Fake machines, which are folders on this one, and a fake ssh that reaches them."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ with Peer(model) as peer:
             raise RuntimeError("out of ideas")
 """
 
-# Like ssh's, its end closes the pipes of what it runs, which goes on.
+# As with the real ssh, the command keeps running when ssh ends, with its pipes closed.
 _SSH = """\
 #!{python}
 import os, subprocess, sys, threading
@@ -65,14 +65,14 @@ sys.exit(run.wait())
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """A port that nobody has there."""
+    """A free port at *address*."""
     with sockets.socket() as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])
 
 
 class Machines:
-    """Folders of machines, each with the script in it, beside the launcher's own."""
+    """Folders that stand for machines, each with the script in it, next to the launcher's."""
 
     def __init__(self, folder: Path, addresses: Sequence[str]) -> None:
         self.folder, self.addresses = folder, tuple(addresses)
@@ -84,34 +84,34 @@ class Machines:
             (folder / address / "mine.py").write_text(SCRIPT)
 
     def file(self, *lines: str) -> str:
-        """A file of machines: what each line has beside address and folder, in their order."""
+        """Write a hosts file; *lines* add to the address and folder of each machine, in order."""
         path = self.folder / "hosts.txt"
         more = (*lines, *[""] * (len(self.addresses) - len(lines)))
         text = ""
         for address, line in zip(self.addresses, more, strict=True):
-            # Other launchers on this machine would choose the same default.
+            # Other launchers on this machine would use the same default port.
             place = f" listen={free_port(address)}" if "listen=" not in line else ""
             text += f"{address} dir={address} {line}{place}\n"
         path.write_text(text)
         return str(path)
 
     def arguments(self, *more: str, lines: Sequence[str] = ()) -> list[str]:
-        """Of ``rumor run``, as far as machines go."""
+        """Arguments of ``rumor run`` that concern the machines."""
         return ["run", "--hosts", self.file(*lines), "--set", f"ssh={self.ssh}", *more]
 
     def cut(self, address: str) -> None:
-        """End the ssh to a machine, as a lost network would."""
+        """Kill the ssh to a machine, as a lost network would."""
         os.kill(int((self.folder / f"{address}.pid").read_text()), signal.SIGKILL)
 
     def is_cut_off(self, *, over: bool = False) -> None:
-        """Let nobody reach any machine from now on, or again."""
+        """Make all machines unreachable, or with *over* reachable again."""
         (self.folder / "cut").unlink() if over else (self.folder / "cut").touch()
 
     def folder_of(self, address: str, run: str, id: str) -> Path:
-        """Where a peer writes on its machine."""
+        """The folder of a peer on its machine."""
         return self.folder / address / run / "hosts" / address / id
 
     def wait_until_training(self, run: str, ids: Sequence[str]) -> None:
-        """Wait until the launcher has a row of metrics of each."""
+        """Wait until the launcher has a row of metrics from each peer."""
         paths = [self.folder / run / "peers" / id / "metrics.jsonl" for id in ids]
         until(lambda: all(path.exists() and read_metrics(path) for path in paths), "all train")

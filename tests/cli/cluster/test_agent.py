@@ -1,4 +1,4 @@
-"""What an agent does on its machine: it obeys, tells, and lets peers leave when nobody listens."""
+"""An agent obeys the launcher, reports to it, and lets its peers leave if the launcher is lost."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from rumor.cli.launch.processes import ProcessGroup
 
 from ...waiting import LIMIT_S, until
 
-# Leaves when it is asked to, as a peer does.
+# Ends when it is asked to, as a peer does.
 POLITE = "trap 'echo asked; exit 0' TERM; echo here; while :; do sleep 0.05; done"
 STUBBORN = "trap '' TERM; echo here; while :; do sleep 0.05; done"
 
@@ -38,29 +38,29 @@ class Desk:
         os.write(self._orders, json.dumps(order).encode() + b"\n")
 
     def hang_up(self) -> None:
-        """Say nothing any more."""
+        """Close the pipe of orders."""
         self._open.discard(self._orders)
         os.close(self._orders)
 
     def turn_away(self) -> None:
-        """Listen no more."""
+        """Close the pipe of news."""
         self._open.discard(self._news)
         os.close(self._news)
 
     def news(self) -> Iterator[dict[str, Any]]:
-        """What there is to read, after the agent's end."""
+        """Return all news, once the agent has ended."""
         self.close_theirs()
         while data := os.read(self._news, 1 << 16):
             self._read += data
         yield from map(json.loads, self._read.splitlines())
 
     def close_theirs(self) -> None:
-        """Close what an agent's process would have closed at its end."""
+        """Close the ends that the agent's own process would have closed on exit."""
         while self._ends:
             os.close(self._ends.pop())
 
     def close(self) -> None:
-        """Close all."""
+        """Close all pipes."""
         self.close_theirs()
         while self._open:
             os.close(self._open.pop())
@@ -80,7 +80,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 
 
 def started(desk: Desk, script: str, *, models: bool = False) -> Path:
-    """Have one peer started; where it writes."""
+    """Order the agent to start one peer; return the folder it writes to."""
     peers = [{"index": 4, "id": "ada", "folder": "run/ada", "variables": {"RUMOR_ID": "ada"}}]
     desk.say(
         start={"command": ["sh", "-c", script], "leave_s": 0.0, "models": models, "peers": peers}
@@ -89,10 +89,10 @@ def started(desk: Desk, script: str, *, models: bool = False) -> Path:
 
 
 def when(condition: Callable[[], bool], act: Callable[[], None]) -> threading.Thread:
-    """Do something once something is so, while the agent has this thread."""
+    """Call *act* on another thread once *condition* holds, while the agent runs on this one."""
 
     def wait() -> None:
-        until(condition, "it comes to that")
+        until(condition, "the condition holds")
         act()
 
     thread = threading.Thread(target=wait, daemon=True)
@@ -113,7 +113,7 @@ def files_in(news: list[dict[str, Any]]) -> dict[str, bytes]:
     return found
 
 
-def test_it_tells_all_of_a_peer_before_it_tells_its_end(
+def test_the_agent_reports_all_output_of_a_peer_before_its_exit(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PIECE_BYTES", 60)
@@ -135,10 +135,10 @@ def test_it_tells_all_of_a_peer_before_it_tells_its_end(
     ("script", "order", "status"),
     [(STUBBORN, {"kill": True}, -9), (POLITE, {"leave": int(signal.SIGTERM)}, 0)],
 )
-def test_it_ends_peers_or_lets_them_leave_when_it_is_told(
+def test_the_agent_kills_peers_or_lets_them_leave_on_command(
     desk: Desk, script: str, order: dict[str, Any], status: int
 ) -> None:
-    desk.say(leave=15, dead=[], kill=True, ping=True)  # there are none yet
+    desk.say(leave=15, dead=[], kill=True, ping=True)  # no peers are running yet
     folder = started(desk, script)
     when(is_here(folder), lambda: desk.say(**order))
     assert desk.agent.run() == 0
@@ -163,7 +163,7 @@ def test_peers_leave_when_the_launcher_is_lost(
     lose: Callable[[Desk, pytest.MonkeyPatch], None],
     why: str,
 ) -> None:
-    # What it prints is news, which nobody may read any more.
+    # The peer keeps printing: its output becomes news, which the launcher may no longer read.
     folder = started(desk, POLITE.replace("sleep 0.05", "sleep 0.05; echo more"))
     thread = when(is_here(folder), lambda: lose(desk, monkeypatch))
     assert desk.agent.run() == 1
@@ -173,7 +173,7 @@ def test_peers_leave_when_the_launcher_is_lost(
     assert log.endswith("asked\n")
 
 
-def test_a_signal_while_peers_are_started_reaches_them_all(
+def test_a_signal_during_the_start_reaches_all_peers(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = ProcessGroup.start
@@ -186,11 +186,12 @@ def test_a_signal_while_peers_are_started_reaches_them_all(
     started(desk, POLITE)
     assert desk.agent.run() == 1
     assert desk.agent._group is not None
-    # Asked, whether it could answer yet or not; one that was not would have been killed.
+    # The peer was asked to leave, whether or not it could react yet; otherwise it would have
+    # been killed.
     assert desk.agent._group.processes[0].poll() in (0, -signal.SIGTERM)
 
 
-def test_a_peer_that_does_not_leave_is_killed_in_the_end(
+def test_a_peer_that_does_not_leave_is_killed_eventually(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PATIENCE_S", 0.3)
@@ -199,14 +200,14 @@ def test_a_peer_that_does_not_leave_is_killed_in_the_end(
     assert desk.agent.run() == 1
 
 
-def test_what_cannot_be_started_is_told(desk: Desk) -> None:
+def test_a_failed_start_is_reported(desk: Desk) -> None:
     Path("run/ada").mkdir(parents=True)
     started(desk, POLITE)
     assert desk.agent.run() == 1
     assert "File exists" in list(desk.news())[-1]["failed"]
 
 
-def test_a_check_says_what_is_here(desk: Desk) -> None:
+def test_a_check_reports_versions_free_ports_and_problems(desk: Desk) -> None:
     Path("mine.py").touch()
     check = {"dir": ".", "command": ["sh"], "script": "mine.py", "folders": [], "host": "127.0.0.1"}
     desk.say(check=check | {"first": 20_000, "count": 2})
@@ -217,7 +218,7 @@ def test_a_check_says_what_is_here(desk: Desk) -> None:
     assert hello["rumor"] == module.versions()["rumor"]
 
 
-def test_nothing_that_a_library_prints_is_taken_for_news(
+def test_output_of_a_library_is_not_mistaken_for_news(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def run(self: Agent) -> int:

@@ -1,4 +1,4 @@
-"""The connection to an agent: what is not its news is no news, and what hangs is ended."""
+"""The connection to an agent ignores other output, and ends an ssh that hangs."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def ssh(folder: Path, script: str) -> str:
     return str(path)
 
 
-def test_a_greeting_is_no_news_and_an_end_has_a_reason(tmp_path: Path) -> None:
+def test_greetings_of_the_machine_are_ignored_and_the_end_has_a_reason(tmp_path: Path) -> None:
     greeting = "echo Welcome to node-a; echo '[1]'; echo '{\"hello\": 1}'; exit 3"
     connection = Connection(HOST, ssh(tmp_path, greeting))
     assert list(connection.news()) == [{"hello": 1}]
@@ -35,7 +35,9 @@ def test_a_greeting_is_no_news_and_an_end_has_a_reason(tmp_path: Path) -> None:
     silent.close()
 
 
-def test_one_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ssh_that_does_not_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_CLOSE_S", 0.1)
     connection = Connection(HOST, ssh(tmp_path, "exec sleep 1000"))
     connection.close()

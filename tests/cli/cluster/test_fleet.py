@@ -1,4 +1,4 @@
-"""The launcher's side of several machines: what it takes from them, and what it does not."""
+"""The launcher's side of several machines: what it accepts from them, and what it does not."""
 
 import base64
 import signal
@@ -20,7 +20,7 @@ News = dict[str, Any] | Callable[[], dict[str, Any]]
 
 
 class Canned(Connection):
-    """A connection that says what it is given, and notes what it is told."""
+    """A connection that replays given news, and records its orders."""
 
     def __init__(self, *news: News) -> None:
         self.told: list[dict[str, Any]] = []
@@ -59,7 +59,7 @@ def run(fleet: Fleet) -> int | None:
     return fleet.processes[0].poll()
 
 
-def test_only_files_of_a_peer_are_written_and_nowhere_else(tmp_path: Path) -> None:
+def test_only_known_files_are_written_and_only_in_the_folder_of_their_peer(tmp_path: Path) -> None:
     fleet = fleet_of(
         tmp_path / "run",
         piece("ledger.2.jsonl", b"{}\n"),
@@ -79,7 +79,7 @@ def test_only_files_of_a_peer_are_written_and_nowhere_else(tmp_path: Path) -> No
     assert fleet.unreached == []
 
 
-def test_what_peers_print_is_shown_by_lines_and_commands_no_terminal(tmp_path: Path) -> None:
+def test_output_of_peers_is_shown_by_line_with_control_characters_escaped(tmp_path: Path) -> None:
     fleet = fleet_of(
         tmp_path / "run",
         piece("log.txt", b"one\ntw"),
@@ -94,7 +94,7 @@ def test_what_peers_print_is_shown_by_lines_and_commands_no_terminal(tmp_path: P
     assert fleet.lines() == []
 
 
-def test_a_copy_that_cannot_be_written_stops_nobody_and_is_named(tmp_path: Path) -> None:
+def test_a_copy_that_cannot_be_written_is_reported_and_stops_no_peer(tmp_path: Path) -> None:
     def in_the_way() -> dict[str, Any]:
         (tmp_path / "run/peers/peer-0/peer.json").mkdir()
         return piece("peer.json", b"{")
@@ -114,7 +114,7 @@ def test_a_machine_that_cannot_start_its_peers_says_why(tmp_path: Path) -> None:
     assert fleet.unreached == ["peer-0"]
 
 
-def test_a_machine_that_does_not_answer_is_given_up_after_a_second_interrupt(
+def test_a_machine_that_does_not_answer_is_abandoned_after_a_second_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_KILL_S", 0.0)

@@ -1,4 +1,4 @@
-"""The file that names machines, and what each peer there is told."""
+"""The hosts file, and the settings that each peer there gets."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def hosts(tmp_path: Path, text: str) -> tuple[Host, ...]:
     return read_hosts(path)
 
 
-def test_each_line_is_a_machine(tmp_path: Path) -> None:
+def test_each_line_describes_a_machine(tmp_path: Path) -> None:
     first, second, third = hosts(tmp_path, FILE)
     assert (first.name, first.address, first.slots) == ("node-a", "node-a", 2)
     assert [first.device, first.dir, first.python] == ["cuda:{i}", "work", "/opt/venv/bin/python"]
@@ -54,7 +54,7 @@ def test_each_line_is_a_machine(tmp_path: Path) -> None:
         ("node-a\nlocalhost", "line 2: other machines cannot reach localhost"),
     ],
 )
-def test_what_makes_no_sense_is_named_with_its_line(
+def test_an_error_in_a_line_is_reported_with_its_number(
     tmp_path: Path, text: str, message: str
 ) -> None:
     with pytest.raises(ConfigError) as error:
@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_hosts(tmp_path / "bytes")
 
 
-def test_ssh_is_told_how_to_reach_a_machine(tmp_path: Path) -> None:
+def test_the_ssh_command_reaches_a_machine_without_asking_questions(tmp_path: Path) -> None:
     first, second, third = hosts(tmp_path, FILE)
     words = ssh_command("ssh -F 'my config'", second)
     assert words[:3] == ["ssh", "-F", "my config"] and "BatchMode=yes" in words
@@ -84,7 +84,7 @@ def test_ssh_is_told_how_to_reach_a_machine(tmp_path: Path) -> None:
             ssh_command(wrong, first)
 
 
-def test_each_peer_is_told_of_others_on_other_machines(tmp_path: Path) -> None:
+def test_each_peer_gets_the_addresses_of_peers_on_other_machines(tmp_path: Path) -> None:
     made = stations(hosts(tmp_path, FILE), None)
     config = LaunchConfig(peers=4, key=Path("key"), roster=Path("roster"), device="cpu")
     told = told_by_machine(config, Path("runs/x"), made)
@@ -105,7 +105,7 @@ def test_each_peer_is_told_of_others_on_other_machines(tmp_path: Path) -> None:
     assert together[3]["RUMOR_FOUNDERS"] == "4"
 
 
-def test_loopback_addresses_are_bound_themselves(tmp_path: Path) -> None:
+def test_loopback_addresses_are_bound_as_they_are(tmp_path: Path) -> None:
     made = stations(hosts(tmp_path, "localhost\n127.0.0.2 listen=9000\n"), 8000)
     told = told_by_machine(LaunchConfig(peers=2), Path("x"), made)
     assert told[0]["RUMOR_BIND"] == "tcp://127.0.0.1:8000"

@@ -1,4 +1,4 @@
-"""``rumor run --hosts``: what it checks, what comes back, and what happens when it is stopped."""
+"""``rumor run --hosts``: its checks, the files that come back, and what happens on an interrupt."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
 
 @contextmanager
 def meanwhile(action: Callable[[], None]) -> Iterator[None]:
-    """Do something on another thread while a command runs; what fails there fails here."""
+    """Run *action* on another thread while a command runs; a failure there fails the test."""
     failures: list[BaseException] = []
 
     def act() -> None:
@@ -53,7 +53,7 @@ def meanwhile(action: Callable[[], None]) -> Iterator[None]:
 
 
 @pytest.mark.extended
-def test_a_script_is_trained_on_all_machines_and_what_they_left_comes_back(
+def test_a_script_trains_on_all_machines_and_their_files_come_back(
     machines: Machines,
 ) -> None:
     arguments = machines.arguments(*QUICK, "--json", lines=["slots=2", "env:COLOR=red"])
@@ -88,7 +88,7 @@ def test_a_script_is_trained_on_all_machines_and_what_they_left_comes_back(
         (["device=cuda:{k}"], ["--", "mine.py"], ["cuda:{i}"]),
     ],
 )
-def test_what_is_missing_on_a_machine_is_named_before_anything_starts(
+def test_missing_things_on_a_machine_are_reported_before_anything_starts(
     machines: Machines, lines: list[str], arguments: list[str], messages: list[str]
 ) -> None:
     result = called(*machines.arguments("--out", "run", lines=lines), *arguments)
@@ -99,7 +99,7 @@ def test_what_is_missing_on_a_machine_is_named_before_anything_starts(
 
 
 @pytest.mark.extended
-def test_other_versions_a_folder_that_is_taken_and_a_wrong_ssh_are_named(
+def test_other_versions_an_existing_folder_and_a_wrong_ssh_are_reported(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machines.folder_of("127.0.0.2", "run", "peer-1").mkdir(parents=True)
@@ -117,7 +117,7 @@ def test_other_versions_a_folder_that_is_taken_and_a_wrong_ssh_are_named(
     assert "127.0.0.1: ssh: connect to host 127.0.0.1: No route to host" in error
 
 
-def test_a_dry_run_shows_what_would_be_run_where_and_reaches_nobody(machines: Machines) -> None:
+def test_a_dry_run_shows_the_commands_by_machine_and_contacts_none(machines: Machines) -> None:
     machines.is_cut_off()
     arguments = machines.arguments("--out", "run", "--dry-run", lines=["slots=2"])
     result = called(*arguments, "--", "mine.py", "--steps", "9")
@@ -129,7 +129,7 @@ def test_a_dry_run_shows_what_would_be_run_where_and_reaches_nobody(machines: Ma
 
 
 @pytest.mark.extended
-def test_one_interrupt_lets_all_leave_in_order_everywhere(machines: Machines) -> None:
+def test_one_interrupt_lets_all_peers_leave_properly(machines: Machines) -> None:
     def interrupt() -> None:
         machines.wait_until_training("run", IDS)
         os.kill(os.getpid(), signal.SIGINT)
@@ -144,7 +144,7 @@ def test_one_interrupt_lets_all_leave_in_order_everywhere(machines: Machines) ->
 
 
 def lost(machines: Machines, lose: Callable[[], None], more: str = "--json") -> Result:
-    """Lose the second machine's peer in some way, and let the others end once it has left."""
+    """Lose contact with the second machine's peer, and let the others end once it has left."""
     left, over = machines.folder_of("127.0.0.2", "run", "peer-2"), machines.folder / "over"
 
     def act() -> None:
@@ -159,7 +159,7 @@ def lost(machines: Machines, lose: Callable[[], None], more: str = "--json") -> 
 
 
 @pytest.mark.extended
-def test_peers_whose_connection_is_lost_leave_and_no_weight_is_counted(
+def test_peers_that_lose_the_launcher_leave_and_weight_is_not_counted(
     machines: Machines,
 ) -> None:
     result = lost(machines, lambda: machines.cut("127.0.0.2"), "--set=models=false")
@@ -181,13 +181,13 @@ def test_peers_whose_connection_is_lost_leave_and_no_weight_is_counted(
 
 
 @pytest.mark.extended
-def test_a_second_interrupt_ends_all_at_once(machines: Machines) -> None:
+def test_a_second_interrupt_kills_all_peers_at_once(machines: Machines) -> None:
     logs = [machines.folder / "run" / "peers" / id / "log.txt" for id in IDS]
 
     def interrupt() -> None:
         machines.wait_until_training("run", IDS)
         os.kill(os.getpid(), signal.SIGINT)
-        # All are in a long step, which the first signal lets them end.
+        # All peers are in a long step, which they may finish after the first signal.
         asked = "this peer ends its step and leaves"
         until(lambda: all(asked in log.read_text() for log in logs), "all are asked")
         os.kill(os.getpid(), signal.SIGINT)

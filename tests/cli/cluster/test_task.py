@@ -1,5 +1,5 @@
-"""Processes that become peers: tasks of Slurm and torchrun, with the schedulers' variables, and
-those that are started by hand with a list of addresses.
+"""Processes that become peers: tasks of Slurm and torchrun, with the variables of the scheduler,
+and processes started by hand with a list of addresses.
 """
 
 import json
@@ -29,7 +29,7 @@ TASKS = 8
 
 
 def slurm(rank: int, job: int, size: int = TASKS) -> dict[str, str]:
-    """What Slurm would tell a task: half of them are on each of two nodes."""
+    """Variables that Slurm sets for a task, with half of the tasks on each of two nodes."""
     half = size // 2
     return {
         "SLURM_JOB_ID": str(job),
@@ -44,7 +44,7 @@ def slurm(rank: int, job: int, size: int = TASKS) -> dict[str, str]:
 
 
 def job_with_free_ports(size: int) -> int:
-    """The id of a job whose ports nobody has here."""
+    """The id of a job whose ports are all free here."""
 
     def is_free(job: int) -> bool:
         task = cluster_task(slurm(0, job, size))
@@ -72,7 +72,9 @@ def called(monkeypatch: pytest.MonkeyPatch, told: Mapping[str, str], *words: str
     return command_line.called("run", *words)
 
 
-def test_a_task_shows_what_its_peer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_of_a_task_shows_the_settings_of_its_peer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     options = ("--set", "metrics_port=9100", "--device", "cuda:{i}", "--dry-run", "--json")
     result = called(monkeypatch, slurm(5, 4711), *options, "--", "mine.py")
     assert result.exit_code == 0, result.stderr
@@ -92,7 +94,7 @@ def test_a_task_shows_what_its_peer_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     assert "RUMOR_ADVERTISE=tcp://127.0.0.2:7701" in moved.stdout or ":*" in moved.stdout
 
 
-def test_who_says_how_many_launches_them_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_number_of_peers_overrides_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     for words in (("-n", "2"), ("--scheduler", "none")):
         result = called(monkeypatch, slurm(5, 4711), *words, "--dry-run", "--json", "--", "mine.py")
         assert "peer-1" in json.loads(result.stdout)["environment"]
@@ -104,7 +106,7 @@ def test_who_says_how_many_launches_them_itself(monkeypatch: pytest.MonkeyPatch)
     assert result.exit_code == 2 and "WORLD_SIZE is not set" in result.stderr
 
 
-def test_a_task_runs_the_script_in_place_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_replaces_itself_with_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
     became: list[tuple[str, tuple[str, ...], dict[str, str]]] = []
     monkeypatch.setattr(os, "execvpe", lambda *given: became.append(given))
     result = called(monkeypatch, slurm(5, 4711), "--", "mine.py", "--steps", "3")
@@ -131,7 +133,7 @@ def test_a_list_of_addresses_makes_one_peer(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def processes() -> "Iterator[list[subprocess.Popen[bytes]]]":
-    """What is started; whatever still runs at the end is killed."""
+    """Started processes; those still running at the end are killed."""
     started: list[subprocess.Popen[bytes]] = []
     yield started
     for process in started:
@@ -157,7 +159,7 @@ def have_trained(folders: Sequence[Path], steps: int) -> bool:
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_job_that_is_requeued_goes_on_where_it_was(
+def test_a_requeued_job_resumes_where_it_stopped(
     processes: "list[subprocess.Popen[bytes]]",
 ) -> None:
     job = job_with_free_ports(2)
@@ -166,7 +168,7 @@ def test_a_job_that_is_requeued_goes_on_where_it_was(
     for rank in range(2):
         processes.append(start(slurm(rank, job, 2), *words, "100000"))
     until(lambda: have_trained(peers, 20), "all train")
-    # Slurm takes the nodes back.
+    # Slurm preempts the job.
     for process in processes:
         process.terminate()
     assert [process.wait(LIMIT_S) for process in processes] == [143, 143], logs()
@@ -184,7 +186,7 @@ def test_a_job_that_is_requeued_goes_on_where_it_was(
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_script_that_torchrun_starts_is_a_peer_of_one_swarm(
+def test_scripts_started_by_torchrun_form_one_swarm(
     processes: "list[subprocess.Popen[bytes]]",
 ) -> None:
     torchrun = (sys.executable, "-m", "torch.distributed.run")
@@ -197,7 +199,7 @@ def test_a_script_that_torchrun_starts_is_a_peer_of_one_swarm(
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_the_same_line_founds_takes_in_who_is_late_and_takes_back_who_was_killed(
+def test_one_command_line_founds_a_swarm_admits_late_peers_and_restarts_killed_ones(
     processes: "list[subprocess.Popen[bytes]]",
 ) -> None:
     with ExitStack() as stack:
@@ -210,7 +212,7 @@ def test_the_same_line_founds_takes_in_who_is_late_and_takes_back_who_was_killed
     script = ("python", "mine.py", "--steps", "100", "--until", "over")
     line = (*RUMOR, "run", *options, "--", *script)
     peers = [Path(f"run/peers/localhost-{port}") for port in ports]
-    # Which of two that start together gets which place is left to chance.
+    # Two processes that start together take places in either order.
     processes += [start(told, *line), start(told, *line)]
     until(lambda: have_trained(peers[:2], 20), "two train")
     processes.append(start(told, *line))
@@ -230,7 +232,7 @@ def test_the_same_line_founds_takes_in_who_is_late_and_takes_back_who_was_killed
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_a_job_goes_on_without_tasks_that_are_killed_and_no_weight_is_lost(
+def test_a_job_continues_without_killed_tasks_and_loses_no_weight(
     processes: "list[subprocess.Popen[bytes]]",
 ) -> None:
     job = job_with_free_ports(TASKS)
@@ -242,7 +244,7 @@ def test_a_job_goes_on_without_tasks_that_are_killed_and_no_weight_is_lost(
     for rank in range(TASKS):
         processes.append(start(slurm(rank, job), *words, *script))
     until(lambda: have_trained(folders, 20), "all train")
-    killed = (0, 3, 6)  # the founder, for one, and one or two of each node
+    killed = (0, 3, 6)  # includes the founder, and one or two tasks of each node
     for rank in killed:
         processes[rank].send_signal(signal.SIGKILL)
     Path("over").touch()

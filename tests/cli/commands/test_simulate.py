@@ -1,4 +1,4 @@
-"""``rumor simulate``: what it refuses, shows, keeps, and how it ends."""
+"""``rumor simulate``: its errors, its output, the files it keeps, and how it ends."""
 
 import io
 import json
@@ -33,7 +33,7 @@ def simulate(*arguments: str) -> Any:
 
 
 class Fake:
-    """In place of the simulation: tells of progress, and gives a run that was made up."""
+    """Replaces the simulation: reports progress and returns a made-up run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[SimulationConfig] = []
@@ -68,7 +68,7 @@ def test_storms_are_listed(fake: Fake) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"exact": True}])
-def test_settings_are_those_of_python(fake: Fake, settings: dict[str, Any]) -> None:
+def test_settings_match_those_of_the_python_function(fake: Fake, settings: dict[str, Any]) -> None:
     assert simulate("--set=plot=false", *(f"--set={name}" for name in settings)).exit_code == 0
     assert fake.asked == [SimulationConfig(**settings)]
 
@@ -83,7 +83,7 @@ def test_a_run_ends_with_a_table_and_a_folder(fake: Fake, tmp_path: Path) -> Non
     assert (tmp_path / "run" / "training.png").exists()
 
 
-def test_json_is_the_last_line_and_alone_on_stdout(fake: Fake) -> None:
+def test_json_is_the_only_line_on_stdout(fake: Fake) -> None:
     result = simulate("--json", "--out", "run", "--set=plot=false")
     (line,) = result.stdout.splitlines()
     assert json.loads(line) == {**fake.run.summary, "out": "run"}
@@ -95,7 +95,7 @@ def test_json_is_the_last_line_and_alone_on_stdout(fake: Fake) -> None:
     assert not Path("run/training.png").exists()
 
 
-def test_what_the_simulation_refuses_is_an_error_in_a_line_or_two(fake: Fake) -> None:
+def test_a_refusal_of_the_simulation_is_an_error_of_one_or_two_lines(fake: Fake) -> None:
     fake.tell, fake.error = [], ConfigError("this needs 90 GiB and 8 GiB are free:\ntake fewer")
     result = simulate()
     assert (result.exit_code, result.stdout) == (2, "")
@@ -125,7 +125,7 @@ def test_ctrl_c_and_sigterm_keep_nothing(fake: Fake, monkeypatch: pytest.MonkeyP
         (OSError(28, "No space"), 1, "error: run cannot be written: No space; no file was kept\n"),
     ],
 )
-def test_a_run_that_cannot_be_written_is_shown_even_so(
+def test_a_run_that_cannot_be_written_is_still_shown(
     fake: Fake, monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int, said: str
 ) -> None:
     def fail(*_: object) -> None:
@@ -137,7 +137,7 @@ def test_a_run_that_cannot_be_written_is_shown_even_so(
     assert status == 130 or json.loads(result.stdout)["out"] is None
 
 
-def test_lost_weight_is_a_failure_that_is_kept(fake: Fake) -> None:
+def test_a_run_that_lost_weight_fails_and_is_kept(fake: Fake) -> None:
     fake.run = made_up(points=3, weight_units_total=5)
     result = simulate("--out", "run", "--set=plot=false")
     assert result.exit_code == 1
@@ -145,7 +145,7 @@ def test_lost_weight_is_a_failure_that_is_kept(fake: Fake) -> None:
     assert Path("run/summary.json").exists()
 
 
-def test_all_workers_diverged_is_a_failure_and_one_is_a_line(fake: Fake) -> None:
+def test_a_run_fails_if_all_workers_diverge_and_reports_it_if_one_does(fake: Fake) -> None:
     fake.run = made_up(workers=2, points=3, stopped=["peer-0", "peer-1"], loss=None)
     result = simulate("--set=plot=false")
     assert result.exit_code == 1 and "all workers diverged" in result.stderr
@@ -155,7 +155,7 @@ def test_all_workers_diverged_is_a_failure_and_one_is_a_line(fake: Fake) -> None
     assert not complaint(fake.run.summary)
 
 
-def test_the_table_says_when_accuracies_were_reached_and_when_not() -> None:
+def test_the_table_says_when_accuracies_were_reached_or_that_they_were_not() -> None:
     assert rows()["reached after"] == (
         "6 s",
         "to accuracy 0.95; 0.5 after 1 s, 0.9 after 4 s; 0.99 never",
@@ -164,7 +164,7 @@ def test_the_table_says_when_accuracies_were_reached_and_when_not() -> None:
     assert "reached after" not in rows(time_to={"0.5": None})
 
 
-def test_a_figure_that_a_run_does_not_have_has_no_row() -> None:
+def test_figures_that_a_run_lacks_have_no_row() -> None:
     noise = rows(task="noise")
     assert not {"accuracy", "loss", "reached after"} & set(noise)
     assert (noise["disagreement"][0], noise["stationary"][0]) == ("3", "3.1")
@@ -176,7 +176,7 @@ def test_a_figure_that_a_run_does_not_have_has_no_row() -> None:
     assert rows(loss=None)["loss"][0] == "not finite"
 
 
-def test_special_values_have_words_of_their_own() -> None:
+def test_special_values_have_their_own_wording() -> None:
     assert "device" not in rows(device="cpu") and rows(device="cuda:0")["device"][0] == "cuda:0"
     assert rows(idle=0.0)["idle"] == ("0 %", "no worker ever waits")
     assert rows(consensus_distance=0.0)["consensus distance"] == ("0", "all alike")
@@ -197,21 +197,21 @@ def test_special_values_have_words_of_their_own() -> None:
         (Progress(100, None, 2.0, 6.0, None, None), None, None, []),
     ],
 )
-def test_the_rest_is_estimated_from_what_is_done(
+def test_the_remaining_time_is_estimated_from_progress(
     progress: Progress, time_s: float | None, done: float | None, left: list[str]
 ) -> None:
     assert part(progress, time_s) == done
     assert time_left(part(progress, time_s), progress.wall_s) == left
 
 
-def test_before_the_first_step_it_is_starting_and_more_steps_than_planned_are_said() -> None:
+def test_progress_says_starting_before_the_first_step_and_reports_extra_steps() -> None:
     assert reached(Progress(0, 400, 0.0, 1.0, None, None)) == "starting"
     words = "step 405 (400 planned), virtual time 2.5 s"
     assert reached(Progress(405, 400, 2.5, 1.0, None, None)) == words
     assert reached(Progress(400, 400, 2.5, 1.0, None, None)).startswith("step 400 of 400,")
 
 
-def test_that_the_first_run_compiles_is_said_at_once() -> None:
+def test_compilation_in_the_first_run_is_announced_at_once() -> None:
     stream = io.StringIO()
     with display_on(stream, "digits on 4 workers") as show:
         show(Progress(0, 400, 0.0, 0.0, None, None, compiles=True))
@@ -228,7 +228,7 @@ PROMISED = {
 }
 
 
-def test_a_real_run_has_the_promised_keys_and_can_be_loaded() -> None:
+def test_a_real_run_has_the_documented_keys_and_can_be_loaded() -> None:
     words = "--task quadratic -n 4 --steps 40 --set p=0.5 --set eval_every=10 --topology ring"
     result = simulate(*words.split(), "--out", "run", "--json", "--set=plot=false")
     assert result.exit_code == 0, result.stderr
@@ -262,7 +262,7 @@ def own_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.modules.pop("mynet", None)
 
 
-def test_a_model_in_a_file_is_enough(own_model: None) -> None:
+def test_a_model_in_a_file_can_be_simulated(own_model: None) -> None:
     result = simulate("mynet.py:make", "-n", "3", "--steps", "4", "--json", "--set=plot=false")
     assert result.exit_code == 0, result.stderr
     assert "make on 3 workers" in result.stderr
@@ -283,7 +283,7 @@ def test_a_model_in_a_file_is_enough(own_model: None) -> None:
         (["mynet.py:make", "--task", "digits"], 2, "are both given: give one"),
     ],
 )
-def test_a_wrong_model_is_told_in_a_line_or_two(
+def test_a_wrong_model_is_an_error_of_one_or_two_lines(
     own_model: None, arguments: list[str], status: int, told: str
 ) -> None:
     result = simulate(*arguments, "-n", "2", "--steps", "2")
@@ -292,7 +292,7 @@ def test_a_wrong_model_is_told_in_a_line_or_two(
     assert error.count("\n") <= 2
 
 
-def test_what_a_run_will_take_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cost_of_a_run_is_announced(capsys: pytest.CaptureFixture[str]) -> None:
     cost = Cost(
         steps=60_000,
         steps_per_s=100.0,
@@ -311,7 +311,7 @@ def test_what_a_run_will_take_is_told(capsys: pytest.CaptureFixture[str]) -> Non
     assert told in capsys.readouterr().err
 
 
-# Who runs the tests in the background may have made processes deaf to Ctrl-C.
+# A shell that runs the tests in the background may make processes ignore Ctrl-C.
 PROGRAM = """
 import signal
 from rumor.cli import main
@@ -322,7 +322,7 @@ main()
 
 @pytest.mark.extended
 @pytest.mark.live
-def test_stopping_a_process_is_one_line_and_status_130(tmp_path: Path) -> None:
+def test_an_interrupted_process_prints_one_line_and_exits_with_status_130(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-c", PROGRAM, "simulate", "--steps=10000000"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
         assert process.stderr is not None
@@ -334,7 +334,7 @@ def test_stopping_a_process_is_one_line_and_status_130(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_has_a_new_folder_to_itself_from_its_start(
+def test_a_run_reserves_its_own_new_folder_from_the_start(
     fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rumor.cli.run_folder.time.strftime", lambda form: "now")

@@ -1,4 +1,4 @@
-"""What is done to peers and network, and when: processes of straw, and a clock that is turned."""
+"""Which faults hit peers and their network, and when: with fake processes and a fake clock."""
 
 import json
 import signal
@@ -26,7 +26,7 @@ STEP_S = 0.001
 
 
 class Straw:
-    """A process that does as it is told, and notes it."""
+    """A fake process that does as it is told, and records it."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self.status: int | None = None
@@ -46,7 +46,7 @@ class Straw:
 
 
 class Hands(ProcessGroup):
-    """A group of processes of straw."""
+    """A group of fake processes."""
 
     def __init__(self, places: Sequence[Place], stage: "Stage") -> None:
         super().__init__(places)
@@ -73,7 +73,7 @@ class Hands(ProcessGroup):
 
 
 class Stage:
-    """Three peers, and faults that are done to them."""
+    """Three fake peers under a schedule of faults."""
 
     def __init__(self, folder: Path, faults: list[dict[str, Any]]) -> None:
         self.now_s = 100.0
@@ -82,7 +82,7 @@ class Stage:
         run_folder = RunFolder(job_of(folder, peers=3, faults=schedule))
         self.group = Hands(run_folder.found(), self)
         for place in self.group.places:
-            (place.folder / "options.json").touch()  # they have begun
+            (place.folder / "options.json").touch()  # as if each peer had begun
         self.monitor = Monitor(self.group.places, self.group.processes, 100)
         self.injector = FaultInjector(
             schedule, self.group, self.monitor, run_folder, seed=5, clock=lambda: self.now_s
@@ -97,14 +97,14 @@ class Stage:
             file.write(json.dumps({"step": step}) + "\n")
 
     def train(self) -> "Stage":
-        """Let everybody take a step: from now on times count."""
+        """Let all peers take a step; the times of faults count from here."""
         for index in range(3):
             self.measure(index)
         self.monitor.update()
         return self
 
     def play(self, until_s: float, step_s: float = STEP_S) -> list[tuple[float, str]]:
-        """Turn the clock that far, and say what was done, and when."""
+        """Advance the clock to *until_s*; return what was done so far, and when."""
         while self.now_s < 100.0 + until_s:
             self.news += self.injector.update()
             self.monitor.update()
@@ -112,7 +112,7 @@ class Stage:
         return self.noted
 
 
-def test_times_count_from_when_all_peers_train(tmp_path: Path) -> None:
+def test_times_count_from_the_moment_all_peers_train(tmp_path: Path) -> None:
     stage = Stage(tmp_path, [fault(0, "crash", "peer-1")])
     assert stage.play(1.0) == [] and stage.injector.next_s == float("inf")
     stage.train()
@@ -174,12 +174,12 @@ ALL = ("peer-0", "peer-1", "peer-2")
         ([fault(1, "leave", "join-1"), fault(2, "join")], "2 start join-1"),
     ],
 )
-def test_each_fault_is_done_at_its_time(tmp_path: Path, faults: list[Fault], done: str) -> None:
+def test_each_fault_happens_at_its_time(tmp_path: Path, faults: list[Fault], done: str) -> None:
     noted = Stage(tmp_path, faults).train().play(5.0, step_s=0.002)
     assert ", ".join(f"{round(at_s, 2):g} {what}" for at_s, what in noted) == done
 
 
-def test_peers_are_told_what_happens_to_the_network_and_then_since_when(tmp_path: Path) -> None:
+def test_peers_get_the_network_faults_first_and_their_start_time_later(tmp_path: Path) -> None:
     faults = [fault(1, "crash", "peer-1"), fault(1, "join", count=2), fault(2, "cut", "join-2")]
     stage = Stage(tmp_path, faults)
     stage.play(1.0)
@@ -194,7 +194,7 @@ def test_peers_are_told_what_happens_to_the_network_and_then_since_when(tmp_path
     assert since.began_unix_s is not None and before_s <= since.began_unix_s <= time.time()
 
 
-def test_a_slowed_peer_that_is_paused_goes_on_only_when_both_are_over(tmp_path: Path) -> None:
+def test_a_peer_both_slowed_and_paused_stays_held_until_the_pause_ends(tmp_path: Path) -> None:
     slow = fault(1, "slow", "peer-1", factor=2, for_s=0.4)
     stage = Stage(tmp_path, [slow, fault(1.2, "pause", "peer-1", for_s=3)]).train()
     stage.play(2.0, step_s=0.002)
@@ -203,7 +203,7 @@ def test_a_slowed_peer_that_is_paused_goes_on_only_when_both_are_over(tmp_path: 
 
 
 def run_of(stage: Stage, since_s: float, until_s: float) -> float:
-    """Which part of the time between two instants peer-1 ran, of one that is let go on at last."""
+    """Return the fraction of an interval during which peer-1 was not held."""
     marks = [(at_s, what) for at_s, what in stage.noted if since_s <= at_s < until_s]
     holds = [at_s for at_s, what in marks if what == "hold peer-1"]
     releases = [at_s for at_s, what in marks if what == "release peer-1"]
@@ -214,16 +214,16 @@ def run_of(stage: Stage, since_s: float, until_s: float) -> float:
 @pytest.mark.parametrize(
     ("faults", "released_s"),
     [
-        # The end of a pause that was over before is not the end of the next one.
+        # The scheduled end of a pause that was cut short does not end the next pause.
         ([(1, "pause", 3), (2, "continue", None), (3, "pause", 5)], [2, 8]),
-        # Of two at once the one that ends last counts, whichever began first.
+        # When two pauses overlap, the peer resumes when the later of the two ends.
         ([(1, "pause", 2), (2, "pause", 5)], [7]),
         ([(1, "pause", 6), (2, "pause", 1)], [7]),
-        # A peer that is told to go on does, however often it was paused.
+        # "continue" resumes a peer no matter how often it was paused.
         ([(1, "pause", 6), (2, "pause", None), (3, "continue", None)], [3]),
     ],
 )
-def test_the_end_of_a_pause_ends_no_other(
+def test_the_end_of_a_pause_does_not_end_another_pause(
     tmp_path: Path, faults: list[tuple[float, str, float | None]], released_s: list[float]
 ) -> None:
     given = [
@@ -242,7 +242,7 @@ def test_the_end_of_a_pause_ends_no_other(
 
 
 @pytest.mark.extended
-def test_of_two_slows_the_larger_counts_and_each_ends_by_itself(tmp_path: Path) -> None:
+def test_the_larger_of_two_slowdowns_applies_and_each_ends_on_its_own(tmp_path: Path) -> None:
     rows = [(1, 3, 4), (2, 5, 1), (7, 2, 2)]
     faults = [fault(at_s, "slow", "peer-1", factor=f, for_s=for_s) for at_s, f, for_s in rows]
     stage = Stage(tmp_path, faults).train()
@@ -255,13 +255,13 @@ def test_of_two_slows_the_larger_counts_and_each_ends_by_itself(tmp_path: Path) 
 
 
 @pytest.mark.extended
-def test_a_slow_machine_is_slow_in_the_next_life_of_its_peer(tmp_path: Path) -> None:
+def test_a_slow_machine_stays_slow_after_its_peer_restarts(tmp_path: Path) -> None:
     stage = Stage(tmp_path, [fault(1, "slow", "peer-1", factor=4), *KILLED]).train()
     stage.play(6.0)
     assert run_of(stage, 3.5, 5.5) == pytest.approx(1 / 4, abs=0.05)
 
 
-def test_what_was_done_is_recorded_with_its_time_and_step(tmp_path: Path) -> None:
+def test_faults_are_recorded_with_their_time_and_step(tmp_path: Path) -> None:
     faults = [
         fault(1, "crash", "peer-1"),
         fault(2, "heal"),
@@ -283,7 +283,7 @@ def test_what_was_done_is_recorded_with_its_time_and_step(tmp_path: Path) -> Non
     assert never["done"] == []
 
 
-def test_who_is_down_and_will_come_back_is_waited_for(tmp_path: Path) -> None:
+def test_a_run_waits_for_peers_that_will_be_restarted(tmp_path: Path) -> None:
     stage = Stage(tmp_path, [fault(1, "mass-restart", for_s=1), fault(9, "join")]).train()
     stage.play(0.5)
     assert not stage.injector.will_revive
@@ -293,7 +293,7 @@ def test_who_is_down_and_will_come_back_is_waited_for(tmp_path: Path) -> None:
     assert not stage.monitor.over and not stage.injector.will_revive
 
 
-def test_who_has_finished_is_not_started_again(tmp_path: Path) -> None:
+def test_a_finished_peer_is_not_restarted(tmp_path: Path) -> None:
     stage = Stage(tmp_path, [fault(1, "restart", "peer-0")]).train()
     (stage.group.places[0].folder / "peer.json").write_text('{"state":"finished"}')
     stage.group.processes[0].status = 0
@@ -303,7 +303,7 @@ def test_who_has_finished_is_not_started_again(tmp_path: Path) -> None:
     assert stage.news == ["fault at 1.0 s: restart: nothing is done, peer-0 is finished"]
 
 
-def test_a_later_life_is_seen_apart_from_those_before_it(tmp_path: Path) -> None:
+def test_a_later_incarnation_is_shown_separately_from_earlier_ones(tmp_path: Path) -> None:
     stage = Stage(tmp_path, KILLED).train()
     stage.play(2.5, step_s=0.05)
     assert stage.monitor.views[1].state is State.KILLED
@@ -341,7 +341,7 @@ KILLED = [fault(2, "crash", "peer-1"), fault(3, "restart", "peer-1")]
         (fault(1, "crash", "peer-9"), "'peer-9' is not a peer of this run"),
     ],
 )
-def test_what_real_processes_cannot_be_done_to_is_refused(
+def test_faults_that_cannot_be_done_to_real_processes_are_refused(
     tmp_path: Path, row: Fault, message: str
 ) -> None:
     path = schedule(tmp_path, row)
@@ -350,7 +350,7 @@ def test_what_real_processes_cannot_be_done_to_is_refused(
     assert str(refused.value).startswith(f"--faults {path}: ")
 
 
-def test_a_run_with_journals_restarts_nobody_from_what_it_kept(tmp_path: Path) -> None:
+def test_a_run_with_journals_can_only_restart_peers_that_lost_their_state(tmp_path: Path) -> None:
     for row in (fault(1, "restart", 0), fault(1, "mass-restart", for_s=1)):
         with pytest.raises(ConfigError, match='state must be "lost"'):
             read_live_faults(schedule(tmp_path, row), PEERS, journal=True)
@@ -358,7 +358,7 @@ def test_a_run_with_journals_restarts_nobody_from_what_it_kept(tmp_path: Path) -
         assert read_live_faults(path, PEERS, journal=True)
 
 
-def test_peers_are_named_and_faults_ordered(tmp_path: Path) -> None:
+def test_peers_are_named_and_faults_are_sorted_by_time(tmp_path: Path) -> None:
     path = schedule(tmp_path, fault(1, "leave", 1), fault(0, "crash", 0))
     faults = read_live_faults(path, PEERS, journal=False)
     assert [(each.kind, each.peer) for each in faults] == [("crash", "peer-0"), ("leave", "peer-1")]
@@ -368,9 +368,7 @@ def test_peers_are_named_and_faults_ordered(tmp_path: Path) -> None:
     ("row", "needed"),
     [(fault(1, "crash", 0), False), (fault(1, "cut", 0), True), (fault(1, "reset"), True)],
 )
-def test_with_faults_of_the_network_nothing_goes_through_shared_memory(
-    tmp_path: Path, row: Fault, needed: bool
-) -> None:
+def test_network_faults_turn_shared_memory_off(tmp_path: Path, row: Fault, needed: bool) -> None:
     job = checked(peers=2, out=tmp_path / "run", faults=schedule(tmp_path, row))
     assert job.network_fails is needed
     assert job.config.exchange.shared_memory is not needed
@@ -378,11 +376,11 @@ def test_with_faults_of_the_network_nothing_goes_through_shared_memory(
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "faults.md"
 
-with_docs = pytest.mark.skipif(not PAGE.exists(), reason="docs are not beside the tests")
+with_docs = pytest.mark.skipif(not PAGE.exists(), reason="the docs are not next to the tests")
 
 
 @with_docs
-def test_the_docs_say_what_is_done_to_real_processes_for_each_kind() -> None:
+def test_the_docs_describe_every_kind_of_fault_on_real_processes() -> None:
     page = PAGE.read_text(encoding="utf-8")
     section = page.split("## On real processes")[1]
     items = "".join(line for line in section.splitlines(True) if line.startswith("- `"))
@@ -390,7 +388,7 @@ def test_the_docs_say_what_is_done_to_real_processes_for_each_kind() -> None:
 
 
 @with_docs
-def test_the_schedule_in_the_docs_can_be_done(tmp_path: Path) -> None:
+def test_the_schedule_in_the_docs_is_accepted(tmp_path: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
     example = page.split("## On real processes")[1].split("```json\n")[1].split("```")[0]
     path = schedule(tmp_path, *json.loads(example))
@@ -412,7 +410,7 @@ def test_the_schedule_in_the_docs_can_be_done(tmp_path: Path) -> None:
         (fault(1, "reset", "peer-1", every_s=0.2), "for_s 2, peer peer-1, every_s 0.2"),
     ],
 )
-def test_what_peers_do_to_their_network_is_told(tmp_path: Path, struck: Fault, about: str) -> None:
+def test_network_faults_are_reported(tmp_path: Path, struck: Fault, about: str) -> None:
     stage = Stage(tmp_path, [struck | {"for_s": 2}]).train()
     assert stage.play(5.0) == []
     begun, over = (each.partition(": ")[2] for each in stage.news)

@@ -1,4 +1,4 @@
-"""Two that only dial out never meet: a third one stands between them, and all three know it."""
+"""Two peers that only dial out never connect: a third relays, and all three know it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +17,7 @@ Graph = Mapping[str, Sequence[str]]
 
 @st.composite
 def swarms(draw: st.DrawFn) -> tuple[Graph, set[str]]:
-    """A connected graph, and who of its members only dials out."""
+    """A connected graph, and the members that only dial out."""
     n = draw(st.integers(2, 14))
     edges = {(draw(st.integers(0, node - 1)), node) for node in range(1, n)}
     ends = st.integers(0, n - 1)
@@ -35,39 +35,44 @@ def paired(graph: Graph, outward: set[str]) -> dict[str, tuple[str, ...]]:
 
 
 @given(swarms())
-def test_pairs_go_both_ways_and_none_is_of_two_that_dial_out(swarm: tuple[Graph, set[str]]) -> None:
+def test_pairs_are_mutual_and_never_join_two_peers_that_only_dial_out(
+    swarm: tuple[Graph, set[str]],
+) -> None:
     graph, outward = swarm
     found = paired(graph, outward)
     for peer, others in found.items():
         assert peer not in others and len(set(others)) == len(others)
         assert all(peer in found[other] for other in others)
         assert len(outward) < 2 or peer not in outward or not outward & set(others)
-        assert others or len(outward) == len(graph), "nobody is left alone"
+        assert others or len(outward) == len(graph), "no peer is left alone"
         direct = [other for other in graph[peer] if not {peer, other} <= outward]
         assert set(direct) <= set(others) or len(outward) == len(graph)
         assert peer in outward or list(others[: len(direct)]) == direct
 
 
-def test_a_link_of_one_direction_is_led_over_a_third_one_that_knows_both_ends() -> None:
+def test_a_one_way_link_is_replaced_by_a_relay_that_knows_both_ends() -> None:
     graph = {"a": ["b"], "b": ["c"], "c": ["a"]}
     found = {peer: pair(graph.__getitem__, peer, "abc", {"a", "b"}) for peer in "abc"}
     assert found == {"a": ("c",), "b": ("c",), "c": ("a", "b")}
     graph = {"a": ["b"], "b": ["a"]}
-    assert pair(graph.__getitem__, "a", "ab", {"a", "b"}) == (), "where nobody can be dialled"
+    assert pair(graph.__getitem__, "a", "ab", {"a", "b"}) == (), (
+        "no relay where no peer can be dialled"
+    )
 
 
 @pytest.mark.parametrize("count", [2, 7, 8, 30, 31, 32])
-def test_links_are_spread_over_those_who_can_be_dialled(count: int) -> None:
-    """One for all would carry everybody's shares."""
+def test_links_are_spread_over_the_peers_that_can_be_dialled(count: int) -> None:
+    """A single relay would have to carry the shares of all."""
     members = [f"p{index:03}" for index in range(3 * count)]
     outward = set(members[: 2 * count])
     ring = {m: [members[n - 1], members[(n + 1) % len(members)]] for n, m in enumerate(members)}
-    # Twice as many links as relays, less one: two each, with two ends each, beside two neighbors.
+    # There are twice as many links as relays, less one: each relay serves at most two links,
+    # with two ends each, next to its own two neighbors.
     served = paired(ring, outward)
     assert max(len(served[relay]) for relay in members[2 * count :]) <= 6
 
 
-def test_three_that_only_dial_out_and_one_that_listens_are_a_swarm_of_four() -> None:
+def test_three_peers_that_only_dial_out_and_one_that_listens_form_a_swarm() -> None:
     scene = Scene().founded(*"abcz", outward="abc")
     for peer in scene.peers.values():
         assert peer.phase is Phase.TRAINING
@@ -88,6 +93,8 @@ def test_three_that_only_dial_out_and_one_that_listens_are_a_swarm_of_four() -> 
         for id in scene.peers:
             scene.wake(id)
         letters = [(letter.source, letter.destination) for letter in scene.mail]
-        assert letters and all("z" in ends for ends in letters), "two that only dial out never meet"
+        assert letters and all("z" in ends for ends in letters), (
+            "two peers that only dial out never connect"
+        )
         scene.deliver()
     assert all(len(peer.table.live()) == 4 for peer in scene.peers.values())

@@ -1,4 +1,4 @@
-"""Views are exchanged, the silent are asked, the dead are dialled, and lives are told apart."""
+"""Peers exchange views, probe silent peers, redial dead ones, and distinguish incarnations."""
 
 from itertools import pairwise
 
@@ -22,7 +22,7 @@ def written(effects: Effects, kind: Kind) -> list[int]:
     return [e.entry.weight for e in of(effects, Record) if e.entry.kind is kind]
 
 
-def test_a_peer_that_falls_silent_is_asked_before_it_is_considered_dead() -> None:
+def test_a_silent_peer_is_asked_before_it_is_considered_dead() -> None:
     scene = Scene(BRIEF).founded()
     effects = scene.passes("a", 30.0)
     events = [e for e in effects if isinstance(e, PeerSuspected | PeerDied | PeerRecovered)]
@@ -31,7 +31,7 @@ def test_a_peer_that_falls_silent_is_asked_before_it_is_considered_dead() -> Non
     assert to(asked)[0] == "b" and letters(asked)[0].body.reply
 
 
-def test_the_dead_are_remembered_and_come_back_by_hearsay_and_those_that_left_are_not() -> None:
+def test_dead_peers_are_remembered_and_recover_by_hearsay_unlike_those_that_left() -> None:
     scene = Scene(BRIEF).founded("a", "b", "c", "d")
     scene.says("a", member("d", Phase.LEFT, heartbeat=99))
     for beat in range(20):
@@ -45,11 +45,11 @@ def test_the_dead_are_remembered_and_come_back_by_hearsay_and_those_that_left_ar
     assert effects.count(PeerRecovered("b")) == 1 and scene.live() == ["a", "b", "c"]
 
 
-def test_the_dead_are_dialled_for_ever_but_ever_more_rarely() -> None:
+def test_dead_peers_are_dialled_forever_but_less_and_less_often() -> None:
     scene = Scene(BRIEF).founded()
     scene.passes("a", 12.0)
     dials = [to(scene.passes("a", 60.0), Hello).count("b") for _ in range(5)]
-    # The first ones come soon; later, waits of 8 s in the mean, between half of that and half more.
+    # The first dials come soon; later the waits average 8 s, from half of that to half more.
     assert dials[0] >= max(dials[1:]) and all(5 <= count <= 15 for count in dials[1:])
     scene, dialled_s = Scene().founded(), []
     for _ in range(1000):
@@ -57,17 +57,17 @@ def test_the_dead_are_dialled_for_ever_but_ever_more_rarely() -> None:
             dialled_s.append(scene.now)
     late = [after - before for before, after in pairwise(dialled_s) if before > 300]
     assert len(late) > 5 and 30 <= min(late) and max(late) <= 91
-    assert len(set(late)) > 3, "without jitter all come back at once"
+    assert len(set(late)) > 3, "without jitter all peers would dial at once"
 
 
-def test_a_later_life_that_can_be_writes_off_what_the_earlier_one_had() -> None:
+def test_a_later_incarnation_writes_off_shares_sent_to_the_earlier_one() -> None:
     scene = Scene(BRIEF).founded("a", "b")
     scene.push("a", "b")
     effects = scene.says("a", member("b", incarnation=2))
     assert len(written(effects, Kind.WRITTEN_OFF)) == 1 and PeerMet("b") in effects
 
 
-def test_one_that_was_outlived_stops_unless_it_still_seeks() -> None:
+def test_a_superseded_incarnation_stops_unless_it_is_still_seeking() -> None:
     newcomer = Scene()
     newcomer.join("a", "b")
     why = "another peer called a has started since: each needs a name of its own"
@@ -77,18 +77,18 @@ def test_one_that_was_outlived_stops_unless_it_still_seeks() -> None:
         assert [halt.reason for halt in of(effects, Halt)] == reasons
 
 
-def test_a_member_tells_an_earlier_life_of_the_later_one() -> None:
+def test_a_member_tells_an_earlier_incarnation_about_the_later_one() -> None:
     scene = Scene(BRIEF).founded()
     scene.says("b", member("a", incarnation=4))
     (answer,) = letters(scene.says("b", member("a", incarnation=3), reply=True))
     assert answer.destination_incarnation == 3 and not answer.body.reply
     assert [(m.id, m.incarnation) for m in answer.body.members] == [("b", 1), ("a", 4)]
-    assert not scene.says("b", member("a", incarnation=3)), "unless it wants no answer"
+    assert not scene.says("b", member("a", incarnation=3)), "no answer unless it asks for one"
     assert not scene.tell("a", "b", Query(1), incarnation=3)
 
 
 def outlived_by_none() -> Scene:
-    """A peer a that considers a life of b dead, after which b came back with a smaller number."""
+    """Peer a considers incarnation 7 of b dead; b is about to come back with a smaller number."""
     scene = Scene(BRIEF).founded()
     scene.says("a", member("b", incarnation=7))
     scene.push("a", "b")
@@ -98,34 +98,36 @@ def outlived_by_none() -> Scene:
 
 
 def comes_back(scene: Scene, heartbeat: int) -> Effects:
-    """Let the life of b that has the smaller number say hello."""
+    """Let the incarnation of b with the smaller number say hello."""
     return scene.says("a", member("b", incarnation=3, heartbeat=heartbeat), reply=True)
 
 
-def test_an_earlier_life_that_runs_while_the_later_one_is_dead_is_met_anew_after_a_while() -> None:
-    """Its clock was ahead before, and it has lost its disk: so its number is smaller."""
+def test_a_smaller_incarnation_that_keeps_running_replaces_a_dead_larger_one() -> None:
+    """The number is smaller because the clock was ahead before, and the disk is lost."""
     scene = outlived_by_none()
     for heartbeat in range(1, 12):
         effects = comes_back(scene, heartbeat)
-        assert to(effects, Hello) == ["b"] and PeerMet("b") not in effects, "it is told so far"
+        assert to(effects, Hello) == ["b"] and PeerMet("b") not in effects, (
+            "so far it is only told of the larger one"
+        )
         assert scene.live() == ["a"]
         scene.passes("a", 1.0)
     effects = comes_back(scene, 12)
     assert PeerMet("b") in effects and len(written(effects, Kind.WRITTEN_OFF)) == 1
     assert [m.incarnation for m in scene.peers["a"].table.live()] == [1, 3]
-    assert scene.tell("b", "a", Query(1), incarnation=3), "it is listened to"
+    assert scene.tell("b", "a", Query(1), incarnation=3), "its messages are accepted"
     effects = scene.says("a", member("b", incarnation=7, heartbeat=99))
-    assert PeerMet("b") in effects, "a larger number is a later life as ever"
+    assert PeerMet("b") in effects, "a larger number still means a later incarnation"
     assert not scene.tell("b", "a", Query(1), incarnation=3)
 
 
-def test_neither_late_messages_nor_hearsay_of_an_earlier_life_bring_it_back() -> None:
+def test_neither_late_messages_nor_hearsay_revive_an_earlier_incarnation() -> None:
     scene = outlived_by_none()
     before = scene.peers["a"].known()
-    for _ in range(20):  # the same one over and over
+    for _ in range(20):  # the same message over and over
         comes_back(scene, 5)
         scene.passes("a", 1.0)
-    for heartbeat in range(6, 20):  # of another life, many at once
+    for heartbeat in range(6, 20):  # many messages at once, from another incarnation
         scene.says("a", member("b", incarnation=2, heartbeat=heartbeat))
     scene.tell("b", "a", Query(1), incarnation=3)
     assert scene.peers["a"].known() == before
@@ -137,7 +139,7 @@ def test_neither_late_messages_nor_hearsay_of_an_earlier_life_bring_it_back() ->
     assert [(m.id, m.incarnation) for m in scene.peers["a"].known()] == [("b", 7), ("c", 1)]
 
 
-def test_an_earlier_life_waits_again_where_the_later_one_has_spoken_in_between() -> None:
+def test_an_earlier_incarnation_waits_again_if_the_later_one_has_spoken_meanwhile() -> None:
     scene = outlived_by_none()
     comes_back(scene, 1)
     scene.passes("a", 9.0)
@@ -148,9 +150,7 @@ def test_an_earlier_life_waits_again_where_the_later_one_has_spoken_in_between()
     assert PeerMet("b") in comes_back(scene, 3)
 
 
-def test_a_peer_that_came_back_too_early_hears_of_its_later_life_and_joins_with_a_later_one() -> (
-    None
-):
+def test_a_peer_that_returns_with_a_stale_number_learns_of_it_and_joins_with_a_larger_one() -> None:
     scene = Scene(BRIEF).founded("b", "c")
     scene.says("b", member("a", incarnation=7))
     scene.enter("a", incarnation=3)
@@ -170,7 +170,7 @@ def test_a_peer_that_came_back_too_early_hears_of_its_later_life_and_joins_with_
 
 
 def crowd(count: int) -> Scene:
-    """A peer a that has met so many."""
+    """A peer a that has met *count* others."""
     scene = Scene(BRIEF)
     scene.join("a")
     scene.says("a", *(member(f"p{index:03}") for index in range(count)))
@@ -181,7 +181,9 @@ def crowd(count: int) -> Scene:
 
 
 @pytest.mark.parametrize(("count", "told"), [(1, 1), (64, 64), (65, 64), (200, 64)])
-def test_of_a_crowd_only_some_are_told_of_a_change_of_phase_at_once(count: int, told: int) -> None:
+def test_a_change_of_phase_is_sent_at_once_to_a_limited_number_of_peers(
+    count: int, told: int
+) -> None:
     scene = crowd(count)
     assert len(scene.peers["a"].table.live()) == 1 + count
     effects = scene.finish("a")
@@ -189,7 +191,7 @@ def test_of_a_crowd_only_some_are_told_of_a_change_of_phase_at_once(count: int, 
     assert {body.members[0].phase for body in scene.sent(effects, Hello)} == {Phase.FINISHED}
 
 
-def test_of_a_crowd_that_is_heard_of_nobody_is_spoken_to_at_once() -> None:
+def test_in_a_large_swarm_peers_known_by_hearsay_get_no_immediate_hello() -> None:
     for count, spoken_to in ((3, 3), (200, 0)):
         new = [member(f"q{index}") for index in range(3)]
         effects = crowd(count).says("a", member("p000", heartbeat=9), *new)
@@ -197,7 +199,7 @@ def test_of_a_crowd_that_is_heard_of_nobody_is_spoken_to_at_once() -> None:
         assert len(to(effects, Hello)) == spoken_to
 
 
-def test_who_is_only_asked_after_tells_of_itself_alone() -> None:
+def test_a_peer_answers_a_probe_with_its_own_entry_alone() -> None:
     scene = Scene(BRIEF).founded("a", "b", "c")
     for entries, told in (
         ([member("b", heartbeat=50)], ["a"]),
@@ -207,10 +209,10 @@ def test_who_is_only_asked_after_tells_of_itself_alone() -> None:
         assert [m.id for m in answer.members] == told
     first = scene.letter("d", "a", hello(member("d"), reply=True), to_incarnation=0)
     (answer,) = scene.sent(scene.receive(first), Hello)
-    assert [m.id for m in answer.members] == ["a", "b", "c"], "a newcomer wants to know everybody"
+    assert [m.id for m in answer.members] == ["a", "b", "c"], "a newcomer gets the whole table"
 
 
-def test_roots_of_another_swarm_are_none_of_ones_own() -> None:
+def test_seekers_of_another_swarm_do_not_count_as_founders() -> None:
     scene = Scene()
     scene.join("a", "b", founders=2)
     scene.says("a", member("b", Phase.SEEKING), swarm=OTHER_ANCHOR)

@@ -1,4 +1,4 @@
-"""Engines compute what the loop computes but for rounding, whoever else is in a group."""
+"""Up to rounding, every engine computes what the loop computes, however workers are grouped."""
 
 import random
 from collections.abc import Callable
@@ -73,7 +73,7 @@ def workshop(small: Task, n: int = 5, partition: str = "shared", threads: int = 
 def steps(
     shop: Workshop, way: Way, count: int = 4, failures: Failures | None = None, groups: int = 2
 ) -> ParameterMatrix:
-    """Let every worker take some steps, in groups that change from step to step."""
+    """Let every worker take *count* steps, in groups that change from step to step."""
     rows = shop.make_rows(len(shop.ids))
     noted = failures or Failures()
     stepper = way(rows, noted)
@@ -91,7 +91,7 @@ def steps(
 
 
 def difference(ours: ParameterMatrix, theirs: ParameterMatrix) -> float:
-    """The largest relative difference of two workers, buffers included."""
+    """The largest relative difference between a worker of ours and of theirs, with buffers."""
     pairs = [(ours.x[0], theirs.x[0]), *zip(ours.locals, theirs.locals, strict=True)]
     return max(
         float((a.double() - b.double()).norm() / b.double().norm())
@@ -106,7 +106,7 @@ def check_same(ours: ParameterMatrix, theirs: ParameterMatrix) -> None:
 
 
 class Residual(nn.Module):
-    """Layers, and a way around them."""
+    """Layers with a residual connection around them."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Residual(nn.Module):
 
 
 class Plain(nn.Module):
-    """A multilayer perceptron with functions of torch and methods between its layers."""
+    """A multilayer perceptron that calls torch functions and methods between its layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class Attention(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A parameter that is one number, one that is frozen, and buffers."""
+    """A model with a scalar parameter, a frozen parameter, and buffers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class Scaled(nn.Module):
 
 @dataclass(frozen=True)
 class Case:
-    """A model, what it learns, and the engine that is for it."""
+    """A model, its training data, and the engine expected for it."""
 
     model: Callable[[], nn.Module]
     inputs: Tensor = VECTORS
@@ -246,7 +246,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_auto_takes_the_engine_for_models_of_that_kind(name: str) -> None:
+def test_auto_picks_the_engine_for_each_kind_of_model(name: str) -> None:
     assert choose("auto", workshop(CASES[name].task())).name == CASES[name].engine
 
 
@@ -257,7 +257,7 @@ def stacked(case: Case) -> str:
 @pytest.mark.extended
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float32, 1e-4), (torch.float64, 1e-9)])
-def test_after_a_hundred_steps_parameters_are_the_loops_but_for_rounding(
+def test_after_a_hundred_steps_parameters_match_the_loop_up_to_rounding(
     name: str, dtype: torch.dtype, most: float
 ) -> None:
     # Rounding grows with the learning rate, and 100 steps at 0.1 are a long time.
@@ -269,7 +269,7 @@ def test_after_a_hundred_steps_parameters_are_the_loops_but_for_rounding(
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", [*CASES, "dropout"])
-def test_who_else_is_in_a_group_and_how_many_threads_there_are_changes_no_bit(name: str) -> None:
+def test_groups_and_number_of_threads_change_no_bit(name: str) -> None:
     case = CASES.get(name, Case(dropped))
     small = case.task(optimizer=lambda p, lr: Adam(p, lr=lr / 10))
     plain = workshop(small, n=39)
@@ -281,7 +281,7 @@ def test_who_else_is_in_a_group_and_how_many_threads_there_are_changes_no_bit(na
 
 
 class Products(TorchDispatchMode):
-    """Where the matrices of each product begin, in bytes from the start of a cache line."""
+    """Records the offset of each matrix in a batched product, in bytes, within a cache line."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -296,8 +296,8 @@ class Products(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("name", ["layer norm", "relu"])
-def test_matrices_of_all_workers_begin_at_the_same_place_of_a_cache_line(name: str) -> None:
-    # Some processors round a product by that place, which would be the worker's in its group.
+def test_matrices_of_all_workers_have_the_same_offset_in_a_cache_line(name: str) -> None:
+    # On some processors the offset affects rounding, so results would depend on the group.
     shop = workshop(CASES[name].task(), n=5)
     with Products() as products:
         steps(shop, shop.vmap, 1)
@@ -323,14 +323,14 @@ OPTIMIZERS: dict[str, Callable[[Any, float], Optimizer]] = {
 
 @pytest.mark.extended
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_steps_of_each_optimizer_are_the_loops_but_for_rounding(optimizer: str) -> None:
+def test_steps_of_each_optimizer_match_the_loop_up_to_rounding(optimizer: str) -> None:
     shop = workshop(CASES["batch norm"].task(torch.float64, optimizer=OPTIMIZERS[optimizer]))
     assert difference(steps(shop, shop.vmap, 20), steps(shop, shop.loop, 20)) < 1e-9
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_a_learning_rate_that_falls_and_crashes_do_as_in_the_loop(optimizer: str) -> None:
+def test_a_decaying_learning_rate_and_crashes_match_the_loop(optimizer: str) -> None:
     settings: dict[str, Any] = {
         "workers": 6,
         "total_steps": 120,
@@ -347,7 +347,7 @@ def test_a_learning_rate_that_falls_and_crashes_do_as_in_the_loop(optimizer: str
         torch.testing.assert_close(dense.model[name], tensor, rtol=1e-4, atol=1e-5)
 
 
-def test_a_run_has_one_digest_whatever_the_window_and_threads() -> None:
+def test_a_run_has_the_same_digest_for_any_window_and_number_of_threads() -> None:
     case = CASES["relu"]
     settings: dict[str, Any] = {"task": case.task(), "workers": 11, "steps": 6, "p": 0.5}
     changes: Any = ({}, {"window": 7}, {"threads": 1}, {"threads": 2, "window": 40})
@@ -356,14 +356,14 @@ def test_a_run_has_one_digest_whatever_the_window_and_threads() -> None:
     assert {run.summary["engine"] for run in runs} == {case.engine}
 
 
-def test_batches_of_many_are_those_that_their_samplers_say() -> None:
+def test_batches_of_many_workers_match_their_samplers() -> None:
     work, ids = task(batch_size=7), tuple(f"w{index}" for index in range(5))
     batches = Batches(work, ids, "dirichlet:0.5", 7, 0)
     parts = split("dirichlet:0.5", work.train[1], len(ids), 0)
     samplers = [Sampler(part, 7, seed=0, peer=id) for part, id in zip(parts, ids, strict=True)]
     n_steps = 3 * max(map(len, parts)) // 7
     rng = np.random.default_rng(0)
-    # One after another, then in any order.
+    # Steps in order first, then in any order.
     for steps in (*np.arange(n_steps)[:, None].repeat(5, 1), *rng.integers(n_steps, size=(20, 5))):
         for size in np.unique(batches.sizes(np.arange(5))):
             workers = np.flatnonzero(batches.sizes(np.arange(5)) == size)
@@ -372,14 +372,14 @@ def test_batches_of_many_are_those_that_their_samplers_say() -> None:
             assert np.array_equal(found, np.stack(expected))
 
 
-def test_batches_of_different_sizes_are_computed_apart() -> None:
+def test_batches_of_different_sizes_are_computed_separately() -> None:
     shop = workshop(task(batch_size=80), n=7, partition="iid")
     assert len(set(shop.batches.sizes(np.arange(7)).tolist())) == 2
     assert difference(steps(shop, shop.dense), steps(shop, shop.loop)) < 1e-5
 
 
-def test_dropout_leaves_half_and_doubles_it() -> None:
-    """The model adds up what is left of ones, and its bias has that sum for its gradient."""
+def test_dropout_keeps_half_of_the_values_and_doubles_them() -> None:
+    """The model averages what dropout leaves of ones, so its bias has that mean as gradient."""
 
     class Left(nn.Module):
         def __init__(self) -> None:
@@ -396,7 +396,7 @@ def test_dropout_leaves_half_and_doubles_it() -> None:
     assert len(set(found.tolist())) == 6
 
 
-def test_there_is_a_reason_for_the_loop() -> None:
+def test_auto_gives_a_reason_for_the_loop() -> None:
     large = task(lambda: classifier(nn.Linear(64, 20_000), nn.Linear(20_000, 10)))
     whys = {
         "one worker": workshop(task(), n=1),
@@ -443,13 +443,13 @@ def frozen() -> nn.Module:
         *("too few outputs", "another width", "images", "a single number"),
     ],
 )
-def test_what_has_no_closed_form_is_refused(changes: dict[str, Any], why: str) -> None:
+def test_tasks_without_a_closed_form_are_refused(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=f"engine dense cannot take the task small: .*{why}"):
         choose("dense", workshop(task(**changes)))
 
 
 class Outside(nn.Module):
-    """Its forward pass does something that is no operation on tensors."""
+    """A model whose forward pass also runs something that is not a plain tensor operation."""
 
     def __init__(self, what: Callable[["Outside", Tensor], Any]) -> None:
         super().__init__()
@@ -548,7 +548,7 @@ def outside(what: Callable[[Outside, Tensor], Any]) -> dict[str, Any]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_workers_cannot_do_at_once_is_looped_and_refused(
+def test_tasks_that_cannot_be_batched_use_the_loop_and_vmap_refuses_them(
     changes: dict[str, Any], why: str
 ) -> None:
     shop = workshop(task(**changes))
@@ -559,7 +559,7 @@ def test_what_workers_cannot_do_at_once_is_looped_and_refused(
         choose("vmap", shop)
 
 
-def test_hooks_of_parameters_are_called_by_the_loop_however_many_threads_it_has() -> None:
+def test_the_loop_calls_parameter_hooks_with_any_number_of_threads() -> None:
     model = lambda: hooked("parameter")  # noqa: E731
     ones, more = (workshop(task(model, lr=5.0), threads=threads) for threads in (1, 2))
     plain = workshop(task(lambda: nn.Linear(64, 10), lr=5.0))
@@ -567,7 +567,7 @@ def test_hooks_of_parameters_are_called_by_the_loop_however_many_threads_it_has(
     assert difference(steps(ones, ones.loop), steps(plain, plain.loop)) > 1e-3
 
 
-def test_an_attribute_that_a_later_step_changes_is_an_error() -> None:
+def test_changing_an_attribute_in_a_later_step_is_an_error() -> None:
     late: list[int] = []
 
     class Late(nn.Linear):
@@ -584,7 +584,7 @@ def test_an_attribute_that_a_later_step_changes_is_an_error() -> None:
 
 
 def stop_of(shop: Workshop, way: Way, count: int) -> Stop:
-    """Where a run of so many steps has to stop."""
+    """Where a run of *count* steps has to stop."""
     failures = Failures()
     steps(shop, way, count, failures)
     with pytest.raises(Failure) as caught:
@@ -594,7 +594,7 @@ def stop_of(shop: Workshop, way: Way, count: int) -> Stop:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("name", ["loop", "dense", "vmap"])
-def test_a_step_that_ends_in_no_finite_values_is_found(name: str) -> None:
+def test_a_step_whose_results_are_not_finite_is_found(name: str) -> None:
     spoilt = VECTORS.clone()
     spoilt[17] = float("inf")
     shop = workshop(task(train=(spoilt, CLASSES), batch_size=1), n=4)
@@ -608,8 +608,8 @@ def test_a_step_that_ends_in_no_finite_values_is_found(name: str) -> None:
 
 
 @pytest.mark.extended
-def test_a_running_mean_that_is_not_finite_any_more_is_found() -> None:
-    """The loss is finite all the while: a variance of infinity makes zeros."""
+def test_a_running_mean_that_becomes_infinite_is_found() -> None:
+    """The loss stays finite all along: dividing by an infinite variance gives zeros."""
     vast = VECTORS.clone()
     vast[17] *= 1e30
     case = Case(lambda: classifier(nn.BatchNorm1d(64), nn.Linear(64, 10)), vast, batch=8)
@@ -625,7 +625,7 @@ def test_a_running_mean_that_is_not_finite_any_more_is_found() -> None:
         (lambda p, lr: AdamW(p, lr=1e3, weight_decay=0.5), 1e19),
     ],
 )
-def test_one_that_diverges_stops_where_the_loop_does(
+def test_a_diverging_worker_stops_where_the_loop_stops_it(
     optimizer: Callable[[Any, float], Optimizer], scale: float
 ) -> None:
     shop = workshop(task(train=(VECTORS * scale, CLASSES), optimizer=optimizer))

@@ -1,6 +1,6 @@
-"""Mutants: known bugs, planted into the protocol to see whether a campaign finds them.
+"""Mutants: known bugs, planted in the protocol to see whether a campaign finds them.
 
-Each changes a single protocol object, as if its code had been written wrong.
+Each changes a single protocol object, as if its code had a mistake.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ def _of_shard(plant: Callable[[ShardState], None]) -> Mutant:
 
 
 def _patch(owner: object, name: str, wrapped: Callable[..., Any]) -> None:
-    """Put a function in place of a method; it gets that method, and then its arguments."""
+    """Replace a method with a function, which receives that method and then its arguments."""
     method = getattr(owner, name)
 
     def patched(*arguments: Any, **named: Any) -> Any:
@@ -53,7 +53,7 @@ def _patch(owner: object, name: str, wrapped: Callable[..., Any]) -> None:
 
 
 class _Forgetful(dict[Life, tuple[int, int]]):
-    """What was decided, which can be forgotten for a moment."""
+    """Past decisions, which can be forgotten for a moment."""
 
     blind = False
 
@@ -68,12 +68,12 @@ class _Forgetful(dict[Life, tuple[int, int]]):
             self.blind = False
 
 
-# Bugs in how shares go out and come in, are settled, and are let go.
+# Bugs in how shares are sent, received, settled and released.
 
 
 @_of_shard
 def no_deduplication(shard_state: ShardState) -> None:
-    """A share that comes again after its decision is decided again."""
+    """A duplicate of a share that was already decided is decided again."""
     account = shard_state.log.account
     decided = account.decided = _Forgetful(account.decided)
 
@@ -91,7 +91,7 @@ def no_deduplication(shard_state: ShardState) -> None:
 
 @_of_shard
 def lost_fence(shard_state: ShardState) -> None:
-    """A question about a share that never came is answered, and the share is let in later."""
+    """A query about a share that never arrived is answered, and the share is accepted later."""
 
     def answer(query: Callable[..., None], share: ShareId, now: float) -> None:
         if share.seq > _last(shard_state, share) and shard_state.inbox._find(share) is None:
@@ -103,13 +103,13 @@ def lost_fence(shard_state: ShardState) -> None:
 
 
 def _last(shard_state: ShardState, share: ShareId) -> int:
-    """Number of the last share of a sender that was decided."""
+    """Number of the last decided share of a sender."""
     return shard_state.log.account.decided.get((share.sender, share.incarnation), (0, 0))[0]
 
 
 @_of_shard
 def accepts_more(shard_state: ShardState) -> None:
-    """A receiver accepts a grain more than was sent."""
+    """A receiver accepts one quantum more than was sent."""
 
     def record(write: Callable[..., None], entry: Entry) -> None:
         accepts = entry.kind is Kind.ACCEPTED and entry.weight
@@ -120,7 +120,7 @@ def accepts_more(shard_state: ShardState) -> None:
 
 @_of_shard
 def partial_as_whole(shard_state: ShardState) -> None:
-    """What comes back of a share that was accepted in part is forgotten."""
+    """The returned part of a partly accepted share is forgotten."""
     outbox = shard_state.outbox
 
     def ack(
@@ -136,7 +136,7 @@ def partial_as_whole(shard_state: ShardState) -> None:
 
 @_of_shard
 def impatient(shard_state: ShardState) -> None:
-    """A sender takes its escrow back when two questions were not answered."""
+    """A sender takes its escrow back after two unanswered queries."""
     outbox = shard_state.outbox
 
     def query_due(ask: Callable[..., None], now: float) -> None:
@@ -150,7 +150,7 @@ def impatient(shard_state: ShardState) -> None:
 
 @_mutant
 def snapshot_kept(protocol: Protocol) -> None:
-    """A snapshot that two pushes read is let go by neither."""
+    """A snapshot that two pushes read is never released."""
     refs = protocol.state.snapshot_refs
 
     def remove(drop: Callable[..., None], snapshot: int, *, abandoned: bool = False) -> None:
@@ -162,14 +162,14 @@ def snapshot_kept(protocol: Protocol) -> None:
 
 @_of_shard
 def exact_without_values(shard_state: ShardState) -> None:
-    """In exact mode, weight comes back without the values that went with it."""
+    """In exact mode, weight comes back without its values."""
     outbox = shard_state.outbox
     outbox._config = replace(outbox._config, exact=False)
 
 
 @_of_shard
 def wrong_part_back(shard_state: ShardState) -> None:
-    """In exact mode, values that come back are mixed in with twice their weight."""
+    """In exact mode, returned values are mixed in with twice their weight."""
 
     def emit(add: Callable[..., None], effect: object) -> None:
         if type(effect) is Reclaim:
@@ -181,7 +181,7 @@ def wrong_part_back(shard_state: ShardState) -> None:
 
 @_of_shard
 def first_shard_asked(shard_state: ShardState) -> None:
-    """Questions are asked about the first shard, whatever shard it is."""
+    """Every query asks about the first shard, whichever shard is meant."""
     log = shard_state.log
 
     def send(
@@ -196,7 +196,7 @@ def first_shard_asked(shard_state: ShardState) -> None:
 
 @_of_shard
 def unwritten_fence(shard_state: ShardState) -> None:
-    """A share that is fenced is decided in memory, and not in the ledger."""
+    """A fenced share is decided in memory but not in the ledger."""
     log, inbox = shard_state.log, shard_state.inbox
 
     def query(answer: Callable[..., None], share: ShareId, now: float) -> None:
@@ -208,12 +208,12 @@ def unwritten_fence(shard_state: ShardState) -> None:
     _patch(inbox, "query", query)
 
 
-# Bugs in who is there: joining, leaving, the member table, and the clock of all steps.
+# Bugs in membership: joining, leaving, the member table, and the clock of all steps.
 
 
 @_mutant
 def never_dead(protocol: Protocol) -> None:
-    """Nobody is ever considered dead."""
+    """No peer is ever considered dead."""
     table = protocol.state.table
 
     def tick(look: Callable[..., Iterator[Any]], now: float) -> Iterator[Any]:
@@ -228,7 +228,7 @@ def never_dead(protocol: Protocol) -> None:
 
 @_mutant
 def later_life_ignored(protocol: Protocol) -> None:
-    """The next life of a peer that is known is taken for the last one."""
+    """A new incarnation of a known peer is mistaken for the last one."""
     table = protocol.state.table
 
     def admit(take: Callable[..., Iterator[Any]], member: Member, now: float, **more: Any) -> Any:
@@ -239,7 +239,7 @@ def later_life_ignored(protocol: Protocol) -> None:
 
 @_mutant
 def any_swarm(protocol: Protocol) -> None:
-    """Shares of another swarm are let in."""
+    """Shares of another swarm are accepted."""
 
     def check(asked: Callable[..., bool], envelope: Envelope, now: float) -> bool:
         return bool(protocol.swarm) or asked(envelope, now)
@@ -249,7 +249,7 @@ def any_swarm(protocol: Protocol) -> None:
 
 @_mutant
 def asks_once(protocol: Protocol) -> None:
-    """A newcomer whose donor is lost asks no other."""
+    """A newcomer that loses its donor asks no other."""
     joining = protocol._joining
 
     def ask(choose: Callable[..., None], donors: Any, now: float) -> None:
@@ -261,7 +261,7 @@ def asks_once(protocol: Protocol) -> None:
 
 @_mutant
 def leaver_keeps_weight(protocol: Protocol) -> None:
-    """A leaver that finds no heir goes with its weight."""
+    """A leaver that finds no heir takes its weight with it."""
     leaving, table = protocol._leaving, protocol.table
 
     def hand_on(push: Callable[..., None], now: float) -> None:
@@ -275,7 +275,7 @@ def leaver_keeps_weight(protocol: Protocol) -> None:
 
 @_mutant
 def steps_added(protocol: Protocol) -> None:
-    """Steps of others are added up, where the larger number counts."""
+    """Reported step counts are added up, where the larger one should count."""
     clock = protocol.state.table.clock
 
     def merge(take: Callable[..., None], peer: PeerId, steps: int) -> None:
@@ -287,7 +287,7 @@ def steps_added(protocol: Protocol) -> None:
 
 @_mutant
 def merge_by_count(protocol: Protocol) -> None:
-    """Merging is complete after a number of pushes, however far apart the models are."""
+    """Merging ends after a fixed number of pushes, however far apart the models are."""
     agreement = protocol.agreement
 
     def compare(real: Callable[..., None], others: Sequence[Member]) -> None:

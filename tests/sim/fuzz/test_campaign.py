@@ -1,4 +1,4 @@
-"""Campaigns: the same result whatever the processes, and planted bugs are found and made small."""
+"""Campaigns: any number of processes gives one result; planted bugs are found and shrunk."""
 
 import os
 import subprocess
@@ -26,18 +26,18 @@ from .mutants import MUTANTS
 @pytest.mark.parametrize(
     "seed",
     [
-        2065,  # finished before its first step, under a rule that waits
-        2889,  # alone behind a cut, finished, and found by the others while it was about to close
-        # outer rounds of peers that only dial out, when the one that listens has finished
+        2065,  # a peer that finished before its first step, under a rule that waits
+        2889,  # a finished peer, alone behind a cut, that the others found while it was closing
+        # outer rounds of peers that only dial out, when the only listening peer has finished
         pytest.param(7488, marks=pytest.mark.extended),
-        3913,  # a reader that lost its swarm, and waited for a model ever after
-        8345,  # a newcomer between two swarms in which nothing was accepted yet
-        3454,  # a later life that cannot be told of, since both ends only dial out
-        20799,  # a model that was not finite, read under rounds, whose rule never saw it
-        20917,  # a life with a smaller number than the last, which only one of three remembers
+        3913,  # a reader that lost its swarm and waited for a model forever
+        8345,  # a newcomer between two swarms, before either had accepted anything
+        3454,  # a later incarnation that goes unannounced, since both ends only dial out
+        20799,  # a model that was not finite, read under rounds, and never seen by the rule
+        20917,  # an incarnation with a smaller number than the last, known to one of three
     ],
 )
-def test_seeds_that_once_broke_something_break_nothing(seed: int) -> None:
+def test_seeds_that_once_failed_pass(seed: int) -> None:
     assert not run_campaign(CampaignConfig(seeds=(seed,), shrink=False)).failed
 
 
@@ -49,7 +49,7 @@ def broken_everywhere(protocol: Protocol) -> None:
 
 
 @pytest.mark.extended
-def test_the_result_hangs_on_no_number_of_processes() -> None:
+def test_the_result_does_not_depend_on_the_number_of_processes() -> None:
     config = CampaignConfig(
         seeds=tuple(range(5, 13)), workers=2, mutant=broken_everywhere, failures_max=1
     )
@@ -81,13 +81,13 @@ def test_a_planted_bug_is_found_within_a_thousand_seeds_and_shrunk_to_three_faul
     assert broken.spec.attempt().failure is None
 
 
-def test_a_campaign_ends_when_too_many_seeds_have_failed_and_shrinks_one_of_a_kind() -> None:
+def test_a_campaign_ends_after_too_many_failures_and_shrinks_one_of_each_kind() -> None:
     config = CampaignConfig(seeds=tuple(range(50)), mutant=broken_everywhere, failures_max=4)
     campaign = run_campaign(replace(config, workers=2))
     assert campaign.seeds == len(campaign.failed) == 4
     assert [broken.shrunk for broken in campaign.failed] == [True, False, False, False]
     assert campaign.failed[0].spec.faults == () and campaign.failed[0].spec.workers == 2
-    # An error that the core raises is a violation, and names its place.
+    # An error raised by the core is a violation and says where it was raised.
     failure = campaign.failed[0].failure
     assert failure.invariant == "error"
     assert failure.what.startswith("KeyError: 'x' (test_campaign.py:")
@@ -96,7 +96,9 @@ def test_a_campaign_ends_when_too_many_seeds_have_failed_and_shrinks_one_of_a_ki
     assert not whole.shrunk and whole.spec == config.spec(0)
 
 
-def test_a_full_campaign_says_what_it_never_met(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_campaign_reports_the_events_it_never_covered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     nothing = Trial(seed=0, events=1, seen=Counter({"fence": 1}))
     monkeypatch.setattr("rumor.sim.fuzz.campaign._try", lambda config, seed: nothing)
     full = run_campaign(CampaignConfig(seeds=tuple(range(200))))
@@ -112,13 +114,13 @@ CHILDREN = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
 
 
 @pytest.mark.extended
-@pytest.mark.skipif(not CHILDREN.exists(), reason="/proc does not tell who started whom here")
-def test_the_processes_of_a_campaign_that_is_killed_end_with_it() -> None:
+@pytest.mark.skipif(not CHILDREN.exists(), reason="/proc does not list child processes here")
+def test_worker_processes_end_when_their_campaign_is_killed() -> None:
     command = ["-m", "rumor.sim.fuzz", "--seeds", "0-99999", "--processes", "2"]
     campaign = subprocess.Popen([sys.executable, "-P", *command], stdout=subprocess.PIPE)
     try:
         children = Path(f"/proc/{campaign.pid}/task/{campaign.pid}/children")
-        # One more keeps account of what they share.
+        # The third process tracks the resources that the two share.
         until(lambda: len(children.read_text().split()) == 3)
         started = children.read_text().split()
     finally:
@@ -128,14 +130,14 @@ def test_the_processes_of_a_campaign_that_is_killed_end_with_it() -> None:
 
 
 def runs(pid: str) -> bool:
-    """Whether a process is there, and more than a name that nobody has asked after."""
+    """Return whether a process runs, and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 
 
-def test_given_faults_fall_on_exactly_so_many_workers() -> None:
+def test_given_faults_apply_to_exactly_the_given_number_of_workers() -> None:
     config = CampaignConfig(
         seeds=(1, 2), workers=5, faults=(Fault(at_s=1.0, kind="leave", peer=4),)
     )
@@ -148,7 +150,7 @@ def test_a_campaign_without_seeds_is_refused() -> None:
 
 
 class Hasty(State):
-    """As its departure sees it, a leaver has nothing under way."""
+    """A leaver always reports that it has no messages in flight."""
 
     __slots__ = ()
 
@@ -157,12 +159,12 @@ class Hasty(State):
 
 
 def abandon(protocol: Protocol) -> None:
-    """Let it say goodbye as soon as it has pushed everything, whatever becomes of that."""
+    """Let it say goodbye once it has pushed everything, without waiting for answers."""
     setattr(protocol.state, "__class__", Hasty)  # noqa: B010
 
 
 @pytest.mark.extended
-def test_nothing_needs_torch() -> None:
+def test_a_campaign_does_not_import_torch() -> None:
     program = (
         "import sys; from rumor.sim.fuzz import CampaignConfig, run_campaign\n"
         "run_campaign(CampaignConfig(seeds=(0,), workers=2)); assert 'torch' not in sys.modules"

@@ -1,5 +1,4 @@
-"""``python -m rumor.sim.fuzz``: what it prints, its exit status, and that its commands repeat a
-failure."""
+"""``python -m rumor.sim.fuzz``: its output, its exit status, and commands that repeat a failure."""
 
 import re
 import shlex
@@ -30,7 +29,7 @@ Fuzz = Callable[..., Done]
 
 @pytest.fixture
 def fuzz(capsys: pytest.CaptureFixture[str]) -> Fuzz:
-    """Runs the command in this process."""
+    """Run the command in this process."""
 
     def run(*arguments: str) -> Done:
         try:
@@ -53,7 +52,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.extended
-def test_a_person_reads_a_table_of_what_was_met_and_that_nothing_broke(fuzz: Fuzz) -> None:
+def test_the_report_shows_coverage_and_says_that_nothing_broke(fuzz: Fuzz) -> None:
     done = fuzz("--seeds", "0-9", "--workers", "2")
     assert done.status == 0, done.stderr
     assert re.search(r"^donor lost in mid-join +[\d.]+ %", done.stdout, re.MULTILINE)
@@ -68,12 +67,12 @@ def test_a_violation_ends_with_status_1_and_a_command_that_repeats_it(fuzz: Fuzz
     assert done.status == 1
     *_, left, again = done.stdout.splitlines()
     assert re.match(r"What is left of it: [0-3] faults?, \d+ workers\. Once more:", left)
-    # What happened last at whom it concerns.
+    # The last line of the trace is the last event at the peers concerned.
     last = done.stdout.partition("\nWhat is left")[0].splitlines()[-1]
     at_s = re.search(r"^Seed \d+ broke I3 at ([\d.]+) s", done.stdout, re.MULTILINE)
     assert at_s and float(last.split()[0]) == pytest.approx(float(at_s[1]), abs=1e-3)
     assert "accepted" in last
-    # Told as soon as it is found; where seeds take long, their number was told before.
+    # A failure is reported as soon as it is found, after lines of progress where seeds take long.
     *before, news = done.stderr.splitlines()
     assert re.match(r"seed \d+ broke I3 at [\d.]+ s: ", news)
     assert all(re.match(r"\d+ s: [\d,]+ of 1,000 seeds, 0 failed", line) for line in before)
@@ -120,7 +119,7 @@ def test_faults_can_be_given_as_a_file(fuzz: Fuzz, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_wrong_arguments_are_answered_in_a_line_and_status_2(
+def test_wrong_arguments_give_a_one_line_error_and_status_2(
     fuzz: Fuzz, arguments: list[str], message: str
 ) -> None:
     done = fuzz("--seeds", "0", *arguments)
@@ -129,11 +128,11 @@ def test_wrong_arguments_are_answered_in_a_line_and_status_2(
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("7-7", (7,)), ("5, 1-2,5", (5, 1, 2))])
-def test_seeds_are_numbers_and_ranges_each_once(text: str, seeds: tuple[int, ...]) -> None:
+def test_seeds_are_numbers_and_ranges_without_duplicates(text: str, seeds: tuple[int, ...]) -> None:
     assert parse_seeds(text) == seeds
 
 
-def test_the_help_names_every_option_and_every_part_of_a_swarm(fuzz: Fuzz) -> None:
+def test_the_help_lists_every_option_and_every_part_of_a_swarm(fuzz: Fuzz) -> None:
     plain = fuzz("--help").stdout
     for name in ("seeds", "workers", "without", "faults", "no-shrink", "failures-max"):
         assert f"--{name}" in plain

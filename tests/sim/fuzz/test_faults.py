@@ -1,4 +1,4 @@
-"""Faults as they fall: what each kind does to a small swarm on a calm network."""
+"""What each kind of fault does to a small swarm on a calm network."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from ...faults import Fault, fault
 
 
 class Swarm:
-    """Three peers, the first of which founds, and faults: when, which, whom, and what else."""
+    """Three peers, the first of which founds the swarm, under a schedule of faults."""
 
     def __init__(self, *faults: Fault) -> None:
         scenario = draw(1, 3, OPTIONS, read_faults(json.dumps(faults)))
@@ -48,7 +48,7 @@ def test_a_crash_ends_a_peer_and_a_restart_with_state_resumes_its_model_and_cloc
     assert swarm.seen["restart with state"] == 1
 
 
-def test_a_clock_that_jumped_stays_ahead_and_names_a_later_life() -> None:
+def test_a_clock_that_jumped_stays_ahead_and_gives_a_larger_incarnation() -> None:
     jump = fault(7, "clock-jump", "p1", by_s=60)
     swarm = Swarm(
         jump,
@@ -59,14 +59,14 @@ def test_a_clock_that_jumped_stays_ahead_and_names_a_later_life() -> None:
     ).at(8.5)
     assert swarm["p1"].worker.ahead_s == 60.0
     assert swarm["p1"].ledger.incarnation == 68_501
-    # A name of which a later life is known starts over as a still later one.
+    # A peer that learns of a later incarnation of its name restarts with a still larger number.
     swarm.at(20.0)
     assert swarm.seen["started over"] >= 1
     assert swarm["p1"].ledger.incarnation > 68_501
     assert swarm["p1"].protocol.phase is Phase.TRAINING
 
 
-def test_a_reset_loses_what_is_on_its_way() -> None:
+def test_a_reset_loses_messages_in_flight() -> None:
     swarm = Swarm(fault(0, "reset", every_s=0.005, for_s=4)).at(4.0)
     assert swarm.seen["lost in a reset"] > 20
     assert not swarm["p0"].ledger.decided
@@ -74,7 +74,7 @@ def test_a_reset_loses_what_is_on_its_way() -> None:
     assert swarm.at(10.0).seen["lost in a reset"] == lost
 
 
-def test_one_that_dials_out_is_reached_only_by_those_it_has_spoken_to() -> None:
+def test_a_peer_that_only_dials_out_is_reachable_only_by_peers_it_has_dialled() -> None:
     plain = [name for name in OPTIONS if name not in ("dial-out", "founders", "tells")]
     scenario = next(s for s in (draw(n, 3, plain, ()) for n in range(99)) if s.dial_out == {"p1"})
     swarm = swarm_of(scenario, None, digests=False)
@@ -93,7 +93,7 @@ def test_one_that_dials_out_is_reached_only_by_those_it_has_spoken_to() -> None:
         for kind in sorted(set(KINDS) - set(ATTACKS))
     ],
 )
-def test_every_kind_can_fall_on_a_swarm_and_everything_settles(kind: str) -> None:
+def test_a_swarm_settles_after_a_fault_of_every_kind(kind: str) -> None:
     given = {"peer": "p1", "for_s": 2.0, "factor": 3.0, "by_s": 0.5, "rate": 0.2, "count": 2}
     given |= {"groups": [["p0"]]}
     takes: Any = {name: given[name] for name in KINDS[kind].takes if name in given}
@@ -104,12 +104,12 @@ def test_every_kind_can_fall_on_a_swarm_and_everything_settles(kind: str) -> Non
 
 
 def of_seed(option: str, fits: Callable[[Scenario], bool]) -> Scenario:
-    """The first swarm to which one option does something, all others being plain."""
+    """The first scenario where one option has an effect, with all others left out."""
     others = [name for name in OPTIONS if name != option]
     return next(s for s in (draw(seed, 4, others, ()) for seed in range(99)) if fits(s))
 
 
-def test_two_swarms_that_meet_stay_two_and_exchange_no_weight() -> None:
+def test_two_swarms_that_meet_stay_separate_and_exchange_no_weight() -> None:
     swarm = run(of_seed("two-swarms", lambda scenario: scenario.rolls == (2, 2)))
     assert swarm.invariants.seen["two swarms"]
     anchors = {peer.protocol.swarm for peer in swarm.peers.values()}
@@ -120,7 +120,7 @@ def test_two_swarms_that_meet_stay_two_and_exchange_no_weight() -> None:
     ("option", "fits", "seen", "at_least"),
     [
         ("damage", lambda scenario: scenario.damage == 0.1, "damaged", 11),
-        # A peer whose clock is days ahead is shut out alone.
+        # A peer whose clock is days ahead shuts out only itself.
         (
             "far-clocks",
             lambda scenario: max(scenario.ahead_s.values(), default=0.0) > 86_400,
@@ -129,7 +129,7 @@ def test_two_swarms_that_meet_stay_two_and_exchange_no_weight() -> None:
         ),
     ],
 )
-def test_damage_and_clocks_that_are_far_ahead_harm_nobody(
+def test_damage_and_clocks_that_are_far_ahead_do_no_harm(
     option: str, fits: Callable[[Scenario], bool], seen: str, at_least: int
 ) -> None:
     trial = attempt(of_seed(option, fits))

@@ -1,4 +1,4 @@
-"""What the watch looks for: damage that is done to a small swarm is seen within a second."""
+"""The invariants detect damage to a small swarm within a second."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ from rumor.sim.fuzz.vector import Taken
 
 
 def trained() -> FuzzSwarm:
-    """Three peers on a calm network, eight seconds after the first has founded."""
+    """Three peers on a calm network, eight seconds after the first founded the swarm."""
     swarm = swarm_of(draw(1, 3, OPTIONS, ()), None, digests=False)
     swarm.run(8.0)
     return swarm
@@ -43,7 +43,7 @@ def hoard(peer: FuzzPeer) -> None:
 @pytest.mark.parametrize(
     ("damage", "invariant"), [(mint, "order"), (miscount, "order"), (hoard, "leak"), (wander, "I4")]
 )
-def test_what_is_wrong_is_seen_within_a_second(
+def test_damage_is_detected_within_a_second(
     damage: Callable[[FuzzPeer], None], invariant: str
 ) -> None:
     swarm = trained()
@@ -51,11 +51,11 @@ def test_what_is_wrong_is_seen_within_a_second(
     with pytest.raises(Violation) as caught:
         swarm.run(9.0)
     assert caught.value.invariant == invariant
-    # A model that wandered is seen at whoever mixes next.
+    # The next peer to mix reports a model that wandered.
     assert "p0" in caught.value.peers or damage is wander
 
 
-def test_weight_and_steps_that_come_from_nowhere_are_seen() -> None:
+def test_weight_and_steps_out_of_nowhere_are_detected() -> None:
     swarm = trained()
     peer, invariants = swarm.peers["p0"], swarm.invariants
     invariants.check_clock(peer)

@@ -1,4 +1,4 @@
-"""What a seed stands for: drawn up front, option by option, and no draw hangs on another."""
+"""A seed's scenario is drawn up front, option by option, each independent of the others."""
 
 from functools import cache
 
@@ -28,7 +28,7 @@ def test_without_all_options_a_swarm_is_plain() -> None:
 @pytest.mark.extended
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_changes_some_swarms(option: str) -> None:
-    # It changes only what another has drawn.
+    # This option only changes what another option has drawn.
     needed = {
         "several-registers": {"more-rules"},
         "kept-shares": {"more-rules"},
@@ -45,7 +45,7 @@ def test_an_option_changes_some_swarms(option: str) -> None:
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_leaving_an_option_out_shifts_no_other_draw(option: str) -> None:
+def test_leaving_out_an_option_changes_no_other_draw(option: str) -> None:
     own = {"far-clocks": "clocks"}.get(option, option)
     for seed in range(20):
         less = draw(seed, 6, (option,), ())
@@ -62,9 +62,9 @@ def test_faults_of_every_kind_are_drawn_for_peers_of_the_swarm() -> None:
     assert set.union(*kinds) == set(KINDS) - set(ATTACKS)
     for scenario in drawn:
         check_faults(scenario.faults, scenario.peers)
-        # Somebody always listens.
+        # At least one peer always listens.
         assert "p0" not in scenario.dial_out
-    # The sum of all models, which exact mode keeps, would not be a number.
+    # Otherwise the sum of all models, which exact mode conserves, would be NaN.
     exact = [found for scenario, found in zip(drawn, kinds, strict=True) if scenario.config.exact]
     assert exact and "diverge" not in set.union(*exact)
     assert {workers_of(seed, 6) for seed in SEEDS} == {2, 3, 4, 5, 6}

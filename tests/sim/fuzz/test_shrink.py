@@ -1,4 +1,4 @@
-"""Failures made small: which faults, workers and options are left, always the same."""
+"""Shrinking is deterministic: which faults, workers and options of a failure are left."""
 
 import json
 
@@ -15,17 +15,17 @@ from .mutants import MUTANTS
 
 
 @given(st.sets(st.integers(0, 39)))
-def test_what_must_be_together_is_left_and_nothing_else(needed: set[int]) -> None:
+def test_only_the_items_that_fail_together_are_left(needed: set[int]) -> None:
     assert minimize(range(40), lambda some: needed <= set(some)) == sorted(needed)
 
 
-def test_items_that_stand_in_for_one_another_leave_one_of_them() -> None:
+def test_one_of_several_interchangeable_items_is_left() -> None:
     left = minimize(range(20), lambda some: any(item > 11 for item in some))
     assert len(left) == 1
 
 
 @pytest.mark.extended
-def test_the_same_failure_is_always_made_as_small() -> None:
+def test_a_failure_always_shrinks_to_the_same_size() -> None:
     plant = MUTANTS["first-shard-asked"]
     config = CampaignConfig(seeds=tuple(range(1000)), mutant=plant, failures_max=1)
     (broken,) = run_campaign(config).failed
@@ -35,7 +35,7 @@ def test_the_same_failure_is_always_made_as_small() -> None:
     assert set(small.without) <= set(OPTIONS)
 
 
-def test_faults_of_peers_that_are_not_there_go_with_them() -> None:
+def test_faults_of_removed_peers_are_removed_too() -> None:
     given = [
         fault(0.5, "join"),
         fault(1.0, "crash", "p3"),

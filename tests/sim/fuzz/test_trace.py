@@ -1,8 +1,8 @@
-"""Decisions stay as they are: canonical traces of seeds are frozen in traces.txt.
+"""Decisions do not change unnoticed: canonical traces of seeds are frozen in traces.txt.
 
-A line is a seed, how many events its swarm went through, and the digest of its trace. Whatever only
-restructures code leaves all of them alone; what changes a decision on purpose writes them anew with
-``python tests/sim/fuzz/test_trace.py``, and says so in the CHANGELOG.
+Each line holds a seed, its number of events, and the digest of its trace. A refactoring leaves all
+lines as they are; a change that alters a decision on purpose regenerates them with
+``python tests/sim/fuzz/test_trace.py`` and says so in the CHANGELOG.
 """
 
 from multiprocessing import Pool
@@ -27,17 +27,17 @@ def traced(seed: int) -> str:
 
 
 @pytest.mark.parametrize("line", SHORT, ids=lambda line: line.split()[0])
-def test_decisions_are_those_that_were_frozen(line: str) -> None:
+def test_decisions_match_the_frozen_traces(line: str) -> None:
     assert traced(int(line.split()[0])) == line
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("line", LONG, ids=lambda line: line.split()[0])
-def test_decisions_of_more_seeds_are_those_that_were_frozen(line: str) -> None:
+def test_decisions_of_more_seeds_match_the_frozen_traces(line: str) -> None:
     assert traced(int(line.split()[0])) == line
 
 
-def test_what_has_no_form_is_refused() -> None:
+def test_objects_without_a_canonical_form_are_refused() -> None:
     with pytest.raises(TypeError, match="no form for object"):
         canonical(object())
 

@@ -1,4 +1,4 @@
-"""Numbers in every wire format: as many bytes as the protocol expects, and nearly what was sent."""
+"""Values in every wire format: the size that the protocol expects, and only rounding errors."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,9 @@ SIZE = 20
     ("wire", "error"),
     [("float32", 0.0), ("float16", 2e-3), ("bfloat16", 3e-2), ("int8", 2e-2), ("topk:1", 1e-6)],
 )
-def test_numbers_survive_their_format_up_to_its_rounding(wire: str, error: float) -> None:
+def test_decoded_values_differ_only_by_the_rounding_of_their_format(
+    wire: str, error: float
+) -> None:
     values = np.zeros(24)
     values[:SIZE] = np.linspace(-3.0, 3.0, SIZE)
     payload = encoded(parse_wire(wire), values, 0)
@@ -24,21 +26,21 @@ def test_numbers_survive_their_format_up_to_its_rounding(wire: str, error: float
     assert np.abs(found - values[:SIZE]).max() <= error
 
 
-def test_of_topk_the_others_stay_and_each_has_its_turn() -> None:
+def test_topk_leaves_the_other_values_alone_and_sends_each_in_turn() -> None:
     wire, mine, theirs = parse_wire("topk:0.3"), np.zeros(SIZE), np.ones(24)
     sent = [decoded(wire, encoded(wire, theirs, turn), mine) for turn in range(3)]
     assert all(0 < values.sum() < SIZE for values in sent)
     assert (np.sum(sent, axis=0) > 0).all()
 
 
-def test_what_is_not_finite_is_so_in_any_format() -> None:
+def test_values_that_are_not_finite_stay_so_in_every_format() -> None:
     for name in ("float32", "float16", "bfloat16", "int8"):
         payload = encoded(parse_wire(name), np.full(8, np.nan), 0)
         assert not np.isfinite(decoded(parse_wire(name), payload, np.zeros(8))).any()
 
 
 @pytest.mark.parametrize("wire", ["float32", "float16", "bfloat16", "int8"])
-def test_registers_in_one_share_are_told_apart(wire: str) -> None:
+def test_registers_in_one_share_are_kept_apart(wire: str) -> None:
     form = Form(wire, registers=2)
     sender = Vector(np.array([1.0, -2.0, 3.0, 0.5]), ("y",))
     receiver = Vector(np.zeros(4), ("y",))
@@ -55,7 +57,7 @@ def test_registers_in_one_share_are_told_apart(wire: str) -> None:
     assert np.abs(receiver.registers["y"] - sender.registers["y"]).max() <= 0.01
 
 
-def test_a_copy_brings_registers_and_then_the_local_buffer() -> None:
+def test_a_copy_contains_the_registers_and_then_the_local_buffer() -> None:
     form, share = Form(copy=True, registers=2), ShareId("a", 1, 1)
     donor, newcomer = Vector(np.arange(4.0) + 7, ("y",)), Vector(np.zeros(4), ("y",))
     donor.apply(Combine("y", ((2.0, "x"),)), b"")

@@ -1,4 +1,4 @@
-"""The weighted sum of all models: what keeps it, and the one exception that is announced."""
+"""The weighted sum of all models is conserved, with one exception, which is announced."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ A, B = ("a", 1), ("b", 1)
 
 
 class Two:
-    """Two founders with models of their own; each has pushed half, and a has mixed in b's."""
+    """Two founders with different models; each has pushed half, and a has mixed in b's share."""
 
     def __init__(self) -> None:
         self.weighted_sum = WeightedSum()
@@ -37,7 +37,7 @@ class Two:
 
 
 @pytest.mark.parametrize("is_stranded", [True, False])
-def test_values_may_be_let_go_only_while_their_weight_is_stranded(
+def test_values_may_be_dropped_only_while_their_weight_is_stranded(
     is_stranded: bool,
 ) -> None:
     two = Two()
@@ -55,7 +55,7 @@ def test_values_may_be_let_go_only_while_their_weight_is_stranded(
             two.weighted_sum.check()
 
 
-def test_what_comes_back_brings_its_values_and_is_a_violation_without_them() -> None:
+def test_returned_weight_without_its_values_is_a_violation() -> None:
     two = Two()
     two.vectors[A].x[:] = (1.5 * ONE + 1.0 * HALF) / (ONE + HALF)
     two.write(A, Entry(Kind.SETTLED, 0, *B, 1))
@@ -66,7 +66,7 @@ def test_what_comes_back_brings_its_values_and_is_a_violation_without_them() -> 
         two.weighted_sum.check()
 
 
-def test_what_was_accepted_before_that_keeps_the_sum() -> None:
+def test_a_stranded_share_that_was_accepted_keeps_the_sum() -> None:
     two = Two()
     two.write(A, Entry(Kind.STRANDED, 0, *B, 1))
     two.weighted_sum.released(A, 7)

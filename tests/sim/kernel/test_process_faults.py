@@ -33,7 +33,7 @@ def lost_s(*faults: Fault, until_s: float = 16.0) -> float:
         ([(3.0, "pause", 9.0), (4.0, "pause", None), (5.0, "continue", None)], 2.0),
     ],
 )
-def test_the_end_of_a_pause_ends_no_other(
+def test_the_end_of_a_pause_does_not_end_another_pause(
     faults: list[tuple[float, str, float | None]], stands_s: float
 ) -> None:
     given = [fault(s, kind, 1, **({"for_s": lasts} if lasts else {})) for s, kind, lasts in faults]
@@ -45,7 +45,7 @@ def test_a_pause_of_a_life_that_has_ended_does_not_hold_the_next_one() -> None:
     assert lost_s(before, fault(4.0, "crash", 1), again, fault(5.0, "restart", 1)) < 6.0
 
 
-def test_of_two_slows_the_larger_counts_and_each_ends_by_itself() -> None:
+def test_the_larger_of_two_slowdowns_applies_and_each_ends_on_its_own() -> None:
     long = fault(2.0, "slow", 1, factor=2.0, for_s=12.0)
     short = fault(6.0, "slow", 1, factor=4.0, for_s=4.0)
     # For eight seconds half of its steps are lost, for four three quarters.
