@@ -51,11 +51,6 @@ def test_a_fault_is_read_checked_and_written_as_it_was(kind: str) -> None:
     assert faults_as_json(faults) == [entry]
 
 
-def test_a_kind_says_in_a_sentence_what_happens() -> None:
-    assert set(KINDS) > set(LIVE_KINDS)
-    assert all(kind.help.endswith(".") for kind in KINDS.values())
-
-
 def test_faults_come_in_order_of_time_and_those_of_one_time_as_they_stand() -> None:
     faults = read(
         {"at_s": 3, "kind": "heal"},

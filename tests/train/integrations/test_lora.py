@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -125,21 +124,6 @@ def test_adapters_average_and_the_base_stays_bit_for_bit(tmp_path: Path, wire: s
         beneath = model.unload().state_dict()
         assert beneath.keys() == base.keys()
         assert all(torch.equal(beneath[name], base[name]) for name in base)
-
-
-def test_only_adapters_travel_and_are_saved(tmp_path: Path) -> None:
-    models, peers = trained(tmp_path, "bfloat16")
-    shared = {tensor.name for tensor in peers[0]._vector.schema.tensors}
-    assert shared == adapters(models[0]).keys()
-    for peer in peers:
-        files = [tmp_path / peer.id / "model.safetensors"]
-        files += (tmp_path / peer.id / "checkpoints").glob("*.safetensors")
-        assert len(files) == 2
-        for path in files:
-            with safe_open(path, "pt") as file:
-                named = [name for name in file.keys() if "base_layer" in name or "norm" in name]
-            assert named == []
-        assert load_file(files[0]).keys() == shared
 
 
 def test_peft_and_plain_pytorch_load_what_came_of_it(tmp_path: Path) -> None:

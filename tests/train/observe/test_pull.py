@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from rumor.gossip import GoSGD, RumorError, TransportError, audit
+from rumor.gossip import RumorError, TransportError
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.codec import checksum
 from rumor.gossip.wire.messages import EXCERPT_BYTES, Envelope, Excerpt, Fetch
@@ -23,11 +23,10 @@ from rumor.train.observe import probe as probe_module
 from rumor.train.observe.probe import ModelRead, Probe
 from rumor.train.observe.pull import pull_once
 from rumor.train.observe.view import PeerView, State, SwarmView
-from rumor.train.storage.ledger_file import read_ledger
 
 from ...gossip.transport.keyrings import Swarm
 from ...waiting import LIMIT_S, until
-from ..loop.test_average import Net, Scattered, Standing, config, expected, standing
+from ..loop.test_average import Scattered, Standing, expected, standing
 from .fake_network import FakeNetwork, FakePeer
 
 live = pytest.mark.live
@@ -296,22 +295,3 @@ def test_a_peer_that_dies_while_it_is_read_is_left_out_and_named() -> None:
         found = pull(address, timeout_s=LIMIT_S, progress=kill)
         assert set(found.missing) == {"b"} and "does not answer" in found.missing["b"]
         require_average(found, [first, others[1]])
-
-
-@live
-@pytest.mark.extended
-def test_pulling_a_swarm_that_trains_moves_no_weight(tmp_path: Path) -> None:
-    training = {"rule": GoSGD(p=0.5)}
-    folders = {id: tmp_path / id for id in "xyz"}
-    first = Standing(Net(0), config("x", out=folders["x"], **training))
-    joins = {"join": (first.entered().address,)}
-    others = [Standing(Net(0), config(i, out=folders[i], **training, **joins)) for i in "yz"]
-    try:
-        for _ in range(3):
-            found = pulled(first, 3)
-            assert all(0 < each.weight <= 1.0 for each in found.peers)
-    finally:
-        for each in (*others, first):
-            each.end()
-    told = audit(read_ledger(folder / "ledger.jsonl")[0] for folder in folders.values())
-    assert told.balanced and told.in_flight == told.stranded == told.died == 0

@@ -198,7 +198,8 @@ def test_shards_are_merged_in_the_order_of_their_numbers(
     torch.manual_seed(0)
     models, weights = [], ([1] * shards, [3 * (shard % 2) for shard in range(shards)])
     for index in range(2):
-        model: Any = nn.Sequential(nn.Conv2d(5, 7, 3), nn.Linear(4, 4), nn.Linear(4, 4))
+        layers = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(9, 5).double()
+        model: Any = nn.Sequential(nn.Conv2d(5, 7, 3), *layers)
         model.to(memory_format=torch.channels_last)
         model[1].weight = nn.Parameter(torch.randn(4, 4).t())
         model[2].weight = model[1].weight

@@ -14,7 +14,6 @@ from rumor.gossip import ConfigError, TrainingError
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.types import stream
 from rumor.gossip.wire.formats import WIRES, Form
-from rumor.train.storage.merge import runs_of
 from rumor.train.tensors.vector import Vector
 
 COPY = Form(copy=True)
@@ -466,26 +465,3 @@ def test_the_shared_tensors_are_views_into_whatever_is_laid_out_alike(scattered:
     for name, tensor in own.items():
         assert tensor.data_ptr() == named[name].data_ptr() and torch.equal(tensor, named[name])
         assert torch.equal(found[name], named[name] + 1)
-
-
-@pytest.mark.parametrize("scattered", [False, True])
-@pytest.mark.parametrize("shards", [1, 3, 7])
-def test_the_runs_of_shards_in_a_file_are_those_of_the_vector(shards: int, scattered: bool) -> None:
-    model = mixed(0)
-    vector = Vector(model, shards=shards, scattered=scattered)
-    sender = Vector(copy.deepcopy(model), shards=shards, scattered=scattered)
-    for flat in sender.flats:
-        flat.add_(1.0)
-    runs = runs_of(vector.schema)
-    state = model.state_dict()
-    for shard in range(shards):
-        # What moves with a shard is what the file says of it, and nothing else.
-        before = {name: state[name].clone().reshape(-1) for name in runs}
-        vector.mix(sender.snapshot(shard=shard), 1.0, shard=shard)
-        for name, several in runs.items():
-            own = torch.zeros(before[name].numel(), dtype=torch.bool)
-            for run in several:
-                own[run.start : run.stop] |= run.shard == shard
-            assert [run.start for run in several[1:]] == [run.stop for run in several[:-1]]
-            assert (several[0].start, several[-1].stop) == (0, len(own))
-            assert torch.equal(state[name].reshape(-1) != before[name], own)
