@@ -22,8 +22,7 @@ from ..waiting import LIMIT_S
 
 __all__ = [
     *("ACK", "ASK", "CHUNK", "HELLO", "LEAVE", "OFFER", "PENDING", "PUSH", "QUERY", "READ"),
-    *("STOP", "FOUNDER", "JOINING", "LEFT", "TRAINING", "U63"),
-    *("Stranger", "framed", "member", "offer"),
+    *("STOP", "FOUNDER", "JOINING", "LEFT", "TRAINING", "U63", "Stranger", "member", "offer"),
 ]
 
 HELLO, DESCRIBE, ASK, PUSH, OFFER, GRANT, CHUNK, ACK, QUERY, PENDING, LEAVE, REFER, READ, STOP = (
@@ -40,16 +39,9 @@ FOUNDER = 2**40
 """Units of weight that a founder brings."""
 
 _PREFIX = struct.Struct("<3sBI")
-_ASKED_MAX = 150
+_ASKED_MAX, _SOON_S = 150, 2.0
 
 Parts = list[bytes]
-
-
-def framed(fields: Sequence[Any], frame: bytes = b"") -> Parts:
-    """A message of these header fields: magic, version, checksum, msgpack; and its frame."""
-    packed: bytes = msgpack.packb(fields)
-    first = _PREFIX.pack(b"RMR", VERSION, crc32(packed)) + packed
-    return [first, frame] if frame else [first]
 
 
 def member(
@@ -130,45 +122,27 @@ class Stranger:
         *,
         name: str | None = None,
         incarnation: int = 1,
-        shard: int = 0,
     ) -> Parts:
         """A message with a checksum that is right, rightly addressed."""
         check = xxhash.xxh3_64_intdigest(frame) if frame else 0
         source = self.name if name is None else name
         to = [self.victim, self.incarnation] if self.victim else ["", 0]
         head = [self.swarm, self.schema, source, incarnation, *to]
-        return framed([*head, len(frame), shard, check, kind, list(body)], frame)
+        packed: bytes = msgpack.packb([*head, len(frame), 0, check, kind, list(body)])
+        first = _PREFIX.pack(b"RMR", VERSION, crc32(packed)) + packed
+        return [first, frame] if frame else [first]
 
-    def say(
-        self,
-        kind: int,
-        body: Sequence[Any],
-        frame: bytes = b"",
-        *,
-        name: str | None = None,
-        incarnation: int = 1,
-    ) -> None:
-        """Send one message."""
-        self.send(self.parts(kind, body, frame, name=name, incarnation=incarnation))
+    def say(self, *message: Any, **sender: Any) -> None:
+        """Send one message, of the same `parts`."""
+        self.send(self.parts(*message, **sender))
 
     def send(self, parts: Parts) -> None:
         """Send what need not be a message."""
         self.socket.send_multipart(parts)
 
-    def introduce(self, name: str | None = None, **entry: Any) -> None:
-        """Say hello, and be known from then on."""
-        name = self.name if name is None else name
-        self.say(HELLO, self.hello(member(name, **entry)), name=name)
-
-    def hear(self, kind: int) -> list[Any]:
-        """The header of the next message of a kind; others are passed over."""
-        heard = self.hear_soon(kind, LIMIT_S)
-        assert heard is not None, f"no answer of kind {kind}"
-        return heard
-
-    def hear_soon(self, kind: int, within_s: float = 2.0) -> list[Any] | None:
-        """The same, if it comes within a time."""
-        give_up_s = time.monotonic() + within_s
+    def hear_soon(self, kind: int) -> list[Any] | None:
+        """The header of the next message of a kind, if it comes soon; others are passed over."""
+        give_up_s = time.monotonic() + _SOON_S
         while (left_s := give_up_s - time.monotonic()) > 0:
             if self.socket.poll(int(left_s * 1000)):
                 fields = _read(self.socket.recv_multipart())

@@ -9,7 +9,7 @@ from rumor.gossip.weight import ONE
 
 from . import client as c
 from .client import Parts, Stranger
-from .victims import Run
+from .victims import Run, look
 
 pytestmark = pytest.mark.live
 
@@ -97,7 +97,7 @@ class Forger:
 def test_hostile_frames_change_nothing(keys: bool, tmp_path: Path) -> None:
     with Run(tmp_path, keys=keys) as run:
         stranger = run.stranger()
-        size = run.v.look(lambda protocol: protocol.state.schema.share_bytes)
+        size = look(run.v, lambda protocol: protocol.state.schema.share_bytes)
         forger = Forger(stranger, size)
         for sent in range(COUNT):
             stranger.send(forger.draw())
@@ -107,8 +107,7 @@ def test_hostile_frames_change_nothing(keys: bool, tmp_path: Path) -> None:
                 run.assert_well()
         stranger.drain()
         run.heard(stranger)
-        mixed = run.w.peer.stats().counters.mixed
-        run.wait(lambda: run.w.peer.stats().counters.mixed > mixed)
+        run.exchange()
         steps = run.v.peer.steps
         run.wait(lambda: run.v.peer.steps > steps)
         stranger.close()
