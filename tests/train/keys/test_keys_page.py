@@ -63,8 +63,9 @@ def test_the_commands_print_what_the_page_says(
     machines, keyrings = Machines(tmp_path), list[Keyring]()
 
     def note(run_config: RunConfig, config: PeerConfig, *_: object) -> dict[str, Any]:
-        assert config.key is not None and config.roster is not None
-        keyrings.append(read_keyring(config.key, config.roster))
+        keyring = read_keyring(config.key, config.roster)
+        assert keyring is not None
+        keyrings.append(keyring)
         assert bool(config.join) is (len(keyrings) > 1)
         return {}
 
