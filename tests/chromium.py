@@ -15,9 +15,17 @@ from .waiting import LIMIT_S
 __all__ = ["Browser", "browser", "why_not"]
 
 _FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-extensions"),
-    *("--disable-default-apps", "--no-default-browser-check", "--hide-scrollbars"),
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-extensions",
+    "--disable-default-apps",
+    "--no-default-browser-check",
+    "--hide-scrollbars",
 )
 
 

@@ -8,8 +8,19 @@ from rumor.gossip.specs.parameter import parameters_of
 from rumor.sim.batched.vector_tasks import VectorTask, consensus, noise
 
 __all__ = [
-    *("ANY_OPTIMIZER", "BOTH_WAYS", "CUTTING", "ELASTIC", "IN_MEMORY", "NOT_PLAIN_ALONE"),
-    *("OUTER", "PLAIN_SGD", "TREES", "fitting", "spec_of", "topology_of", "vectors_of"),
+    "ANY_OPTIMIZER",
+    "BOTH_WAYS",
+    "CUTTING",
+    "ELASTIC",
+    "IN_MEMORY",
+    "NOT_PLAIN_ALONE",
+    "OUTER",
+    "PLAIN_SGD",
+    "TREES",
+    "fitting",
+    "spec_of",
+    "topology_of",
+    "vectors_of",
 ]
 
 _NEEDS = {name: requirements_of(make_rule(name)) for name in RULES}
@@ -38,7 +49,11 @@ ELASTIC = tuple(n for n in OUTER if not _NEEDS[n].fixed_members)
 """Rules with outer rounds of whoever is there."""
 
 NOT_PLAIN_ALONE = (
-    *("momentum-tracking", "qg-dsgdm", "decentlam", "easgd", "seasgd"),
+    "momentum-tracking",
+    "qg-dsgdm",
+    "decentlam",
+    "easgd",
+    "seasgd",
     "gradient-tracking",  # rounding leaves something of a correction
 )
 """Rules under which even a peer that is alone goes elsewhere than its optimizer."""
@@ -69,8 +84,9 @@ def topology_of(rule: str, otherwise: str = "exponential") -> str:
 
 def fitting(rule: str) -> dict[str, Any]:
     """Settings of a simulation in which a rule can do its work."""
-    return {
-        "rule": spec_of(rule),
-        **({"momentum": 0.0} if rule in PLAIN_SGD else {}),
-        **({"topology": topology_of(rule)} if rule in (*BOTH_WAYS, *TREES) else {}),
-    }
+    settings: dict[str, Any] = {"rule": spec_of(rule)}
+    if rule in PLAIN_SGD:
+        settings["momentum"] = 0.0
+    if rule in BOTH_WAYS or rule in TREES:
+        settings["topology"] = topology_of(rule)
+    return settings

@@ -102,7 +102,7 @@ def test_a_module_or_a_file_that_is_gone_is_seen() -> None:
     assert not names_nothing("`rumor.gossip.Rule` of gossip/protocol/rule.py, `sim/fuzz`")
     assert names_nothing(
         "rumor.gossip.agenda, rumor.gossip.Diary, (gossip/agenda.py) `sim/torture`"
-    ) == [*("rumor.gossip.agenda", "rumor.gossip.Diary", "gossip/agenda.py", "sim/torture")]
+    ) == ["rumor.gossip.agenda", "rumor.gossip.Diary", "gossip/agenda.py", "sim/torture"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

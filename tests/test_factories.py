@@ -9,9 +9,26 @@ from .layout import modules
 
 # They follow torch.set_default_device; in `empty` and its like, torch.set_default_dtype too.
 PLACED = {
-    *("arange", "as_tensor", "asarray", "empty", "empty_strided", "eye", "full", "linspace"),
-    *("logspace", "ones", "rand", "randint", "randn", "randperm", "scalar_tensor", "tensor"),
-    *("sparse_coo_tensor", "tril_indices", "triu_indices", "zeros"),
+    "arange",
+    "as_tensor",
+    "asarray",
+    "empty",
+    "empty_strided",
+    "eye",
+    "full",
+    "linspace",
+    "logspace",
+    "ones",
+    "rand",
+    "randint",
+    "randn",
+    "randperm",
+    "scalar_tensor",
+    "tensor",
+    "sparse_coo_tensor",
+    "tril_indices",
+    "triu_indices",
+    "zeros",
 }
 FLOATING = {"empty", "eye", "full", "linspace", "logspace", "ones", "rand", "randn", "zeros"}
 

@@ -36,9 +36,22 @@ THIRD_PARTY_OF_MODULE = {
 
 # Time and chance are arguments of the core, and what it decides it does not carry out.
 IMPURE = {
-    *("asyncio", "concurrent", "multiprocessing", "subprocess", "threading"),
-    *("datetime", "random", "secrets", "time", "uuid"),
-    *("select", "selectors", "signal", "socket", "socketserver", "ssl"),
+    "asyncio",
+    "concurrent",
+    "multiprocessing",
+    "subprocess",
+    "threading",
+    "datetime",
+    "random",
+    "secrets",
+    "time",
+    "uuid",
+    "select",
+    "selectors",
+    "signal",
+    "socket",
+    "socketserver",
+    "ssl",
 }
 
 # One wire, one wire format, one place that parses arguments, but for developers' tools, which are
@@ -184,8 +197,12 @@ def drawn_globally(tree: ast.AST) -> set[str]:
     names = set(attributes(tree))
     names |= {name for name in imports(tree, "rumor.gossip.x", is_package=False)}
     return {name for name in names if re.fullmatch(r"((np|numpy)\.)?random\.[a-z_]+", name)} - {
-        *("random.seed", "random.getstate", "random.setstate"),
-        *("np.random.seed", "np.random.get_state", "np.random.set_state"),
+        "random.seed",
+        "random.getstate",
+        "random.setstate",
+        "np.random.seed",
+        "np.random.get_state",
+        "np.random.set_state",
     }
 
 

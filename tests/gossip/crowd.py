@@ -19,8 +19,15 @@ from rumor.sim.models.links import Links, address_of
 from rumor.train.faults.schedule import Fault
 
 __all__ = [
-    *("BAD", "CONFIG", "LR", "PATIENT", "Crowd", "Witnessed"),
-    *("gradient", "run_until_agreed", "starts"),
+    "BAD",
+    "CONFIG",
+    "LR",
+    "PATIENT",
+    "Crowd",
+    "Witnessed",
+    "gradient",
+    "run_until_agreed",
+    "starts",
 ]
 
 BAD = NetworkConfig(latency_s=0.02, jitter=1.0, loss=0.15, duplicates=0.1, reorder=0.3)

@@ -23,8 +23,22 @@ from rumor.sim.fuzz.vector import SCHEMA, schema_of
 from .transcript import line_of
 
 __all__ = [
-    *("ANCHOR", "BRIEF", "OTHER_ANCHOR", "SMALL", "WIDE", "Effects", "Scene", "Scripted"),
-    *("a_push", "an_offer", "hello", "letters", "member", "of", "settled", "to"),
+    "ANCHOR",
+    "BRIEF",
+    "OTHER_ANCHOR",
+    "SMALL",
+    "WIDE",
+    "Effects",
+    "Scene",
+    "Scripted",
+    "a_push",
+    "an_offer",
+    "hello",
+    "letters",
+    "member",
+    "of",
+    "settled",
+    "to",
 ]
 
 Effects = list[Effect | Event]
@@ -81,7 +95,10 @@ _SHARE: dict[str, Any] = {
     "seq": 1,
     "escrow": 9,
     "size_bytes": 64,
-    **dict.fromkeys(("epoch", "round", "note", "step"), 0),
+    "epoch": 0,
+    "round": 0,
+    "note": 0,
+    "step": 0,
 }
 
 

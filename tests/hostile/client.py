@@ -21,15 +21,44 @@ from rumor.gossip.wire.codec import VERSION
 from ..waiting import LIMIT_S
 
 __all__ = [
-    *("ACK", "ASK", "CHUNK", "HELLO", "LEAVE", "OFFER", "PENDING", "PUSH", "QUERY", "READ"),
-    *("STOP", "FOUNDER", "JOINING", "LEFT", "TRAINING", "U63", "Stranger", "member", "offer"),
+    "ACK",
+    "ASK",
+    "CHUNK",
+    "FOUNDER",
+    "HELLO",
+    "JOINING",
+    "LEAVE",
+    "LEFT",
+    "OFFER",
+    "PENDING",
+    "PUSH",
+    "QUERY",
+    "READ",
+    "STOP",
+    "TRAINING",
+    "U63",
+    "Stranger",
+    "member",
+    "offer",
 ]
 
 HELLO, DESCRIBE, ASK, PUSH, OFFER, GRANT, CHUNK, ACK, QUERY, PENDING, LEAVE, REFER, READ, STOP = (
     m.BODIES.index(body)
     for body in (
-        *(m.Hello, m.Describe, m.Ask, m.Push, m.Offer, m.Grant, m.Chunk, m.Ack, m.Query),
-        *(m.Pending, m.Leave, m.Refer, m.Read, m.Stop),
+        m.Hello,
+        m.Describe,
+        m.Ask,
+        m.Push,
+        m.Offer,
+        m.Grant,
+        m.Chunk,
+        m.Ack,
+        m.Query,
+        m.Pending,
+        m.Leave,
+        m.Refer,
+        m.Read,
+        m.Stop,
     )
 )
 SEEKING, JOINING, TRAINING, FINISHED, QUIET, LEAVING, LEFT = range(7)

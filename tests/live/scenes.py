@@ -68,8 +68,8 @@ class _Watch:
         self._survivors = survivors
         self._start_s = time.monotonic()
 
-    def outcome(self, swarm: Swarm, **found: float) -> Outcome:
-        """End the scene, let everybody leave and count."""
+    def outcome(self, swarm: Swarm, found: dict[str, float]) -> Outcome:
+        """End the scene, let all peers leave, and count."""
         end_s = time.monotonic()
         for survivor in self._survivors:
             assert survivor.steps(self._start_s, end_s) > 0, f"{survivor.id} took no step"
@@ -103,9 +103,7 @@ def receiver_killed(folder: Path, size_bytes: int, step_s: float) -> Outcome:
         broken = sum(len(x.pushed_to(first) - b.decided(first, x.life)) for x in (a, c))
         assert broken > 0, "no share was hit"
         assert b.life[1] > first[1]
-        outcome = watch.outcome(
-            swarm, **{"shares broken off": broken, "next life is in, s": back_s}
-        )
+        outcome = watch.outcome(swarm, {"shares broken off": broken, "next life is in, s": back_s})
         assert outcome.audit.died > 0
         return outcome
 
@@ -140,7 +138,7 @@ def resets(
         until(lambda: c.rows[-1]["mixed"] > shards, "it mixes")
         return watch.outcome(
             swarm,
-            **{
+            {
                 "connections reset": count,
                 "newcomer is in among the resets after, s (0: it was not)": joined_s,
                 "and after the last, s": 0.0 if joined_s else left_s,
@@ -172,7 +170,7 @@ def stopped(
         # It was away itself, so it must not consider anybody else dead.
         assert all(row["live"] == list("abcd") for row in d.rows[steps:]), d.said()
         return watch.outcome(
-            swarm, **{"considered dead after, s": missed_s, "live again after, s": back_s}
+            swarm, {"considered dead after, s": missed_s, "live again after, s": back_s}
         )
 
 
@@ -192,7 +190,7 @@ def slow_link(folder: Path, size_bytes: int, step_s: float, *, link_bytes_s: flo
         assert a.rows[-1]["pushes"] == 1, "the copy was not sent once"
         assert joined_s > least_s
         return watch.outcome(
-            swarm, **{"in after, s": joined_s, "bytes over the link's rate, s": least_s}
+            swarm, {"in after, s": joined_s, "bytes over the link's rate, s": least_s}
         )
 
 
@@ -219,7 +217,7 @@ def one_way_cut(
         held = sum("silent" in each.said() for each in peers)
         return watch.outcome(
             swarm,
-            **{"all live again after healing, s": back_s, "peers that held another for dead": held},
+            {"all live again after healing, s": back_s, "peers that considered another dead": held},
         )
 
 
@@ -239,7 +237,7 @@ def dial_out_only(folder: Path, size_bytes: int, step_s: float, *, pushes: int =
         between = sum(len(one.pushed_to(life)) for one in hidden for life in lives)
         assert between == 0, "two that only dial out were paired"
         counts = {f"shares mixed by {x.id}": float(x.rows[-1]["mixed"]) for x in peers}
-        return watch.outcome(swarm, **counts)
+        return watch.outcome(swarm, counts)
 
 
 def half_killed(
@@ -270,7 +268,7 @@ def half_killed(
             lambda: all(each.rows[-1]["mixed"] > mixed[each.id] for each in survivors),
             "they exchange on",
         )
-        return watch.outcome(swarm, **{"every death known to everybody after, s": seen_s})
+        return watch.outcome(swarm, {"all deaths known to all survivors after, s": seen_s})
 
 
 @contextmanager

@@ -51,8 +51,9 @@ def test_weight_that_is_not_held_is_known_to_be_elsewhere(
     given: dict[str, Any],
     elsewhere: set[str],
 ) -> None:
+    settings = {"step_s": 0.02} | given
     try:
-        units = scene(tmp_path, size_bytes, **{"step_s": 0.02, **given}).audit
+        units = scene(tmp_path, size_bytes, **settings).audit
     except HostsError as error:
         pytest.skip(str(error))
     gone = {name: getattr(units, name) for name in ("died", "burned", "in_flight", "stranded")}

@@ -70,7 +70,7 @@ def train(
         relays: What is dialled in place of an address.
         changes: Other fields of PeerConfig.
     """
-    protocol = ProtocolConfig(**{"shared_memory": False, **timing(preset)})
+    protocol = ProtocolConfig(**({"shared_memory": False} | timing(preset)))
     given: dict[str, Any] = {"topology": "complete", "linger_s": 0, "leave_s": 10.0, **changes}
     # Where a life has left one, the next would have to resume it.
     given["checkpoint"] = CheckpointConfig(folder=Path(out) / "checkpoints", every="never")

@@ -14,8 +14,21 @@ from scipy.special import chdtrc
 from rumor.topology import FAMILIES, Topology, over, parse
 
 __all__ = [
-    *("BRIDGE", "DOUBLY", "FIXED", "LIVE", "OF_16", "RANDOM_ROUNDS", "STREETS", "dense", "digest"),
-    *("ids", "is_connected", "is_uniform", "out_degrees", "product", "some_rounds"),
+    "BRIDGE",
+    "DOUBLY",
+    "FIXED",
+    "LIVE",
+    "OF_16",
+    "RANDOM_ROUNDS",
+    "STREETS",
+    "dense",
+    "digest",
+    "ids",
+    "is_connected",
+    "is_uniform",
+    "out_degrees",
+    "product",
+    "some_rounds",
 ]
 
 GRAPHS = Path(__file__).with_name("graphs")
@@ -24,38 +37,66 @@ STREETS = f"file:path={GRAPHS / 'streets.json'}"
 
 Case = tuple[str, int]
 
-FIXED: tuple[Case, ...] = (
-    *(("ring", n) for n in (1, 2, 3, 12)),
-    *(("path", n) for n in (1, 2, 3, 12)),
-    *(("star", n) for n in (1, 2, 12)),
-    *(("complete", n) for n in (1, 2, 12)),
-    *(("grid", 1), ("grid", 12), ("grid:rows=2", 10), ("grid:rows=3,cols=5", 15)),
-    *(("torus", 4), ("torus", 12), ("torus:cols=2", 10), ("torus:rows=3,cols=5", 15)),
-    *(("hypercube", n) for n in (1, 2, 16)),
-    *(("moshpit", 1), ("moshpit", 13), ("moshpit:side=3,d=3", 20), ("moshpit:side=8", 3)),
-    *(("tree", n) for n in (1, 2, 12)),
-    *(("spanning-tree:of=torus", 12), ("spanning-tree:of=exponential", 13)),
-    *(("exponential", n) for n in (1, 2, 3, 13)),
-    *(("one-peer-exponential", n) for n in (1, 2, 3, 13)),
-    *(("p-peer-exponential", 1), ("p-peer-exponential", 9), ("p-peer-exponential:p=3", 13)),
-    *(("hypercube-matching", n) for n in (1, 2, 16)),
-    *(("base-k", 1), ("base-k", 11), ("base-k:k=2", 13), ("base-k:k=4", 24)),
-    *(("random-regular", 1), ("random-regular:d=8", 12), ("random-regular:d=3", 8)),
-    *(("erdos-renyi", 1), ("erdos-renyi", 12), ("erdos-renyi:p=0.6", 10)),
-    *(("small-world", 1), ("small-world", 12), ("small-world:k=2,p=0.5", 10)),
-    *(("scale-free", 1), ("scale-free", 12), ("scale-free:m=1", 10)),
-    *(("random-matching", n) for n in (1, 2, 12, 13)),
-    *(("random-groups", 1), ("random-groups", 12), ("random-groups:m=3", 13)),
-    *(("epidemic", 1), ("epidemic", 12), ("epidemic:s=5", 13)),
-    *(("epidemic-local", 1), ("epidemic-local", 12), ("epidemic-local:s=5", 13)),
-    *(("equi-static", 1), ("equi-static", 12), ("equi-static:m=5", 13)),
-    *(("d-equi-static", 1), ("d-equi-static", 12), ("d-equi-static:m=1", 13)),
-    *(("equi-dyn", 1), ("equi-dyn", 12), ("equi-dyn:m=1", 13)),
-    *(("od-equi-dyn", 1), ("od-equi-dyn", 12), ("od-equi-dyn:m=1", 13)),
-    *(("hosts:sizes=2x3x5", 10), ("hosts:sizes=3x3x3,between=complete", 9)),
-    *(("hosts:sizes=4,between=star", 4), (BRIDGE, 7), (STREETS, 4)),
-)
-"""Specs that show what each family can do, and a size that fits."""
+_SIZES: Mapping[str, tuple[int, ...]] = {
+    "ring": (1, 2, 3, 12),
+    "path": (1, 2, 3, 12),
+    "star": (1, 2, 12),
+    "complete": (1, 2, 12),
+    "grid": (1, 12),
+    "grid:rows=2": (10,),
+    "grid:rows=3,cols=5": (15,),
+    "torus": (4, 12),
+    "torus:cols=2": (10,),
+    "torus:rows=3,cols=5": (15,),
+    "hypercube": (1, 2, 16),
+    "moshpit": (1, 13),
+    "moshpit:side=3,d=3": (20,),
+    "moshpit:side=8": (3,),
+    "tree": (1, 2, 12),
+    "spanning-tree:of=torus": (12,),
+    "spanning-tree:of=exponential": (13,),
+    "exponential": (1, 2, 3, 13),
+    "one-peer-exponential": (1, 2, 3, 13),
+    "p-peer-exponential": (1, 9),
+    "p-peer-exponential:p=3": (13,),
+    "hypercube-matching": (1, 2, 16),
+    "base-k": (1, 11),
+    "base-k:k=2": (13,),
+    "base-k:k=4": (24,),
+    "random-regular": (1,),
+    "random-regular:d=8": (12,),
+    "random-regular:d=3": (8,),
+    "erdos-renyi": (1, 12),
+    "erdos-renyi:p=0.6": (10,),
+    "small-world": (1, 12),
+    "small-world:k=2,p=0.5": (10,),
+    "scale-free": (1, 12),
+    "scale-free:m=1": (10,),
+    "random-matching": (1, 2, 12, 13),
+    "random-groups": (1, 12),
+    "random-groups:m=3": (13,),
+    "epidemic": (1, 12),
+    "epidemic:s=5": (13,),
+    "epidemic-local": (1, 12),
+    "epidemic-local:s=5": (13,),
+    "equi-static": (1, 12),
+    "equi-static:m=5": (13,),
+    "d-equi-static": (1, 12),
+    "d-equi-static:m=1": (13,),
+    "equi-dyn": (1, 12),
+    "equi-dyn:m=1": (13,),
+    "od-equi-dyn": (1, 12),
+    "od-equi-dyn:m=1": (13,),
+    "hosts:sizes=2x3x5": (10,),
+    "hosts:sizes=3x3x3,between=complete": (9,),
+    "hosts:sizes=4,between=star": (4,),
+    BRIDGE: (7,),
+    STREETS: (4,),
+}
+"""Sizes to test each spec with."""
+
+FIXED: tuple[Case, ...] = tuple((spec, n) for spec, sizes in _SIZES.items() for n in sizes)
+"""Specs that show what each family can do, each with every size to test."""
 
 LIVE = tuple(
     dict.fromkeys(
@@ -67,7 +108,12 @@ LIVE = tuple(
 """Specs of all families, for any number of peers."""
 
 RANDOM_ROUNDS = {
-    *("random-matching", "random-groups", "epidemic", "epidemic-local", "equi-dyn", "od-equi-dyn")
+    "random-matching",
+    "random-groups",
+    "epidemic",
+    "epidemic-local",
+    "equi-dyn",
+    "od-equi-dyn",
 }
 """Families without a period."""
 

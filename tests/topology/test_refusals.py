@@ -96,7 +96,8 @@ def test_a_spec_that_no_size_would_put_right_is_refused_at_once(spec: str, reaso
 @pytest.mark.parametrize(
     ("typed", "hint"),
     [
-        *((typed, ".") for typed in ("", "RANDOM")),
+        ("", "."),
+        ("RANDOM", "."),
         ("rnig", ", did you mean 'ring'?"),
         ("expnential:k=2", ", did you mean 'exponential'?"),
     ],

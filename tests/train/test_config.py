@@ -32,10 +32,11 @@ HERE = {"folder": Path("x")}
         (PeerConfig, {"leave_s": -1.0}, "at least 0"),
         (CheckpointConfig, {**HERE, "kept": 0}, "kept is 0"),
         (CheckpointConfig, {**HERE, "every": "0s"}, "interval '0s' is malformed"),
-        *(
-            (RunConfig, {field: 0}, f"{field} is")
-            for field in ("steps", "total_steps", "batch_size", "count", "lr")
-        ),
+        (RunConfig, {"steps": 0}, "steps is"),
+        (RunConfig, {"total_steps": 0}, "total_steps is"),
+        (RunConfig, {"batch_size": 0}, "batch_size is"),
+        (RunConfig, {"count": 0}, "count is"),
+        (RunConfig, {"lr": 0}, "lr is"),
         (RunConfig, {"eval_every": -1}, "eval_every is"),
         (RunConfig, {"lr": float("nan")}, "lr is"),
         (RunConfig, {"index": 1}, "index is"),

@@ -88,7 +88,9 @@ def test_output_of_peers_is_shown_by_line_with_control_characters_escaped(tmp_pa
     )
     assert run(fleet) == 0
     assert fleet.lines() == [
-        *("[node-a peer-0] one", "[node-a peer-0] two", "[node-a peer-0] 20 %"),
+        "[node-a peer-0] one",
+        "[node-a peer-0] two",
+        "[node-a peer-0] 20 %",
         "[node-a peer-0] \\x1b[2Jgone\ufffd",
     ]
     assert fleet.lines() == []
@@ -134,5 +136,7 @@ def test_a_machine_that_does_not_answer_is_abandoned_after_a_second_interrupt(
     fleet.close()
     assert fleet.processes[0].poll() == -9
     assert [each for each in connection.told if "ping" not in each][1:] == [
-        *({"leave": signal.SIGTERM}, {"kill": True}, {"kill": True})
+        {"leave": signal.SIGTERM},
+        {"kill": True},
+        {"kill": True},
     ]

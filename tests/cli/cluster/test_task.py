@@ -80,13 +80,15 @@ def test_a_dry_run_of_a_task_shows_the_settings_of_its_peer(
     assert result.exit_code == 0, result.stderr
     told = json.loads(result.stdout)["environment"]["peer-5"]
     assert (told["RUMOR_ID"], told["RUMOR_DEVICE"], told["RUMOR_METRICS_PORT"]) == (
-        *("peer-5", "cuda:1", "9101"),
+        "peer-5",
+        "cuda:1",
+        "9101",
     )
     assert told["RUMOR_OUT"] == str(Path.cwd() / "runs/slurm-4711/peers/peer-5")
     assert (told["RUMOR_RESUME"], told["RUMOR_FOUNDERS"]) == ("1", "1")
     assert "RUMOR_RENDEZVOUS" not in told
     together = called(
-        monkeypatch, {}, *("--rule", "allreduce", "--dry-run", "--json", "--", "mine.py")
+        monkeypatch, {}, "--rule", "allreduce", "--dry-run", "--json", "--", "mine.py"
     )
     told = json.loads(together.stdout)["environment"]["peer-5"]
     assert told["RUMOR_FOUNDERS"] == "8" and told["RUMOR_RENDEZVOUS"].endswith("rendezvous")

@@ -46,11 +46,23 @@ def typed(*arguments: str) -> None:
 
 
 FIRST = (
-    *("--task=quadratic", "--steps=70", "--set=seed=5", "--id=a", "--join=node-a:7700"),
-    *("--rule=gosgd:p=0.3", "--set=shards=2", "--set=wire=int8", "--set=timing=wan"),
-    *("--set=checkpoint_every=5min", "--bind=[::]:7700", "--bind=10.0.0.5:7701"),
-    *("--set=advertise=a.example:1", "--set=advertise=b.example:2", "--set=total_steps=9000"),
-    *("--set=lr_schedule=linear", "--set=journal"),
+    "--task=quadratic",
+    "--steps=70",
+    "--set=seed=5",
+    "--id=a",
+    "--join=node-a:7700",
+    "--rule=gosgd:p=0.3",
+    "--set=shards=2",
+    "--set=wire=int8",
+    "--set=timing=wan",
+    "--set=checkpoint_every=5min",
+    "--bind=[::]:7700",
+    "--bind=10.0.0.5:7701",
+    "--set=advertise=a.example:1",
+    "--set=advertise=b.example:2",
+    "--set=total_steps=9000",
+    "--set=lr_schedule=linear",
+    "--set=journal",
 )
 
 

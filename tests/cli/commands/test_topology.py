@@ -143,9 +143,20 @@ def test_a_mean_that_is_never_reached_is_said() -> None:
 
 
 KEYS = {
-    *("spec", "n", "directed", "degree_max", "diameter", "doubly_stochastic", "period"),
-    *("spectral_gap", "second_eigenvalue", "contraction", "rounds_to_exact", "rounds_to_1e-3"),
-    *("effective_neighbors", "articulation_points"),
+    "spec",
+    "n",
+    "directed",
+    "degree_max",
+    "diameter",
+    "doubly_stochastic",
+    "period",
+    "spectral_gap",
+    "second_eigenvalue",
+    "contraction",
+    "rounds_to_exact",
+    "rounds_to_1e-3",
+    "effective_neighbors",
+    "articulation_points",
 }
 
 

@@ -25,7 +25,8 @@ def test_a_slow_peer_sleeps_longer_than_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        *((text, "PEER:FACTOR") for text in ("3", "1:nan")),
+        ("3", "PEER:FACTOR"),
+        ("1:nan", "PEER:FACTOR"),
         ("a:2", "there is no worker a"),
         ("1:0.5", "FACTOR >= 1"),
         ("4:2", "only 0 to 3"),

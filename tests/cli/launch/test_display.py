@@ -26,7 +26,15 @@ def test_a_row_says_where_its_peer_is() -> None:
     assert "digits on 2 peers   12 s" in text
     (row,) = [line.split() for line in text.splitlines() if line.startswith("peer-0")]
     assert [cell for cell in row if "━" not in cell and "╸" not in cell and "╺" not in cell] == [
-        *("peer-0", "training", "120/500", "50.0", "0.2500", "0.9000", "1.5000", "0", "2")
+        "peer-0",
+        "training",
+        "120/500",
+        "50.0",
+        "0.2500",
+        "0.9000",
+        "1.5000",
+        "0",
+        "2",
     ]
     assert "peer-1" in text and "starting" in text
 

@@ -211,26 +211,30 @@ def run_of(stage: Stage, since_s: float, until_s: float) -> float:
     return 1 - stood_s / (until_s - since_s)
 
 
+def pause(at_s: float, for_s: float) -> Fault:
+    return fault(at_s, "pause", "peer-1", for_s=for_s)
+
+
+def resume(at_s: float) -> Fault:
+    return fault(at_s, "continue", "peer-1")
+
+
 @pytest.mark.parametrize(
     ("faults", "released_s"),
     [
         # The scheduled end of a pause that was cut short does not end the next pause.
-        ([(1, "pause", 3), (2, "continue", None), (3, "pause", 5)], [2, 8]),
+        ([pause(1, 3), resume(2), pause(3, 5)], [2, 8]),
         # When two pauses overlap, the peer resumes when the later of the two ends.
-        ([(1, "pause", 2), (2, "pause", 5)], [7]),
-        ([(1, "pause", 6), (2, "pause", 1)], [7]),
+        ([pause(1, 2), pause(2, 5)], [7]),
+        ([pause(1, 6), pause(2, 1)], [7]),
         # "continue" resumes a peer no matter how often it was paused.
-        ([(1, "pause", 6), (2, "pause", None), (3, "continue", None)], [3]),
+        ([pause(1, 6), fault(2, "pause", "peer-1"), resume(3)], [3]),
     ],
 )
 def test_the_end_of_a_pause_does_not_end_another_pause(
-    tmp_path: Path, faults: list[tuple[float, str, float | None]], released_s: list[float]
+    tmp_path: Path, faults: list[Fault], released_s: list[float]
 ) -> None:
-    given = [
-        fault(at_s, kind, "peer-1", **({"for_s": for_s} if for_s else {}))
-        for at_s, kind, for_s in faults
-    ]
-    stage = Stage(tmp_path, given).train()
+    stage = Stage(tmp_path, faults).train()
     goes_on: list[float] = []
     for now_s in range(1, 10):
         before = stage.group.holds(1)

@@ -45,7 +45,7 @@ def test_rows_are_handed_on_once_but_for_those_of_lives_before_the_launcher(tmp_
     handed: list[tuple[str, int]] = []
     (tmp_path / "metrics.jsonl").write_text('{"step":10}\n')
     monitor = Monitor(
-        *([place(tmp_path)], [Ended()], 20), on_row=lambda id, row: handed.append((id, row["step"]))
+        [place(tmp_path)], [Ended()], 20, on_row=lambda id, row: handed.append((id, row["step"]))
     )
     assert (monitor.views[0].step, monitor.began) == (10, False)
     for step in (11, 12):

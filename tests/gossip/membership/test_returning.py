@@ -101,8 +101,9 @@ def test_one_that_lost_its_checkpoint_keeps_nobody_from_founding_anew(ids: str) 
     """It has the smallest id, so that all wait for it, and not the anchor; it founds nothing, which
     it would only have to give up again."""
     scene = Scene()
-    for id in ids:
-        scene.enter(id, **{"anchor": OTHER_ANCHOR} if id == "a" else {"incarnation": 2})
+    scene.enter("a", anchor=OTHER_ANCHOR)
+    for id in ids[1:]:
+        scene.enter(id, incarnation=2)
     for id in ids:
         scene.join(id, *(other for other in ids if other != id), returning=id != "a")
     scene.go_on(60.0, step_s=0.2, turns=True)

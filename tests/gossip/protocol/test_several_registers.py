@@ -144,15 +144,26 @@ def test_in_frames_or_from_memory_the_share_is_let_in_as_one() -> None:
 @pytest.mark.parametrize(
     ("requirements", "wire", "shards", "words"),
     [
-        *((Requirements(share_registers=most), "float32", 1, "") for most in (2, REGISTERS_MAX)),
+        (Requirements(share_registers=2), "float32", 1, ""),
+        (Requirements(share_registers=REGISTERS_MAX), "float32", 1, ""),
         (Requirements(whole=False), "float32", 1, ""),
-        *(
-            (bad, "float32", 1, "registers in one share: it must be from 1 to 16, and")
-            for bad in (
-                Requirements(share_registers=REGISTERS_MAX + 1),
-                Requirements(share_registers=0),
-                Requirements(share_registers=2, whole=False),
-            )
+        (
+            Requirements(share_registers=REGISTERS_MAX + 1),
+            "float32",
+            1,
+            "registers in one share: it must be from 1 to 16, and",
+        ),
+        (
+            Requirements(share_registers=0),
+            "float32",
+            1,
+            "registers in one share: it must be from 1 to 16, and",
+        ),
+        (
+            Requirements(share_registers=2, whole=False),
+            "float32",
+            1,
+            "registers in one share: it must be from 1 to 16, and",
         ),
         # They go whole, or not at all.
         (TWO, "topk:0.1", 1, "needs every number"),

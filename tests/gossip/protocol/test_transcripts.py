@@ -150,8 +150,19 @@ def strand() -> Scene:
 
 
 SCENES = [
-    *(push, frames, eager, memory, shards, exact, bandwidth, fence),
-    *(lost_ack, join, leave, write_off, strand),
+    push,
+    frames,
+    eager,
+    memory,
+    shards,
+    exact,
+    bandwidth,
+    fence,
+    lost_ack,
+    join,
+    leave,
+    write_off,
+    strand,
 ]
 
 

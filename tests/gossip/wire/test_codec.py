@@ -226,8 +226,12 @@ def test_a_form_tells_what_was_added_later_only_where_it_says_something() -> Non
 @pytest.mark.parametrize(
     "fields_told",
     [
-        *(["int8", False, False, 1], ["int8", False], "int8", []),
-        *(["int8", False, False, 1, False], ["int8", False, False, 0, True]),
+        ["int8", False, False, 1],
+        ["int8", False],
+        "int8",
+        [],
+        ["int8", False, False, 1, False],
+        ["int8", False, False, 0, True],
     ],
 )
 def test_a_form_is_told_in_one_way_and_no_other_is_taken(fields_told: Any) -> None:
@@ -308,9 +312,12 @@ def test_a_message_has_one_part_or_two(n_parts: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "frames", "reason"),
     [
-        *(("push", frames, "not as long as the header says") for frames in ([], [b""])),
-        *(("push", [bytes(size)], "not as long as the header says") for size in (63, 65)),
-        *(("ack", [frame], "not as long as the header says") for frame in (b"", b"x")),
+        ("push", [], "not as long as the header says"),
+        ("push", [b""], "not as long as the header says"),
+        ("push", [bytes(63)], "not as long as the header says"),
+        ("push", [bytes(65)], "not as long as the header says"),
+        ("ack", [b""], "not as long as the header says"),
+        ("ack", [b"x"], "not as long as the header says"),
         ("push", [bytes(64)], "the frame was damaged"),
     ],
 )

@@ -193,7 +193,7 @@ CASES = {
     "one layer": Case(lambda: nn.Linear(64, 10), engine="dense", batch=5),
     "tanh, no bias": Case(
         lambda: classifier(
-            *(nn.Linear(64, 33, bias=False), nn.Tanh(), nn.Identity(), nn.Linear(33, 10))
+            nn.Linear(64, 33, bias=False), nn.Tanh(), nn.Identity(), nn.Linear(33, 10)
         ),
         engine="dense",
         batch=7,
@@ -233,9 +233,14 @@ CASES = {
     "attention": Case(Attention, TOKENS),
     "convolutions": Case(
         lambda: classifier(
-            *(nn.Conv2d(1, 6, 5), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2)),
-            *(Residual(nn.Conv2d(6, 6, 3, padding=1), nn.GroupNorm(2, 6)), nn.AvgPool2d(2)),
-            *(nn.Flatten(), nn.Linear(24, 10)),
+            nn.Conv2d(1, 6, 5),
+            nn.BatchNorm2d(6),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            Residual(nn.Conv2d(6, 6, 3, padding=1), nn.GroupNorm(2, 6)),
+            nn.AvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(24, 10),
         ),
         IMAGES,
         CLASSES,
@@ -306,7 +311,7 @@ def test_matrices_of_all_workers_have_the_same_offset_in_a_cache_line(name: str)
 
 def dropped() -> nn.Module:
     return classifier(
-        *(nn.Linear(64, 8), nn.Dropout(0.5), nn.ReLU(), nn.Dropout(1.0), nn.Linear(8, 10))
+        nn.Linear(64, 8), nn.Dropout(0.5), nn.ReLU(), nn.Dropout(1.0), nn.Linear(8, 10)
     )
 
 
@@ -438,9 +443,19 @@ def frozen() -> nn.Module:
         ({"train": (VECTORS, NUMBERS), "loss": functional.mse_loss}, "one number for each"),
     ],
     ids=[
-        *("a layer twice", "a frozen layer", "sigmoid", "a residual", "layer norm"),
-        *("another loss", "a class that is ignored", "a class below 0", "numbers for classes"),
-        *("too few outputs", "another width", "images", "a single number"),
+        "a layer twice",
+        "a frozen layer",
+        "sigmoid",
+        "a residual",
+        "layer norm",
+        "another loss",
+        "a class that is ignored",
+        "a class below 0",
+        "numbers for classes",
+        "too few outputs",
+        "another width",
+        "images",
+        "a single number",
     ],
 )
 def test_tasks_without_a_closed_form_are_refused(changes: dict[str, Any], why: str) -> None:

@@ -48,7 +48,10 @@ OF_RULES["hybrid"]["topology"] = "hosts:sizes=3x3"
 
 OFTEN = {"p": 0.8, "steps": 6}
 CASES: dict[str, dict[str, Any]] = OF_RULES | {
-    **{wire: OFTEN | {"wire": wire} for wire in ("bfloat16", "float16", "int8", "topk:0.05")},
+    "bfloat16": OFTEN | {"wire": "bfloat16"},
+    "float16": OFTEN | {"wire": "float16"},
+    "int8": OFTEN | {"wire": "int8"},
+    "topk:0.05": OFTEN | {"wire": "topk:0.05"},
     "shards": OFTEN | {"shards": 8},
     "shards at random": OFTEN | {"shards": 8, "shards_per_push": 3, "shard_order": "random"},
     "all shards": {"shards": 5, "shards_per_push": 5, "rule": "sgp"},
@@ -176,7 +179,10 @@ def test_one_worker_is_plain_training_to_the_last_bit(rule: str) -> None:
 
 
 @pytest.mark.parametrize("task", ["digits", "quadratic"])
-@pytest.mark.parametrize("n", [5, *(pytest.param(n, marks=pytest.mark.extended) for n in (2, 8))])
+@pytest.mark.parametrize(
+    "n",
+    [5, pytest.param(2, marks=pytest.mark.extended), pytest.param(8, marks=pytest.mark.extended)],
+)
 def test_an_average_of_all_is_training_on_larger_batches(n: int, task: str) -> None:
     """At equal speeds and without latency, momentum and all."""
     run = simulate(

@@ -23,8 +23,12 @@ def turned() -> nn.Module:
 def images() -> nn.Module:
     layers: Any = nn.Sequential(
         nn.Unflatten(1, (1, 8, 8)),
-        *(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3)),
-        *(nn.Flatten(), nn.Linear(64, 10)),
+        nn.Conv2d(1, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Conv2d(4, 4, 3),
+        nn.Flatten(),
+        nn.Linear(64, 10),
     )
     return nn.Sequential(*layers.to(memory_format=torch.channels_last))
 

@@ -20,24 +20,31 @@ def lost_s(*faults: Fault, until_s: float = 16.0) -> float:
     return (taken[0] - taken[1]) * STEP_S
 
 
+def pause(at_s: float, for_s: float) -> Fault:
+    return fault(at_s, "pause", 1, for_s=for_s)
+
+
+def resume(at_s: float) -> Fault:
+    return fault(at_s, "continue", 1)
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize(
     ("faults", "stands_s"),
     [
-        # The end of a pause that was over before is not the end of the next one.
-        ([(3.0, "pause", 4.0), (4.0, "continue", None), (5.0, "pause", 6.0)], 7.0),
-        # Of two at once the one that ends last counts, whichever began first.
-        ([(3.0, "pause", 2.0), (4.0, "pause", 5.0)], 6.0),
-        ([(3.0, "pause", 6.0), (4.0, "pause", 1.0)], 6.0),
-        # A worker that is told to go on does, however often it was paused.
-        ([(3.0, "pause", 9.0), (4.0, "pause", None), (5.0, "continue", None)], 2.0),
+        # The scheduled end of a pause that was cut short does not end the next pause.
+        ([pause(3.0, 4.0), resume(4.0), pause(5.0, 6.0)], 7.0),
+        # When two pauses overlap, the worker resumes when the later of the two ends.
+        ([pause(3.0, 2.0), pause(4.0, 5.0)], 6.0),
+        ([pause(3.0, 6.0), pause(4.0, 1.0)], 6.0),
+        # "continue" resumes a worker no matter how often it was paused.
+        ([pause(3.0, 9.0), fault(4.0, "pause", 1), resume(5.0)], 2.0),
     ],
 )
 def test_the_end_of_a_pause_does_not_end_another_pause(
-    faults: list[tuple[float, str, float | None]], stands_s: float
+    faults: list[Fault], stands_s: float
 ) -> None:
-    given = [fault(s, kind, 1, **({"for_s": lasts} if lasts else {})) for s, kind, lasts in faults]
-    assert lost_s(*given) == pytest.approx(stands_s, abs=0.3)
+    assert lost_s(*faults) == pytest.approx(stands_s, abs=0.3)
 
 
 def test_a_pause_of_a_life_that_has_ended_does_not_hold_the_next_one() -> None:
@@ -56,7 +63,9 @@ def test_the_larger_of_two_slowdowns_applies_and_each_ends_on_its_own() -> None:
 @pytest.mark.parametrize("for_s", [None, 8.0])
 @pytest.mark.parametrize("state", ["kept", "lost"])
 def test_a_slow_worker_is_slow_in_its_next_life(for_s: float | None, state: str) -> None:
-    slow = fault(4.0, "slow", peer=1, factor=10.0) | ({"for_s": for_s} if for_s else {})
+    slow = fault(4.0, "slow", peer=1, factor=10.0)
+    if for_s is not None:
+        slow["for_s"] = for_s
     again = [fault(5.0, "crash", peer=1), fault(5.5, "restart", peer=1, state=state)]
     before, after = (steps_of(slow, *again, until_s=s, steps=None) for s in (8.0, 12.0))
     assert after - before == pytest.approx(4.0, abs=2)
@@ -68,7 +77,8 @@ def test_a_slow_worker_is_slow_in_its_next_life(for_s: float | None, state: str)
 @pytest.mark.parametrize(
     "late",
     [
-        *(fault(1.0, kind, "join-1") for kind in ("diverge", "pause")),
+        fault(1.0, "diverge", "join-1"),
+        fault(1.0, "pause", "join-1"),
         fault(1.0, "slow", "join-1", factor=10.0),
         fault(1.0, "clock-jump", "join-1", by_s=500.0),
     ],

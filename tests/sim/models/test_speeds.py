@@ -57,12 +57,19 @@ NO_FORM = "is not WORKER:FACTOR: write 3:10"
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        *(([text], NO_FORM) for text in ("", "3", "3:", ":10", "3:0.5", "3:-1", "3:nan", "3:inf")),
+        ([""], NO_FORM),
+        (["3"], NO_FORM),
+        (["3:"], NO_FORM),
+        ([":10"], NO_FORM),
+        (["3:0.5"], NO_FORM),
+        (["3:-1"], NO_FORM),
+        (["3:nan"], NO_FORM),
+        (["3:inf"], NO_FORM),
         (["3:1e3"], NO_FORM),
-        *(
-            ([f"{name}:2"], rf"there is no worker {name}, only 0 to 39, called peer")
-            for name in ("40", "peer-40", "-1", "x")
-        ),
+        (["40:2"], "there is no worker 40, only 0 to 39, called peer"),
+        (["peer-40:2"], "there is no worker peer-40, only 0 to 39, called peer"),
+        (["-1:2"], "there is no worker -1, only 0 to 39, called peer"),
+        (["x:2"], "there is no worker x, only 0 to 39, called peer"),
         (["3:2", "peer-03:4"], "slow names worker 3 twice"),
     ],
 )

@@ -56,7 +56,8 @@ def test_a_perfect_simulation_agrees_in_everything(live: LiveRun) -> None:
     assert found.seconds == pytest.approx(30.0)
     named = {figure.name: figure for figure in found.figures}
     assert [name for name, figure in named.items() if figure.judged] == [
-        *("steps/s", "bytes/s without membership"),
+        "steps/s",
+        "bytes/s without membership",
         *(f"steps/s of peer-{index}" for index in range(4)),
         "time to 0.9",
     ]

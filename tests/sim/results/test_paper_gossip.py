@@ -166,7 +166,11 @@ def test_noise_of_averaging_every_tau_steps(n: int, tau: int) -> None:
 
 @pytest.mark.parametrize(
     ("network", "steps"),
-    [("ideal", 20), *(pytest.param(n, 40, marks=pytest.mark.extended) for n in ("lan", "wan"))],
+    [
+        ("ideal", 20),
+        pytest.param("lan", 40, marks=pytest.mark.extended),
+        pytest.param("wan", 40, marks=pytest.mark.extended),
+    ],
 )
 def test_noise_leaves_nothing_after_an_exact_average(network: str, steps: int) -> None:
     run = simulate(
@@ -281,9 +285,12 @@ def end_of(
 @pytest.mark.parametrize(
     ("topology", "rule"),
     [
-        *((topology, SGP) for topology in ("star", "scale-free", "exponential")),
+        ("star", SGP),
+        ("scale-free", SGP),
+        ("exponential", SGP),
         # Pushes of half the weight are exact, too.
-        *((topology, lambda: GoSGD(0.8)) for topology in ("scale-free", "exponential")),
+        ("scale-free", lambda: GoSGD(0.8)),
+        ("exponential", lambda: GoSGD(0.8)),
     ],
 )
 def test_push_sum_is_exact_under_delay_and_on_any_graph(

@@ -125,8 +125,13 @@ def test_drawing_leaves_matplotlib_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("values", "scale"),
     [
-        *((values, "log") for values in ([1.0, 100.0], [1.0, 1e9], [1.0, np.nan, np.inf, 100.0])),
-        *((values, "linear") for values in ([1.0, 2.0], [0.0, 100.0], [-1.0, 100.0], [np.nan])),
+        ([1.0, 100.0], "log"),
+        ([1.0, 1e9], "log"),
+        ([1.0, np.nan, np.inf, 100.0], "log"),
+        ([1.0, 2.0], "linear"),
+        ([0.0, 100.0], "linear"),
+        ([-1.0, 100.0], "linear"),
+        ([np.nan], "linear"),
     ],
 )
 def test_a_scale_is_logarithmic_where_positive_values_are_far_apart(

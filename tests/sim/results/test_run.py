@@ -134,13 +134,14 @@ def test_files_that_cannot_move_all_do_not_move_at_all(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("summary.json", None, "summary.json cannot be read: No such file"),
-        *(("summary.json", text, "summary.json is not JSON") for text in (b"{", b"\xff")),
+        ("summary.json", b"{", "summary.json is not JSON"),
+        ("summary.json", b"\xff", "summary.json is not JSON"),
         ("summary.json", b"[]", "is not a JSON object"),
-        *((f"{name}.npz", None, f"has no {name}.npz") for name in ("series", "workers")),
-        *(
-            ("series.npz", text, "series.npz cannot be read")
-            for text in (b"", b"PK\x03\x04 and no more", b"something else")
-        ),
+        ("series.npz", None, "has no series.npz"),
+        ("workers.npz", None, "has no workers.npz"),
+        ("series.npz", b"", "series.npz cannot be read"),
+        ("series.npz", b"PK\x03\x04 and no more", "series.npz cannot be read"),
+        ("series.npz", b"something else", "series.npz cannot be read"),
         ("model.safetensors", b"nothing", "model.safetensors cannot be read as a model"),
         (".", b"", "is a file: give the folder of a run"),
         (".", None, "does not exist"),

@@ -132,8 +132,14 @@ def _summary(trial: Trial, series: Mapping[str, NDArray[np.float64]], key: str) 
     ends = {name: float(values[-1]) for name, values in series.items()}
     found = {
         "steps": int(ends["steps"] * int(trial.settings["workers"])),
-        **{name: ends.get(name) for name in ("accuracy", "loss", "consensus_distance")},
-        **{n: int(ends[n]) for n in ("messages", "bytes_sent", "pushes", "skipped", "mixed")},
+        "accuracy": ends.get("accuracy"),
+        "loss": ends.get("loss"),
+        "consensus_distance": ends.get("consensus_distance"),
+        "messages": int(ends["messages"]),
+        "bytes_sent": int(ends["bytes_sent"]),
+        "pushes": int(ends["pushes"]),
+        "skipped": int(ends["skipped"]),
+        "mixed": int(ends["mixed"]),
         "staleness_steps": 1.2,
         "idle": 0.0,
         "virtual_time_s": ends["time_s"],

@@ -26,9 +26,20 @@ PERIODIC = ["one-peer-exponential", "p-peer-exponential:p=2", "p-peer-exponentia
 PERIODIC += ["base-k", "base-k:k=3", "hypercube-matching"]
 
 FIXED_KEYS = {
-    *("spec", "n", "directed", "degree_max", "diameter", "doubly_stochastic", "period"),
-    *("spectral_gap", "second_eigenvalue", "contraction", "rounds_to_exact", "rounds_to_1e-3"),
-    *("effective_neighbors", "articulation_points"),
+    "spec",
+    "n",
+    "directed",
+    "degree_max",
+    "diameter",
+    "doubly_stochastic",
+    "period",
+    "spectral_gap",
+    "second_eigenvalue",
+    "contraction",
+    "rounds_to_exact",
+    "rounds_to_1e-3",
+    "effective_neighbors",
+    "articulation_points",
 }
 
 

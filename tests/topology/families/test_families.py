@@ -130,8 +130,13 @@ def test_a_lonely_node_has_nobody_and_keeps_all(name: str) -> None:
 
 
 ALMOST_ALL = [
-    *(("p-peer-exponential:p=6", 7), ("d-equi-static:m=6", 7), ("od-equi-dyn:m=2", 5)),
-    *(("epidemic:s=4", 5), ("epidemic:s=3", 5), ("epidemic-local:s=4", 5), ("epidemic-local", 5)),
+    ("p-peer-exponential:p=6", 7),
+    ("d-equi-static:m=6", 7),
+    ("od-equi-dyn:m=2", 5),
+    ("epidemic:s=4", 5),
+    ("epidemic:s=3", 5),
+    ("epidemic-local:s=4", 5),
+    ("epidemic-local", 5),
 ]
 """Where every node pushes to all others, or to all but one."""
 

@@ -41,7 +41,12 @@ WAYS: dict[str, tuple[list[Fault], list[Sent]]] = {
     ),
     "a cut may be of one direction and toward all others": (
         [fault(1.0, "cut", peer="a", one_way=True)],
-        [*((5.0, 0, to, 5.1, False) for to in (1, 2, 3)), (5.0, 1, 0, 5.1, True)],
+        [
+            (5.0, 0, 1, 5.1, False),
+            (5.0, 0, 2, 5.1, False),
+            (5.0, 0, 3, 5.1, False),
+            (5.0, 1, 0, 5.1, True),
+        ],
     ),
     "healing ends all cuts that have begun": (
         [

@@ -123,7 +123,7 @@ def test_a_peer_that_seeks_a_swarm_is_told_as_such() -> None:
 
 
 def test_what_others_tell_counts_of_those_who_cannot_be_asked() -> None:
-    request = request_of(*(seen("x", step=1), seen("y"), seen("z"), seen("o", "left")))
+    request = request_of(seen("x", step=1), seen("y"), seen("z"), seen("o", "left"))
     assert sorted(request.peers) == ["x", "y", "z"]
 
     def follow(*peers: PeerView) -> list[End]:

@@ -49,8 +49,12 @@ OPENED = '{"kind":"opened","id":"a","incarnation":1}\n'
 @pytest.mark.parametrize(
     "text",
     [
-        *("", '{"kind":"founded","units":1}\n', '{"x":1}\n{"y":2}\n'),
-        *(f'{OPENED}{{"kind":"founded","units":{units}}}\n' for units in ("-1", '"2/2^1"', "1.5")),
+        "",
+        '{"kind":"founded","units":1}\n',
+        '{"x":1}\n{"y":2}\n',
+        OPENED + '{"kind":"founded","units":-1}\n',
+        OPENED + '{"kind":"founded","units":"2/2^1"}\n',
+        OPENED + '{"kind":"founded","units":1.5}\n',
     ],
 )
 def test_another_file_is_refused(tmp_path: Path, text: str) -> None:

@@ -15,7 +15,14 @@ BLOCK = (2 << 20) // 4
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize(
     ("n", "place"),
-    [(1, 0), (100, 99), *((3 * BLOCK + 5, place) for place in (0, BLOCK - 1, BLOCK, -1))],
+    [
+        (1, 0),
+        (100, 99),
+        (3 * BLOCK + 5, 0),
+        (3 * BLOCK + 5, BLOCK - 1),
+        (3 * BLOCK + 5, BLOCK),
+        (3 * BLOCK + 5, -1),
+    ],
 )
 def test_one_number_that_is_not_finite_is_found_anywhere(n: int, place: int, value: float) -> None:
     source = torch.ones(n)

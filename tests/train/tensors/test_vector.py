@@ -50,8 +50,10 @@ def test_parameters_and_floating_buffers_are_shared_and_the_rest_is_not() -> Non
         "first.bias",
         "norm.weight",
         "norm.bias",
-        *("norm.running_mean", "norm.running_var"),
-        *("second.weight", "second.bias"),
+        "norm.running_mean",
+        "norm.running_var",
+        "second.weight",
+        "second.bias",
     ]
     assert local == ["mask", "norm.num_batches_tracked"]
 

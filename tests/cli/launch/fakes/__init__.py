@@ -20,8 +20,15 @@ from rumor.train.faults.schedule import Fault
 from rumor.train.storage.files import drafted
 
 __all__ = [
-    *("FAKE_PEER", "PNG", "checked", "detail", "draw_nothing", "job_of", "places_of"),
-    *("run_fakes", "summary"),
+    "FAKE_PEER",
+    "PNG",
+    "checked",
+    "detail",
+    "draw_nothing",
+    "job_of",
+    "places_of",
+    "run_fakes",
+    "summary",
 ]
 
 PNG = b"\x89PNG"

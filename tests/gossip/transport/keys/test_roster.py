@@ -101,7 +101,12 @@ def test_whatever_is_changed_the_owners_signature_does_not_fit(before: str, afte
 @pytest.mark.parametrize(
     "text",
     [
-        *(b"", b"\n" * 9, b"\xff", b"{}", b"rumor roster 1\n", b"x y\n" * 9),
+        b"",
+        b"\n" * 9,
+        b"\xff",
+        b"{}",
+        b"rumor roster 1\n",
+        b"x y\n" * 9,
         b"x" * (ROSTER_BYTES_MAX + 1),
         changed("rumor roster 1", "rumor roster 2"),
         changed("version 2", "version 02"),

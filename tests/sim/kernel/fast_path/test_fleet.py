@@ -65,20 +65,24 @@ OFFERED = {"n": 24, "inline_bytes_max": 1, "numbers": 2400}
     "settings",
     [
         # Some turns have no push, others several, of which some are skipped for want of credit.
-        *(TIMED | {"p": p, "pace": pace} for p, pace in ((1.0, PACES[1]), (9.0, PACES[1]))),
+        TIMED | {"p": 1.0, "pace": PACES[1]},
+        TIMED | {"p": 9.0, "pace": PACES[1]},
         TIMED | {"p": 40.0, "pace": PACES[0]},
-        *(LATE | {"topology": t} for t in ("star", "one-peer-exponential", "random-regular:d=4")),
+        LATE | {"topology": "star"},
+        LATE | {"topology": "one-peer-exponential"},
+        LATE | {"topology": "random-regular:d=4"},
         *(
             pytest.param(settings, marks=pytest.mark.extended)
             for settings in (
                 # Columns grow as the run needs them.
                 {"n": 100, "steps": 30, "latency_s": 0.5},
                 # Steps of 2 s outlast how long an answer is waited for at first.
-                *(
-                    OFFERED | {"rule": rule, "step_s": step_s}
-                    for rule in ("gosgd", "sgp", "sgp:outstanding_max=5")
-                    for step_s in (0.1, 2.0)
-                ),
+                OFFERED | {"rule": "gosgd", "step_s": 0.1},
+                OFFERED | {"rule": "gosgd", "step_s": 2.0},
+                OFFERED | {"rule": "sgp", "step_s": 0.1},
+                OFFERED | {"rule": "sgp", "step_s": 2.0},
+                OFFERED | {"rule": "sgp:outstanding_max=5", "step_s": 0.1},
+                OFFERED | {"rule": "sgp:outstanding_max=5", "step_s": 2.0},
                 OFFERED
                 | {"n": 34, "rule": "sgp", "steps": 30, "numbers": 8}
                 | {"pace": PACES[1], "staged_max": 64},

@@ -56,9 +56,35 @@ def test_a_trial_that_cannot_run_is_found_before_it_does(
 
 
 WRONG: tuple[Any, ...] = (
-    *("", "0.1", "a\0b", "[", "[3]", "x:y=z", "é"),
-    *(-1, 0, 5, 10**400, 0.3, math.nan, math.inf, True, None, DATE, b"x"),
-    *((), [], ["0.1"], [""], [0.3], [[3]], ["x"], [{}], {}, {"at_s": DATE}, [{"at_s": DATE}]),
+    "",
+    "0.1",
+    "a\0b",
+    "[",
+    "[3]",
+    "x:y=z",
+    "é",
+    -1,
+    0,
+    5,
+    10**400,
+    0.3,
+    math.nan,
+    math.inf,
+    True,
+    None,
+    DATE,
+    b"x",
+    (),
+    [],
+    ["0.1"],
+    [""],
+    [0.3],
+    [[3]],
+    ["x"],
+    [{}],
+    {},
+    {"at_s": DATE},
+    [{"at_s": DATE}],
 )
 
 
@@ -139,5 +165,8 @@ def test_bad_trials_are_listed_by_their_reasons_a_few_of_each() -> None:
     assert lines[1:3] == ["    cube, odd, seed 0", "    cube, odd, seed 1"]
     assert lines[3].startswith("- unknown topology 'x'")
     assert lines[4:] == [
-        *("    x, small, seed 0", "    x, small, seed 1", "    x, odd, seed 0", "    and 1 more")
+        "    x, small, seed 0",
+        "    x, small, seed 1",
+        "    x, odd, seed 0",
+        "    and 1 more",
     ]
