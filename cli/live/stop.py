@@ -114,7 +114,7 @@ def _as_json(request: "SwarmStop") -> dict[str, Any]:
             {
                 "id": peer.id,
                 "incarnation": peer.incarnation,
-                "state": str(peer.end),
+                "state": peer.end,
                 "steps": peer.step,
                 "weight_units": None if peer.weight is None else in_units(peer.weight),
                 "why": peer.why,

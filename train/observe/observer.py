@@ -7,7 +7,7 @@ everything is bounded.
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, Self, cast
@@ -51,8 +51,8 @@ _TELLERS: Final = 16
 # A member's report of the others counts for this long after it was last queried.
 _TABLE_S: Final = 15.0
 
-# Most answers to posted messages that are kept for `take_answers`.
-_OTHERS_MAX: Final = 1024
+# Most answers to posted messages that are kept.
+_ANSWERS_MAX: Final = 1024
 
 _NAP_S: Final = 0.02
 
@@ -92,6 +92,10 @@ class _Answers:
         while len(self._recent) > 2 and status.uptime_s - self._recent[1][0] >= _WINDOW_S:
             self._recent.popleft()
 
+    def forget_rates(self) -> None:
+        """Report no rates until another answer has arrived."""
+        self._recent = deque([self._recent[-1]])
+
     def rate(self, count: Any) -> float | None:
         """Return the growth of a count per second; None after a single answer."""
         (since_s, first), (until_s, last) = self._recent[0], self._recent[-1]
@@ -108,28 +112,82 @@ class _Answers:
             count, behind = totals.get("mixed"), totals.get("staleness_steps_sum")
         return None if not count or behind is None else max(0.0, float(behind / count))
 
-
-class _Opinion:
-    """Reports of other members about one member; `state` is what most of them report."""
-
-    def __init__(self, sightings: Sequence[Sighting]) -> None:
-        self.said = Counter(each.standing for each in sightings)
-        # An entry of a departed member has nothing but its steps.
-        self.member = max(
-            (each.member for each in sightings), key=lambda m: (m.incarnation, m.heartbeat, m.step)
+    def view(self, others: PeerView | None, now: float, *, is_there: bool) -> PeerView:
+        """Summarize the peer by its own report, and unless it *is_there* by that of the others."""
+        status, view = self.status, _entry(self.status.me)
+        state, step = view.state, view.step
+        if is_there:
+            state = "waiting" if status.awaits and state == "training" else state
+        elif others is None:
+            state = "silent"
+        else:
+            # They may still hear from a member that only this observer cannot reach.
+            state = others.state if others.state in {"suspected", *GONE} else "silent"
+            step = max(step, others.step)
+        return replace(
+            view,
+            state=state,
+            source="self" if is_there else "others",
+            step=step,
+            steps_s=self.rate("step"),
+            figures=_figures(status.figures),
+            staleness_mean=self.staleness(),
+            reasons=status.reasons,
+            bytes_out_s=self.rate("bytes_sent"),
+            bytes_in_s=self.rate("bytes_received"),
+            uptime_s=status.uptime_s,
+            silent_s=max(0.0, now - self.answered_s),
+            awaits=status.awaits,
+            suspected_by=0 if others is None else others.suspected_by,
+            dead_by=0 if others is None else others.dead_by,
+            settings=dict(status.settings),
         )
-        live, suspected, dead, left = (self.said[each] for each in Standing)
-        voters = live + suspected + dead
-        self.state = _state(self.member)
-        if left > voters:
-            self.state = "left"
-        elif 2 * dead > voters:
-            self.state = "dead"
-        elif 2 * (dead + suspected) > voters:
-            self.state = "suspected"
 
 
-@dataclass(slots=True)
+def _entry(member: Member) -> PeerView:
+    """Return a member as its entry in a member table describes it."""
+    return PeerView(
+        id=member.id,
+        # A phase and its state have the same name.
+        state=cast(State, member.phase.name.lower()),
+        source="others",
+        incarnation=None if member.phase is Phase.LEFT else member.incarnation,
+        address=bare_address(member.addresses[0]) if member.addresses else "",
+        step=member.step,
+    )
+
+
+def _figures(told: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return the figures that `METRICS` names, without impossible counts."""
+    found: dict[str, float] = {}
+    for name, value in told:
+        metric = METRICS.get(name)
+        if metric is not None and metric.unit in ("", "founders"):
+            found[name] = value
+        elif metric is not None and math.isfinite(value) and not (metric.is_counter and value < 0):
+            found[name] = int(value)
+    return found
+
+
+def _as_reported(sightings: Sequence[Sighting]) -> PeerView:
+    """Return a member as most of the others report it."""
+    said = Counter(each.standing for each in sightings)
+    live, suspected, dead, left = (said[each] for each in Standing)
+    voters = live + suspected + dead
+    # An entry of a departed member has nothing but its steps.
+    members = (each.member for each in sightings)
+    view = _entry(max(members, key=lambda m: (m.incarnation, m.heartbeat, m.step)))
+    state = view.state
+    if left > voters:
+        state = "left"
+    elif 2 * dead > voters:
+        state = "dead"
+    elif 2 * (dead + suspected) > voters:
+        state = "suspected"
+    return replace(view, state=state, suspected_by=suspected, dead_by=dead)
+
+
+@dataclass(slots=True, eq=False)
 class _Target:
     """A member, or an address, to query; what is of this poll, and the misses before it."""
 
@@ -169,7 +227,7 @@ class Observer:
         keyring: Keyring | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        seeds = (address,) if isinstance(address, str) else tuple(address)
+        seeds = (address,) if isinstance(address, str) else address
         if not seeds:
             raise ConfigError("an observer needs the address of a member")
         self._clock, self._keyring = clock, keyring
@@ -183,9 +241,9 @@ class Observer:
         self._peers: dict[PeerId, _Answers] = {}
         self._events = _Events()
         self._turn = 0
-        self._swarm = ""
-        self._schema = b""
-        self._others: deque[Envelope] = deque(maxlen=_OTHERS_MAX)
+        self._swarm = self._schema = b""
+        self.answers: deque[Envelope] = deque(maxlen=_ANSWERS_MAX)
+        """Answers to posted messages, for the caller to remove."""
 
     def __enter__(self) -> Self:
         return self
@@ -229,23 +287,16 @@ class Observer:
             raise TransportError("it does not answer")
         return Probe(target.places[0] if target else member.address, keyring=self._keyring)
 
-    def _target_of(self, id: PeerId) -> _Target | None:
-        return next((target for target in self._targets if target.id == id), None)
-
     def post(self, id: PeerId, incarnation: Incarnation, body: Body) -> bool:
         """Send *body* to a member at all its addresses without waiting; return True if sent."""
         if (target := self._target_of(id)) is None:
             return False
         ends: dict[str, Any] = {"destination": id, "destination_incarnation": incarnation}
-        swarm = bytes.fromhex(self._swarm)
-        parts = encode(question(target.asker, body, self._schema, swarm=swarm, **ends))
+        parts = encode(question(target.asker, body, self._schema, swarm=self._swarm, **ends))
         return any([self._transport.greet(place, parts) for place in target.places])
 
-    def take_answers(self) -> list[Envelope]:
-        """Return the answers to posted messages that arrived since the last call."""
-        found = [*self._others]
-        self._others.clear()
-        return found
+    def _target_of(self, id: PeerId) -> _Target | None:
+        return next((target for target in self._targets if target.id == id), None)
 
     def _begin(self) -> None:
         self._forget_gone()
@@ -254,9 +305,6 @@ class Observer:
         for number, target in enumerate(self._targets):
             target.is_sent = target.has_answered = False
             target.pages, target.wants_members = [], (number + self._turn) % turns == 0
-            if target.misses and target.misses % 3 == 0:
-                # It may have moved, or be reachable only at another of its addresses.
-                target.places = (*target.places[1:], *target.places[:1])
 
     def _add(self, places: tuple[str, ...]) -> _Target:
         self._targets.append(_Target(places, asker_name("observer", self._keyring)))
@@ -270,7 +318,9 @@ class Observer:
             members_after=target.last,
         )
         parts = encode(question(target.asker, body))
-        return any(self._transport.greet(place, parts) for place in target.places)
+        sent = (self._transport.greet(place, parts) for place in target.places)
+        # One that is silent may be reachable only at another of its addresses.
+        return any([*sent] if target.misses else sent)
 
     def _take(self, received: Received) -> None:
         try:
@@ -282,35 +332,32 @@ class Observer:
         except RemoteProtocolError:
             return
         target = next((t for t in self._targets if t.asker == envelope.destination), None)
-        status = envelope.body
         if target is None:
             return
-        if not isinstance(status, Status):
-            self._others.append(envelope)
+        if not isinstance(status := envelope.body, Status):
+            self.answers.append(envelope)
             return
-        self._schema = envelope.schema
-        # If that peer answers at another target as well, two of its addresses were given.
-        if any(t is not target and t.id == status.me.id and not t.misses for t in self._targets):
+        # Of several targets that turn out to be one peer, one that has answered before stays.
+        twins = [t for t in self._targets if t.id == status.me.id and t is not target]
+        if any(not t.misses for t in twins):
             self._targets.remove(target)
             return
+        self._targets = [t for t in self._targets if t not in twins]
         if received.place in target.places:
             others = (place for place in target.places if place != received.place)
             target.places = (received.place, *others)
-        self._answered(target, status, envelope.swarm)
+        target.id, target.has_answered = status.me.id, True
+        self._swarm, self._schema = envelope.swarm or self._swarm, envelope.schema
+        self._record(target, status)
 
-    def _answered(self, target: _Target, status: Status, swarm: bytes) -> None:
-        id = status.me.id
-        if target.id != id:
-            self._targets = [t for t in self._targets if t is target or t.id != id]
-            target.id = id
-        target.has_answered = True
+    def _record(self, target: _Target, status: Status) -> None:
+        id, life = status.me.id, status.me.incarnation
         known = self._peers.get(id)
-        if known is None or known.status.me.incarnation < status.me.incarnation:
+        if known is None or known.status.me.incarnation < life:
             known = self._peers[id] = _Answers()
-        elif known.status.me.incarnation > status.me.incarnation:
+        elif known.status.me.incarnation > life:
             return
         known.add(status, self._clock())
-        self._swarm = swarm.hex() or self._swarm
         for note in status.events:
             if note.number > known.event:
                 known.event = note.number
@@ -347,25 +394,24 @@ class Observer:
 
     def _forget_gone(self) -> None:
         """Stop querying members that have long been silent and that no other member names."""
-        if not all(target.misses for target in self._targets):
-            opinions = self._opinions()
-            for target in [t for t in self._targets if t.misses >= _MISSES_MAX]:
-                opinion = opinions.get(target.id)
-                if opinion is None or opinion.state in GONE:
-                    self._targets.remove(target)
-                    used = {place for each in self._targets for place in each.places}
-                    for place in {*target.places} - used:
-                        # The connection stays open if anything arrived since the last call.
-                        self._transport.dismiss(place)
-                        self._transport.dismiss(place)
+        if all(target.misses for target in self._targets):
+            # Whoever is back, or new, may listen at one of the given addresses.
+            known = {place for target in self._targets for place in target.places}
+            for places in self._seeds:
+                if not known & {*places}:
+                    self._add(places)
             return
-        # Whoever is back, or new, may listen at one of the given addresses.
-        known = {place for target in self._targets for place in target.places}
-        for places in self._seeds:
-            if not known & {*places}:
-                self._add(places)
+        others = self._as_others_report()
+        for target in [t for t in self._targets if t.misses >= _MISSES_MAX]:
+            if target.id not in others or others[target.id].is_gone:
+                self._targets.remove(target)
+                used = {place for each in self._targets for place in each.places}
+                for place in {*target.places} - used:
+                    # The connection stays open if anything arrived since the last call.
+                    self._transport.dismiss(place)
+                    self._transport.dismiss(place)
 
-    def _opinions(self) -> dict[PeerId, _Opinion]:
+    def _as_others_report(self) -> dict[PeerId, PeerView]:
         """Return what members report about each other, by the latest report of each."""
         told: dict[PeerId, list[Sighting]] = {}
         # Lists are old next to the newest one: if nobody answers any more, all stay as they were.
@@ -375,108 +421,41 @@ class Observer:
                 id = sighting.member.id
                 if id != teller and (id in told or len(told) < _KNOWN_MAX):
                     told.setdefault(id, []).append(sighting)
-        return {id: _Opinion(sightings) for id, sightings in told.items()}
+        return {id: _as_reported(sightings) for id, sightings in told.items()}
 
     def _view(self) -> SwarmView:
-        now, opinions = self._clock(), self._opinions()
-        there = {t.id for t in self._targets if t.has_answered or t.misses <= 1}
-        queried = {target.id for target in self._targets}
-        names = sorted({*self._peers, *opinions})[:_KNOWN_MAX]
-        shown = [id for id in names if id in opinions or id in queried]
-        self._peers = {id: self._peers[id] for id in shown if id in self._peers}
-        peers = [
-            _peer_view(id, self._peers.get(id), opinions.get(id), now, is_there=id in there)
-            for id in shown
-        ]
-        samples = [self._peers[p.id].status.sample if p.source == "self" else () for p in peers]
-        pairs = zip(peers, distances(samples), strict=True)
-        links = []
-        for id, answers in self._peers.items():
-            rate = answers.rate if id in there else _no_rate
-            links += [
+        now, others = self._clock(), self._as_others_report()
+        shown = {*others, *(target.id for target in self._targets)}
+        self._peers = {id: self._peers[id] for id in sorted(shown & {*self._peers})}
+        answering = {t.id for t in self._targets if t.has_answered or t.misses <= 1}
+        there = [id for id in self._peers if id in answering]
+        for id in {*self._peers} - answering:
+            self._peers[id].forget_rates()
+        peers = others | {
+            id: answers.view(others.get(id), now, is_there=id in answering)
+            for id, answers in self._peers.items()
+        }
+        samples = [self._peers[id].status.sample for id in there]
+        for id, distance in zip(there, distances(samples), strict=True):
+            peers[id] = replace(peers[id], distance=distance)
+        return SwarmView(
+            time_s=time.time(),
+            swarm=self._swarm.hex(),
+            swarm_step=max((each.status.swarm_steps for each in self._peers.values()), default=0),
+            answered=sum(target.has_answered for target in self._targets),
+            peers=tuple(peers[id] for id in sorted(peers)),
+            links=tuple(
                 LinkView(
                     source=id,
                     status=link,
-                    bytes_out_s=rate((link.peer, "out")),
-                    bytes_in_s=rate((link.peer, "in")),
+                    bytes_out_s=answers.rate((link.peer, "out")),
+                    bytes_in_s=answers.rate((link.peer, "in")),
                 )
+                for id, answers in self._peers.items()
                 for link in answers.status.links
-            ]
-        return SwarmView(
-            time_s=time.time(),
-            swarm=self._swarm,
-            swarm_step=max((each.status.swarm_steps for each in self._peers.values()), default=0),
-            answered=sum(target.has_answered for target in self._targets),
-            peers=tuple(replace(peer, distance=distance) for peer, distance in pairs),
-            links=tuple(links),
+            ),
             events=self._events.all(),
         )
-
-
-def _no_rate(count: Any) -> float | None:
-    """Stand in for `_Answers.rate` of a peer that no longer answers, whose last rates are old."""
-    return None
-
-
-def _peer_view(
-    id: PeerId, answers: _Answers | None, opinion: _Opinion | None, now: float, *, is_there: bool
-) -> PeerView:
-    """Summarize one member by its own report, and unless it answers now (*is_there*) by others'."""
-    told: dict[str, Any] = {}
-    if opinion is not None:
-        told["suspected_by"] = opinion.said[Standing.SUSPECTED]
-        told["dead_by"] = opinion.said[Standing.DEAD]
-    if answers is None:
-        assert opinion is not None, "some member must have named it"
-        return PeerView(id=id, state=opinion.state, source="others", **told, **_of(opinion.member))
-    status, me, rate = answers.status, answers.status.me, answers.rate
-    state = "waiting" if status.awaits and me.phase is Phase.TRAINING else _state(me)
-    if not is_there:
-        state, rate = "silent", _no_rate
-        if opinion is not None:
-            # The others may still hear from a member that only this observer cannot reach.
-            state = opinion.state if opinion.state in {"suspected", *GONE} else state
-            me = replace(me, step=max(me.step, opinion.member.step))
-    return PeerView(
-        id=id,
-        state=state,
-        source="self" if is_there else "others",
-        steps_s=rate("step"),
-        figures=dict(_known(status.figures)),
-        staleness_mean=answers.staleness(),
-        reasons=status.reasons,
-        bytes_out_s=rate("bytes_sent"),
-        bytes_in_s=rate("bytes_received"),
-        uptime_s=status.uptime_s,
-        silent_s=max(0.0, now - answers.answered_s),
-        awaits=status.awaits,
-        settings=dict(status.settings),
-        **told,
-        **_of(me),
-    )
-
-
-def _state(member: Member) -> State:
-    """Return a member's phase as a state, which has the same name."""
-    return cast(State, member.phase.name.lower())
-
-
-def _of(member: Member) -> dict[str, Any]:
-    return {
-        "incarnation": None if member.phase is Phase.LEFT else member.incarnation,
-        "address": bare_address(member.addresses[0]) if member.addresses else "",
-        "step": member.step,
-    }
-
-
-def _known(figures: Sequence[tuple[str, float]]) -> Iterator[tuple[str, float]]:
-    """Yield the figures that `METRICS` names, without impossible counts."""
-    for name, value in figures:
-        metric = METRICS.get(name)
-        if metric is not None and metric.unit in ("", "founders"):
-            yield name, value
-        elif metric is not None and math.isfinite(value) and not (metric.is_counter and value < 0):
-            yield name, int(value)
 
 
 _KEPT_MAX: Final = 1000

@@ -55,7 +55,6 @@ _NO_MODEL: Final = b"\xff" * 16
 # lost connection loses, are repeated ever less often, and on a slow link hardly at all.
 _WANTED_AGAIN_S: Final = 0.1
 _EXCERPT_AGAIN_S: Final = 4.0
-_TIMES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,6 +102,7 @@ class Probe:
         self._places = tuple(with_keys([parse_address(address)], keyring))
         self._timeout_s = timeout_s
         self._id = asker_name("sounder", keyring)
+        self._again_s = _EXCERPT_AGAIN_S
         self._transport = Transport(None, keyring=keyring)
 
     def __enter__(self) -> Self:
@@ -153,20 +153,19 @@ class Probe:
         ]
         if not places:
             raise RemoteProtocolError("its model has no numbers")
-        weights, took_s = [0] * schema.shards, 0.0
-        _, told, _ = self._excerpt(Fetch(), 0, wait_s, _WANTED_AGAIN_S)
+        weights = [0] * schema.shards
+        _, told, _ = self._excerpt(Fetch(), 0, wait_s)
         snapshot, time_s = told.snapshot, time.time()
         for number, (shard, start) in enumerate(places, 1):
-            began_s, fetch = time.perf_counter(), Fetch(snapshot=snapshot, offset_bytes=start)
-            again_s = max(_EXCERPT_AGAIN_S, _TIMES * took_s)
-            envelope, told, frame = self._excerpt(fetch, shard, wait_s, again_s)
+            fetch = Fetch(snapshot=snapshot, offset_bytes=start)
+            envelope, told, frame = self._excerpt(fetch, shard, wait_s)
             if envelope.schema != schema.hash:
                 raise IncompatiblePeer("it trains another model than the others", envelope.source)
             room = payloads[shard][start : start + EXCERPT_BYTES]
             if len(frame) != len(room):
                 raise RemoteProtocolError(f"an excerpt of {len(frame)} bytes", envelope.source)
             room.numpy()[:] = np.frombuffer(frame, np.uint8)
-            weights[shard], took_s = told.held, time.perf_counter() - began_s
+            weights[shard] = told.held
             tell(number / len(places))
         self._send(question(self._id, Fetch(snapshot=snapshot, done=True)))
         return ModelRead(
@@ -179,15 +178,13 @@ class Probe:
             time_s=time_s,
         )
 
-    def _excerpt(
-        self, fetch: Fetch, shard: int, wait_s: float, again_s: float
-    ) -> tuple[Envelope, Excerpt, Buffer]:
+    def _excerpt(self, fetch: Fetch, shard: int, wait_s: float) -> tuple[Envelope, Excerpt, Buffer]:
         """Return the excerpt that answers a request, with its frame; repeat the request."""
         request = question(self._id, fetch, shard=shard)
         give_up_s = time.perf_counter() + wait_s
         while time.perf_counter() < give_up_s:
             self._send(request)
-            again_s *= 2 if fetch.snapshot else 1
+            again_s = self._again_s if fetch.snapshot else _WANTED_AGAIN_S
             until_s = min(time.perf_counter() + again_s, give_up_s)
             for envelope, check, received in self._answers(Excerpt, until_s):
                 told = envelope.body
@@ -202,6 +199,7 @@ class Probe:
                     if len(frame) != envelope.frame_bytes or checksum(frame) != check:
                         raise DecodeError("an excerpt was damaged", envelope.source)
                     return envelope, told, frame
+            self._again_s *= 2 if fetch.snapshot else 1
         raise TransportError(f"it has shown no model for {wait_s:g} s")
 
     def _bytes_s(self, roundtrip_s: float, bytes_max: int) -> float:

@@ -3,8 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 from ...gossip import TransportError
 from ...gossip.transport.keys.key import signed_stop
@@ -16,30 +15,22 @@ from .view import SwarmView
 
 __all__ = ["End", "Stopped", "SwarmStop"]
 
+End = Literal["asked", "merging", "leaving", "done", "gone", "lost", "refused", "back"]
+"""Progress of a peer toward its end. One that is *done* has the average, and writes its checkpoint;
+a *lost* one has died or is unreachable; one that is *back* was started again, and trains."""
+
+_ENDS: Final[Mapping[str, End]] = {
+    "finished": "merging",
+    "quiet": "merging",
+    "leaving": "leaving",
+    "left": "gone",
+}
+
 _ROUND_S: Final = 0.3
 """Seconds between two requests to the same peer, as one may be lost."""
 
 _SILENT_ROUNDS: Final = 10
 """Rounds until a peer that neither answers nor is named by another is given up."""
-
-
-class End(StrEnum):
-    """Progress of a peer toward its end."""
-
-    ASKED = "asked"
-    MERGING = "merging"
-    LEAVING = "leaving"
-    """It is handing over its weight."""
-    DONE = "done"
-    """It has the average and is writing its checkpoint."""
-    GONE = "gone"
-    """It has ended cleanly."""
-    LOST = "lost"
-    """Contact was lost before its end: it died, or is unreachable."""
-    REFUSED = "refused"
-    """It refuses to stop, and continues to train."""
-    BACK = "back"
-    """A later incarnation of it has started and trains."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,7 +40,7 @@ class Stopped:
     id: PeerId
     incarnation: Incarnation
     """The incarnation that got the request."""
-    end: End = End.ASKED
+    end: End = "asked"
     step: int = 0
     """Optimizer steps so far."""
     weight: int | None = None
@@ -62,7 +53,7 @@ class Stopped:
     @property
     def is_over(self) -> bool:
         """True if its end, clean or not, is final."""
-        return self.end in (End.GONE, End.LOST, End.REFUSED, End.BACK)
+        return self.end in ("gone", "lost", "refused", "back")
 
 
 class SwarmStop:
@@ -94,7 +85,7 @@ class SwarmStop:
     @property
     def is_clean(self) -> bool:
         """True if all have ended cleanly."""
-        return all(peer.end is End.GONE for peer in self.peers.values())
+        return all(peer.end == "gone" for peer in self.peers.values())
 
     def run(self, timeout_s: float) -> Iterator[Mapping[PeerId, Stopped]]:
         """Repeat the request to peers that have not ended; yield all peers after each round."""
@@ -116,9 +107,9 @@ class SwarmStop:
     def _request(self) -> Stop:
         lives = tuple((peer.id, peer.incarnation) for peer in self.peers.values())
         request = Stop(lives[:LIVES_MAX])
-        if self._keyring is not None:
-            request = signed_stop(self._keyring.own, bytes.fromhex(self.swarm), request)
-        return request
+        if self._keyring is None:
+            return request
+        return signed_stop(self._keyring.own, bytes.fromhex(self.swarm), request)
 
     def _ask(self, peer: Stopped, request: Stop) -> None:
         if self._observer.post(peer.id, peer.incarnation, request):
@@ -128,11 +119,11 @@ class SwarmStop:
         # As long as others are left, they may report its progress.
         others = (each for each in self.peers.values() if each is not peer)
         is_told_of = any(not each.is_over and not each.silent_rounds for each in others)
-        if peer.end in (End.DONE, End.LEAVING) or (peer.weight is None and self._agreed):
+        if peer.end in ("done", "leaving") or (peer.weight is None and self._agreed):
             # It may be about to reconnect, or others may not have ended yet.
-            peer.end = End.GONE if peer.silent_rounds > 1 else peer.end
+            peer.end = "gone" if peer.silent_rounds > 1 else peer.end
         elif peer.silent_rounds > _SILENT_ROUNDS and not is_told_of:
-            peer.end = End.LOST
+            peer.end = "lost"
 
     def _follow(self, view: SwarmView) -> None:
         """Record the progress of all peers, from their own reports and those of others."""
@@ -143,11 +134,12 @@ class SwarmStop:
                     self.peers[seen.id] = Stopped(id=seen.id, incarnation=life, step=seen.step)
             elif (life or 0) > known.incarnation:
                 # A peer that is back was restarted on purpose.
-                known.end = End.BACK
+                known.end = "back"
             elif known.weight is None and not known.is_over:
                 # The others' reports count if it has not answered the request itself.
                 known.end, known.step = _ENDS.get(seen.state, known.end), seen.step
-        for envelope in self._observer.take_answers():
+        while self._observer.answers:
+            envelope = self._observer.answers.popleft()
             told, known = envelope.body, self.peers.get(envelope.source)
             if known is None or not isinstance(told, Stopping):
                 continue
@@ -158,18 +150,7 @@ class SwarmStop:
 
 
 def _end_of(told: Stopping) -> End:
-    if told.why:
-        return End.REFUSED
-    if told.done:
-        return End.DONE
-    if told.phase <= Phase.TRAINING:
-        return End.ASKED
-    return End.MERGING if told.phase <= Phase.QUIET else End.LEAVING
-
-
-_ENDS: Final = {
-    "left": End.GONE,
-    "leaving": End.LEAVING,
-    "finished": End.MERGING,
-    "quiet": End.MERGING,
-}
+    if told.why or told.done:
+        return "refused" if told.why else "done"
+    # It has not left as long as it answers.
+    return _ENDS.get(min(told.phase, Phase.LEAVING).name.lower(), "asked")

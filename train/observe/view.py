@@ -160,8 +160,8 @@ class SwarmView:
         for link in told["links"]:
             link |= link.pop("status")
             link["target"] = link.pop("peer")
-        told |= {"alive": self.alive, "weight": self.weight, "steps_s": self.steps_s}
-        told |= {"consensus_distance": self.consensus_distance, "uptime_s": self.uptime_s}
+        for name in ("alive", "weight", "steps_s", "consensus_distance", "uptime_s"):
+            told[name] = getattr(self, name)
         plain: dict[str, Any] = _plain(told)
         return plain
 
