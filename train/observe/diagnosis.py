@@ -19,8 +19,6 @@ from .probe import LinkProbe, Probe
 
 __all__ = ["Diagnosis", "Finding", "described", "diagnose"]
 
-_DAY_MS: Final = 86_400_000
-
 _FOREIGN: Final = "correct the port, or find out what listens there"
 
 # The opening of a ZMTP greeting (RFC 23): a signature of ten bytes and the version. The rest of
@@ -99,7 +97,7 @@ def diagnose(
                 why = f"it trains another model: {difference}"
                 advice = "give the same task and options here as there"
                 found.findings.append(Finding("model", why, advice))
-            answer = probe.hello()
+            answer = probe.hello(theirs)
         assert isinstance(answer.body, Hello)
         found.peer, found.swarm, known = answer.source, answer.swarm.hex(), answer.body.members
         found.members = tuple(m for m in known if Phase.JOINING < m.phase < Phase.LEFT)
@@ -134,7 +132,7 @@ def _obstacles_inside(known: Sequence[Member], fixed_rule: str) -> Iterator[Find
     # An incarnation's number is its start time, in milliseconds of Unix time.
     ahead_ms, latest = max((m.incarnation - time.time() * 1000, m.id) for m in known)
     if ahead_ms > ProtocolConfig().incarnation_ahead_max:
-        why = f"{latest} began {ahead_ms / _DAY_MS:.1f} days in the future"
+        why = f"{latest} began {ahead_ms / 86_400_000:.1f} days in the future"
         yield Finding("clock", why, "synchronize the clocks of both machines")
     is_inside = any(Phase.JOINING < member.phase < Phase.LEFT for member in known)
     training = [member for member in known if member.phase is Phase.TRAINING]

@@ -307,7 +307,7 @@ class Observer:
             target.pages, target.wants_members = [], (number + self._turn) % turns == 0
 
     def _add(self, places: tuple[str, ...]) -> _Target:
-        self._targets.append(_Target(places, asker_name("observer", self._keyring)))
+        self._targets.append(_Target(places, asker_name(self._keyring)))
         return self._targets[-1]
 
     def _send(self, target: _Target) -> bool:
@@ -467,8 +467,8 @@ _SAME_S: Final = 120.0
 # Most events of one kind and peer that are kept.
 _TIMES: Final = 8
 
+# Events that members report about themselves.
 _OF_TELLER: Final = frozenset({"founded", "joined", "full"})
-"""Events that members report about themselves."""
 
 
 class _Events:
@@ -481,9 +481,9 @@ class _Events:
         """Add a member's report of what happened at *time_s*, on the observer's clock."""
         is_own = note.event in _OF_TELLER
         peer, donor = (teller, note.peer) if is_own else (note.peer or teller, "")
-        key = note.event, peer
         # Those of which nothing was reported for the longest time come first.
-        alike = self._events[key] = self._events.pop(key, deque(maxlen=_TIMES))
+        alike = self._events.pop((note.event, peer), deque(maxlen=_TIMES))
+        self._events[note.event, peer] = alike
         # Two members that report the same within two minutes have noticed one event; one member
         # that reports it twice has noticed two.
         others = [each for each in alike if teller not in each.told_by]

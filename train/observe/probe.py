@@ -1,4 +1,4 @@
-"""Query single peers of a swarm from outside, and read their models.
+"""Query single peers of a swarm from outside.
 
 A peer answers a hello for another model at once, with the schema of its own, and keeps no record of
 it. The time until the answer is a round trip; extra bytes in the hello, which the peer drops, give
@@ -7,35 +7,21 @@ the bandwidth. A peer answers a hello for its own model that names no member wit
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from ...gossip import TransportError
-from ...gossip.errors import DecodeError, IncompatiblePeer, RemoteProtocolError
 from ...gossip.transport.addresses import parse_address
 from ...gossip.transport.keys.keyring import Keyring
 from ...gossip.transport.received import Received
 from ...gossip.transport.zmq_transport import Transport
-from ...gossip.types import PeerId
-from ...gossip.wire.codec import FRAME_BYTES_MAX, Buffer, checksum, decode_header, encode
-from ...gossip.wire.messages import EXCERPT_BYTES, Body, Describe, Envelope, Excerpt, Fetch, Hello
+from ...gossip.wire.codec import FRAME_BYTES_MAX, decode_header, encode
+from ...gossip.wire.messages import Body, Describe, Envelope, Hello
 from ...gossip.wire.schema import Schema
 from ..runtime.search import bare_address, with_keys
-from ..runtime.telling.model_copy import COPIED
 
-__all__ = [
-    "LinkProbe",
-    "ModelRead",
-    "Probe",
-    "asker_name",
-    "question",
-    "why_silent",
-]
+__all__ = ["LinkProbe", "Probe", "asker_name", "question", "why_silent"]
 
 _HELLO: Final = Hello(members=(), rooted=False, reply=True)
 
@@ -49,30 +35,6 @@ _NAP_S: Final = 0.005
 
 # No schema has this hash, so no peer trains such a model.
 _NO_MODEL: Final = b"\xff" * 16
-
-
-# Requests for a copy that is not taken yet are repeated often. Those for excerpts, which only a
-# lost connection loses, are repeated ever less often, and on a slow link hardly at all.
-_WANTED_AGAIN_S: Final = 0.1
-_EXCERPT_AGAIN_S: Final = 4.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ModelRead:
-    """One peer's model, as it was between two of its steps."""
-
-    peer: PeerId
-    swarm: bytes
-    """Hash of its swarm's anchor, 16 bytes."""
-    schema: Schema
-    step: int
-    """Optimizer steps behind it."""
-    weights: tuple[int, ...]
-    """Weight that the peer held of each shard, in quanta."""
-    payloads: tuple[Tensor, ...]
-    """Bytes of each shard in the form `COPIED`, uint8."""
-    time_s: float
-    """Time of the first excerpt, seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +63,7 @@ class Probe:
         # With keys, one place per machine of the roster, until one of them has answered.
         self._places = tuple(with_keys([parse_address(address)], keyring))
         self._timeout_s = timeout_s
-        self._id = asker_name("sounder", keyring)
-        self._again_s = _EXCERPT_AGAIN_S
+        self._name = asker_name(keyring)
         self._transport = Transport(None, keyring=keyring)
 
     def __enter__(self) -> Self:
@@ -125,82 +86,17 @@ class Probe:
             bytes_s=self._bytes_s(min(trips), bytes_max),
         )
 
-    def hello(self) -> Envelope:
-        """Return a `Hello` with all members that the peer knows, itself first, joined or not."""
-        self._send(question(self._id, _HELLO, self.schema().hash))
+    def hello(self, schema: Schema) -> Envelope:
+        """Return a `Hello` with all members that a peer of this *schema* knows, itself first."""
+        self.send(_HELLO, schema.hash)
         return self._await(Hello)
 
     def schema(self) -> Schema:
         """Return the schema of the model that the peer trains."""
-        self._send(question(self._id, _HELLO))
+        self.send(_HELLO)
         answer = self._await(Describe).body
         assert isinstance(answer, Describe)
         return answer.schema
-
-    def model(self, schema: Schema, wait_s: float, tell: Callable[[float], None]) -> ModelRead:
-        """Read the peer's model of this *schema*, a copy that it makes between two steps.
-
-        Args:
-            wait_s: Timeout for the copy, and then for each excerpt, seconds.
-            tell: Called with the part that has arrived, in [0, 1].
-        """
-        sizes = [COPIED.size_bytes(schema, shard) for shard in range(schema.shards)]
-        payloads = [torch.empty(size, dtype=torch.uint8, device="cpu") for size in sizes]
-        places = [
-            (shard, start)
-            for shard, size in enumerate(sizes)
-            for start in range(0, size, EXCERPT_BYTES)
-        ]
-        if not places:
-            raise RemoteProtocolError("its model has no numbers")
-        weights = [0] * schema.shards
-        _, told, _ = self._excerpt(Fetch(), 0, wait_s)
-        snapshot, time_s = told.snapshot, time.time()
-        for number, (shard, start) in enumerate(places, 1):
-            fetch = Fetch(snapshot=snapshot, offset_bytes=start)
-            envelope, told, frame = self._excerpt(fetch, shard, wait_s)
-            if envelope.schema != schema.hash:
-                raise IncompatiblePeer("it trains another model than the others", envelope.source)
-            room = payloads[shard][start : start + EXCERPT_BYTES]
-            if len(frame) != len(room):
-                raise RemoteProtocolError(f"an excerpt of {len(frame)} bytes", envelope.source)
-            room.numpy()[:] = np.frombuffer(frame, np.uint8)
-            weights[shard] = told.held
-            tell(number / len(places))
-        self._send(question(self._id, Fetch(snapshot=snapshot, done=True)))
-        return ModelRead(
-            peer=envelope.source,
-            swarm=envelope.swarm,
-            schema=schema,
-            step=told.step,
-            weights=tuple(weights),
-            payloads=tuple(payloads),
-            time_s=time_s,
-        )
-
-    def _excerpt(self, fetch: Fetch, shard: int, wait_s: float) -> tuple[Envelope, Excerpt, Buffer]:
-        """Return the excerpt that answers a request, with its frame; repeat the request."""
-        request = question(self._id, fetch, shard=shard)
-        give_up_s = time.perf_counter() + wait_s
-        while time.perf_counter() < give_up_s:
-            self._send(request)
-            again_s = self._again_s if fetch.snapshot else _WANTED_AGAIN_S
-            until_s = min(time.perf_counter() + again_s, give_up_s)
-            for envelope, check, received in self._answers(Excerpt, until_s):
-                told = envelope.body
-                assert isinstance(told, Excerpt)
-                if told.why:
-                    raise TransportError(told.why)
-                wanted = fetch.snapshot or told.snapshot, shard, fetch.offset_bytes
-                # The last answer before a copy was read has its number, too, and no bytes.
-                is_one = told.snapshot > 0 and (envelope.frame_bytes > 0) is (fetch.snapshot > 0)
-                if is_one and (told.snapshot, envelope.shard, told.offset_bytes) == wanted:
-                    frame = received.frame()
-                    if len(frame) != envelope.frame_bytes or checksum(frame) != check:
-                        raise DecodeError("an excerpt was damaged", envelope.source)
-                    return envelope, told, frame
-            self._again_s *= 2 if fetch.snapshot else 1
-        raise TransportError(f"it has shown no model for {wait_s:g} s")
 
     def _bytes_s(self, roundtrip_s: float, bytes_max: int) -> float:
         """Send more and more bytes until the time is measurable; the fastest trip counts."""
@@ -219,13 +115,14 @@ class Probe:
         frames = [FRAME_BYTES_MAX] * whole + [rest]
         began_s = time.perf_counter()
         for frame_bytes in frames:
-            self._send(question(self._id, _HELLO, frame_bytes=frame_bytes))
+            self.send(_HELLO, frame_bytes=frame_bytes)
         for _ in frames:
             self._await(Describe)
         return time.perf_counter() - began_s
 
-    def _send(self, envelope: Envelope) -> None:
+    def send(self, body: Body, schema: bytes = _NO_MODEL, **fields: Any) -> None:
         """Send a message to the first place that accepts a connection, and later to that alone."""
+        envelope = question(self._name, body, schema, **fields)
         parts = encode(envelope, bytes(envelope.frame_bytes))
         give_up_s = time.perf_counter() + self._timeout_s
         while True:
@@ -240,21 +137,19 @@ class Probe:
 
     def _await(self, kind: type[Body]) -> Envelope:
         """Return the next envelope whose body is a *kind*."""
-        for envelope, _, _ in self._answers(kind, time.perf_counter() + self._timeout_s):
+        for envelope, _, _ in self.answers(kind, time.perf_counter() + self._timeout_s):
             return envelope
         raise TransportError(
             f"{bare_address(self._places[0])} took the question and did not answer within "
             f"{self._timeout_s:g} s"
         )
 
-    def _answers(
-        self, kind: type[Body], until_s: float
-    ) -> Iterator[tuple[Envelope, int, Received]]:
+    def answers(self, kind: type[Body], until_s: float) -> Iterator[tuple[Envelope, int, Received]]:
         """Yield messages of a *kind* with their checksums as they arrive until a time."""
         while (rest_s := until_s - time.perf_counter()) > 0:
             for received in self._transport.poll(rest_s):
                 envelope, check = decode_header(received.header)
-                if envelope.destination == self._id and isinstance(envelope.body, kind):
+                if envelope.destination == self._name and isinstance(envelope.body, kind):
                     yield envelope, check, received
 
 
@@ -265,9 +160,9 @@ def question(asker: str, body: Body, schema: bytes = _NO_MODEL, **fields: Any) -
     return Envelope(schema=schema, source=asker, source_incarnation=1, body=body, **told)
 
 
-def asker_name(word: str, keyring: Keyring | None) -> str:
+def asker_name(keyring: Keyring | None) -> str:
     """Return a name to query under: with keys, a name that the roster allows on this machine."""
-    chance = f"{word}-{os.urandom(6).hex()}"
+    chance = f"observer-{os.urandom(6).hex()}"
     if keyring is None:
         return chance
     names = keyring.names

@@ -5,34 +5,42 @@ has pushed meanwhile may count twice, or not at all, as for `Peer.average`.
 """
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...gossip import RumorError, TransportError
-from ...gossip.errors import RemoteProtocolError
+from ...gossip.errors import DecodeError, IncompatiblePeer, RemoteProtocolError
 from ...gossip.transport.keys.keyring import read_keyring
 from ...gossip.types import PeerId
 from ...gossip.weight import founders
+from ...gossip.wire.codec import Buffer, checksum
+from ...gossip.wire.messages import EXCERPT_BYTES, Envelope, Excerpt, Fetch
 from ...gossip.wire.schema import Schema
+from ..runtime.telling.model_copy import COPIED
 from ..storage.merge import digest, save_model
 from ..tensors.layout import EXTRA_STATE
 from ..tensors.weighted_sum import WeightedSum, are_finite
 from .observer import Observer
-from .probe import ModelRead
+from .probe import Probe
 from .view import PeerView
 
-__all__ = ["PeerRead", "Progress", "Pulled", "pull", "pull_once"]
-
-Progress = Callable[[float, str], None]
-"""Called with the part of all models that was read, in [0, 1], and the peer that is being read."""
+__all__ = ["PeerRead", "Pulled", "pull", "pull_once"]
 
 _GIB: Final = 1 << 30
+
+# Requests for a copy that is not taken yet are repeated often. Those for excerpts, which only a
+# lost connection loses, are repeated ever less often, and on a slow link hardly at all.
+_WANTED_AGAIN_S: Final = 0.1
+_EXCERPT_AGAIN_S: Final = 4.0
+_TIMES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +94,7 @@ def pull(
     key: Path | None = None,
     roster: Path | None = None,
     timeout_s: float = 60.0,
-    progress: Progress | None = None,
+    progress: Callable[[float, str], None] | None = None,
 ) -> Pulled:
     """Read the average of a running swarm from outside, without joining it.
 
@@ -94,7 +102,7 @@ def pull(
         address: ``host:port`` of any member, or of several, in case that the first does not answer.
         key: This machine's key, if the swarm has keys; with *roster*, which must list it.
         timeout_s: Timeout for a peer's next step boundary, and for more of its model, seconds.
-        progress: Called now and then.
+        progress: Called with the part of all models that was read, in [0, 1], and where it is.
 
     Raises:
         ConfigError: The address is malformed, or a key cannot be read.
@@ -104,7 +112,9 @@ def pull(
         return pull_once(observer, timeout_s, progress or (lambda done, line: None))
 
 
-def pull_once(observer: Observer, timeout_s: float, progress: Progress) -> Pulled:
+def pull_once(
+    observer: Observer, timeout_s: float, progress: Callable[[float, str], None]
+) -> Pulled:
     """Read the average of the swarm that *observer* watches; see `pull`."""
     view = observer.poll()
     live = [peer for peer in view.peers if not peer.is_gone] if view.answered else []
@@ -119,19 +129,18 @@ def pull_once(observer: Observer, timeout_s: float, progress: Progress) -> Pulle
 
         tell(0.0)
         try:
-            known = None if total is None else total.schema
-            model = _read(observer, peer, view.swarm, known, timeout_s, tell)
+            with _reachable(observer, peer) as probe:
+                schema = probe.schema() if total is None else total.schema
+                each, weights, payloads = _read(probe, peer.id, view.swarm, schema, timeout_s, tell)
         except RumorError as error:
             missing[peer.id] = str(error)
             continue
-        schema, weight = model.schema, sum(model.weights)
         total = total or WeightedSum(schema)
-        total.add(model.payloads, model.weights)
-        if weight > most:
-            most, first = weight, model.payloads[0]
+        total.add(payloads, weights)
+        read.append(each)
+        if sum(weights) > most:
+            most, first = sum(weights), payloads[0]
             local = first[len(first) - schema.copy_bytes + schema.share_bytes :].clone()
-        mean = founders(weight) / schema.shards
-        read.append(PeerRead(id=peer.id, weight=mean, step=model.step, time_s=model.time_s))
     if total is None:
         why = "; ".join(f"{id}: {why}" for id, why in missing.items())
         raise TransportError(f"no peer's model can be read: {why or 'no member answers any more'}")
@@ -144,36 +153,93 @@ def pull_once(observer: Observer, timeout_s: float, progress: Progress) -> Pulle
     )
 
 
-def _read(
-    observer: Observer,
-    peer: PeerView,
-    swarm: str,
-    schema: Schema | None,
-    timeout_s: float,
-    tell: Callable[[float], None],
-) -> ModelRead:
-    """Read one peer's model, of the *schema* that those before had, or raise a `RumorError`."""
+def _reachable(observer: Observer, peer: PeerView) -> Probe:
+    """Return a probe of a peer that may show its model."""
     if peer.state in ("seeking", "joining", "leaving"):
         raise TransportError(f"it is {peer.state}")
     if not peer.address:
         raise TransportError("it only dials out, so that no reader can reach it")
+    return observer.probe(peer)
+
+
+def _read(
+    probe: Probe,
+    id: PeerId,
+    swarm: str,
+    schema: Schema,
+    wait_s: float,
+    tell: Callable[[float], None],
+) -> tuple[PeerRead, Sequence[int], Sequence[Tensor]]:
+    """Read a peer's model of this *schema*, waiting up to *wait_s* for the copy and each excerpt.
+
+    Calls *tell* with the part that has arrived, in [0, 1].
+
+    Returns:
+        What was read; for each shard, the weight that the peer held, in quanta, and the bytes in
+        the form `COPIED`, uint8.
+    """
     here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with observer.probe(peer) as probe:
-        schema = schema or probe.schema()
-        # The peer's bytes, sums in float64, and the result; the peer may claim any size.
-        if (needed := 4 * schema.copy_bytes) > here:
-            raise RemoteProtocolError(
-                f"averaging its model takes {needed / _GIB:.3g} GiB of memory, and this machine "
-                f"has {here / _GIB:.3g} GiB"
-            )
-        model = probe.model(schema, timeout_s, tell)
-    if model.peer != peer.id:
-        raise RemoteProtocolError(f"{model.peer} answers at its address")
-    if model.swarm.hex() != swarm:
-        raise RemoteProtocolError("it belongs to another swarm")
-    if not are_finite(schema, model.payloads):
+    # The peer's bytes, sums in float64, and the result; the peer may claim any size.
+    if (needed := 4 * schema.copy_bytes) > here:
+        raise RemoteProtocolError(
+            f"averaging its model takes {needed / _GIB:.3g} GiB of memory, and this machine "
+            f"has {here / _GIB:.3g} GiB"
+        )
+    sizes = [COPIED.size_bytes(schema, shard) for shard in range(schema.shards)]
+    weights = [0] * schema.shards
+    payloads = [torch.empty(size, dtype=torch.uint8, device="cpu") for size in sizes]
+    places = [(k, start) for k, size in enumerate(sizes) for start in range(0, size, EXCERPT_BYTES)]
+    if not places:
+        raise RemoteProtocolError("its model has no numbers")
+    _, told, _ = _excerpt(probe, Fetch(), 0, wait_s, _WANTED_AGAIN_S)
+    snapshot, time_s = told.snapshot, time.time()
+    took_s = 0.0
+    for number, (shard, start) in enumerate(places, 1):
+        began_s, fetch = time.perf_counter(), Fetch(snapshot=snapshot, offset_bytes=start)
+        again_s = max(_EXCERPT_AGAIN_S, _TIMES * took_s)
+        envelope, told, frame = _excerpt(probe, fetch, shard, wait_s, again_s)
+        if envelope.source != id:
+            raise RemoteProtocolError(f"{envelope.source} answers at its address")
+        if envelope.swarm.hex() != swarm:
+            raise RemoteProtocolError("it belongs to another swarm")
+        if envelope.schema != schema.hash:
+            raise IncompatiblePeer("it trains another model than the others", id)
+        room = payloads[shard][start : start + EXCERPT_BYTES]
+        if len(frame) != len(room):
+            raise RemoteProtocolError(f"an excerpt of {len(frame)} bytes", id)
+        room.numpy()[:] = np.frombuffer(frame, np.uint8)
+        weights[shard], took_s = told.held, time.perf_counter() - began_s
+        tell(number / len(places))
+    probe.send(Fetch(snapshot=snapshot, done=True))
+    if not are_finite(schema, payloads):
         raise RemoteProtocolError("its model is not finite")
-    return model
+    mean = founders(sum(weights)) / schema.shards
+    return PeerRead(id=id, weight=mean, step=told.step, time_s=time_s), weights, payloads
+
+
+def _excerpt(
+    probe: Probe, fetch: Fetch, shard: int, wait_s: float, again_s: float
+) -> tuple[Envelope, Excerpt, Buffer]:
+    """Return the excerpt that answers a request, with its frame; repeat the request."""
+    give_up_s = time.perf_counter() + wait_s
+    while time.perf_counter() < give_up_s:
+        probe.send(fetch, shard=shard)
+        again_s *= 2 if fetch.snapshot else 1
+        until_s = min(time.perf_counter() + again_s, give_up_s)
+        for envelope, check, received in probe.answers(Excerpt, until_s):
+            told = envelope.body
+            assert isinstance(told, Excerpt)
+            if told.why:
+                raise TransportError(told.why)
+            wanted = fetch.snapshot or told.snapshot, shard, fetch.offset_bytes
+            # The last answer before a copy was read has its number, too, and no bytes.
+            is_one = told.snapshot > 0 and (envelope.frame_bytes > 0) is (fetch.snapshot > 0)
+            if is_one and (told.snapshot, envelope.shard, told.offset_bytes) == wanted:
+                frame = received.frame()
+                if len(frame) != envelope.frame_bytes or checksum(frame) != check:
+                    raise DecodeError("an excerpt was damaged", envelope.source)
+                return envelope, told, frame
+    raise TransportError(f"it has shown no model for {wait_s:g} s")
 
 
 def _state(total: WeightedSum, local: Tensor) -> dict[str, Tensor]:
@@ -186,9 +252,9 @@ def _state(total: WeightedSum, local: Tensor) -> dict[str, Tensor]:
     for spec in schema.tensors:
         raw = whole[offset : offset + spec.size_bytes].view(getattr(torch, spec.dtype))
         offset += spec.room_bytes
-        axes = spec.axes
-        value = raw.view([spec.shape[axis] for axis in axes])
-        value = value.permute([axes.index(axis) for axis in range(len(axes))])
+        value = raw.view([spec.shape[axis] for axis in spec.axes]).permute(
+            np.argsort(spec.axes).tolist()
+        )
         for name in (spec.name, *spec.aliases) if spec.name != EXTRA_STATE else ():
             state[name] = value.clone(memory_format=torch.contiguous_format)
     return state

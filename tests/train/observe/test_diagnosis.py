@@ -77,7 +77,7 @@ def test_where_all_is_well_it_says_what_works_and_nobody_remembers(pair: list[Me
     assert 0 < counters.membership_bytes < counters.bytes_sent
     assert pair[0].peer.members == pair[1].peer.members == ("p0", "p1")
     events = (pair[0].peer.config.out or Path()) / "events.jsonl"
-    assert "sounder" not in events.read_text()
+    assert "observer" not in events.read_text()
 
 
 def test_another_model_and_which_tensor_differs(pair: list[Member]) -> None:

@@ -1,8 +1,7 @@
 """A swarm's average, read from outside: exact where it stands still, and nothing moves."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,18 +15,19 @@ from safetensors import safe_open
 from rumor.gossip import RumorError, TransportError
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.codec import checksum
-from rumor.gossip.wire.messages import EXCERPT_BYTES, Envelope, Excerpt, Fetch
+from rumor.gossip.wire.messages import EXCERPT_BYTES, Describe, Envelope, Excerpt, Fetch, Hello
 from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.train import Pulled, pull
 from rumor.train.observe import probe as probe_module
-from rumor.train.observe.probe import ModelRead, Probe
-from rumor.train.observe.pull import pull_once
+from rumor.train.observe import pull as pull_module
+from rumor.train.observe.probe import Probe
+from rumor.train.observe.pull import PeerRead, pull_once
 from rumor.train.observe.view import PeerView, State, SwarmView
 
 from ...gossip.transport.keyrings import Swarm
 from ...waiting import LIMIT_S, until
 from ..loop.test_average import Scattered, Standing, expected, standing
-from .fake_network import FakeNetwork, FakePeer
+from .fake_network import FakeNetwork, FakePeer, answer
 
 live = pytest.mark.live
 
@@ -146,11 +146,14 @@ def honest(question: Envelope, **changes: Any) -> tuple[Envelope, bytes]:
     return envelope, bytes(size)
 
 
-def read(monkeypatch: pytest.MonkeyPatch, answers: Answers) -> ModelRead:
+def read(
+    monkeypatch: pytest.MonkeyPatch, answers: Answers
+) -> tuple[PeerRead, Sequence[int], Sequence[torch.Tensor]]:
     network = FakeNetwork({"tcp://10.0.0.1:7700": FakePeer(odd=answers)})
     monkeypatch.setattr(probe_module, "Transport", network)
     with Probe("10.0.0.1:7700", timeout_s=0.2) as probe:
-        return probe.model(SCHEMA, 0.1, lambda part: None)
+        swarm = (b"s" * 16).hex()
+        return pull_module._read(probe, "a", swarm, SCHEMA, 0.1, lambda part: None)
 
 
 def test_a_model_arrives_excerpt_by_excerpt_whatever_is_repeated(
@@ -166,9 +169,9 @@ def test_a_model_arrives_excerpt_by_excerpt_whatever_is_repeated(
         other = honest(question, snapshot=8) if fetch.snapshot else pending
         return [] if fetch.done else [pending, other, honest(question), honest(question)]
 
-    model = read(monkeypatch, answers)
-    assert (model.peer, model.swarm, model.weights) == ("a", b"s" * 16, (ONE,))
-    assert [len(each) for each in model.payloads] == [SIZE]
+    found, weights, payloads = read(monkeypatch, answers)
+    assert (found.id, found.weight, weights) == ("a", 1.0, [ONE])
+    assert [len(each) for each in payloads] == [SIZE]
     assert set(told) == {0, EXCERPT_BYTES}
 
 
@@ -202,63 +205,61 @@ def test_a_peer_that_shows_no_model_is_given_up(
 
 
 def test_a_damaged_excerpt_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_module, "checksum", lambda frame: checksum(frame) + 1)
+    monkeypatch.setattr(pull_module, "checksum", lambda frame: checksum(frame) + 1)
     with pytest.raises(RumorError, match="damaged"):
         read(monkeypatch, lambda question: [honest(question)])
 
 
-def shown(peer: str, value: float, weight: int = ONE, **changes: Any) -> ModelRead:
-    """The model of a peer, full of one value."""
-    numbers = torch.full((SIZE // 4,), value).view(torch.uint8)
-    told: dict[str, Any] = {"peer": peer, "swarm": b"s" * 16, "schema": SCHEMA, "step": 3}
-    told |= {"weights": (weight,), "payloads": (numbers,), "time_s": 1e9}
-    return ModelRead(**told | changes)
+def shown(
+    peer: str, value: float, weight: int = ONE, swarm: bytes = b"s" * 16, schema: Schema = SCHEMA
+) -> Answers:
+    """A peer that shows a model full of one value, of which no more is read than of SCHEMA."""
+    numbers = np.full(SIZE // 4, value, np.float32).tobytes()
+
+    def answers(question: Envelope) -> list[tuple[Envelope, bytes]]:
+        if isinstance(question.body, Hello):
+            return [(answer(question, Describe(schema)), b"")]
+        envelope, frame = honest(question, held=weight, step=3)
+        start = envelope.body.offset_bytes if isinstance(envelope.body, Excerpt) else 0
+        envelope = replace(envelope, source=peer, swarm=swarm, schema=schema.hash)
+        return [(envelope, numbers[start : start + len(frame)])]
+
+    return answers
 
 
-def once(models: dict[str, ModelRead | Schema], **states: State) -> Pulled:
-    """Pull from peers that show these models; of a schema alone, one shows nothing."""
-    peers = [
-        PeerView(
-            id=name,
-            state=states.get(name, "training"),
-            source="self",
-            address="" if name == "hidden" else "10.0.0.1:7700",
-        )
-        for name in sorted({*models, *states})
-    ]
+def once(monkeypatch: pytest.MonkeyPatch, models: dict[str, Answers], **states: State) -> Pulled:
+    """Pull from peers that show these models."""
+    network = FakeNetwork({})
+    monkeypatch.setattr(probe_module, "Transport", network)
+    peers = []
+    for number, name in enumerate(sorted({*models, *states})):
+        place = f"10.0.0.1:{7700 + number}"
+        if name in models:
+            network.peers[f"tcp://{place}"] = FakePeer(odd=models[name])
+        state, address = states.get(name, "training"), "" if name == "hidden" else place
+        peers.append(PeerView(id=name, state=state, source="self", address=address))
     view = SwarmView(time_s=0.0, swarm=(b"s" * 16).hex(), answered=1, peers=tuple(peers))
-
-    @contextmanager
-    def probe(member: PeerView) -> Iterator[Any]:
-        told = models[member.id]
-        own = told if isinstance(told, Schema) else told.schema
-
-        def model(schema: Schema, *_: object) -> ModelRead:
-            if isinstance(told, Schema) or own != schema:
-                raise TransportError("it trains another model")
-            return told
-
-        yield SimpleNamespace(schema=lambda: own, model=model)
-
-    described: Any = SimpleNamespace(poll=lambda: view, probe=probe)
-    return pull_once(described, 1.0, lambda done, line: None)
+    seen: Any = SimpleNamespace(poll=lambda: view, probe=lambda member: Probe(member.address))
+    return pull_once(seen, 1.0, lambda done, line: None)
 
 
-def test_peers_that_cannot_be_averaged_are_left_out_and_named() -> None:
+def test_peers_that_cannot_be_averaged_are_left_out_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     other = Schema((TensorSpec("weight", (9,), "float32"),))
     huge = Schema((TensorSpec("weight", (2**48,), "float32"),))
-    models: dict[str, ModelRead | Schema] = {
-        "a": huge,
+    models = {
+        "a": shown("a", 1.0, schema=huge),
         "b": shown("b", 1.0),
         "c": shown("c", 4.0, 2 * ONE),
         "d": shown("d", math.nan),
         "e": shown("x", 1.0),
         "f": shown("f", 1.0, swarm=b"t" * 16),
-        "g": replace(shown("g", 1.0), schema=other),
+        "g": shown("g", 1.0, schema=other),
         "hidden": shown("hidden", 1.0),
         "left": shown("left", 1.0),
     }
-    found = once(models, late="joining", left="left")
+    found = once(monkeypatch, models, late="joining", left="left")
     assert [(each.id, each.weight) for each in found.peers] == [("b", 1.0), ("c", 2.0)]
     assert torch.equal(found.state["weight"], torch.full((2, 700, 200), 3.0))
     reasons = {
@@ -274,9 +275,9 @@ def test_peers_that_cannot_be_averaged_are_left_out_and_named() -> None:
     assert all(reason in found.missing[id] for id, reason in reasons.items())
 
 
-def test_without_a_single_model_there_is_no_average() -> None:
-    with pytest.raises(TransportError, match="can be read: a: it is leaving; b: it trains another"):
-        once({"b": SCHEMA}, a="leaving")
+def test_without_a_single_model_there_is_no_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TransportError, match="can be read: a: it is leaving; b: x answers at its"):
+        once(monkeypatch, {"b": shown("x", 1.0)}, a="leaving")
 
 
 @live
