@@ -42,9 +42,14 @@ def convolutional(channels: int) -> nn.Module:
     """Make a convolutional network for the images of ``digits``."""
     return nn.Sequential(
         nn.Unflatten(1, (1, 8, 8)),
-        *(nn.Conv2d(1, channels, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(channels, 2 * channels, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(8 * channels, 10)),
+        nn.Conv2d(1, channels, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(channels, 2 * channels, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8 * channels, 10),
     )
 
 
