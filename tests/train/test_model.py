@@ -2,14 +2,13 @@
 
 import copy
 import io
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import distribute_tensor
 from torch.testing._internal.two_tensor import TwoTensor
 
 from rumor.gossip import ConfigError, TrainingError
@@ -25,6 +24,8 @@ from rumor.train.model import (
     with_own_names,
 )
 from rumor.train.tensors.vector import Vector
+
+from .loop.group.processes import make_believe
 
 
 def layers() -> nn.Sequential:
@@ -259,20 +260,9 @@ def test_a_name_that_is_not_in_the_model_or_half_of_a_tie_is_refused() -> None:
         Vector(nn.Linear(2, 2), local=("weight", "bias"))
 
 
-@pytest.fixture
-def processes(request: pytest.FixtureRequest) -> Iterator[int]:
-    """A process group, of which all but this process are make-believe."""
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=request.param)
-    yield request.param
-    dist.destroy_process_group()
-
-
-@pytest.mark.parametrize("processes", [2], indirect=True)
-def test_a_tensor_on_several_processes_is_refused(processes: int) -> None:
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import distribute_tensor
-
-    spread = distribute_tensor(torch.zeros(4), init_device_mesh("cpu", (processes,)))
+def test_a_tensor_on_several_processes_is_refused() -> None:
+    with make_believe(2):
+        spread = distribute_tensor(torch.zeros(4), init_device_mesh("cpu", (2,)))
     model = nn.Linear(4, 1, bias=False)
     model.weight = nn.Parameter(spread)
     with pytest.raises(TrainingError, match=r"weight is a DTensor.*without FSDP"):

@@ -278,21 +278,3 @@ def test_peers_that_cannot_be_averaged_are_left_out_and_named(
 def test_without_a_single_model_there_is_no_average(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TransportError, match="can be read: a: it is leaving; b: x answers at its"):
         once(monkeypatch, {"b": shown("x", 1.0)}, a="leaving")
-
-
-@live
-@pytest.mark.extended
-def test_a_peer_that_dies_while_it_is_read_is_left_out_and_named() -> None:
-    with standing("bc", 600) as (first, *others):
-        pulled(first, 3)
-
-        def kill(done: float, line: str) -> None:
-            runtime = others[0].peer._running()
-            if line.startswith("b,") and done > 1 / 3 and runtime.is_sound:
-                runtime._fail(TransportError("killed"), ends=True)
-                runtime.thread.join(LIMIT_S)
-
-        address = (first.peer.address or "").removeprefix("tcp://")
-        found = pull(address, timeout_s=LIMIT_S, progress=kill)
-        assert set(found.missing) == {"b"} and "does not answer" in found.missing["b"]
-        require_average(found, [first, others[1]])

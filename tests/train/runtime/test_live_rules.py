@@ -149,26 +149,6 @@ def test_nobody_trains_before_the_network_thread_has_carried_out_the_start_of_th
         assert done == {"a", "b"} and not early
 
 
-@pytest.mark.extended
-def test_a_loop_can_end_with_that_of_another_peer(tmp_path: Path) -> None:
-    # Founders of different models found a swarm each at first, and the master of one that has
-    # come to its end before the others come over leaves alone.
-    given: dict[str, Any] = {"rule": "seasgd:progress=master,master=p1", "linger_s": 30.0}
-    given |= {"rendezvous": tmp_path / "meeting", "founders": 3}
-    peers = [Peer(linear(0.0), settings(f"p{n}", **given)) for n in range(3)]
-
-    def twenty() -> None:
-        peers[1].step()
-        if peers[1].steps == 20:
-            members[1].halt.set()
-
-    members = [Member(peer, twenty if peer is peers[1] else None) for peer in peers]
-    for member in members:
-        member.thread.join(LIMIT_S)
-        assert not member.thread.is_alive() and member.error is None
-    assert [peer.ended_by for peer in peers] == ["p1", "", "p1"] and peers[1].steps == 20
-
-
 @pytest.fixture
 def two_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of four peers, two are told that they run on another machine."""

@@ -12,7 +12,6 @@ from rumor.train.config import Recurrence
 from rumor.train.storage.incarnation import (
     PeerTable,
     last_id,
-    lock_folder,
     next_incarnation,
     note_incarnation,
 )
@@ -160,11 +159,3 @@ def test_an_interval_is_as_people_type_it_and_begins_anew_when_it_is_over(
 def test_what_is_no_interval_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is malformed: write 60s"):
         Recurrence(text)
-
-
-def test_a_folder_is_one_processs_at_a_time(tmp_path: Path) -> None:
-    lock = lock_folder(tmp_path / "state")
-    with pytest.raises(ConfigError, match="is in use"):
-        lock_folder(tmp_path / "state")
-    lock.close()
-    lock_folder(tmp_path / "state").close()

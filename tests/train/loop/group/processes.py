@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed import FileStore  # type: ignore[attr-defined]
+from torch.distributed import FileStore, HashStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Replicate
@@ -20,11 +20,12 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed import fake_pg  # registers the backend "fake"
 
 from ....forked import PROCESSES
 from ....waiting import LIMIT_S
 
-__all__ = ["KINDS", "Node", "layers", "nodes", "numbers", "spread"]
+__all__ = ["KINDS", "Node", "layers", "make_believe", "nodes", "numbers", "spread"]
 
 KINDS = {"plain": 1, "ddp": 2, "fsdp1": 1, "fsdp": 2, "fsdp3": 3, "hsdp": 4, "tp": 2}
 """Number of processes of each kind of peer."""
@@ -66,6 +67,17 @@ def numbers(model: nn.Module) -> list[float]:
             module.reshard()
     whole = [p.full_tensor() if isinstance(p, DTensor) else p for p in model.parameters()]
     return [number for each in whole for number in each.detach().reshape(-1).tolist()]
+
+
+@contextmanager
+def make_believe(size: int, rank: int = 0) -> Iterator[None]:
+    """A process group, of which all but this process are make-believe."""
+    assert fake_pg
+    dist.init_process_group("fake", store=HashStore(), rank=rank, world_size=size)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 class Node:

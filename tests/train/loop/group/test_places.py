@@ -13,12 +13,10 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.nn.parallel import DistributedDataParallel
-from torch.testing._internal.distributed import fake_pg  # registers the backend "fake"
 
 from rumor.gossip import ConfigError, GoSGD, TrainingError
 from rumor.gossip.errors import LocalProtocolError
@@ -30,16 +28,7 @@ from rumor.train.loop.group.rank_group import meet
 from rumor.train.loop.group.shared_model import OwnParts, Parts, SharedModel
 from rumor.train.tensors.vector import Vector
 
-
-@contextmanager
-def make_believe(size: int, rank: int = 0) -> Iterator[None]:
-    """A process group, of which all but this process are make-believe."""
-    assert fake_pg
-    dist.init_process_group("fake", store=HashStore(), rank=rank, world_size=size)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
+from .processes import make_believe
 
 
 class Holder(nn.Module):
