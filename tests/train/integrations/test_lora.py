@@ -126,25 +126,6 @@ def test_adapters_average_and_the_base_stays_bit_for_bit(tmp_path: Path, wire: s
         assert all(torch.equal(beneath[name], base[name]) for name in base)
 
 
-def test_peft_and_plain_pytorch_load_what_came_of_it(tmp_path: Path) -> None:
-    (model, _), _ = trained(tmp_path, "bfloat16")
-    expected, before = logits(model), logits(llama())
-    assert not torch.equal(expected, before)
-    model.save_pretrained(tmp_path / "adapter")
-    written = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
-    assert sum(each.numel() for each in written.values()) == sum(
-        each.numel() for each in adapters(model).values()
-    )
-    loaded = peft.PeftModel.from_pretrained(llama(), tmp_path / "adapter")
-    assert torch.equal(logits(loaded), expected)
-    # Without PEFT, the adapters are added to the weights: a plain model, rounded anew.
-    loaded.merge_and_unload().save_pretrained(tmp_path / "whole")
-    whole = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "whole", dtype="auto")
-    assert type(whole).__name__ == "LlamaForCausalLM"
-    apart = (logits(whole) - expected).norm() / (expected - before).norm()
-    assert float(apart) < 0.2
-
-
 def example(stem: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"lora_{stem}", EXAMPLE / f"{stem}.py")
     assert spec is not None and spec.loader is not None

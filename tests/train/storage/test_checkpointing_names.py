@@ -10,7 +10,6 @@ from torch import nn
 from rumor.gossip import ConfigError
 from rumor.train import CheckpointConfig, Peer, PeerConfig
 from rumor.train.model import state_dict
-from rumor.train.tensors.state import flatten_state
 
 
 @pytest.mark.parametrize("name", ["model", "anchor", "rng", "own", "ema.shadow"])
@@ -19,12 +18,6 @@ def test_names_of_other_tensors_are_refused(tmp_path: Path, name: str) -> None:
     peer = Peer(nn.Linear(2, 2), PeerConfig(checkpoint=checkpoint))
     with pytest.raises(ConfigError, match=f"{name} cannot be the name"):
         peer.register(**{name: nn.Linear(2, 2)})
-
-
-@pytest.mark.parametrize("value", [torch.zeros(2, 2).to_sparse(), torch.zeros(2, device="meta")])
-def test_a_tensor_that_cannot_be_written_is_named(value: Any) -> None:
-    with pytest.raises(ConfigError, match=r"sgd\.momentum is a Tensor of"):
-        flatten_state({"momentum": value}, "sgd")
 
 
 def test_a_checkpoint_remembers_the_order_in_memory_and_what_was_frozen(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Host buffers that are lent, viewed, and come back."""
 
 import math
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -102,9 +102,6 @@ def test_threads_never_get_one_buffer_at_a_time(kind: Kind) -> None:
             if not bool((buffer == number).all()):
                 torn.append(number)
 
-    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(use, range(4)))
     assert not torn and memory.use().staged_bytes == memory.use().segments_bytes == 0

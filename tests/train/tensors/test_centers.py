@@ -5,9 +5,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from pathlib import Path
 
@@ -97,13 +97,8 @@ def test_many_at_once_lose_nothing() -> None:
     # The first makes the center, which is its own model then.
     total = sum(peer.x.clone() for peer in peers) + peers[0].x
     peers[0].exchange()
-    threads = [
-        threading.Thread(target=lambda p=peer: [p.exchange() for _ in range(10)]) for peer in peers
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda peer: [peer.exchange() for _ in range(10)], peers))
     found = sum(peer.x for peer in peers) + peers[0].center()
     torch.testing.assert_close(found, total, rtol=0, atol=1e-12)
     numbers = [mark.number for peer in peers for mark in peer.marks]

@@ -2,7 +2,8 @@
 
 import copy
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 
@@ -50,14 +51,10 @@ def pair() -> tuple[FakeQueue, Vector, Vector, TensorStore]:
     return queue, there, here, TensorStore(there, lambda id: stream(0, "a", f"rounding:{id}"))
 
 
-def on_another_thread(work: object) -> object:
+def on_another_thread(work: Callable[[], object]) -> object:
     """What *work* returns on a thread that stands for the network's."""
-    found: list[object] = []
-    assert callable(work)
-    thread = threading.Thread(target=lambda: found.append(work()))
-    thread.start()
-    thread.join()
-    return found[0]
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(work).result()
 
 
 @pytest.mark.parametrize("wire", FORMS)

@@ -1,7 +1,7 @@
 """Numbers written into rooms in every format, read back and mixed."""
 
 import math
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
 import numpy as np
@@ -229,18 +229,13 @@ def test_threads_do_not_share_scratch_memory(name: str) -> None:
     wire = parse_wire(name)
     inputs = [sample(50_000, seed=seed) for seed in range(4)]
     alone = [written(numbers, wire, anchor) for numbers, anchor in inputs]
-    equal = [False] * 4
 
-    def run(index: int) -> None:
+    def is_equal(index: int) -> bool:
         rooms = [written(inputs[index][0], wire, inputs[index][1]) for _ in range(10)]
-        equal[index] = all(torch.equal(room, alone[index]) for room in rooms)
+        return all(torch.equal(room, alone[index]) for room in rooms)
 
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(equal)
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(is_equal, range(4)))
 
 
 @pytest.mark.parametrize("name", ALL)
