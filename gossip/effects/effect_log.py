@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ..types import Incarnation, PeerId, SnapshotId
 from ..wire.messages import Body, Envelope
-from .effects import Effect, Record, Send
+from .effects import Effect, Send
 from .events import Event
 from .ledger import Account, Entry
 
@@ -36,7 +36,7 @@ class EffectLog:
         # every entry precedes the messages that follow from it.
         if self._shard:
             entry = replace(entry, shard=self._shard)
-        self.emit(Record(self.account.apply(entry)))
+        self.emit(self.account.apply(entry))
 
     def envelope(
         self, peer: PeerId, incarnation: Incarnation, body: Body, frame_bytes: int = 0

@@ -1,7 +1,7 @@
 """Effects that the protocol requests; the driver applies them in order.
 
 No effect holds a value. ``Snapshot`` and ``Mix`` are for the vector, ``Send`` and its like for the
-network, ``Record`` for the ledger on disk, ``Wait``, ``EndTraining`` and ``Halt`` for the training
+network, ``Entry`` for the ledger on disk, ``Wait``, ``EndTraining`` and ``Halt`` for the training
 loop. `rumor.gossip.effects.events` has the events, which are for people only.
 """
 
@@ -26,7 +26,6 @@ __all__ = [
     "Mix",
     "Part",
     "Reclaim",
-    "Record",
     "Release",
     "Send",
     "Snapshot",
@@ -38,13 +37,6 @@ __all__ = [
 
 X = "x"
 """The register that the optimizer updates: the model itself."""
-
-
-@frozen
-class Record:
-    """Append to the ledger on disk before any later effect leaves the process."""
-
-    entry: Entry
 
 
 @frozen
@@ -228,7 +220,7 @@ class Halt:
 
 
 Effect = (
-    Record
+    Entry
     | Reclaim
     | Send
     | Greet

@@ -40,7 +40,7 @@ NO_DECISION = 0, 0
 
 @frozen
 class Entry:
-    """One line of a ledger."""
+    """One line of a ledger; as an effect, append it before any later effect leaves the process."""
 
     kind: Kind
     weight: int

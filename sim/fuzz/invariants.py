@@ -212,8 +212,8 @@ class Invariants:
         if self._digest:
             self._digest.update(f"{canonical(effect)}\n".encode())
         match effect:
-            case fx.Record(entry):
-                self._recorded(host, entry, cause)
+            case Entry():
+                self._recorded(host, effect, cause)
             case fx.Send(envelope):
                 self._sent(host.life, envelope)
             case fx.Mix() | fx.Combine() | fx.Exchange():

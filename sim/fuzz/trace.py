@@ -7,8 +7,9 @@ from enum import Enum
 from functools import cache
 from typing import get_args
 
-from ...gossip.effects.effects import Effect, Greet, Record, Send
+from ...gossip.effects.effects import Effect, Greet, Send
 from ...gossip.effects.events import Event, StaleIncarnation
+from ...gossip.effects.ledger import Entry
 from ...gossip.types import ShareId
 from ...gossip.weight import in_units
 from ...gossip.wire.formats import Form
@@ -45,6 +46,9 @@ def canonical(detail: object) -> str:
         added = _ADDED.get(kind)
         if added is not None and not getattr(detail, added[0]):
             names = tuple(name for name in names if name not in added)
+        if kind is Entry:
+            # An effect of its own held the entry when traces were frozen.
+            return f"(record,({','.join(canonical(getattr(detail, name)) for name in names)}))"
         code = [_CODES[kind]] if kind in _CODES else []
         return f"({','.join(code + [canonical(getattr(detail, name)) for name in names])})"
     match detail:
@@ -90,10 +94,10 @@ def tell(detail: object) -> str:
             return f"Hello({me.phase.name.lower()}, heartbeat {me.heartbeat}; {told}{asks})"
         case Describe():
             return "Describe(its schema)"
-        case Record(entry):
-            other = f" {entry.peer}/{entry.incarnation} push {entry.seq}" if entry.peer else ""
-            weight = in_units(entry.weight)
-            return f"record {entry.kind.value} {weight}{other} of shard {entry.shard}"
+        case Entry():
+            other = f" {detail.peer}/{detail.incarnation} push {detail.seq}" if detail.peer else ""
+            weight = in_units(detail.weight)
+            return f"record {detail.kind.value} {weight}{other} of shard {detail.shard}"
         case ShareId(sender, incarnation, seq, shard):
             return f"push {seq} of shard {shard} of {sender}/{incarnation}"
     share = getattr(detail, "share", None)

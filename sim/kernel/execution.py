@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from ...gossip.effects import effects as fx
 from ...gossip.effects.events import Event, PushSkipped, ShareMixed
-from ...gossip.effects.ledger import Kind
+from ...gossip.effects.ledger import Entry, Kind
 from ...gossip.errors import LocalProtocolError
 from ...gossip.types import SharePart
 from ...gossip.wire.messages import Envelope
@@ -92,15 +92,14 @@ class EffectExecutor:
             if handler is not None:
                 handler(worker, effect, now)
             # The most frequent effect is handled without a call.
-            elif type(effect) is fx.Record:
-                entry = effect.entry
-                if entry.kind is _PUSHED:
+            elif type(effect) is Entry:
+                if effect.kind is _PUSHED:
                     worker.pushes += 1
                     traffic.pushes += 1
-                elif entry.kind is _SETTLED and entry.weight == 0:
+                elif effect.kind is _SETTLED and effect.weight == 0:
                     traffic.refusals += 1
                 if worker.crash_point is not None:
-                    worker.crash_point.ledger[entry.shard].apply(entry)
+                    worker.crash_point.ledger[effect.shard].apply(effect)
             elif type(effect) is fx.Send:
                 envelope, sent = effect.envelope, None
                 if effect.snapshot is not None and envelope.frame_bytes:
@@ -130,9 +129,9 @@ class EffectExecutor:
             if (
                 crash_point is not None
                 and after is None
-                and type(effect) is fx.Record
-                and effect.entry.kind is Kind.ACCEPTED
-                and effect.entry.weight > 0
+                and type(effect) is Entry
+                and effect.kind is Kind.ACCEPTED
+                and effect.weight > 0
             ):
                 self._crash(worker)
                 return

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Effect, Greet, Inspect, Record, Send, TakeSketch, Wait
+from rumor.gossip.effects.effects import Effect, Greet, Inspect, Send, TakeSketch, Wait
 from rumor.gossip.effects.events import Event
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.membership.static import StaticMembership
@@ -124,9 +124,9 @@ def to(effects: Iterable[Effect | Event], kind: Any = object) -> list[PeerId]:
     return [envelope.destination for envelope in letters(effects, kind)]
 
 
-def settled(weight: int) -> Record:
+def settled(weight: int) -> Entry:
     """The record in a's ledger once b has accepted *weight* of its first share."""
-    return Record(Entry(Kind.SETTLED, weight, "b", 1, 1))
+    return Entry(Kind.SETTLED, weight, "b", 1, 1)
 
 
 class Scripted:

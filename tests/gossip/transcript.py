@@ -10,7 +10,6 @@ from rumor.gossip.effects.effects import (
     Mix,
     Part,
     Reclaim,
-    Record,
     Release,
     Send,
     Snapshot,
@@ -35,8 +34,8 @@ def line_of(what: Effect | Event | Envelope) -> str:
             return f"send {line_of(envelope)}"
         case Greet(address, envelope):
             return f"greet {address}: {_message(envelope)}"
-        case Record(entry):
-            return f"ledger: {_entry(entry)}"
+        case Entry():
+            return f"ledger: {_entry(what)}"
         case Snapshot(id, register, form, shard):
             named = register if isinstance(register, str) else " and ".join(register)
             return f"snapshot {id} of {_part(named, shard)}{_form(form)}"

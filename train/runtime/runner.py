@@ -57,7 +57,6 @@ from ...gossip.effects.effects import (
     Measure,
     Mix,
     Reclaim,
-    Record,
     Send,
     Snapshot,
     Stage,
@@ -72,6 +71,7 @@ from ...gossip.effects.events import (
     PeerRefused,
     StaleIncarnation,
 )
+from ...gossip.effects.ledger import Entry
 from ...gossip.errors import IncompatiblePeer, RemoteProtocolError
 from ...gossip.protocol.leave import STOPPED
 from ...gossip.protocol.protocol import Protocol
@@ -370,8 +370,8 @@ class PeerRuntime:
             self.journal.decided(effects, self.protocol.state.weight)
         for effect in effects:
             self.counters.count(effect)
-            if isinstance(effect, Record) and self._ledger is not None:
-                self._ledger.write(effect.entry)
+            if isinstance(effect, Entry) and self._ledger is not None:
+                self._ledger.write(effect)
         return effects
 
     def _carry_out(self, effects: Sequence[Effect | Event], frame: Buffer = b"") -> bool:

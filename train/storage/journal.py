@@ -30,11 +30,10 @@ from ...gossip.effects.effects import (
     Exchange,
     Mix,
     Reclaim,
-    Record,
     Snapshot,
 )
 from ...gossip.effects.events import Event
-from ...gossip.effects.ledger import Account
+from ...gossip.effects.ledger import Account, Entry
 from ...gossip.errors import RemoteProtocolError, TrainingError
 from ...gossip.protocol.protocol import Protocol
 from ...gossip.protocol.rule import requirements_of
@@ -82,7 +81,7 @@ _METHODS: Final = frozenset(
     }
 )
 
-DECIDED: Final = (Record, Snapshot, Mix, Reclaim, Combine, Exchange)
+DECIDED: Final = (Entry, Snapshot, Mix, Reclaim, Combine, Exchange)
 """Effects whose decision a journal records."""
 
 

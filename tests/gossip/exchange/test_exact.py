@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Reclaim, Record, Release, Snapshot
+from rumor.gossip.effects.effects import Reclaim, Release, Snapshot
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.weight import ONE
@@ -23,10 +23,6 @@ def pushed(config: ProtocolConfig = EXACT, weight: int = HALF, host: bytes = b""
     scene = Scene(config).founded("a", "b", "c", "d", "e", host=host)
     assert not of(scene.push("a", "b", weight), Release)
     return scene
-
-
-def records(effects: Effects) -> list[Entry]:
-    return [record.entry for record in of(effects, Record)]
 
 
 def require_credit(scene: Scene, pushes: int = 2) -> None:
@@ -49,7 +45,7 @@ def require_credit(scene: Scene, pushes: int = 2) -> None:
 def test_what_comes_back_is_mixed_back_at_the_next_step(weight: int, accepted: int) -> None:
     scene, back = pushed(weight=weight), weight - accepted
     a = scene.peers["a"]
-    assert records(scene.tell("b", "a", Ack(1, accepted))) == records(scene.wake("a")) == []
+    assert of(scene.tell("b", "a", Ack(1, accepted)), Entry) == of(scene.wake("a"), Entry) == []
     assert a.account.weight == ONE - weight
     effects = scene.step("a")
     mixed = Reclaim(1, back / (ONE - accepted))
@@ -97,7 +93,7 @@ def test_until_its_values_are_back_nothing_else_is_done_about_a_share() -> None:
     assert not scene.tell("b", "a", Ack(1, HALF))
     effects = scene.tell("b", "a", Leave(True)) + scene.tell("b", "a", Query(9), incarnation=2)
     effects += scene.passes("a", 40.0)
-    assert not [entry for entry in records(effects) if entry.seq == 1]
+    assert not [entry for entry in of(effects, Entry) if entry.seq == 1]
     assert Reclaim(1, 0.5) in scene.step("a")
     assert scene.peers["a"].account.weight == ONE
     for peer in "cde":
@@ -109,7 +105,7 @@ def test_until_its_values_are_back_nothing_else_is_done_about_a_share() -> None:
 def test_a_share_that_the_network_refused_is_mixed_back_once(config: ProtocolConfig) -> None:
     scene = pushed(config)
     share = scene.mail[-1]
-    assert records(scene.unsent(share)) == records(scene.unsent(share)) == []
+    assert of(scene.unsent(share), Entry) == of(scene.unsent(share), Entry) == []
     assert Reclaim(1, 0.5) in scene.step("a")
 
 
@@ -135,7 +131,7 @@ def test_the_values_of_what_stays_stranded_are_let_go_in_the_end(config: Protoco
     assert scene.peers["a"].account.outstanding["b", 1].stranded
     # What comes back after that brings weight alone.
     effects = scene.tell("b", "a", Ack(1, 0))
-    assert records(effects) == [Entry(Kind.FOUND, 0, "b", 1, 1), settled(0).entry]
+    assert of(effects, Entry) == [Entry(Kind.FOUND, 0, "b", 1, 1), settled(0)]
     assert scene.peers["a"].account.weight == ONE
     assert not [e for e in scene.step("a") if isinstance(e, Reclaim | Release)]
 
@@ -147,7 +143,7 @@ def test_one_that_dies_again_after_that_is_stranded_as_before() -> None:
     assert not scene.peers["a"].account.outstanding["b", 1].stranded
     assert Release(1) not in long_stranded(scene)
     effects = scene.tell("b", "a", Query(9), incarnation=2)
-    assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in records(effects)
+    assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in of(effects, Entry)
 
 
 def test_what_one_that_has_left_sends_back_uses_up_no_credit_for_good() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Attach, Drop, Inspect, Record, Release, Send, Snapshot
+from rumor.gossip.effects.effects import Attach, Drop, Inspect, Release, Send, Snapshot
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
 from rumor.gossip.types import ShareId
@@ -118,7 +118,7 @@ def test_memory_that_one_considered_dead_may_still_read_is_never_used_again_nor_
     scene = shown()
     assert Release(1, abandoned=True) in scene.strand("a", "b")
     effects = scene.tell("b", "a", body)
-    assert Record(Entry(Kind.FOUND, 0, "b", 1, 1)) in effects
+    assert Entry(Kind.FOUND, 0, "b", 1, 1) in effects
     assert settled(accepted) in effects
     assert not of(effects, Release) and not scene.sent(effects, Chunk)
     assert scene.peers["a"].account.weight == ONE - accepted

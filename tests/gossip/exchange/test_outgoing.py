@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Record, Release, Send, Snapshot
+from rumor.gossip.effects.effects import Release, Send, Snapshot
 from rumor.gossip.effects.events import PushSkipped
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
@@ -138,8 +138,8 @@ def test_what_is_stranded_at_a_peer_that_left_is_asked_for_but_counts_as_strande
 def test_escrow_toward_a_life_is_written_off_when_a_later_one_has_left_unseen() -> None:
     scene = pushed()
     gone = member("b", Phase.LEFT, incarnation=2)
-    assert not of(scene.says("a", member("c"), gone), Record), "hearsay"
-    assert Record(Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1)) in scene.says("a", gone)
+    assert not of(scene.says("a", member("c"), gone), Entry), "hearsay"
+    assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in scene.says("a", gone)
 
 
 def unanswered() -> Scene:

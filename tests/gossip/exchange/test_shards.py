@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Mix, Record, Snapshot
+from rumor.gossip.effects.effects import Mix, Snapshot
 from rumor.gossip.effects.events import Joined, PushSkipped, ShareRefused
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import RemoteProtocolError
@@ -77,7 +77,7 @@ def test_so_many_shards_go_with_every_push_each_with_half_of_its_weight() -> Non
     assert pushed(effects) == [(0, ONE // 2), (1, ONE // 2)]
     assert [push.round for push in scene.sent(effects, Push)] == [0, 0]
     assert of(effects, Snapshot) == [Snapshot(1, "x"), Snapshot(2, "x", shard=1)]
-    assert Record(Entry(Kind.PUSHED, ONE // 2, "b", 1, 1, shard=1)) in effects
+    assert Entry(Kind.PUSHED, ONE // 2, "b", 1, 1, shard=1) in effects
     assert weights(scene, "a") == [ONE // 2, ONE // 2, ONE]
     scene.deliver()
     mixed = of(scene.step("b", trained=False), Mix)
@@ -142,10 +142,10 @@ def test_answers_and_questions_are_about_their_own_shard_only() -> None:
     scene = founded()
     scene.act("a", lambda context: context.push_shards("b", {0: 5, 1: 5}))
     effects = receive(scene, "b", "a", Ack(1, 0), shard=1)
-    assert Record(Entry(Kind.SETTLED, 0, "b", 1, 1, shard=1)) in effects
+    assert Entry(Kind.SETTLED, 0, "b", 1, 1, shard=1) in effects
     assert [len(account.outstanding) for account in scene.peers["a"].accounts] == [1, 0, 0]
     effects = receive(scene, "a", "b", Query(1), shard=2)
-    assert Record(Entry(Kind.ACCEPTED, 0, "a", 1, 1, shard=2)) in effects
+    assert Entry(Kind.ACCEPTED, 0, "a", 1, 1, shard=2) in effects
     receive(scene, "a", "b", a_push(), frame_bytes=64)
     assert scene.peers["b"].staged == 1
 
@@ -176,7 +176,7 @@ def test_a_leaver_hands_every_shard_on_or_burns_every_shard() -> None:
     scene.mix_all("b")
     scene.deliver()
     assert scene.peers["a"].done and weights(scene, "b") == [2 * ONE] * 3
-    burned = [record.entry for record in of(scene.leave("b"), Record)]
+    burned = of(scene.leave("b"), Entry)
     assert burned == [Entry(Kind.BURNED, 2 * ONE, shard=shard) for shard in range(3)]
 
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from rumor.gossip.effects.effects import Record
 from rumor.gossip.effects.events import PeerDied
-from rumor.gossip.effects.ledger import Kind
+from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.weight import ONE
 from rumor.gossip.wire.messages import Ack, Hello, Leave, Phase, Push
 
@@ -130,7 +129,7 @@ def test_weight_is_burned_only_where_nobody_is_left() -> None:
     assert heirs(scene) == ["c"]
     for word in (Leave(True), Ack(1, 0)):
         effects += scene.tell("c", "a", word)
-    entries = [record.entry for record in of(effects, Record)]
+    entries = of(effects, Entry)
     assert [entry.weight for entry in entries if entry.kind is Kind.BURNED] == [ONE]
     assert scene.peers["a"].done
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Reclaim, Record
+from rumor.gossip.effects.effects import Reclaim
 from rumor.gossip.effects.events import Joined, PeerRefused, ShareRefused, SwarmGivenUp
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.weight import ONE
@@ -130,9 +130,9 @@ def test_escrow_of_a_swarm_that_was_given_up_is_burned_when_it_comes_back(exact:
     assert SwarmGivenUp() not in scene.says("a", member("b"), swarm=OTHER_ANCHOR), "it is open"
     scene.strand("a", "c")
     effects = scene.says("a", member("b"), swarm=OTHER_ANCHOR)
-    assert SwarmGivenUp() in effects and Record(Entry(Kind.BURNED, ONE // 2)) in effects
+    assert SwarmGivenUp() in effects and Entry(Kind.BURNED, ONE // 2) in effects
     effects = scene.tell("c", "a", Ack(1, ONE // 8), swarm=ANCHOR)
-    assert Record(Entry(Kind.BURNED, ONE // 2 - ONE // 8)) in effects
+    assert Entry(Kind.BURNED, ONE // 2 - ONE // 8) in effects
     assert not of(scene.step("a", trained=False), Reclaim)
     account = scene.peers["a"].account
     assert (account.weight, account.burned) == (0, ONE - ONE // 8)
@@ -151,7 +151,7 @@ def test_a_share_under_way_to_one_that_gives_its_swarm_up_is_waited_for_no_longe
     scene = Scene(config).founded()
     scene.push("a", "b", ONE // 2)
     effects = scene.says("a", member("b", heartbeat=9), swarm=OTHER_ANCHOR)
-    assert Record(Entry(kind, 0, "b", 1, 1)) in effects
+    assert Entry(kind, 0, "b", 1, 1) in effects
     assert SwarmGivenUp() not in effects
     # What it accepted before still counts.
     scene.tell("b", "a", Ack(1, accepted), swarm=OTHER_ANCHOR)

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from rumor.gossip.effects.effects import Halt, Record
+from rumor.gossip.effects.effects import Halt
 from rumor.gossip.effects.events import (
     PeerDied,
     PeerMet,
@@ -12,14 +12,14 @@ from rumor.gossip.effects.events import (
     PeerSuspected,
     StaleIncarnation,
 )
-from rumor.gossip.effects.ledger import Kind
+from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.wire.messages import Hello, Phase, Query
 
 from ..scene import ANCHOR, BRIEF, OTHER_ANCHOR, Effects, Scene, hello, letters, member, of, to
 
 
 def written(effects: Effects, kind: Kind) -> list[int]:
-    return [e.entry.weight for e in of(effects, Record) if e.entry.kind is kind]
+    return [e.weight for e in of(effects, Entry) if e.kind is kind]
 
 
 def test_a_silent_peer_is_asked_before_it_is_considered_dead() -> None:

@@ -8,9 +8,9 @@ from math import ceil, log2
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Mix, Record, Snapshot
+from rumor.gossip.effects.effects import Mix, Snapshot
 from rumor.gossip.effects.events import Joined, ShareRefused
-from rumor.gossip.effects.ledger import Kind
+from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.join import NEWCOMERS_MAX
 from rumor.gossip.types import ShareId
@@ -319,7 +319,7 @@ def test_so_many_newcomers_are_given_a_copy_at_a_time() -> None:
     for index in range(200):
         scene.says("a", member(f"n{index}", Phase.JOINING, host=HERE))
         scene.tell(f"n{index}", "a", Ask())
-    records = of(scene.step("a"), Record)
-    assert len([r for r in records if r.entry.kind is Kind.PUSHED]) == NEWCOMERS_MAX
-    assert not of(scene.step("a"), Record)
+    records = of(scene.step("a"), Entry)
+    assert len([r for r in records if r.kind is Kind.PUSHED]) == NEWCOMERS_MAX
+    assert not of(scene.step("a"), Entry)
     assert scene.peers["a"].state.weight >= ONE >> (NEWCOMERS_MAX + 1)

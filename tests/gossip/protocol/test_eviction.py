@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Meet, Part, Record
+from rumor.gossip.effects.effects import Meet, Part
 from rumor.gossip.effects.events import PeerMet, ViewFull
-from rumor.gossip.effects.ledger import Kind
+from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.protocol import anti_entropy
 from rumor.gossip.wire.messages import Member, Query
 
-from ..scene import Effects, Scene, member
+from ..scene import Effects, Scene, member, of
 
 NARROW = ProtocolConfig(suspect_s=4.0, dead_s=10.0, members_max=4)
 
@@ -72,7 +72,7 @@ def test_nobody_is_forgotten_with_whom_weight_is_to_be_settled() -> None:
     assert scene.peers["a"].account.outstanding["b", 1].stranded
     assert "b" in known(scene) and len(known(scene)) == 3
     effects = scene.tell("b", "a", Query(9), incarnation=2)
-    assert Kind.WRITTEN_OFF in [e.entry.kind for e in effects if isinstance(e, Record)]
+    assert Kind.WRITTEN_OFF in [e.kind for e in of(effects, Entry)]
 
 
 def test_a_full_view_takes_nobody_in_and_says_so_once() -> None:

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from rumor.gossip.config import ProtocolConfig
-from rumor.gossip.effects.effects import Attach, Combine, Record, Snapshot, Stage
+from rumor.gossip.effects.effects import Attach, Combine, Snapshot, Stage
 from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import ConfigError, LocalProtocolError
@@ -50,7 +50,7 @@ def test_two_registers_are_one_share_with_one_escrow() -> None:
     scene = table()
     effects = scene.act("a", push_pair)
     assert of(effects, Snapshot) == [Snapshot(1, PAIR, Form(registers=2))]
-    assert of(effects, Record) == [Record(Entry(Kind.PUSHED, ONE // 2, "b", 1, 1))]
+    assert of(effects, Entry) == [Entry(Kind.PUSHED, ONE // 2, "b", 1, 1)]
     (push,) = scene.sent(effects, Push)
     # 4 numbers, and padding up to a cache line, twice
     assert push.form == Form(registers=2) and push.size_bytes == 128

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
-from rumor.gossip.effects.effects import Record
 from rumor.gossip.effects.events import (
     PeerDied,
     PeerLeft,
@@ -136,9 +135,9 @@ def test_links_say_what_has_passed() -> None:
     world = World()
     world.live = [trains("p0"), trains("p1")]
     counters = world.counters
-    counters.count(Record(Entry(Kind.PUSHED, ONE // 4, "p0", 1, 1)))
-    counters.count(Record(Entry(Kind.PUSHED, ONE // 4, "p1", 1, 2)))
-    counters.count(Record(Entry(Kind.SETTLED, 0, "p1", 1, 2)))
+    counters.count(Entry(Kind.PUSHED, ONE // 4, "p0", 1, 1))
+    counters.count(Entry(Kind.PUSHED, ONE // 4, "p1", 1, 2))
+    counters.count(Entry(Kind.SETTLED, 0, "p1", 1, 2))
     counters.link("p0").bytes_sent += 100
     counters.link("stranger").bytes_sent += 999
     link = counters.link("p1")

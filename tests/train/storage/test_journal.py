@@ -17,7 +17,6 @@ from rumor.gossip.effects.effects import (
     Effect,
     Mix,
     Reclaim,
-    Record,
     Send,
     Snapshot,
     Wait,
@@ -214,7 +213,7 @@ def test_what_led_to_a_message_is_on_disk_before_the_message_leaves(tmp_path: Pa
     journal.decided([Send(letter(Ack(1, 5)))], 7)
     assert read(tmp_path / "j") == ([STEP], False)
     journal.called(STEP, 2.0)
-    journal.decided([Record(LedgerEntry(Kind.FOUNDED, 7))], 7)
+    journal.decided([LedgerEntry(Kind.FOUNDED, 7)], 7)
     assert read(tmp_path / "j")[0][-1] == Decided(7, "")
     journal.close()
     journal.close()

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ....gossip.effects.effects import Effect, Record
+from ....gossip.effects.effects import Effect
 from ....gossip.effects.events import NO_MEMORY, Event, PushSkipped, ShareMixed, ShareRefused
-from ....gossip.effects.ledger import Kind
+from ....gossip.effects.ledger import Entry, Kind
 from ....gossip.types import Incarnation, PeerId
 from ....gossip.wire.codec import Buffer
 from ....gossip.wire.messages import Envelope, Hello, Leave
@@ -104,14 +104,14 @@ class Counters:
     def count(self, effect: Effect | Event) -> None:
         """Count one effect."""
         match effect:
-            case Record(entry) if entry.kind is Kind.PUSHED:
+            case Entry(kind=Kind.PUSHED) as entry:
                 # A share that is only shown to readers has no weight, and is not a push.
                 if entry.weight:
                     self.pushes += 1
                     self.link(entry.peer).pushes += 1
                 else:
                     self._shown.add((entry.peer, entry.incarnation, entry.shard))
-            case Record(entry) if entry.kind is Kind.SETTLED and entry.weight == 0:
+            case Entry(kind=Kind.SETTLED, weight=0) as entry:
                 receiver = entry.peer, entry.incarnation, entry.shard
                 if receiver not in self._shown:
                     self.refusals += 1

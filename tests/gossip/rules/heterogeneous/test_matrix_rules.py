@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rumor.gossip.effects.effects import Effect, Record, Snapshot
+from rumor.gossip.effects.effects import Effect, Snapshot
 from rumor.gossip.effects.events import Event, ShareRefused
 from rumor.gossip.effects.ledger import Entry, Kind
 from rumor.gossip.errors import ConfigError
@@ -50,8 +50,8 @@ def pushed(rule: Callable[[], Rule]) -> tuple[set[Form], int]:
     def look(worker: Worker, effect: Effect | Event) -> None:
         if isinstance(effect, Snapshot):
             forms.add(effect.form)
-        elif isinstance(effect, Record) and effect.entry.kind is Kind.PUSHED:
-            escrows.append(effect.entry)
+        elif isinstance(effect, Entry) and effect.kind is Kind.PUSHED:
+            escrows.append(effect)
         carried(worker, effect)
 
     crowd.swarm.carried = look  # type: ignore[method-assign]
