@@ -61,7 +61,7 @@ class ProtocolConfig(ShareSettings):
 
     bandwidth_bytes_s: float | None = _positive(
         None,
-        "What this peer may send, bytes per second; pushes beyond that are skipped, not queued.",
+        "Most bytes per second that this peer sends; further pushes are skipped, not queued.",
         otherwise="as much as there is",
     )
 
@@ -146,7 +146,7 @@ class ProtocolConfig(ShareSettings):
         low=1,
     )
 
-    seek_s: float = _positive(0.2, "Between two HELLOs to an address while no swarm is found.")
+    seek_s: float = _positive(0.2, "Time between two HELLOs to an address while no swarm is found.")
 
     found_s: float = _positive(
         5.0, "How long newcomers that see only one another look for a holder before one founds."

@@ -179,7 +179,7 @@ class Exchange:
     """Exchange a register with a segment that all processes of this machine share, atomically.
 
     ``d = register - segment; register -= taken * d; segment += given * d``. The first process
-    creates the segment, equal to its register; it disappears with the last that exchanged with it.
+    creates the segment, equal to its register; it disappears with the last of those that use it.
     """
 
     register: str

@@ -128,7 +128,7 @@ class Audit:
 
     founded: int
     held: int
-    """Weight of peers that are alive, or ended in good order."""
+    """Weight of peers that are alive, or that ended properly."""
     in_flight: int
     """Weight in escrow of such peers, not accepted yet."""
     stranded: int
@@ -150,7 +150,7 @@ class Audit:
 def audit(accounts: Iterable[Account], dead: Collection[Life] = ()) -> Audit:
     """Account for all weight that was ever founded.
 
-    An escrow is in flight, stranded, burned or dead as far as no receiver's account accepted it.
+    The part of an escrow that no receiver has accepted is in flight, stranded, burned or dead.
 
     Args:
         accounts: One account for each shard of each incarnation of each peer, including dead ones.

@@ -279,7 +279,7 @@ class Outbox:
         transfer.is_unanswered = transfer.questions >= EXCUSED_AFTER
 
     def _ask_gone(self, transfer: OutgoingTransfer, now: float, _: int) -> None:
-        # Without a timeout, since nobody notices the silence of a peer that is no member.
+        # Without a timeout: once the receiver is not a member, its silence says nothing.
         transfer.questions += 1
         self._log.send(transfer.peer, transfer.incarnation, Query(transfer.offer.seq))
 

@@ -1,6 +1,6 @@
 """Joining: a peer founds a swarm, or becomes a copy of a donor in one.
 
-A peer without seed addresses founds at once, and in a roll call when all founders are there. If
+A peer without seed addresses founds at once, or after a roll call once all founders are there. If
 newcomers find only each other, the one with the smallest id founds. After a longer wait, so does a
 peer that returns with a checkpoint: swarms founded twice from one anchor are one swarm.
 

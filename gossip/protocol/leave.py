@@ -33,10 +33,11 @@ __all__ = ["STOPPED", "Agreement", "Leaving", "Stops", "widest_distance"]
 _PUSHED: Final = 1
 _SKETCHED: Final = 2
 
-# Factor on the tolerance: three standard deviations of a sketch's distance from that of models.
+# Factor on the tolerance: room for three standard deviations of a sketched relative distance.
 _MARGIN: Final = 0.75
 
-# Peers give up after so many rounds without a decrease of the distance below that fraction.
+# Peers give up after this many rounds, none of which brought the distance below this fraction of
+# the best one so far.
 _ROUNDS_IN_VAIN_MAX: Final = 8
 _GAIN: Final = 0.9
 

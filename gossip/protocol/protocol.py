@@ -202,7 +202,7 @@ class Protocol:
     ) -> list[Effect | Event]:
         """Found a swarm if this peer has neither seeds nor other founders, else look for one.
 
-        One that is *returning* has the anchor: if it stays alone, it founds its swarm anew.
+        A *returning* peer has the anchor: if it stays alone, it founds its swarm anew.
         """
         if self.phase is Phase.SEEKING:
             self.state.founders = founders
@@ -304,8 +304,8 @@ class Protocol:
     def read(self, now: float, peer: PeerId = "") -> list[Effect | Event]:
         """Ask for the model of *peer*, for reading only; empty to stop reading.
 
-        What has arrived stays staged until another peer is asked. Meanwhile this peer shows its own
-        model to readers: values must not change.
+        Shares that have arrived stay staged until another peer is asked. Meanwhile this peer shows
+        its own model to readers, so its values must not change.
         """
         self.reading.read(peer)
         if self.phase in (Phase.TRAINING, Phase.FINISHED):

@@ -96,7 +96,7 @@ class State:
     rooted: bool = False
     """True if a share of this swarm was ever accepted, by this peer or from it."""
     swarm_is_rooted: bool = False
-    """The same for another member, by its own account."""
+    """True if another member says so of itself."""
     returning: set[PeerId] = field(default_factory=set)
     """Newcomers that belonged to this swarm before."""
     is_stale: bool = False
@@ -114,7 +114,7 @@ class State:
     called_s: float | None = None
     founders: int = 1
     may_close: bool | None = None
-    """As `RuleContext.may_close` says."""
+    """The rule's last answer, see `RuleContext.may_close`."""
     rests: bool = False
     is_full: bool = False
     """True if memory has no room for another share, by the latest report."""

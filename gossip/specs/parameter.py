@@ -146,7 +146,7 @@ class Parameter:
         }
 
     def read(self, text: str) -> Value:
-        """Parse a value; raise ConfigError if the text is none."""
+        """Parse a value; raise ConfigError if the text is not valid."""
         try:
             value = self.convert(text) if self.convert else _read(self.kind, text)
             if text and self._is_in_range(value):

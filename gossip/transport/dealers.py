@@ -57,7 +57,7 @@ class _Dealer:
 
 
 class Dealers:
-    """The sockets to all dialled places; each is registered with the poller while it is open."""
+    """The sockets to all dialed places; each is registered with the poller while it is open."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class Dealers:
             if not self._is_crowded:
                 self._is_crowded = True
                 _log.warning(
-                    "no further neighbor can be dialled (%s): %d places are, for which there are "
+                    "no further neighbor can be dialed (%s): %d places are, for which there are "
                     "two sockets each; allow this process more open files (ulimit -n)",
                     reason(error),
                     len(self._ways),

@@ -24,7 +24,7 @@ class Received(Protocol):
     key: bytes
     """Public key of the machine that sent it; empty without keys."""
     place: str
-    """The place dialled by its socket; empty on the bound socket."""
+    """The place dialed by its socket; empty on the bound socket."""
 
     @property
     def more(self) -> bool:

@@ -1,6 +1,6 @@
 """ZeroMQ sockets of one peer: multipart messages out and in, through bounded queues.
 
-One ROUTER is bound; each address is dialled by two DEALERs, one for control and one for bulk,
+One ROUTER is bound; each address is dialed by two DEALERs, one for control and one for bulk,
 because a message waits behind all earlier ones on its connection. A peer that only dials out is
 answered on the connection of its own messages.
 """
@@ -78,7 +78,7 @@ class Transport:
         self._reached: dict[tuple[PeerId, bool], str] = {}
         # The route of each peer's last message, for answers; by whether the message was bulk.
         self._routes: dict[PeerId, dict[bool, Route]] = {}
-        # The place at which each dialled peer answered, which may differ from its own addresses.
+        # The place at which each dialed peer answered, which may differ from its own addresses.
         self._heard_at: dict[PeerId, str] = {}
         self.malformed = 0
         """Messages dropped for having too many parts."""
@@ -128,7 +128,7 @@ class Transport:
 
     def meet(self, peer: PeerId, addresses: Sequence[str]) -> None:
         """Connect to *peer*, or update its connections if its addresses have changed."""
-        # An address that cannot be dialled does no harm; names are resolved in the background.
+        # An address that cannot be dialed does no harm; names are resolved in the background.
         before = self._peers.get(peer, ())
         self._peers[peer] = tuple(filter(self._is_dialable, addresses))
         for address in self._peers[peer]:
@@ -190,7 +190,7 @@ class Transport:
     def send(self, peer: PeerId, parts: Sequence[Buffer], *, bulk: bool) -> bool:
         """Send to a peer, without waiting; False if the network refused, so that it can never
         arrive."""
-        # Where it was last reached, or else at its other addresses.
+        # First the place where it was last reached, then its other addresses.
         addresses = self._peers.get(peer, ())
         places = [place for address in addresses for place in self._dialled(address)]
         # Alternating between two places that work would change the order of messages.
@@ -308,7 +308,7 @@ class Transport:
             return False
         route = routes.get(bulk)
         if route is None:
-            # If a dialled connection was open before, it is full now or will reopen in a moment.
+            # If a dialed connection was open before, it is full now or will reopen in a moment.
             # Sending bulk here instead would delay control.
             if (peer, bulk) in self._reached:
                 return False
@@ -319,7 +319,7 @@ class Transport:
         # It answered elsewhere than at its own addresses: behind a router that translates them, or
         # if its name resolves to another machine there.
         place = self._heard_at.get(peer)
-        # A place that was dismissed meanwhile is not dialled again.
+        # A place that was dismissed meanwhile is not dialed again.
         if place is None or place not in self._ways:
             return False
         self._ways.open(place, bulk=True)

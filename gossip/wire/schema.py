@@ -170,7 +170,7 @@ class Schema:
 
     def shard_bounds(self, shard: int) -> tuple[int, int]:
         """Return where a shard begins and ends in the vector, in bytes; whole cache lines."""
-        # Of scattered shards, in the order in which lines were drawn.
+        # The bounds of scattered shards count lines in the order in which they were drawn.
         n_lines = self.share_bytes // ALIGNMENT_BYTES
         start, stop = n_lines * shard // self.shards, n_lines * (shard + 1) // self.shards
         return start * ALIGNMENT_BYTES, stop * ALIGNMENT_BYTES
@@ -214,7 +214,7 @@ class Schema:
 
     @cached_property
     def _drawn(self) -> NDArray[Any]:
-        # The same order at every peer.
+        # The seed is fixed, so that the order is the same at every peer.
         return stream(0, "swarm", f"shards:{self.shards}").permutation(
             np.arange(self.share_bytes // ALIGNMENT_BYTES, dtype=np.int32)
         )

@@ -24,7 +24,7 @@ __all__ = ["FAMILIES", "forget_files", "read_graph"]
 
 
 def read_graph(path: Path) -> Built:
-    """Read a graph whose nodes are in the order of their names, weighed by degrees.
+    """Read a graph whose nodes are in the order of their names, weighted by degrees.
 
     Args:
         path: ``.graphml``, ``.gexf``, networkx's node-link ``.json``, or ``.edgelist`` with lines
@@ -147,7 +147,7 @@ FAMILIES: Mapping[str, Family] = {
         parameters=(Parameter(name="path", kind=str, form="a graph file"),),
         size=lambda values: len(read_graph(_path(values)).names),
         live=_live_file,
-        fallback="edges among those who live, weighed by degrees; parts that fall away, and "
+        fallback="edges among live peers, weighted by degrees; parts that are cut off, and "
         "peers that the file does not know, are joined in a ring through their first ids",
         candidates=None,
     ),

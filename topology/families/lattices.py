@@ -316,7 +316,7 @@ FAMILIES: Mapping[str, Family] = {
         needs="needs n = rows x cols",
     ),
     "torus": Family(
-        summary="rows and columns that close to rings",
+        summary="rows and columns that wrap around",
         source="Vogels et al., NeurIPS 2022",
         build=_build_torus,
         layout="grid",

@@ -264,8 +264,8 @@ FAMILIES: Mapping[str, Family] = {
         limits={"d": -1},
         live=lambda site, values: random_regular_live(site, whole(values, "d")),
         fallback="d/2 random cycles in the order of hashed ids, at least one, and a matching "
-        "for odd d (Law and Siu 2003): two peers have a neighbor less where cycles share a "
-        "link, and one where the matching leaves it over",
+        "for odd d (Law and Siu 2003): two peers have one neighbor less where cycles share a "
+        "link, and so has a peer that the matching leaves out",
         candidates=counts("d"),
         needs="needs n x d to be even",
     ),
@@ -309,7 +309,7 @@ FAMILIES: Mapping[str, Family] = {
         limits={"m": -1},
         live=lambda site, values: scale_free_live(site, whole(values, "m")),
         fallback="peers come in the order of their hash and choose earlier ones with the "
-        "probability that the model has in the mean",
+        "probability that they have on average in the model",
         candidates=counts("m"),
     ),
 }

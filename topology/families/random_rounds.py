@@ -186,7 +186,7 @@ FAMILIES: Mapping[str, Family] = {
         candidates=counts("m", 2, more=1),
     ),
     "epidemic": Family(
-        summary="s random targets each round, everybody hears from s (EL-Oracle)",
+        summary="s random targets each round, and each node hears from s (EL-Oracle)",
         source="de Vos et al., NeurIPS 2023",
         build=lambda site, values: epidemic(site.n, whole(values, "s"), site.seed),
         layout="circle",
@@ -196,7 +196,7 @@ FAMILIES: Mapping[str, Family] = {
         candidates=counts("s"),
     ),
     "epidemic-local": Family(
-        summary="s targets that each node draws alone; receivers average what came (EL-Local)",
+        summary="s targets that each node draws alone; receivers average what arrives (EL-Local)",
         source="de Vos et al., NeurIPS 2023",
         build=lambda site, values: LocalEpidemic(
             n=site.n, seed=site.seed, s=min(whole(values, "s"), site.n - 1)

@@ -226,7 +226,7 @@ class ElasticRounds:
                     self._owe(context, share)
         for peer, incarnation in tuple(self._owed.items()):
             fate = self._fate(context, peer, incarnation)
-            # A peer considered dead may still be waiting, and so may one that is not known yet, or
+            # A dead peer may still be waiting, and so may a peer that is not known yet, or
             # only by an earlier incarnation.
             if fate == "died" or context.table.incarnation(peer) < incarnation:
                 continue

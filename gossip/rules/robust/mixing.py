@@ -37,7 +37,7 @@ class RobustMixing:
 
     def __init__(self, spec: str) -> None:
         self._filter = parse_robust(spec)
-        # By shard and peer: distance of the last share, and number of shares, older ones for less.
+        # By shard and peer: distance of the last share, and a count in which older shares fade.
         self._votes: dict[tuple[int, PeerId], float] = {}
         self._counts: dict[tuple[int, PeerId], float] = {}
 

@@ -77,7 +77,7 @@ class Key:
 
     @classmethod
     def generate(cls, name: str) -> Self:
-        """Generate a random key; raise ConfigError if *name* is no valid pattern."""
+        """Generate a random key; raise ConfigError if *name* is not a valid pattern."""
         if not is_pattern(name):
             raise ConfigError(
                 f"no peer can be called {name!r}: use letters, digits, '.', '_' and '-', with '*' "

@@ -115,7 +115,7 @@ class Roster:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a roster from a file; raise ConfigError if it is none."""
+        """Read a roster from a file; raise ConfigError if it is not a valid one."""
         try:
             with path.open("rb") as file:
                 text = file.read(ROSTER_BYTES_MAX + 1)

@@ -161,7 +161,7 @@ def test_too_few_files_for_all_neighbors_are_said_once(
         for index, address in enumerate(GHOSTS):
             crowded.meet(f"q{index}", [address])
     (record,) = caplog.records
-    assert "no further neighbor can be dialled" in record.getMessage()
+    assert "no further neighbor can be dialed" in record.getMessage()
     assert "ulimit -n" in record.getMessage()
 
 
