@@ -12,7 +12,7 @@ from ...gossip.config import ProtocolConfig
 from ...gossip.errors import DecodeError, IncompatiblePeer
 from ...gossip.transport.addresses import parse_address, split_address
 from ...gossip.transport.keys.keyring import Keyring
-from ...gossip.wire.messages import Hello, Member, Phase
+from ...gossip.wire.messages import Member, Phase
 from ...gossip.wire.schema import Schema
 from ..runtime.search import bare_address
 from .probe import LinkProbe, Probe
@@ -97,11 +97,10 @@ def diagnose(
                 why = f"it trains another model: {difference}"
                 advice = "give the same task and options here as there"
                 found.findings.append(Finding("model", why, advice))
-            answer = probe.hello(theirs)
-        assert isinstance(answer.body, Hello)
-        found.peer, found.swarm, known = answer.source, answer.swarm.hex(), answer.body.members
-        found.members = tuple(m for m in known if Phase.JOINING < m.phase < Phase.LEFT)
-        found.findings.extend(_obstacles_inside(known, fixed_rule))
+            answer, hello = probe.hello(theirs)
+        found.peer, found.swarm = answer.source, answer.swarm.hex()
+        found.members = tuple(m for m in hello.members if Phase.JOINING < m.phase < Phase.LEFT)
+        found.findings.extend(_obstacles_inside(hello.members, fixed_rule))
     except RumorError as error:
         found.findings.append(_unanswered(error, place, keyring, timeout_s))
     return found
@@ -153,7 +152,8 @@ def _obstacle(place: str, keyring: Keyring | None, timeout_s: float) -> Finding 
     """Return what keeps the newcomer, with or without keys, from connecting to a peer there."""
     host, port = split_address(place)
     try:
-        connection = socket.create_connection((host, int(port)), timeout_s)
+        with socket.create_connection((host, int(port)), timeout_s) as connection:
+            mechanism = _mechanism(connection)
     except (socket.gaierror, UnicodeError) as error:
         why = f"the name {host} does not resolve ({getattr(error, 'strerror', error)})"
         return Finding("name", why, "correct the name, or give the machine's IP address")
@@ -171,16 +171,13 @@ def _obstacle(place: str, keyring: Keyring | None, timeout_s: float) -> Finding 
     except OSError as error:
         why = f"{host} cannot be reached from this machine ({error.strerror or error})"
         return Finding("unreachable", why, "check the route, and the firewalls that may refuse")
-    with connection:
-        mechanism = _mechanism(connection)
-    has_keys, wants_keys = mechanism == "CURVE", keyring is not None
     if not mechanism:
         why = "what listens there is not a peer, or one that is stopped"
         return Finding("foreign", why, _FOREIGN)
-    if has_keys and not wants_keys:
+    if mechanism == "CURVE" and keyring is None:
         advice = "give --key and --roster: `rumor keys make` makes a key, the owner lets it in"
         return Finding("keys", "its swarm has keys, and this peer would have none", advice)
-    if wants_keys and not has_keys:
+    if mechanism != "CURVE" and keyring is not None:
         advice = "leave out --key and --roster, or give them to all its peers"
         return Finding("keys", "it has no keys, and this peer would have some", advice)
     return None

@@ -7,7 +7,7 @@ everything is bounded.
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, Self, cast
@@ -92,10 +92,6 @@ class _Answers:
         while len(self._recent) > 2 and status.uptime_s - self._recent[1][0] >= _WINDOW_S:
             self._recent.popleft()
 
-    def forget_rates(self) -> None:
-        """Report no rates until another answer has arrived."""
-        self._recent = deque([self._recent[-1]])
-
     def rate(self, count: Any) -> float | None:
         """Return the growth of a count per second; None after a single answer."""
         (since_s, first), (until_s, last) = self._recent[0], self._recent[-1]
@@ -114,6 +110,9 @@ class _Answers:
 
     def view(self, others: PeerView | None, now: float, *, is_there: bool) -> PeerView:
         """Summarize the peer by its own report, and unless it *is_there* by that of the others."""
+        if not is_there:
+            # Rates of the past would be wrong now.
+            self._recent = deque([self._recent[-1]])
         status, view = self.status, _entry(self.status.me)
         state, step = view.state, view.step
         if is_there:
@@ -189,21 +188,22 @@ def _as_reported(sightings: Sequence[Sighting]) -> PeerView:
 
 @dataclass(slots=True, eq=False)
 class _Target:
-    """A member, or an address, to query; what is of this poll, and the misses before it."""
+    """A member, or an address, to query; the rest of this poll, and its answers so far."""
 
     places: tuple[str, ...]
-    """Addresses, tried in turn; the first that answers is kept."""
+    """Addresses, tried in turn; the first that answers is kept. Empty once it is given up."""
     asker: str
     """Name of the observer toward this target alone, so that it cannot answer for another."""
     id: PeerId = ""
     """Id of the expected peer; empty for any."""
+    answers: _Answers | None = None
+    misses: int = 0
+    """Number of queries in a row without an answer, with that of this poll; a poll waits only for
+    targets with one."""
     is_sent: bool = False
-    has_answered: bool = False
     wants_members: bool = False
     pages: list[Sighting] = field(default_factory=list)
     """Its list of other members, as far as it has arrived."""
-    misses: int = 0
-    """Number of queries in a row without an answer; a poll waits only for members without any."""
 
     @property
     def last(self) -> PeerId:
@@ -238,7 +238,6 @@ class Observer:
         self._targets: list[_Target] = []
         for places in self._seeds:
             self._add(places)
-        self._peers: dict[PeerId, _Answers] = {}
         self._events = _Events()
         self._turn = 0
         self._swarm = self._schema = b""
@@ -262,23 +261,23 @@ class Observer:
         """
         self._begin()
         # The very first answer may need a name to be resolved and a handshake.
-        give_up_s = self._clock() + (timeout_s if self._peers else max(timeout_s, 5.0))
+        give_up_s = self._clock() + (timeout_s if self._schema else max(timeout_s, 5.0))
         while True:
             for target in self._targets:
                 target.is_sent = target.is_sent or self._send(target)
             # If no member answered the last poll, one answer is enough.
-            is_done = any(target.has_answered for target in self._targets) and all(
-                target.has_answered or target.misses for target in self._targets
-            )
+            misses = {target.misses for target in self._targets}
+            is_done = 0 in misses and 1 not in misses
             if is_done or (rest_s := give_up_s - self._clock()) <= 0:
                 break
             for received in self._transport.poll(min(rest_s, _NAP_S)):
                 self._take(received)
-        for target in self._targets:
-            target.misses = 0 if target.has_answered else target.misses + 1
-        if not self._peers:
+        if not self._schema:
             raise TransportError(why_silent(self._transport, self._seeds[0]))
-        return self._view()
+        others = self._as_others_report()
+        if 0 in misses:
+            self._forget_gone(others)
+        return self._view(others)
 
     def probe(self, member: PeerView) -> Probe:
         """Return a probe of a member that has answered the last poll, at its address."""
@@ -299,28 +298,33 @@ class Observer:
         return next((target for target in self._targets if target.id == id), None)
 
     def _begin(self) -> None:
-        self._forget_gone()
+        if all(target.misses for target in self._targets):
+            # Whoever is back, or new, may listen at one of the given addresses.
+            known = {place for target in self._targets for place in target.places}
+            for places in self._seeds:
+                if not known & {*places}:
+                    self._add(places)
         self._turn += 1
         turns = math.ceil(len(self._targets) / _TELLERS)
         for number, target in enumerate(self._targets):
-            target.is_sent = target.has_answered = False
-            target.pages, target.wants_members = [], (number + self._turn) % turns == 0
+            target.misses += 1
+            target.is_sent, target.pages = False, []
+            target.wants_members = (number + self._turn) % turns == 0
 
     def _add(self, places: tuple[str, ...]) -> _Target:
         self._targets.append(_Target(places, asker_name(self._keyring)))
         return self._targets[-1]
 
     def _send(self, target: _Target) -> bool:
-        known = self._peers.get(target.id)
         body = Inquire(
-            events_after=0 if known is None else known.event,
+            events_after=0 if target.answers is None else target.answers.event,
             members=target.wants_members,
             members_after=target.last,
         )
         parts = encode(question(target.asker, body))
         sent = (self._transport.greet(place, parts) for place in target.places)
         # One that is silent may be reachable only at another of its addresses.
-        return any([*sent] if target.misses else sent)
+        return any([*sent] if target.misses > 1 else sent)
 
     def _take(self, received: Received) -> None:
         try:
@@ -337,38 +341,42 @@ class Observer:
         if not isinstance(status := envelope.body, Status):
             self.answers.append(envelope)
             return
-        # Of several targets that turn out to be one peer, one that has answered before stays.
-        twins = [t for t in self._targets if t.id == status.me.id and t is not target]
-        if any(not t.misses for t in twins):
-            self._targets.remove(target)
-            return
-        self._targets = [t for t in self._targets if t not in twins]
+        twin = self._target_of(status.me.id)
+        if twin is not None and twin is not target:
+            # Two targets have turned out to be one peer: one that answered the last poll stays.
+            if twin.misses <= 1:
+                self._targets.remove(target)
+                return
+            self._targets.remove(twin)
+            target.answers = twin.answers
+        elif twin is None:
+            # Its address may have been another peer's before.
+            target.answers = None
         if received.place in target.places:
             others = (place for place in target.places if place != received.place)
             target.places = (received.place, *others)
-        target.id, target.has_answered = status.me.id, True
+        target.id, target.misses = status.me.id, 0
         self._swarm, self._schema = envelope.swarm or self._swarm, envelope.schema
         self._record(target, status)
 
     def _record(self, target: _Target, status: Status) -> None:
-        id, life = status.me.id, status.me.incarnation
-        known = self._peers.get(id)
+        known, life = target.answers, status.me.incarnation
         if known is None or known.status.me.incarnation < life:
-            known = self._peers[id] = _Answers()
+            known = target.answers = _Answers()
         elif known.status.me.incarnation > life:
             return
         known.add(status, self._clock())
         for note in status.events:
             if note.number > known.event:
                 known.event = note.number
-                self._events.add(id, note, time.time() - note.ago_s)
+                self._events.add(target.id, note, time.time() - note.ago_s)
         if not target.wants_members:
             return
         before = target.last
         target.pages += status.members
         # Each page must start after the one before, or the pages might never end.
         if status.more and target.last > before and len(target.pages) < _KNOWN_MAX:
-            target.is_sent = target.has_answered = False
+            target.is_sent, target.misses = False, 1
         else:
             target.wants_members = False
             known.table, known.listed_s = tuple(target.pages), self._clock()
@@ -376,6 +384,7 @@ class Observer:
 
     def _discover(self, told: Iterable[Sighting]) -> None:
         known = {target.id: target for target in self._targets}
+        room = ASKED_MAX - sum(bool(target.places) for target in self._targets)
         for sighting in told:
             member = sighting.member
             if sighting.standing >= Standing.DEAD or not member.addresses:
@@ -383,76 +392,65 @@ class Observer:
             target = known.get(member.id)
             if target is not None:
                 fresh = tuple(a for a in member.addresses if a not in target.places)
-                if fresh and target.misses and not target.has_answered:
+                if fresh and target.misses > 1:
                     target.places = (*fresh, *target.places)[:8]
-            elif len(self._targets) < ASKED_MAX:
+            elif room > 0:
+                room -= 1
                 is_first = len(self._targets) < _TELLERS
                 target = known[member.id] = self._add(member.addresses)
-                target.id, target.wants_members = member.id, is_first
-                # A member that was given up before is not awaited again.
-                target.misses = 2 if member.id in self._peers else 0
+                target.id, target.misses, target.wants_members = member.id, 1, is_first
 
-    def _forget_gone(self) -> None:
-        """Stop querying members that have long been silent and that no other member names."""
-        if all(target.misses for target in self._targets):
-            # Whoever is back, or new, may listen at one of the given addresses.
-            known = {place for target in self._targets for place in target.places}
-            for places in self._seeds:
-                if not known & {*places}:
-                    self._add(places)
-            return
-        others = self._as_others_report()
+    def _forget_gone(self, others: Mapping[PeerId, PeerView]) -> None:
+        """Give up members that have long been silent and that no other member believes alive."""
         for target in [t for t in self._targets if t.misses >= _MISSES_MAX]:
-            if target.id not in others or others[target.id].is_gone:
+            if target.id in others and not others[target.id].is_gone:
+                continue
+            places, target.places = {*target.places}, ()
+            for place in places.difference(*(each.places for each in self._targets)):
+                # The connection stays open if anything arrived since the last call.
+                self._transport.dismiss(place)
+                self._transport.dismiss(place)
+            if target.id not in others:
                 self._targets.remove(target)
-                used = {place for each in self._targets for place in each.places}
-                for place in {*target.places} - used:
-                    # The connection stays open if anything arrived since the last call.
-                    self._transport.dismiss(place)
-                    self._transport.dismiss(place)
 
     def _as_others_report(self) -> dict[PeerId, PeerView]:
         """Return what members report about each other, by the latest report of each."""
         told: dict[PeerId, list[Sighting]] = {}
         # Lists are old next to the newest one: if nobody answers any more, all stay as they were.
-        newest_s = max((each.listed_s for each in self._peers.values()), default=0.0)
-        for teller, answers in self._peers.items():
+        known = {t.id: t.answers for t in self._targets if t.answers is not None}
+        newest_s = max((each.listed_s for each in known.values()), default=0.0)
+        for teller, answers in known.items():
             for sighting in answers.table if newest_s - answers.listed_s <= _TABLE_S else ():
                 id = sighting.member.id
                 if id != teller and (id in told or len(told) < _KNOWN_MAX):
                     told.setdefault(id, []).append(sighting)
         return {id: _as_reported(sightings) for id, sightings in told.items()}
 
-    def _view(self) -> SwarmView:
-        now, others = self._clock(), self._as_others_report()
-        shown = {*others, *(target.id for target in self._targets)}
-        self._peers = {id: self._peers[id] for id in sorted(shown & {*self._peers})}
-        answering = {t.id for t in self._targets if t.has_answered or t.misses <= 1}
-        there = [id for id in self._peers if id in answering]
-        for id in {*self._peers} - answering:
-            self._peers[id].forget_rates()
-        peers = others | {
-            id: answers.view(others.get(id), now, is_there=id in answering)
-            for id, answers in self._peers.items()
-        }
-        samples = [self._peers[id].status.sample for id in there]
+    def _view(self, others: Mapping[PeerId, PeerView]) -> SwarmView:
+        now, peers = self._clock(), dict(others)
+        known = {t.id: (t.answers, t.misses <= 1) for t in self._targets if t.answers is not None}
+        for id, (answers, is_there) in known.items():
+            peers[id] = answers.view(others.get(id), now, is_there=is_there)
+        there = [id for id, (_, is_there) in known.items() if is_there]
+        samples = [known[id][0].status.sample for id in there]
         for id, distance in zip(there, distances(samples), strict=True):
             peers[id] = replace(peers[id], distance=distance)
+        statuses = [answers.status for answers, _ in known.values()]
         return SwarmView(
             time_s=time.time(),
             swarm=self._swarm.hex(),
-            swarm_step=max((each.status.swarm_steps for each in self._peers.values()), default=0),
-            answered=sum(target.has_answered for target in self._targets),
+            swarm_step=max((each.swarm_steps for each in statuses), default=0),
+            answered=sum(not target.misses for target in self._targets),
             peers=tuple(peers[id] for id in sorted(peers)),
             links=tuple(
                 LinkView(
                     source=id,
                     status=link,
-                    bytes_out_s=answers.rate((link.peer, "out")),
-                    bytes_in_s=answers.rate((link.peer, "in")),
+                    bytes_out_s=known[id][0].rate((link.peer, "out")),
+                    bytes_in_s=known[id][0].rate((link.peer, "in")),
                 )
-                for id, answers in self._peers.items()
-                for link in answers.status.links
+                for id in sorted(known)
+                for link in known[id][0].status.links
             ),
             events=self._events.all(),
         )

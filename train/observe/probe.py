@@ -9,19 +9,20 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from ...gossip import TransportError
 from ...gossip.transport.addresses import parse_address
 from ...gossip.transport.keys.keyring import Keyring
-from ...gossip.transport.received import Received
 from ...gossip.transport.zmq_transport import Transport
-from ...gossip.wire.codec import FRAME_BYTES_MAX, decode_header, encode
+from ...gossip.wire.codec import FRAME_BYTES_MAX, Buffer, decode, encode
 from ...gossip.wire.messages import Body, Describe, Envelope, Hello
 from ...gossip.wire.schema import Schema
 from ..runtime.search import bare_address, with_keys
 
 __all__ = ["LinkProbe", "Probe", "asker_name", "question", "why_silent"]
+
+_Kind = TypeVar("_Kind", bound=Body)
 
 _HELLO: Final = Hello(members=(), rooted=False, reply=True)
 
@@ -86,17 +87,15 @@ class Probe:
             bytes_s=self._bytes_s(min(trips), bytes_max),
         )
 
-    def hello(self, schema: Schema) -> Envelope:
-        """Return a `Hello` with all members that a peer of this *schema* knows, itself first."""
+    def hello(self, schema: Schema) -> tuple[Envelope, Hello]:
+        """Return all members that a peer of this *schema* knows, itself first."""
         self.send(_HELLO, schema.hash)
         return self._await(Hello)
 
     def schema(self) -> Schema:
         """Return the schema of the model that the peer trains."""
         self.send(_HELLO)
-        answer = self._await(Describe).body
-        assert isinstance(answer, Describe)
-        return answer.schema
+        return self._await(Describe)[1].schema
 
     def _bytes_s(self, roundtrip_s: float, bytes_max: int) -> float:
         """Send more and more bytes until the time is measurable; the fastest trip counts."""
@@ -135,22 +134,25 @@ class Probe:
             for _ in self._transport.poll(_NAP_S):
                 pass
 
-    def _await(self, kind: type[Body]) -> Envelope:
-        """Return the next envelope whose body is a *kind*."""
-        for envelope, _, _ in self.answers(kind, time.perf_counter() + self._timeout_s):
-            return envelope
+    def _await(self, kind: type[_Kind]) -> tuple[Envelope, _Kind]:
+        """Return the next message of a *kind*."""
+        for envelope, body, _ in self.answers(kind, time.perf_counter() + self._timeout_s):
+            return envelope, body
         raise TransportError(
             f"{bare_address(self._places[0])} took the question and did not answer within "
             f"{self._timeout_s:g} s"
         )
 
-    def answers(self, kind: type[Body], until_s: float) -> Iterator[tuple[Envelope, int, Received]]:
-        """Yield messages of a *kind* with their checksums as they arrive until a time."""
+    def answers(
+        self, kind: type[_Kind], until_s: float
+    ) -> Iterator[tuple[Envelope, _Kind, Buffer]]:
+        """Yield messages of a *kind* with their bodies and frames as they arrive until a time."""
         while (rest_s := until_s - time.perf_counter()) > 0:
             for received in self._transport.poll(rest_s):
-                envelope, check = decode_header(received.header)
-                if envelope.destination == self._name and isinstance(envelope.body, kind):
-                    yield envelope, check, received
+                frame = received.frame()
+                envelope = decode([received.header, frame] if len(frame) else [received.header])
+                if envelope.destination == self._name and isinstance(body := envelope.body, kind):
+                    yield envelope, body, frame
 
 
 def question(asker: str, body: Body, schema: bytes = _NO_MODEL, **fields: Any) -> Envelope:

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from ...gossip import RumorError, TransportError
-from ...gossip.errors import DecodeError, IncompatiblePeer, RemoteProtocolError
+from ...gossip.errors import IncompatiblePeer, RemoteProtocolError
 from ...gossip.transport.keys.keyring import read_keyring
 from ...gossip.types import PeerId
 from ...gossip.weight import founders
-from ...gossip.wire.codec import Buffer, checksum
+from ...gossip.wire.codec import Buffer
 from ...gossip.wire.messages import EXCERPT_BYTES, Envelope, Excerpt, Fetch
 from ...gossip.wire.schema import Schema
 from ..runtime.telling.model_copy import COPIED
@@ -226,18 +226,13 @@ def _excerpt(
         probe.send(fetch, shard=shard)
         again_s *= 2 if fetch.snapshot else 1
         until_s = min(time.perf_counter() + again_s, give_up_s)
-        for envelope, check, received in probe.answers(Excerpt, until_s):
-            told = envelope.body
-            assert isinstance(told, Excerpt)
+        for envelope, told, frame in probe.answers(Excerpt, until_s):
             if told.why:
                 raise TransportError(told.why)
             wanted = fetch.snapshot or told.snapshot, shard, fetch.offset_bytes
             # The last answer before a copy was read has its number, too, and no bytes.
             is_one = told.snapshot > 0 and (envelope.frame_bytes > 0) is (fetch.snapshot > 0)
             if is_one and (told.snapshot, envelope.shard, told.offset_bytes) == wanted:
-                frame = received.frame()
-                if len(frame) != envelope.frame_bytes or checksum(frame) != check:
-                    raise DecodeError("an excerpt was damaged", envelope.source)
                 return envelope, told, frame
     raise TransportError(f"it has shown no model for {wait_s:g} s")
 

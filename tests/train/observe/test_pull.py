@@ -14,7 +14,7 @@ from safetensors import safe_open
 
 from rumor.gossip import RumorError, TransportError
 from rumor.gossip.weight import ONE
-from rumor.gossip.wire.codec import checksum
+from rumor.gossip.wire.codec import Buffer, decode
 from rumor.gossip.wire.messages import EXCERPT_BYTES, Describe, Envelope, Excerpt, Fetch, Hello
 from rumor.gossip.wire.schema import Schema, TensorSpec
 from rumor.train import Pulled, pull
@@ -205,7 +205,10 @@ def test_a_peer_that_shows_no_model_is_given_up(
 
 
 def test_a_damaged_excerpt_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull_module, "checksum", lambda frame: checksum(frame) + 1)
+    def damaged(parts: Sequence[Buffer]) -> Envelope:
+        return decode([parts[0], *(b"\1" + bytes(frame)[1:] for frame in parts[1:])])
+
+    monkeypatch.setattr(probe_module, "decode", damaged)
     with pytest.raises(RumorError, match="damaged"):
         read(monkeypatch, lambda question: [honest(question)])
 
