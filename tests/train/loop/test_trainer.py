@@ -6,11 +6,10 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from torch import Tensor, nn
+from torch import Tensor
 
 from rumor.gossip import ConfigError, TrainingError
 from rumor.gossip.weight import ONE
@@ -22,27 +21,10 @@ from rumor.train.loop.trainer import run
 from rumor.train.storage.journal import JOURNAL
 from rumor.train.storage.jsonl import read_metrics
 from rumor.train.storage.ledger_file import read_ledger
-from rumor.train.tasks.data import Sampler
 
+from ...sim.batched.test_exactness import trained_by_hand
 from ...waiting import LIMIT_S
 from ..loggers.fakes import Collected
-
-
-def plain_sgd(seed: int, peer: str, steps: int) -> nn.Module:
-    """The loop that anybody would write, on the same batches."""
-    task = load_task("digits", seed=seed)
-    torch.manual_seed(seed)
-    model = task.model()
-    optimizer = task.optimizer(model.parameters(), task.lr)
-    inputs, targets = task.train
-    sampler = Sampler(np.arange(len(targets)), task.batch_size, seed=seed, peer=peer)
-    assert task.loss is not None
-    for step in range(steps):
-        batch = torch.from_numpy(sampler.batch(step))
-        optimizer.zero_grad()
-        task.loss(model(inputs[batch]), targets[batch]).backward()
-        optimizer.step()
-    return model
 
 
 def tensors(path: Path) -> dict[str, Tensor]:
@@ -51,7 +33,7 @@ def tensors(path: Path) -> dict[str, Tensor]:
 
 
 def require_plain(folder: Path, steps: int) -> None:
-    expected = plain_sgd(3, "solo", steps).state_dict()
+    expected = trained_by_hand(load_task("digits", seed=3), ["solo"], steps, seed=3)
     found = tensors(folder / "model.safetensors")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)

@@ -1,5 +1,6 @@
 """Checkpoints in one's own loop: what is registered comes back, whatever has happened."""
 
+import gc
 import logging
 import time
 from collections.abc import Iterator
@@ -14,11 +15,13 @@ from torch import nn
 from rumor.gossip import ConfigError, GoSGD
 from rumor.gossip.errors import LocalProtocolError
 from rumor.train import CheckpointConfig, Peer, PeerConfig
-from rumor.train.storage.incarnation import next_incarnation, note_incarnation
+from rumor.train.model import state_dict
+from rumor.train.storage.environment import uptime_s
+from rumor.train.storage.incarnation import lock_folder, next_incarnation, note_incarnation
 from rumor.train.storage.jsonl import read_metrics
 
 from ...waiting import LIMIT_S, turning, until
-from ..members import settings
+from ..members import linear, settings
 
 pytestmark = pytest.mark.live
 
@@ -228,3 +231,74 @@ def test_checkpoints_are_written_when_asked_for_and_by_the_count(tmp_path: Path)
         assert len(list(tmp_path.glob("checkpoint-*"))) == 2
         assert loop.peer.save_checkpoint(wait=True)
         assert (tmp_path / "checkpoint-000003.safetensors").exists()
+
+
+def keeping(folder: Path) -> Peer:
+    return Peer(linear(), settings("p", checkpoint=CheckpointConfig(folder=folder, every="never")))
+
+
+def test_who_resumes_in_a_folder_in_use_changes_nothing(tmp_path: Path) -> None:
+    with keeping(tmp_path) as running:
+        running.step()
+        assert running.save_checkpoint(wait=True)
+        (tmp_path / "checkpoint-000002.safetensors.draft").write_text("growing")
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        second = keeping(tmp_path)
+        values = second._vector.flats[0].clone()
+        with pytest.raises(ConfigError, match="is in use"):
+            second.resume()
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+        assert torch.equal(second._vector.flats[0], values)
+
+
+@pytest.mark.extended
+def test_who_has_resumed_and_never_runs_lets_go(tmp_path: Path) -> None:
+    with keeping(tmp_path) as first:
+        first.step()
+    assert keeping(tmp_path).resume()
+    gc.collect()
+    lock_folder(tmp_path).close()
+
+
+@pytest.mark.extended
+def test_the_clock_of_a_peer_is_one_that_goes_on_while_the_machine_sleeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[float] = []
+
+    def slept() -> float:
+        told.append(uptime_s() + 100_000.0 * len(told))
+        return told[-1]
+
+    with keeping(tmp_path) as running:
+        monkeypatch.setattr("rumor.train.runtime.runner.uptime_s", slept)
+        running.step()
+        assert told
+
+
+@pytest.mark.parametrize("name", ["model", "anchor", "rng", "own", "ema.shadow"])
+def test_names_of_other_tensors_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} cannot be the name"):
+        keeping(tmp_path).register(**{name: nn.Linear(2, 2)})
+
+
+def test_a_checkpoint_remembers_the_order_in_memory_and_what_was_frozen(tmp_path: Path) -> None:
+    def peer(value: float, memory_format: torch.memory_format = torch.channels_last) -> Peer:
+        model: Any = nn.Sequential(nn.Conv2d(2, 2, 1), nn.Conv2d(2, 3, 2))
+        model[0].requires_grad_(False)
+        nn.init.constant_(model[0].weight, value)
+        nn.init.zeros_(model[0].bias)
+        model.to(memory_format=memory_format)
+        return Peer(model, PeerConfig(id="a", out=tmp_path, linger_s=0))
+
+    with peer(0.5) as first:
+        first.step()
+        kept = state_dict(first._vector.layout.module)
+    again = peer(0.5)
+    assert again.resume() and again.steps == 1
+    assert torch.equal(state_dict(again._vector.layout.module)["1.weight"], kept["1.weight"])
+    again._folder.close()
+    with pytest.raises(ConfigError, match=r"0\.weight .* of checksum .* in it: load the same"):
+        peer(0.25).resume()
+    with pytest.raises(ConfigError, match=r"memory order \(0, 2, 3, 1\) in it"):
+        peer(0.5, torch.contiguous_format).resume()
