@@ -97,9 +97,7 @@ def receiver_killed(folder: Path, size_bytes: int, step_s: float) -> Outcome:
         network.limit("b", math.inf)
         b.start()
         back_s = until(lambda: b.is_in, "the next life joins")
-        mixed = a.rows[-1]["mixed"]
-        until(lambda: b.rows[-1]["mixed"] > 1, "it mixes")
-        until(lambda: a.rows[-1]["mixed"] > mixed, "the others mix")
+        _exchange([a, b], 1)
         broken = sum(len(x.pushed_to(first) - b.decided(first, x.life)) for x in (a, c))
         assert broken > 0, "no share was hit"
         assert b.life[1] > first[1]
@@ -165,8 +163,7 @@ def stopped(
         d.signal(signal.SIGCONT)
         steps = len(d.rows)
         back_s = until(lambda: all(x.sees(*"abcd") for x in (a, b, c)), "it is back")
-        mixed = d.rows[-1]["mixed"]
-        until(lambda: d.rows[-1]["mixed"] > mixed, "it mixes again")
+        _exchange([d], 1)
         # It was away itself, so it must not consider anybody else dead.
         assert all(row["live"] == list("abcd") for row in d.rows[steps:]), d.said()
         return watch.outcome(
@@ -212,8 +209,7 @@ def one_way_cut(
         back_s = until(lambda: all(each.sees(*everybody) for each in peers), "all are live")
         pushed = len(a.pushed_to(b.life))
         until(lambda: len(a.pushed_to(b.life)) > pushed, "it pushes again")
-        mixed = b.rows[-1]["mixed"]
-        until(lambda: b.rows[-1]["mixed"] > mixed + 2, "the other mixes")
+        _exchange([b], 3)
         held = sum("silent" in each.said() for each in peers)
         return watch.outcome(
             swarm,
@@ -263,11 +259,7 @@ def half_killed(
         swarm.kill(victims)
         left = [each.id for each in survivors]
         seen_s = until(lambda: all(x.sees(*left) for x in survivors), "all is known")
-        mixed = {each.id: each.rows[-1]["mixed"] for each in survivors}
-        until(
-            lambda: all(each.rows[-1]["mixed"] > mixed[each.id] for each in survivors),
-            "they exchange on",
-        )
+        _exchange(survivors, 1)
         return watch.outcome(swarm, {"all deaths known to all survivors after, s": seen_s})
 
 
