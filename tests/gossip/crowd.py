@@ -1,4 +1,4 @@
-"""Some peers under one rule on a bad network, each with a quadratic of its own to descend."""
+"""Some peers under one rule on a bad network, each minimizing a quadratic of its own."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -46,25 +46,25 @@ _OPTIMA = np.random.default_rng(0).normal(size=(64, SIZE))
 
 
 def starts(n: int, size: int = SIZE) -> Values:
-    """Where the models begin, float64, shape ``(n, size)``."""
+    """Initial models, float64, shape ``(n, size)``."""
     return np.random.default_rng(1).normal(size=(n, size))
 
 
 def gradient(place: int, x: Values) -> Values:
-    """Of ``slope / 2 * (x - optimum)^2``, another one at each place."""
+    """Gradient of ``slope / 2 * (x - optimum)^2``, with a different optimum in each place."""
     slope: float = 0.2 + 0.1 * (place % 9)
     grown: Values = slope * (x - np.resize(_OPTIMA[place], len(x)))
     return grown
 
 
 def run_until_agreed(swarm: FuzzSwarm, until_s: float) -> None:
-    """Run until models are as good as one; whoever looks after every event looks more than runs."""
+    """Run until the models agree, checking only now and then: a check after every event is slow."""
     while swarm.now < until_s and spread(swarm.running()) >= 1e-5:
         swarm.run(swarm.now + 0.5)
 
 
 class Witnessed:
-    """A rule whose hindrances are kept."""
+    """A rule that records why it had to wait."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
@@ -90,7 +90,7 @@ class Witnessed:
 
 
 class Crowd:
-    """Founders with one rule each; what their models were before each step is kept."""
+    """Founders with one rule each; their models before each step are recorded."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class Crowd:
 
     def _train(self, host: FuzzPeer) -> None:
         if host.id not in self.before:
-            return  # a newcomer that only looks on
+            return  # a newcomer that only listens
         place = self.ids.index(host.id)
         self.before[host.id].append(host.vector.x.copy())
         if self._descend:

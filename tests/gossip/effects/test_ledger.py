@@ -1,4 +1,4 @@
-"""An account is the fold of its entries; an audit finds every unit."""
+"""An account is the sum of its entries; an audit accounts for every unit."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -21,7 +21,7 @@ FOUNDED = Entry(Kind.FOUNDED, 100)
 PUSHED = Entry(Kind.PUSHED, 40, "b", 1, 1)
 
 
-def test_a_push_moves_units_into_escrow_and_an_answer_brings_the_rest_back() -> None:
+def test_a_push_moves_units_into_escrow_and_an_ack_returns_the_rest() -> None:
     a = account("a", FOUNDED, PUSHED)
     assert (a.weight, a.outstanding["b", 1].escrow) == (60, 40)
     a.apply(Entry(Kind.SETTLED, 30, "b", 1, 1))
@@ -42,7 +42,7 @@ def test_a_push_moves_units_into_escrow_and_an_answer_brings_the_rest_back() -> 
     ],
     ids=lambda entry: f"{entry.kind} {entry.weight} {entry.peer}{entry.seq}",
 )
-def test_an_entry_that_contradicts_the_account_changes_nothing(entry: Entry) -> None:
+def test_a_contradicting_entry_changes_nothing(entry: Entry) -> None:
     a = account("a", FOUNDED, PUSHED, Entry(Kind.ACCEPTED, 0, "d", 1, 3))
     before = deepcopy(a)
     with pytest.raises(LocalProtocolError):
@@ -76,18 +76,18 @@ def test_an_audit_says_where_every_unit_is(
     found = audit(accounts, dead)
     assert found == Audit(founded=100, **(nowhere | expected))
     assert found.balanced
-    # Units from nowhere are noticed.
+    # Units out of nowhere are detected.
     assert not audit([account("b", Entry(Kind.ACCEPTED, 5, "a", 1, 1))]).balanced
 
 
-def test_an_audit_is_told_in_units() -> None:
+def test_an_audit_is_shown_in_units() -> None:
     founded, pushed = Entry(Kind.FOUNDED, 3 * UNIT), Entry(Kind.PUSHED, UNIT // 2, "b", 1, 1)
     assert repr(audit([account("a", founded, pushed)])) == (
         "Audit(founded=3, held='5/2^1', in_flight='1/2^1', stranded=0, burned=0, died=0)"
     )
 
 
-def test_what_one_shard_accepted_is_not_taken_for_anothers() -> None:
+def test_weight_accepted_by_one_shard_does_not_count_for_another() -> None:
     push, accept = replace(PUSHED, shard=1), replace(ACCEPTED, shard=1)
     accounts = [Account(id, 1, shard=shard) for id in "ab" for shard in (0, 1)]
     for shard in (0, 1):

@@ -1,4 +1,4 @@
-"""Registers on demand are there when they are asked for, and others are not."""
+"""Registers on demand are created at their first use, and others are not."""
 
 import pytest
 
@@ -9,7 +9,7 @@ def held() -> OnDemand[list[int]]:
     return OnDemand(["y", "from/*", "to/*"], list)
 
 
-def test_a_register_that_a_pattern_stands_for_is_made_once_and_no_other_one() -> None:
+def test_a_register_that_matches_a_pattern_is_created_once() -> None:
     registers = held()
     registers["from/ada"].append(1)
     registers["to/ada"].append(2)

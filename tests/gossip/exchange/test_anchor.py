@@ -1,4 +1,4 @@
-"""Formats that need the anchor go only where it is known; a newcomer gets it with its copy."""
+"""Formats that need the anchor go only to peers that know it; newcomers get it with a copy."""
 
 from dataclasses import replace
 
@@ -39,12 +39,12 @@ def seeking(
 
 
 def anchored(scene: Scene, peer: str, of: str) -> bool:
-    """Whether one peer believes that another knows the anchor."""
+    """Return whether one peer believes that another knows the anchor."""
     (member,) = [m for m in scene.peers[of].table.live() if m.id == peer]
     return member.anchored
 
 
-def test_among_founders_shares_are_differences_from_what_they_began_with() -> None:
+def test_founders_send_differences_from_the_initial_model() -> None:
     scene = Scene(HALVES).founded("a", "b", keeps_anchor=True)
     effects = scene.push("a", "b", ONE // 2)
     assert forms(effects) == [Form("bfloat16")]
@@ -56,7 +56,9 @@ def test_among_founders_shares_are_differences_from_what_they_began_with() -> No
 
 
 @pytest.mark.parametrize(("config", "form"), [(HALVES, Form()), (SPARSE, Form("topk:0.25"))])
-def test_one_that_keeps_no_anchor_gets_what_needs_none(config: ProtocolConfig, form: Form) -> None:
+def test_a_peer_without_the_anchor_gets_a_format_that_needs_none(
+    config: ProtocolConfig, form: Form
+) -> None:
     scene = Scene(config)
     scene.enter("a", keeps_anchor=True)
     scene.enter("b")
@@ -76,7 +78,7 @@ def test_one_that_keeps_no_anchor_gets_what_needs_none(config: ProtocolConfig, f
         ("gosgd", "int8", "a difference from an anchor that is not known here"),
     ],
 )
-def test_a_share_in_a_format_that_is_of_no_use_is_refused(rule: str, wire: str, why: str) -> None:
+def test_a_share_in_an_unusable_format_is_refused(rule: str, wire: str, why: str) -> None:
     scene = Scene()
     rules = {peer: make_rule(rule) for peer in "ab"}
     scene.founded(rules=rules, keeps_anchor=rule != "gosgd")
@@ -89,7 +91,7 @@ def test_a_share_in_a_format_that_is_of_no_use_is_refused(rule: str, wire: str, 
 
 
 @pytest.mark.parametrize("config", [HALVES, SPARSE])
-def test_while_merging_and_when_leaving_numbers_go_as_they_are(config: ProtocolConfig) -> None:
+def test_merging_and_leaving_peers_send_unconverted_numbers(config: ProtocolConfig) -> None:
     def founders() -> Scene:
         return Scene(config).founded("a", "b", "c", keeps_anchor=True)
 
@@ -120,7 +122,7 @@ HALF, PLAIN = Form("bfloat16"), Form()
     ],
     ids=["needs it", "began with the same numbers", "donor does not know it", "has no use for it"],
 )
-def test_a_newcomer_gets_the_anchor_with_its_copy_where_both_can(
+def test_a_newcomer_gets_the_anchor_with_its_copy_if_both_support_it(
     config: ProtocolConfig, donor_keeps: bool, anchor: bytes, asks: bool, copy: Form, after: Form
 ) -> None:
     scene = Scene(config)
@@ -140,7 +142,7 @@ def test_a_newcomer_gets_the_anchor_with_its_copy_where_both_can(
 
 
 @pytest.mark.parametrize("wire", ["topk:0.5", "int8"])
-def test_a_copy_that_is_not_whole_is_none(wire: str) -> None:
+def test_an_incomplete_copy_is_not_a_copy(wire: str) -> None:
     scene = Scene()
     seeking(scene)
     form = Form(wire, copy=True)
@@ -149,7 +151,7 @@ def test_a_copy_that_is_not_whole_is_none(wire: str) -> None:
     assert ShareRefused("a", "not a copy") in scene.tell("a", "b", body)
 
 
-def test_one_that_gives_its_swarm_up_knows_the_anchor_no_more() -> None:
+def test_a_peer_that_gives_up_its_swarm_forgets_the_anchor() -> None:
     scene = Scene(HALVES)
     scene.enter("a", keeps_anchor=True, anchor=OTHER_ANCHOR)
     scene.join("a")
@@ -159,7 +161,7 @@ def test_one_that_gives_its_swarm_up_knows_the_anchor_no_more() -> None:
 
 
 @pytest.mark.parametrize("with_anchor", [(True, True), (False, True), (True, False)])
-def test_of_several_shards_all_must_bring_the_anchor(with_anchor: tuple[bool, ...]) -> None:
+def test_every_shard_must_bring_its_part_of_the_anchor(with_anchor: tuple[bool, ...]) -> None:
     schema = schema_of(16, shards=2)
     scene = Scene(HALVES)
     scene.enter("a", schema=schema, keeps_anchor=True)
@@ -193,7 +195,7 @@ OF_DIFFERENCES = {"choco", "sparseloco"}
         ("float32", 1, True, BY_WEIGHT),
     ],
 )
-def test_a_rule_is_refused_shares_that_it_cannot_work_with(
+def test_rules_refuse_wires_shards_and_exact_mode_that_do_not_fit(
     wire: str, shards: int, exact: bool, fitting: set[str]
 ) -> None:
     for name in RULES:
@@ -205,7 +207,7 @@ def test_a_rule_is_refused_shares_that_it_cannot_work_with(
                 require_fit(rule, wire, shards, exact=exact)
 
 
-def test_a_rule_that_does_not_fit_makes_no_peer() -> None:
+def test_a_peer_cannot_be_made_with_a_rule_that_does_not_fit() -> None:
     class Plain:
         name, registers, outstanding_max = "plain", (), 1
         step = GoSGD().step

@@ -1,4 +1,4 @@
-"""A peer that may send so much skips pushes beyond that; frames wait for their turn."""
+"""A peer with a bandwidth limit skips pushes beyond it; frames wait for their turn."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,11 +21,11 @@ SLOW_FRAMES = replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64)
 
 
 def chunks(effects: Effects) -> list[tuple[str, int, int]]:
-    """Of every frame that goes out: to whom, of which shard, and which it is."""
+    """Receiver, shard and number of every frame that is sent."""
     return [(e.destination, e.shard, e.body.index) for e in letters(effects, Chunk)]
 
 
-def test_pushes_beyond_the_bandwidth_are_skipped_and_not_queued() -> None:
+def test_pushes_beyond_the_bandwidth_are_skipped_not_queued() -> None:
     scene = Scene(SLOW).founded("a", "b", "c", "d", rules={peer: GoSGD(1.0) for peer in "abcd"})
     pushes = skips = 0
     for _ in range(40):
@@ -40,7 +40,7 @@ def test_pushes_beyond_the_bandwidth_are_skipped_and_not_queued() -> None:
     assert (pushes, skips) == (10, 30)
 
 
-def test_a_held_back_share_is_not_given_up() -> None:
+def test_a_delayed_share_is_not_given_up() -> None:
     scene = Scene(replace(SLOW_FRAMES, stall_s=0.5)).founded("a", "b")
     scene.push("a", "b", ONE // 2)
     scene.tell("b", "a", Grant(1, 64))
@@ -49,7 +49,7 @@ def test_a_held_back_share_is_not_given_up() -> None:
     assert scene.peers["a"].account.outstanding
 
 
-def test_shares_go_out_one_after_the_other_each_offered_when_its_turn_has_come() -> None:
+def test_shares_are_sent_one_after_another_and_offered_when_it_is_their_turn() -> None:
     scene = Scene(SLOW_FRAMES).founded("a", "b", "c", "d")
 
     offered = to(scene.push("a", "cb"), Offer)
@@ -57,7 +57,7 @@ def test_shares_go_out_one_after_the_other_each_offered_when_its_turn_has_come()
     found = chunks(scene.tell("c", "a", Grant(1, 64)))
     for _ in range(12):
         if len(found) == 4:
-            assert not to(scene.push("a", "d"), Offer), "b has waited for longer"
+            assert not to(scene.push("a", "d"), Offer), "b has waited longer"
         scene.wait(1.0)
         effects = scene.wake("a")
         found += chunks(effects)
@@ -84,7 +84,7 @@ def test_shards_share_the_bandwidth() -> None:
 
 
 @pytest.mark.parametrize("how", ["refused", "exact", "dead", "restarted", "unsent"])
-def test_a_share_that_is_over_holds_nobody_up(how: str) -> None:
+def test_a_finished_share_releases_the_link(how: str) -> None:
     slow: dict[str, Any] = {"bandwidth_bytes_s": 0.4, "stall_s": 1e9} if how == "dead" else {}
     scene = Scene(replace(SLOW_FRAMES, exact=how == "exact", **slow)).founded("a", "b", "c")
 
@@ -122,7 +122,7 @@ def test_a_share_keeps_the_link_while_it_waits_for_credit() -> None:
     assert chunks(scene.tell("b", "a", Grant(1, 64))) == [("b", 0, 2)]
 
 
-def test_nothing_new_is_begun_while_frames_wait() -> None:
+def test_no_new_share_starts_while_frames_wait() -> None:
     scene = Scene(SLOW_FRAMES).founded("a", "b", "c", rules={peer: GoSGD(1.0) for peer in "abc"})
     offer = scene.sent(scene.step("a"), Offer)
     peer = scene.mail[-1].destination

@@ -1,4 +1,4 @@
-"""An answer may say how much of the next share can come along with its offer."""
+"""An ACK may say how much of the next share can be sent along with its offer."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ WHOLE = replace(WIDE, window_bytes=64)
 
 
 def settled(config: ProtocolConfig = WIDE, *, accept: bool = True) -> Scene:
-    """One push of a to b is over; the mailbag is empty."""
+    """One push from a to b is settled; the mailbag is empty."""
     scene = Scene(config).founded()
     scene.push("a", "b", ONE // 4)
     scene.deliver()
@@ -32,20 +32,20 @@ def bodies(effects: Effects) -> list[str]:
     return [type(letter.body).__name__ for letter in letters(effects)]
 
 
-def test_as_many_frames_follow_the_offer_as_the_last_answer_gave_credit_for() -> None:
+def test_the_offer_is_followed_by_as_many_frames_as_the_last_ack_allowed() -> None:
     scene = settled()
     assert bodies(scene.push("a", "b", ONE // 4)) == ["Offer", "Chunk", "Chunk"]
     scene.tell("b", "a", Ack(2, 0))
     assert bodies(scene.push("a", "b", 5)) == ["Offer"], "credit is used once"
     assert bodies(settled(WHOLE).push("a", "b", 5)) == ["Offer", *["Chunk"] * 4]
-    assert bodies(settled(accept=False).push("a", "b", 5)) == ["Offer"], "it was of no use"
+    assert bodies(settled(accept=False).push("a", "b", 5)) == ["Offer"], "it was useless"
     scene = settled()
     scene.enter("b", incarnation=2)
     scene.introduce("b", "a", incarnation=2)
-    assert bodies(scene.push("a", "b", 5)) == ["Offer"], "it was of another life"
+    assert bodies(scene.push("a", "b", 5)) == ["Offer"], "it was for another incarnation"
 
 
-def test_whose_offer_came_with_credit_is_not_told_again_by_the_first_frame() -> None:
+def test_the_first_frame_of_an_offer_sent_with_credit_gets_no_grant() -> None:
     scene = Scene(WHOLE).founded("b")
     scene.introduce("a", "b")
     scene.wait(100.0)
@@ -55,7 +55,7 @@ def test_whose_offer_came_with_credit_is_not_told_again_by_the_first_frame() -> 
     assert bodies(scene.receive(frame)) == []
 
 
-def test_the_frames_of_a_share_that_is_refused_are_dropped() -> None:
+def test_frames_of_a_refused_share_are_dropped() -> None:
     scene = settled(replace(WHOLE, staged_max=1))
     scene.introduce("c", "b")
     other = an_offer(frame_bytes=64)
@@ -70,7 +70,7 @@ def test_the_frames_of_a_share_that_is_refused_are_dropped() -> None:
     assert scene.peers["a"].account.weight == ONE - ONE // 4
 
 
-def test_one_who_has_no_room_for_another_share_gives_no_credit() -> None:
+def test_a_peer_without_room_for_another_share_gives_no_credit() -> None:
     scene = Scene(replace(WIDE, staged_max=2)).founded("a", "b")
     for name in ("c", "d"):
         scene.introduce(name, "b")
@@ -83,7 +83,7 @@ def test_one_who_has_no_room_for_another_share_gives_no_credit() -> None:
     assert scene.peers["b"].staged == 1
 
 
-def test_nobody_is_sent_more_than_a_window_whatever_credit_was_given() -> None:
+def test_no_more_than_a_window_is_sent_whatever_the_credit() -> None:
     scene = Scene(WIDE).founded()
     scene.push("a", "b", ONE // 4)
     scene.deliver()
@@ -93,7 +93,7 @@ def test_nobody_is_sent_more_than_a_window_whatever_credit_was_given() -> None:
     assert bodies(scene.push("a", "b", 5)) == ["Offer", "Chunk", "Chunk"]
 
 
-def test_an_answer_tells_at_which_pace_frames_came_that_needed_no_grant() -> None:
+def test_an_ack_reports_the_pace_of_frames_that_needed_no_grant() -> None:
     config = replace(WHOLE, frame_bytes_min=8, frame_bytes=16, frame_bytes_max=64, frame_s=1.0)
     scene = settled(config)
     scene.push("a", "b", ONE // 4)
@@ -110,7 +110,7 @@ def test_an_answer_tells_at_which_pace_frames_came_that_needed_no_grant() -> Non
 
 
 @pytest.mark.parametrize("frames", [0, 1])
-def test_a_share_without_frames_or_with_one_has_no_pace(frames: int) -> None:
+def test_a_share_of_at_most_one_frame_has_no_pace(frames: int) -> None:
     scene = settled(replace(WHOLE, frame_bytes=64, frame_bytes_max=64) if frames else WHOLE)
     scene.push("a", "b", 5)
     scene.wait(1.0)

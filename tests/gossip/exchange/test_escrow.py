@@ -1,4 +1,4 @@
-"""What the escrow's table says of each pair of state and event, and that the outbox does it."""
+"""The outbox follows the transition table for each pair of state and event."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ def named(member: EscrowState | EscrowEvent) -> str:
 
 
 class Rig:
-    """An outbox with a founder's weight, half of which is on its way to b, in a state."""
+    """An outbox that holds a founder's weight, with half of it in flight to b in a given state."""
 
     def __init__(self, state: EscrowState, *, exact: bool = False) -> None:
         config = replace(WIDE, exact=exact or state is EscrowState.RETURNING)
@@ -53,7 +53,7 @@ class Rig:
         }.get(state, []):
             self.outbox._on(self.transfer, event, 0.0, amount)
         if state is EscrowState.DECIDED or state in FINAL:
-            self.transfer.state = state  # where no share rests
+            self.transfer.state = state  # no share stays in this state
         assert self.transfer.state is state
         self.take()
 
@@ -65,7 +65,7 @@ class Rig:
         self.outbox.push("b", 1, offer, 7, 0.0, shown=lent)
 
     def fire(self, event: EscrowEvent) -> bool:
-        """Let an event happen: a GRANT of two more frames, an ACK of nothing."""
+        """Apply an event; a GRANT is of two more frames, an ACK accepts nothing."""
         amounts = {EscrowEvent.GRANT: self.transfer.sent_bytes + 32, EscrowEvent.STEP: HALF}
         return self.outbox._on(self.transfer, event, 1.0, amounts.get(event, 0))
 
@@ -76,7 +76,7 @@ class Rig:
         return taken
 
     def require_sound(self) -> None:
-        """Make sure that the state says what outbox, account and snapshot references say."""
+        """Check that the state agrees with outbox, account and snapshot references."""
         state, left = self.transfer.state, self.account.outstanding.get(("b", 1))
         stranded = state in (EscrowState.STRANDED, EscrowState.LENT_STRANDED)
         assert state is not EscrowState.DECIDED
@@ -93,7 +93,7 @@ class Rig:
 @pytest.mark.parametrize(
     ("state", "event"), PAIRS, ids=[f"{named(s)}-{named(e)}" for s, e in PAIRS]
 )
-def test_each_event_leads_where_the_table_says_is_ignored_or_cannot_happen(
+def test_each_event_follows_the_table_is_ignored_or_cannot_happen(
     state: EscrowState, event: EscrowEvent, exact: bool
 ) -> None:
     rig = Rig(state, exact=exact)
@@ -115,7 +115,7 @@ def test_each_event_leads_where_the_table_says_is_ignored_or_cannot_happen(
 
 
 @pytest.mark.parametrize("state", [s for s in EscrowState if (s, EscrowEvent.ACK) in TRANSITIONS])
-def test_an_answer_that_cannot_be_true_changes_nothing(state: EscrowState) -> None:
+def test_an_impossible_ack_changes_nothing(state: EscrowState) -> None:
     rig = Rig(state)
     before_s = rig.transfer.deadline_s
     if state is EscrowState.RETURNING:
@@ -128,14 +128,14 @@ def test_an_answer_that_cannot_be_true_changes_nothing(state: EscrowState) -> No
 
 
 @pytest.mark.parametrize("end", [EscrowEvent.ACK, EscrowEvent.LATER_INCARNATION])
-def test_a_snapshot_is_let_go_when_its_share_is_closed(end: EscrowEvent) -> None:
+def test_a_snapshot_is_released_when_its_share_is_closed(end: EscrowEvent) -> None:
     rig = Rig(EscrowState.LENT)
     rig.fire(end)
     effects = rig.take()
     assert effects[-1] == Release(7) and isinstance(effects[0], Entry)
 
 
-def test_values_are_mixed_back_before_the_weight_is() -> None:
+def test_values_are_mixed_back_before_their_weight_returns() -> None:
     rig = Rig(EscrowState.RETURNING)
     rig.fire(EscrowEvent.STEP)
     reclaim, settled, release = rig.take()

@@ -1,4 +1,4 @@
-"""In exact mode what was not accepted is mixed back, at a step, before its weight is back."""
+"""In exact mode, values not accepted are mixed back at a step, before their weight returns."""
 
 from dataclasses import replace
 
@@ -19,14 +19,14 @@ HALF = ONE // 2
 
 
 def pushed(config: ProtocolConfig = EXACT, weight: int = HALF, host: bytes = b"") -> Scene:
-    """A push of a to b; the mail stays in the bag."""
+    """A push from a to b; the mail stays in the bag."""
     scene = Scene(config).founded("a", "b", "c", "d", "e", host=host)
     assert not of(scene.push("a", "b", weight), Release)
     return scene
 
 
 def require_credit(scene: Scene, pushes: int = 2) -> None:
-    """Make sure that a can push to so many others now."""
+    """Check that a can push to *count* others now."""
     pushed: list[str] = []
 
     def push_on(context: RuleContext) -> None:
@@ -42,7 +42,7 @@ def require_credit(scene: Scene, pushes: int = 2) -> None:
 @pytest.mark.parametrize(
     ("weight", "accepted"), [(HALF, 0), (HALF, HALF // 4), (ONE, 0)], ids=["", "in part", "all"]
 )
-def test_what_comes_back_is_mixed_back_at_the_next_step(weight: int, accepted: int) -> None:
+def test_a_returned_share_is_mixed_back_at_the_next_step(weight: int, accepted: int) -> None:
     scene, back = pushed(weight=weight), weight - accepted
     a = scene.peers["a"]
     assert of(scene.tell("b", "a", Ack(1, accepted)), Entry) == of(scene.wake("a"), Entry) == []
@@ -54,11 +54,11 @@ def test_what_comes_back_is_mixed_back_at_the_next_step(weight: int, accepted: i
     assert not of(scene.step("a"), Reclaim)
 
 
-def test_what_was_accepted_whole_is_settled_at_once() -> None:
+def test_a_fully_accepted_share_is_settled_at_once() -> None:
     assert pushed().tell("b", "a", Ack(1, HALF)) == [settled(HALF), Release(1)]
 
 
-def test_two_that_come_back_are_mixed_back_one_after_the_other() -> None:
+def test_two_returned_shares_are_mixed_back_one_after_the_other() -> None:
     scene = Scene(EXACT).founded("a", "b", "c")
 
     def push_both(context: RuleContext) -> None:
@@ -73,7 +73,7 @@ def test_two_that_come_back_are_mixed_back_one_after_the_other() -> None:
     assert effects[-1] == Release(1) and scene.peers["a"].account.weight == ONE
 
 
-def test_values_are_back_before_the_rule_takes_its_turn() -> None:
+def test_values_are_mixed_back_before_the_rule_is_called() -> None:
     scene = pushed()
     scene.tell("b", "a", Ack(1, 0))
     seen: list[tuple[int, int, bool]] = []
@@ -87,7 +87,7 @@ def test_values_are_back_before_the_rule_takes_its_turn() -> None:
     assert effects.index(Reclaim(1, 0.5)) < effects.index(Snapshot(2, "x"))
 
 
-def test_until_its_values_are_back_nothing_else_is_done_about_a_share() -> None:
+def test_a_share_stays_open_until_its_values_are_mixed_back() -> None:
     scene = pushed()
     scene.tell("b", "a", Ack(1, 0))
     assert not scene.tell("b", "a", Ack(1, HALF))
@@ -97,7 +97,7 @@ def test_until_its_values_are_back_nothing_else_is_done_about_a_share() -> None:
     assert Reclaim(1, 0.5) in scene.step("a")
     assert scene.peers["a"].account.weight == ONE
     for peer in "cde":
-        scene.tell(peer, "a", Query(9))  # they had fallen silent, too
+        scene.tell(peer, "a", Query(9))  # they had also fallen silent
     require_credit(scene)
 
 
@@ -114,7 +114,7 @@ KEPT_S = 10 * EXACT.dead_s
 
 
 def long_stranded(scene: Scene) -> Effects:
-    """Let b be considered dead for so long that nobody counts on it any more."""
+    """Let b be considered dead for so long that it is not expected back."""
     assert not of(scene.strand("a", "b"), Release)
     assert not of(scene.passes("a", KEPT_S - 1.0), Release)
     scene.mail.clear()
@@ -122,21 +122,23 @@ def long_stranded(scene: Scene) -> Effects:
 
 
 @pytest.mark.parametrize("config", [EXACT, FRAMES])
-def test_the_values_of_what_stays_stranded_are_let_go_in_the_end(config: ProtocolConfig) -> None:
-    """Or each peer that was killed for good would cost each of its neighbors a model of memory."""
+def test_values_of_a_share_that_stays_stranded_are_released_eventually(
+    config: ProtocolConfig,
+) -> None:
+    """Otherwise each killed peer would cost each of its neighbors the memory of a model."""
     scene = pushed(config)
     if config is FRAMES:
         scene.deliver(Offer, Grant, Chunk)
     assert Release(1) in long_stranded(scene)
     assert scene.peers["a"].account.outstanding["b", 1].stranded
-    # What comes back after that brings weight alone.
+    # A share returned after that brings back weight alone.
     effects = scene.tell("b", "a", Ack(1, 0))
     assert of(effects, Entry) == [Entry(Kind.FOUND, 0, "b", 1, 1), settled(0)]
     assert scene.peers["a"].account.weight == ONE
     assert not [e for e in scene.step("a") if isinstance(e, Reclaim | Release)]
 
 
-def test_one_that_dies_again_after_that_is_stranded_as_before() -> None:
+def test_a_share_whose_receiver_dies_again_is_stranded_again() -> None:
     scene = pushed()
     long_stranded(scene)
     scene.tell("b", "a", Query(9))
@@ -146,7 +148,7 @@ def test_one_that_dies_again_after_that_is_stranded_as_before() -> None:
     assert Entry(Kind.WRITTEN_OFF, 0, "b", 1, 1) in of(effects, Entry)
 
 
-def test_what_one_that_has_left_sends_back_uses_up_no_credit_for_good() -> None:
+def test_a_share_returned_by_a_peer_that_left_frees_its_credit() -> None:
     scene = pushed()
     scene.tell("b", "a", Leave(True))
     scene.tell("b", "a", Ack(1, 0))
@@ -155,7 +157,7 @@ def test_what_one_that_has_left_sends_back_uses_up_no_credit_for_good() -> None:
     require_credit(scene)
 
 
-def test_a_leaver_mixes_back_without_a_step_before_it_hands_on() -> None:
+def test_a_leaver_mixes_back_without_a_step_before_it_hands_its_weight_on() -> None:
     scene = pushed()
     scene.leave("a")
     scene.deliver(Hello)
@@ -166,9 +168,9 @@ def test_a_leaver_mixes_back_without_a_step_before_it_hands_on() -> None:
     assert effects.index(Reclaim(1, 1.0)) < effects.index(Snapshot(3, "x"))
 
 
-def test_one_that_has_finished_waits_for_its_values_before_it_falls_quiet() -> None:
+def test_a_finished_peer_waits_for_returned_values_before_it_becomes_quiet() -> None:
     scene = pushed()
-    scene.mail.clear()  # b hears nothing of a's share
+    scene.mail.clear()  # b does not receive a's share
     for id in "abcde":
         scene.finish(id)
     scene.merge(*"abcde")

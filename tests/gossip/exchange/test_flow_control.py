@@ -1,4 +1,4 @@
-"""Frames follow what a link carries, patience its pauses, and time-outs its round trips."""
+"""Frame sizes follow the link's throughput, patience its pauses, and timeouts its round trips."""
 
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ KIB, MIB = 1 << 10, 1 << 20
 
 
 def frame_of(*carried: tuple[float, float], size_mib: int = 100, **config: Any) -> int:
-    """Size of the next frame after so many bytes were carried in so many seconds, in turn."""
+    """Size of the next frame after transfers of these bytes in these seconds."""
     link = LinkEstimator(replace(CONFIG, **config), 1)
     for size_bytes, seconds in carried:
         link.carried(round(size_bytes), seconds)
@@ -40,30 +40,34 @@ def frame_of(*carried: tuple[float, float], size_mib: int = 100, **config: Any) 
         (10e9, 2 * MIB),
     ],
 )
-def test_a_frame_takes_at_most_its_time_or_is_smallest(bytes_s: float, frame_bytes: int) -> None:
+def test_a_frame_takes_at_most_its_target_time_or_has_the_minimum_size(
+    bytes_s: float, frame_bytes: int
+) -> None:
     assert frame_of((bytes_s * 7, 7.0)) == frame_bytes
-    # A new measurement counts as much as all before: 8, then 24, then 56 MB/s.
+    # A new measurement counts as much as all earlier ones: 8, then 24, then 56 MB/s.
     assert frame_of((8e6, 1.0), (40e6, 1.0), (88e6, 1.0)) == MIB
 
 
 @pytest.mark.parametrize(("size_mib", "frame_mib"), [(2, 1), (8, 1), (16, 2), (400, 2)])
-def test_a_share_comes_in_some_frames_however_fast_the_link(size_mib: int, frame_mib: int) -> None:
+def test_a_share_is_cut_into_several_frames_on_any_link(size_mib: int, frame_mib: int) -> None:
     assert frame_of((1 << 40, 1.0), size_mib=size_mib) == frame_mib * MIB
 
 
 @pytest.mark.parametrize("nothing", [(0, 1.0), (100, 0.0), (100, -1.0)])
-def test_toward_a_stranger_frames_are_as_configured(nothing: tuple[float, float]) -> None:
+def test_frames_to_an_unknown_neighbor_have_the_configured_size(
+    nothing: tuple[float, float],
+) -> None:
     assert frame_of() == frame_of(nothing) == CONFIG.frame_bytes
     assert frame_of(bandwidth_bytes_s=10e6) == 128 * KIB
-    # Nor can what is measured be more than what may be sent.
+    # The measured rate cannot exceed the allowed rate either.
     assert frame_of((100 * MIB, 0.1), bandwidth_bytes_s=10e6) == 128 * KIB
 
 
-def test_where_no_frame_came_in_time_the_next_are_smaller() -> None:
+def test_frames_get_smaller_after_a_frame_was_late() -> None:
     link = LinkEstimator(CONFIG, 1)
     link.carried_none(CONFIG.frame_bytes, 10.0)
     assert link.frame_bytes(100 * MIB) == CONFIG.frame_bytes_min
-    # Whatever was thought of the link before; and what is measured later counts as ever.
+    # This holds for any earlier estimate, and later measurements count as usual.
     link.carried(100 * MIB, 1.0)
     link.carried_none(CONFIG.frame_bytes, 1.0)
     assert link.frame_bytes(100 * MIB) == CONFIG.frame_bytes_min
@@ -72,21 +76,21 @@ def test_where_no_frame_came_in_time_the_next_are_smaller() -> None:
     assert link.frame_bytes(100 * MIB) == 1 * MIB
 
 
-def test_no_share_takes_more_frames_than_are_counted() -> None:
+def test_no_share_takes_more_than_the_maximum_number_of_frames() -> None:
     size = FRAMES_MAX * CONFIG.frame_bytes_min * 3 + 1
     link = LinkEstimator(replace(CONFIG, frame_bytes=64 * KIB, frame_bytes_max=64 * KIB), 1)
     frame = link.frame_bytes(size)
     assert frame * FRAMES_MAX >= size and (frame - 1) * FRAMES_MAX < size
 
 
-def test_a_window_holds_a_frame_and_not_too_many_small_ones() -> None:
+def test_a_window_holds_at_least_one_frame_and_not_too_many_small_ones() -> None:
     assert window_bytes(CONFIG, 64 * KIB, 1) == 64 * 64 * KIB
     assert window_bytes(CONFIG, 1 * MIB, 1) == CONFIG.window_bytes
     assert window_bytes(CONFIG, 64 * MIB, 1) == 64 * MIB
 
 
 @pytest.mark.parametrize("shards", [1, 2, 7, 32, 100])
-def test_the_windows_of_all_shards_together_fit_what_sockets_queue(shards: int) -> None:
+def test_the_windows_of_all_shards_fit_into_the_queues_of_sockets(shards: int) -> None:
     frames = shards * (window_bytes(CONFIG, 64 * KIB, shards) // (64 * KIB))
     offers, ends = shards, shards
     assert frames + offers + ends < messages_max(shards)
@@ -110,7 +114,7 @@ def test_patience_is_twenty_times_the_longest_pause(
     assert patience_s(replace(CONFIG, stall_s=1.0), gap_s) == pytest.approx(hasty_s)
 
 
-def test_a_rate_holds_on_average_and_what_was_not_sent_is_not_saved_up() -> None:
+def test_the_rate_holds_on_average_and_unused_rate_is_not_saved_up() -> None:
     limiter, now, sent = RateLimiter(100.0), 5.0, 0
     while now < 105.0:
         if limiter.is_free(now):
@@ -120,17 +124,17 @@ def test_a_rate_holds_on_average_and_what_was_not_sent_is_not_saved_up() -> None
     assert sent == pytest.approx(100.0 * 100.0, rel=0.02)
     limiter.sent(50, 1000.0)
     assert not limiter.is_free(1000.4) and limiter.is_free(1000.5)
-    # What goes out together takes as long as one after the other.
+    # Frames sent together take as long as frames sent one after the other.
     for _ in range(2):
         limiter.sent(50, 2000.0)
     assert not limiter.is_free(2000.9) and limiter.is_free(2001.0)
 
 
-def test_who_waited_first_goes_on_first_and_nothing_new_before() -> None:
+def test_the_transfer_that_waited_longest_continues_first() -> None:
     a, b, c = (0, "a"), (1, "b"), (0, "c")
     limiter = RateLimiter(100.0)
     assert limiter.acquire(a) and limiter.may_send(0.0)
-    assert not limiter.acquire(b), "and is not woken for bandwidth"
+    assert not limiter.acquire(b), "no wake-up for bandwidth"
     assert limiter.due_s == float("inf") and limiter.front(9.0) is None
     limiter.sent(100, 0.0)
     assert not limiter.acquire(b) and not limiter.acquire(c) and limiter.acquire(a)
@@ -146,7 +150,7 @@ def test_who_waited_first_goes_on_first_and_nothing_new_before() -> None:
     assert limiter.is_free(1.0) and limiter.due_s == float("inf")
 
 
-def test_a_timeout_is_learnt_from_round_trips() -> None:
+def test_the_timeout_follows_round_trips() -> None:
     link = LinkEstimator(CONFIG, 1)
     assert link.timeout_s == 1.0
     link.answered(0.1)

@@ -1,4 +1,4 @@
-"""A share is let in, comes whole and is decided exactly once; what is not a share is refused."""
+"""A share is let in, completed, and decided exactly once; invalid ones are refused."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ PUSH = a_push(escrow=ONE // 2)
 
 
 def scene(config: ProtocolConfig = WIDE) -> Scene:
-    """A peer b that holds weight, and somebody called a who writes what the test likes."""
+    """A peer b that holds weight, and a sender a whose messages the test writes."""
     made = Scene(config)
     made.join("b")
     made.introduce("a", "b")
@@ -47,8 +47,8 @@ def refusals(made: Scene, sender: str, body: Body) -> list[str]:
 
 def test_an_offer_is_granted_a_window_and_then_half_a_window_at_a_time() -> None:
     made = scene()
-    assert get(made, Chunk(1, 0, 0)) == [], "a frame that belongs to nothing is dropped"
-    assert get(made, OFFER) == get(made, OFFER) == [Grant(1, 32)], "twice the same"
+    assert get(made, Chunk(1, 0, 0)) == [], "a frame without a transfer is dropped"
+    assert get(made, OFFER) == get(made, OFFER) == [Grant(1, 32)], "a duplicate"
     get(made, replace(OFFER, escrow=5))
     assert made.peers["b"].staged == 1
     assert get(made, Chunk(1, 0, 0)) == [Grant(1, 48)]
@@ -92,7 +92,9 @@ def test_frames_are_as_large_as_offered(frame_bytes: int, granted: list[list[Gra
         (Chunk(1, 2, 32), 16, "not granted"),
     ],
 )
-def test_what_breaks_the_rules_changes_nothing(body: Body, frame_bytes: int, reason: str) -> None:
+def test_a_message_that_breaks_the_protocol_changes_nothing(
+    body: Body, frame_bytes: int, reason: str
+) -> None:
     made = scene()
     get(made, OFFER)
     with pytest.raises(RemoteProtocolError, match=reason) as caught:
@@ -102,7 +104,7 @@ def test_what_breaks_the_rules_changes_nothing(body: Body, frame_bytes: int, rea
 
 
 def stranger(config: ProtocolConfig, size: int) -> Scene:
-    """The same with a model of so many numbers."""
+    """The same scene, with a model of *n* numbers."""
     made, schema = Scene(config), schema_of(size)
     made.enter("b", schema=schema)
     made.join("b")
@@ -116,7 +118,7 @@ def granted(made: Scene, size: int, frame_bytes: int) -> list[Grant]:
     return made.sent(made.tell("a", "b", body, schema=schema.hash), Grant)
 
 
-def test_a_share_is_whole_with_whichever_frame_comes_last() -> None:
+def test_frames_may_complete_a_share_in_any_order() -> None:
     made = scene(replace(WIDE, window_bytes=64))
     get(made, OFFER)
     for index in (0, 3, 1):
@@ -126,7 +128,7 @@ def test_a_share_is_whole_with_whichever_frame_comes_last() -> None:
     assert Mix(SHARE, 1 / 3) in made.mix_all("b")
 
 
-def test_a_frame_is_a_sign_of_life_though_others_are_missing() -> None:
+def test_a_frame_is_a_sign_of_life_even_if_others_are_missing() -> None:
     made = scene()
     get(made, OFFER)
     stall_s = made.config.stall_s
@@ -137,7 +139,7 @@ def test_a_frame_is_a_sign_of_life_though_others_are_missing() -> None:
     assert stalled in made.passes("b", 0.2 * stall_s, 0.2 * stall_s)
 
 
-def test_a_question_is_answered_pending_or_decides_what_has_stalled() -> None:
+def test_a_query_is_answered_pending_or_decides_a_stalled_share() -> None:
     made = scene()
     get(made, OFFER)
     assert get(made, Query(1)) == [Pending(1)]
@@ -146,7 +148,7 @@ def test_a_question_is_answered_pending_or_decides_what_has_stalled() -> None:
     assert made.peers["b"].staged == 0
 
 
-def test_a_question_fences_what_was_never_seen_and_ends_what_came_before() -> None:
+def test_a_query_fences_an_unseen_share_and_ends_the_one_before() -> None:
     made = scene()
     get(made, OFFER)
     assert get(made, Query(2)) == [Ack(1, 0), Ack(2, 0)]
@@ -158,11 +160,11 @@ def test_a_question_fences_what_was_never_seen_and_ends_what_came_before() -> No
     assert get(made, replace(OFFER, seq=2)) == [Ack(1, 0), Grant(2, 32)], "it was given up"
     made = scene()
     get(made, replace(OFFER, seq=2))
-    assert get(made, Query(1)) == [], "the one before needs no answer any more"
+    assert get(made, Query(1)) == [], "the share before it needs no answer any more"
 
 
 @pytest.mark.parametrize("body", [replace(PUSH, seq=2), Query(2)])
-def test_nobody_may_go_on_before_a_whole_share_is_settled(body: Body) -> None:
+def test_a_sender_may_not_continue_before_a_complete_share_is_settled(body: Body) -> None:
     made = scene(SMALL)
     get(made, PUSH)
     with pytest.raises(RemoteProtocolError, match="before the last share was settled"):
@@ -170,7 +172,7 @@ def test_nobody_may_go_on_before_a_whole_share_is_settled(body: Body) -> None:
     assert made.peers["b"].staged == 1
 
 
-def test_a_share_is_found_to_be_finite_once_or_sent_back() -> None:
+def test_a_share_is_inspected_once_and_returned_if_not_finite() -> None:
     made = scene(SMALL)
     assert get(made, PUSH, finite=False) == [Ack(1, 0)]
     assert made.peers["b"].staged == 0
@@ -179,17 +181,17 @@ def test_a_share_is_found_to_be_finite_once_or_sent_back() -> None:
     assert made.peers["b"].inspected(share, 0.0, finite=True) == []
     assert made.peers["b"].staged == 1
     made.mix_all("b")
-    assert made.peers["b"].inspected(share, 0.0, finite=True) == [], "that comes too late"
+    assert made.peers["b"].inspected(share, 0.0, finite=True) == [], "too late"
 
 
-def test_when_too_many_shares_lie_here_others_are_refused_before_their_bytes_move() -> None:
+def test_with_too_many_staged_shares_others_are_refused_before_their_bytes_are_sent() -> None:
     made = scene(replace(WIDE, staged_max=1))
     made.introduce("c", "b")
     get(made, OFFER)
     assert refusals(made, "c", OFFER) == ["busy"]
 
 
-def test_more_weight_than_there_can_be_is_refused() -> None:
+def test_an_impossible_weight_is_refused() -> None:
     made, why = scene(), ["more weight than there can be"]
     assert refusals(made, "a", replace(OFFER, escrow=WEIGHT_MAX)) == why
     assert get(made, replace(OFFER, seq=2, escrow=WEIGHT_MAX - ONE)) == [Grant(2, 32)]
@@ -197,7 +199,7 @@ def test_more_weight_than_there_can_be_is_refused() -> None:
     assert refusals(made, "c", replace(OFFER, escrow=1)) == why
 
 
-def test_what_a_restarted_peer_can_no_longer_finish_is_sent_back() -> None:
+def test_a_share_that_its_restarted_sender_cannot_complete_is_returned() -> None:
     made = scene()
     made.introduce("c", "b")
     assert not refusals(made, "c", OFFER)
@@ -211,7 +213,7 @@ def test_what_a_restarted_peer_can_no_longer_finish_is_sent_back() -> None:
     assert not of(made.tell("a", "b", Query(1), incarnation=2), ShareRefused), "it is whole"
 
 
-def test_a_share_of_another_swarm_is_refused_but_not_one_that_was_let_in() -> None:
+def test_a_share_of_another_swarm_is_refused_unless_it_was_accepted_before() -> None:
     made = scene()
     strange = made.letter("a", "b", OFFER, swarm=OTHER_ANCHOR)
     assert made.sent(made.receive(strange), Ack) == [Ack(1, 0)]
@@ -221,7 +223,7 @@ def test_a_share_of_another_swarm_is_refused_but_not_one_that_was_let_in() -> No
     assert made.peers["b"].staged == 1
 
 
-def test_a_newcomer_takes_nothing_that_it_did_not_ask_for_and_then_a_copy_only() -> None:
+def test_a_newcomer_accepts_only_a_copy_that_it_asked_for() -> None:
     made = Scene()
     made.join("b", "a")
     made.introduce("a", "b", phase=Phase.SEEKING)
@@ -234,13 +236,13 @@ def test_a_newcomer_takes_nothing_that_it_did_not_ask_for_and_then_a_copy_only()
     assert refusals(made, "a", PUSH) == ["not a copy"]
 
 
-def test_no_more_than_so_many_small_frames_are_let_in_at_once() -> None:
+def test_the_number_of_small_frames_in_flight_is_limited() -> None:
     made = stranger(replace(WIDE, window_bytes=10_000), 256)
     assert granted(made, 256, 16) == [Grant(1, 64 * 16)]
 
 
 @pytest.mark.parametrize("frame_bytes", [0, 1])
-def test_a_share_in_more_frames_than_are_counted_is_refused(frame_bytes: int) -> None:
+def test_a_share_in_too_many_frames_is_refused(frame_bytes: int) -> None:
     size = FRAMES_MAX // 8 + 1
     made = stranger(SMALL, size)
     with pytest.raises(RemoteProtocolError, match="more frames than are counted"):
@@ -248,7 +250,7 @@ def test_a_share_in_more_frames_than_are_counted_is_refused(frame_bytes: int) ->
     assert granted(made, size, 2)
 
 
-def test_a_frame_is_received_where_it_belongs_if_it_is_wanted() -> None:
+def test_an_expected_frame_is_received_in_place() -> None:
     made = scene()
     b, chunk = made.peers["b"], made.letter("a", "b", Chunk(1, 1, 16), frame_bytes=16)
     assert b.place_of(chunk) is None
@@ -256,7 +258,7 @@ def test_a_frame_is_received_where_it_belongs_if_it_is_wanted() -> None:
     place = Stage(SHARE, 16, 64)
     assert b.place_of(chunk) == b.place_of(chunk) == place
     assert place in made.receive(chunk)
-    assert b.place_of(chunk) is None, "it has come"
+    assert b.place_of(chunk) is None, "it has arrived"
     others = [
         made.letter("a", "b", Chunk(1, 2, 32), frame_bytes=15),
         made.letter("a", "b", Chunk(2, 2, 32), frame_bytes=16),
@@ -271,7 +273,7 @@ SHARE_BYTES = 64
 
 
 def offered(scene: Scene, weight: int) -> Effects:
-    """Let a stranger push so much weight to a, which mixes what has come."""
+    """Let a stranger push *weight* to a, which mixes the share."""
     body = a_push(escrow=weight, size_bytes=SHARE_BYTES)
     scene.tell("s", "a", body, frame_bytes=SHARE_BYTES)
     return scene.mix_all("a")
@@ -287,7 +289,7 @@ def offered(scene: Scene, weight: int) -> Effects:
         (ONE // 2**20, 99 * ONE, 4 * ONE),
     ],
 )
-def test_no_more_weight_is_accepted_than_one_may_have(own: int, weight: int, accepted: int) -> None:
+def test_the_weight_accepted_from_one_peer_is_limited(own: int, weight: int, accepted: int) -> None:
     scene = Scene().founded()
     if own < ONE:
         scene.push("a", "b", ONE - own)
@@ -299,7 +301,7 @@ def test_no_more_weight_is_accepted_than_one_may_have(own: int, weight: int, acc
     assert mixed.fraction == accepted / (own + accepted)
 
 
-def test_a_leaver_may_outweigh_what_is_held_here_up_to_what_all_have_brought() -> None:
+def test_a_leaver_may_outweigh_its_receiver_up_to_a_limit() -> None:
     scene = Scene().founded()
     scene.push("a", "b", ONE - ONE // 2**20)
     scene.introduce("s", "a")
@@ -308,7 +310,7 @@ def test_a_leaver_may_outweigh_what_is_held_here_up_to_what_all_have_brought() -
     assert scene.peers["a"].state.weight == 8 * ONE + ONE // 2**20
 
 
-def test_rules_that_need_whole_shares_take_them_whole() -> None:
+def test_rules_that_need_whole_shares_accept_them_whole() -> None:
     scene = Scene(requirements=Requirements()).founded("a", "b")
     scene.introduce("s", "a")
     offered(scene, 99 * ONE)

@@ -1,4 +1,4 @@
-"""Neighbors on one machine read shares from memory, and what cannot be read is sent."""
+"""Neighbors on one machine read shares from memory; shares that cannot be read are sent."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ SHARE = ShareId("a", 1, 1)
 
 
 def shown() -> Scene:
-    """A push of a to b, of which only the offer is on its way."""
+    """A push from a to b of which only the offer is in flight."""
     scene = Scene(WIDE).founded(host=HERE)
     effects = scene.push("a", "b", ONE // 2)
     assert Snapshot(1, "x", shown=True) in effects and Release(1) not in effects
@@ -28,7 +28,7 @@ def shown() -> Scene:
 
 
 def attaching() -> Scene:
-    """B has been asked whether it can read the share."""
+    """Peer b is checking whether it can read the share."""
     scene = shown()
     assert scene.deliver() == [Attach(SHARE, "segment 1", 64)]
     return scene
@@ -38,7 +38,7 @@ def shows(effects: Effects) -> list[bool]:
     return [send.shown for send in of(effects, Send)]
 
 
-def test_a_share_that_cannot_be_read_is_sent_and_later_ones_of_that_life_are_not_shown() -> None:
+def test_after_an_unreadable_share_later_ones_to_that_incarnation_are_sent() -> None:
     scene = attaching()
     granted = scene.attached("b", SHARE, usable=False)
     assert scene.sent(granted, Grant) == [Grant(1, 32)]
@@ -51,7 +51,7 @@ def test_a_share_that_cannot_be_read_is_sent_and_later_ones_of_that_life_are_not
     scene.refuse_all("b")
     scene.deliver()
     scene.says("a", member("b", incarnation=2, host=HERE))
-    assert shows(scene.push("a", "b")) == [True], "what one life could not read the next may"
+    assert shows(scene.push("a", "b")) == [True], "the next incarnation may be able to read it"
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_share_is_not_shown(mine: bytes, theirs: bytes, config: ProtocolConfig
 
 
 @pytest.mark.parametrize(("usable", "again"), [(True, []), (False, [Grant(1, 32)])])
-def test_an_offer_that_comes_twice_is_looked_at_once(usable: bool, again: list[Grant]) -> None:
+def test_a_duplicate_offer_is_processed_once(usable: bool, again: list[Grant]) -> None:
     scene = shown()
     offer = scene.mail[-1]
     assert [type(e) for e in scene.receive(offer)] == [Attach]
@@ -85,7 +85,7 @@ def test_an_offer_that_comes_twice_is_looked_at_once(usable: bool, again: list[G
     assert scene.peers["b"].attached(SHARE, scene.now, usable=not usable) == []
 
 
-def test_an_answer_about_a_share_that_is_decided_comes_too_late() -> None:
+def test_an_answer_about_a_decided_share_is_too_late() -> None:
     scene = attaching()
     scene.wait(WIDE.stall_s)
     assert Drop(SHARE) in scene.wake("b")
@@ -93,7 +93,7 @@ def test_an_answer_about_a_share_that_is_decided_comes_too_late() -> None:
         assert scene.peers["b"].attached(SHARE, scene.now, usable=usable) == []
 
 
-def test_frames_are_not_staged_into_memory_of_another() -> None:
+def test_frames_are_not_staged_into_the_memory_of_another_peer() -> None:
     scene = attaching()
     chunk = scene.letter("a", "b", Chunk(1, 0, 0), frame_bytes=16)
     assert scene.peers["b"].place_of(chunk) is None
@@ -103,7 +103,7 @@ def test_frames_are_not_staged_into_memory_of_another() -> None:
     assert scene.receive(chunk) == []
 
 
-def test_a_grant_of_more_than_a_window_does_not_end_the_showing() -> None:
+def test_a_grant_of_more_than_a_window_does_not_end_a_lent_share() -> None:
     scene = shown()
     with pytest.raises(RemoteProtocolError, match="more than a window"):
         scene.tell("b", "a", Grant(1, 33))
@@ -112,7 +112,7 @@ def test_a_grant_of_more_than_a_window_does_not_end_the_showing() -> None:
 
 
 @pytest.mark.parametrize(("body", "accepted"), [(Ack(1, ONE // 2), ONE // 2), (Grant(1, 32), 0)])
-def test_memory_that_one_considered_dead_may_still_read_is_never_used_again_nor_sent(
+def test_memory_that_a_dead_peer_may_still_read_is_never_reused_or_sent(
     body: Ack | Grant, accepted: int
 ) -> None:
     scene = shown()
@@ -124,7 +124,7 @@ def test_memory_that_one_considered_dead_may_still_read_is_never_used_again_nor_
     assert scene.peers["a"].account.weight == ONE - accepted
 
 
-def test_one_of_two_readers_being_dead_the_memory_is_abandoned_after_the_other() -> None:
+def test_if_one_of_two_readers_is_dead_the_memory_is_abandoned_after_the_other() -> None:
     scene = Scene(replace(WIDE, query_s_max=1e9, query_s_min=1e9)).founded("a", "b", "c", host=HERE)
     scene.push("a", "bc")
     while not scene.peers["a"].account.outstanding["b", 1].stranded:
@@ -135,7 +135,7 @@ def test_one_of_two_readers_being_dead_the_memory_is_abandoned_after_the_other()
     assert effects[-1] == Release(1, abandoned=True)
 
 
-def test_what_cannot_be_read_waits_for_its_turn_where_another_share_has_the_link() -> None:
+def test_an_unreadable_share_waits_if_another_share_holds_the_link() -> None:
     scene = Scene(replace(WIDE, bandwidth_bytes_s=16.0, window_bytes=64)).founded(*"abc", host=HERE)
     for peer in "bc":
         scene.push("a", peer, ONE // 4)

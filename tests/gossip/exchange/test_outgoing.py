@@ -1,4 +1,4 @@
-"""Shares on their way out: only the receiver's word settles them once they were sent."""
+"""Outgoing shares: once sent, only the receiver can settle them."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -33,7 +33,7 @@ HALF = ONE // 2
 
 
 def pushed(config: ProtocolConfig = SMALL) -> Scene:
-    """A push of a to b, of half of its weight; the mail stays in the bag."""
+    """A push from a to b of half of its weight; the mail stays in the bag."""
     scene = Scene(config).founded()
     scene.push("a", "b", HALF)
     return scene
@@ -61,20 +61,20 @@ def test_no_more_is_sent_than_was_granted(credit: int) -> None:
         (WIDE, Ack(1, 1, bytes_s=1), "more than was sent"),
     ],
 )
-def test_nobody_may_grant_more_than_a_window_or_accept_more_than_was_sent(
+def test_a_grant_beyond_a_window_and_an_ack_beyond_the_share_are_errors(
     config: ProtocolConfig, word: Body, reason: str
 ) -> None:
     scene = pushed(config)
     with pytest.raises(RemoteProtocolError, match=reason):
         scene.tell("b", "a", word)
     assert scene.peers["a"].account.outstanding
-    # A message that breaks the protocol tells no pace: frames stay as they were.
+    # A message that breaks the protocol is no measurement: the frame size stays.
     scene.tell("b", "a", Ack(1, 0))
     sizes = [body.frame_bytes for body in scene.sent(scene.push("a", "b"), Offer)]
     assert sizes == [config.frame_bytes if config is WIDE else 0]
 
 
-def test_grants_tell_at_which_pace_a_share_is_taken() -> None:
+def test_grants_show_the_pace_at_which_a_share_is_received() -> None:
     config = replace(WIDE, window_bytes=64, frame_s=1.0, frame_bytes_max=64)
     scene = Scene(replace(config, frame_bytes_min=8, frame_bytes=8))
     schema = schema_of(64)
@@ -89,7 +89,7 @@ def test_grants_tell_at_which_pace_a_share_is_taken() -> None:
     assert after.frame_bytes == 32, "40 bytes a second, and a second for each frame"
 
 
-def test_answers_to_other_questions_are_ignored() -> None:
+def test_answers_about_other_shares_are_ignored() -> None:
     scene = pushed()
     before = scene.peers["a"].deadline()
     for body in (Ack(2, 0), Grant(2, 5), Pending(2), Grant(1, 5)):
@@ -98,7 +98,7 @@ def test_answers_to_other_questions_are_ignored() -> None:
     assert scene.peers["a"].deadline() == before
 
 
-def test_a_late_answer_is_asked_for_again_and_again_at_growing_distance() -> None:
+def test_a_late_answer_is_queried_repeatedly_with_growing_intervals() -> None:
     scene = pushed(replace(SMALL, dead_s=1e9))
     asked = [scene.now for _ in range(100) if scene.sent(scene.passes("a", 1.0), Query)]
     gaps = [after - before for before, after in pairwise(asked)]
@@ -107,13 +107,13 @@ def test_a_late_answer_is_asked_for_again_and_again_at_growing_distance() -> Non
     scene = pushed()
     scene.wait(0.5)
     scene.tell("b", "a", Pending(1))
-    assert not scene.sent(scene.passes("a", 0.6, 0.6), Query), "that is reason to wait on"
-    # One that is about to go is asked at once about what was sent.
+    assert not scene.sent(scene.passes("a", 0.6, 0.6), Query), "so it keeps waiting"
+    # A peer that is about to leave is queried at once about sent shares.
     assert scene.sent(scene.tell("b", "a", Leave(False)), Query) == [Query(1)]
     assert not scene.sent(pushed(WIDE).tell("b", "a", Leave(False)), Query)
 
 
-def test_a_share_that_the_network_refused_is_taken_back_and_nothing_else_is() -> None:
+def test_only_the_share_that_the_network_refused_is_taken_back() -> None:
     scene = pushed()
     share = scene.mail[-1]
     scene.unsent(scene.letter("a", "b", Query(1)))
@@ -127,7 +127,7 @@ def test_a_share_that_the_network_refused_is_taken_back_and_nothing_else_is() ->
     assert reached == [False, True]
 
 
-def test_what_is_stranded_at_a_peer_that_left_is_asked_for_but_counts_as_stranded() -> None:
+def test_escrow_stranded_at_a_peer_that_left_is_queried_but_stays_stranded() -> None:
     scene = pushed()
     scene.tell("b", "a", Leave(True))
     assert scene.sent(scene.says("a", member("b")), Query) == [Query(1)]
@@ -135,7 +135,7 @@ def test_what_is_stranded_at_a_peer_that_left_is_asked_for_but_counts_as_strande
     assert settled(HALF) in scene.tell("b", "a", Ack(1, HALF))
 
 
-def test_escrow_toward_a_life_is_written_off_when_a_later_one_has_left_unseen() -> None:
+def test_escrow_is_written_off_when_a_later_incarnation_has_left_unseen() -> None:
     scene = pushed()
     gone = member("b", Phase.LEFT, incarnation=2)
     assert not of(scene.says("a", member("c"), gone), Entry), "hearsay"
@@ -143,7 +143,7 @@ def test_escrow_toward_a_life_is_written_off_when_a_later_one_has_left_unseen() 
 
 
 def unanswered() -> Scene:
-    """Both credits of a are with b and c, which do not answer; d would."""
+    """Both credits of a are taken by b and c, which do not answer; d would."""
     scene = Scene().founded(*"abcd")
     scene.push("a", "bc")
     scene.mail.clear()
@@ -160,17 +160,17 @@ def asks_again(scene: Scene) -> None:
     scene.mail.clear()
 
 
-def test_credit_comes_back_when_two_questions_were_not_answered() -> None:
+def test_credit_returns_after_two_unanswered_queries() -> None:
     scene = unanswered()
     skipped = scene.act("a", RuleContext.push_half)
     assert PushSkipped("no neighbor free") in skipped
     asks_again(scene)
     assert to(scene.act("a", RuleContext.push_half), Push) == ["d"]
-    assert len(scene.peers["a"].account.outstanding) == 3, "what they owe stays open"
+    assert len(scene.peers["a"].account.outstanding) == 3, "their escrow stays open"
 
 
 @pytest.mark.parametrize("answer", [Pending(1), Ack(1, 0)])
-def test_one_that_answers_after_all_counts_again(answer: Pending | Ack) -> None:
+def test_a_peer_that_answers_after_all_counts_again(answer: Pending | Ack) -> None:
     scene = unanswered()
     asks_again(scene)
     state = scene.peers["a"].state
@@ -180,7 +180,7 @@ def test_one_that_answers_after_all_counts_again(answer: Pending | Ack) -> None:
     assert (state.in_flight(), credit_used(state)) == (1 + still_open, int(still_open))
 
 
-def test_death_and_return_leave_the_count_right() -> None:
+def test_death_and_return_keep_the_count_right() -> None:
     scene = unanswered()
     scene.passes("a", 60.0)
     state = scene.peers["a"].state

@@ -1,4 +1,4 @@
-"""Patience and leave to send follow the pace at which a share comes: slow links carry it."""
+"""Patience and grants follow the pace of a share, so that slow links can carry it."""
 
 from collections import deque
 from dataclasses import replace
@@ -22,7 +22,7 @@ STALLED = ShareRefused("a", "stalled")
 
 
 def offered(config: ProtocolConfig = WIDER) -> Scene:
-    """Somebody called a has offered b a share."""
+    """A sender called a has offered b a share."""
     made = Scene(config)
     made.enter("b", schema=LONG)
     made.join("b")
@@ -42,51 +42,51 @@ def offer(made: Scene) -> list[Body]:
 
 
 def frame(made: Scene, index: int, after_s: float) -> list[int]:
-    """Give b a frame after a while, and return up to where it grants more."""
+    """Deliver a frame to b after a while, and return the offset up to which it grants."""
     made.wait(after_s)
     answers = get(made, Chunk(1, index, 16 * index), 16)
     return [grant.credit_bytes for grant in answers if isinstance(grant, Grant)]
 
 
 def stalls_after(made: Scene, seconds: float) -> None:
-    """Make sure that b gives the share up after so long, and no sooner."""
+    """Check that b gives the share up after this time, and no sooner."""
     since_s = made.now
-    assert made.peers["b"].deadline() <= since_s + 1.0, "it gossips meanwhile"
+    assert made.peers["b"].deadline() <= since_s + 1.0, "meanwhile it gossips"
     made.now = since_s + seconds - 0.01
     assert STALLED not in made.wake("b")
     made.now = since_s + seconds + 0.01
     assert STALLED in made.wake("b")
 
 
-def test_what_was_granted_once_stays_granted_when_the_pace_falls() -> None:
+def test_a_grant_stays_valid_when_the_pace_falls() -> None:
     made = offered()
     granted = [g for index in range(8) for g in frame(made, index, 0.01)]
     granted += [g for index in range(8, 12) for g in frame(made, index, 3.0)]
     assert granted == sorted(granted) and granted[-1] >= 256
-    assert offer(made) == [Grant(1, granted[-1])], "also where the offer comes again"
-    # Frames 12 to 14 were lost, or are late: this one was granted all the same.
+    assert offer(made) == [Grant(1, granted[-1])], "also if the offer is repeated"
+    # Frames 12 to 14 were lost or are late: this one was still granted.
     frame(made, 15, 0.0)
 
 
-def test_where_the_pace_has_fallen_nothing_is_granted_that_was_granted_before() -> None:
+def test_after_the_pace_has_fallen_nothing_is_granted_twice() -> None:
     made = offered(replace(WIDER, stall_s=100.0))
     assert [g for index in range(8) for g in frame(made, index, 0.01)][-1] == 256
     assert [frame(made, index, 2.4) for index in range(8, 12)] == [[]] * 4
 
 
-def test_from_a_slow_sender_no_more_is_let_in_than_comes_in_two_seconds() -> None:
+def test_a_slow_sender_is_granted_no_more_than_two_seconds_of_its_pace() -> None:
     made = offered()
-    # Two frames a second: four of them are as many as two seconds carry.
+    # At two frames a second, two seconds carry four frames.
     granted = [(index, g) for index in range(20) for g in frame(made, index, 0.5)]
     later = [g - 16 * (index + 1) for index, g in granted if index >= 8]
     assert later and max(later) <= 5 * 16
-    assert min(later) >= 2 * 16, "but never less than two frames"
+    assert min(later) >= 2 * 16, "never less than two frames"
 
 
-def test_the_slowest_sender_always_has_leave_for_a_frame() -> None:
+def test_even_the_slowest_sender_is_granted_a_frame() -> None:
     made, granted = offered(), 128
     for index in range(32):
-        assert granted >= 16 * (index + 1), "else it would wait for ever"
+        assert granted >= 16 * (index + 1), "otherwise it would wait forever"
         granted = max([granted, *frame(made, index, 100.0)])
     assert made.peers["b"].staged == 1 and made.mix_all("b")
 
@@ -94,20 +94,20 @@ def test_the_slowest_sender_always_has_leave_for_a_frame() -> None:
 @pytest.mark.parametrize(
     ("gap_s", "patience_s"), [(0.05, 2.0), (0.25, 5.0), (1.0, 20.0), (5.0, 100.0), (9.0, 120.0)]
 )
-def test_how_long_a_share_may_stand_still_follows_its_pace(gap_s: float, patience_s: float) -> None:
+def test_the_stall_timeout_of_a_share_follows_its_pace(gap_s: float, patience_s: float) -> None:
     made = offered()
     for index in range(6):
         frame(made, index, gap_s)
     stalls_after(made, patience_s)
 
 
-def test_before_a_second_frame_nothing_is_known_of_a_pace() -> None:
+def test_the_pace_is_unknown_before_the_second_frame() -> None:
     made = offered()
     frame(made, 0, 9.0)
     stalls_after(made, WIDER.stall_s)
 
 
-def test_a_question_about_a_slow_share_does_not_end_it() -> None:
+def test_a_query_about_a_slow_share_does_not_end_it() -> None:
     made = offered()
     for index in range(4):
         frame(made, index, 5.0)
@@ -118,8 +118,8 @@ def test_a_question_about_a_slow_share_does_not_end_it() -> None:
 
 
 @pytest.mark.parametrize("frame_s", [0.5, 5.0])
-def test_a_share_gets_through_however_slowly_its_frames_come(frame_s: float) -> None:
-    """Half a window may take longer than a sender waits that knows nothing of the link."""
+def test_a_share_gets_through_however_slow_its_frames_are(frame_s: float) -> None:
+    """Half a window may take longer than the timeout of a sender that has not measured the link."""
     made = Scene(WIDER)
     for id in "ab":
         made.enter(id, schema=LONG)

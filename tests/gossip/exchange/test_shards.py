@@ -1,4 +1,4 @@
-"""With shards every piece of the vector has weights of its own, which never touch."""
+"""With shards, every piece of the vector has separate weights of its own."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,14 +30,14 @@ def founded(*ids: str, config: ProtocolConfig = SMALL) -> Scene:
 
 
 def gossiping(**config: Any) -> Scene:
-    """Peers a and b, which push at every turn."""
+    """Peers a and b, which push at every step."""
     return Scene(replace(SMALL, **config)).founded(
         *"ab", shards=3, rules={p: GoSGD(1.0) for p in "ab"}
     )
 
 
 def exchange(scene: Scene) -> list[tuple[int, int]]:
-    """Shard and weight of every push of a's turn, which b then mixes."""
+    """Shard and weight of every push in a step of a; b then mixes them."""
     found = pushed(scene.step("a"))
     scene.deliver()
     scene.step("b", trained=False)
@@ -57,13 +57,13 @@ def weights(scene: Scene, peer: str) -> list[int]:
     return [account.weight for account in scene.peers[peer].accounts]
 
 
-def test_a_founder_brings_one_of_every_shard() -> None:
+def test_a_founder_brings_full_weight_of_every_shard() -> None:
     scene = founded()
     assert weights(scene, "a") == [ONE] * 3 and scene.peers["a"].state.weight == 3 * ONE
     assert [account.shard for account in scene.peers["a"].accounts] == [0, 1, 2]
 
 
-def test_shards_take_turns_and_random_ones_all_come_up_without_repetition() -> None:
+def test_shards_take_turns_and_random_ones_differ_within_a_push() -> None:
     scene = gossiping()
     assert [[shard for shard, _ in exchange(scene)] for _ in range(4)] == [[0], [1], [2], [0]]
     scene = gossiping(shards_per_push=2, shard_order="random")
@@ -71,7 +71,7 @@ def test_shards_take_turns_and_random_ones_all_come_up_without_repetition() -> N
     assert found == {(0, 1), (0, 2), (1, 2)}
 
 
-def test_so_many_shards_go_with_every_push_each_with_half_of_its_weight() -> None:
+def test_every_push_carries_several_shards_each_with_half_of_its_weight() -> None:
     scene = gossiping(shards_per_push=2)
     effects = scene.step("a")
     assert pushed(effects) == [(0, ONE // 2), (1, ONE // 2)]
@@ -81,14 +81,14 @@ def test_so_many_shards_go_with_every_push_each_with_half_of_its_weight() -> Non
     assert weights(scene, "a") == [ONE // 2, ONE // 2, ONE]
     scene.deliver()
     mixed = of(scene.step("b", trained=False), Mix)
-    # It pushed half of its own before.
+    # It had pushed half of its own before.
     assert [(mix.share.shard, mix.fraction) for mix in mixed] == [(0, 1 / 2), (1, 1 / 2)]
     scene.deliver()
     later = scene.sent(scene.step("a"), Push)
     assert [push.round for push in later] == [1, 1], "the two before count as one"
 
 
-def test_sgp_shares_every_shard_out_by_its_own_weight() -> None:
+def test_sgp_splits_every_shard_by_its_own_weight() -> None:
     scene = Scene(replace(SMALL, shards_per_push=3)).founded(
         "a", "b", "c", shards=3, rules={peer: SGP() for peer in "abc"}
     )
@@ -98,24 +98,24 @@ def test_sgp_shares_every_shard_out_by_its_own_weight() -> None:
 
 
 def light(scene: Scene, shard: int) -> None:
-    """Leave a nearly nothing of one shard, in escrow that nobody answers for."""
+    """Leave a with almost no weight of one shard: the rest stays in unanswered escrow."""
     weight = scene.peers["a"].accounts[shard].weight - WEIGHT_MIN + 1
     scene.act("a", lambda context: context.push("b", weight, shard=shard))
 
 
-def test_a_shard_with_hardly_any_weight_is_passed_over_and_its_turn_with_it() -> None:
+def test_a_shard_with_hardly_any_weight_is_skipped() -> None:
     scene = founded(*"abc")
     light(scene, 0)
     assert PushSkipped("too little weight") in scene.act("a", RuleContext.push_half)
     assert [shard for shard, _ in pushed(scene.act("a", RuleContext.push_half))] == [1]
-    # Of several that go together, the heavy ones go.
+    # If several are pushed together, those with enough weight are.
     scene = founded(*"abc", config=replace(SMALL, shards_per_push=3))
     light(scene, 1)
     effects = scene.act("a", RuleContext.push_half)
     assert [shard for shard, _ in pushed(effects)] == [0, 2] and set(to(effects)) == {"c"}
 
 
-def test_a_peer_is_busy_for_the_shards_under_way_and_free_for_the_others() -> None:
+def test_a_peer_is_busy_only_for_the_shards_in_flight_to_it() -> None:
     scene = founded()
     scene.act("a", lambda context: context.push("b", 5, shard=1))
     found: list[object] = []
@@ -129,7 +129,7 @@ def test_a_peer_is_busy_for_the_shards_under_way_and_free_for_the_others() -> No
     assert found == [True, True, False, None, "b"]
 
 
-def test_while_merging_all_shards_go_with_every_push() -> None:
+def test_while_merging_every_push_carries_all_shards() -> None:
     scene = gossiping()
     for id in "ab":
         scene.finish(id)
@@ -138,7 +138,7 @@ def test_while_merging_all_shards_go_with_every_push() -> None:
     assert [shard for shard, _ in pushed(scene.step("a", trained=False))] == [0, 1, 2]
 
 
-def test_answers_and_questions_are_about_their_own_shard_only() -> None:
+def test_acks_and_queries_concern_only_their_own_shard() -> None:
     scene = founded()
     scene.act("a", lambda context: context.push_shards("b", {0: 5, 1: 5}))
     effects = receive(scene, "b", "a", Ack(1, 0), shard=1)
@@ -150,21 +150,21 @@ def test_answers_and_questions_are_about_their_own_shard_only() -> None:
     assert scene.peers["b"].staged == 1
 
 
-def test_a_peer_about_to_go_is_asked_about_every_shard() -> None:
+def test_a_leaving_peer_is_queried_about_every_shard() -> None:
     scene = founded()
     scene.act("a", lambda context: context.push_shards("b", {0: 5, 2: 5}))
     effects = receive(scene, "b", "a", Leave(False))
     assert [letter.shard for letter in letters(effects)] == [0, 2]
 
 
-def test_a_message_about_a_shard_that_is_not_there_is_refused() -> None:
+def test_a_message_about_a_nonexistent_shard_is_refused() -> None:
     scene = founded()
     for body in (Query(1), Describe(THREE), hello()):
         with pytest.raises(RemoteProtocolError, match="a message about shard 3"):
             receive(scene, "a", "b", body, shard=3)
     with pytest.raises(RemoteProtocolError, match="a message about shard 3"):
         scene.tell("a", "b", Describe(THREE), shard=3)
-    # Peers with other shards are told so.
+    # A peer with a different number of shards is told so.
     other = scene.tell("a", "b", Query(1), shard=3)
     assert scene.sent(other, Describe) == [Describe(THREE)]
 
@@ -181,7 +181,7 @@ def test_a_leaver_hands_every_shard_on_or_burns_every_shard() -> None:
 
 
 def joining() -> Scene:
-    """B has asked a, which founded alone, for a copy."""
+    """Peer b has asked a, which founded alone, for a copy."""
     scene = Scene()
     scene.enter("a", schema=THREE)
     scene.join("a")
@@ -194,7 +194,7 @@ def joining() -> Scene:
 def test_a_newcomer_gets_a_copy_of_every_shard_and_trains_when_it_has_all() -> None:
     scene = joining()
     shares = letters(scene.step("a"), Push)
-    # The local buffers go along with the first shard.
+    # The local buffers travel with the first shard.
     sizes = [(share.shard, share.body.size_bytes, share.body.form) for share in shares]
     assert sizes == [(0, 128, COPY), (1, 64, COPY), (2, 64, COPY)]
     for share in shares[:2]:
@@ -207,7 +207,7 @@ def test_a_newcomer_gets_a_copy_of_every_shard_and_trains_when_it_has_all() -> N
 
 
 def gives(scene: Scene, donor: str, *shards: int) -> Effects:
-    """Let a donor send copies of these shards to b, which then takes a step."""
+    """Let a donor send b copies of these shards; b then takes a step."""
     for shard in shards:
         size = COPY.size_bytes(THREE, shard)
         body = a_push(form=COPY, size_bytes=size)
@@ -215,7 +215,7 @@ def gives(scene: Scene, donor: str, *shards: int) -> Effects:
     return scene.step("b", trained=False)
 
 
-def test_one_that_got_a_part_of_a_copy_takes_what_is_missing_from_another_donor() -> None:
+def test_a_newcomer_gets_the_missing_part_of_a_copy_from_another_donor() -> None:
     scene = founded(*"ac")
     scene.ask("b", "a")
     assert [mix.share.shard for mix in of(gives(scene, "a", 0, 1), Mix)] == [0, 1]
@@ -226,7 +226,7 @@ def test_one_that_got_a_part_of_a_copy_takes_what_is_missing_from_another_donor(
     assert mixed == [("c", 0), ("c", 1)]
 
 
-def test_further_copies_do_not_keep_their_donor_from_giving_what_is_missing() -> None:
+def test_surplus_copies_do_not_block_their_donor_from_sending_missing_shards() -> None:
     scene = joining()
     scene.introduce("c", "b", schema=THREE)
     gives(scene, "a", 1)

@@ -1,4 +1,4 @@
-"""However many addresses are dead, a few are dialled at a time, and they keep few sockets."""
+"""Only a few addresses are dialed at a time, so dead ones keep few sockets open."""
 
 from itertools import pairwise
 
@@ -21,7 +21,7 @@ MANY = tuple(f"ghost-{index:03}" for index in range(300))
 
 
 class Dialled:
-    """A peer that looks for a swarm at these addresses, and which of them have sockets."""
+    """A peer that looks for a swarm at these addresses; records which of them have sockets."""
 
     def __init__(self, *seeds: str, returning: bool = False) -> None:
         self.scene = Scene(BRIEF)
@@ -42,7 +42,7 @@ class Dialled:
         return effects
 
     def passes(self, seconds: float, step_s: float = 0.2) -> Effects:
-        """Let time pass; nobody gets its letters."""
+        """Let time pass; its messages reach no peer."""
         effects: Effects = []
         for _ in range(round(seconds / step_s)):
             effects += self.take(self.scene.passes("a", step_s, step_s))
@@ -52,34 +52,34 @@ class Dialled:
 
 
 def a_member(*seeds: str) -> Dialled:
-    """One that has founded anew, none of its seeds having answered."""
+    """A peer that has founded anew, since none of its seeds answered."""
     dialled = Dialled(*seeds, returning=True)
     while dialled.scene.peers["a"].phase is not Phase.TRAINING:
         dialled.passes(0.2)
     return dialled
 
 
-def test_who_seeks_greets_a_few_without_a_pause_as_long_as_it_takes() -> None:
+def test_a_seeking_peer_keeps_greeting_a_few_addresses() -> None:
     few = MANY[:DIALED_MAX]
     dialled = Dialled(*few)
     dialled.passes(20.0)
     assert dialled.greeted == [*few] * 101 and list(dialled.open) == [*few]
 
 
-def test_who_seeks_among_many_tries_all_in_turn_a_bounded_number_at_a_time() -> None:
+def test_a_seeking_peer_tries_many_addresses_in_turn_a_few_at_a_time() -> None:
     dialled = Dialled(*MANY)
-    assert dialled.greeted == [*MANY[:DIALED_MAX]], "those first that were named first"
+    assert dialled.greeted == [*MANY[:DIALED_MAX]], "in the given order"
     dialled.passes(5 * 5.0 - 0.2)
     assert set(dialled.greeted) == {*MANY}
-    # Long enough to connect, and for the answer to come back on that connection.
+    # Long enough to connect, and for the answer to arrive on that connection.
     assert min(dialled.greeted.count(address) for address in MANY) >= 20
     dialled.passes(60.0)
     assert dialled.most == DIALED_MAX
     counts = [dialled.greeted.count(address) for address in MANY]
-    assert max(counts) - min(counts) <= 2 * 26, "and none is tried much more than another"
+    assert max(counts) - min(counts) <= 2 * 26, "none is tried much more often than another"
 
 
-def test_the_one_that_lives_among_many_is_found_and_its_sockets_are_kept() -> None:
+def test_the_only_live_address_among_many_is_found_and_its_sockets_are_kept() -> None:
     dialled = Dialled(*MANY, "b")
     effects = dialled.passes(5 * 5.0 - 0.2)
     assert "b" in dialled.open
@@ -87,17 +87,17 @@ def test_the_one_that_lives_among_many_is_found_and_its_sockets_are_kept() -> No
     assert Dismiss("b") not in effects
 
 
-def test_one_that_returns_founds_alone_only_after_all_had_their_try() -> None:
+def test_a_returning_peer_founds_alone_only_after_trying_all_addresses() -> None:
     dialled = Dialled(*MANY, returning=True)
     assert Founded() not in dialled.passes(24.8)
     assert Founded() in dialled.passes(2.0)
     few = Dialled(*MANY[:DIALED_MAX], returning=True)
-    assert Founded() in few.passes(3.2), "where all are dialled at once, at once"
+    assert Founded() in few.passes(3.2), "immediately, if all fit at once"
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("count", [1, 300])
-def test_a_member_keeps_no_socket_of_those_that_do_not_answer(count: int) -> None:
+def test_a_member_closes_sockets_to_addresses_that_do_not_answer(count: int) -> None:
     dialled = a_member(*MANY[:count])
     dialled.passes(30.0, 1.0)
     dialled.greeted.clear()
@@ -106,11 +106,11 @@ def test_a_member_keeps_no_socket_of_those_that_do_not_answer(count: int) -> Non
         dialled.passes(1.0, 1.0)
         closed.append(not dialled.open)
     assert dialled.most <= DIALED_MAX
-    assert set(dialled.greeted) == {*MANY[:count]}, "and greets them for ever"
+    assert set(dialled.greeted) == {*MANY[:count]}, "and greets them forever"
     assert count > 1 or sum(closed) > 100
 
 
-def test_each_try_of_a_member_lasts_long_enough_to_connect_and_be_answered() -> None:
+def test_each_try_of_a_member_lasts_long_enough_to_get_an_answer() -> None:
     dialled = a_member("b")
     dialled.passes(60.0, 1.0)
     words: list[str] = []
@@ -126,15 +126,15 @@ def test_a_member_dials_no_seed_whose_peer_it_knows() -> None:
     assert Dismiss("b") not in effects and Dismiss("c") in effects
 
 
-def test_one_that_stood_still_itself_does_not_end_a_try_before_it_was_one() -> None:
+def test_a_peer_that_was_stopped_does_not_count_that_time_as_a_try() -> None:
     dialer = SeedDialer(ProtocolConfig(), ReconnectBackoff(0.2, 60.0, lambda: 0.5))
     assert dialer.go_on(["b"], 0.0) == (["b"], [])
-    assert dialer.go_on(["b"], 100.0) == (["b"], []), "so long it was stopped"
+    assert dialer.go_on(["b"], 100.0) == (["b"], []), "it was stopped meanwhile"
     for now in (101.0, 102.0, 103.0):
         dialer.go_on(["b"], now)
 
 
-def test_one_that_gives_its_swarm_up_seeks_anew() -> None:
+def test_a_peer_that_gives_up_its_swarm_seeks_again() -> None:
     dialer = SeedDialer(ProtocolConfig(), ReconnectBackoff(0.2, 60.0, lambda: 0.5))
     few, names = list(MANY[:3]), list(MANY)
     assert dialer.seek(few, 0.0) == (few, [])
@@ -146,7 +146,7 @@ def test_one_that_gives_its_swarm_up_seeks_anew() -> None:
     assert dialer.is_through(names, 1.4 + 0.2 * 199)
 
 
-def test_a_newcomer_that_joins_lets_go_of_the_others_it_had_greeted() -> None:
+def test_a_newcomer_that_joins_closes_its_other_greeted_addresses() -> None:
     dialled = Dialled("z", *MANY[:20])
     scene = dialled.scene
     scene.founded("z")
@@ -157,7 +157,7 @@ def test_a_newcomer_that_joins_lets_go_of_the_others_it_had_greeted() -> None:
 
 
 def fixed(draw: float = 0.5, first_s: float = 1.0, most_s: float = 60.0) -> ReconnectBackoff:
-    """Waits that are always at the same place of their span; 0.5 is the middle."""
+    """Jitter that is always at this fraction of its range; 0.5 is the middle."""
     return ReconnectBackoff(first_s, most_s, lambda: draw)
 
 
@@ -176,23 +176,23 @@ def dialled_at(backoff: ReconnectBackoff, seconds: float, step_s: float = 0.25) 
         (0.5, 5.0, 1.0, [5.0, 5.0, 5.0]),
     ],
 )
-def test_waits_double_up_to_the_longest_but_for_half_of_each_on_either_side(
+def test_waits_double_up_to_the_maximum_with_jitter_of_half(
     draw: float, first_s: float, most_s: float, waits: list[float]
 ) -> None:
     times = dialled_at(fixed(draw, first_s, most_s), 200.0)
     assert [after - before for before, after in pairwise(times)][: len(waits)] == waits
 
 
-def test_those_who_have_waited_longest_come_first() -> None:
+def test_addresses_that_have_waited_longest_are_dialed_first() -> None:
     backoff = fixed()
     assert backoff.due(["b"], 0.0, 1) == ["b"]
     assert backoff.due(["a", "b"], 0.5, 2) == ["a"]
-    assert backoff.due(["a", "b"], 5.0, 1) == ["b"], "its time came at 1.0, that of a at 1.5"
+    assert backoff.due(["a", "b"], 5.0, 1) == ["b"], "it was due at 1.0, and a at 1.5"
     assert backoff.due(["b", "a"], 5.0, 1) == ["a"]
     assert backoff.due(["a", "b"], 5.0, 2) == []
 
 
-def test_who_answers_in_between_begins_anew() -> None:
+def test_an_address_that_answers_meanwhile_starts_over() -> None:
     backoff = fixed()
     for now in (0.0, 1.0, 3.0):
         assert backoff.due(["b"], now, 1) == ["b"]
@@ -200,7 +200,7 @@ def test_who_answers_in_between_begins_anew() -> None:
     assert [now for now in (5.0, 6.0, 8.0) if backoff.due(["b"], now, 1)] == [5.0, 6.0, 8.0]
 
 
-def test_after_a_hint_all_are_dialled_soon_and_often_again() -> None:
+def test_after_a_hint_all_addresses_are_dialed_often_again() -> None:
     backoff = fixed()
     names = ["b", "c", "d"]
     for now in (0.0, 1.0, 3.0, 7.0, 15.0):
@@ -212,7 +212,7 @@ def test_after_a_hint_all_are_dialled_soon_and_often_again() -> None:
 
 
 @given(st.integers(0, 1000), st.integers(1, 30), st.integers(1, 8))
-def test_nobody_waits_longer_than_jitter_allows(seed: int, silent: int, most: int) -> None:
+def test_no_wait_exceeds_its_jitter(seed: int, silent: int, most: int) -> None:
     names = [f"p{index}" for index in range(silent)]
     rng, last = stream(seed, "a", "reconnect"), dict.fromkeys(names, 0.0)
     backoff = ReconnectBackoff(1.0, 4.0, lambda: float(rng.random()))
@@ -222,5 +222,5 @@ def test_nobody_waits_longer_than_jitter_allows(seed: int, silent: int, most: in
         assert len(due) <= most and len(set(due)) == len(due)
         for name in due:
             last[name] = now
-        # Where few may be dialled at a time, they take turns.
+        # If only a few may be dialed at a time, they take turns.
         assert max(now - at for at in last.values()) <= 6.0 + 0.1 * (1 + silent / most)

@@ -1,4 +1,4 @@
-"""Only a peer's own word counts against one that is heard; hearsay is a reason to ask it."""
+"""Only its own word counts against a peer that is heard; hearsay is a reason to ask it."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ FORGED = [
 
 
 def asked(effects: Effects, peer: str) -> int:
-    """How often somebody was asked whether it is alive."""
+    """How often a peer was asked whether it is alive."""
     return sum(e.body.reply and e.destination == peer for e in letters(effects, Hello))
 
 
@@ -36,7 +36,7 @@ def speaks(scene: Scene, incarnation: Incarnation = 1) -> Effects:
 
 
 @pytest.mark.parametrize("forged", FORGED, ids=str)
-def test_hearsay_about_one_that_speaks_changes_nothing_but_asks_it(forged: Member) -> None:
+def test_hearsay_about_a_peer_that_speaks_only_makes_others_ask_it(forged: Member) -> None:
     scene = Scene(BRIEF).founded("a", "b", "c")
     before = known(scene)["b"]
     effects = scene.says("a", member("c", heartbeat=99), forged)
@@ -46,7 +46,7 @@ def test_hearsay_about_one_that_speaks_changes_nothing_but_asks_it(forged: Membe
     assert asked(effects, "b") == 0, "not twice in a gossip interval"
 
 
-def test_one_that_was_said_to_have_left_while_it_was_silent_is_back_when_it_speaks() -> None:
+def test_a_silent_peer_said_to_have_left_is_back_when_it_speaks() -> None:
     scene = Scene(BRIEF).founded("a", "b", "c")
     scene.passes("a", SILENT_S)
     gone = member("b", Phase.LEFT, heartbeat=HEARTBEAT_MAX)
@@ -56,7 +56,7 @@ def test_one_that_was_said_to_have_left_while_it_was_silent_is_back_when_it_spea
     assert scene.live() == ["a", "b", "c"]
 
 
-def test_a_later_life_of_which_only_others_speak_gives_way_to_the_one_that_speaks() -> None:
+def test_an_incarnation_known_by_hearsay_gives_way_to_one_that_speaks() -> None:
     scene = Scene(BRIEF).founded("a", "b", "c")
     scene.passes("a", SILENT_S)
     scene.says("a", member("c", heartbeat=99), member("b", incarnation=7, heartbeat=50))
@@ -64,10 +64,10 @@ def test_a_later_life_of_which_only_others_speak_gives_way_to_the_one_that_speak
     assert asked(speaks(scene), "b") == 1
     assert known(scene)["b"].incarnation == 1
     scene.says("a", member("b", incarnation=7))
-    assert speaks(scene) == [], "that life has spoken itself"
+    assert speaks(scene) == [], "that incarnation has spoken itself"
 
 
-def test_one_that_only_others_have_named_is_taken_at_its_own_word() -> None:
+def test_a_peer_known_by_hearsay_is_believed_once_it_speaks() -> None:
     scene = Scene(BRIEF).founded("a", "c")
     for heartbeat in (5, 6, 7):
         told = member("b", heartbeat=heartbeat)
@@ -77,20 +77,20 @@ def test_one_that_only_others_have_named_is_taken_at_its_own_word() -> None:
     speaks(scene)
     assert (known(scene)["b"].incarnation, known(scene)["b"].phase) == (1, Phase.TRAINING)
     scene.says("a", member("b", Phase.FINISHED))
-    # Its own heartbeat is lower than what others said.
+    # Its own heartbeat is lower than the one that others reported.
     assert known(scene)["b"].phase is Phase.FINISHED
 
 
-def test_a_goodbye_of_its_own_is_not_taken_back_by_what_comes_late() -> None:
+def test_late_messages_do_not_undo_a_goodbye() -> None:
     scene = Scene(BRIEF).founded("a", "b", "c")
     scene.says("a", member("b", Phase.LEFT, heartbeat=99))
     speaks(scene)
     assert scene.live() == ["a", "c"]
     scene.says("a", member("c", heartbeat=99), member("b", incarnation=2))
-    assert speaks(scene) == [], "a later life is expected after that"
+    assert speaks(scene) == [], "only a later incarnation can follow"
 
 
-def test_nobody_ends_a_member_by_naming_a_later_life_of_it() -> None:
+def test_hearsay_of_a_later_incarnation_does_not_end_a_member() -> None:
     scene = Scene(BRIEF).founded("a", "b", "c", "d")
     effects: Effects = []
     for heartbeat, life in ((99, 5), (100, 6)):
@@ -100,8 +100,8 @@ def test_nobody_ends_a_member_by_naming_a_later_life_of_it() -> None:
     assert len(scene.peers["a"].table.live()) == 4 and scene.peers["b"].known()[0].incarnation == 1
 
 
-def test_a_second_peer_of_the_same_name_is_found_out() -> None:
-    """Most of the live ones have heard it themselves, and say so to the first."""
+def test_a_second_peer_of_the_same_name_is_detected() -> None:
+    """Most live peers have heard the second one directly, and tell the first."""
     scene = Scene(BRIEF).founded("a", "b", "c", "d")
     for id in "bcd":
         scene.says(id, member("a", incarnation=5))

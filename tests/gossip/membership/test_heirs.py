@@ -1,4 +1,4 @@
-"""A leaver hands on at once, to one that surely lives, and hardly waits for the dead."""
+"""A leaver hands its weight on at once to a live peer, and hardly waits for the dead."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from ..scene import Effects, Scene, hello, member, of
 
 
 def left_alone(*ids: str) -> Scene:
-    """Founders; a is about to leave, and nothing of what was said before is on its way."""
+    """Founders; a is about to leave, and no mail is in flight."""
     scene = Scene().founded(*ids)
     scene.wait(0.5)
     scene.mail.clear()
@@ -23,7 +23,7 @@ def answers(scene: Scene, id: str) -> Effects:
 
 
 def asked(scene: Scene) -> int:
-    """How many are asked whether they live when a leaves."""
+    """How many peers a asks whether they are alive when it leaves."""
     return sum(body.reply for body in scene.sent(scene.leave("a"), Hello))
 
 
@@ -32,7 +32,7 @@ def heirs(scene: Scene) -> list[str]:
 
 
 def by_deadline(scene: Scene, until_s: float) -> None:
-    """Wake a only when it says that it has something to do."""
+    """Wake a only at the deadlines that it reports."""
     a = scene.peers["a"]
     while a.deadline() <= until_s:
         scene.now = max(scene.now, a.deadline())
@@ -40,7 +40,7 @@ def by_deadline(scene: Scene, until_s: float) -> None:
     scene.now = until_s
 
 
-def test_a_leaver_asks_who_lives_and_hands_on_to_the_first_that_answers() -> None:
+def test_a_leaver_probes_peers_and_hands_its_weight_to_the_first_that_answers() -> None:
     for more in range(5):
         scene = left_alone("a", "b", "c", "d", *(f"e{n}" for n in range(more)))
         assert asked(scene) == 3 + more and heirs(scene) == []
@@ -49,9 +49,9 @@ def test_a_leaver_asks_who_lives_and_hands_on_to_the_first_that_answers() -> Non
     scene = left_alone("a", "b", "c")
     answers(scene, "b")
     scene.leave("a")
-    assert heirs(scene) == ["b"], "heard at this very moment"
+    assert heirs(scene) == ["b"], "heard just now"
     crowd = left_alone("a", *(f"p{index:02}" for index in range(20)))
-    assert asked(crowd) == 8, "and no more than some of a thousand"
+    assert asked(crowd) == 8, "and only some of a thousand"
 
 
 @pytest.mark.parametrize("before_s", [0.1, 0.5, 0.9])
@@ -63,7 +63,7 @@ def test_a_leaver_waits_for_an_answer_no_longer_than_a_gossip_interval(before_s:
     assert len(heirs(scene)) == 1
 
 
-def test_a_leaver_waits_for_no_answer_where_its_credit_is_used_up() -> None:
+def test_a_leaver_without_credit_does_not_wait_for_an_answer() -> None:
     scene = left_alone("a", "b", "c", "d")
     for peer in "bc":
         scene.push("a", peer, ONE // 4)
@@ -73,8 +73,8 @@ def test_a_leaver_waits_for_no_answer_where_its_credit_is_used_up() -> None:
     assert scene.peers["a"].account.weight == 0
 
 
-def test_a_leaver_does_not_wait_for_one_that_owes_it_an_answer_to_hand_on_its_weight() -> None:
-    """Its neighbor b is dead, and nobody has noticed yet."""
+def test_a_leaver_hands_its_weight_on_without_waiting_for_open_answers() -> None:
+    """Its neighbor b is dead, which no peer has noticed yet."""
     scene = left_alone("a", "b", "c")
     scene.push("a", "b", ONE // 2)
     scene.mail.clear()
@@ -84,7 +84,7 @@ def test_a_leaver_does_not_wait_for_one_that_owes_it_an_answer_to_hand_on_its_we
     assert a.account.weight == 0 and a.phase is Phase.LEAVING
     scene.tell("c", "a", Ack(1, ONE // 2))
     assert heirs(scene) == ["b"]
-    # Weight and model are safe. It stays only until the silent one is considered dead.
+    # Weight and model are safe. It stays only until the silent peer is considered dead.
     effects: Effects = []
     since_s = scene.now
     while not a.done and scene.now < since_s + 60.0:
@@ -95,7 +95,7 @@ def test_a_leaver_does_not_wait_for_one_that_owes_it_an_answer_to_hand_on_its_we
     assert scene.sent(effects, Leave) == [Leave(True)]
 
 
-def test_hearsay_of_an_heir_is_no_answer() -> None:
+def test_hearsay_about_an_heir_is_not_an_answer() -> None:
     scene = left_alone("a", "b", "c")
     scene.leave("a")
     scene.tell("c", "a", Leave(False))
@@ -106,7 +106,7 @@ def test_hearsay_of_an_heir_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize("speaks", [False, True])
-def test_a_leaver_waits_for_the_word_or_the_death_of_its_only_neighbor(speaks: bool) -> None:
+def test_a_leaver_waits_until_its_only_neighbor_answers_or_is_dead(speaks: bool) -> None:
     scene = left_alone("a", "b")
     scene.passes("a", 15.0)
     scene.leave("a")
@@ -121,7 +121,7 @@ def test_a_leaver_waits_for_the_word_or_the_death_of_its_only_neighbor(speaks: b
         assert a.done and a.account.burned == ONE
 
 
-def test_weight_is_burned_only_where_nobody_is_left() -> None:
+def test_weight_is_burned_only_if_no_peer_is_left() -> None:
     scene = left_alone("a", "b", "c")
     scene.says("a", member("b", Phase.QUIET, heartbeat=99))
     effects = scene.leave("a")
@@ -134,7 +134,7 @@ def test_weight_is_burned_only_where_nobody_is_left() -> None:
     assert scene.peers["a"].done
 
 
-def test_one_that_only_dials_out_hands_on_to_one_that_can_be_dialled() -> None:
+def test_a_peer_that_only_dials_out_hands_its_weight_to_a_peer_that_can_be_dialed() -> None:
     scene = Scene()
     scene.enter("a", addresses=())
     scene.join("a")
@@ -146,27 +146,27 @@ def test_one_that_only_dials_out_hands_on_to_one_that_can_be_dialled() -> None:
     assert heirs(scene) == ["c"]
 
 
-def test_where_the_only_heir_that_answers_is_busy_another_is_taken_after_a_while() -> None:
-    """It may be gone by the time its answer is due."""
+def test_if_the_only_answering_heir_is_busy_another_is_chosen_after_a_while() -> None:
+    """The leaver may be gone by the time the answer is due."""
     scene = left_alone("a", "b", "c")
     scene.push("a", "b", ONE // 2)
     scene.leave("a")
     answers(scene, "b")
-    assert heirs(scene) == ["b"], "c may answer yet"
+    assert heirs(scene) == ["b"], "c may still answer"
     by_deadline(scene, scene.now + 2 * scene.config.gossip_s)
     assert sorted(heirs(scene)) == ["b", "c"]
 
 
-def test_of_several_shards_each_is_burned_as_far_as_there_is_any() -> None:
+def test_each_shard_is_burned_with_the_weight_it_has() -> None:
     scene = Scene().founded(shards=2)
     scene.act("a", lambda context: context.push("b", ONE, shard=0))
     scene.leave("a", burn=True)
     a = scene.peers["a"]
     assert [account.burned for account in a.accounts] == [0, ONE]
-    assert not a.done, "the first one is still on its way"
+    assert not a.done, "the first one is still in flight"
 
 
-def test_it_is_worth_waiting_for_one_that_still_speaks_and_for_nobody_else() -> None:
+def test_a_leaver_waits_only_for_peers_that_still_speak() -> None:
     scene = left_alone("a", "b", "c")
     scene.push("a", "b", ONE // 2)
     a, since_s = scene.peers["a"], scene.now + 1.0

@@ -1,4 +1,4 @@
-"""Steps of everybody, merged by maximum: whatever order they come in, all count the same."""
+"""Steps of all peers, merged by maximum: all peers get the same count in any order."""
 
 from collections.abc import Sequence
 from random import Random
@@ -21,7 +21,7 @@ def clock_after(rows: Sequence[ClockRow], remembered: Sequence[ClockRow] = ()) -
 
 
 def crowded(count: int) -> StepCounts:
-    """The clock of a peer that knows so many others."""
+    """The clock of a peer that knows *count* others."""
     return StepCounts("a", {f"p{index:05}": index + 1 for index in range(count)})
 
 
@@ -51,7 +51,9 @@ def test_the_total_is_the_sum_of_the_rows_and_never_falls(
 
 
 @given(ROWS, ROWS)
-def test_two_that_tell_each_other_count_alike(here: list[ClockRow], there: list[ClockRow]) -> None:
+def test_two_peers_that_exchange_rows_have_the_same_count(
+    here: list[ClockRow], there: list[ClockRow]
+) -> None:
     one, other = clock_after(here), StepCounts("b")
     for peer, steps in there:
         other.merge(peer, steps)
@@ -62,22 +64,22 @@ def test_two_that_tell_each_other_count_alike(here: list[ClockRow], there: list[
     assert one.total == other.total
 
 
-def test_a_step_of_ones_own_is_counted_beyond_what_others_know_of_it() -> None:
+def test_own_steps_count_beyond_what_others_know_of_them() -> None:
     clock = clock_after([("a", 7)])
     clock.tick(0.0)
     assert (clock.own, clock.total, clock.rows()) == (8, 8, {"a": 8})
     clock = StepCounts("a", {"a": STEPS_MAX})
     clock.tick(0.0)
-    assert clock.own == clock.total == STEPS_MAX, "as many as can be told"
+    assert clock.own == clock.total == STEPS_MAX, "as many as a message can hold"
     clock = StepCounts("a", {"a": 4, "b": 9})
     clock.forget_others()
-    assert (clock.rows(), clock.total) == ({"a": 4}, 4), "in another swarm they alone count"
+    assert (clock.rows(), clock.total) == ({"a": 4}, 4), "in another swarm only its own steps count"
     clock.merge("c", 2)
     clock.tick(0.0)
     assert (clock.rows(), clock.total) == ({"a": 5, "c": 2}, 7)
 
 
-def test_of_further_names_none_is_counted_but_known_ones_go_on() -> None:
+def test_further_names_are_ignored_and_known_ones_still_counted() -> None:
     clock = crowded(CLOCK_ROWS_MAX - 1)
     total = clock.total
     clock.merge("stranger", 10)
@@ -88,14 +90,14 @@ def test_of_further_names_none_is_counted_but_known_ones_go_on() -> None:
     assert clock.own == 3, "its own row is there from the start"
 
 
-def test_rows_of_those_whose_entries_travel_along_are_told_only_where_they_are_higher() -> None:
-    """Or the steps of a life whose checkpoint was lost would count here and nowhere else."""
+def test_rows_of_listed_members_are_sent_only_if_higher_than_their_entries() -> None:
+    """Otherwise steps of an incarnation whose checkpoint was lost would count only here."""
     clock = StepCounts("a", {"a": 1, "b": 100, "c": 3, "d": 0})
     assert clock.rows_beside({"a": 1, "b": 100}) == (("c", 3),)
     assert clock.rows_beside({"a": 1, "b": 3, "c": 3}) == (("b", 100),)
 
 
-def test_what_does_not_fit_into_one_message_follows_with_the_next_ones() -> None:
+def test_rows_that_do_not_fit_into_one_message_follow_in_the_next() -> None:
     clock = crowded(2 * ROWS_TOLD_MAX + 5)
     told: set[ClockRow] = set()
     for _ in range(3):
@@ -104,7 +106,7 @@ def test_what_does_not_fit_into_one_message_follows_with_the_next_ones() -> None
         told.update(rows)
     assert told == {row for row in clock.rows().items() if row[0] != "a"}
     clock = crowded(ROWS_TOLD_MAX)
-    assert clock.rows_beside({"a": 0}) == clock.rows_beside({"a": 0}), "as many as fit, every time"
+    assert clock.rows_beside({"a": 0}) == clock.rows_beside({"a": 0}), "as many as fit each time"
     assert len(clock.rows_beside({"a": 0})) == ROWS_TOLD_MAX
 
 
@@ -116,7 +118,7 @@ def trained(gossip_s: float = 1.0, *, step_s: float = 0.1) -> StepCounts:
     return clock
 
 
-def test_no_word_adds_more_steps_than_a_fast_machine_takes_in_some_gossip_intervals() -> None:
+def test_no_message_adds_more_steps_than_a_fast_machine_takes_in_some_intervals() -> None:
     clock = trained()
     assert clock.hear("b", STEPS_MAX, 0.0, direct=True) == 160, "16 times as fast, for 1 s"
     assert clock.hear("b", STEPS_MAX, 1000.0, direct=True) == 160 + 640
@@ -124,7 +126,7 @@ def test_no_word_adds_more_steps_than_a_fast_machine_takes_in_some_gossip_interv
     assert clock.hear("b", 800, 1000.0, direct=True) == 800, "known already"
 
 
-def test_what_many_names_are_said_to_have_done_counts_no_more_than_one_does() -> None:
+def test_hearsay_about_many_names_counts_no_more_than_about_one() -> None:
     clock = trained()
     for name in range(1000):
         clock.hear(f"p{name}", STEPS_MAX, 0.0, direct=False)
@@ -135,13 +137,13 @@ def test_what_many_names_are_said_to_have_done_counts_no_more_than_one_does() ->
     assert clock.total == 100 + 640 + 10 * (16 + 4 * 9)
 
 
-def test_steps_that_take_minutes_count_some_time() -> None:
+def test_steps_that_take_minutes_are_counted_eventually() -> None:
     clock = trained(step_s=200.0)
     heard = [clock.hear("b", 5, second, direct=False) for second in map(float, range(400))]
     assert heard[0] == 0 and heard[-1] == 5
 
 
-def test_honest_words_are_believed_at_once_however_late_they_come() -> None:
+def test_honest_reports_are_believed_at_once_even_if_late() -> None:
     clock = trained()
     for second in range(0, 100, 5):
         for name in "bcdefghi":
@@ -150,7 +152,7 @@ def test_honest_words_are_believed_at_once_however_late_they_come() -> None:
             clock.speaking = 8
 
 
-def test_names_that_are_made_up_are_kept_in_mind_up_to_a_bound() -> None:
+def test_the_number_of_invented_names_that_are_kept_is_bounded() -> None:
     clock = StepCounts("a")
     for name in range(CLOCK_ROWS_MAX + 100):
         clock.hear(f"p{name}", STEPS_MAX, 0.0, direct=False)

@@ -1,4 +1,4 @@
-"""Whoever comes back with a checkpoint looks for its swarm, and founds it anew where it is gone."""
+"""A peer that returns with a checkpoint looks for its swarm, and founds it anew if it is gone."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from ..scene import ANCHOR, OTHER_ANCHOR, SMALL, Scene, hello, member, of
 
 
 def returned(*ids: str, seeds: str = "") -> Scene:
-    """Peers that come back with their checkpoints, and know one another's addresses."""
+    """Peers that return with their checkpoints and know one another's addresses."""
     scene = Scene()
     for id in ids:
         scene.enter(id, incarnation=2)
@@ -34,7 +34,7 @@ def test_after_a_mass_restart_one_founds_and_all_others_join_it(ids: str, away: 
     assert phases(scene) == {(Phase.TRAINING, ANCHOR)}
 
 
-def test_one_that_returns_alone_founds_anew_after_a_while_and_at_once_if_it_knows_nobody() -> None:
+def test_a_lone_returning_peer_founds_after_a_while_or_at_once_without_addresses() -> None:
     scene = returned("a", seeds="b")
     a = scene.peers["a"]
     assert (a.phase, a.swarm) == (Phase.SEEKING, ANCHOR)
@@ -44,7 +44,7 @@ def test_one_that_returns_alone_founds_anew_after_a_while_and_at_once_if_it_know
     assert Founded() in Scene().join("a", returning=True)
 
 
-def test_two_that_returned_apart_are_one_swarm_when_they_meet() -> None:
+def test_peers_that_returned_separately_are_one_swarm_when_they_meet() -> None:
     scene = returned("a", seeds="b")
     scene.passes("a", 31.0, 0.2)
     scene.enter("b", incarnation=2)
@@ -61,7 +61,7 @@ def test_two_that_returned_apart_are_one_swarm_when_they_meet() -> None:
 
 
 @pytest.mark.parametrize("founders", [1, 3])
-def test_one_that_returns_to_a_living_swarm_joins_with_nothing(founders: int) -> None:
+def test_a_peer_that_returns_to_a_live_swarm_joins_without_weight(founders: int) -> None:
     scene = Scene().founded()
     c = scene.enter("c", incarnation=2, clock={"c": 9})
     scene.join("c", "a", founders=founders, returning=True)
@@ -72,7 +72,7 @@ def test_one_that_returns_to_a_living_swarm_joins_with_nothing(founders: int) ->
 
 
 @pytest.mark.parametrize("rooted", [False, True])
-def test_one_that_returns_takes_no_other_swarm_for_its_own(rooted: bool) -> None:
+def test_a_returning_peer_does_not_mistake_another_swarm_for_its_own(rooted: bool) -> None:
     scene = returned("a", seeds="b")
     stranger = hello(member("b"), rooted=rooted, reply=True)
     letter = scene.letter("b", "a", stranger, swarm=OTHER_ANCHOR, to_incarnation=2)
@@ -80,12 +80,12 @@ def test_one_that_returns_takes_no_other_swarm_for_its_own(rooted: bool) -> None
     assert SwarmGivenUp() not in effects and not scene.sent(effects, Ask)
     assert bool(of(effects, PeerRefused)) is rooted
     (answer,) = scene.sent(effects, Hello)
-    assert answer.rooted, "what it had accepted before is not nothing"
+    assert answer.rooted, "it had accepted shares before"
     assert phases(scene) == {(Phase.SEEKING, ANCHOR)}
     assert scene.peers["a"].known() == ()
 
 
-def test_a_young_founder_gives_its_swarm_up_for_those_who_return() -> None:
+def test_a_young_founder_gives_up_its_swarm_for_returning_peers() -> None:
     scene = Scene()
     scene.enter("a", anchor=OTHER_ANCHOR)
     scene.join("a")
@@ -97,9 +97,9 @@ def test_a_young_founder_gives_its_swarm_up_for_those_who_return() -> None:
 
 
 @pytest.mark.parametrize("ids", ["ab", "abcd"])
-def test_one_that_lost_its_checkpoint_keeps_nobody_from_founding_anew(ids: str) -> None:
-    """It has the smallest id, so that all wait for it, and not the anchor; it founds nothing, which
-    it would only have to give up again."""
+def test_a_peer_that_lost_its_checkpoint_does_not_keep_others_from_founding_anew(ids: str) -> None:
+    """It has the smallest id, so all wait for it, but not the anchor; it founds nothing, which it
+    would only have to give up again."""
     scene = Scene()
     scene.enter("a", anchor=OTHER_ANCHOR)
     for id in ids[1:]:
@@ -112,7 +112,7 @@ def test_one_that_lost_its_checkpoint_keeps_nobody_from_founding_anew(ids: str) 
     assert (a.account.founded, a.account.burned, b.account.founded) == (0, 0, ONE)
 
 
-def test_one_that_returned_once_and_then_without_its_checkpoint_keeps_nobody_waiting() -> None:
+def test_a_peer_that_returns_again_without_its_checkpoint_keeps_no_one_waiting() -> None:
     scene = Scene()
     scene.enter("a", anchor=OTHER_ANCHOR)
     scene.enter("b", incarnation=2)
@@ -125,8 +125,8 @@ def test_one_that_returned_once_and_then_without_its_checkpoint_keeps_nobody_wai
     assert all(peer.phase is Phase.TRAINING for peer in scene.peers.values())
 
 
-def test_a_newcomer_with_a_part_of_a_copy_is_none_that_returns() -> None:
-    """It has accepted something, but brings nothing that a swarm could be founded anew with."""
+def test_a_newcomer_with_part_of_a_copy_is_not_a_returning_peer() -> None:
+    """It has accepted shares, but brings no anchor to found a swarm anew with."""
     scene = Scene()
     scene.join("a", "b")
     for beat in range(1, 9):

@@ -1,4 +1,4 @@
-"""Members of a static membership see one another's phases at once, and nothing is sent for it."""
+"""Members of a static membership see one another's phases at once, without messages."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def tables() -> tuple[StaticMembership, list[StaticMemberTable]]:
 def founded(
     config: ProtocolConfig = CONFIG, host: bytes = b""
 ) -> tuple[dict[str, Protocol], Effects]:
-    """Protocols that have founded, and what they asked for."""
+    """Protocols that have founded, and their effects."""
     scene, membership = Scene(config), StaticMembership(IDS)
     for id in IDS:
         scene.enter(id, rule=GoSGD(1.0), membership=membership, host=host)
@@ -38,7 +38,7 @@ def founded(
     return scene.peers, effects
 
 
-def test_everybody_founds_at_the_first_call_at_step_zero_and_says_nothing() -> None:
+def test_all_members_found_at_the_first_call_without_messages() -> None:
     peers, effects = founded()
     assert {(peer.phase, peer.account.weight) for peer in peers.values()} == {(Phase.TRAINING, ONE)}
     assert not of(effects, Send) and not of(effects, Greet)
@@ -48,7 +48,7 @@ def test_everybody_founds_at_the_first_call_at_step_zero_and_says_nothing() -> N
     assert ada.known() == () and ada.departed() == ()
 
 
-def test_a_share_travels_between_two_of_a_static_membership_and_none_of_a_stranger() -> None:
+def test_members_exchange_shares_and_refuse_those_of_a_stranger() -> None:
     peers, _ = founded()
     (push,) = letters(peers["ada"].step(0.1), Offer)
     receiver = peers[push.destination]
@@ -56,14 +56,14 @@ def test_a_share_travels_between_two_of_a_static_membership_and_none_of_a_strang
     (inspect,) = of(receiver.receive(push, 0.2), Inspect)
     receiver.inspected(inspect.share, 0.2, finite=True)
     assert [mix.share.sender for mix in of(receiver.step(0.3), Mix)] == ["ada"]
-    # Large ones go in frames, and none is shown.
+    # Large shares travel in frames, and none in shared memory.
     peers, _ = founded(replace(CONFIG, inline_bytes_max=1), bytes(16))
     sent = of(peers["ada"].step(0.1), Send)
     assert [(type(send.envelope.body), send.shown) for send in sent] == [(Offer, False)]
 
 
 @pytest.mark.parametrize("burn", [False, True])
-def test_one_that_leaves_is_gone_for_all_at_once_and_hands_on(burn: bool) -> None:
+def test_a_leaver_is_gone_for_all_at_once_and_hands_its_weight_on(burn: bool) -> None:
     peers, _ = founded()
     effects = peers["cyd"].leave(0.1, burn=burn)
     assert [m.id for m in peers["ada"].table.live()] == ["ada", "bob"]
@@ -72,7 +72,7 @@ def test_one_that_leaves_is_gone_for_all_at_once_and_hands_on(burn: bool) -> Non
     assert (handed, peers["cyd"].account.burned) == (([], ONE) if burn else ([ONE], 0))
 
 
-def test_takers_are_the_same_tuple_until_somebody_moves_on() -> None:
+def test_takers_are_the_same_tuple_until_a_phase_changes() -> None:
     membership, (ada, bob, cyd) = tables()
     for table in (ada, bob, cyd):
         table.advance(phase=Phase.TRAINING)
@@ -91,7 +91,7 @@ def test_takers_are_the_same_tuple_until_somebody_moves_on() -> None:
     assert membership.over and ada.over
 
 
-def test_a_member_that_could_not_be_reached_is_passed_over_for_a_while() -> None:
+def test_an_unreachable_member_is_skipped_for_a_while() -> None:
     _, (ada, bob, _) = tables()
     bob.pass_over("ada", 5.0)
     assert bob.reachable(["ada"], 5.0) == ["ada"]
@@ -99,7 +99,7 @@ def test_a_member_that_could_not_be_reached_is_passed_over_for_a_while() -> None
     assert ada.reachable(("bob", "zoe"), 0.0) == ["bob"]
 
 
-def test_a_static_member_table_answers_as_any_does() -> None:
+def test_a_static_member_table_answers_like_any_other() -> None:
     _, (ada, bob, _) = tables()
     bob.advance(phase=Phase.TRAINING)
     for _ in range(3):
@@ -119,7 +119,7 @@ def test_a_static_member_table_answers_as_any_does() -> None:
     assert [m.id for m in ada.live()] == ["ada", "cyd"]
 
 
-def test_what_the_membership_says_of_all() -> None:
+def test_figures_of_the_whole_membership() -> None:
     for anchored in (False, True):
         membership = StaticMembership(IDS, anchored=anchored, machines={"bob": b"elsewhere"})
         table = StaticMemberTable(member("ada"), membership)

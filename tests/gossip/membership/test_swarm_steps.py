@@ -1,4 +1,4 @@
-"""The steps of a whole swarm: all count the same, those of the dead and the returned, too."""
+"""All peers agree on the steps of the swarm, including those of dead and returned peers."""
 
 from rumor.gossip.effects.effects import Send
 from rumor.gossip.wire.codec import decode, encode
@@ -18,7 +18,7 @@ def test_the_steps_of_a_swarm_are_the_same_for_all() -> None:
     assert all((clock.rows(), clock.total) == (rows, 6) for clock in clocks)
 
 
-def test_steps_of_those_who_are_gone_count_for_newcomers_too() -> None:
+def test_newcomers_also_count_the_steps_of_peers_that_are_gone() -> None:
     scene = Scene(BRIEF).founded()
     for _ in range(7):
         scene.step("b")
@@ -32,7 +32,7 @@ def test_steps_of_those_who_are_gone_count_for_newcomers_too() -> None:
     assert scene.peers["c"].table.clock.total == 7
 
 
-def test_steps_of_a_life_that_lost_its_checkpoint_are_counted_by_all_alike() -> None:
+def test_all_count_the_steps_of_an_incarnation_that_lost_its_checkpoint() -> None:
     scene = Scene(BRIEF).founded("a", "d")
     scene.says("a", member("b", step=100))
     for beat in range(1, 9):
@@ -42,7 +42,7 @@ def test_steps_of_a_life_that_lost_its_checkpoint_are_counted_by_all_alike() -> 
     assert totals == [100, 100]
 
 
-def test_one_that_lost_its_checkpoint_goes_on_counting_where_it_stood() -> None:
+def test_a_peer_that_lost_its_checkpoint_continues_its_count() -> None:
     scene = Scene(BRIEF).founded("a", "b")
     for _ in range(5):
         scene.step("b")
@@ -58,7 +58,7 @@ def test_one_that_lost_its_checkpoint_goes_on_counting_where_it_stood() -> None:
     assert scene.peers["b"].table.clock.rows()["b"] == 5 == scene.peers["a"].table.clock.rows()["b"]
 
 
-def test_a_checkpoints_clock_is_where_a_peer_goes_on() -> None:
+def test_a_peer_continues_from_the_clock_of_its_checkpoint() -> None:
     scene = Scene()
     peer = scene.enter("a", clock={"a": 3, "b": 10})
     scene.join("a")
@@ -67,7 +67,7 @@ def test_a_checkpoints_clock_is_where_a_peer_goes_on() -> None:
     assert (peer.table.clock.rows(), peer.state.swarm_steps) == ({"a": 4, "b": 10}, 14)
 
 
-def test_between_two_turns_the_steps_of_the_swarm_stand_still() -> None:
+def test_the_swarms_steps_do_not_change_between_two_calls_of_the_rule() -> None:
     scene = Scene(BRIEF).founded()
     a = scene.peers["a"]
     scene.step("a")
@@ -78,8 +78,8 @@ def test_between_two_turns_the_steps_of_the_swarm_stand_still() -> None:
     assert a.state.swarm_steps == 41
 
 
-def test_steps_never_grow_beyond_what_a_message_can_hold() -> None:
-    """Or one row of a damaged peer would make all further words of its victim unreadable."""
+def test_steps_never_exceed_what_a_message_can_hold() -> None:
+    """Otherwise a row from a damaged peer would make all later messages of others unreadable."""
     scene = Scene(BRIEF).founded("a", "b")
     body = hello(member("b", heartbeat=99, step=STEPS_MAX), clock=(("a", STEPS_MAX),))
     scene.receive(scene.letter("b", "a", body))
@@ -91,7 +91,7 @@ def test_steps_never_grow_beyond_what_a_message_can_hold() -> None:
         assert decode(encode(envelope, frame)) == envelope
 
 
-def test_one_message_does_not_end_training() -> None:
+def test_a_single_message_cannot_end_training() -> None:
     scene = Scene().founded()
     for _ in range(40):
         scene.wait(0.1)

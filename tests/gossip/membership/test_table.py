@@ -1,4 +1,4 @@
-"""Who lives: heartbeats, hearsay, silence, and one's own stalls."""
+"""Which peers are alive: heartbeats, hearsay, silence, and a peer's own stalls."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -26,13 +26,13 @@ SILENT_S = 100.0
 def learn(
     view: MemberTable, entry: Member, now: float = 0.0, *, direct: bool = True
 ) -> list[Change]:
-    """What changes when a member says this of itself, or others say it."""
+    """Return the changes when a member, or with hearsay another peer, sends this entry."""
     view.learn(entry, now, direct=direct)
     return view.take_changes()
 
 
 def met(*others: Member, me: Member = A, config: ProtocolConfig = WARY) -> MemberTable:
-    """The table of one that has met these; it suspects before it considers dead."""
+    """The table of a peer that has met these; it suspects peers before it considers them dead."""
     view = MemberTable(me, config)
     for other in others or (B,):
         learn(view, other)
@@ -59,7 +59,7 @@ def tick(view: MemberTable, now: float) -> list[Change]:
 
 
 def ticked(view: MemberTable, times: Iterable[float]) -> list[tuple[float, Change]]:
-    """What changes, and when, while nobody is heard."""
+    """Return what changes, and when, while no peer is heard."""
     return [(now, change) for now in times for change in tick(view, now)]
 
 
@@ -67,7 +67,7 @@ def seconds(first: int, last: int) -> list[float]:
     return [float(second) for second in range(first, last + 1)]
 
 
-def test_a_peer_that_speaks_is_met_and_hearsay_is_believed_when_it_has_risen_twice() -> None:
+def test_a_peer_is_met_when_it_speaks_or_its_heartbeat_has_risen_twice() -> None:
     view = MemberTable(A, WARY)
     assert learn(view, B) == [Meet("b", ("b",)), PeerMet("b")]
     assert ids(view) == ["a", "b"] and view.takers() == ("a", "b")
@@ -80,7 +80,7 @@ def test_a_peer_that_speaks_is_met_and_hearsay_is_believed_when_it_has_risen_twi
     assert ids(view) == ["a", "b", "c"]
 
 
-def test_who_leaves_takes_no_shares_and_who_is_out_of_reach_is_passed_over_for_a_while() -> None:
+def test_a_leaver_takes_no_shares_and_an_unreachable_peer_is_skipped_for_a_while() -> None:
     view = met()
     for peer in ("b", "stranger"):
         view.pass_over(peer, 5.0)
@@ -90,23 +90,23 @@ def test_who_leaves_takes_no_shares_and_who_is_out_of_reach_is_passed_over_for_a
     assert view.takers() == ("a",) and ids(view) == ["a", "b"]
 
 
-def test_a_peer_that_falls_silent_is_suspected_once_and_then_considered_dead_once() -> None:
+def test_a_silent_peer_is_suspected_once_and_then_considered_dead_once() -> None:
     view = met()
     assert ticked(view, seconds(1, 5)) == [(5.0, PeerSuspected("b"))]
-    # One that is suspected is passed over, and belongs to the swarm.
+    # A suspected peer is skipped, but still belongs to the swarm.
     assert view.reachable(["b"], 5.0) == []
     assert view.is_alive("b") and ids(view) == ["a", "b"] and view.takers() == ("a", "b")
-    assert view.members() == (view.me, B), "what is only suspected is not told"
+    assert view.members() == (view.me, B), "a suspicion is not passed on"
     assert ticked(view, seconds(6, 60)) == [(11.0, PeerDied("b"))]
     assert view.others(alive=False) == (B,) and view.takers() == ("a",)
-    # Where suspicion would take longer than death, there is none.
+    # A suspicion timeout beyond that of death has no effect.
     hasty = met(config=replace(WARY, suspect_s=50.0))
     assert ticked(hasty, seconds(1, 60)) == [(11.0, PeerDied("b"))]
 
 
 @pytest.mark.parametrize("until", [6, 30])
 @pytest.mark.parametrize("how", ["heard", "a hello", "hearsay"])
-def test_one_that_is_heard_again_recovers_exactly_once(how: str, until: int) -> None:
+def test_a_peer_that_is_heard_again_recovers_exactly_once(how: str, until: int) -> None:
     view = met()
     ticked(view, seconds(1, until))
     now, changes = float(until), list[Change]()
@@ -122,18 +122,18 @@ def test_one_that_is_heard_again_recovers_exactly_once(how: str, until: int) -> 
     assert ticked(view, seconds(until, until + 5)) == [(now + 5.0, PeerSuspected("b"))]
 
 
-def test_what_is_no_news_brings_nobody_back() -> None:
+def test_old_news_revives_no_peer() -> None:
     view = met()
     ticked(view, seconds(1, 6))
     assert not learn(view, B, 6.0, direct=False) and not view.reachable(["b"], 6.0)
     view = met(member("b", incarnation=2))
     ticked(view, seconds(1, 20))
-    assert not view.heard("b", 1, 20.0), "an earlier life"
+    assert not view.heard("b", 1, 20.0), "an earlier incarnation"
     assert not learn(view, member("b", heartbeat=99), 20.0, direct=False)
     assert not view.is_alive("b")
 
 
-def test_one_that_is_only_known_from_hearsay_does_not_recover_when_it_speaks() -> None:
+def test_a_peer_known_by_hearsay_does_not_recover_but_is_met_when_it_speaks() -> None:
     view = MemberTable(A, WARY)
     learn(view, B, direct=False)
     view.heard("b", 1, 1.0)
@@ -141,8 +141,8 @@ def test_one_that_is_only_known_from_hearsay_does_not_recover_when_it_speaks() -
 
 
 @pytest.mark.parametrize("heard", [True, False])
-def test_neither_hearsay_nor_its_want_kills_one_that_lives(heard: bool) -> None:
-    """Others may have lost sight of it: their news are old, and its own word is not."""
+def test_neither_hearsay_nor_its_absence_kills_a_live_peer(heard: bool) -> None:
+    """Others may not have heard it for a while: their news is old, its own is not."""
     view = met()
     for beat, now in enumerate(seconds(1, 60)):
         if heard:
@@ -151,7 +151,7 @@ def test_neither_hearsay_nor_its_want_kills_one_that_lives(heard: bool) -> None:
         assert not tick(view, now)
 
 
-def test_one_that_is_late_itself_waits_longer_with_its_verdicts() -> None:
+def test_a_late_peer_waits_longer_before_it_judges_others() -> None:
     in_time = ticked(met(), seconds(1, 200))
     view = MemberTable(A, WARY)
     late = [2.0 * n for n in range(100)]
@@ -161,11 +161,11 @@ def test_one_that_is_late_itself_waits_longer_with_its_verdicts() -> None:
     changes = ticked(view, after)
     assert [change for _, change in changes] == [change for _, change in in_time]
     suspected_s, died_s = (now - before[-1] for now, _ in changes)
-    assert 8.0 <= suspected_s <= 10.0 and 20.0 <= died_s <= 22.0, "twice as long as usual"
+    assert 8.0 <= suspected_s <= 10.0 and 20.0 <= died_s <= 22.0, "twice the usual timeout"
 
 
 @pytest.mark.parametrize("stall_s", [10.0, 60.0, 3600.0])
-def test_the_time_of_ones_own_stall_counts_for_nobody(stall_s: float) -> None:
+def test_a_peers_own_stall_does_not_count_as_silence_of_others(stall_s: float) -> None:
     view = met()
     ticked(view, seconds(1, 3))
     end = 3.0 + stall_s
@@ -174,8 +174,8 @@ def test_the_time_of_ones_own_stall_counts_for_nobody(stall_s: float) -> None:
     assert [change for _, change in changes] == [PeerSuspected("b"), PeerDied("b")]
 
 
-def test_a_stall_forgives_nobody_more_than_its_silence() -> None:
-    """Words that came meanwhile are read first: from then on silence counts as ever."""
+def test_a_stall_excuses_no_more_silence_than_its_own_length() -> None:
+    """Messages that arrived meanwhile are read first; from then on silence counts as usual."""
     view = met()
     ticked(view, seconds(1, 2))
     view.heard("b", 1, 1000.0)
@@ -184,14 +184,14 @@ def test_a_stall_forgives_nobody_more_than_its_silence() -> None:
     assert changes[-1][0] <= 1000.0 + 8 * WARY.dead_s
 
 
-def test_a_message_of_an_earlier_life_is_stale_and_a_later_life_is_met_anew() -> None:
+def test_an_earlier_incarnation_is_stale_and_a_later_one_is_met_again() -> None:
     view = met()
     assert PeerMet("b") in learn(view, member("b", heartbeat=0, incarnation=2))
     assert view.incarnation("b") == 2 and not view.heard("b", 1, 0.0)
     assert view.heard("b", 3, 0.0) and view.heard("stranger", 1, 0.0)
 
 
-def test_a_peer_that_has_left_stays_away_whatever_it_or_others_still_say() -> None:
+def test_a_peer_that_has_left_stays_gone_whatever_arrives_later() -> None:
     view = met()
     assert left(view) == [Part("b"), PeerLeft("b")]
     assert not left(view) and view.departed() == ["b"]
@@ -202,7 +202,7 @@ def test_a_peer_that_has_left_stays_away_whatever_it_or_others_still_say() -> No
     assert not view.others(alive=False)
 
 
-def test_a_departure_spreads_by_hearsay_where_its_peer_was_known() -> None:
+def test_a_departure_spreads_by_hearsay_to_peers_that_knew_the_leaver() -> None:
     for gone in (
         member("b", Phase.LEFT, heartbeat=2),
         member("b", Phase.LEFT, incarnation=2),
@@ -211,8 +211,8 @@ def test_a_departure_spreads_by_hearsay_where_its_peer_was_known() -> None:
         assert learn(met(), gone, SILENT_S, direct=False) == [Part("b"), PeerLeft("b")]
 
 
-def test_what_was_never_believed_is_neither_told_nor_kept_and_the_dead_are_remembered() -> None:
-    """Or peers that forget at different times would teach one another for ever."""
+def test_unconfirmed_peers_are_neither_passed_on_nor_kept_and_dead_ones_are_remembered() -> None:
+    """Otherwise peers that forget at different times would remind one another forever."""
     view = met(B, member("d"))
     learn(view, C, direct=False)
     left(view, "d")
@@ -225,7 +225,7 @@ def test_what_was_never_believed_is_neither_told_nor_kept_and_the_dead_are_remem
     assert view.member("b") is not None and view.member("c") is None
 
 
-def test_the_news_that_a_peer_left_is_kept_for_long_but_not_for_ever() -> None:
+def test_a_departure_is_remembered_for_long_but_not_forever() -> None:
     view = met()
     left(view)
     ticked(view, seconds(0, 99))
@@ -239,7 +239,7 @@ def test_the_news_that_a_peer_left_is_kept_for_long_but_not_for_ever() -> None:
 
 
 @pytest.mark.parametrize("direct", [False, True])
-def test_a_life_from_far_ahead_is_not_believed(direct: bool) -> None:
+def test_an_incarnation_from_the_far_future_is_not_believed(direct: bool) -> None:
     view = MemberTable(member("a", incarnation=1000), replace(WARY, incarnation_ahead_max=500))
     assert view.is_plausible(1500, 0.0) and not view.is_plausible(1501, 0.0)
     for peer in ("b", "a"):
@@ -250,12 +250,12 @@ def test_a_life_from_far_ahead_is_not_believed(direct: bool) -> None:
     assert view.incarnation("b") == 1400
     view = MemberTable(view.me, replace(WARY, incarnation_ahead_max=500))
     assert not view.is_plausible(2500, 7.0)
-    assert view.is_plausible(2500, 8.0), "a second is a thousand lives"
+    assert view.is_plausible(2500, 8.0), "incarnations count milliseconds"
     assert PeerMet("c") in learn(view, member("c", incarnation=2500), 8.0, direct=direct)
 
 
-def test_one_that_has_finished_says_itself_after_how_many_steps() -> None:
-    """Others tell what they believe by now, which may be less, and so may this peer believe."""
+def test_a_finished_peer_reports_its_number_of_steps_itself() -> None:
+    """Others pass on the steps they believe so far, which may be fewer, and so may this peer."""
     view = MemberTable(A, WARY)
     done = member("b", Phase.FINISHED, step=2000)
     assert steps_at_end(view) is None
@@ -274,7 +274,7 @@ def test_one_that_has_finished_says_itself_after_how_many_steps() -> None:
     assert steps_at_end(view) is None
 
 
-def test_what_an_earlier_life_has_said_of_its_end_says_nothing_of_a_later_one() -> None:
+def test_the_end_of_an_earlier_incarnation_says_nothing_about_a_later_one() -> None:
     done = member("b", Phase.FINISHED, heartbeat=2, step=5)
     view = met(done)
     learn(view, replace(done, incarnation=2, step=7), SILENT_S, direct=False)
@@ -282,7 +282,7 @@ def test_what_an_earlier_life_has_said_of_its_end_says_nothing_of_a_later_one() 
     assert steps_at_end(view) is None
 
 
-def test_who_only_dials_out_is_known_as_soon_as_that_changes() -> None:
+def test_the_set_of_peers_that_only_dial_out_is_updated_at_once() -> None:
     view = MemberTable(replace(A, addresses=()), WARY)
     assert view.outward == {"a"}
     learn(view, replace(B, addresses=()))
@@ -290,10 +290,10 @@ def test_who_only_dials_out_is_known_as_soon_as_that_changes() -> None:
     learn(view, replace(B, heartbeat=2))
     assert view.outward == {"a"}
     learn(view, member("c", Phase.JOINING, addresses=()))
-    assert view.outward == {"a"}, "only those who take shares are paired"
+    assert view.outward == {"a"}, "only peers that take shares are paired"
 
 
-def test_who_spoke_is_told_from_who_was_only_heard_of() -> None:
+def test_peers_heard_directly_are_distinguished_from_hearsay() -> None:
     view = MemberTable(A, WARY)
     for beat in (1, 2):
         learn(view, member("b", heartbeat=beat), float(beat), direct=False)
@@ -321,7 +321,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_a_view_absorbed_says_the_same_as_one_learnt(
+def test_absorbing_a_view_gives_the_same_table_as_learning_each_entry(
     events: list[tuple[str, list[Member]]],
 ) -> None:
     slow, quick = MemberTable(A, WARY), MemberTable(A, WARY)
@@ -347,7 +347,7 @@ def test_a_view_absorbed_says_the_same_as_one_learnt(
             assert slow.others(alive=alive) == quick.others(alive=alive)
 
 
-def test_everybody_is_listed_by_id_in_whatever_order_they_came_and_went() -> None:
+def test_peers_are_listed_by_id_in_whatever_order_they_came_and_went() -> None:
     view = MemberTable(member("m"), WARY)
     for id in "zbqa":
         learn(view, member(id))
@@ -365,7 +365,7 @@ def late(*times: float, interval_s: float = 1.0) -> tuple[LocalHealth, list[floa
     return health, [health.ticked(now) for now in times]
 
 
-def test_lateness_is_forgotten_once_a_tick_is_in_time_again() -> None:
+def test_lateness_is_forgotten_once_ticks_are_on_time_again() -> None:
     health, _ = late(*(20.0 * n for n in range(60)))
     assert health.factor == FACTOR_MAX
     for n in range(40):
@@ -375,7 +375,7 @@ def test_lateness_is_forgotten_once_a_tick_is_in_time_again() -> None:
 
 
 @pytest.mark.parametrize(("gap_s", "stalled_s"), [(2.5, 0.0), (3.0, 0.0), (3.5, 2.5), (60.0, 59.0)])
-def test_more_than_lateness_is_a_stall(gap_s: float, stalled_s: float) -> None:
+def test_a_long_delay_is_a_stall_not_lateness(gap_s: float, stalled_s: float) -> None:
     _, stalls = late(0.0, 1.0, 1.0 + gap_s)
     assert stalls == [0.0, 0.0, stalled_s]
 

@@ -1,4 +1,4 @@
-"""Which of two swarms gives way; whoever gives one up takes nothing of it into the other."""
+"""Which of two swarms gives way; a peer that gives one up takes nothing into the other."""
 
 from dataclasses import replace
 from functools import partial
@@ -44,14 +44,14 @@ def newcomer() -> Scene:
     return scene
 
 
-def test_a_young_founder_gives_its_swarm_up_for_one_that_has_taken_root() -> None:
+def test_a_young_founder_gives_up_its_swarm_for_a_rooted_one() -> None:
     scene = alone()
     scene.introduce("c", "a")
     effects = scene.says("a", member("b"), swarm=OTHER_ANCHOR)
     a = scene.peers["a"]
     assert SwarmGivenUp() in effects and a.phase is Phase.JOINING
     assert (a.account.weight, a.account.burned, a.swarm) == (0, ONE, OTHER_ANCHOR)
-    assert [m.id for m in a.known()] == ["b"], "it forgets who was in the other"
+    assert [m.id for m in a.known()] == ["b"], "it forgets the members of the other swarm"
     assert a.table.clock.rows() == {"a": 0}
 
 
@@ -60,7 +60,7 @@ def test_a_young_founder_gives_its_swarm_up_for_one_that_has_taken_root() -> Non
     [
         (True, SMALLER, Phase.TRAINING, True),
         (True, LARGER, Phase.TRAINING, False),
-        # A newcomer may still speak for a swarm whose last member has died.
+        # A newcomer may still represent a swarm whose last member has died.
         (True, SMALLER, Phase.SEEKING, False),
         (True, SMALLER, Phase.JOINING, False),
         (False, LARGER, Phase.TRAINING, True),
@@ -69,7 +69,7 @@ def test_a_young_founder_gives_its_swarm_up_for_one_that_has_taken_root() -> Non
         (False, SMALLER, Phase.SEEKING, True),
     ],
 )
-def test_of_two_young_swarms_that_of_a_holder_stays_and_then_the_one_with_the_smaller_hash(
+def test_of_two_young_swarms_the_founders_stays_and_else_the_one_with_the_smaller_hash(
     holds: bool, theirs: bytes, phase: Phase, gives_up: bool
 ) -> None:
     scene = alone() if holds else newcomer()
@@ -81,36 +81,36 @@ def test_of_two_young_swarms_that_of_a_holder_stays_and_then_the_one_with_the_sm
     assert scene.peers["a"].account.burned == (ONE if holds and gives_up else 0)
 
 
-def test_a_newcomer_between_two_swarms_with_roots_keeps_to_the_first() -> None:
+def test_a_newcomer_between_two_rooted_swarms_stays_with_the_first() -> None:
     scene = newcomer()
     assert scene.sent(scene.says("a", member("b")), Ask)
     for _ in range(3):
         effects = scene.says("a", member("c"), swarm=OTHER_ANCHOR)
         assert SwarmGivenUp() not in effects and not scene.sent(effects, Ask)
     assert scene.peers["a"].swarm == ANCHOR
-    # Once nobody of the first one is left, it may belong to the other.
+    # Once no member of the first is left, it may join the other.
     scene.tell("b", "a", Leave(True))
     assert SwarmGivenUp() in scene.says("a", member("c"), swarm=OTHER_ANCHOR)
     assert scene.peers["a"].swarm == OTHER_ANCHOR
 
 
-def test_between_two_swarms_without_roots_a_newcomer_does_not_go_to_and_fro() -> None:
+def test_a_newcomer_does_not_alternate_between_two_young_swarms() -> None:
     scene = newcomer()
     say_c = partial(scene.says, "a", member("c"), rooted=False, swarm=OTHER_ANCHOR)
-    # Of these two the other anchor's has the larger name, and gives way.
+    # OTHER_ANCHOR is the larger hash, so its swarm gives way.
     assert ANCHOR < OTHER_ANCHOR and scene.sent(say_c(), Ask)
     effects = scene.says("a", member("b"), member("d"), rooted=False)
     assert SwarmGivenUp() in effects and scene.sent(effects, Ask)
     for _ in range(3):
         assert SwarmGivenUp() not in say_c()
-    # Whoever fell silent may be gone, and counts no more.
+    # A silent peer may be gone, and does not count any more.
     scene.wait(SMALL.stall_s + 0.1)
     effects = say_c()
     assert SwarmGivenUp() in effects and scene.sent(effects, Ask)
     assert [m.id for m in scene.peers["a"].known()] == ["c"]
 
 
-def test_two_swarms_that_have_taken_root_do_not_merge() -> None:
+def test_two_rooted_swarms_do_not_merge() -> None:
     scene = Scene().founded("a", "b")
     scene.push("b", "a")
     scene.deliver()
@@ -123,7 +123,7 @@ def test_two_swarms_that_have_taken_root_do_not_merge() -> None:
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_escrow_of_a_swarm_that_was_given_up_is_burned_when_it_comes_back(exact: bool) -> None:
+def test_escrow_of_an_abandoned_swarm_is_burned_when_it_returns(exact: bool) -> None:
     scene = alone(replace(SMALL, exact=exact))
     scene.introduce("c", "a")
     scene.push("a", "c", ONE // 2)
@@ -144,10 +144,10 @@ def test_escrow_of_a_swarm_that_was_given_up_is_burned_when_it_comes_back(exact:
     [(SMALL, Kind.STRANDED, ONE // 8), (WIDE, Kind.SETTLED, 0)],
     ids=["sent", "offered"],
 )
-def test_a_share_under_way_to_one_that_gives_its_swarm_up_is_waited_for_no_longer(
+def test_a_share_in_flight_to_a_peer_that_gave_up_its_swarm_is_not_waited_for(
     config: ProtocolConfig, kind: Kind, accepted: int
 ) -> None:
-    """It is no member any more, so that nobody would ever notice its death."""
+    """It is not a member any more, so its death would go unnoticed."""
     scene = Scene(config).founded()
     scene.push("a", "b", ONE // 2)
     effects = scene.says("a", member("b", heartbeat=9), swarm=OTHER_ANCHOR)
@@ -159,7 +159,7 @@ def test_a_share_under_way_to_one_that_gives_its_swarm_up_is_waited_for_no_longe
     assert account.weight == ONE - accepted and not account.outstanding
 
 
-def test_a_share_that_is_on_its_way_to_one_that_gives_its_swarm_up_is_sent_back() -> None:
+def test_a_share_that_reaches_a_peer_after_it_gave_up_its_swarm_is_returned() -> None:
     scene = alone(WIDE)
     scene.introduce("c", "a")
     scene.tell("c", "a", an_offer())
@@ -169,14 +169,14 @@ def test_a_share_that_is_on_its_way_to_one_that_gives_its_swarm_up_is_sent_back(
     assert scene.sent(effects, Ack) == [Ack(1, 0)] and scene.peers["a"].staged == 0
 
 
-def test_one_that_starts_over_with_a_part_of_a_copy_needs_every_shard_of_the_other_swarm() -> None:
+def test_a_newcomer_that_changes_swarms_needs_every_shard_again() -> None:
     two = schema_of(16, 2)
     scene = Scene()
     a = scene.enter("a", schema=two)
     scene.join("a", "b")
 
     def copied(sender: str, shard: int, swarm: bytes) -> Effects:
-        """What the newcomer does when this copy has come."""
+        """Effects of the newcomer when this copy has arrived."""
         form = Form(copy=True)
         size = form.size_bytes(two, shard)
         letter = partial(scene.letter, sender, "a", swarm=swarm, schema=two.hash, shard=shard)
