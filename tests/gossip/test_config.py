@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from rumor.gossip import errors
@@ -31,16 +30,6 @@ from rumor.gossip.errors import ConfigError, DecodeError, RemoteProtocolError, R
 def test_a_setting_out_of_range_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ProtocolConfig(**settings)
-
-
-def test_numbers_of_numpy_become_pythons() -> None:
-    config = ProtocolConfig(
-        merge_rounds=np.int64(3),  # type: ignore[arg-type]
-        stall_s=np.float32(2),  # type: ignore[arg-type]
-        exact=np.bool_(True),  # type: ignore[arg-type]
-    )
-    kept = config.merge_rounds, config.stall_s, config.exact
-    assert kept == (3, 2.0, True) and [*map(type, kept)] == [int, float, bool]
 
 
 NAMES = ("local", "lan", "wan")

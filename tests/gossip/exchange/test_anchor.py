@@ -12,7 +12,6 @@ from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import require_fit
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.rules.registry import RULES, make_rule
-from rumor.gossip.weight import ONE
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Ask, Hello, Phase, Push
 from rumor.sim.fuzz.vector import SCHEMA, schema_of
@@ -44,46 +43,44 @@ def anchored(scene: Scene, peer: str, of: str) -> bool:
     return member.anchored
 
 
-def test_founders_send_differences_from_the_initial_model() -> None:
-    scene = Scene(HALVES).founded("a", "b", keeps_anchor=True)
-    effects = scene.push("a", "b", ONE // 2)
-    assert forms(effects) == [Form("bfloat16")]
-    (sent,) = scene.sent(effects, Push)
-    # 4 numbers, and padding up to 8, of 2 bytes each, padded to a cache line
-    assert sent.form == Form("bfloat16") and sent.size_bytes == 64
-    scene.deliver()
-    assert [mix.form for mix in of(scene.mix_all("b"), Mix)] == [Form("bfloat16")]
-
-
-@pytest.mark.parametrize(("config", "form"), [(HALVES, Form()), (SPARSE, Form("topk:0.25"))])
-def test_a_peer_without_the_anchor_gets_a_format_that_needs_none(
-    config: ProtocolConfig, form: Form
+@pytest.mark.parametrize(
+    ("config", "keeps", "form"),
+    [
+        (HALVES, True, Form("bfloat16")),
+        (HALVES, False, Form()),
+        (SPARSE, False, Form("topk:0.25")),
+    ],
+)
+def test_shares_are_differences_where_both_keep_the_anchor(
+    config: ProtocolConfig, keeps: bool, form: Form
 ) -> None:
     scene = Scene(config)
     scene.enter("a", keeps_anchor=True)
-    scene.enter("b")
+    scene.enter("b", keeps_anchor=keeps)
     scene.found("a", "b")
     for one, other in ("ab", "ba"):
-        assert forms(scene.push(one, other)) == [form]
+        effects = scene.push(one, other)
+        assert forms(effects) == [form] == [push.form for push in scene.sent(effects, Push)]
     scene.deliver()
     assert [mix.form for mix in of(scene.mix_all("b"), Mix)] == [form]
 
 
 @pytest.mark.parametrize(
-    ("rule", "wire", "why"),
+    ("rule", "form", "why"),
     [
-        ("adpsgd", "topk:0.25", "in a format that adpsgd cannot use"),
-        ("dpsgd", "topk:0.25", "in a format that dpsgd cannot use"),
-        ("allreduce", "int8", "in a format that allreduce cannot use"),
-        ("gosgd", "int8", "a difference from an anchor that is not known here"),
+        ("adpsgd", Form("topk:0.25"), "in a format that adpsgd cannot use"),
+        ("dpsgd", Form("topk:0.25"), "in a format that dpsgd cannot use"),
+        ("allreduce", Form("int8"), "in a format that allreduce cannot use"),
+        ("gosgd", Form(bare=True), "in a format that gosgd cannot use"),
+        ("gosgd", Form("int8", bare=True), "in a format that gosgd cannot use"),
+        ("gosgd", Form("int8"), "a difference from an anchor that is not known here"),
     ],
 )
-def test_a_share_in_an_unusable_format_is_refused(rule: str, wire: str, why: str) -> None:
+def test_a_share_in_an_unusable_format_is_refused(rule: str, form: Form, why: str) -> None:
     scene = Scene()
     rules = {peer: make_rule(rule) for peer in "ab"}
     scene.founded(rules=rules, keeps_anchor=rule != "gosgd")
     assert scene.peers["b"].state.is_anchored is (rule != "gosgd")
-    form = Form(wire)
     size = form.size_bytes(SCHEMA, 0)
     share = a_push(size_bytes=size, form=form)
     effects = scene.tell("a", "b", share, frame_bytes=size)

@@ -7,16 +7,14 @@ import pytest
 
 from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Combine, Release, Send, Snapshot
-from rumor.gossip.effects.events import ShareRefused
 from rumor.gossip.errors import LocalProtocolError
 from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import Requirements
 from rumor.gossip.protocol.share import Kept
 from rumor.gossip.wire.formats import Form
 from rumor.gossip.wire.messages import Ack, Ask, Offer, Push
-from rumor.sim.fuzz.vector import SCHEMA
 
-from ..scene import SMALL, WIDE, Effects, Scene, a_push, of
+from ..scene import SMALL, WIDE, Effects, Scene, of
 
 ROUNDED = replace(SMALL, wire="int8")
 BARE = Form("int8", bare=True)
@@ -120,16 +118,6 @@ def test_in_frames_and_from_memory_it_is_the_same_snapshot() -> None:
     effects = scene.act("a", lambda context: context.push("b", 5, register=kept))
     (send,) = [e for e in of(effects, Send) if isinstance(e.envelope.body, Offer)]
     assert (send.snapshot, send.shown) == (1, True)
-
-
-@pytest.mark.parametrize("wire", ["float32", "int8"])
-def test_who_takes_none_refuses_a_share_that_is_written_by_itself(wire: str) -> None:
-    scene = Scene().founded()
-    form = Form(wire, bare=True)
-    size = form.size_bytes(SCHEMA, 0)
-    body = a_push(size_bytes=size, form=form)
-    effects = scene.tell("a", "b", body, frame_bytes=size)
-    assert ShareRefused("a", "in a format that scripted cannot use") in effects
 
 
 @pytest.mark.parametrize("bare", [False, True])

@@ -122,10 +122,12 @@ def test_fields_of_a_dataclass_are_settings_where_text_can_stand_for_them() -> N
 
 
 def test_settings_in_range_are_taken_and_numbers_of_numpy_become_pythons() -> None:
-    given: Any = {"name": "a", "heat_s": None, "pots": ("b",), "guests": "zoe", "owner": object()}
-    counted: Any = np.int64(3)
-    made = Kiln(**given, doors=counted)
-    assert type(made.doors) is int and made == Kiln(**given, doors=3)
+    given: Any = {"name": "a", "pots": ("b",), "guests": "zoe", "owner": object()}
+    assert Kiln(**given, heat_s=None).heat_s is None
+    numbers: Any = {"doors": np.int64(3), "reach_m": np.float32(2), "glaze": np.bool_(True)}
+    made = Kiln(**given, **numbers)
+    kept = made.doors, made.reach_m, made.glaze
+    assert kept == (3, 2.0, True) and [*map(type, kept)] == [int, float, bool]
 
 
 @pytest.mark.parametrize(

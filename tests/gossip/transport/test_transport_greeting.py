@@ -1,11 +1,9 @@
 """Sockets of greeted addresses are closed, but for those on which somebody lives."""
 
 import logging
-import os
 import resource
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -13,15 +11,10 @@ from rumor.gossip.transport.addresses import allow_more_files, sockets_max
 from rumor.gossip.transport.zmq_transport import Route, Transport
 
 from ...waiting import until
-
-needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's /proc")
+from .test_zmq_transport import files, needs_proc
 
 GHOSTS = [f"tcp://127.0.0.1:{port}" for port in range(1, 41)]
 """Where nobody listens."""
-
-
-def files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def came(transport: Transport) -> list[bytes]:

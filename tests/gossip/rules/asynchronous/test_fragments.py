@@ -11,8 +11,9 @@ from rumor.gossip.protocol.context import RuleContext
 from rumor.gossip.protocol.rule import shards_of
 from rumor.gossip.rules.asynchronous.fragments import DivShare, Sparta
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
+from rumor.gossip.rules.registry import make_rule
 from rumor.gossip.types import PeerId
-from rumor.gossip.weight import ONE
+from rumor.gossip.weight import ONE, WEIGHT_MIN
 from rumor.sim.fuzz.peers import complete
 
 from ...crowd import Crowd
@@ -46,13 +47,19 @@ def test_a_fragment_goes_to_as_many_peers_as_asked_and_its_weight_is_split_evenl
         assert len({peer for shard, peer, _ in given if shard == fragment}) == 3
 
 
-@pytest.mark.parametrize(("rule", "times"), [(Sparta, 1), (DivShare, 4)])
-def test_who_holds_next_to_nothing_pushes_nothing(
-    rule: type[Sparta | DivShare], times: int
-) -> None:
-    scene = Scene().founded("a", "b", rules={id: rule(fraction=0.25) for id in "ab"}, shards=4)
+@pytest.mark.parametrize(
+    ("spec", "shards", "times"),
+    [
+        ("sparta:fraction=0.25", 4, 1),
+        ("divshare:fraction=0.25", 4, 4),
+        ("sgp", 1, 1),
+        ("easgd:every=1", 1, 1),
+    ],
+)
+def test_who_holds_next_to_nothing_pushes_nothing(spec: str, shards: int, times: int) -> None:
+    scene = Scene().founded(rules={id: make_rule(spec) for id in "ab"}, shards=shards)
     for account in scene.peers["a"].accounts:
-        account.weight = 1
+        account.weight = WEIGHT_MIN - 1
     assert scene.step("a").count(PushSkipped("too little weight")) == times
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rumor.gossip.effects.effects import Combine, Effect, Send
-from rumor.gossip.effects.events import Event, ShareRefused
+from rumor.gossip.effects.events import Event
 from rumor.gossip.protocol.rule import Rule
 from rumor.gossip.rules.compressed.choco import ESTIMATE, MEAN, Choco
 from rumor.gossip.rules.synchronous.rounds import EPOCH
@@ -119,12 +119,3 @@ def test_a_peer_that_was_told_another_format_is_named() -> None:
     scene.tell("a", "b", push, frame_bytes=size)
     effects = scene.step("b", trained=False)
     assert "is float16, and int8 here: give all peers the same wire" in str(effects[-1])
-
-
-def test_a_difference_that_belongs_to_no_round_is_sent_back() -> None:
-    scene = Scene().founded("a", "b", rules={peer: Choco() for peer in "ab"})
-    form = Form(bare=True)
-    push = a_push(form=form)
-    scene.tell("a", "b", push, frame_bytes=64)
-    effects = scene.step("b", trained=False)
-    assert ShareRefused("a", "of a difference, and of no round") in effects

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from rumor.gossip.config import ProtocolConfig
 from rumor.gossip.effects.effects import Measure, Mix, Snapshot
 from rumor.gossip.errors import ConfigError
 from rumor.gossip.protocol.context import RuleContext
@@ -11,9 +10,6 @@ from rumor.gossip.protocol.rule import Requirements, require_fit, requirements_o
 from rumor.gossip.rules.asynchronous.gosgd import GoSGD
 from rumor.gossip.types import ShareId
 from rumor.gossip.weight import ONE
-from rumor.sim import NetworkConfig
-from rumor.sim.fuzz.peers import Peers, complete
-from rumor.sim.fuzz.swarm import FuzzSwarm
 
 from ...scene import Scene, of
 
@@ -26,29 +22,6 @@ def test_who_measures_needs_every_number() -> None:
     require_fit(GoSGD(robust="clip:tau=1"), "int8", 3, exact=True)
     with pytest.raises(ConfigError, match="needs every number; use int8"):
         require_fit(GoSGD(robust="clip:tau=1"), "topk:0.1", 1, exact=False)
-
-
-def swarm_of(clip: float, n: int = 5, seed: int = 3) -> FuzzSwarm:
-    ids = tuple(f"p{index}" for index in range(n))
-    peers = Peers(
-        rule=lambda peer: GoSGD(0.5, robust=f"clip:tau={clip}" if clip else "none"),
-        neighbors=complete,
-        config=PATIENT,
-    )
-    return FuzzSwarm(seed, peers, ids, n, NetworkConfig(latency_s=0.02, jitter=1.0))
-
-
-PATIENT = ProtocolConfig(query_s_min=50.0, query_s_max=50.0, exact=True)
-
-
-@pytest.mark.extended
-def test_within_the_bound_every_decision_is_that_of_plain_gosgd() -> None:
-    plain, bounded = swarm_of(0.0), swarm_of(1e30)
-    plain.run(20.0)
-    bounded.run(20.0)
-    for one, other in zip(plain.running(), bounded.running(), strict=True):
-        assert np.array_equal(one.vector.x, other.vector.x)
-        assert one.ledgers == other.ledgers
 
 
 def arrived(*, shards: int = 1, rule: GoSGD | None = None) -> Scene:
