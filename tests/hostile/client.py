@@ -169,9 +169,19 @@ class Stranger:
         """Send what need not be a message."""
         self.socket.send_multipart(parts)
 
-    def hear_soon(self, kind: int) -> list[Any] | None:
-        """The header of the next message of a kind, if it comes soon; others are passed over."""
-        give_up_s = time.monotonic() + _SOON_S
+    def introduce(self, **entry: Any) -> None:
+        """Say hello, and be known from then on."""
+        self.say(HELLO, self.hello(member(self.name, **entry)))
+
+    def hear(self, kind: int) -> list[Any]:
+        """The header of the next message of a kind; others are passed over."""
+        heard = self.hear_soon(kind, LIMIT_S)
+        assert heard is not None, f"no answer of kind {kind}"
+        return heard
+
+    def hear_soon(self, kind: int, within_s: float = _SOON_S) -> list[Any] | None:
+        """The same, if it comes within a time."""
+        give_up_s = time.monotonic() + within_s
         while (left_s := give_up_s - time.monotonic()) > 0:
             if self.socket.poll(int(left_s * 1000)):
                 fields = _read(self.socket.recv_multipart())

@@ -12,13 +12,14 @@ from rumor.gossip import Audit, audit
 from rumor.gossip.protocol.protocol import Protocol
 from rumor.gossip.transport.addresses import key_in, without_key
 from rumor.gossip.transport.keys.key import Key, key_bytes
+from rumor.train.storage.jsonl import read_metrics
 
 from ..gossip.transport.keyrings import Swarm as Keys
 from ..train.members import Member, accounts, one_of
 from ..waiting import LIMIT_S, until
 from .client import Stranger
 
-__all__ = ["Run", "look"]
+__all__ = ["Run", "look", "norm"]
 
 # Small enough for an attack to have had its effect within a second or two.
 QUICK = {"suspect_s": 1.0, "dead_s": 2.0, "stall_s": 1.0, "retry_s": 0.1}
@@ -31,15 +32,21 @@ def look(victim: Member, glance: Callable[[Protocol], _T]) -> _T:
     return victim.peer._running().look(glance)
 
 
+def norm(victim: Member) -> float:
+    """The norm of a victim's model."""
+    return float(sum(flat.double().norm() ** 2 for flat in victim.peer._vector.flats) ** 0.5)
+
+
 class Run:
     """Victims ``v`` and ``w``, and strangers toward them.
 
     Args:
         folder: For their files.
         keys: Whether they have keys; the attacker then is a member with a key of its own.
+        rule: Of both.
     """
 
-    def __init__(self, folder: Path, *, keys: bool = False) -> None:
+    def __init__(self, folder: Path, *, keys: bool = False, rule: str = "gosgd:p=0.5") -> None:
         self.folder = folder
         self._stack = ExitStack()
         self._context = self._stack.enter_context(zmq.Context())
@@ -48,13 +55,13 @@ class Run:
         if self.keys is not None:
             for name in ("v", "w", "m"):
                 self.keys.machine(name)
-        self.victims = self.v, self.w = self._victim("v"), self._victim("w")
+        self.victims = self.v, self.w = self._victim("v", rule), self._victim("w", rule)
         for each in self.victims:
             each.entered()
         self.exchange()
 
-    def _victim(self, name: str) -> Member:
-        given: dict[str, Any] = {"rule": "gosgd:p=0.5", "linger_s": 1.0, "leave_s": 3.0}
+    def _victim(self, name: str, rule: str) -> Member:
+        given: dict[str, Any] = {"rule": rule, "linger_s": 1.0, "leave_s": 3.0}
         if self.keys is not None:
             given["roster"] = self.keys.file(f"{name}.roster")
             given["key"] = self.folder / f"{name}.key"
@@ -117,6 +124,12 @@ class Run:
         """All weight by the ledgers of both, once they have ended."""
         self.end()
         return audit(accounts(self.folder / "v", self.folder / "w"))
+
+    def accepted(self, peer: str) -> list[int]:
+        """How much the first victim has accepted of each share of a peer, in units."""
+        rows = read_metrics(self.folder / "v" / "ledger.jsonl")
+        told = [row for row in rows if (row["kind"], row.get("peer")) == ("accepted", peer)]
+        return [row["units"] for row in told]
 
     def end(self) -> None:
         for each in self.victims:

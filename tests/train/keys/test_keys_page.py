@@ -1,20 +1,22 @@
-"""The example of docs/how-to/keys.md: what its commands print, and the peers that they start."""
+"""The example of docs/how-to/keys.md: what its commands print, and three machines that train."""
 
 import re
 import shlex
 import shutil
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from rumor.cli.app import app
-from rumor.cli.commands import peer as peer_command
-from rumor.gossip.transport.keys.keyring import Keyring, read_keyring
-from rumor.train import PeerConfig
-from rumor.train.config import RunConfig
 
+from ...hosts import Hosts, HostsError, hosts
+from ...waiting import LIMIT_S
+
+RATE_BYTES_S = 12.5e6
 PAGE = Path(__file__).parents[3] / "docs/how-to/keys.md"
 MACHINES = "m1", "m2", "m3"
 KEY = re.compile(r"[\w-]{43}", re.ASCII)
@@ -60,19 +62,53 @@ class Machines:
 def test_the_commands_print_what_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machines, keyrings = Machines(tmp_path), list[Keyring]()
-
-    def note(run_config: RunConfig, config: PeerConfig, *_: object) -> dict[str, Any]:
-        keyring = read_keyring(config.key, config.roster)
-        assert keyring is not None
-        keyrings.append(keyring)
-        assert bool(config.join) is (len(keyrings) > 1)
-        return {}
-
-    monkeypatch.setattr(peer_command, "_run", note)
-    commands = typed()
-    assert len(commands) == 12
+    machines = Machines(tmp_path)
+    commands = [each for each in typed() if each[1][1] != "peer"]
+    assert len(commands) == 9
     for machine, words, output in commands:
-        printed = machines.run(machine, words, output, monkeypatch).splitlines()
-        assert words[1] == "peer" or printed == output
-    assert len({keyring.roster.version for keyring in keyrings}) == 1 and len(keyrings) == 3
+        assert machines.run(machine, words, output, monkeypatch).splitlines() == output
+
+
+def on(network: Hosts, host: int, words: list[str]) -> list[str]:
+    """What runs a `rumor` command on a host."""
+    return network.command(host, sys.executable, "-P", "-m", "rumor.cli", *words[1:])
+
+
+@pytest.mark.extended
+@pytest.mark.live
+def test_three_machines_train_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machines = Machines(tmp_path)
+    few = ["--steps", "30", "--set", "founders=3", "--json"]
+    few += ["--set", f"linger_s={LIMIT_S}"]
+    with ExitStack() as stack:
+        try:
+            network = stack.enter_context(hosts(3, RATE_BYTES_S))
+        except HostsError as error:
+            pytest.skip(str(error))
+        running: list[subprocess.Popen[str]] = []
+        for machine, words, output in typed():
+            if len(running) == 3:
+                break
+            if words[1] != "peer":
+                machines.run(machine, words, output, monkeypatch)
+                continue
+            here = [word.replace("10.0.0.1", network.addresses[0]) for word in words]
+            folder = machines.folders[machine]
+            with (folder / "log").open("w") as log:
+                process = subprocess.Popen(
+                    on(network, MACHINES.index(machine), here + few),
+                    cwd=folder,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            running.append(process)
+        for process in running:
+            process.communicate(timeout=LIMIT_S)
+    logs = [(folder / "log").read_text() for folder in machines.folders.values()]
+    assert [process.returncode for process in running] == [0, 0, 0], logs
+    assert "met m2" in logs[0] and "met m3" in logs[0] and "met m1" in logs[1]
+    # Models went to and fro.
+    assert not any("without the average" in log for log in logs), logs

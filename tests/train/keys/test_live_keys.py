@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from rumor.gossip import ConfigError
+from rumor.gossip import ConfigError, TransportError
 from rumor.gossip.effects.ledger import audit
 from rumor.gossip.weight import ONE
 from rumor.train import Peer
 from rumor.train.runtime.search import bare_address
 
 from ...gossip.transport.keyrings import Swarm
-from ...waiting import until
+from ...waiting import LIMIT_S, until
 from ..members import Member, accounts, linear, one_of, settings, swarm
 
 pytestmark = [pytest.mark.live, pytest.mark.extended]
@@ -51,6 +51,25 @@ def test_members_train_together_by_the_address_alone(
     assert all(member.peer.merged and member.peer.merged.complete for member in both)
     assert audit(accounts(keys.folder / "m1", keys.folder / "m2")).held == 2 * ONE
     assert "without keys" not in caplog.text
+
+
+def test_those_without_a_valid_key_stay_outside_and_training_goes_on(
+    keys: Swarm, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = machine(keys, "m1").entered()
+    version = keys.roster.version
+    keys.machine("m4")
+    joins: dict[str, Any] = {"join": address_of(one), "rule": "gosgd"}
+    unknown = machine(keys, "m4", **joins)
+    # Of refusals one line is written in ten seconds, whoever is refused.
+    until(lambda: f"is not in version {version} of the roster" in caplog.text)
+    until(lambda: "refuses this machine's key, which its roster does not list" in caplog.text)
+    bare = one_of(keys.folder / "bare", "m1", 1, rendezvous=None, join_timeout_s=1, **joins)
+    bare.thread.join(LIMIT_S)
+    assert isinstance(bare.error, TransportError)
+    unknown.end(at_once=True)
+    assert one.error is None and one.peer.members == ("m1",)
+    one.end()
 
 
 def test_a_key_for_another_name_is_refused_at_the_start(keys: Swarm) -> None:
