@@ -7,7 +7,7 @@ everything is bounded.
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, Self, cast
@@ -56,7 +56,7 @@ _ANSWERS_MAX: Final = 1024
 
 _NAP_S: Final = 0.02
 
-# Queries without an answer, after which a member that no other one names is no longer shown.
+# Queries without an answer, after which a member that no other one believes alive is not queried.
 _MISSES_MAX: Final = 30
 
 # Rates cover this many seconds, as a slow peer may take a second for a step.
@@ -108,23 +108,22 @@ class _Answers:
             count, behind = totals.get("mixed"), totals.get("staleness_steps_sum")
         return None if not count or behind is None else max(0.0, float(behind / count))
 
+    def forget_rates(self) -> None:
+        """Tell no rates until another answer has arrived."""
+        self._recent = deque([self._recent[-1]])
+
     def view(self, others: PeerView | None, now: float, *, is_there: bool) -> PeerView:
         """Summarize the peer by its own report, and unless it *is_there* by that of the others."""
+        status, own = self.status, _entry(self.status.me)
+        others, state, step = others or own, own.state, own.step
         if not is_there:
-            # Rates of the past would be wrong now.
-            self._recent = deque([self._recent[-1]])
-        status, view = self.status, _entry(self.status.me)
-        state, step = view.state, view.step
-        if is_there:
-            state = "waiting" if status.awaits and state == "training" else state
-        elif others is None:
-            state = "silent"
-        else:
-            # They may still hear from a member that only this observer cannot reach.
+            # Others may still hear from a member that only this observer cannot reach.
             state = others.state if others.state in {"suspected", *GONE} else "silent"
             step = max(step, others.step)
+        elif status.awaits and state == "training":
+            state = "waiting"
         return replace(
-            view,
+            own,
             state=state,
             source="self" if is_there else "others",
             step=step,
@@ -137,10 +136,17 @@ class _Answers:
             uptime_s=status.uptime_s,
             silent_s=max(0.0, now - self.answered_s),
             awaits=status.awaits,
-            suspected_by=0 if others is None else others.suspected_by,
-            dead_by=0 if others is None else others.dead_by,
+            suspected_by=others.suspected_by,
+            dead_by=others.dead_by,
             settings=dict(status.settings),
         )
+
+    def links(self) -> Iterator[LinkView]:
+        for link in self.status.links:
+            sent_s, received_s = self.rate((link.peer, "out")), self.rate((link.peer, "in"))
+            yield LinkView(
+                source=self.status.me.id, status=link, bytes_out_s=sent_s, bytes_in_s=received_s
+            )
 
 
 def _entry(member: Member) -> PeerView:
@@ -168,7 +174,7 @@ def _figures(told: Iterable[tuple[str, float]]) -> dict[str, float]:
     return found
 
 
-def _as_reported(sightings: Sequence[Sighting]) -> PeerView:
+def _reported(sightings: Sequence[Sighting]) -> PeerView:
     """Return a member as most of the others report it."""
     said = Counter(each.standing for each in sightings)
     live, suspected, dead, left = (said[each] for each in Standing)
@@ -191,7 +197,7 @@ class _Target:
     """A member, or an address, to query; the rest of this poll, and its answers so far."""
 
     places: tuple[str, ...]
-    """Addresses, tried in turn; the first that answers is kept. Empty once it is given up."""
+    """Addresses, tried in turn; the first that answers is kept."""
     asker: str
     """Name of the observer toward this target alone, so that it cannot answer for another."""
     id: PeerId = ""
@@ -274,7 +280,7 @@ class Observer:
                 self._take(received)
         if not self._schema:
             raise TransportError(why_silent(self._transport, self._seeds[0]))
-        others = self._as_others_report()
+        others = self._reports()
         if 0 in misses:
             self._forget_gone(others)
         return self._view(others)
@@ -308,6 +314,8 @@ class Observer:
         turns = math.ceil(len(self._targets) / _TELLERS)
         for number, target in enumerate(self._targets):
             target.misses += 1
+            if target.misses > 1 and target.answers is not None:
+                target.answers.forget_rates()
             target.is_sent, target.pages = False, []
             target.wants_members = (number + self._turn) % turns == 0
 
@@ -384,7 +392,6 @@ class Observer:
 
     def _discover(self, told: Iterable[Sighting]) -> None:
         known = {target.id: target for target in self._targets}
-        room = ASKED_MAX - sum(bool(target.places) for target in self._targets)
         for sighting in told:
             member = sighting.member
             if sighting.standing >= Standing.DEAD or not member.addresses:
@@ -394,26 +401,22 @@ class Observer:
                 fresh = tuple(a for a in member.addresses if a not in target.places)
                 if fresh and target.misses > 1:
                     target.places = (*fresh, *target.places)[:8]
-            elif room > 0:
-                room -= 1
+            elif len(self._targets) < ASKED_MAX:
                 is_first = len(self._targets) < _TELLERS
                 target = known[member.id] = self._add(member.addresses)
                 target.id, target.misses, target.wants_members = member.id, 1, is_first
 
     def _forget_gone(self, others: Mapping[PeerId, PeerView]) -> None:
-        """Give up members that have long been silent and that no other member believes alive."""
+        """Stop querying members that have long been silent and that no other believes alive."""
         for target in [t for t in self._targets if t.misses >= _MISSES_MAX]:
-            if target.id in others and not others[target.id].is_gone:
-                continue
-            places, target.places = {*target.places}, ()
-            for place in places.difference(*(each.places for each in self._targets)):
-                # The connection stays open if anything arrived since the last call.
-                self._transport.dismiss(place)
-                self._transport.dismiss(place)
-            if target.id not in others:
+            if target.id not in others or others[target.id].is_gone:
                 self._targets.remove(target)
+                for place in {*target.places}.difference(*(t.places for t in self._targets)):
+                    # The connection stays open if anything arrived since the last call.
+                    self._transport.dismiss(place)
+                    self._transport.dismiss(place)
 
-    def _as_others_report(self) -> dict[PeerId, PeerView]:
+    def _reports(self) -> dict[PeerId, PeerView]:
         """Return what members report about each other, by the latest report of each."""
         told: dict[PeerId, list[Sighting]] = {}
         # Lists are old next to the newest one: if nobody answers any more, all stay as they were.
@@ -424,34 +427,24 @@ class Observer:
                 id = sighting.member.id
                 if id != teller and (id in told or len(told) < _KNOWN_MAX):
                     told.setdefault(id, []).append(sighting)
-        return {id: _as_reported(sightings) for id, sightings in told.items()}
+        return {id: _reported(sightings) for id, sightings in told.items()}
 
     def _view(self, others: Mapping[PeerId, PeerView]) -> SwarmView:
         now, peers = self._clock(), dict(others)
-        known = {t.id: (t.answers, t.misses <= 1) for t in self._targets if t.answers is not None}
-        for id, (answers, is_there) in known.items():
-            peers[id] = answers.view(others.get(id), now, is_there=is_there)
-        there = [id for id, (_, is_there) in known.items() if is_there]
-        samples = [known[id][0].status.sample for id in there]
+        known = {t.id: t.answers for t in self._targets if t.answers is not None}
+        there = [target.id for target in self._targets if target.misses <= 1 and target.id in known]
+        for id, answers in known.items():
+            peers[id] = answers.view(others.get(id), now, is_there=id in there)
+        samples = [known[id].status.sample for id in there]
         for id, distance in zip(there, distances(samples), strict=True):
             peers[id] = replace(peers[id], distance=distance)
-        statuses = [answers.status for answers, _ in known.values()]
         return SwarmView(
             time_s=time.time(),
             swarm=self._swarm.hex(),
-            swarm_step=max((each.swarm_steps for each in statuses), default=0),
+            swarm_step=max((each.status.swarm_steps for each in known.values()), default=0),
             answered=sum(not target.misses for target in self._targets),
             peers=tuple(peers[id] for id in sorted(peers)),
-            links=tuple(
-                LinkView(
-                    source=id,
-                    status=link,
-                    bytes_out_s=known[id][0].rate((link.peer, "out")),
-                    bytes_in_s=known[id][0].rate((link.peer, "in")),
-                )
-                for id in sorted(known)
-                for link in known[id][0].status.links
-            ),
+            links=tuple(link for id in sorted(known) for link in known[id].links()),
             events=self._events.all(),
         )
 
